@@ -1,0 +1,57 @@
+# The developer's interface. `make demo` and `make test` need only Python >= 3.11 and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types floors soak bench lock clean
+
+help: ## What can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/run: pyproject.toml requirements/run.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Ganger needs Python 3.11 or newer; name it with: make PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "Python's venv is missing; install it with: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/run.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/run requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@touch $@
+
+demo: $(VENV)/run ## Replay the bundled workload under eight schedulers; writes demo.html
+	$(BIN)/ganger demo --report demo.html
+
+test: $(VENV)/dev ## Lint, types, import contracts and all tests
+	@$(MAKE) --no-print-directory check
+	$(BIN)/python -m pytest -n 2
+
+check: lint types floors ## Everything but the tests
+
+lint: $(VENV)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/dev
+	$(BIN)/mypy
+
+floors: $(VENV)/dev
+	$(BIN)/lint-imports
+
+soak: $(VENV)/dev ## The large counts; prints its seeds
+	$(BIN)/python -m pytest -n 2 -m soak --hypothesis-profile=soak --hypothesis-show-statistics
+
+bench: $(VENV)/run ## Speed on this machine (minutes)
+	$(BIN)/python benchmarks/speed.py
+
+lock: ## Rewrite the lock files (needs uv)
+	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate \
+	  pyproject.toml requirements/build.in -o requirements/run.lock
+	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate \
+	  pyproject.toml requirements/build.in --group dev -o requirements/dev.lock
+
+clean: ## Remove what was made
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,180 @@
+"""What-if inside a decision: start, stop and resize on the real books, then keep it or roll back.
+
+A policy draws its plan here. The kernel keeps what was drawn if the policy returns that plan, and
+rolls it back otherwise; either way `decide` changed nothing that lasts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ganger.core.events import ANYTHING
+from ganger.core.jobs import Jobs
+from ganger.core.ledger import Ledger
+from ganger.core.plan import AnyAction, Placement, Plan, Reason, Resize, Start, Stop
+from ganger.core.spec import Shape
+from ganger.core.units import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+_NOTHING: dict[int, Placement] = {}
+
+
+class _Step(NamedTuple):
+    """One thing drawn: `placement` None means stop what `held` it, otherwise run there."""
+
+    job: int
+    placement: Placement | None
+    held: Placement | None
+    why: str
+    ledger: Ledger
+    mark: int
+
+
+class Draft:
+    """A plan being drawn. Jobs that it does not touch keep what they have."""
+
+    def __init__(self, jobs: Jobs, ledger: Ledger, inner: dict[int, Ledger]) -> None:
+        self._jobs, self._ledger, self._inner = jobs, ledger, inner
+        self._steps: list[_Step] = []
+        self._others: list[AnyAction] = []
+        self.made: Plan | None = None
+        self.freed = _NOTHING
+        """What each job held that `made` stops or resizes."""
+
+    def ledger_of(self, job: int) -> Ledger | None:
+        """The books that `job` is placed in: the cluster's, or its running parent's grant."""
+        parent = self._jobs.parent[job]
+        return self._ledger if parent < 0 else self._inner.get(int(parent))
+
+    def shape(self, job: int) -> Shape:
+        """The shape of `job`."""
+        return self._jobs.shapes[self._jobs.shape[job]]
+
+    def holds(self, job: int) -> Placement | None:
+        """What `job` holds at this point of the draft."""
+        ledger = self.ledger_of(job)
+        held = ledger.holds.get(job) if ledger is not None else None
+        return held[1] if held is not None else None
+
+    def start(self, job: int, placement: Placement) -> None:
+        """Run a pending job, or one stopped earlier in this draft, on `placement`."""
+        ledger = self.ledger_of(job)
+        assert ledger is not None, "the parent of this job is not running"
+        mark = ledger.mark()
+        ledger.take(job, self.shape(job), placement)
+        self._steps.append(_Step(job, placement, None, "", ledger, mark))
+
+    def stop(self, job: int, why: str = "preempted") -> Placement:
+        """Preempt a job that holds devices; returns what it held."""
+        ledger = self.ledger_of(job)
+        assert ledger is not None, "the parent of this job is not running"
+        mark = ledger.mark()
+        placement = ledger.give(job, leaving=True)
+        self._steps.append(_Step(job, None, placement, why, ledger, mark))
+        return placement
+
+    def restore(self, job: int, placement: Placement) -> None:
+        """Let a job that this draft stopped go on where it was."""
+        ledger = self.ledger_of(job)
+        assert ledger is not None, "the parent of this job is not running"
+        mark = ledger.mark()
+        ledger.regain(job, self.shape(job), placement)
+        self._steps.append(_Step(job, placement, None, "", ledger, mark))
+
+    def resize(self, job: int, placement: Placement) -> None:
+        """Run a job that holds devices on `placement` from now on."""
+        self.stop(job)
+        self.start(job, placement)
+
+    def act(self, action: AnyAction) -> None:
+        """Add an action that moves no devices: Suspend, Resume, Tune or Provision."""
+        self._others.append(action)
+
+    def mark(self) -> int:
+        """A point to roll back to."""
+        return len(self._steps)
+
+    def rollback(self, mark: int = 0) -> None:
+        """Undo what was drawn since `mark`."""
+        while len(self._steps) > mark:
+            step = self._steps.pop()
+            step.ledger.rollback(step.mark)
+
+    def plan(
+        self, reasons: Sequence[Reason] = (), wake: int = NEVER, until: int = ANYTHING
+    ) -> Plan:
+        """The plan that makes this draft true."""
+        actions = self._actions() if self._steps else []
+        if self._others:
+            actions += self._others
+        self.made = Plan(actions, list(reasons), wake, until)
+        return self.made
+
+    def _actions(self) -> list[AnyAction]:
+        """The net effect: stops first, then resizes, then starts, each in the order drawn."""
+        jobs, steps = self._jobs, self._steps
+        if all(step.placement is not None for step in steps):
+            return [self._start(step) for step in steps]
+        self.freed = {}
+        last: dict[int, _Step] = {}
+        first: dict[int, _Step] = {}
+        for step in steps:
+            first.setdefault(step.job, step)
+            last[step.job] = step
+        stops: list[AnyAction] = []
+        resizes: list[AnyAction] = []
+        starts: list[AnyAction] = []
+        for job, step in last.items():
+            attempt = int(jobs.attempt[job])
+            held = first[job].held
+            if step.placement is None:
+                if held is not None:
+                    self.freed[job] = held
+                    stops.append(Stop(job, attempt, step.why))
+            elif held is None:
+                starts.append(self._start(step))
+            elif step.placement != held:
+                self.freed[job] = held
+                waits = step.ledger.waits(step.placement)
+                resizes.append(Resize(job, attempt + 1, step.placement, waits))
+        return stops + resizes + starts
+
+    def _start(self, step: _Step) -> Start:
+        attempt = int(self._jobs.attempt[step.job]) + 1
+        assert step.placement is not None
+        return Start(step.job, attempt, step.placement, step.ledger.waits(step.placement))
+
+    def book(self, plan: Plan) -> dict[int, Placement]:
+        """Make `plan` stand in the books, as drawn here or anew; returns what it freed.
+
+        Raises InvariantError if the plan takes what is not free.
+        """
+        if self.made is plan:
+            freed = self.freed
+        else:
+            self.rollback()
+            freed = self._book_anew(plan)
+        for step in self._steps:
+            step.ledger.settle()
+        self.clear()
+        return freed
+
+    def _book_anew(self, plan: Plan) -> dict[int, Placement]:
+        freed: dict[int, Placement] = {}
+        for action in plan.actions:
+            if isinstance(action, Stop | Resize):
+                freed[action.job] = self.stop(action.job)
+        for action in plan.actions:
+            if isinstance(action, Start | Resize):
+                self.start(action.job, action.placement)
+        return freed
+
+    def clear(self) -> None:
+        """Begin a new draft; what was drawn stands."""
+        self._steps.clear()
+        self._others.clear()
+        self.made = None
+        self.freed = _NOTHING

@@ -1,0 +1,153 @@
+"""What can happen. Facts only: an engine reports them, the kernel alone turns them into state.
+
+All events of one instant travel in one `Batch`, sorted by `rank`: first what frees devices, then
+what takes them away, then what asks for them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, TypeAlias
+
+import msgspec
+
+
+class Event(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """Base of all events. `rank` orders a batch, `bit` says what kind a policy may wait for."""
+
+    rank: ClassVar[int] = 9
+    bit: ClassVar[int] = 0
+
+
+class Finished(Event, frozen=True, gc=False):
+    """The attempt did all its work; its devices are free."""
+
+    rank: ClassVar[int] = 0
+    bit: ClassVar[int] = 1
+    job: int
+    attempt: int
+
+
+class Failed(Event, frozen=True, gc=False):
+    """The attempt broke; its devices are free. `kept` is the work that survived; `final` if the
+    job will not be tried again."""
+
+    rank: ClassVar[int] = 1
+    bit: ClassVar[int] = 1
+    job: int
+    attempt: int
+    kept: float = 0.0
+    why: str = ""
+    final: bool = False
+
+
+class Released(Event, frozen=True, gc=False):
+    """A stopped or resized attempt gave its old devices back. `kept` is the work that survived."""
+
+    rank: ClassVar[int] = 2
+    bit: ClassVar[int] = 1
+    job: int
+    attempt: int
+    kept: float = 0.0
+
+
+class Refused(Event, frozen=True, gc=False):
+    """The engine would not start the attempt; nothing is held."""
+
+    rank: ClassVar[int] = 3
+    bit: ClassVar[int] = 1
+    job: int
+    attempt: int
+    why: str = ""
+
+
+class NodeDown(Event, frozen=True, gc=False):
+    """A node is gone, and with it what ran there (each job's Failed comes by itself)."""
+
+    rank: ClassVar[int] = 4
+    bit: ClassVar[int] = 2
+    node: int
+
+
+class NodeUp(Event, frozen=True, gc=False):
+    """A node is there (again)."""
+
+    rank: ClassVar[int] = 5
+    bit: ClassVar[int] = 1
+    node: int
+
+
+class Started(Event, frozen=True, gc=False):
+    """The attempt executes. `rate`: work per microsecond, 1 on the reference, where known."""
+
+    rank: ClassVar[int] = 6
+    bit: ClassVar[int] = 4
+    job: int
+    attempt: int
+    rate: float = 1.0
+
+
+class Progressed(Event, frozen=True, gc=False):
+    """A report from a running attempt: all work done so far, and how fast it goes now."""
+
+    rank: ClassVar[int] = 7
+    bit: ClassVar[int] = 8
+    job: int
+    attempt: int
+    work: float
+    rate: float
+
+
+class Submitted(Event, frozen=True, gc=False):
+    """A declared job asks to run."""
+
+    rank: ClassVar[int] = 8
+    bit: ClassVar[int] = 16
+    job: int
+
+
+class Command(Event, frozen=True, gc=False):
+    """A person said so: `cancel`, `hold`, `release`, `priority` (with `value`)."""
+
+    rank: ClassVar[int] = 9
+    bit: ClassVar[int] = 32
+    job: int
+    verb: str
+    value: float = 0.0
+
+
+class Woke(Event, frozen=True, gc=False):
+    """The time that the last plan asked to be called at has come."""
+
+    rank: ClassVar[int] = 10
+    bit: ClassVar[int] = 64
+
+
+AnyEvent: TypeAlias = (
+    Finished
+    | Failed
+    | Released
+    | Refused
+    | NodeDown
+    | NodeUp
+    | Started
+    | Progressed
+    | Submitted
+    | Command
+    | Woke
+)
+
+CAPACITY_FREED = 1
+CAPACITY_LOST = 2
+STARTED = 4
+PROGRESSED = 8
+SUBMITTED = 16
+COMMANDED = 32
+WOKE = 64
+ANYTHING = 127
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """All events of one instant, in order of rank."""
+
+    at: int
+    events: list[AnyEvent]

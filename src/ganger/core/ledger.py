@@ -1,0 +1,630 @@
+"""Who holds what, what is free, and where a shape fits.
+
+Nodes of one GPU type in one pool form a *cell*. A cell keeps, for every number k, the set of its
+nodes with exactly k wholly free GPUs as one Python integer used as a bit set, so that best fit,
+worst fit and first fit each take a handful of operations however many nodes there are, and the
+lowest node always wins a tie. Shapes that need more than whole GPUs (shares of a GPU, CPUs, host
+memory, labels, several roles) take the long path in `Ledger._find_roles`.
+
+Every change can be undone: `mark()`, then `rollback(mark)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from functools import lru_cache
+
+from ganger.core.cluster import Nodes
+from ganger.core.errors import InvariantError
+from ganger.core.plan import Placement, Slot
+from ganger.core.spec import Locality, Needs, Role, Shape
+from ganger.core.units import WHOLE
+
+
+class Fit(IntEnum):
+    """Which of the nodes that could take a job gets it."""
+
+    BEST = 0
+    """The fullest that still fits: packs."""
+    WORST = 1
+    """The emptiest: spreads."""
+    FIRST = 2
+    """The lowest number."""
+    RANDOM = 3
+    """Any, by the draw that the caller supplies."""
+
+
+class Cell:
+    """The nodes of one GPU type in one pool."""
+
+    __slots__ = ("by_free", "free", "gpu_type", "index", "nodes", "pool", "racks", "total", "widest")
+
+    def __init__(self, index: int, gpu_type: str, pool: str) -> None:
+        self.index, self.gpu_type, self.pool = index, gpu_type, pool
+        self.nodes: list[int] = []
+        self.racks: dict[int, int] = {}
+        self.by_free: list[int] = [0]
+        self.free = 0
+        self.total = 0
+        self.widest = 0
+
+
+@lru_cache(maxsize=65536)
+def pick_devices(free: int, count: int, island: int) -> int:
+    """`count` of the devices in the mask `free`: inside one island if one has room (the fullest
+    such), else the lowest ones."""
+    if island and count <= island:
+        best, best_free = 0, 1 << 30
+        window = (1 << island) - 1
+        for shift in range(0, free.bit_length(), island):
+            here = free & (window << shift)
+            room = here.bit_count()
+            if count <= room < best_free:
+                best, best_free = here, room
+        free = best or free
+    chosen = 0
+    for _ in range(count):
+        low = free & -free
+        chosen |= low
+        free ^= low
+    return chosen
+
+
+def lowest(bits: int) -> int:
+    """The number of the lowest set bit."""
+    return (bits & -bits).bit_length() - 1
+
+
+def members(bits: int) -> Iterator[int]:
+    """The numbers of the set bits, ascending."""
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
+
+
+class Ledger:
+    """Free and held capacity of a set of nodes.
+
+    `within` limits it to some devices of some nodes (node to mask): so a parent's grant becomes a
+    cluster of its own for its children.
+    """
+
+    def __init__(self, nodes: Nodes, within: dict[int, int] | None = None) -> None:
+        self.nodes = nodes
+        count = nodes.n
+        full = [(1 << gpus) - 1 for gpus in nodes.gpus[:count].tolist()]
+        if within is not None:
+            full = [mask & within.get(node, 0) for node, mask in enumerate(full)]
+        self.full = full
+        self.free_mask = list(full)
+        self.free_count = [mask.bit_count() for mask in full]
+        self.free_cpus: list[int] = nodes.cpus[:count].tolist()
+        self.free_memory: list[int] = nodes.memory[:count].tolist()
+        self.island: list[int] = [
+            island if island < gpus else 0
+            for island, gpus in zip(
+                nodes.island[:count].tolist(), nodes.gpus[:count].tolist(), strict=True
+            )
+        ]
+        self.rack: list[int] = nodes.rack[:count].tolist()
+        self.up = [within is None or node in within for node in range(count)]
+        self.shared: list[dict[int, tuple[int, int]]] = [{} for _ in range(count)]
+        """Per node: device to (thousandths in use, MiB in use), for devices held in shares."""
+        self.holds: dict[int, tuple[Shape, Placement]] = {}
+        self.leaving: dict[int, list[tuple[int, int]]] = {}
+        """Per node: (job, devices) that are promised free but not given back yet."""
+        self._undo: list[Callable[[], None]] = []
+        self._cells_of_shape: dict[Shape, list[Cell]] = {}
+        self.cells: list[Cell] = []
+        self._make_cells()
+
+    def _make_cells(self) -> None:
+        nodes, found = self.nodes, dict[tuple[int, int], Cell]()
+        self.cell_of: list[Cell] = []
+        self.bit: list[int] = []
+        for node in range(nodes.n):
+            key = int(nodes.gpu_type[node]), int(nodes.pool[node])
+            cell = found.get(key)
+            if cell is None:
+                cell = Cell(len(found), nodes.types[key[0]], nodes.pools[key[1]])
+                found[key] = cell
+            bit = 1 << len(cell.nodes)
+            cell.nodes.append(node)
+            cell.racks[self.rack[node]] = cell.racks.get(self.rack[node], 0) | bit
+            self.cell_of.append(cell)
+            self.bit.append(bit)
+            room = self.free_count[node]
+            while len(cell.by_free) <= room:
+                cell.by_free.append(0)
+            if self.up[node]:
+                cell.by_free[room] |= bit
+                cell.free += room
+                cell.total += room
+                cell.widest = max(cell.widest, room)
+        self.cells = list(found.values())
+
+    # ------------------------------------------------------------------ what is free
+
+    @property
+    def free(self) -> int:
+        """Wholly free GPUs on nodes that are up."""
+        return sum(cell.free for cell in self.cells)
+
+    @property
+    def total(self) -> int:
+        """GPUs on nodes that are up."""
+        return sum(cell.total for cell in self.cells)
+
+    def cells_for(self, shape: Shape) -> list[Cell]:
+        """The cells that may take `shape`, the most preferred GPU type first."""
+        cells = self._cells_of_shape.get(shape)
+        if cells is None:
+            cells = [
+                cell
+                for cell in self.cells
+                if (not shape.pool or cell.pool == shape.pool)
+                and (not shape.gpu_types or cell.gpu_type in shape.gpu_types)
+                and (cell.gpu_type or not shape.gpus)
+            ]
+            if shape.gpu_types:
+                cells.sort(key=lambda cell: shape.gpu_types.index(cell.gpu_type))
+            self._cells_of_shape[shape] = cells
+        return cells
+
+    def could_ever_fit(self, shape: Shape, sizes: tuple[int, ...] = ()) -> bool:
+        """Whether an empty cluster, all nodes up, has room for `shape` at its least sizes."""
+        empty = Ledger(self.nodes)
+        least = sizes or tuple(role.range[0] for role in shape.roles)
+        return empty.find(shape, least) is not None
+
+    # ------------------------------------------------------------------ where a shape fits
+
+    def find(
+        self,
+        shape: Shape,
+        sizes: tuple[int, ...] = (),
+        fit: Fit = Fit.BEST,
+        locality: Locality | None = None,
+        draw: Callable[[int], int] | None = None,
+        cells: list[Cell] | None = None,
+    ) -> Placement | None:
+        """Where `shape` fits now (its roles at `sizes`, or as asked), or None.
+
+        `locality` narrows what the shape itself accepts; `draw(n)` gives a number below n for
+        Fit.RANDOM; `cells` limits and orders the cells tried. Nothing changes.
+        """
+        within = shape.locality if locality is None else min(locality, shape.locality)
+        sizes = sizes or tuple(role.size for role in shape.roles)
+        for cell in self.cells_for(shape) if cells is None else cells:
+            if shape.is_plain:
+                found = self._find_plain(cell, sizes[0], fit, within, draw)
+            else:
+                found = self._find_roles(cell, shape, sizes, fit, within, draw)
+            if found is not None:
+                return found
+        return None
+
+    def _find_plain(
+        self, cell: Cell, need: int, fit: Fit, within: Locality, draw: Callable[[int], int] | None
+    ) -> Placement | None:
+        if need > cell.free:
+            return None
+        if need <= cell.widest:
+            node = self._one_node(cell, need, fit, within, draw)
+            if node >= 0:
+                mask = self.free_mask[node]
+                if need != self.free_count[node]:
+                    mask = pick_devices(mask, need, self.island[node])
+                return (Slot(node, mask, need),)
+        if within <= Locality.NODE:
+            return None
+        if within == Locality.RACK:
+            rack = self._fullest_rack_with(cell, need)
+            return None if rack is None else self._gather(cell, need, fit, cell.racks[rack], draw)
+        return self._gather(cell, need, fit, -1, draw)
+
+    def _one_node(
+        self, cell: Cell, need: int, fit: Fit, within: Locality, draw: Callable[[int], int] | None
+    ) -> int:
+        """The node of `cell` that takes `need` whole GPUs under `fit`, or -1."""
+        by_free = cell.by_free
+        if within == Locality.ISLAND:
+            for k in range(need, cell.widest + 1):
+                for local in members(by_free[k]):
+                    node = cell.nodes[local]
+                    if self._in_one_island(node, need):
+                        return node
+            return -1
+        if fit == Fit.BEST:
+            for k in range(need, cell.widest + 1):
+                if by_free[k]:
+                    return cell.nodes[lowest(by_free[k])]
+            return -1
+        if fit == Fit.WORST:
+            for k in range(cell.widest, need - 1, -1):
+                if by_free[k]:
+                    return cell.nodes[lowest(by_free[k])]
+            return -1
+        able = 0
+        for k in range(need, cell.widest + 1):
+            able |= by_free[k]
+        if not able:
+            return -1
+        if fit == Fit.RANDOM and draw is not None:
+            choices = list(members(able))
+            return cell.nodes[choices[draw(len(choices))]]
+        return cell.nodes[lowest(able)]
+
+    def _in_one_island(self, node: int, need: int) -> bool:
+        island = self.island[node] or self.full[node].bit_length()
+        window = (1 << island) - 1
+        free = self.free_mask[node]
+        return any(
+            (free >> shift & window).bit_count() >= need
+            for shift in range(0, free.bit_length(), island)
+        )
+
+    def _fullest_rack_with(self, cell: Cell, need: int) -> int | None:
+        """The rack with the least free GPUs that still has `need`, or None."""
+        best, best_free = None, 1 << 60
+        for rack, bits in cell.racks.items():
+            free = sum(k * (cell.by_free[k] & bits).bit_count() for k in range(1, cell.widest + 1))
+            if need <= free < best_free:
+                best, best_free = rack, free
+        return best
+
+    def _gather(
+        self, cell: Cell, need: int, fit: Fit, among: int, draw: Callable[[int], int] | None
+    ) -> Placement | None:
+        """`need` GPUs over several nodes: the fewest nodes, or under FIRST and RANDOM any."""
+        slots: list[Slot] = []
+        if fit in (Fit.FIRST, Fit.RANDOM):
+            able = 0
+            for k in range(1, cell.widest + 1):
+                able |= cell.by_free[k]
+            order = list(members(able & among))
+            if fit == Fit.RANDOM and draw is not None:
+                for i in range(len(order) - 1, 0, -1):
+                    j = draw(i + 1)
+                    order[i], order[j] = order[j], order[i]
+        else:
+            order = self._fewest_nodes(cell, need, among)
+        for local in order:
+            node = cell.nodes[local]
+            take = min(need, self.free_count[node])
+            slots.append(Slot(node, pick_devices(self.free_mask[node], take, self.island[node]), take))
+            need -= take
+            if not need:
+                return tuple(slots)
+        return None
+
+    def _fewest_nodes(self, cell: Cell, need: int, among: int) -> list[int]:
+        """Locals in the order that uses the emptiest nodes first, and best fit for the rest."""
+        order: list[int] = []
+        for k in range(cell.widest, 0, -1):
+            bits = cell.by_free[k] & among
+            while bits and need >= k:
+                low = bits & -bits
+                order.append(low.bit_length() - 1)
+                bits ^= low
+                need -= k
+            if bits and 0 < need < k:
+                for j in range(need, k + 1):
+                    fitting = (bits if j == k else cell.by_free[j] & among)
+                    if fitting:
+                        order.append(lowest(fitting))
+                        return order
+        return order
+
+    # ------------------------------------------------------------------ the long path
+
+    def _room(self, node: int, needs: Needs, taken: tuple[int, int, int]) -> int:
+        """How many workers of `needs` fit on `node` beside what this search has `taken` there:
+        (devices mask, cpus, memory)."""
+        room = 1 << 30
+        if needs.gpus:
+            if needs.share < WHOLE:
+                room = len(self._shareable(node, needs, taken[0]))
+            else:
+                room = (self.free_mask[node] & ~taken[0]).bit_count() // needs.gpus
+        if needs.cpus:
+            room = min(room, (self.free_cpus[node] - taken[1]) // needs.cpus)
+        if needs.memory:
+            room = min(room, (self.free_memory[node] - taken[2]) // needs.memory)
+        return max(room, 0)
+
+    def _shareable(self, node: int, needs: Needs, taken: int) -> list[int]:
+        """Devices of `node` that can take one share of `needs`, the fullest first."""
+        memory = self.nodes.type_specs[self.nodes.gpu_type[node]].memory
+        partly = sorted(
+            (WHOLE - used, device)
+            for device, (used, used_memory) in self.shared[node].items()
+            if used + needs.share <= WHOLE
+            and used_memory + needs.gpu_memory <= memory
+            and not taken >> device & 1
+        )
+        devices = [device for _, device in partly]
+        if needs.gpu_memory <= memory:
+            devices += members(self.free_mask[node] & ~taken)
+        return devices
+
+    def _find_roles(
+        self, cell: Cell, shape: Shape, sizes: tuple[int, ...], fit: Fit, within: Locality,
+        draw: Callable[[int], int] | None,
+    ) -> Placement | None:  # fmt: skip
+        """A place for every role, role by role, in one node if one has room for all."""
+        wanted = set(shape.labels)
+        nodes = [
+            node
+            for node in cell.nodes
+            if self.up[node] and wanted <= set(self.nodes.label_sets[self.nodes.labels[node]])
+        ]
+        nodes = self._in_order(nodes, fit, draw)
+        for node in nodes:
+            found = self._roles_on([node], shape.roles, sizes)
+            if found is not None:
+                return found
+        if within <= Locality.NODE:
+            return None
+        if within == Locality.RACK:
+            for rack in sorted({self.rack[node] for node in nodes}):
+                here = [node for node in nodes if self.rack[node] == rack]
+                found = self._roles_on(here, shape.roles, sizes)
+                if found is not None:
+                    return found
+            return None
+        return self._roles_on(nodes, shape.roles, sizes)
+
+    def _in_order(
+        self, nodes: list[int], fit: Fit, draw: Callable[[int], int] | None
+    ) -> list[int]:
+        if fit == Fit.FIRST:
+            return nodes
+        if fit == Fit.RANDOM and draw is not None:
+            nodes = list(nodes)
+            for i in range(len(nodes) - 1, 0, -1):
+                j = draw(i + 1)
+                nodes[i], nodes[j] = nodes[j], nodes[i]
+            return nodes
+        sign = -1 if fit == Fit.WORST else 1
+        return sorted(nodes, key=lambda node: (sign * self._emptiness(node), node))
+
+    def _emptiness(self, node: int) -> int:
+        """Thousandths of GPUs free on `node`; its CPUs where it has none."""
+        if not self.full[node]:
+            return self.free_cpus[node]
+        in_shares = sum(WHOLE - used for used, _ in self.shared[node].values())
+        return WHOLE * self.free_count[node] + in_shares
+
+    def _roles_on(
+        self, nodes: list[int], roles: tuple[Role, ...], sizes: tuple[int, ...]
+    ) -> Placement | None:
+        slots: list[Slot] = []
+        taken: dict[int, tuple[int, int, int]] = {}
+        for number, (role, size) in enumerate(zip(roles, sizes, strict=True)):
+            needs, left = role.needs, size
+            for node in nodes:
+                if not left:
+                    break
+                before = taken.get(node, (0, 0, 0))
+                workers = min(left, self._room(node, needs, before))
+                if not workers:
+                    continue
+                devices = self._devices(node, needs, workers, before[0])
+                slots.append(Slot(node, devices, workers, number))
+                taken[node] = (
+                    before[0] | devices,
+                    before[1] + workers * needs.cpus,
+                    before[2] + workers * needs.memory,
+                )
+                left -= workers
+            if left:
+                return None
+        return tuple(slots)
+
+    def _devices(self, node: int, needs: Needs, workers: int, taken: int) -> int:
+        if not needs.gpus:
+            return 0
+        if needs.share < WHOLE:
+            mask = 0
+            for device in self._shareable(node, needs, taken)[:workers]:
+                mask |= 1 << device
+            return mask
+        return pick_devices(
+            self.free_mask[node] & ~taken, workers * needs.gpus, self.island[node]
+        )
+
+    # ------------------------------------------------------------------ take and give
+
+    def take(self, job: int, shape: Shape, placement: Placement) -> None:
+        """Give `placement` to `job`. Raises InvariantError if any of it is not free."""
+        if job in self.holds:
+            raise InvariantError(f"job {job} holds devices already")
+        for done, slot in enumerate(placement):
+            try:
+                self._apply(shape.roles[slot.role].needs, slot, take=True)
+            except InvariantError:
+                for taken in placement[:done]:
+                    self._apply(shape.roles[taken.role].needs, taken, take=False)
+                raise
+        self.holds[job] = (shape, placement)
+        self._undo.append(lambda: self._return(job))
+
+    def give(self, job: int, *, leaving: bool = False) -> Placement:
+        """Take back what `job` holds; `leaving`: free to plan with, but not given back yet."""
+        shape, placement = self.holds[job]
+        self._return(job)
+        if leaving:
+            self._leave(job, placement)
+        self._undo.append(lambda: self._ungive(job, shape, placement, leaving))
+        return placement
+
+    def regain(self, job: int, shape: Shape, placement: Placement) -> None:
+        """`job`, which was leaving `placement`, keeps it after all."""
+        self.take(job, shape, placement)
+        self.gone(job, placement)
+        self._undo.append(lambda: self._leave(job, placement))
+
+    def gone(self, job: int, placement: Placement) -> None:
+        """`job` has let go of `placement`, which it was leaving."""
+        for slot in placement:
+            there = self.leaving.get(slot.node)
+            if there and (job, slot.devices) in there:
+                there.remove((job, slot.devices))
+                if not there:
+                    del self.leaving[slot.node]
+
+    def waits(self, placement: Placement) -> tuple[int, ...]:
+        """The jobs that still have to let go of some of `placement`, ascending."""
+        if not self.leaving:
+            return ()
+        found = {
+            job
+            for slot in placement
+            for job, devices in self.leaving.get(slot.node, ())
+            if devices & slot.devices or not slot.devices
+        }
+        return tuple(sorted(found))
+
+    def is_free(self, shape: Shape, placement: Placement) -> bool:
+        """Whether exactly `placement` could be taken now."""
+        mark = self.mark()
+        try:
+            self.take(-1, shape, placement)
+        except InvariantError:
+            self.rollback(mark)
+            return False
+        self.rollback(mark)
+        return True
+
+    def switch(self, node: int, *, up: bool) -> None:
+        """A node comes or goes. What is held there stays held until its jobs are released."""
+        if self.up[node] == up:
+            return
+        cell, room = self.cell_of[node], self.free_count[node]
+        sign = 1 if up else -1
+        cell.by_free[room] ^= self.bit[node]
+        cell.free += sign * room
+        cell.total += sign * self.full[node].bit_count()
+        self.up[node] = up
+
+    def mark(self) -> int:
+        """A point to roll back to."""
+        return len(self._undo)
+
+    def rollback(self, mark: int) -> None:
+        """Undo every take and give since `mark`."""
+        while len(self._undo) > mark:
+            self._undo.pop()()
+
+    def settle(self) -> None:
+        """Forget how to undo: all that was done stands."""
+        self._undo.clear()
+
+    def _leave(self, job: int, placement: Placement) -> None:
+        for slot in placement:
+            self.leaving.setdefault(slot.node, []).append((job, slot.devices))
+
+    def _return(self, job: int) -> None:
+        shape, placement = self.holds.pop(job)
+        for slot in placement:
+            self._apply(shape.roles[slot.role].needs, slot, take=False)
+
+    def _ungive(self, job: int, shape: Shape, placement: Placement, leaving: bool) -> None:
+        if leaving:
+            self.gone(job, placement)
+        for slot in placement:
+            self._apply(shape.roles[slot.role].needs, slot, take=True)
+        self.holds[job] = (shape, placement)
+
+    def _apply(self, needs: Needs, slot: Slot, *, take: bool) -> None:
+        node, sign = slot.node, 1 if take else -1
+        if needs.cpus:
+            self.free_cpus[node] -= sign * needs.cpus * slot.workers
+        if needs.memory:
+            self.free_memory[node] -= sign * needs.memory * slot.workers
+        devices = slot.devices
+        if needs.share < WHOLE:
+            devices = self._share(needs, slot, take=take)
+        if devices:
+            self._whole(node, devices, take=take)
+        if take and (self.free_cpus[node] < 0 or self.free_memory[node] < 0):
+            self._apply(needs, slot, take=False)
+            raise InvariantError(f"node {node} has no CPUs or memory left for {slot}")
+
+    def _whole(self, node: int, devices: int, *, take: bool) -> None:
+        free = self.free_mask[node]
+        count = devices.bit_count()
+        if take:
+            if devices & ~free or not self.up[node]:
+                raise InvariantError(f"devices {devices:#b} of node {node} are not free: {free:#b}")
+            self.free_mask[node] = free ^ devices
+            count = -count
+        else:
+            if devices & free:
+                raise InvariantError(f"devices {devices:#b} of node {node} were free: {free:#b}")
+            self.free_mask[node] = free | devices
+        room = self.free_count[node]
+        self.free_count[node] = room + count
+        if self.up[node]:
+            cell, bit = self.cell_of[node], self.bit[node]
+            cell.by_free[room] ^= bit
+            cell.by_free[room + count] ^= bit
+            cell.free += count
+
+    def _share(self, needs: Needs, slot: Slot, *, take: bool) -> int:
+        """Book or return shares; the mask of devices that turned from whole to shared or back."""
+        shared, turned = self.shared[slot.node], 0
+        for device in members(slot.devices):
+            used, memory = shared.get(device, (0, 0))
+            sign = 1 if take else -1
+            used, memory = used + sign * needs.share, memory + sign * needs.gpu_memory
+            if used > WHOLE:
+                raise InvariantError(f"device {device} of node {slot.node} is over its capacity")
+            if (device not in shared) if take else not used:
+                turned |= 1 << device
+            if used:
+                shared[device] = (used, memory)
+            else:
+                del shared[device]
+        return turned
+
+    # ------------------------------------------------------------------ checks
+
+    def check(self) -> None:
+        """Raise InvariantError unless the books agree with what every job holds."""
+        held = [0] * self.nodes.n
+        shares: dict[tuple[int, int], int] = {}
+        for job, (shape, placement) in self.holds.items():
+            for slot in placement:
+                needs = shape.roles[slot.role].needs
+                if needs.share == WHOLE:
+                    if held[slot.node] & slot.devices:
+                        raise InvariantError(f"job {job} shares whole devices of node {slot.node}")
+                    held[slot.node] |= slot.devices
+                else:
+                    for device in members(slot.devices):
+                        key = slot.node, device
+                        shares[key] = shares.get(key, 0) + needs.share
+        for (node, device), used in shares.items():
+            if used > WHOLE or held[node] >> device & 1:
+                raise InvariantError(f"device {device} of node {node} is over its capacity")
+            held[node] |= 1 << device
+        for node, mask in enumerate(held):
+            if self.free_mask[node] != self.full[node] & ~mask or mask & ~self.full[node]:
+                raise InvariantError(f"node {node}: free {self.free_mask[node]:#b}, held {mask:#b}")
+        for cell in self.cells:
+            self._check_cell(cell)
+
+    def _check_cell(self, cell: Cell) -> None:
+        free = 0
+        for local, node in enumerate(cell.nodes):
+            here = [k for k, bits in enumerate(cell.by_free) if bits >> local & 1]
+            expected = [self.free_mask[node].bit_count()] if self.up[node] else []
+            if here != expected:
+                raise InvariantError(f"node {node} is filed under {here}, not {expected}")
+            free += sum(expected)
+        if free != cell.free:
+            raise InvariantError(f"cell {cell.index} counts {cell.free} free GPUs, has {free}")

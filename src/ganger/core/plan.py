@@ -1,0 +1,113 @@
+"""What should be true now: actions, why others wait, and when to be asked again."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from ganger.core.events import ANYTHING
+from ganger.core.units import NEVER
+
+
+class Slot(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Workers of one role on one node; `devices` is the bit mask of the GPUs they occupy."""
+
+    node: int
+    devices: int
+    workers: int = 1
+    role: int = 0
+
+
+Placement: TypeAlias = tuple[Slot, ...]
+
+
+class Action(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """Base of all actions; each names the attempt that it is about."""
+
+
+class Start(Action, frozen=True, gc=False):
+    """Run a new attempt on `placement`, once the attempts of `waits` have let go of it."""
+
+    job: int
+    attempt: int
+    placement: Placement
+    waits: tuple[int, ...] = ()
+
+
+class Stop(Action, frozen=True, gc=False):
+    """End the attempt: checkpoint if the job can, give the devices back, report Released."""
+
+    job: int
+    attempt: int
+    why: str = "preempted"
+
+
+class Resize(Action, frozen=True, gc=False):
+    """Move a running job to `placement` as a new attempt: grow, shrink or migrate it."""
+
+    job: int
+    attempt: int
+    placement: Placement
+    waits: tuple[int, ...] = ()
+
+
+class Suspend(Action, frozen=True, gc=False):
+    """Freeze the attempt where it is; it keeps its devices."""
+
+    job: int
+    attempt: int
+
+
+class Resume(Action, frozen=True, gc=False):
+    """Let a suspended attempt go on."""
+
+    job: int
+    attempt: int
+
+
+class Tune(Action, frozen=True, gc=False):
+    """Turn knobs of a running attempt: batch size, learning rate, CPU share, clock."""
+
+    job: int
+    attempt: int
+    knobs: dict[str, float]
+
+
+class Provision(Action, frozen=True, gc=False):
+    """Ask for a node to be switched `on` or `off`."""
+
+    node: int
+    verb: str
+
+
+AnyAction: TypeAlias = Start | Stop | Resize | Suspend | Resume | Tune | Provision
+
+
+class Reason(msgspec.Struct, frozen=True, gc=False):
+    """Why the pending jobs of one shape wait.
+
+    `code` is Slurm's word (Resources, Priority, QOSResourceLimit, BeginTime, ...), `by` the
+    mechanism that said no, `evidence` its numbers, `until` the events that could change its mind.
+    """
+
+    code: str
+    by: str
+    shape: int = -1
+    tenant: int = -1
+    evidence: dict[str, float] = {}
+    until: int = ANYTHING
+
+
+class Plan(msgspec.Struct):
+    """A sparse plan: a job that it does not mention keeps what it has.
+
+    `wake`: be called again by then; `until`: kinds of events (bits of `events`) that could change
+    this plan, so that the kernel need not ask after others; `basis`: the revision decided on.
+    """
+
+    actions: list[AnyAction] = []
+    reasons: list[Reason] = []
+    wake: int = NEVER
+    until: int = ANYTHING
+    basis: int = -1

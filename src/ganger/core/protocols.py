@@ -1,0 +1,106 @@
+"""The four things that can be exchanged: a policy, an engine, an oracle, a journal."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.table import Ids
+
+if TYPE_CHECKING:
+    from ganger.core.events import Batch
+    from ganger.core.plan import Plan
+    from ganger.core.view import View
+
+
+class Knows(Enum):
+    """What an oracle's answers rest on; every result table states it."""
+
+    TRUTH = "truth"
+    NOISY = "noisy"
+    HISTORY = "history"
+    NOTHING = "nothing"
+
+
+class Policy(Protocol):
+    """Decides. Pure: no clock, no file, no socket, no unseeded random number.
+
+    `memory` is a plain msgspec struct that the kernel owns, hashes and journals; `decide` gets the
+    last one (or None at first) and returns the next.
+    """
+
+    name: str
+
+    def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
+        """The plan for `view`, and the memory to decide with next time."""
+        ...
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Executes. The simulator, this machine, Slurm, Ray, Kubernetes, or a recorded log."""
+
+    def poll(self, until: int) -> Batch | None:
+        """The next batch: what happened, or a Woke at `until`. None when nothing is left.
+        Only here does time pass."""
+        ...
+
+    def apply(self, plan: Plan, now: int) -> None:
+        """Set the plan's actions going and return at once; outcomes come back as events."""
+        ...
+
+
+class Oracle(Protocol):
+    """What may be believed about jobs. Every answer is an array as long as `ids`."""
+
+    knows: Knows
+
+    def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
+        """Expected total run time at the size asked for, microseconds."""
+        ...
+
+    def throughput(
+        self, view: View, ids: Ids, gpu_type: str, gpus: NDArray[Any], nodes: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        """Expected speed on `gpus` GPUs of `gpu_type` over `nodes` nodes; 1 = as asked for on the
+        reference type in one node. Rows broadcast."""
+        ...
+
+    def observe(self, view: View) -> None:
+        """Learn from the events of `view`. The only way to learn anything."""
+        ...
+
+
+class Journal(Protocol):
+    """Keeps the log: every batch and the plan that was decided on it."""
+
+    def append(self, revision: int, batch: Batch, plan: Plan | None, memory: Any) -> None:
+        """Record one step. `plan` is None where the policy was not asked."""
+        ...
+
+
+def no_oracle_answer(ids: Ids) -> NDArray[np.float64]:
+    """What an oracle that knows nothing says: not a number."""
+    return np.full(len(ids), np.nan)
+
+
+class Ignorant:
+    """The oracle that knows nothing."""
+
+    knows = Knows.NOTHING
+
+    def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
+        """NaN: unknown."""
+        return no_oracle_answer(ids)
+
+    def throughput(
+        self, view: View, ids: Ids, gpu_type: str, gpus: NDArray[Any], nodes: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        """NaN: unknown."""
+        return no_oracle_answer(ids)
+
+    def observe(self, view: View) -> None:
+        """Learns nothing."""

@@ -1,0 +1,205 @@
+"""What a user declares: jobs and the cluster. Rows for people and files; columns live in `jobs`."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+
+from ganger.core.errors import BadInput
+from ganger.core.units import NEVER, WHOLE
+
+
+class Kind(IntEnum):
+    """What sort of work a job is."""
+
+    TRAIN = 0
+    SERVE = 1
+    """Open-ended: a replica set that runs until stopped and has no JCT."""
+    TUNE = 2
+    """A parent whose grant is divided among its trials by an inner policy."""
+    TASK = 3
+
+
+class OnPreempt(IntEnum):
+    """What taking the GPUs away does to a job."""
+
+    CHECKPOINT = 0
+    """It saves, stops and resumes where it was."""
+    KILL = 1
+    """It loses all work since its start."""
+    SUSPEND = 2
+    """It keeps its memory and goes on where it was, on the same devices."""
+    NEVER = 3
+    """It must not be preempted."""
+
+
+class Locality(IntEnum):
+    """How close together the GPUs of a gang must be; also the tier that a placement has."""
+
+    ISLAND = 0
+    NODE = 1
+    RACK = 2
+    ANY = 3
+
+
+class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one worker of a role occupies.
+
+    `gpus` whole GPUs, or one GPU's share when `share` < 1000 (thousandths of its compute, with
+    `gpu_memory` MiB of its memory); `cpus` in thousandths of a core, `memory` in MiB of the host.
+    """
+
+    gpus: int = 1
+    share: int = WHOLE
+    gpu_memory: int = 0
+    cpus: int = 0
+    memory: int = 0
+
+
+class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A set of like workers in a gang: `size` asked for, elastic between `least` and `most`."""
+
+    name: str = "worker"
+    size: int = 1
+    least: int = 0
+    most: int = 0
+    needs: Needs = Needs()
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The sizes at which the role may run, both ends included."""
+        return self.least or self.size, self.most or self.size
+
+
+class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that decides *where* a job can run: jobs of equal shape are interchangeable to placing.
+
+    `gpu_types`: allowed types, the preferred first, empty for any; `pool`: the pool or virtual
+    cluster that it is bound to, empty for any; `locality`: the widest spread it accepts;
+    `labels`: node labels that must all be there.
+    """
+
+    roles: tuple[Role, ...] = (Role(),)
+    gpu_types: tuple[str, ...] = ()
+    pool: str = ""
+    locality: Locality = Locality.ANY
+    labels: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs asked for, shares counted as whole devices."""
+        return sum(role.size * role.needs.gpus for role in self.roles)
+
+    @property
+    def is_plain(self) -> bool:
+        """One role of whole GPUs and nothing else: the common case, placed by the short path."""
+        only = self.roles[0]
+        return len(self.roles) == 1 and only.needs == PLAIN and not self.labels
+
+
+PLAIN = Needs()
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job as its user declares it; never what it truly takes. Times in microseconds.
+
+    `estimate` is the user's own guess of the run time and `limit` the time after which the job is
+    stopped (NEVER for none); `after` names jobs that must finish first; `model` refers to a
+    throughput profile; `checkpoint` and `restore` are what a preemption and a resumption cost.
+    """
+
+    name: str
+    submitted: int = 0
+    shape: Shape = Shape()
+    kind: Kind = Kind.TRAIN
+    tenant: str = ""
+    user: str = ""
+    group: str = ""
+    priority: int = 0
+    weight: float = 1.0
+    deadline: int = NEVER
+    limit: int = NEVER
+    estimate: int = NEVER
+    steps: float = 0.0
+    model: str = ""
+    after: tuple[str, ...] = ()
+    array: str = ""
+    parent: str = ""
+    on_preempt: OnPreempt = OnPreempt.CHECKPOINT
+    checkpoint: int = -1
+    restore: int = -1
+
+
+class GpuType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A model of GPU: memory in MiB, watts at full load, price in USD an hour, relative speed."""
+
+    name: str
+    memory: int = 16384
+    watts: float = 0.0
+    price: float = 0.0
+    speed: float = 1.0
+
+
+class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`count` like nodes: GPUs of one type, in islands of `island` (0: all in one)."""
+
+    count: int = 1
+    gpus: int = 0
+    gpu_type: str = ""
+    cpus: int = 0
+    memory: int = 0
+    pool: str = ""
+    rack: str = ""
+    nodes_per_rack: int = 0
+    island: int = 0
+    labels: tuple[str, ...] = ()
+    name: str = ""
+
+
+class TenantSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tenant in the tree: `quota` in GPUs (-1: none), `weight` in its parent's fair share."""
+
+    name: str
+    quota: int = -1
+    weight: float = 1.0
+    parent: str = ""
+
+
+class ClusterSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A cluster: groups of like nodes, the GPU types they hold, and who may use how much."""
+
+    nodes: tuple[NodeSpec, ...]
+    gpu_types: tuple[GpuType, ...] = ()
+    tenants: tuple[TenantSpec, ...] = ()
+    name: str = "cluster"
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs."""
+        return sum(node.count * node.gpus for node in self.nodes)
+
+    def check(self, where: str = "cluster") -> ClusterSpec:
+        """This, or BadInput naming the first thing that no cluster can have."""
+        if not any(node.count > 0 for node in self.nodes):
+            raise BadInput("it has no node", where=where, mend="write like 8x8xV100")
+        for i, node in enumerate(self.nodes):
+            place = f"{where}: nodes[{i}]"
+            for field in ("count", "gpus", "cpus", "memory", "nodes_per_rack", "island"):
+                if getattr(node, field) < 0:
+                    raise BadInput(f"{field} is negative", where=place, mend="use 0 or more")
+            if node.gpus > 64:
+                raise BadInput(f"{node.gpus} GPUs in one node", where=place, mend="at most 64")
+            if node.count > 1_000_000:
+                raise BadInput(f"{node.count} nodes", where=place, mend="at most 1,000,000")
+            if node.gpus and not node.gpu_type:
+                raise BadInput("gpu_type is missing", where=place, mend="name it, like V100")
+        seen = {""}
+        for i, tenant in enumerate(self.tenants):
+            if tenant.parent not in seen:
+                raise BadInput(
+                    f"parent {tenant.parent!r} is not a tenant listed before",
+                    where=f"{where}: tenants[{i}]", mend="list parents first",
+                )  # fmt: skip
+            seen.add(tenant.name)
+        return self

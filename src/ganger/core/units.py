@@ -1,0 +1,103 @@
+"""Time is integer microseconds, capacity is integer thousandths. Text forms are parsed here only."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+from ganger.core.errors import BadInput
+
+MICROSECOND: Final = 1
+SECOND: Final = 1_000_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+NEVER: Final = 1 << 62
+"""A time after every other: 'no deadline', 'runs until stopped'."""
+WHOLE: Final = 1000
+"""One whole GPU, or one whole CPU core."""
+
+LONGEST_SECONDS: Final = 1e11
+_UNITS = {"us": 1, "ms": 1000, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
+_PARTS = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)")
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d{1,2}))?(?::(\d{1,2}(?:\.\d+)?))?")
+
+
+def micros(seconds: float) -> int:
+    """Seconds as integer microseconds, rounded to nearest; refuses NaN and absurd sizes."""
+    if not math.isfinite(seconds) or abs(seconds) > LONGEST_SECONDS:
+        raise BadInput(f"{seconds!r} is no time in seconds", mend="give a finite number below 1e11")
+    return round(seconds * SECOND)
+
+
+def seconds(time: float) -> float:
+    """Microseconds as seconds."""
+    return time / SECOND
+
+
+def parse_duration(text: str | float, *, where: str = "") -> int:
+    """Microseconds of `90`, `90s`, `1h30m`, `2d`, `1-12:00:00`, `12:30:00` or `1h 30m`.
+
+    A bare number is seconds. Raises BadInput, naming `where`.
+    """
+    mend = "write seconds, or like 90s, 1h30m, 2d, 1-12:00:00"
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        value = micros(text)
+    else:
+        value = _parse_duration_text(str(text).strip().lower(), where, mend)
+    if value < 0:
+        raise BadInput(f"negative duration {text!r}", where=where, mend=mend)
+    return value
+
+
+def _parse_duration_text(text: str, where: str, mend: str) -> int:
+    try:
+        return micros(float(text))
+    except ValueError:
+        pass
+    packed = text.replace(" ", "")
+    parts = _PARTS.findall(packed)
+    if parts and "".join(n + u for n, u in parts) == packed:
+        return round(sum(float(number) * _UNITS[unit] for number, unit in parts))
+    clock = _CLOCK.fullmatch(packed)
+    if clock and (":" in packed or "-" in packed):
+        days, first, second, third = clock.groups()
+        if days is not None:  # D-HH[:MM[:SS]]
+            hms = (float(first), float(second or 0), float(third or 0))
+        elif third is not None:  # HH:MM:SS
+            hms = (float(first), float(second or 0), float(third))
+        else:  # MM:SS
+            hms = (0.0, float(first), float(second or 0))
+        return round(int(days or 0) * DAY + hms[0] * HOUR + hms[1] * MINUTE + hms[2] * SECOND)
+    raise BadInput(f"{text!r} is no duration", where=where, mend=mend)
+
+
+def format_duration(time: float) -> str:
+    """Microseconds for people: `850 ms`, `42.0 s`, `12m 05s`, `3h 20m`, `12d 4h`."""
+    sign, time = ("-", -time) if time < 0 else ("", time)
+    if time >= NEVER:
+        return "never"
+    if time < SECOND:
+        return f"{sign}{time / 1000:.0f} ms" if time else "0 s"
+    if time < MINUTE:
+        return f"{sign}{time / SECOND:.1f} s"
+    if time < HOUR:
+        return f"{sign}{int(time // MINUTE)}m {int(time % MINUTE // SECOND):02d}s"
+    if time < 2 * DAY:
+        return f"{sign}{int(time // HOUR)}h {int(time % HOUR // MINUTE):02d}m"
+    return f"{sign}{int(time // DAY)}d {int(time % DAY // HOUR)}h"
+
+
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(|b|k|kb|kib|m|mb|mib|g|gb|gib|t|tb|tib)")
+
+
+def parse_memory(text: str | float, *, where: str = "") -> int:
+    """MiB of `16GiB`, `16G`, `512M` or a bare number (MiB). Raises BadInput."""
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        text = repr(text)
+    match = _MEMORY.fullmatch(str(text).strip().lower())
+    if not match:
+        raise BadInput(f"{text!r} is no amount of memory", where=where, mend="write like 16GiB or 512M")
+    number, unit = float(match[1]), match[2][:1] or "m"
+    return round(number * {"b": 2**-20, "k": 2**-10, "m": 1, "g": 2**10, "t": 2**20}[unit])

@@ -1,0 +1,168 @@
+"""What a policy sees: the tables, read-only, at one instant."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.cluster import Nodes
+from ganger.core.jobs import IdSet, Jobs, Phase
+from ganger.core.ledger import Ledger
+from ganger.core.plan import Placement
+from ganger.core.spec import JobSpec
+from ganger.core.table import Ids
+
+if TYPE_CHECKING:
+    from ganger.core.draft import Draft
+    from ganger.core.events import AnyEvent
+    from ganger.core.protocols import Oracle
+
+_RUNNING = int(Phase.RUNNING)
+T = TypeVar("T")
+
+
+class Scope:
+    """The jobs that compete for one set of books: the cluster's, or one parent's grant."""
+
+    __slots__ = ("active", "changed", "ledger", "pending", "scratch")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.pending = IdSet()
+        self.active = IdSet()
+        self.changed: list[int] = []
+        self.scratch: dict[str, Any] = {}
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """One job as people see it. Times in microseconds."""
+
+    id: int
+    spec: JobSpec
+    phase: Phase
+    attempt: int
+    gpus: int
+    placement: Placement | None
+    attained_service: int
+    work: float
+    first_start: int
+    finished: int
+    preemptions: int
+
+
+class View:
+    """The state at `now`. Policies read columns (`view.jobs.gpus[ids]`) and never loop over rows.
+
+    `events`: what caused this decision. `changed`: jobs whose phase changed since the last one,
+    in order. `scratch`: a place for caches; it may be emptied at any time and nothing that is
+    kept there may change a plan. `draft`: where plans are drawn.
+    """
+
+    def __init__(
+        self, jobs: Jobs, nodes: Nodes, scopes: dict[int, Scope], draft: Draft, oracle: Oracle,
+        seed: int,
+    ) -> None:  # fmt: skip
+        self.now = 0
+        self.revision = 0
+        self.events: list[AnyEvent] = []
+        self.jobs = jobs
+        self.nodes = nodes
+        self.draft = draft
+        self.oracle = oracle
+        self.seed = seed
+        self._scopes = scopes
+        self._scope = scopes[-1]
+
+    def inside(self, parent: int) -> View | None:
+        """The same instant for the children of `parent`: their jobs, their grant. None if
+        `parent` holds nothing."""
+        scope = self._scopes.get(parent)
+        if scope is None:
+            return None
+        view = View.__new__(View)
+        view.__dict__.update(self.__dict__)
+        view._scope = scope
+        return view
+
+    @property
+    def parents(self) -> list[int]:
+        """The jobs whose grant is divided among children now."""
+        return sorted(parent for parent in self._scopes if parent >= 0)
+
+    @property
+    def pending(self) -> Ids:
+        """Jobs that could be started, in no order that means anything."""
+        return self._scope.pending.ids
+
+    @property
+    def active(self) -> Ids:
+        """Jobs that hold devices (starting, running, suspended, stopping), in no order."""
+        return self._scope.active.ids
+
+    @property
+    def changed(self) -> list[int]:
+        """Jobs whose phase changed since this policy was last asked, oldest change first."""
+        return self._scope.changed
+
+    @property
+    def scratch(self) -> dict[str, Any]:
+        """Caches, droppable at any time."""
+        return self._scope.scratch
+
+    @property
+    def ledger(self) -> Ledger:
+        """The books of free and held devices."""
+        return self._scope.ledger
+
+    def _lasting(self, ids: Any) -> Any:
+        """Microseconds for which each job has been executing since its `since`."""
+        return (self.now - self.jobs.since[ids]) * (self.jobs.phase[ids] == _RUNNING)
+
+    @overload
+    def ran(self, ids: int) -> int: ...
+    @overload
+    def ran(self, ids: Ids) -> NDArray[np.int64]: ...
+    def ran(self, ids: Any) -> Any:
+        """Executed time so far, microseconds."""
+        return self.jobs.ran[ids] + self._lasting(ids)
+
+    @overload
+    def attained(self, ids: int) -> int: ...
+    @overload
+    def attained(self, ids: Ids) -> NDArray[np.int64]: ...
+    def attained(self, ids: Any) -> Any:
+        """Attained service: executed time x GPUs, microseconds."""
+        return self.jobs.served[ids] + self._lasting(ids) * self.jobs.size[ids]
+
+    @overload
+    def work(self, ids: int) -> float: ...
+    @overload
+    def work(self, ids: Ids) -> NDArray[np.float64]: ...
+    def work(self, ids: Any) -> Any:
+        """Work done, in microseconds at the size asked for on the reference type."""
+        return self.jobs.work[ids] + self._lasting(ids) * self.jobs.rate[ids]
+
+    def remaining(self, ids: Ids) -> NDArray[np.float64]:
+        """What the oracle expects to be left to run, microseconds, never negative."""
+        left = self.oracle.duration(self, ids) - self.work(ids)
+        return np.maximum(left, 0.0)
+
+    def rng(self, name: str) -> np.random.Generator:
+        """A random stream of this decision's own: the same for the same seed, revision, name."""
+        return np.random.default_rng([self.seed, self.revision, zlib.crc32(name.encode())])
+
+    def job(self, job: int) -> JobRow:
+        """One job as a frozen row, for people; not for policies' loops."""
+        jobs = self.jobs
+        held = self.ledger.holds.get(job)
+        return JobRow(
+            id=job, spec=jobs.spec(job), phase=Phase(jobs.phase[job]),
+            attempt=int(jobs.attempt[job]), gpus=int(jobs.size[job]),
+            placement=held[1] if held else None, attained_service=int(self.attained(job)),
+            work=float(self.work(job)), first_start=int(jobs.first_start[job]),
+            finished=int(jobs.finished[job]), preemptions=int(jobs.preemptions[job]),
+        )  # fmt: skip
