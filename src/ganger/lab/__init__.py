@@ -1,0 +1,1 @@
+"""Experiments: recipe x trace x seed, their metrics, and reports on them."""

@@ -1,0 +1,92 @@
+"""What one run of one recipe leaves behind: columns, samples over time, figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Segment(NamedTuple):
+    """One job on some GPUs of one node for a while (seconds since the trace's first submission)."""
+
+    job: int
+    start_seconds: float
+    end_seconds: float
+    node: int
+    devices: int
+    """Bit mask of the GPUs held."""
+
+
+@dataclass
+class Timeline:
+    """Samples over time; every array as long as `seconds`. Each value holds until the next."""
+
+    seconds: NDArray[np.float64]
+    gpus_held: NDArray[np.float64]
+    gpus_running: NDArray[np.float64]
+    jobs_pending: NDArray[np.int64]
+    gpus_pending: NDArray[np.int64]
+    gpus_up: NDArray[np.int64]
+
+
+@dataclass
+class JobTable:
+    """One entry per submitted job. Times in seconds since the trace's first submission; NaN
+    where a thing did not happen."""
+
+    name: list[str]
+    tenant: list[str]
+    gpus: NDArray[np.int64]
+    arrival: NDArray[np.float64]
+    first_start: NDArray[np.float64]
+    finish: NDArray[np.float64]
+    state: list[str]
+    """finished, failed, cancelled, running, pending ... (a `Phase` in lower case)."""
+    duration: NDArray[np.float64]
+    """What it takes alone: at the size asked for, on the reference type, in one piece."""
+    ran: NDArray[np.float64]
+    """Executed time over all attempts."""
+    pending: NDArray[np.float64]
+    """Time spent waiting for devices, later waits included."""
+    held_gpu_seconds: NDArray[np.float64]
+    active_gpu_seconds: NDArray[np.float64]
+    lost: NDArray[np.float64]
+    """Work done and then lost, in seconds at the size asked for."""
+    preemptions: NDArray[np.int64]
+    restarts: NDArray[np.int64]
+    gpu_type: list[str]
+    """The type it last ran on, "" if it never ran."""
+    nodes: list[str]
+    """The nodes it last ran on, comma separated."""
+    locality: list[str]
+    """island, node, rack or any: how close together its GPUs last were; "" if it never ran."""
+    open_ended: NDArray[np.bool_]
+    """Services: no JCT, counted in allocation only."""
+
+
+@dataclass
+class Run:
+    """One recipe over one trace with one seed."""
+
+    recipe: str
+    """As asked for: name and parameters."""
+    seed: int
+    knows: str
+    """What the policy knew about durations: truth, noisy, history or nothing."""
+    trace: str
+    cluster: str
+    cluster_gpus: int
+    jobs: JobTable
+    timeline: Timeline
+    metrics: dict[str, float] = field(default_factory=dict)
+    simulation: dict[str, float] = field(default_factory=dict)
+    """events, decisions, cpu_seconds, peak_rss_bytes."""
+    segments: list[Segment] | None = None
+    """For small runs only: every interval of every job, for the Gantt chart."""
+    node_gpus: list[int] = field(default_factory=list)
+    """GPUs per node, for the Gantt chart."""
+    load: float = 1.0
+    notes: list[str] = field(default_factory=list)
