@@ -301,8 +301,9 @@ class Kernel:
     def _keep(self, job: int, kept: float) -> None:
         """Set the surviving work, and count what was lost."""
         lost = self._work[job] - kept
-        if lost > 0:
+        if lost > 1.0:  # less than a microsecond is rounding
             self._lost[job] += lost
+        if kept < NEVER:
             self._work[job] = kept
 
     def _let_go(self, job: int) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.profiles import PLAIN_PROFILE, Profile
 from ganger.core.table import Ids
 
 if TYPE_CHECKING:
@@ -69,6 +70,10 @@ class Oracle(Protocol):
         reference type in one node. Rows broadcast."""
         ...
 
+    def profile(self, model: str) -> Profile:
+        """What is published or measured about a model; the plain profile if nothing is."""
+        ...
+
     def observe(self, view: View) -> None:
         """Learn from the events of `view`. The only way to learn anything."""
         ...
@@ -101,6 +106,10 @@ class Ignorant:
     ) -> NDArray[np.float64]:
         """NaN: unknown."""
         return no_oracle_answer(ids)
+
+    def profile(self, model: str) -> Profile:
+        """Nothing is known."""
+        return PLAIN_PROFILE
 
     def observe(self, view: View) -> None:
         """Learns nothing."""

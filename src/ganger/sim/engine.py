@@ -102,7 +102,7 @@ class Simulator:
         at = heap[0][0] if heap else NEVER
         if next_arrival < self._n:
             at = min(at, self._arrivals[next_arrival])
-        if until <= at:
+        if until < at or at == NEVER:
             return self._wake(until)
         self.now = at
         self._idle_wakes = 0
@@ -113,6 +113,8 @@ class Simulator:
             events.append(Submitted(next_arrival))
             next_arrival += 1
         self._next = next_arrival
+        if until == at:
+            events.append(Woke())
         return Batch(at, events)
 
     def apply(self, plan: Plan, now: int) -> None:
@@ -239,7 +241,8 @@ class Simulator:
             self._instant.append(Released(job, attempt, self._kept.pop((job, attempt))))
 
     def _done(self, job: int) -> float:
-        return float(self._total[job]) - self._left[job]
+        total = self._total[job]
+        return float(total) - self._left[job] if total < NEVER else float(NEVER)
 
     # ------------------------------------------------------------------ failures
 
@@ -261,7 +264,8 @@ class Simulator:
         did = self._done(job) - before
         every = self._physics.costs.checkpoint_every
         kept = before + (did // every * every if every and did > 0 else 0.0)
-        self._left[job] = float(self._total[job]) - kept
+        if self._total[job] < NEVER:
+            self._left[job] = float(self._total[job]) - kept
         self._alive[job] = 0
         if self._on_node is not None:
             self._forget(job)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.protocols import Knows, Oracle
+from ganger.core.profiles import Profile
 from ganger.core.spec import Locality
 from ganger.core.table import Ids
 from ganger.core.view import View
@@ -47,6 +48,10 @@ class Truth:
             )
         return out
 
+    def profile(self, model: str) -> Profile:
+        """The profile that the simulator uses."""
+        return self._physics.profiles.of(model)
+
     def observe(self, view: View) -> None:
         """It knows all there is."""
 
@@ -73,6 +78,10 @@ class Noisy:
     ) -> NDArray[np.float64]:
         """The inner answer: only durations are misjudged."""
         return self._inner.throughput(view, ids, gpu_type, gpus, nodes)
+
+    def profile(self, model: str) -> Profile:
+        """The inner answer."""
+        return self._inner.profile(model)
 
     def observe(self, view: View) -> None:
         """Pass on."""
