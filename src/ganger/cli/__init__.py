@@ -1,0 +1,1 @@
+"""`ganger`: the only place that parses arguments and prints."""
