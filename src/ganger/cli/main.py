@@ -18,7 +18,10 @@ _COMMANDS = {
     "recipes": ("ganger.cli.recipes", "List the recipes."),
     "recipe": ("ganger.cli.recipes", "Show one recipe: paper, parameters, needs."),
     "trace": ("ganger.cli.trace", "Look at, convert and make up traces."),
-    "lesson": ("ganger.cli.lesson", "The worked examples of a scheduling lecture, as Gantt charts."),
+    "lesson": (
+        "ganger.cli.lesson",
+        "The worked examples of a scheduling lecture, as Gantt charts.",
+    ),
     "completion": ("ganger.cli.completion", "Print a shell completion script."),
 }
 

@@ -94,4 +94,6 @@ def recipe(name: str, as_json: bool) -> None:
     if entry["parameters"]:
         console.print()
         console.print(table)
-        console.print(f"\nWrite it like: {name}({next(iter(entry['parameters']))}=...)", markup=False)
+        console.print(
+            f"\nWrite it like: {name}({next(iter(entry['parameters']))}=...)", markup=False
+        )

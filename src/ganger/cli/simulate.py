@@ -34,14 +34,18 @@ Examples:
 
 def output_options(command: Callable[..., None]) -> Callable[..., None]:
     """What to print and write."""
+    target = click.Path(dir_okay=False, path_type=Path)
+    per_job = "Write every job's times here: CSV or Parquet; {recipe} and {seed} are filled in."
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
-        click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML report here."),
-        click.option("--per-job", type=click.Path(dir_okay=False, path_type=Path), help="Write every job's times here (CSV or Parquet; {recipe} and {seed} are filled in)."),
-        click.option("--workers", type=click.IntRange(1), default=None, help="Processes to use (default: as many as cores)."),
-        click.option("--validate", is_flag=True, help="Check every invariant after every step (slow)."),
+        click.option("--report", type=target, help="Write an HTML report here."),
+        click.option("--per-job", type=target, help=per_job),
+        click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores)."),
+        click.option(
+            "--validate", is_flag=True, help="Check every invariant at every step (slow)."
+        ),
         click.option("--quiet", is_flag=True, help="No progress bar."),
-    ):  # fmt: skip
+    ):
         command = option(command)
     return command
 
@@ -59,13 +63,15 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 )  # fmt: skip
 @click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
               help="Spread of the lognormal error for --knows noisy.")  # fmt: skip
-@click.option("--seed", "seeds", default="0", show_default=True, help="Seeds, like 0 or 0,1,7 or 0-4.")
+@click.option(
+    "--seed", "seeds", default="0", show_default=True, help="Seeds, like 0 or 0,1,7 or 0-4."
+)
 @click.option("--checkpoint-cost", "checkpoint", default="0s", show_default=True,
               help="Time a preempted job needs to save, before its GPUs are free.")  # fmt: skip
 @click.option("--restore-cost", "restore", default="0s", show_default=True,
               help="Time a resumed job needs before it computes again.")  # fmt: skip
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path),
-              help="Write the run's log here, for `ganger replay` (one recipe, one seed).")  # fmt: skip
+              help="Write the run's log here, for `ganger replay` (one run).")  # fmt: skip
 @trace_options
 @output_options
 def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> None:
@@ -89,12 +95,15 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     )
     base = load_with_options(trace, options)
     spec = load_cluster(cluster or base.cluster or _missing_cluster())
-    tasks = []
+    seeds = parse_seeds(options["seeds"])
+    tasks: list[Task] = []
     for load in _loads(options["load"]):
         loaded = base if load is None else _scaled(base, load, spec.gpus)
-        for name in split_specs(recipe):
-            for seed in parse_seeds(options["seeds"]):
-                tasks.append(Task(name, loaded, replace(setup, seed=seed), load or 1.0))
+        tasks += [
+            Task(name, loaded, replace(setup, seed=seed), load or 1.0)
+            for name in split_specs(recipe)
+            for seed in seeds
+        ]
     if options["log"] is not None:
         _log_one(tasks, spec, options)
     else:
@@ -184,7 +193,9 @@ class _progress:  # noqa: N801 - reads as a function
         )  # fmt: skip
         self._done = dict.fromkeys(range(len(tasks)), 0.0)
         names = list(dict.fromkeys(task.recipe for task in tasks))
-        self._all = self._bar.add_task(f"{len(tasks)} runs: {', '.join(names)[:40]}", total=len(tasks))
+        self._all = self._bar.add_task(
+            f"{len(tasks)} runs: {', '.join(names)[:40]}", total=len(tasks)
+        )
 
     def __enter__(self) -> Callable[[int, float], None]:
         self._bar.start()
@@ -206,9 +217,9 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
     for run in runs:
         paths.append(None)
         if options["per_job"] is not None:
-            path = _per_job_path(options["per_job"], run, len(runs))
-            write_jobs(run, path)
-            paths[-1] = str(path)
+            target = _per_job_path(options["per_job"], run, len(runs))
+            write_jobs(run, target)
+            paths[-1] = str(target)
     if options["as_json"]:
         data = to_json(runs)
         for entry, path in zip(data["runs"], paths, strict=True):
@@ -237,7 +248,9 @@ def _per_job_path(pattern: Path, run: Run, runs: int) -> Path:
 
 
 @click.command(epilog="\b\nExample:\n  ganger demo --report demo.html")
-@click.option("--seed", "seeds", default="0", show_default=True, help="Seeds of the workload's draw.")
+@click.option(
+    "--seed", "seeds", default="0", show_default=True, help="Seeds of the workload's draw."
+)
 @output_options
 def demo(seeds: str, **options: Any) -> None:
     """Replay the bundled workload (400 jobs, 64 GPUs) under eight recipes."""
@@ -253,4 +266,3 @@ def demo(seeds: str, **options: Any) -> None:
         setup = Setup(seed=seed, validate=options["validate"])
         tasks += [Task(name, trace, setup) for name in split_specs(DEMO_RECIPES)]
     run_and_show(tasks, load_cluster("8x8xV100"), options)
-

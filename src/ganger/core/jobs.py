@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from ganger.core.errors import BadInput
 from ganger.core.names import Names
 from ganger.core.spec import JobSpec, Kind, OnPreempt, Shape
-from ganger.core.table import F64, I8, I32, I64, Ids, Table
+from ganger.core.table import F64, I8, I32, I64, Ids, Table, cells
 
 
 class Phase(IntEnum):
@@ -229,19 +229,19 @@ class IdSet:
 
     def __init__(self) -> None:
         self._ids = np.zeros(64, np.int64)
-        self._cells = memoryview(self._ids)
+        self._cells = cells(self._ids)
         self.n = 0
 
-    def add(self, row: int, slot: memoryview[int]) -> None:
+    def add(self, row: int, slot: MutableSequence[int]) -> None:
         """Put `row` in; it must not be there."""
         if self.n == len(self._ids):
             self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
-            self._cells = memoryview(self._ids)
+            self._cells = cells(self._ids)
         self._cells[self.n] = row
         slot[row] = self.n
         self.n += 1
 
-    def remove(self, row: int, slot: memoryview[int]) -> None:
+    def remove(self, row: int, slot: MutableSequence[int]) -> None:
         """Take `row` out; it must be there."""
         self.n -= 1
         last = self._cells[self.n]

@@ -33,7 +33,10 @@ class Policy(Protocol):
     last one (or None at first) and returns the next.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        ...
 
     def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
         """The plan for `view`, and the memory to decide with next time."""

@@ -183,7 +183,7 @@ class Log:
             yield self._checked(decoder, number, line)
 
 
-class Divergence(Exception):
+class Divergence(Exception):  # noqa: N818 - what happened, not an error of ours
     """The first step at which a replay decided otherwise than its log."""
 
 
@@ -225,9 +225,7 @@ def replay(path: Path) -> int:
     """Decide a log again; the number of steps that agreed. Raises Divergence or BadInput."""
     log = Log(path)
     header = log.header
-    setup = Setup(
-        header.seed, header.knows, header.noise, Costs(**header.costs), header.profiles
-    )
+    setup = Setup(header.seed, header.knows, header.noise, Costs(**header.costs), header.profiles)
     nodes = Nodes(header.cluster)
     engine = Replay(log)
     kernel = Kernel(

@@ -266,5 +266,3 @@ class _Ticker:
             jobs = self._kernel.jobs
             done = np.count_nonzero(jobs.finished[: jobs.n] >= 0)
             self._tell(done / self._jobs)
-
-

@@ -96,5 +96,3 @@ class Reservations:
             return False
         self._change(cell.index, view.now, min(view.now + lasting, NEVER), -gpus)
         return True
-
-

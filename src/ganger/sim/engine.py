@@ -25,6 +25,7 @@ from ganger.core.events import (
 from ganger.core.jobs import Declared
 from ganger.core.plan import Placement, Plan, Resize, Resume, Start, Stop, Suspend
 from ganger.core.spec import OnPreempt
+from ganger.core.table import cells
 from ganger.core.units import NEVER
 from ganger.sim.physics import Physics
 
@@ -66,14 +67,14 @@ class Simulator:
         self._declared = declared
         self._physics = physics
         n = declared.n
-        self._arrivals = memoryview(declared.submitted[:n])
+        self._arrivals = cells(declared.submitted[:n])
         self._next = 0
         self._n = n
-        self._left = memoryview(duration[:n].astype(np.float64))
-        self._total = memoryview(np.ascontiguousarray(duration[:n]))
-        self._alive = memoryview(np.zeros(n, np.int32))
-        self._began = memoryview(np.zeros(n, np.int64))
-        self._rate = memoryview(np.zeros(n, np.float64))
+        self._left = cells(duration[:n].astype(np.float64))
+        self._total = cells(np.ascontiguousarray(duration[:n]))
+        self._alive = cells(np.zeros(n, np.int32))
+        self._began = cells(np.zeros(n, np.int64))
+        self._rate = cells(np.zeros(n, np.float64))
         self._heap: list[tuple[int, int, int, int]] = []
         self._instant: list[AnyEvent] = []
         self._kept: dict[tuple[int, int], float] = {}
@@ -86,7 +87,7 @@ class Simulator:
             self._heap.append((outage.up, _UP, outage.node, 0))
         heapify(self._heap)
         limit, parent = declared.limit[:n], declared.parent[:n]
-        self._limit = memoryview(limit) if (limit < NEVER).any() else None
+        self._limit = cells(limit) if (limit < NEVER).any() else None
         self._children = _count_children(parent)
         self._idle_wakes = 0
 

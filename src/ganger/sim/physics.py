@@ -67,5 +67,3 @@ class Physics:
         profile = self.profiles.of(declared.models[declared.model[job]])
         kind = self.nodes.type_specs[self.nodes.gpu_type[placement[0].node]]
         return profile.rate(kind.name, kind.speed, gpus, asked, self.tier(placement))
-
-

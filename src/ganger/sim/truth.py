@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.protocols import Knows, Oracle
 from ganger.core.profiles import Profile
+from ganger.core.protocols import Knows, Oracle
 from ganger.core.spec import Locality
 from ganger.core.table import Ids
 from ganger.core.view import View
@@ -41,7 +41,7 @@ class Truth:
         rows = np.broadcast_to(ids, shape)
         for at in np.ndindex(shape):
             job = rows[at]
-            profile = profiles.of(jobs.models[jobs.model[job]])
+            profile = profiles.of(jobs.models[int(jobs.model[job])])
             tier = Locality.ISLAND if spread[at] <= 1 else Locality.ANY
             out[at] = profile.rate(
                 gpu_type, kinds.get(gpu_type, 1.0), int(many[at]), int(jobs.gpus[job]), tier

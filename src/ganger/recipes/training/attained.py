@@ -13,7 +13,11 @@ from ganger.mechanisms.queue import QueuePolicy
 from ganger.recipes.registry import Duration, Paper, recipe
 
 TIRESIAS = Paper(
-    "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", "Gu et al.", "NSDI", 2019, "JCT"
+    "Tiresias: A GPU Cluster Manager for Distributed Deep Learning",
+    "Gu et al.",
+    "NSDI",
+    2019,
+    "JCT",
 )
 
 
@@ -64,6 +68,6 @@ def tiresias(
         Levels(thresholds, attained_service, (first_start,), starvation),
         walk,
         preempt=True,
-        place=ConsolidateIf(skewed_model) if consolidate else PACK,
+        place=ConsolidateIf(wants=skewed_model) if consolidate else PACK,
         min_run=min_run,
     )
