@@ -104,12 +104,12 @@ class Ledger:
     def __init__(self, nodes: Nodes, within: dict[int, int] | None = None) -> None:
         self.nodes = nodes
         count = nodes.n
-        full = [(1 << gpus) - 1 for gpus in nodes.gpus[:count].tolist()]
+        full: list[int] = [(1 << gpus) - 1 for gpus in nodes.gpus[:count].tolist()]
         if within is not None:
             full = [mask & within.get(node, 0) for node, mask in enumerate(full)]
         self.full = full
         self.free_mask = list(full)
-        self.free_count = [mask.bit_count() for mask in full]
+        self.free_count: list[int] = [mask.bit_count() for mask in full]
         self.free_cpus: list[int] = nodes.cpus[:count].tolist()
         self.free_memory: list[int] = nodes.memory[:count].tolist()
         self.island: list[int] = [
@@ -405,7 +405,7 @@ class Ledger:
         """Thousandths of GPUs free on `node`; its CPUs where it has none."""
         if not self.full[node]:
             return self.free_cpus[node]
-        in_shares = sum(WHOLE - used for used, _ in self.shared[node].values())
+        in_shares: int = sum(WHOLE - used for used, _ in self.shared[node].values())
         return WHOLE * self.free_count[node] + in_shares
 
     def _roles_on(
