@@ -92,6 +92,25 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sum(role.size * role.needs.gpus for role in self.roles)
 
     @property
+    def least(self) -> int:
+        """The fewest GPUs it may run on."""
+        return sum(role.range[0] * role.needs.gpus for role in self.roles)
+
+    @property
+    def most(self) -> int:
+        """The most GPUs it can use."""
+        return sum(role.range[1] * role.needs.gpus for role in self.roles)
+
+    def sizes(self, gpus: int) -> tuple[int, ...]:
+        """Workers per role at `gpus` GPUs: all elasticity is the first role's."""
+        if gpus == self.gpus:
+            return tuple(role.size for role in self.roles)
+        first, others = self.roles[0], self.roles[1:]
+        fixed = sum(role.size * role.needs.gpus for role in others)
+        workers = (gpus - fixed) // max(first.needs.gpus, 1)
+        return (workers, *(role.size for role in others))
+
+    @property
     def is_plain(self) -> bool:
         """One role of whole GPUs and nothing else: the common case, placed by the short path."""
         only = self.roles[0]

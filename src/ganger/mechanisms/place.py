@@ -30,9 +30,10 @@ class Placer(Protocol):
         ...
 
     def find(
-        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
     ) -> Placement | None:
-        """A placement that is free in `ledger`, or None."""
+        """A placement that is free in `ledger`, or None; at `gpus` GPUs instead of those asked
+        for, in `cells` instead of wherever the shape allows."""
         ...
 
 
@@ -53,7 +54,7 @@ class Place:
         return NEVER
 
     def find(
-        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
     ) -> Placement | None:
         """By the rule; RANDOM draws from the view's own stream for this job."""
         shape = view.draft.shape(job)
@@ -61,9 +62,8 @@ class Place:
         if self.fit == Fit.RANDOM:
             rng = view.rng(f"place {job}")
             draw = lambda n: int(rng.integers(n))  # noqa: E731
-        return ledger.find(
-            shape, fit=self.fit, locality=self.locality(view, job), draw=draw, cells=cells
-        )
+        sizes = shape.sizes(gpus) if gpus else ()
+        return ledger.find(shape, sizes, self.fit, self.locality(view, job), draw, cells)
 
 
 @dataclass(frozen=True)
@@ -101,17 +101,18 @@ class ConsolidateIf(Place):
     wants: Callable[[View, int], bool] = lambda view, job: True
 
     def find(
-        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
     ) -> Placement | None:
         """Consolidated into the fewest nodes, or wherever there is room."""
         shape = view.draft.shape(job)
         wants = self.wants(view, job)
         widest = max((cell.widest for cell in ledger.cells_for(shape)), default=0)
-        strict = wants and shape.gpus <= widest
+        strict = wants and (gpus or shape.gpus) <= widest
         return ledger.find(
             shape,
-            fit=Fit.BEST if wants else Fit.FIRST,
-            locality=Locality.NODE if strict else self.within,
+            shape.sizes(gpus) if gpus else (),
+            Fit.BEST if wants else Fit.FIRST,
+            Locality.NODE if strict else self.within,
             cells=cells,
         )
 
