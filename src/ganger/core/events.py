@@ -12,7 +12,7 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """Base of all events. `rank` orders a batch, `bit` says what kind a policy may wait for."""
+    """Base of all events. `rank` orders a batch, `bit` is what it can mean for a waiting job."""
 
     rank: ClassVar[int] = 9
     bit: ClassVar[int] = 0
@@ -101,7 +101,6 @@ class Submitted(Event, frozen=True, gc=False):
     """A declared job asks to run."""
 
     rank: ClassVar[int] = 8
-    bit: ClassVar[int] = 16
     job: int
 
 
@@ -140,7 +139,8 @@ CAPACITY_FREED = 1
 CAPACITY_LOST = 2
 STARTED = 4
 PROGRESSED = 8
-SUBMITTED = 16
+QUEUED = 16
+"""A job became pending: it was submitted, unblocked, preempted, refused, or failed."""
 COMMANDED = 32
 WOKE = 64
 ANYTHING = 127

@@ -13,6 +13,7 @@ from ganger.core.draft import Draft
 from ganger.core.errors import InvariantError
 from ganger.core.events import (
     ANYTHING,
+    QUEUED,
     Batch,
     Command,
     Failed,
@@ -84,6 +85,7 @@ class Kernel:
                 self._followers.setdefault(before, []).append(job)
         self._draft = Draft(self.jobs, self.ledger, self._inner)
         self._top = self._scopes[-1]
+        self._learns = self.oracle.learns
         seen = self.jobs.frozen() if validate else self.jobs
         self.view = View(seen, nodes, self._scopes, self._draft, self.oracle, seed)
         self._bind()
@@ -133,16 +135,21 @@ class Kernel:
             raise InvariantError(f"time ran backwards, from {self.now} to {now}")
         self.now = now
         self.revision += 1
-        kinds, on = self._kinds, self._on
+        kinds, on = 0, self._on
         for event in batch.events:
             on[type(event)](event)
             kinds |= event.bit
         self.events += len(batch.events)
+        if self._learns:
+            self._look(batch)
+            self.oracle.observe(self.view)
+        kinds |= self._kinds
         plan = None
         if kinds & self._until or now >= self.wake:
+            self._kinds = 0
             plan = self._decide(batch)
-            kinds = 0
-        self._kinds = kinds
+        else:
+            self._kinds = kinds
         if self.validate:
             check_state(self)
         if self.journal is not None:
@@ -150,10 +157,8 @@ class Kernel:
         return plan
 
     def _decide(self, batch: Batch) -> Plan:
-        view = self.view
-        view.now, view.revision, view.events = self.now, self.revision, batch.events
-        self.oracle.observe(view)
-        plan, memory = self.policy.decide(view, self.memory)
+        self._look(batch)
+        plan, memory = self.policy.decide(self.view, self.memory)
         if self.validate:
             self._check_pure(plan)
         plan.basis = self.revision
@@ -163,9 +168,16 @@ class Kernel:
         self.wake, self._until = plan.wake, plan.until
         if self.wake <= self.now:
             raise InvariantError(f"policy {self.policy.name} wants to be woken in the past")
-        for scope in self._scopes.values():
-            scope.changed.clear()
+        self._top.changed.clear()
+        if len(self._scopes) > 1:
+            for scope in self._scopes.values():
+                scope.changed.clear()
         return plan
+
+    def _look(self, batch: Batch) -> None:
+        """Bring the view up to this step."""
+        view = self.view
+        view.now, view.revision, view.events = batch.at, self.revision, batch.events
 
     def _adopt(self, plan: Plan) -> None:
         """Make the plan's actions true in the books and the table."""
@@ -220,6 +232,7 @@ class Kernel:
     def _make_pending(self, job: int) -> None:
         scope = self._top if self._parent[job] < 0 else self._scope_of(job)
         self._phase[job] = PENDING
+        self._kinds |= QUEUED
         scope.pending.add(job, self._slot)
         scope.changed.append(job)
 

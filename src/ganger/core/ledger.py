@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from ganger.core.cluster import Nodes
 from ganger.core.errors import InvariantError
 from ganger.core.plan import Placement, Slot
-from ganger.core.spec import Locality, Needs, Role, Shape
+from ganger.core.spec import PLAIN, Locality, Needs, Role, Shape
 from ganger.core.units import WHOLE
 
 
@@ -94,6 +95,15 @@ def members(bits: int) -> Iterator[int]:
         bits ^= low
 
 
+class _Known(NamedTuple):
+    """What never changes about a shape on one set of nodes."""
+
+    shape: Shape
+    cells: list[Cell]
+    plain: bool
+    sizes: tuple[int, ...]
+
+
 class Ledger:
     """Free and held capacity of a set of nodes.
 
@@ -126,7 +136,7 @@ class Ledger:
         self.leaving: dict[int, list[tuple[int, int]]] = {}
         """Per node: (job, devices) that are promised free but not given back yet."""
         self._undo: list[Callable[[], None]] = []
-        self._cells_of_shape: dict[Shape, list[Cell]] = {}
+        self._known: dict[int, _Known] = {}
         self.cells: list[Cell] = []
         self._make_cells()
 
@@ -169,25 +179,23 @@ class Ledger:
 
     def cells_for(self, shape: Shape) -> list[Cell]:
         """The cells that may take `shape`, the most preferred GPU type first."""
-        cells = self._cells_of_shape.get(shape)
-        if cells is None:
-            cells = [
-                cell
-                for cell in self.cells
-                if (not shape.pool or cell.pool == shape.pool)
-                and (not shape.gpu_types or cell.gpu_type in shape.gpu_types)
-                and (cell.gpu_type or not shape.gpus)
-            ]
-            if shape.gpu_types:
-                cells.sort(key=lambda cell: shape.gpu_types.index(cell.gpu_type))
-            self._cells_of_shape[shape] = cells
-        return cells
+        return (self._known.get(id(shape)) or self._learn(shape)).cells
 
-    def could_ever_fit(self, shape: Shape, sizes: tuple[int, ...] = ()) -> bool:
-        """Whether an empty cluster, all nodes up, has room for `shape` at its least sizes."""
-        empty = Ledger(self.nodes)
-        least = sizes or tuple(role.range[0] for role in shape.roles)
-        return empty.find(shape, least) is not None
+    def _learn(self, shape: Shape) -> _Known:
+        """Work out what never changes about a shape here. Keyed by identity: hashing a shape costs
+        more than finding a place for it; `_Known` keeps the shape, so its identity stays its own."""
+        cells = [
+            cell
+            for cell in self.cells
+            if (not shape.pool or cell.pool == shape.pool)
+            and (not shape.gpu_types or cell.gpu_type in shape.gpu_types)
+            and (cell.gpu_type or not shape.gpus)
+        ]
+        if shape.gpu_types:
+            cells.sort(key=lambda cell: shape.gpu_types.index(cell.gpu_type))
+        sizes = tuple(role.size for role in shape.roles)
+        known = self._known[id(shape)] = _Known(shape, cells, shape.is_plain, sizes)
+        return known
 
     # ------------------------------------------------------------------ where a shape fits
 
@@ -205,10 +213,15 @@ class Ledger:
         `locality` narrows what the shape itself accepts; `draw(n)` gives a number below n for
         Fit.RANDOM; `cells` limits and orders the cells tried. Nothing changes.
         """
-        within = shape.locality if locality is None else min(locality, shape.locality)
-        sizes = sizes or tuple(role.size for role in shape.roles)
-        for cell in self.cells_for(shape) if cells is None else cells:
-            if shape.is_plain:
+        known = self._known.get(id(shape)) or self._learn(shape)
+        within = shape.locality
+        if locality is not None and locality < within:
+            within = locality
+        sizes = sizes or known.sizes
+        for cell in known.cells if cells is None else cells:
+            if known.plain:
+                if sizes[0] > cell.free:
+                    continue
                 found = self._find_plain(cell, sizes[0], fit, within, draw)
             else:
                 found = self._find_roles(cell, shape, sizes, fit, within, draw)
@@ -219,8 +232,6 @@ class Ledger:
     def _find_plain(
         self, cell: Cell, need: int, fit: Fit, within: Locality, draw: Callable[[int], int] | None
     ) -> Placement | None:
-        if need > cell.free:
-            return None
         if need <= cell.widest:
             node = self._one_node(cell, need, fit, within, draw)
             if node >= 0:
@@ -548,14 +559,13 @@ class Ledger:
         self.holds[job] = (shape, placement)
 
     def _apply(self, needs: Needs, slot: Slot, *, take: bool) -> None:
-        node, sign = slot.node, 1 if take else -1
-        if needs.cpus:
+        node, devices = slot.node, slot.devices
+        if needs is not PLAIN:
+            sign = 1 if take else -1
             self.free_cpus[node] -= sign * needs.cpus * slot.workers
-        if needs.memory:
             self.free_memory[node] -= sign * needs.memory * slot.workers
-        devices = slot.devices
-        if needs.share < WHOLE:
-            devices = self._share(needs, slot, take=take)
+            if needs.share < WHOLE:
+                devices = self._share(needs, slot, take=take)
         if devices:
             self._whole(node, devices, take=take)
         if take and (self.free_cpus[node] < 0 or self.free_memory[node] < 0):

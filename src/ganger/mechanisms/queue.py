@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush, heapreplace
 
-from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, SUBMITTED, WOKE
+from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
 from ganger.core.ledger import Ledger
 from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.units import NEVER
@@ -24,7 +24,8 @@ from ganger.mechanisms.order import FIRST_COME, Moves, Order
 from ganger.mechanisms.place import PACK, Placer
 
 _UNLESS_BEHIND = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE
-_ANY_CHANGE = _UNLESS_BEHIND | SUBMITTED
+_ANY_CHANGE = _UNLESS_BEHIND | QUEUED
+_ONLY_NEW = QUEUED | COMMANDED
 _EVICTED = -1
 """The class of those who were evicted in this walk and stand in line again, each for itself."""
 
@@ -68,6 +69,11 @@ class QueuePolicy:
             | (int(jobs.parent[job]) + 1)
         )  # fmt: skip
 
+    @property
+    def timed(self) -> bool:
+        """Whether keys jump or patience ends while nothing else happens."""
+        return self.place.patient or self.order.moves is Moves.STEPS
+
     def until(self, view: View, job: int) -> int:
         """When the job's key jumps, or its patience with where it would be placed ends."""
         jump = self.order.until(view, job) if self.order.moves is Moves.STEPS else NEVER
@@ -80,6 +86,11 @@ class QueuePolicy:
 
 class _Pass:
     """One walk down the queue."""
+
+    __slots__ = (
+        "draft", "evicted", "heads", "index", "limits", "may_evict", "pending", "policy",
+        "reasons", "used", "view", "wake",
+    )  # fmt: skip
 
     def __init__(self, policy: QueuePolicy, view: View, index: QueueIndex) -> None:
         self.policy, self.view, self.draft, self.index = policy, view, view.draft, index
@@ -103,10 +114,12 @@ class _Pass:
         blocked = self._walk()
         if blocked and self.policy.walk in (Walk.EASY, Walk.CONSERVATIVE):
             self._backfill()
+        if not self.pending.entry:
+            return self.draft.plan(self.reasons, NEVER, _ONLY_NEW)
         until = _ANY_CHANGE
         if blocked and self.policy.walk is Walk.STRICT and self.policy.order.arrival:
             until = _UNLESS_BEHIND
-        if self.pending.entry:
+        if self.policy.timed:
             self.wake = min(self.wake, self.index.next_jump())
         return self.draft.plan(self.reasons, self.wake, until)
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from ganger.core.allocation import Allocation, Share
-from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, SUBMITTED, WOKE
+from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
 from ganger.core.jobs import Phase
 from ganger.core.ledger import Cell, Ledger
 from ganger.core.plan import Placement, Plan, Reason
@@ -56,7 +56,8 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
     for job in sorted(view.active.tolist()):
         want = by_job.get(job)
         fixed = view.jobs.phase[job] not in _MOVABLE
-        if fixed or (want is not None and _runs_so(view, want)) or view.jobs.on_preempt[job] == OnPreempt.NEVER:
+        fixed |= bool(view.jobs.on_preempt[job] == OnPreempt.NEVER)
+        if fixed or (want is not None and _runs_so(view, want)):
             kept.add(job)
         else:
             draft.stop(job)
@@ -147,7 +148,7 @@ class RoundPolicy:
             self._fill(view, memory)
         wake = memory.next_round if len(jobs) else NEVER
         reasons = [Reason("Priority", "rounds")] if len(view.pending) else []
-        until = CAPACITY_FREED | CAPACITY_LOST | SUBMITTED | COMMANDED | WOKE
+        until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
         return view.draft.plan(reasons, wake, until), memory
 
     def _account(self, view: View, memory: RoundMemory | None) -> RoundMemory:
@@ -234,5 +235,5 @@ class TargetPolicy:
             towards(view, wants, self.place)
         reasons = [Reason("Resources", "targets")] if len(view.pending) else []
         wake = memory.due if len(jobs) else NEVER
-        until = CAPACITY_FREED | CAPACITY_LOST | SUBMITTED | COMMANDED | WOKE
+        until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
         return view.draft.plan(reasons, wake, until), memory

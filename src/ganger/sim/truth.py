@@ -19,6 +19,7 @@ class Truth:
     """Knows the durations and speeds that the simulator itself uses."""
 
     knows = Knows.TRUTH
+    learns = False
 
     def __init__(self, duration: NDArray[np.int64], physics: Physics) -> None:
         self._duration = duration.astype(np.float64)
@@ -67,6 +68,7 @@ class Noisy:
 
     def __init__(self, inner: Oracle, sigma: float, seed: int, jobs: int) -> None:
         self._inner = inner
+        self.learns = inner.learns
         self._factor = np.exp(np.random.default_rng([seed, 0x6E]).normal(0.0, sigma, jobs))
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
