@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ganger.core.cluster import Nodes
 from ganger.core.errors import InvariantError
 from ganger.core.plan import Placement, Slot
-from ganger.core.spec import PLAIN, Locality, Needs, Role, Shape
+from ganger.core.spec import Locality, Needs, Role, Shape
 from ganger.core.units import WHOLE
 
 
@@ -34,6 +34,10 @@ class Fit(IntEnum):
     """The lowest number."""
     RANDOM = 3
     """Any, by the draw that the caller supplies."""
+
+
+# Looking an enum's member up costs more than finding a node.
+_BEST, _ISLAND, _NODE, _RACK = Fit.BEST, Locality.ISLAND, Locality.NODE, Locality.RACK
 
 
 class Cell:
@@ -135,7 +139,7 @@ class Ledger:
         self.holds: dict[int, tuple[Shape, Placement]] = {}
         self.leaving: dict[int, list[tuple[int, int]]] = {}
         """Per node: (job, devices) that are promised free but not given back yet."""
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[tuple[int, tuple[Shape, Placement] | None, bool]] = []
         self._known: dict[int, _Known] = {}
         self.cells: list[Cell] = []
         self._make_cells()
@@ -182,8 +186,11 @@ class Ledger:
         return (self._known.get(id(shape)) or self._learn(shape)).cells
 
     def _learn(self, shape: Shape) -> _Known:
-        """Work out what never changes about a shape here. Keyed by identity: hashing a shape costs
-        more than finding a place for it; `_Known` keeps the shape, so its identity stays its own."""
+        """Work out what never changes about a shape here.
+
+        Keyed by identity, since hashing a shape costs more than finding a place for it; `_Known`
+        keeps the shape alive, so that its identity stays its own.
+        """
         cells = [
             cell
             for cell in self.cells
@@ -233,15 +240,24 @@ class Ledger:
         self, cell: Cell, need: int, fit: Fit, within: Locality, draw: Callable[[int], int] | None
     ) -> Placement | None:
         if need <= cell.widest:
-            node = self._one_node(cell, need, fit, within, draw)
+            node = -1
+            if fit is _BEST and within is not _ISLAND:
+                by_free = cell.by_free
+                for k in range(need, cell.widest + 1):
+                    bits = by_free[k]
+                    if bits:
+                        node = cell.nodes[(bits & -bits).bit_length() - 1]
+                        break
+            else:
+                node = self._one_node(cell, need, fit, within, draw)
             if node >= 0:
                 mask = self.free_mask[node]
                 if need != self.free_count[node]:
                     mask = pick_devices(mask, need, self.island[node])
                 return (Slot(node, mask, need),)
-        if within <= Locality.NODE:
+        if within is _ISLAND or within is _NODE:
             return None
-        if within == Locality.RACK:
+        if within is _RACK:
             rack = self._fullest_rack_with(cell, need)
             return None if rack is None else self._gather(cell, need, fit, cell.racks[rack], draw)
         return self._gather(cell, need, fit, -1, draw)
@@ -249,7 +265,7 @@ class Ledger:
     def _one_node(
         self, cell: Cell, need: int, fit: Fit, within: Locality, draw: Callable[[int], int] | None
     ) -> int:
-        """The node of `cell` that takes `need` whole GPUs under `fit`, or -1."""
+        """The node of `cell` that takes `need` whole GPUs, or -1; best fit has its short path."""
         by_free = cell.by_free
         if within == Locality.ISLAND:
             for k in range(need, cell.widest + 1):
@@ -257,11 +273,6 @@ class Ledger:
                     node = cell.nodes[local]
                     if self._in_one_island(node, need):
                         return node
-            return -1
-        if fit == Fit.BEST:
-            for k in range(need, cell.widest + 1):
-                if by_free[k]:
-                    return cell.nodes[lowest(by_free[k])]
             return -1
         if fit == Fit.WORST:
             for k in range(cell.widest, need - 1, -1):
@@ -301,7 +312,7 @@ class Ledger:
     ) -> Placement | None:
         """`need` GPUs over several nodes: the fewest nodes, or under FIRST and RANDOM any."""
         slots: list[Slot] = []
-        if fit in (Fit.FIRST, Fit.RANDOM):
+        if fit is not _BEST and fit is not Fit.WORST:
             able = 0
             for k in range(1, cell.widest + 1):
                 able |= cell.by_free[k]
@@ -461,30 +472,52 @@ class Ledger:
         """Give `placement` to `job`. Raises InvariantError if any of it is not free."""
         if job in self.holds:
             raise InvariantError(f"job {job} holds devices already")
-        for done, slot in enumerate(placement):
-            try:
-                self._apply(shape.roles[slot.role].needs, slot, take=True)
-            except InvariantError:
-                for taken in placement[:done]:
-                    self._apply(shape.roles[taken.role].needs, taken, take=False)
-                raise
+        self._occupy(shape, placement)
         self.holds[job] = (shape, placement)
-        self._undo.append(lambda: self._return(job))
+        self._undo.append((job, None, False))
 
     def give(self, job: int, *, leaving: bool = False) -> Placement:
         """Take back what `job` holds; `leaving`: free to plan with, but not given back yet."""
-        shape, placement = self.holds[job]
-        self._return(job)
+        held = self.holds.pop(job)
+        self._vacate(*held)
         if leaving:
-            self._leave(job, placement)
-        self._undo.append(lambda: self._ungive(job, shape, placement, leaving))
-        return placement
+            self._leave(job, held[1])
+        self._undo.append((job, held, leaving))
+        return held[1]
 
     def regain(self, job: int, shape: Shape, placement: Placement) -> None:
         """`job`, which was leaving `placement`, keeps it after all."""
         self.take(job, shape, placement)
         self.gone(job, placement)
-        self._undo.append(lambda: self._leave(job, placement))
+        self._undo[-1] = (job, None, True)
+
+    def free_up(self, job: int) -> None:
+        """`job` is gone and so is what it held: a fact, which is not undone."""
+        shape, placement = self.holds.pop(job)
+        self._vacate(shape, placement)
+
+    def mark(self) -> int:
+        """A point to roll back to."""
+        return len(self._undo)
+
+    def rollback(self, mark: int) -> None:
+        """Undo every take, give and regain since `mark`."""
+        while len(self._undo) > mark:
+            job, gave, left = self._undo.pop()
+            if gave is None:  # a take, or a regain if `left`
+                shape, placement = self.holds.pop(job)
+                self._vacate(shape, placement)
+                if left:
+                    self._leave(job, placement)
+            else:
+                if left:
+                    self.gone(job, gave[1])
+                self._occupy(*gave)
+                self.holds[job] = gave
+
+    def settle(self) -> None:
+        """Forget how to undo: all that was done stands."""
+        self._undo.clear()
 
     def gone(self, job: int, placement: Placement) -> None:
         """`job` has let go of `placement`, which it was leaving."""
@@ -529,67 +562,89 @@ class Ledger:
         cell.total += sign * self.full[node].bit_count()
         self.up[node] = up
 
-    def mark(self) -> int:
-        """A point to roll back to."""
-        return len(self._undo)
-
-    def rollback(self, mark: int) -> None:
-        """Undo every take and give since `mark`."""
-        while len(self._undo) > mark:
-            self._undo.pop()()
-
-    def settle(self) -> None:
-        """Forget how to undo: all that was done stands."""
-        self._undo.clear()
-
     def _leave(self, job: int, placement: Placement) -> None:
         for slot in placement:
             self.leaving.setdefault(slot.node, []).append((job, slot.devices))
 
-    def _return(self, job: int) -> None:
-        shape, placement = self.holds.pop(job)
-        for slot in placement:
-            self._apply(shape.roles[slot.role].needs, slot, take=False)
+    def _occupy(self, shape: Shape, placement: Placement) -> None:
+        """Book all of `placement`, or nothing and raise InvariantError."""
+        if (self._known.get(id(shape)) or self._learn(shape)).plain:
+            book = self._take_devices
+            for done, slot in enumerate(placement):
+                if not book(slot.node, slot.devices):
+                    self._vacate(shape, placement[:done])
+                    raise InvariantError(f"{slot} is not free: {self.free_mask[slot.node]:#b}")
+            return
+        for done, slot in enumerate(placement):
+            if not self._book_slot(shape.roles[slot.role].needs, slot):
+                self._vacate(shape, placement[:done])
+                raise InvariantError(f"{slot} is not free: {self.free_mask[slot.node]:#b}")
 
-    def _ungive(self, job: int, shape: Shape, placement: Placement, leaving: bool) -> None:
-        if leaving:
-            self.gone(job, placement)
+    def _vacate(self, shape: Shape, placement: Placement) -> None:
+        if (self._known.get(id(shape)) or self._learn(shape)).plain:
+            for slot in placement:
+                self._return_devices(slot.node, slot.devices)
+            return
         for slot in placement:
-            self._apply(shape.roles[slot.role].needs, slot, take=True)
-        self.holds[job] = (shape, placement)
-
-    def _apply(self, needs: Needs, slot: Slot, *, take: bool) -> None:
-        node, devices = slot.node, slot.devices
-        if needs is not PLAIN:
-            sign = 1 if take else -1
-            self.free_cpus[node] -= sign * needs.cpus * slot.workers
-            self.free_memory[node] -= sign * needs.memory * slot.workers
+            needs = shape.roles[slot.role].needs
+            devices = slot.devices
+            self.free_cpus[slot.node] += needs.cpus * slot.workers
+            self.free_memory[slot.node] += needs.memory * slot.workers
             if needs.share < WHOLE:
-                devices = self._share(needs, slot, take=take)
-        if devices:
-            self._whole(node, devices, take=take)
-        if take and (self.free_cpus[node] < 0 or self.free_memory[node] < 0):
-            self._apply(needs, slot, take=False)
-            raise InvariantError(f"node {node} has no CPUs or memory left for {slot}")
+                devices = self._share(needs, slot, take=False)
+            if devices:
+                self._return_devices(slot.node, devices)
 
-    def _whole(self, node: int, devices: int, *, take: bool) -> None:
+    def _book_slot(self, needs: Needs, slot: Slot) -> bool:
+        """Book one slot of a job that needs more than whole GPUs; False, and nothing booked, if
+        it is not free."""
+        node, devices = slot.node, slot.devices
+        cpus, memory = needs.cpus * slot.workers, needs.memory * slot.workers
+        if not self.up[node] or self.free_cpus[node] < cpus or self.free_memory[node] < memory:
+            return False
+        if needs.share < WHOLE:
+            if any(
+                needs.share + self.shared[node].get(device, (0, 0))[0] > WHOLE
+                for device in members(devices)
+            ):
+                return False
+            devices = self._share(needs, slot, take=True)
+        if devices and not self._take_devices(node, devices):
+            if needs.share < WHOLE:
+                self._share(needs, slot, take=False)
+            return False
+        self.free_cpus[node] -= cpus
+        self.free_memory[node] -= memory
+        return True
+
+    def _take_devices(self, node: int, devices: int) -> bool:
         free = self.free_mask[node]
+        if devices & ~free or not self.up[node]:
+            return False
         count = devices.bit_count()
-        if take:
-            if devices & ~free or not self.up[node]:
-                raise InvariantError(f"devices {devices:#b} of node {node} are not free: {free:#b}")
-            self.free_mask[node] = free ^ devices
-            count = -count
-        else:
-            if devices & free:
-                raise InvariantError(f"devices {devices:#b} of node {node} were free: {free:#b}")
-            self.free_mask[node] = free | devices
+        self.free_mask[node] = free ^ devices
+        room = self.free_count[node]
+        self.free_count[node] = room - count
+        cell, bit = self.cell_of[node], self.bit[node]
+        by_free = cell.by_free
+        by_free[room] ^= bit
+        by_free[room - count] ^= bit
+        cell.free -= count
+        return True
+
+    def _return_devices(self, node: int, devices: int) -> None:
+        free = self.free_mask[node]
+        if devices & free:
+            raise InvariantError(f"devices {devices:#b} of node {node} were free: {free:#b}")
+        self.free_mask[node] = free | devices
+        count = devices.bit_count()
         room = self.free_count[node]
         self.free_count[node] = room + count
         if self.up[node]:
             cell, bit = self.cell_of[node], self.bit[node]
-            cell.by_free[room] ^= bit
-            cell.by_free[room + count] ^= bit
+            by_free = cell.by_free
+            by_free[room] ^= bit
+            by_free[room + count] ^= bit
             cell.free += count
 
     def _share(self, needs: Needs, slot: Slot, *, take: bool) -> int:
@@ -599,8 +654,6 @@ class Ledger:
             used, memory = shared.get(device, (0, 0))
             sign = 1 if take else -1
             used, memory = used + sign * needs.share, memory + sign * needs.gpu_memory
-            if used > WHOLE:
-                raise InvariantError(f"device {device} of node {slot.node} is over its capacity")
             if (device not in shared) if take else not used:
                 turned |= 1 << device
             if used:

@@ -121,8 +121,6 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return len(self.roles) == 1 and only.needs == PLAIN and not self.labels
 
 
-
-
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A job as its user declares it; never what it truly takes. Times in microseconds.
 

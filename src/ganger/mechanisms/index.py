@@ -157,8 +157,10 @@ class QueueIndex:
 
     def update(self, view: View) -> None:
         """Take in what changed since the last decision, and every key that has jumped."""
+        phases, waiting, preempt = view.jobs.phase, self.pending.entry, self._preempt
         for job in view.changed:
-            self.file(view, job)
+            if preempt or job in waiting or phases[job] == _PENDING:
+                self.file(view, job)
         due = self._due
         while due and due[0][0] <= view.now:
             _, job, entry = heappop(due)

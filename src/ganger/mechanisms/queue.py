@@ -101,8 +101,10 @@ class _Pass:
         self.evicted: dict[int, Placement] = {}
         self.may_evict = policy.preempt
         quotas = policy.quotas
-        self.used = quotas.used(view) if quotas is not None else {}
-        self.limits = quotas.limits(view) if quotas is not None else {}
+        self.used: dict[int, int] = {}
+        self.limits: dict[int, int] = {}
+        if quotas is not None:
+            self.used, self.limits = quotas.used(view), quotas.limits(view)
 
     def run(self) -> Plan:
         """The plan."""
@@ -110,14 +112,15 @@ class _Pass:
             head = self.pending.head(kind)
             if head is not None:
                 self.heads.append((head, kind))
-        heapify(self.heads)
+        if len(self.heads) > 1:
+            heapify(self.heads)
         blocked = self._walk()
         if blocked and self.policy.walk in (Walk.EASY, Walk.CONSERVATIVE):
             self._backfill()
         if not self.pending.entry:
             return self.draft.plan(self.reasons, NEVER, _ONLY_NEW)
         until = _ANY_CHANGE
-        if blocked and self.policy.walk is Walk.STRICT and self.policy.order.arrival:
+        if blocked and self.policy.order.arrival and self.policy.walk is Walk.STRICT:
             until = _UNLESS_BEHIND
         if self.policy.timed:
             self.wake = min(self.wake, self.index.next_jump())
@@ -129,7 +132,7 @@ class _Pass:
         while heads:
             entry, kind = heads[0]
             job = int(entry[-1])
-            if self._over_quota(job):
+            if self.limits and self._over_quota(job):
                 heappop(heads)
             elif self._start(job, entry):
                 self._next(kind)
@@ -150,8 +153,6 @@ class _Pass:
             heapreplace(self.heads, (head, kind))
 
     def _over_quota(self, job: int) -> bool:
-        if not self.limits:
-            return False
         tenant = int(self.view.jobs.tenant[job])
         limit = self.limits.get(tenant)
         if limit is None or self.used.get(tenant, 0) + int(self.view.jobs.gpus[job]) <= limit:
@@ -178,7 +179,8 @@ class _Pass:
 
     def _book(self, job: int, placement: Placement) -> None:
         self.draft.start(job, placement)
-        self.evicted.pop(job, None)
+        if self.evicted:
+            self.evicted.pop(job, None)
         self.pending.entry.pop(job, None)
         if self.limits:
             tenant = int(self.view.jobs.tenant[job])
@@ -249,7 +251,7 @@ class _Pass:
         reserved, blocked = Reservations(view), set[int]()
         for job in self.pending.in_order({kind for _, kind in self.heads}):
             ledger = self.draft.ledger_of(job)
-            if ledger is None or self._over_quota(job):
+            if ledger is None or (self.limits and self._over_quota(job)):
                 continue
             kind = self.policy.class_of(view, job)
             placement = None

@@ -53,7 +53,7 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
     """
     draft, by_job = view.draft, {want.job: want for want in wanted}
     kept: set[int] = set()
-    for job in sorted(view.active.tolist()):
+    for job in view.active.tolist():
         want = by_job.get(job)
         fixed = view.jobs.phase[job] not in _MOVABLE
         fixed |= bool(view.jobs.on_preempt[job] == OnPreempt.NEVER)
