@@ -138,13 +138,13 @@ def _row(group: Group, colour: int, groups: list[Group]) -> dict[str, Any]:
 
 
 def _cell(group: Group, column: Column, groups: list[Group]) -> dict[str, Any]:
-    value = group.mean(column.key)
+    value, half = group.metrics[column.key]
     others = [g.mean(column.key) for g in groups if math.isfinite(g.mean(column.key))]
     best = {"low": min, "high": max}.get(column.better)
     return {
         "sort": value if math.isfinite(value) else "",
         "text": _text(value, column.kind),
-        "half": _text(group.metrics[column.key].half_width, column.kind),
+        "half": _text(half, column.kind) if half > 0 else "",
         "best": bool(best) and len(others) > 1 and best is not None and value == best(others),
     }
 
@@ -183,14 +183,12 @@ def _facts(runs: Sequence[Run], labels: list[str]) -> list[tuple[str, str]]:
     """The strip of figures under the title."""
     sizes = sorted({len(run.jobs.name) for run in runs})
     gpus = sorted({run.cluster_gpus for run in runs})
+    seeds = len({run.seed for run in runs})
     return [
         (_span(sizes), "jobs"),
         (_span(gpus), "GPUs"),
         (str(len(labels)), "recipe" if len(labels) == 1 else "recipes"),
-        (
-            str(len({run.seed for run in runs})),
-            "seed" if len({r.seed for r in runs}) == 1 else "seeds",
-        ),
+        (str(seeds), "seed" if seeds == 1 else "seeds"),
     ]
 
 

@@ -30,7 +30,7 @@ function hover(node, words) {
 const PER_CENT = { ticks: [0, 0.25, 0.5, 0.75, 1], text: (v) => `${v * 100}%`, say: share };
 function distribution(box, key, floor, title) {
   const list = shown().map((g) => ({ series: g.series, label: label(g), points: g[key].x.map((x, i) => [Math.max(x, floor), g[key].y[i]]) }));
-  const xs = panel().groups.flatMap((g) => [Math.max(g[key].x[0] ?? floor, floor), g[key].x.at(-1) ?? floor]);
+  const xs = panel().groups.flatMap((g) => [Math.max(g[key].x[0] ?? floor, floor), Math.max(g[key].x.at(-1) ?? floor, floor)]);
   const low = Math.min(...xs), high = Math.max(...xs, low * 10);
   const stops = Array.from({ length: 121 }, (_, i) => low * (high / low) ** (i / 120));
   const x = { log: true, range: [low, high], ticks: LOG_TICKS.filter((v) => v >= low && v <= high), text: tick, stops, say: (v) => `within ${time(v)}` };

@@ -81,14 +81,14 @@ def over_time(run: Run, horizon: float) -> dict[str, list[float | None]]:
     """Averages over equal slices of [0, horizon]; null once the run is over."""
     edges = np.linspace(0.0, horizon, SLICES + 1)
     line = run.timeline
-    columns = {
+    columns: dict[str, NDArray[np.float64] | NDArray[np.int64]] = {
         "held": line.gpus_held,
         "running": line.gpus_running,
         "jobs_waiting": line.jobs_pending,
         "gpus_waiting": line.gpus_pending,
     }
     if horizon <= 0 or not line.seconds.size:
-        return dict.fromkeys(columns, [])
+        return {name: list[float | None]() for name in columns}
     alive = edges[:-1] < line.seconds[-1]
     return {
         name: [
@@ -123,9 +123,7 @@ def gang_labels(groups: Sequence[Group]) -> list[str]:
     labels = []
     for low, high in zip([0, *edges], edges, strict=False):
         inside = sorted(size for size in present if low < size <= high)
-        labels.append(
-            f"{low + 1}\u2013{high}" if inside != [high] and low + 1 < high else f"{high}"
-        )
+        labels.append(f"{high}" if inside == [high] else f"{low + 1}\u2013{high}")
     return labels
 
 
@@ -177,9 +175,8 @@ def _tenant_row(
 ) -> dict[str, Any]:
     cells = []
     for table in tables:
-        added = {
-            k: sum(table[n][k] for n in names if n in table) for k in ("held", "jct", "rho", "n")
-        }
+        mine = [table[name] for name in names if name in table]
+        added = {key: sum(sums[key] for sums in mine) for key in ("held", "jct", "rho", "n")}
         total = sum(sums["held"] for sums in table.values())
         n = added["n"] or math.nan
         share = added["held"] / total if total else math.nan

@@ -97,9 +97,8 @@ def _sureness(groups: Sequence[Group]) -> str:
     if seeds < 2:
         return "One seed only: how much of the difference is chance is not known."
     low, high = gain.mean - gain.half_width, gain.mean + gain.half_width
-    return (
-        f"Over {seeds} seeds the factor lies between {ratio(max(low, 0))} and {ratio(high)} (95%)."
-    )
+    between = f"between {ratio(max(low, 0))} and {ratio(high)}"
+    return f"Over {seeds} seeds the factor lies {between} (95% confidence)."
 
 
 def _knowledge(groups: Sequence[Group]) -> str:
@@ -111,8 +110,8 @@ def _knowledge(groups: Sequence[Group]) -> str:
     if not blind:
         return told + "."
     fair = min(blind, key=lambda g: g.mean(JCT))
-    gain = ratio(speedup(fair, base).mean)
-    return f"{told}; of those that know nothing of durations, {fair.label} is fastest, at {gain}."
+    gain = f"{ratio(speedup(fair, base).mean)} sooner than {base.label}"
+    return f"{told}; of those that know nothing of durations, {fair.label} is fastest, {gain}."
 
 
 def _fairness(groups: Sequence[Group]) -> str:
