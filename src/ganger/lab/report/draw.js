@@ -131,20 +131,21 @@ function lines(box, list, o) {
   const sy = (v) => f.height - m.bottom - (v / y1) * (f.height - m.top - m.bottom);
   gridX(f, m, thin(o.x.ticks.map((v) => [sx(v), v]), narrow ? 48 : 44), o.x.text);
   gridY(f, m, o.y.ticks.map((v) => [sy(v), v]), o.y.text);
-  for (const l of list) {
+  for (const [i, l] of list.entries()) {
     f.svg.append(el("path", { class: "line", "data-series": l.series, d: path(l.points, sx, sy), stroke: colour(l.series), "stroke-dasharray": dash(l.series) }));
-    if (o.dots) dots(f.svg, l, sx, sy);
+    if (o.dots) dots(f.svg, l, sx, sy, 5 * (i - (list.length - 1) / 2));
   }
   if (o.direct && !narrow) endLabels(f, m, list, sy);
   const cross = el("line", { class: "cross", y1: m.top, y2: f.height - m.bottom, visibility: "hidden" });
   f.svg.append(cross);
   probe(f, { cross, sx, list, o, m });
 }
-function dots(svg, l, sx, sy) {
+// Whiskers of one x stand beside each other (`aside`), so that none hides another.
+function dots(svg, l, sx, sy, aside) {
   l.points.forEach(([x, y], i) => {
     if (y === null) return;
     const half = l.halves && l.halves[i];
-    if (half) svg.append(el("path", { class: "line", stroke: colour(l.series), d: `M${sx(x)} ${sy(Math.max(y - half, 0))}V${sy(y + half)}` }));
+    if (half) svg.append(el("path", { class: "line", "data-series": l.series, opacity: 0.5, stroke: colour(l.series), d: `M${sx(x) + aside} ${sy(Math.max(y - half, 0))}V${sy(y + half)}` }));
     svg.append(el("circle", { class: "dot", "data-series": l.series, cx: sx(x), cy: sy(y), r: 4, fill: colour(l.series) }));
   });
 }

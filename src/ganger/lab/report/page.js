@@ -28,10 +28,17 @@ function hover(node, words) {
 }
 
 const PER_CENT = { ticks: [0, 0.25, 0.5, 0.75, 1], text: (v) => `${v * 100}%`, say: share };
+// One point for all that is too short to draw, and a level line to the right edge at the end.
+function curve({ x, y }, floor, high) {
+  const short = x.filter((v) => v <= floor).length;
+  const points = x.map((v, i) => [v, y[i]]).slice(short);
+  if (short) points.unshift([floor, y[short - 1]]);
+  return points.length ? [...points, [high, y.at(-1)]] : [];
+}
 function distribution(box, key, floor, title) {
-  const list = shown().map((g) => ({ series: g.series, label: label(g), points: g[key].x.map((x, i) => [Math.max(x, floor), g[key].y[i]]) }));
   const xs = panel().groups.flatMap((g) => [Math.max(g[key].x[0] ?? floor, floor), Math.max(g[key].x.at(-1) ?? floor, floor)]);
   const low = Math.min(...xs), high = Math.max(...xs, low * 10);
+  const list = shown().map((g) => ({ series: g.series, label: label(g), points: curve(g[key], floor, high) }));
   const stops = Array.from({ length: 121 }, (_, i) => low * (high / low) ** (i / 120));
   const x = { log: true, range: [low, high], ticks: LOG_TICKS.filter((v) => v >= low && v <= high), text: tick, stops, say: (v) => `within ${time(v)}` };
   lines(box, list, { title, x, y: PER_CENT, at: below });
@@ -68,7 +75,7 @@ const CHARTS = {
       const live = own.points.map((q) => q[1]).filter((v) => v !== null);
       const mean = live.reduce((a, b) => a + b, 0) / (live.length || 1);
       const inner = html("div", { class: "inner" });
-      const text = gpus ? `${share(mean / p.gpus)} on average` : `${count(mean)} on average`;
+      const text = gpus ? `mean ${share(mean / p.gpus)}` : `mean ${count(mean)}`;
       grid.append(html("div", {}, html("h3", {}, html("i", { class: `swatch c${own.series % data.colours}` }), own.label, html("span", {}, text)), inner));
       return [inner, own];
     });

@@ -18,9 +18,11 @@ TOLD = {
 }
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float | None) -> str:
     """Seconds for people; a dash where there is no figure."""
-    return format_duration(round(seconds * SECOND)) if math.isfinite(seconds) else "\u2013"
+    if seconds is None or not math.isfinite(seconds):
+        return "\u2013"
+    return format_duration(round(seconds * SECOND))
 
 
 def ratio(value: float) -> str:
@@ -55,8 +57,13 @@ def headline(groups: Sequence[Group]) -> str:
     if best is base:
         return f"No recipe finishes jobs sooner on average than {base.label}."
     gain = speedup(best, base)
-    if gain.mean - gain.half_width <= 1:
+    if gain.mean < 1.01:
         return f"{best.label} and {base.label} finish jobs about equally soon on average."
+    if gain.mean - gain.half_width <= 1:
+        return (
+            f"{best.label} looks {ratio(gain.mean)} faster than {base.label}, "
+            "but the seeds differ too much to be sure."
+        )
     return f"{best.label} finishes jobs {ratio(gain.mean)} sooner on average than {base.label}."
 
 
