@@ -42,7 +42,7 @@ def _group(group: Group, colour: int, horizon: float, everyone: Sequence[Group])
         "series": colour,
         "seeds": len(group.runs),
         "metrics": {
-            name: [short(estimate.mean), short(estimate.half_width)]
+            name: [short(estimate.mean, 8), short(estimate.half_width, 8)]
             for name, estimate in group.metrics.items()
         },
         "jct": distribution(group, completion_times),
@@ -53,9 +53,9 @@ def _group(group: Group, colour: int, horizon: float, everyone: Sequence[Group])
     }
 
 
-def short(value: float) -> float | None:
+def short(value: float, digits: int = 4) -> float | None:
     """Four significant digits, which is finer than a pixel; null for NaN."""
-    return float(f"{value:.4g}") if math.isfinite(value) else None
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
 
 
 def shorts(values: Iterable[float]) -> list[float | None]:

@@ -79,11 +79,15 @@ def remarks(groups: Sequence[Group]) -> list[str]:
 def warnings(groups: Sequence[Group]) -> list[str]:
     """What would mislead a reader who did not know it."""
     return [
-        f"{group.label}: {unfinished(group):,} jobs were not over at the end. "
-        "They have no JCT, so its averages look better than they are."
+        f"{group.label}: {_jobs_were(unfinished(group))} not over at the end. "
+        "Averages leave them out, and so look better than they are."
         for group in groups
         if unfinished(group)
     ]
+
+
+def _jobs_were(count: int) -> str:
+    return "1 job was" if count == 1 else f"{count:,} jobs were"
 
 
 def _how_long(groups: Sequence[Group]) -> str:
