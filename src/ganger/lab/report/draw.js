@@ -111,7 +111,8 @@ function bars(box, items, title) {
     f.svg.append(name, bar);
     if (row.half) {
       const [a, b] = [sx(Math.max(row.value - row.half, 0)), sx(row.value + row.half)];
-      f.svg.append(el("path", { class: "whisker", fill: "none", d: `M${a} ${y}H${b}M${a} ${y - 4}v8M${b} ${y - 4}v8` }));
+      const d = `M${a} ${y}H${b}M${a} ${y - 4}v8M${b} ${y - 4}v8`;
+      f.svg.append(el("path", { class: "halo", fill: "none", d }), el("path", { class: "whisker", fill: "none", d }));
     }
     f.svg.append(el("text", { class: "value", x: sx(row.value + (row.half || 0)) + 8, y: y + 4 }, time(row.value)));
     const words = [row.label, [["mean JCT", time(row.value)], ...(row.half ? [["±", time(row.half)]] : [])]];
