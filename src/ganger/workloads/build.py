@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
@@ -32,6 +32,18 @@ class Coded(NamedTuple):
 def coded(table: Table, name: str, kind: Category) -> Coded | None:
     """The column that `kind` has read, or None where the file has none."""
     return Coded(table[name], kind.names) if name in table else None
+
+
+def recoded(column: Coded, meaning: Callable[[str], str]) -> Coded:
+    """The column with every name replaced by what `meaning` makes of it."""
+    names: Names[str] = Names([""])
+    new = np.array([names.code(meaning(name)) for name in column.names], np.int32)
+    return Coded(new[column.codes], names)
+
+
+def mapped(column: Coded, meaning: Callable[[str], float]) -> NDArray[np.float64]:
+    """A number per row: what `meaning` makes of the name there, worked out once per name."""
+    return np.array([meaning(name) for name in column.names], np.float64)[column.codes]
 
 
 @dataclass
@@ -235,7 +247,9 @@ def _missing(table: Table, rows: Rows) -> dict[int, str]:
     known = _name_set(table, rows)
     found: dict[int, str] = {}
     for row, others in rows.after.items():
-        found.update({row: other for other in others if other not in known})
+        unknown = [other for other in others if other not in known]
+        if unknown:
+            found[row] = unknown[0]
     if rows.parents is not None:
         for row in np.flatnonzero(rows.parents != "").tolist():
             if rows.parents[row] not in known:
