@@ -33,9 +33,7 @@ def gpus(count: int, **more: Any) -> Shape:
     return Shape((Role(size=count),), **more)
 
 
-def job(
-    name: str, at: float = 0, lasts: float | None = 1, size: int = 1, **declared: Any
-) -> Work:
+def job(name: str, at: float = 0, lasts: float | None = 1, size: int = 1, **declared: Any) -> Work:
     """`size` GPUs for `lasts` seconds (None: until stopped), submitted `at` seconds.
 
     Further times (`limit`, `estimate`, `deadline`, `checkpoint`, `restore`) in seconds too.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from worlds import Work, cluster, gpus, job, play
 
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.units import SECOND
+from worlds import Work, cluster, gpus, job, play
 
 FOUR_JOBS = [
     job("job 0", at=0, lasts=30, priority=3),
@@ -51,12 +51,15 @@ def test_fifo_lets_the_third_job_wait_26_seconds() -> None:
 
 def test_the_lectures_printed_priority_run_step_by_step() -> None:
     """[0,1) 0,1; [1,4) 0,2; [4,30) 0,3; [30,44) 2,3; [44,52) 1,2; [52,53) 1."""
-    assert play("priority", FOUR_JOBS).text() == """\
+    assert (
+        play("priority", FOUR_JOBS).text()
+        == """\
 0: start job 0 on 0:0; start job 1 on 0:1
 1: stop job 1; start job 2 on 0:1 after job 1
 4: stop job 2; start job 3 on 0:1 after job 2
 30: start job 2 on 0:0
 44: start job 1 on 0:1"""
+    )
 
 
 def test_srtf_is_not_optimal_on_two_gpus() -> None:
@@ -167,11 +170,14 @@ def test_tiresias_demotes_by_gpu_time_and_keeps_whom_it_runs_among_equals() -> N
     """Threshold 8 GPU-seconds: the gang of 4 falls after 2 s, the single job after 8 s."""
     works = [job("gang", 0, 10, size=4), job("one", 1, 10, size=1)]
     run = play("tiresias(thresholds=8s)", works, cluster(1, 4))
-    assert run.text() == """\
+    assert (
+        run.text()
+        == """\
 0: start gang on 0:0,1,2,3
 2: stop gang; start one on 0:0 after gang
 10: stop one; start gang on 0:0,1,2,3 after one
 18: start one on 0:0"""
+    )
 
 
 TWO_NODES = ClusterSpec((NodeSpec(count=2, gpus=4, gpu_type="V100"),))
@@ -182,7 +188,11 @@ def test_tiresias_consolidates_vgg_and_lets_resnet_take_any_gpus() -> None:
     """Two GPUs are free on each node: ResNet starts over both, VGG waits for one node."""
     fillers = [job("fill 0", lasts=5, size=2), job("fill 1", lasts=9, size=4)]
     for model, starts in (("resnet", 0), ("vgg", 5)):
-        works = [*fillers[:1], job("wide", lasts=9, size=3), job(model, lasts=1, model=model, size=3)]
+        works = [
+            *fillers[:1],
+            job("wide", lasts=9, size=3),
+            job(model, lasts=1, model=model, size=3),
+        ]
         run = play("tiresias", works, TWO_NODES, profiles=SKEWED)
         assert run.started(model) == starts, model
 
