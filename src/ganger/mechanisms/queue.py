@@ -12,7 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush, heapreplace
 
-from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
+from ganger.core.events import (
+    CAPACITY_FREED,
+    CAPACITY_LOST,
+    COMMANDED,
+    QUEUED,
+    STARTED,
+    WOKE,
+)
 from ganger.core.ledger import Ledger
 from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.units import NEVER
@@ -89,7 +96,7 @@ class _Pass:
 
     __slots__ = (
         "draft", "evicted", "heads", "index", "limits", "may_evict", "pending", "policy",
-        "reasons", "used", "view", "wake",
+        "reasons", "used", "view"  "wake",
     )  # fmt: skip
 
     def __init__(self, policy: QueuePolicy, view: View, index: QueueIndex) -> None:
@@ -124,6 +131,8 @@ class _Pass:
             until = _UNLESS_BEHIND
         if self.policy.timed:
             self.wake = min(self.wake, self.index.next_jump())
+        if self.policy.preempt and (self.policy.timed or self.index.starting):
+            until |= STARTED  # who starts can be evicted from then on, and its key begins to move
         return self.draft.plan(self.reasons, self.wake, until)
 
     def _walk(self) -> bool:
@@ -182,6 +191,8 @@ class _Pass:
         if self.evicted:
             self.evicted.pop(job, None)
         self.pending.entry.pop(job, None)
+        if self.policy.preempt:
+            self.index.starting.add(job)
         if self.limits:
             tenant = int(self.view.jobs.tenant[job])
             self.used[tenant] = self.used.get(tenant, 0) + int(self.view.jobs.gpus[job])
