@@ -98,7 +98,8 @@ def make_oracle(trace: Trace, physics: Physics, setup: Setup) -> Oracle:
     if setup.knows == "history":
         from ganger.estimate.history import History
 
-        return History()
+        history: Oracle = History()
+        return history
     raise BadInput(
         f"{setup.knows!r} is no kind of knowledge", mend="use truth, noisy, history or nothing"
     )

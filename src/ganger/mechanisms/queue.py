@@ -96,7 +96,7 @@ class _Pass:
 
     __slots__ = (
         "draft", "evicted", "heads", "index", "limits", "may_evict", "pending", "policy",
-        "reasons", "used", "view"  "wake",
+        "reasons", "used", "view", "wake",
     )  # fmt: skip
 
     def __init__(self, policy: QueuePolicy, view: View, index: QueueIndex) -> None:
