@@ -12,7 +12,9 @@ class BadInput(GangerError):
 
     def __init__(self, what: str, *, where: str = "", mend: str = "") -> None:
         self.what, self.where, self.mend = what, where, mend
-        super().__init__("".join([f"{where}: " if where else "", what, f" ({mend})" if mend else ""]))
+        super().__init__(
+            "".join([f"{where}: " if where else "", what, f" ({mend})" if mend else ""])
+        )
 
 
 class InvariantError(AssertionError):

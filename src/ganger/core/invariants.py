@@ -26,8 +26,8 @@ def check_state(kernel: Kernel) -> None:
         column = getattr(jobs, name)[:n]
         if (column < 0).any() or not np.isfinite(column).all():
             raise InvariantError(f"{name} is negative or not finite for job {column.argmin()}")
-    served_too_much = jobs.served[:n] > jobs.held[:n] + (kernel.now - jobs.held_since[:n]) * (
-        jobs.size[:n]
+    served_too_much = (
+        jobs.served[:n] > jobs.held[:n] + (kernel.now - jobs.held_since[:n]) * (jobs.size[:n])
     )
     if served_too_much.any():
         raise InvariantError(f"job {served_too_much.argmax()} executed more than it held")

@@ -38,7 +38,17 @@ class Fit(IntEnum):
 class Cell:
     """The nodes of one GPU type in one pool."""
 
-    __slots__ = ("by_free", "free", "gpu_type", "index", "nodes", "pool", "racks", "total", "widest")
+    __slots__ = (
+        "by_free",
+        "free",
+        "gpu_type",
+        "index",
+        "nodes",
+        "pool",
+        "racks",
+        "total",
+        "widest",
+    )
 
     def __init__(self, index: int, gpu_type: str, pool: str) -> None:
         self.index, self.gpu_type, self.pool = index, gpu_type, pool
@@ -294,7 +304,9 @@ class Ledger:
         for local in order:
             node = cell.nodes[local]
             take = min(need, self.free_count[node])
-            slots.append(Slot(node, pick_devices(self.free_mask[node], take, self.island[node]), take))
+            slots.append(
+                Slot(node, pick_devices(self.free_mask[node], take, self.island[node]), take)
+            )
             need -= take
             if not need:
                 return tuple(slots)
@@ -312,7 +324,7 @@ class Ledger:
                 need -= k
             if bits and 0 < need < k:
                 for j in range(need, k + 1):
-                    fitting = (bits if j == k else cell.by_free[j] & among)
+                    fitting = bits if j == k else cell.by_free[j] & among
                     if fitting:
                         order.append(lowest(fitting))
                         return order
@@ -377,9 +389,7 @@ class Ledger:
             return None
         return self._roles_on(nodes, shape.roles, sizes)
 
-    def _in_order(
-        self, nodes: list[int], fit: Fit, draw: Callable[[int], int] | None
-    ) -> list[int]:
+    def _in_order(self, nodes: list[int], fit: Fit, draw: Callable[[int], int] | None) -> list[int]:
         if fit == Fit.FIRST:
             return nodes
         if fit == Fit.RANDOM and draw is not None:
@@ -432,9 +442,7 @@ class Ledger:
             for device in self._shareable(node, needs, taken)[:workers]:
                 mask |= 1 << device
             return mask
-        return pick_devices(
-            self.free_mask[node] & ~taken, workers * needs.gpus, self.island[node]
-        )
+        return pick_devices(self.free_mask[node] & ~taken, workers * needs.gpus, self.island[node])
 
     # ------------------------------------------------------------------ take and give
 

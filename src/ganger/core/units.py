@@ -98,6 +98,8 @@ def parse_memory(text: str | float, *, where: str = "") -> int:
         text = repr(text)
     match = _MEMORY.fullmatch(str(text).strip().lower())
     if not match:
-        raise BadInput(f"{text!r} is no amount of memory", where=where, mend="write like 16GiB or 512M")
+        raise BadInput(
+            f"{text!r} is no amount of memory", where=where, mend="write like 16GiB or 512M"
+        )
     number, unit = float(match[1]), match[2][:1] or "m"
     return round(number * {"b": 2**-20, "k": 2**-10, "m": 1, "g": 2**10, "t": 2**20}[unit])

@@ -1,0 +1,1 @@
+"""The `ganger` command: the only place that parses arguments and prints."""
