@@ -1,1 +1,1 @@
-"""The `ganger` command: the only place that parses arguments and prints."""
+"""`ganger`: the only place that parses arguments and prints."""

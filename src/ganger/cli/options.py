@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ _OPTIONS = (
     click.option("--sample", type=float, metavar="FRACTION", help="Keep each job with this "
                  "probability (see --trace-seed)."),
     click.option("--repeat", type=int, metavar="N", help="Play the trace N times over."),
-    click.option("--load", type=float, metavar="LOAD", help="Move the arrivals closer or further "
+    click.option("--load", metavar="LOAD", help="Move the arrivals closer or further "
                  "apart until the work offered is LOAD times what the GPUs can do."),
     click.option("--trace-seed", type=int, default=0, show_default=True,
                  help="Seed of --sample."),
@@ -44,38 +44,39 @@ def trace_options(command: F) -> F:
 
 
 def load_with_options(
-    trace: str, *, format_: str = "auto", options: Sequence[str] = (), skip_bad: bool = False,
-    start: str | None = None, stop: str | None = None, sample: float | None = None,
-    repeat: int | None = None, load: float | None = None, trace_seed: int = 0,
-    gpus: int | None = None,
-) -> Trace:  # fmt: skip
-    """The workload that `trace` names, cut and scaled as the options say.
+    trace: str | Path, options: Mapping[str, Any], gpus: int | None = None
+) -> Trace:
+    """The workload that `trace` names, cut as the `trace_options` in `options` say.
 
     `trace` is a file, `demo`, or a generator as `KIND:JOBS[:SEED]`. First the window, then the
-    sample, the repetition and the load, for which `gpus` (the cluster's) must be known. Raises
+    sample, the repetition and, only where `gpus` (the cluster's) are given, the load. Raises
     BadInput.
     """
     from ganger.workloads import transform
 
-    found = _open(trace, format_, options, skip_bad, gpus)
+    found = _open(str(trace), options, gpus)
+    start, stop = options.get("start"), options.get("stop")
     if start is not None or stop is not None:
         begin = parse_duration(start, where="--from") if start is not None else 0
         end = parse_duration(stop, where="--to") if stop is not None else NEVER
         found = transform.window(found, begin, end)
-    if sample is not None:
-        found = transform.sample(found, sample, trace_seed)
-    if repeat is not None:
-        found = transform.repeat(found, repeat)
-    if load is not None:
-        if gpus is None:
-            raise BadInput("the number of GPUs is not known", where="--load", mend="name a cluster")
-        found = transform.scale_load(found, load, gpus)
+    if options.get("sample") is not None:
+        found = transform.sample(found, options["sample"], options.get("trace_seed", 0))
+    if options.get("repeat") is not None:
+        found = transform.repeat(found, options["repeat"])
+    if options.get("load") is not None and gpus is not None:
+        found = transform.scale_load(found, _load(options["load"]), gpus)
     return found
 
 
-def _open(
-    trace: str, format_: str, options: Sequence[str], skip_bad: bool, gpus: int | None
-) -> Trace:
+def _load(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"{text!r} is no load", where="--load", mend="write like 0.9") from None
+
+
+def _open(trace: str, options: Mapping[str, Any], gpus: int | None) -> Trace:
     from ganger.workloads import formats, synthetic
 
     if not Path(trace).exists():
@@ -85,7 +86,12 @@ def _open(
         if generated:
             kind, jobs, seed = generated.groups()
             return synthetic.synthesize(kind, int(jobs[:12]), int(seed or 0), gpus=gpus or 64)
-    return formats.load_trace(trace, format_, skip_bad=skip_bad, **_pairs(options))
+    return formats.load_trace(
+        trace,
+        options.get("format_", "auto"),
+        skip_bad=options.get("skip_bad", False),
+        **_pairs(options.get("options", ())),
+    )
 
 
 def _pairs(options: Sequence[str]) -> dict[str, Any]:

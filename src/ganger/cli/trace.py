@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ganger.cli.options import load_with_options, trace_options
+from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, format_duration
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def info(trace_file: str, gpus: int | None, as_json: bool, **chosen: Any) -> Non
     """
     from ganger.workloads.statistics import describe
 
-    loaded = load_with_options(trace_file, gpus=gpus, **chosen)
+    loaded = _load(trace_file, chosen, gpus)
     facts = describe(loaded)
     if as_json:
         click.echo(json.dumps(facts, indent=2))
@@ -71,7 +72,7 @@ def convert(source: str, target: str, to_format: str, gpus: int | None, **chosen
     """
     from ganger.workloads.formats import save_trace
 
-    loaded = load_with_options(source, gpus=gpus, **chosen)
+    loaded = _load(source, chosen, gpus)
     save_trace(loaded, target, to_format)
     _print_skipped(loaded)
     click.echo(f"{loaded.jobs:,} jobs written to {target}", err=True)
@@ -105,7 +106,7 @@ def synth(kind: str, jobs: int, seed: int, gpus: int, load: float, output: str) 
 
 @trace.command()
 def formats() -> None:
-    """List the trace formats, and which can be written.
+    """List the trace formats that can be read, and which of them can be written.
 
     \b
     Example:
@@ -113,11 +114,17 @@ def formats() -> None:
     """
     from ganger.workloads.formats import FORMATS
 
-    table = _table("format", "reads", "writes", "what it is", "options")
+    table = _table("format", "writes", "what it is", "options")
     for name, format_ in FORMATS.items():
         writes = "yes" if format_.write else ""
-        table.add_row(name, "yes", writes, format_.description, ", ".join(format_.options))
+        table.add_row(name, writes, format_.description, ", ".join(format_.options))
     _console().print(table)
+
+
+def _load(trace_file: str, chosen: dict[str, Any], gpus: int | None) -> Trace:
+    if chosen["load"] is not None and gpus is None:
+        raise BadInput("on how many GPUs?", where="--load", mend="add --gpus")
+    return load_with_options(trace_file, chosen, gpus)
 
 
 def _console() -> Console:
@@ -127,12 +134,13 @@ def _console() -> Console:
 
 
 def _table(*columns: str, right: tuple[int, ...] = ()) -> Table:
+    """A table; columns without a name make up a list, and are never wrapped."""
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(columns))
     for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i in right else "left")
+        table.add_column(column, justify="right" if i in right else "left", no_wrap=not column)
     return table
 
 
@@ -171,9 +179,8 @@ def _summary(facts: dict[str, Any]) -> list[tuple[str, str]]:
             ("99th percentile", "p99"),
         ):
             rows.append((label, format_duration(durations[key] * SECOND)))
-    for key in ("tenants", "users", "models", "deadlines", "elastic", "services", "shared_jobs"):
-        if facts[key]:
-            rows.append((key.replace("_", " "), f"{facts[key]:,}"))
+    counts = ("tenants", "users", "models", "deadlines", "elastic", "services", "shared_jobs")
+    rows += [(key.replace("_", " "), f"{facts[key]:,}") for key in counts if facts[key]]
     return rows
 
 
@@ -191,7 +198,7 @@ def _gang_table(gangs: list[dict[str, float]]) -> Table:
 
 
 def _share(fraction: float) -> str:
-    return f"{'█' * round(20 * fraction):<20} {fraction:6.1%}"
+    return f"{fraction:6.1%} {'█' * round(20 * fraction)}"
 
 
 def _cdf(loaded: Trace) -> Table:

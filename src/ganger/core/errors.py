@@ -7,7 +7,7 @@ class GangerError(Exception):
     """Anything that a user did or supplied and can mend. The CLI prints it and exits with 2."""
 
 
-class BadInput(GangerError):
+class BadInput(GangerError):  # noqa: N818 - reads as a sentence where it is raised
     """A wrong value in an input: `where` names file, line or field; `mend` says what to do."""
 
     def __init__(self, what: str, *, where: str = "", mend: str = "") -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.profiles import PLAIN_PROFILE, Profile
 from ganger.core.table import Ids
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ class Policy(Protocol):
     last one (or None at first) and returns the next.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        ...
 
     def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
         """The plan for `view`, and the memory to decide with next time."""
@@ -57,6 +61,8 @@ class Oracle(Protocol):
     """What may be believed about jobs. Every answer is an array as long as `ids`."""
 
     knows: Knows
+    learns: bool
+    """Whether `observe` must see every step."""
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
         """Expected total run time at the size asked for, microseconds."""
@@ -67,6 +73,10 @@ class Oracle(Protocol):
     ) -> NDArray[np.float64]:
         """Expected speed on `gpus` GPUs of `gpu_type` over `nodes` nodes; 1 = as asked for on the
         reference type in one node. Rows broadcast."""
+        ...
+
+    def profile(self, model: str) -> Profile:
+        """What is published or measured about a model; the plain profile if nothing is."""
         ...
 
     def observe(self, view: View) -> None:
@@ -91,6 +101,7 @@ class Ignorant:
     """The oracle that knows nothing."""
 
     knows = Knows.NOTHING
+    learns = False
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
         """NaN: unknown."""
@@ -101,6 +112,10 @@ class Ignorant:
     ) -> NDArray[np.float64]:
         """NaN: unknown."""
         return no_oracle_answer(ids)
+
+    def profile(self, model: str) -> Profile:
+        """Nothing is known."""
+        return PLAIN_PROFILE
 
     def observe(self, view: View) -> None:
         """Learns nothing."""

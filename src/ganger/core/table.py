@@ -24,6 +24,14 @@ Ids: TypeAlias = NDArray[np.int64]
 """Row numbers of one table."""
 
 
+Cells: TypeAlias = MutableSequence[Any]
+
+
+def cells(column: NDArray[Any]) -> Cells:
+    """A column for reading and writing single native numbers, twice as fast as numpy does."""
+    return memoryview(column)  # type: ignore[arg-type,return-value]
+
+
 class Table:
     """A growing set of equally long columns; new cells are zero."""
 
@@ -71,9 +79,9 @@ class Table:
         self.n += rows
         return where
 
-    def cells(self, name: str) -> MutableSequence[Any]:
-        """One column for reading and writing single native numbers. Stale after `reserve` moved."""
-        return memoryview(getattr(self, name))  # type: ignore[return-value]
+    def cells(self, name: str) -> Cells:
+        """The cells of one column. Stale after `reserve` moved it."""
+        return cells(getattr(self, name))
 
     def frozen(self) -> Self:
         """A twin that shares this table's memory and refuses to be written through its columns."""

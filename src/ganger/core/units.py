@@ -1,4 +1,4 @@
-"""Time is integer microseconds, capacity is integer thousandths. Text forms are parsed here only."""
+"""Time is integer microseconds, capacity integer thousandths; text forms are parsed here only."""
 
 from __future__ import annotations
 

@@ -1,0 +1,91 @@
+"""The command line: lazy groups, one place where errors become sentences and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+from ganger import __version__
+from ganger.core.errors import GangerError, InvariantError
+
+_COMMANDS = {
+    "demo": ("ganger.cli.simulate", "Replay the bundled workload under eight schedulers."),
+    "simulate": ("ganger.cli.simulate", "Replay a trace under one or more recipes."),
+    "replay": ("ganger.cli.replay", "Decide a run's log again and compare."),
+    "recipes": ("ganger.cli.recipes", "List the recipes."),
+    "recipe": ("ganger.cli.recipes", "Show one recipe: paper, parameters, needs."),
+    "trace": ("ganger.cli.trace", "Look at, convert and make up traces."),
+    "lesson": (
+        "ganger.cli.lesson",
+        "The worked examples of a scheduling lecture, as Gantt charts.",
+    ),
+    "completion": ("ganger.cli.completion", "Print a shell completion script."),
+}
+
+EPILOG = """\b
+Examples:
+  ganger demo --report demo.html
+  ganger simulate jobs.csv --cluster 8x8xV100 --recipe fifo,tiresias
+  ganger trace synth philly --jobs 10000 --gpus 512 -o jobs.csv
+
+Exit codes: 0 done, 1 a check failed, 2 wrong input, 130 interrupted.
+"""
+
+
+class LazyGroup(click.Group):
+    """Loads a command's module when it is called; `--help` loads none."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order in which people meet them."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, its module loaded."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module = import_module(_COMMANDS[cmd_name][0])
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Names and summaries, without loading anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ganger")
+def cli() -> None:
+    """One scheduler for deep-learning work on GPU clusters, simulated and live."""
+
+
+def main() -> None:
+    """Run the command line; every foreseen error is one line on standard error."""
+    try:
+        code = cli.main(prog_name="ganger", standalone_mode=False)
+    except click.exceptions.Abort:
+        code = _complain("interrupted", 130)
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except GangerError as error:
+        code = _complain(str(error), 2)
+    except InvariantError as error:
+        code = _complain(f"this is a bug in a policy, an engine or Ganger: {error}", 3)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except MemoryError:
+        code = _complain("out of memory", 3)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        code = _complain(f"{where}{error.strerror or error}", 2)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(text: str, code: int) -> int:
+    click.echo(f"ganger: {text}", err=True)
+    return code

@@ -1,0 +1,26 @@
+"""`ganger replay`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(
+    epilog="\b\nExamples:\n  ganger simulate jobs.csv --cluster 2x8xV100 --recipe las --log run.log"
+    "\n  ganger replay run.log --check"
+)
+@click.argument("log", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--check", is_flag=True, help="Exit with 1 at the first plan that differs.")
+def replay(log: Path, check: bool) -> None:
+    """Feed a LOG's events to its policy again and compare every plan with the recorded one."""
+    from ganger.lab.log import Divergence
+    from ganger.lab.log import replay as decide_again
+
+    try:
+        steps = decide_again(log)
+    except Divergence as error:
+        click.echo(f"diverged: {error}", err=True)
+        raise SystemExit(1 if check else 0) from None
+    click.echo(f"{steps} steps replayed, every plan is the same")

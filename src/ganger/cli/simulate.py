@@ -1,0 +1,268 @@
+"""`ganger simulate` and `ganger demo`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ganger.cli.options import load_with_options, trace_options
+from ganger.cli.recipes import complete_recipe
+from ganger.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from ganger.core.spec import ClusterSpec
+    from ganger.lab.api import Task
+    from ganger.lab.result import Run
+
+DEMO_RECIPES = "fifo,backfill,sjf,srtf,las,tiresias,fifo(walk=skip),srsf"
+
+EXAMPLES = """\b
+Examples:
+  ganger simulate jobs.csv --cluster 8x8xV100 --recipe fifo,srtf,tiresias
+  ganger simulate sacct.txt --cluster cluster.toml --recipe 'backfill(walk=easy)'
+  ganger simulate jobs.csv --cluster 16x4xT4 --recipe las --seed 0-4 --knows noisy
+  ganger simulate jobs.csv --cluster 8x8xV100 --recipe fifo,las --load 0.7,0.9,1.1
+  ganger simulate jobs.csv --cluster 8x8xV100 --recipe mine.py:MyPolicy --json
+"""
+
+
+def output_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What to print and write."""
+    target = click.Path(dir_okay=False, path_type=Path)
+    per_job = "Write every job's times here: CSV or Parquet; {recipe} and {seed} are filled in."
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
+        click.option("--report", type=target, help="Write an HTML report here."),
+        click.option("--per-job", type=target, help=per_job),
+        click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores)."),
+        click.option(
+            "--validate", is_flag=True, help="Check every invariant at every step (slow)."
+        ),
+        click.option("--quiet", is_flag=True, help="No progress bar."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option("--cluster", help="Like 8x8xV100, or a cluster file. Default: what the trace states.")
+@click.option(
+    "--recipe", "-r", "recipe", default="fifo", show_default=True, shell_complete=complete_recipe,
+    help="Recipes, comma separated; parameters in parentheses; or FILE.py:Class.",
+)  # fmt: skip
+@click.option(
+    "--knows", type=click.Choice(["truth", "noisy", "history", "nothing"]), default="truth",
+    show_default=True, help="What policies may know about durations.",
+)  # fmt: skip
+@click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
+              help="Spread of the lognormal error for --knows noisy.")  # fmt: skip
+@click.option(
+    "--seed", "seeds", default="0", show_default=True, help="Seeds, like 0 or 0,1,7 or 0-4."
+)
+@click.option("--checkpoint-cost", "checkpoint", default="0s", show_default=True,
+              help="Time a preempted job needs to save, before its GPUs are free.")  # fmt: skip
+@click.option("--restore-cost", "restore", default="0s", show_default=True,
+              help="Time a resumed job needs before it computes again.")  # fmt: skip
+@click.option("--log", type=click.Path(dir_okay=False, path_type=Path),
+              help="Write the run's log here, for `ganger replay` (one run).")  # fmt: skip
+@trace_options
+@output_options
+def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> None:
+    """Replay TRACE under one or more recipes and compare them.
+
+    Several recipes, seeds and loads run in parallel processes.
+    """
+    from ganger.core.units import parse_duration
+    from ganger.lab.api import Task
+    from ganger.lab.simulation import Setup
+    from ganger.recipes.registry import split_specs
+    from ganger.sim.physics import Costs
+    from ganger.workloads.clusters import load_cluster
+
+    costs = Costs(
+        checkpoint=parse_duration(options["checkpoint"], where="--checkpoint-cost"),
+        restore=parse_duration(options["restore"], where="--restore-cost"),
+    )
+    setup = Setup(
+        knows=options["knows"], noise=options["noise"], costs=costs, validate=options["validate"]
+    )
+    base = load_with_options(trace, options)
+    spec = load_cluster(cluster or base.cluster or _missing_cluster())
+    seeds = parse_seeds(options["seeds"])
+    tasks: list[Task] = []
+    for load in _loads(options["load"]):
+        loaded = base if load is None else _scaled(base, load, spec.gpus)
+        tasks += [
+            Task(name, loaded, replace(setup, seed=seed), load or 1.0)
+            for name in split_specs(recipe)
+            for seed in seeds
+        ]
+    if options["log"] is not None:
+        _log_one(tasks, spec, options)
+    else:
+        run_and_show(tasks, spec, options)
+
+
+def _scaled(trace: Any, load: float, gpus: int) -> Any:
+    from ganger.workloads.transform import scale_load
+
+    return scale_load(trace, load, gpus)
+
+
+def _missing_cluster() -> str:
+    raise BadInput("the trace does not say on what cluster", mend="give --cluster, like 8x8xV100")
+
+
+def _loads(text: str | None) -> list[float | None]:
+    if text is None:
+        return [None]
+    loads: list[float | None] = []
+    for part in text.split(","):
+        try:
+            load = float(part)
+        except ValueError:
+            load = -1.0
+        if not 0 < load < 100:
+            raise BadInput(f"{part!r} is no load", where="--load", mend="write like 0.9 or 0.7,1.1")
+        loads.append(load)
+    return loads
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`0,3` or `0-4` as numbers. Raises BadInput."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise BadInput(f"{part!r} is no seed", where="--seed", mend="write like 0 or 0-4")
+        seeds += range(int(first), int(last or first) + 1)
+    if len(seeds) > 1000:
+        raise BadInput(f"{len(seeds)} seeds", where="--seed", mend="at most 1000")
+    return seeds
+
+
+def _log_one(tasks: Sequence[Task], cluster: ClusterSpec, options: dict[str, Any]) -> None:
+    """One run, with its log written."""
+    from contextlib import ExitStack
+
+    from ganger.lab.log import LogWriter
+    from ganger.lab.simulation import run_one
+
+    if len(tasks) != 1:
+        raise BadInput(f"a log holds one run, not {len(tasks)}", where="--log")
+    task = tasks[0]
+    with ExitStack() as stack:
+        run = run_one(
+            task.trace, cluster, task.recipe, task.setup,
+            journal=lambda kernel: stack.enter_context(
+                LogWriter(options["log"], kernel, task.trace, cluster, task.recipe, task.setup)
+            ),
+        )  # fmt: skip
+    show([run], options)
+
+
+def run_and_show(tasks: Sequence[Task], cluster: ClusterSpec, options: dict[str, Any]) -> None:
+    """Run all tasks with a progress bar, then print, and write what was asked for."""
+    from ganger.lab.api import run_all
+
+    workers = options["workers"] or os.cpu_count() or 1
+    with _progress(tasks, quiet=options["quiet"] or options["as_json"]) as tell:
+        runs = run_all(tasks, cluster, workers=workers, progress=tell)
+    show(runs, options)
+
+
+class _progress:  # noqa: N801 - reads as a function
+    """A progress bar on standard error, if that is a terminal."""
+
+    def __init__(self, tasks: Sequence[Task], *, quiet: bool) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"),
+            TimeElapsedColumn(), console=console, transient=True,
+            disable=quiet or not console.is_terminal,
+        )  # fmt: skip
+        self._done = dict.fromkeys(range(len(tasks)), 0.0)
+        names = list(dict.fromkeys(task.recipe for task in tasks))
+        self._all = self._bar.add_task(
+            f"{len(tasks)} runs: {', '.join(names)[:40]}", total=len(tasks)
+        )
+
+    def __enter__(self) -> Callable[[int, float], None]:
+        self._bar.start()
+        return self._tell
+
+    def _tell(self, task: int, share: float) -> None:
+        self._done[task] = share
+        self._bar.update(self._all, completed=sum(self._done.values()))
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+
+def show(runs: list[Run], options: dict[str, Any]) -> None:
+    """Print the figures, and write per-job files and the report."""
+    from ganger.lab.metrics import to_json, write_jobs
+
+    paths: list[str | None] = []
+    for run in runs:
+        paths.append(None)
+        if options["per_job"] is not None:
+            target = _per_job_path(options["per_job"], run, len(runs))
+            write_jobs(run, target)
+            paths[-1] = str(target)
+    if options["as_json"]:
+        data = to_json(runs)
+        for entry, path in zip(data["runs"], paths, strict=True):
+            entry["per_job"] = path
+        click.echo(json.dumps(data, indent=2))
+    else:
+        from rich.console import Console
+
+        from ganger.lab.tables import comparison
+
+        Console().print(comparison(runs))
+    if options["report"] is not None:
+        from ganger.lab.report import write_report
+
+        write_report(runs, options["report"])
+        click.echo(f"report: {options['report']}", err=True)
+
+
+def _per_job_path(pattern: Path, run: Run, runs: int) -> Path:
+    """Where one run's jobs go; with several runs their names must differ."""
+    safe = "".join(c if c.isalnum() or c in "-_.=" else "_" for c in run.recipe)
+    filled = str(pattern).replace("{recipe}", safe).replace("{seed}", str(run.seed))
+    if filled == str(pattern) and runs > 1:
+        filled = str(pattern.with_name(f"{pattern.stem}-{safe}-{run.seed}{pattern.suffix}"))
+    return Path(filled)
+
+
+@click.command(epilog="\b\nExample:\n  ganger demo --report demo.html")
+@click.option(
+    "--seed", "seeds", default="0", show_default=True, help="Seeds of the workload's draw."
+)
+@output_options
+def demo(seeds: str, **options: Any) -> None:
+    """Replay the bundled workload (400 jobs, 64 GPUs) under eight recipes."""
+    from ganger.lab.api import Task
+    from ganger.lab.simulation import Setup
+    from ganger.recipes.registry import split_specs
+    from ganger.workloads.clusters import load_cluster
+    from ganger.workloads.synthetic import demo as workload
+
+    tasks = []
+    for seed in parse_seeds(seeds):
+        trace = workload(seed)
+        setup = Setup(seed=seed, validate=options["validate"])
+        tasks += [Task(name, trace, setup) for name in split_specs(DEMO_RECIPES)]
+    run_and_show(tasks, load_cluster("8x8xV100"), options)

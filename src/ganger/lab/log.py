@@ -1,0 +1,237 @@
+"""The log of a run: written step by step, read back, and replayed to the same plans.
+
+JSON Lines. The first line is the header (`format: ganger.log/1`, versions, policy, seed, cluster,
+what the policy knew), then one line per declared job, then one line per step: the batch, the plan
+decided on it (null where the policy was not asked) and a hash of the policy's memory.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+
+from ganger import __version__
+from ganger.core.cluster import Nodes
+from ganger.core.errors import BadInput
+from ganger.core.events import AnyEvent, Batch
+from ganger.core.jobs import Declared
+from ganger.core.kernel import Kernel
+from ganger.core.plan import AnyAction, Plan
+from ganger.core.profiles import Profiles
+from ganger.core.spec import ClusterSpec, JobSpec
+from ganger.lab.simulation import Setup, load_policy, make_oracle
+from ganger.sim.physics import Costs, Physics
+from ganger.workloads.trace import Trace
+
+FORMAT = "ganger.log/1"
+
+
+class Header(msgspec.Struct, forbid_unknown_fields=True):
+    """What a log must say for its plans to be decided again."""
+
+    format: str
+    version: str
+    policy: str
+    seed: int
+    knows: str
+    noise: float
+    cluster: ClusterSpec
+    profiles: Profiles
+    costs: dict[str, int]
+    trace: str
+    jobs: int
+    libraries: dict[str, str] = {}
+
+
+class LoggedJob(msgspec.Struct, forbid_unknown_fields=True):
+    """A declared job, and the duration that an oracle of truth would tell (microseconds)."""
+
+    spec: JobSpec
+    duration: int
+
+
+class Step(msgspec.Struct, forbid_unknown_fields=True):
+    """One step. `actions` is None where the policy was not asked."""
+
+    revision: int
+    at: int
+    events: list[AnyEvent]
+    actions: list[AnyAction] | None
+    wake: int = 0
+    until: int = 0
+    memory: str = ""
+
+
+def memory_hash(memory: Any) -> str:
+    """A short hash of a policy's memory; "" for none."""
+    if memory is None:
+        return ""
+    return hashlib.sha256(msgspec.msgpack.encode(memory)).hexdigest()[:16]
+
+
+def _open(path: Path, mode: str) -> IO[bytes]:
+    return gzip.open(path, mode) if path.suffix == ".gz" else path.open(mode)  # type: ignore[return-value]
+
+
+class LogWriter:
+    """A journal that appends to a file. Use as a context manager."""
+
+    def __init__(
+        self, path: Path, kernel: Kernel, trace: Trace, cluster: ClusterSpec, policy: str,
+        setup: Setup,
+    ) -> None:  # fmt: skip
+        self._file = _open(path, "wb")
+        self._encode = msgspec.json.Encoder().encode
+        costs = {key: getattr(setup.costs, key) for key in Costs.__dataclass_fields__}
+        self._line(
+            Header(
+                FORMAT, __version__, policy, setup.seed, setup.knows, setup.noise, cluster,
+                setup.profiles, costs, trace.name, trace.jobs,
+                {"python": platform.python_version(), "numpy": np.__version__},
+            )
+        )  # fmt: skip
+        for job in range(trace.jobs):
+            self._line(LoggedJob(kernel.jobs.spec(job), int(trace.duration[job])))
+
+    def _line(self, value: Any) -> None:
+        self._file.write(self._encode(value) + b"\n")
+
+    def append(self, revision: int, batch: Batch, plan: Plan | None, memory: Any) -> None:
+        """Write one step."""
+        if plan is None:
+            self._line(Step(revision, batch.at, batch.events, None))
+        else:
+            self._line(
+                Step(
+                    revision, batch.at, batch.events, plan.actions, plan.wake, plan.until,
+                    memory_hash(memory),
+                )
+            )  # fmt: skip
+
+    def __enter__(self) -> LogWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._file.close()
+
+
+class Log:
+    """A log, read back: its header, its trace, and its steps one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lines = self._read()
+        self.header = self._header()
+        declared = Declared(self.header.jobs)
+        durations = np.zeros(self.header.jobs, np.int64)
+        rows: dict[str, int] = {}
+        decoder = msgspec.json.Decoder(LoggedJob)
+        for row in range(self.header.jobs):
+            job: LoggedJob = self._decode(decoder, "a job")
+            rows[job.spec.name] = row
+            declared.append(job.spec, rows)
+            durations[row] = job.duration
+        self.trace = Trace(declared, durations, self.header.trace, str(path))
+
+    def _read(self) -> Iterator[tuple[int, bytes]]:
+        try:
+            with _open(self.path, "rb") as file:
+                yield from enumerate(file, 1)
+        except (OSError, EOFError) as error:
+            raise BadInput(f"cannot read it: {error}", where=str(self.path)) from error
+
+    def _header(self) -> Header:
+        first = next(self._lines, (1, b""))[1]
+        try:
+            name = msgspec.json.decode(first, type=dict[str, Any]).get("format", "")
+        except msgspec.MsgspecError:
+            name = ""
+        if name != FORMAT:
+            mend = "give a log written by `ganger simulate --log`"
+            if str(name).startswith("ganger.log/"):
+                mend = f"this version reads {FORMAT}"
+            raise BadInput(f"format {name!r} is not {FORMAT}", where=f"{self.path}:1", mend=mend)
+        return self._checked(msgspec.json.Decoder(Header), 1, first)  # type: ignore[no-any-return]
+
+    def _decode(self, decoder: msgspec.json.Decoder[Any], what: str) -> Any:
+        line = next(self._lines, None)
+        if line is None:
+            raise BadInput(f"it ends before {what}", where=str(self.path), mend="it was cut short")
+        return self._checked(decoder, *line)
+
+    def _checked(self, decoder: msgspec.json.Decoder[Any], number: int, line: bytes) -> Any:
+        try:
+            return decoder.decode(line)
+        except msgspec.MsgspecError as error:
+            raise BadInput(str(error), where=f"{self.path}:{number}") from error
+
+    def steps(self) -> Iterator[Step]:
+        """The steps, oldest first. Can be walked once."""
+        decoder = msgspec.json.Decoder(Step)
+        for number, line in self._lines:
+            yield self._checked(decoder, number, line)
+
+
+class Divergence(Exception):  # noqa: N818 - what happened, not an error of ours
+    """The first step at which a replay decided otherwise than its log."""
+
+
+class Replay:
+    """An engine that feeds a log's batches back, and a journal that compares what is decided."""
+
+    def __init__(self, log: Log) -> None:
+        self._steps = log.steps()
+        self._present: Step | None = None
+        self.compared = 0
+
+    def poll(self, until: int) -> Batch | None:
+        """The next recorded batch."""
+        self._present = next(self._steps, None)
+        return None if self._present is None else Batch(self._present.at, self._present.events)
+
+    def apply(self, plan: Plan, now: int) -> None:
+        """Nothing is executed: the outcomes are in the log."""
+
+    def append(self, revision: int, batch: Batch, plan: Plan | None, memory: Any) -> None:
+        """Compare one step with its record. Raises Divergence."""
+        step = self._present
+        assert step is not None
+        actions = None if plan is None else plan.actions
+        if actions != step.actions:
+            raise Divergence(
+                f"revision {revision} at {batch.at / 1e6:.6f} s: the log says {step.actions},"
+                f" decided now {actions}"
+            )
+        if plan is not None and (plan.wake != step.wake or memory_hash(memory) != step.memory):
+            raise Divergence(
+                f"revision {revision} at {batch.at / 1e6:.6f} s: same actions, but another wake"
+                " or memory"
+            )
+        self.compared += 1
+
+
+def replay(path: Path) -> int:
+    """Decide a log again; the number of steps that agreed. Raises Divergence or BadInput."""
+    log = Log(path)
+    header = log.header
+    setup = Setup(header.seed, header.knows, header.noise, Costs(**header.costs), header.profiles)
+    nodes = Nodes(header.cluster)
+    engine = Replay(log)
+    kernel = Kernel(
+        nodes, log.trace.declared, load_policy(header.policy),
+        oracle=make_oracle(log.trace, Physics(nodes, setup.profiles, setup.costs), setup),
+        journal=engine, seed=setup.seed,
+    )  # fmt: skip
+    kernel.run(engine)
+    return engine.compared

@@ -1,0 +1,128 @@
+"""Watches a run from the journal's seat and keeps what reports need: who held what, when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ganger.core.events import Batch, Failed, Finished, NodeDown, NodeUp, Refused, Released, Started
+from ganger.core.jobs import Jobs
+from ganger.core.plan import Placement, Plan, Resize, Start
+from ganger.core.units import SECOND
+from ganger.lab.result import Segment, Timeline
+
+GANTT_JOBS = 400
+"""Runs with more jobs keep no segments."""
+
+
+class Recorder:
+    """A journal that keeps placements and how many GPUs were held and executing over time."""
+
+    def __init__(self, jobs: Jobs, node_gpus: list[int], *, segments: bool) -> None:
+        self._jobs = jobs
+        self._node_gpus = node_gpus
+        self.last: dict[int, Placement] = {}
+        """Where each job last ran."""
+        self.segments: list[Segment] | None = [] if segments else None
+        self._open: dict[tuple[int, int], tuple[int, Placement]] = {}
+        self._times: list[int] = []
+        self._held: list[int] = []
+        self._executing: list[int] = []
+        self._up: list[int] = [0]
+        self._up_times: list[int] = [0]
+        self._now_held = self._now_executing = 0
+        self._running: dict[int, int] = {}
+        self._size: dict[tuple[int, int], int] = {}
+
+    def append(self, revision: int, batch: Batch, plan: Plan | None, memory: Any) -> None:
+        """Take in one step."""
+        before = self._now_held, self._now_executing
+        for event in batch.events:
+            kind = type(event)
+            if kind is Started:
+                self._execute(event.job, event.attempt)
+            elif kind in (Finished, Failed, Released, Refused):
+                self._release(event.job, event.attempt, batch.at)
+            elif kind is NodeDown or kind is NodeUp:
+                sign = 1 if kind is NodeUp else -1
+                self._up.append(self._up[-1] + sign * self._node_gpus[event.node])
+                self._up_times.append(batch.at)
+        if plan is not None:
+            for action in plan.actions:
+                if isinstance(action, Start | Resize):
+                    self._hold(action, batch.at)
+                elif hasattr(action, "attempt"):
+                    self._halt(action.job)
+        if (self._now_held, self._now_executing) != before:
+            self._times.append(batch.at)
+            self._held.append(self._now_held)
+            self._executing.append(self._now_executing)
+
+    def _hold(self, action: Start | Resize, now: int) -> None:
+        key = action.job, action.attempt
+        size = sum(slot.devices.bit_count() for slot in action.placement)
+        if isinstance(action, Resize):
+            self._halt(action.job)
+        self._size[key] = size
+        self._now_held += size
+        self.last[action.job] = action.placement
+        if self.segments is not None:
+            self._open[key] = now, action.placement
+
+    def _execute(self, job: int, attempt: int) -> None:
+        size = self._size.get((job, attempt), 0)
+        self._running[job] = size
+        self._now_executing += size
+
+    def _halt(self, job: int) -> None:
+        self._now_executing -= self._running.pop(job, 0)
+
+    def _release(self, job: int, attempt: int, now: int) -> None:
+        size = self._size.pop((job, attempt), 0)
+        self._now_held -= size
+        if self._jobs.attempt[job] == attempt:
+            self._halt(job)
+        if self.segments is not None:
+            since, placement = self._open.pop((job, attempt), (now, ()))
+            self.segments += [
+                Segment(job, since / SECOND, now / SECOND, slot.node, slot.devices)
+                for slot in placement
+                if now > since
+            ]
+
+    def timeline(self, end: int, gpus: int) -> Timeline:
+        """All samples so far, in seconds."""
+        times = np.array(self._times, np.int64)
+        waits = _waiting(self._jobs, end)
+        moments = np.unique(np.concatenate([[0], times, waits[0], [end]]).astype(np.int64))
+        at = np.searchsorted(times, moments, "right") - 1
+        held = np.array([*self._held, 0])[at]
+        executing = np.array([*self._executing, 0])[at]
+        up_at = np.searchsorted(np.array(self._up_times), moments, "right") - 1
+        waiting = np.searchsorted(waits[0], moments, "right")
+        counts = np.concatenate([[0], np.cumsum(waits[1])])[waiting]
+        wanted = np.concatenate([[0], np.cumsum(waits[2])])[waiting]
+        return Timeline(
+            moments / SECOND, held.astype(float), executing.astype(float),
+            counts, wanted, gpus + np.array(self._up)[up_at],
+        )  # fmt: skip
+
+
+def _waiting(jobs: Jobs, end: int) -> tuple[Any, Any, Any]:
+    """When the number of jobs that never ran yet changes, by how many jobs and GPUs.
+
+    Later waits of preempted jobs are in `pending_time`, not in this curve of the queue.
+    """
+    n = jobs.n
+    arrived = jobs.phase[:n] != 0
+    start = np.where(jobs.first_start[:n] >= 0, jobs.first_start[:n], end)[arrived]
+    submitted, gpus = jobs.submitted[:n][arrived], jobs.gpus[:n][arrived].astype(np.int64)
+    times = np.concatenate([submitted, start])
+    order = np.argsort(times, kind="stable")
+    ones = np.ones(len(submitted), np.int64)
+    return (
+        times[order],
+        np.concatenate([ones, -ones])[order],
+        np.concatenate([gpus, -gpus])[order],
+    )

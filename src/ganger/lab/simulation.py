@@ -1,0 +1,269 @@
+"""One run: a policy over a trace on a cluster, from spec to result."""
+
+from __future__ import annotations
+
+import importlib.util
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ganger.core.cluster import Nodes
+from ganger.core.errors import BadInput
+from ganger.core.jobs import Phase
+from ganger.core.kernel import Kernel
+from ganger.core.ledger import Ledger
+from ganger.core.plan import Placement
+from ganger.core.profiles import Profiles
+from ganger.core.protocols import Ignorant, Journal, Oracle, Policy
+from ganger.core.spec import ClusterSpec, Kind
+from ganger.core.units import NEVER, SECOND
+from ganger.lab.recorder import GANTT_JOBS, Recorder
+from ganger.lab.result import JobTable, Run
+from ganger.recipes import registry
+from ganger.sim.engine import Outage, Simulator
+from ganger.sim.physics import Costs, Physics
+from ganger.sim.truth import Noisy, Truth
+from ganger.workloads.trace import Trace
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything that decides how a run goes, besides trace, cluster and recipe.
+
+    `knows`: truth, noisy (with `noise` as the lognormal spread), history or nothing. `until`: stop
+    there (microseconds). `outages`: nodes that go down and come back.
+    """
+
+    seed: int = 0
+    knows: str = "truth"
+    noise: float = 0.5
+    costs: Costs = field(default_factory=Costs)
+    profiles: Profiles = field(default_factory=Profiles)
+    outages: tuple[Outage, ...] = ()
+    until: int = NEVER
+    validate: bool = False
+
+
+def load_policy(spec: str) -> Policy:
+    """A recipe by name and parameters, or a user's own class as `FILE.py:Class`."""
+    path, colon, name = spec.partition(":")
+    if colon and path.endswith(".py"):
+        return _load_file(Path(path), name)
+    return registry.make(spec)
+
+
+def _load_file(path: Path, name: str) -> Policy:
+    if not path.is_file():
+        raise BadInput("no such file", where=str(path))
+    module_spec = importlib.util.spec_from_file_location(f"ganger_user_{path.stem}", path)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[module_spec.name] = module
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        raise BadInput(f"{type(error).__name__}: {error}", where=str(path)) from error
+    made = getattr(module, name, None)
+    if made is None:
+        raise BadInput(f"it defines no {name}", where=str(path))
+    policy = made() if callable(made) else made
+    if not hasattr(policy, "decide"):
+        raise BadInput(f"{name} has no method decide(view, memory)", where=str(path))
+    if not getattr(policy, "name", ""):
+        policy.name = name
+    return policy  # type: ignore[no-any-return]
+
+
+def needs_of(spec: str) -> str:
+    """What the recipe of `spec` must know; "own" for a user's file."""
+    return "own" if spec.partition(":")[0].endswith(".py") else registry.parse(spec)[0].needs
+
+
+def make_oracle(trace: Trace, physics: Physics, setup: Setup) -> Oracle:
+    """The oracle that `setup.knows` names."""
+    if setup.knows == "nothing":
+        return Ignorant()
+    truth = Truth(trace.duration, physics)
+    if setup.knows == "truth":
+        return truth
+    if setup.knows == "noisy":
+        return Noisy(truth, setup.noise, setup.seed, trace.jobs)
+    if setup.knows == "history":
+        from ganger.estimate.history import History
+
+        return History()
+    raise BadInput(
+        f"{setup.knows!r} is no kind of knowledge", mend="use truth, noisy, history or nothing"
+    )
+
+
+def refuse_impossible(trace: Trace, nodes: Nodes) -> None:
+    """Raise BadInput naming the first job that would not fit on the empty cluster."""
+    ledger = Ledger(nodes)
+    declared = trace.declared
+    for code, shape in enumerate(declared.shapes):
+        for gpu_type in shape.gpu_types:
+            if gpu_type not in nodes.types.values:
+                known = ", ".join(t for t in nodes.types if t) or "no GPU"
+                _refuse(trace, code, f"wants GPU type {gpu_type!r}", f"the cluster has {known}")
+        least = tuple(role.range[0] for role in shape.roles)
+        if ledger.find(shape, least) is None:
+            top = declared.parent[: declared.n] < 0
+            if (top & (declared.shape[: declared.n] == code)).any():
+                _refuse(
+                    trace, code, f"asks for {shape.gpus} GPUs and can never fit this cluster",
+                    "use a larger --cluster, or leave such jobs out with --max-gpus",
+                )  # fmt: skip
+
+
+def _refuse(trace: Trace, code: int, what: str, mend: str) -> None:
+    job = int(np.flatnonzero(trace.declared.shape[: trace.jobs] == code)[0])
+    raise BadInput(f"job {trace.declared.name(job)!r} {what}", where=trace.name, mend=mend)
+
+
+def run_one(
+    trace: Trace,
+    cluster: ClusterSpec,
+    recipe: str | Policy,
+    setup: Setup | None = None,
+    *,
+    journal: Callable[[Kernel], Journal] | None = None,
+    progress: Callable[[float], None] | None = None,
+    record: bool = True,
+) -> Run:
+    """Simulate one policy; `record=False` leaves timeline and placements out (faster).
+
+    `progress` is called with the share of jobs done. Raises BadInput for what the user can mend.
+    """
+    setup = setup or Setup()
+    nodes = Nodes(cluster.check())
+    refuse_impossible(trace, nodes)
+    physics = Physics(nodes, setup.profiles, setup.costs)
+    policy = load_policy(recipe) if isinstance(recipe, str) else recipe
+    kernel = Kernel(
+        nodes, trace.declared, policy, oracle=make_oracle(trace, physics, setup),
+        seed=setup.seed, validate=setup.validate,
+    )  # fmt: skip
+    recorder = None
+    journals: list[Journal] = []
+    if record:
+        recorder = Recorder(
+            kernel.jobs, nodes.gpus[: nodes.n].tolist(), segments=trace.jobs <= GANTT_JOBS
+        )
+        journals.append(recorder)
+    if journal is not None:
+        journals.append(journal(kernel))
+    if progress is not None:
+        journals.append(_Ticker(kernel, trace.jobs, progress))
+    if journals:
+        kernel.journal = journals[0] if len(journals) == 1 else _Both(journals)
+    engine = Simulator(trace.declared, trace.duration, physics, setup.outages)
+    started = time.process_time()
+    kernel.run(engine, setup.until)
+    cpu_seconds = time.process_time() - started
+    run = Run(
+        recipe=recipe if isinstance(recipe, str) else policy.name, seed=setup.seed,
+        knows=setup.knows, trace=trace.name, cluster=cluster.name,
+        cluster_gpus=nodes.total_gpus, jobs=job_table(kernel, trace, recorder),
+        timeline=_timeline(kernel, recorder, nodes.total_gpus),
+        simulation={
+            "events": kernel.events, "decisions": kernel.decisions, "cpu_seconds": cpu_seconds,
+            "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        },
+        segments=recorder.segments if recorder is not None else None,
+        node_gpus=nodes.gpus[: nodes.n].tolist(),
+    )  # fmt: skip
+    from ganger.lab.metrics import compute
+
+    run.metrics = compute(run)
+    return run
+
+
+def _timeline(kernel: Kernel, recorder: Recorder | None, gpus: int) -> Any:
+    if recorder is None:
+        recorder = Recorder(kernel.jobs, [], segments=False)
+    return recorder.timeline(kernel.now, gpus)
+
+
+_LOCALITY = ("island", "node", "rack", "any")
+
+
+def job_table(kernel: Kernel, trace: Trace, recorder: Recorder | None) -> JobTable:
+    """The jobs as columns for metrics and reports."""
+    jobs, n = kernel.jobs, kernel.jobs.n
+    rows = np.flatnonzero(jobs.phase[:n] != Phase.DECLARED)
+    last = recorder.last if recorder is not None else {}
+    nodes = kernel.nodes
+    physics = Physics(nodes)
+    placed = [last.get(job, ()) for job in rows.tolist()] if last else []
+    running = jobs.phase[rows] == Phase.RUNNING
+    lasting = (kernel.now - jobs.since[rows]) * running
+    held = jobs.held[rows] + (kernel.now - jobs.held_since[rows]) * jobs.size[rows]
+    waiting = jobs.phase[rows] == Phase.PENDING
+    duration = trace.duration[rows].astype(float) / SECOND
+    open_ended = trace.duration[rows] >= NEVER
+    return JobTable(
+        name=[jobs.name(job) for job in rows.tolist()],
+        tenant=[jobs.tenants[code] for code in jobs.tenant[rows].tolist()],
+        gpus=jobs.gpus[rows].astype(np.int64),
+        arrival=jobs.submitted[rows] / SECOND,
+        first_start=_moment(jobs.first_start[rows]),
+        finish=_moment(np.where(jobs.phase[rows] == Phase.FINISHED, jobs.finished[rows], -1)),
+        state=[Phase(code).name.lower() for code in jobs.phase[rows].tolist()],
+        duration=np.where(open_ended, np.nan, duration),
+        ran=(jobs.ran[rows] + lasting) / SECOND,
+        pending=(jobs.pended[rows] + (kernel.now - jobs.pending_since[rows]) * waiting) / SECOND,
+        held_gpu_seconds=held / SECOND,
+        active_gpu_seconds=(jobs.served[rows] + lasting * jobs.size[rows]) / SECOND,
+        lost=jobs.lost[rows] / SECOND,
+        preemptions=jobs.preemptions[rows].astype(np.int64),
+        restarts=jobs.restarts[rows].astype(np.int64),
+        gpu_type=[_type_of(nodes, placement) for placement in placed],
+        nodes=[_names_of(nodes, placement) for placement in placed],
+        locality=[_LOCALITY[physics.tier(p)] if p else "" for p in placed],
+        open_ended=open_ended | (jobs.kind[rows] == Kind.SERVE),
+    )
+
+
+def _moment(times: Any) -> Any:
+    return np.where(times >= 0, times / SECOND, np.nan)
+
+
+def _type_of(nodes: Nodes, placement: Placement) -> str:
+    return nodes.types[nodes.gpu_type[placement[0].node]] if placement else ""
+
+
+def _names_of(nodes: Nodes, placement: Placement) -> str:
+    return ",".join(nodes.names[slot.node] for slot in placement)
+
+
+class _Both:
+    """Several journals as one."""
+
+    def __init__(self, journals: Iterable[Journal]) -> None:
+        self._journals = list(journals)
+
+    def append(self, *step: Any) -> None:
+        for journal in self._journals:
+            journal.append(*step)
+
+
+class _Ticker:
+    """Reports progress now and then."""
+
+    def __init__(self, kernel: Kernel, jobs: int, tell: Callable[[float], None]) -> None:
+        self._kernel, self._jobs, self._tell = kernel, max(jobs, 1), tell
+        self._every = max(jobs // 100, 200)
+
+    def append(self, revision: int, batch: Any, plan: Any, memory: Any) -> None:
+        if revision % self._every == 0:
+            jobs = self._kernel.jobs
+            done = np.count_nonzero(jobs.finished[: jobs.n] >= 0)
+            self._tell(done / self._jobs)

@@ -1,0 +1,98 @@
+"""Reservations: when those at the head of the queue will start, and who may start before them.
+
+Counts GPUs per cell over time from the expected ends of what runs. EASY keeps one reservation,
+conservative backfilling one for every waiting job that it looks at (Mu'alem and Feitelson, TPDS
+2001). Placement is not simulated ahead: a reservation promises GPUs, not a shape of nodes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.jobs import Phase
+from ganger.core.ledger import Cell
+from ganger.core.table import Ids
+from ganger.core.units import NEVER
+from ganger.core.view import View
+
+
+def believed_duration(view: View, ids: Any) -> NDArray[np.float64]:
+    """Expected run time: the oracle's, else the user's estimate, else the limit, else forever."""
+    told = view.oracle.duration(view, ids)
+    own = np.where(view.jobs.estimate[ids] < NEVER, view.jobs.estimate[ids], view.jobs.limit[ids])
+    believed: NDArray[np.float64] = np.where(np.isnan(told), own, told)
+    return believed
+
+
+class Reservations:
+    """Free GPUs of each cell from now on."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._times: dict[int, list[int]] = {}
+        self._free: dict[int, list[int]] = {}
+        for cell in view.ledger.cells:
+            self._times[cell.index], self._free[cell.index] = [view.now], [cell.free]
+        # All who hold devices in this draft: those whom this very decision started, too.
+        self._add_ends(np.array(list(view.ledger.holds), np.int64))
+
+    def _add_ends(self, active: Ids) -> None:
+        view, jobs = self._view, self._view.jobs
+        left = np.maximum(believed_duration(view, active) - view.work(active), 1.0)
+        rate = np.where(jobs.phase[active] == Phase.RUNNING, jobs.rate[active], 1.0)
+        ends = view.now + np.ceil(left / np.where(rate > 0, rate, 1.0))
+        for job, end in zip(active.tolist(), ends.tolist(), strict=True):
+            for slot in view.ledger.holds[job][1]:
+                cell = view.ledger.cell_of[slot.node]
+                self._change(cell.index, int(min(end, NEVER)), NEVER, slot.devices.bit_count())
+
+    def _change(self, cell: int, start: int, end: int, gpus: int) -> None:
+        """Add `gpus` to what is free in [start, end)."""
+        times, free = self._times[cell], self._free[cell]
+        for at in (start, end):
+            where = bisect_right(times, at) - 1
+            if times[where] != at:
+                times.insert(where + 1, at)
+                free.insert(where + 1, free[where])
+        for where in range(bisect_right(times, start) - 1, bisect_right(times, end) - 1):
+            free[where] += gpus
+
+    def earliest(self, cell: Cell, gpus: int, lasting: int, after: int) -> int:
+        """The first time, not before `after`, from which `gpus` are free for `lasting`."""
+        times, free = self._times[cell.index], self._free[cell.index]
+        start, where = after, bisect_right(times, after) - 1
+        while where < len(times):
+            if free[where] < gpus:
+                start = times[where + 1] if where + 1 < len(times) else NEVER
+            elif where + 1 == len(times) or times[where + 1] >= start + lasting:
+                return start
+            where += 1
+        return NEVER
+
+    def reserve(self, job: int) -> int:
+        """Book the earliest start, after now, of a job that cannot start now; returns it."""
+        view = self._view
+        shape = view.draft.shape(job)
+        lasting = int(min(float(believed_duration(view, job) - view.work(job)), NEVER))
+        options = [
+            (self.earliest(cell, shape.gpus, lasting, view.now + 1), cell.index)
+            for cell in view.ledger.cells_for(shape)
+        ]
+        start, cell = min(options, default=(NEVER, -1))
+        if start < NEVER:
+            self._change(cell, start, min(start + lasting, NEVER), -shape.gpus)
+        return start
+
+    def start_now(self, job: int, cell: Cell) -> bool:
+        """Whether the job may start now in `cell` and delay no reservation; if so, book it."""
+        view = self._view
+        gpus = view.draft.shape(job).gpus
+        lasting = int(min(float(believed_duration(view, job) - view.work(job)), NEVER))
+        if self.earliest(cell, gpus, lasting, view.now) > view.now:
+            return False
+        self._change(cell.index, view.now, min(view.now + lasting, NEVER), -gpus)
+        return True

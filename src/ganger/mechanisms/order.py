@@ -1,0 +1,213 @@
+"""Who goes first: formulas on columns, and what may be assumed about how they change.
+
+A formula takes a view and one job or an array of them, and gives a number each: smaller goes
+first. Ties end in the job's number, which is the order of submission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from ganger.core.units import NEVER
+from ganger.core.view import View
+
+Formula: TypeAlias = Callable[[View, Any], Any]
+
+
+class Moves(Enum):
+    """How a job's key may change, so that a queue need not ask again at every event."""
+
+    STATIC = "static"
+    """Never, once submitted."""
+    IMPROVES = "improves"
+    """Constant while it waits; only gets better while it runs."""
+    STEPS = "steps"
+    """Constant, but for jumps whose time `until` tells."""
+
+
+class Order(Protocol):
+    """A queue discipline."""
+
+    @property
+    def moves(self) -> Moves:
+        """How its keys change."""
+        ...
+
+    @property
+    def arrival(self) -> bool:
+        """Whether a job that arrives later always goes behind."""
+        ...
+
+    def key(self, view: View, job: int) -> tuple[float, ...]:
+        """The job's key now."""
+        ...
+
+    def until(self, view: View, job: int) -> int:
+        """When the job's key jumps if the job goes on as it does; NEVER if it does not."""
+        ...
+
+
+@dataclass(frozen=True)
+class By:
+    """Order by formulas, the first one first. No formula at all is first come, first served."""
+
+    formulas: tuple[Formula, ...] = ()
+    moves: Moves = Moves.STATIC
+
+    @property
+    def arrival(self) -> bool:
+        """First come, first served."""
+        return not self.formulas
+
+    def key(self, view: View, job: int) -> tuple[float, ...]:
+        """One number per formula."""
+        return tuple([float(formula(view, job)) for formula in self.formulas])
+
+    def until(self, view: View, job: int) -> int:
+        """Such keys do not jump."""
+        return NEVER
+
+
+# ---------------------------------------------------------------------- formulas
+
+
+def duration(view: View, ids: Any) -> Any:
+    """Expected total run time."""
+    return view.oracle.duration(view, ids)
+
+
+def remaining_time(view: View, ids: Any) -> Any:
+    """Expected time left at the size asked for."""
+    return view.remaining(ids)
+
+
+def remaining_service(view: View, ids: Any) -> Any:
+    """Expected time left x GPUs (SRSF)."""
+    return view.remaining(ids) * view.jobs.gpus[ids]
+
+
+def service(view: View, ids: Any) -> Any:
+    """Expected total run time x GPUs (Helios' QSSF)."""
+    return view.oracle.duration(view, ids) * view.jobs.gpus[ids]
+
+
+def attained_time(view: View, ids: Any) -> Any:
+    """Executed time (1-D LAS)."""
+    return view.ran(ids)
+
+
+def attained_service(view: View, ids: Any) -> Any:
+    """Executed time x GPUs (2-D LAS)."""
+    return view.attained(ids)
+
+
+def deadline(view: View, ids: Any) -> Any:
+    """The time by which the job should be done (EDF)."""
+    return view.jobs.deadline[ids]
+
+
+def priority_smallest(view: View, ids: Any) -> Any:
+    """Priority, 1 before 2."""
+    return view.jobs.priority[ids]
+
+
+def priority_largest(view: View, ids: Any) -> Any:
+    """Priority, 2 before 1."""
+    return -view.jobs.priority[ids]
+
+
+def first_start(view: View, ids: Any) -> Any:
+    """When the job first ran; jobs that never did come last."""
+    started = view.jobs.first_start[ids]
+    return np.where(started < 0, NEVER, started)
+
+
+def reaches(view: View, job: int, attained: Formula, target: int) -> int:
+    """When a running job's attained quantity will be `target`."""
+    have = int(attained(view, job))
+    pace = int(view.jobs.size[job]) if attained is attained_service else 1
+    return view.now + -(-(target - have) // max(pace, 1))
+
+
+# ---------------------------------------------------------------------- orders
+
+FIRST_COME = By()
+SHORTEST = By((duration,))
+SHORTEST_REMAINING = By((remaining_time,), Moves.IMPROVES)
+SMALLEST_REMAINING_SERVICE = By((remaining_service,), Moves.IMPROVES)
+SHORTEST_SERVICE = By((service,))
+EARLIEST_DEADLINE = By((deadline,))
+
+
+@dataclass(frozen=True)
+class Levels:
+    """A multi-level feedback queue over an attained quantity.
+
+    A job sits in level i once the quantity reaches `thresholds[i - 1]` (microseconds, or
+    microseconds x GPUs); lower levels go first; inside a level `within` decides. `starvation`
+    (Tiresias' PROMOTEKNOB): a job that has waited that many times its executed time since it last
+    ran goes back to the top; None for never.
+    """
+
+    thresholds: tuple[int, ...]
+    attained: Formula = attained_service
+    within: tuple[Formula, ...] = ()
+    starvation: float | None = None
+    moves: Moves = Moves.STEPS
+    arrival: bool = False
+
+    def level(self, view: View, job: int) -> int:
+        """The level `job` is in now."""
+        if self._starved_at(view, job) <= view.now:
+            return 0
+        have = self.attained(view, job)
+        return sum(have >= threshold for threshold in self.thresholds)
+
+    def key(self, view: View, job: int) -> tuple[float, ...]:
+        """The level, then `within`."""
+        inside = [float(formula(view, job)) for formula in self.within]
+        return (float(self.level(view, job)), *inside)
+
+    def until(self, view: View, job: int) -> int:
+        """When the job reaches the next threshold, or has starved long enough."""
+        if not view.jobs.rate[job]:
+            at = self._starved_at(view, job)
+            return at if at > view.now else NEVER
+        have = int(self.attained(view, job))
+        above = [threshold for threshold in self.thresholds if threshold > have]
+        return reaches(view, job, self.attained, above[0]) if above else NEVER
+
+    def _starved_at(self, view: View, job: int) -> int:
+        """When waiting promotes `job`; NEVER if it runs or never ran."""
+        if self.starvation is None or view.jobs.rate[job]:
+            return NEVER
+        ran = int(view.jobs.ran[job])
+        if not ran:
+            return NEVER
+        return int(view.jobs.pending_since[job]) + round(self.starvation * ran)
+
+
+@dataclass(frozen=True)
+class Quanta:
+    """Least attained service first, in steps of `quantum`: an endless ladder of levels."""
+
+    quantum: int
+    attained: Formula = attained_service
+    moves: Moves = Moves.STEPS
+    arrival: bool = False
+
+    def key(self, view: View, job: int) -> tuple[float, ...]:
+        """Whole quanta attained."""
+        return (float(int(self.attained(view, job)) // self.quantum),)
+
+    def until(self, view: View, job: int) -> int:
+        """When the next quantum is full; NEVER unless it runs."""
+        if not view.jobs.rate[job]:
+            return NEVER
+        have = int(self.attained(view, job))
+        return reaches(view, job, self.attained, (have // self.quantum + 1) * self.quantum)

@@ -1,0 +1,132 @@
+"""Where a job goes: a fit rule, how much spread it may accept, and for how long it insists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from ganger.core.ledger import Cell, Fit, Ledger
+from ganger.core.plan import Placement
+from ganger.core.spec import Locality
+from ganger.core.units import NEVER
+from ganger.core.view import View
+
+_RANDOM = Fit.RANDOM
+
+
+class Placer(Protocol):
+    """Finds a place for one job."""
+
+    @property
+    def patient(self) -> bool:
+        """Whether any job's locality changes while it waits."""
+        ...
+
+    def locality(self, view: View, job: int) -> Locality:
+        """The widest spread that `job` accepts now."""
+        ...
+
+    def relaxes(self, view: View, job: int) -> int:
+        """When it will accept more; NEVER if it will not."""
+        ...
+
+    def find(
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
+    ) -> Placement | None:
+        """A placement that is free in `ledger`, or None; at `gpus` GPUs instead of those asked
+        for, in `cells` instead of wherever the shape allows."""
+        ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """One fit rule and one limit on spread for all jobs."""
+
+    fit: Fit = Fit.BEST
+    within: Locality = Locality.ANY
+    patient: ClassVar[bool] = False
+
+    def locality(self, view: View, job: int) -> Locality:
+        """The limit."""
+        return self.within
+
+    def relaxes(self, view: View, job: int) -> int:
+        """It never changes."""
+        return NEVER
+
+    def find(
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
+    ) -> Placement | None:
+        """By the rule; RANDOM draws from the view's own stream for this job."""
+        shape, fit = view.draft.shape(job), self.fit
+        draw: Callable[[int], int] | None = None
+        if fit is _RANDOM:
+            rng = view.rng(f"place {job}")
+            draw = lambda n: int(rng.integers(n))  # noqa: E731
+        within = self.locality(view, job) if self.patient else self.within
+        return ledger.find(shape, shape.sizes(gpus) if gpus else (), fit, within, draw, cells)
+
+
+@dataclass(frozen=True)
+class Relaxing(Place):
+    """Delay scheduling: insist on one node for `node_wait` microseconds of pending time, then on
+    one rack for `rack_wait` more, then take anything (Zaharia et al., EuroSys 2010; Philly)."""
+
+    node_wait: int = 0
+    rack_wait: int = 0
+    patient: ClassVar[bool] = True
+
+    def locality(self, view: View, job: int) -> Locality:
+        """By how long it has been waiting."""
+        waited = view.now - int(view.jobs.pending_since[job])
+        if waited < self.node_wait:
+            return Locality.NODE
+        if waited < self.node_wait + self.rack_wait:
+            return Locality.RACK
+        return self.within
+
+    def relaxes(self, view: View, job: int) -> int:
+        """The end of the present stage of patience."""
+        since = int(view.jobs.pending_since[job])
+        for patience in (self.node_wait, self.node_wait + self.rack_wait):
+            if view.now < since + patience:
+                return since + patience
+        return NEVER
+
+
+@dataclass(frozen=True)
+class ConsolidateIf(Place):
+    """Only jobs for which `wants` is true insist on as few nodes as can hold them; the rest take
+    any free GPUs, lowest node first (Tiresias: tensor skew decides)."""
+
+    wants: Callable[[View, int], bool] = lambda view, job: True
+
+    def find(
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
+    ) -> Placement | None:
+        """Consolidated into the fewest nodes, or wherever there is room."""
+        shape = view.draft.shape(job)
+        wants = self.wants(view, job)
+        widest = max((cell.widest for cell in ledger.cells_for(shape)), default=0)
+        strict = wants and (gpus or shape.gpus) <= widest
+        return ledger.find(
+            shape,
+            shape.sizes(gpus) if gpus else (),
+            Fit.BEST if wants else Fit.FIRST,
+            Locality.NODE if strict else self.within,
+            cells=cells,
+        )
+
+
+def skewed_model(view: View, job: int) -> bool:
+    """Whether the job's model has one tensor so large that spreading it hurts."""
+    jobs = view.jobs
+    return view.oracle.profile(jobs.models[jobs.model[job]]).skewed
+
+
+PACK = Place()
+SPREAD = Place(Fit.WORST)
+FIRST_FIT = Place(Fit.FIRST)
+RANDOM = Place(Fit.RANDOM)
+CONSOLIDATE = Place(within=Locality.NODE)

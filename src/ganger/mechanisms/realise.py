@@ -1,0 +1,239 @@
+"""From what is wanted to what is done: compare with what runs, and draw only the difference.
+
+`towards` is the one place where hysteresis-free targets become starts, stops and resizes;
+`RoundPolicy` gives fractional allocations their share of time in rounds (Gavel, OSDI 2020,
+section 5), `TargetPolicy` makes jobs the size that an elastic allocator wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+
+from ganger.core.allocation import Allocation, Share
+from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
+from ganger.core.jobs import Phase
+from ganger.core.ledger import Cell, Ledger
+from ganger.core.plan import Placement, Plan, Reason
+from ganger.core.spec import OnPreempt
+from ganger.core.table import Ids
+from ganger.core.units import NEVER
+from ganger.core.view import View
+from ganger.mechanisms.place import PACK, Placer
+
+_MOVABLE = (int(Phase.STARTING), int(Phase.RUNNING))
+
+
+class Want(NamedTuple):
+    """A job that should run on `gpus` GPUs of `gpu_type` ("" for any); `least` if it must be."""
+
+    job: int
+    gpus: int
+    gpu_type: str = ""
+    least: int = 0
+
+
+class Allocator(Protocol):
+    """Divides the cluster among jobs."""
+
+    def allocate(self, view: View, ids: Ids) -> Allocation:
+        """The allocation for the jobs of `ids` (ascending), all of which compete."""
+        ...
+
+
+def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
+    """Draw the way from what runs to exactly `wanted`, given in order of precedence.
+
+    Jobs that run as wanted are not touched; those not wanted stop, unless they must not be
+    preempted; the others are placed in order, smaller (down to `least`) where there is not room.
+    """
+    draft, by_job = view.draft, {want.job: want for want in wanted}
+    kept: set[int] = set()
+    for job in view.active.tolist():
+        want = by_job.get(job)
+        fixed = view.jobs.phase[job] not in _MOVABLE
+        fixed |= bool(view.jobs.on_preempt[job] == OnPreempt.NEVER)
+        if fixed or (want is not None and _runs_so(view, want)):
+            kept.add(job)
+        else:
+            draft.stop(job)
+    for want in wanted:
+        if want.job not in kept:
+            _place(view, want, place)
+
+
+def _runs_so(view: View, want: Want) -> bool:
+    if view.jobs.size[want.job] != want.gpus:
+        return False
+    held = view.ledger.holds[want.job][1]
+    return not want.gpu_type or view.ledger.cell_of[held[0].node].gpu_type == want.gpu_type
+
+
+def cells_of(ledger: Ledger, view: View, job: int, gpu_type: str) -> list[Cell]:
+    """Where `job` may be placed if it must be on `gpu_type` ("": any)."""
+    cells = ledger.cells_for(view.draft.shape(job))
+    return [cell for cell in cells if not gpu_type or cell.gpu_type == gpu_type]
+
+
+def _place(view: View, want: Want, place: Placer) -> Placement | None:
+    ledger = view.draft.ledger_of(want.job)
+    if ledger is None:
+        return None
+    cells = cells_of(ledger, view, want.job, want.gpu_type)
+    for gpus in range(want.gpus, max((want.least or want.gpus), 1) - 1, -1):
+        placement = place.find(view, ledger, want.job, cells, gpus)
+        if placement is not None:
+            view.draft.start(want.job, placement)
+            return placement
+    return None
+
+
+def competitors(view: View) -> Ids:
+    """Jobs that wait or hold devices, ascending."""
+    return np.sort(np.concatenate([view.pending, view.active]))
+
+
+# ---------------------------------------------------------------------- rounds
+
+
+class RoundMemory(msgspec.Struct):
+    """What the round mechanism remembers. Times in microseconds."""
+
+    allocation: Allocation
+    since: int
+    """When the allocation was made; fractions received count from there."""
+    next_round: int
+    received: dict[str, int]
+    """`job/type` to time received."""
+    last: int
+    """Until when `received` is up to date."""
+    jobs: list[int]
+    """Who was allocated for."""
+
+
+@dataclass(frozen=True)
+class RoundPolicy:
+    """Time-shares an allocation in rounds of `every` microseconds.
+
+    In each round (job, type) pairs run in order of allocation over fraction received (Gavel's
+    priority), never a job twice, until no more fit; larger gangs are placed first. A job that
+    keeps its place is not interrupted. `fill`: between rounds, waiting jobs start on GPUs that
+    became free. A change of the job set makes a new allocation, at the next round.
+    """
+
+    name: str
+    allocator: Allocator
+    every: int
+    place: Placer = PACK
+    fill: bool = True
+
+    def decide(self, view: View, memory: RoundMemory | None) -> tuple[Plan, RoundMemory]:
+        """At a round's boundary select anew, in between only fill what is free."""
+        memory = self._account(view, memory)
+        jobs = competitors(view)
+        boundary = view.now >= memory.next_round or not len(view.active)
+        if boundary:
+            if memory.jobs != jobs.tolist() or not len(memory.allocation):
+                memory = msgspec.structs.replace(
+                    memory, allocation=self.allocator.allocate(view, jobs), since=view.now,
+                    received={}, jobs=jobs.tolist(),
+                )  # fmt: skip
+            memory.next_round = view.now + self.every
+            towards(view, self._select(view, memory), self.place)
+        elif self.fill:
+            self._fill(view, memory)
+        wake = memory.next_round if len(jobs) else NEVER
+        reasons = [Reason("Priority", "rounds")] if len(view.pending) else []
+        until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
+        return view.draft.plan(reasons, wake, until), memory
+
+    def _account(self, view: View, memory: RoundMemory | None) -> RoundMemory:
+        """Book the time that every running job has had on its type since the last call."""
+        if memory is None:
+            return RoundMemory(Allocation(), view.now, view.now, {}, view.now, [])
+        received, elapsed = dict(memory.received), view.now - memory.last
+        if elapsed:
+            for job, (_, placement) in view.ledger.holds.items():
+                key = f"{job}/{view.ledger.cell_of[placement[0].node].gpu_type}"
+                received[key] = received.get(key, 0) + elapsed
+        return msgspec.structs.replace(memory, received=received, last=view.now)
+
+    def _ranked(self, view: View, memory: RoundMemory) -> list[Share]:
+        """Rows in order of allocation over share of time received; ties by amount, then job."""
+        elapsed = max(view.now - memory.since, 1)
+
+        def rank(row: Share) -> tuple[float, float, int]:
+            had = memory.received.get(f"{row.jobs[0]}/{row.gpu_type}", 0) / elapsed
+            due = row.amount / had if had > 0 else row.amount * 1e9
+            return (-round(due, 9), -row.amount, row.jobs[0])
+
+        return sorted(memory.allocation.rows, key=rank)
+
+    def _select(self, view: View, memory: RoundMemory) -> list[Want]:
+        """Who runs in the coming round, larger gangs first so that they find whole nodes."""
+        free = {cell.index: cell.total for cell in view.ledger.cells}
+        chosen: dict[int, Want] = {}
+        for row in self._ranked(view, memory):
+            job = row.jobs[0]
+            if job in chosen or view.jobs.phase[job] > Phase.STOPPING:
+                continue
+            for cell in cells_of(view.ledger, view, job, row.gpu_type):
+                if free[cell.index] >= row.gpus:
+                    free[cell.index] -= row.gpus
+                    chosen[job] = Want(job, row.gpus, row.gpu_type)
+                    break
+        return sorted(chosen.values(), key=lambda want: -want.gpus)
+
+    def _fill(self, view: View, memory: RoundMemory) -> None:
+        waiting = set(view.pending.tolist())
+        for row in self._ranked(view, memory):
+            if row.jobs[0] in waiting and _place(
+                view, Want(row.jobs[0], row.gpus, row.gpu_type), self.place
+            ):
+                waiting.discard(row.jobs[0])
+        for job in sorted(waiting - set(memory.jobs)):
+            if _place(view, Want(job, int(view.jobs.gpus[job])), self.place):
+                waiting.discard(job)
+
+
+# ---------------------------------------------------------------------- elastic targets
+
+
+class TargetMemory(msgspec.Struct):
+    """When the next regular decision is due, microseconds."""
+
+    due: int
+
+
+@dataclass(frozen=True)
+class TargetPolicy:
+    """Makes every job the size that `allocator` wants: every `every` microseconds, and (with
+    `on_events`) whenever a job arrives or GPUs become free."""
+
+    name: str
+    allocator: Allocator
+    every: int = NEVER
+    on_events: bool = True
+    place: Placer = PACK
+
+    def decide(self, view: View, memory: TargetMemory | None) -> tuple[Plan, TargetMemory]:
+        """Allocate, then go towards it."""
+        memory = memory or TargetMemory(view.now)
+        jobs = competitors(view)
+        if self.on_events or view.now >= memory.due or not len(view.active):
+            if view.now >= memory.due or memory.due == NEVER:
+                memory = TargetMemory(min(view.now + self.every, NEVER))
+            allocation = self.allocator.allocate(view, jobs)
+            wants = [
+                Want(row.jobs[0], row.gpus, row.gpu_type, int(view.draft.shape(row.jobs[0]).least))
+                for row in allocation
+            ]
+            towards(view, wants, self.place)
+        reasons = [Reason("Resources", "targets")] if len(view.pending) else []
+        wake = memory.due if len(jobs) else NEVER
+        until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
+        return view.draft.plan(reasons, wake, until), memory

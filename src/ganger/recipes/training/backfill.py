@@ -1,0 +1,22 @@
+"""Backfilling: fill the gaps that a blocked queue leaves."""
+
+from __future__ import annotations
+
+from ganger.core.protocols import Policy
+from ganger.mechanisms.admit import Walk
+from ganger.mechanisms.order import FIRST_COME
+from ganger.mechanisms.queue import QueuePolicy
+from ganger.recipes.registry import Paper, recipe
+
+EASY = Paper("The ANL/IBM SP Scheduling System", "Lifka", "JSSPP", 1995, "utilisation")
+
+
+@recipe(EASY, needs="durations")
+def backfill(walk: Walk = Walk.EASY, depth: int = 1000) -> Policy:
+    """First come, first served, with backfilling by expected durations.
+
+    EASY: jobs behind the blocked head start if they do not delay its earliest start.
+    Conservative: they must delay none of the first `depth` waiting jobs. Without an oracle the
+    user's estimate counts, then the time limit.
+    """
+    return QueuePolicy("backfill", FIRST_COME, walk, depth=depth)

@@ -1,0 +1,283 @@
+"""The simulator: an engine whose clock jumps from one event to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from math import ceil
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.events import (
+    AnyEvent,
+    Batch,
+    Failed,
+    Finished,
+    NodeDown,
+    NodeUp,
+    Released,
+    Started,
+    Submitted,
+    Woke,
+)
+from ganger.core.jobs import Declared
+from ganger.core.plan import Placement, Plan, Resize, Resume, Start, Stop, Suspend
+from ganger.core.spec import OnPreempt
+from ganger.core.table import cells
+from ganger.core.units import NEVER
+from ganger.sim.physics import Physics
+
+_FINISH, _FAIL, _RELEASE, _DOWN, _UP, _START = (
+    Finished.rank,
+    Failed.rank,
+    Released.rank,
+    NodeDown.rank,
+    NodeUp.rank,
+    Started.rank,
+)
+IDLE_WAKES = 10_000
+"""After so many wakes with no event and no action between them, nothing will ever happen."""
+
+
+class Outage(NamedTuple):
+    """A node that is down from `down` until `up` (microseconds)."""
+
+    node: int
+    down: int
+    up: int
+
+
+class Simulator:
+    """Runs declared jobs for their true `duration` (microseconds on the reference).
+
+    The heap holds one entry per thing that is going to happen, (time, rank, job or node, attempt);
+    an entry whose attempt is no longer the job's present one is void.
+    """
+
+    def __init__(
+        self,
+        declared: Declared,
+        duration: NDArray[np.int64],
+        physics: Physics,
+        outages: Iterable[Outage] = (),
+    ) -> None:
+        self.now = 0
+        self._declared = declared
+        self._physics = physics
+        n = declared.n
+        self._arrivals = cells(declared.submitted[:n])
+        self._next = 0
+        self._n = n
+        self._left = cells(duration[:n].astype(np.float64))
+        self._total = cells(np.ascontiguousarray(duration[:n]))
+        self._alive = cells(np.zeros(n, np.int32))
+        self._began = cells(np.zeros(n, np.int64))
+        self._rate = cells(np.zeros(n, np.float64))
+        self._heap: list[tuple[int, int, int, int]] = []
+        self._instant: list[AnyEvent] = []
+        self._kept: dict[tuple[int, int], float] = {}
+        self._free_at: dict[int, int] = {}
+        self._outages = sorted(outages)
+        self._on_node: dict[int, set[int]] | None = {} if self._outages else None
+        self._where: dict[int, Placement] = {}
+        for outage in self._outages:
+            self._heap.append((outage.down, _DOWN, outage.node, 0))
+            self._heap.append((outage.up, _UP, outage.node, 0))
+        heapify(self._heap)
+        limit, parent = declared.limit[:n], declared.parent[:n]
+        self._limit = cells(limit) if (limit < NEVER).any() else None
+        self._children = _count_children(parent)
+        self._idle_wakes = 0
+
+    # ------------------------------------------------------------------ Engine
+
+    def poll(self, until: int) -> Batch | None:
+        """The next instant at which something happens, or a Woke at `until`."""
+        if self._instant:
+            events, self._instant = self._instant, []
+            self._idle_wakes = 0
+            return Batch(self.now, events)
+        heap, next_arrival = self._heap, self._next
+        at = heap[0][0] if heap else NEVER
+        if next_arrival < self._n:
+            at = min(at, self._arrivals[next_arrival])
+        if until < at or at == NEVER:
+            return self._wake(until)
+        self.now = at
+        self._idle_wakes = 0
+        events = []
+        while heap and heap[0][0] == at:
+            self._happen(heappop(heap), events)
+        while next_arrival < self._n and self._arrivals[next_arrival] == at:
+            events.append(Submitted(next_arrival))
+            next_arrival += 1
+        self._next = next_arrival
+        if until == at:
+            events.append(Woke())
+        return Batch(at, events)
+
+    def apply(self, plan: Plan, now: int) -> None:
+        """Set the actions going."""
+        for action in plan.actions:
+            if type(action) is Start:
+                self._start(action.job, action.attempt, action.placement, action.waits)
+            elif type(action) is Stop:
+                self._stop(action.job, action.attempt)
+            elif type(action) is Resize:
+                self._stop(action.job, action.attempt - 1)
+                self._start(action.job, action.attempt, action.placement, action.waits)
+            elif type(action) is Suspend:
+                self._halt(action.job)
+            elif type(action) is Resume:
+                self._go(action.job, action.attempt, self.now)
+
+    def _wake(self, until: int) -> Batch | None:
+        if until == NEVER:
+            return None
+        if not self._heap and self._next == self._n:
+            self._idle_wakes += 1
+            if self._idle_wakes > IDLE_WAKES:
+                return None
+        self.now = until
+        return Batch(until, [Woke()])
+
+    # ------------------------------------------------------------------ what happens
+
+    def _happen(self, entry: tuple[int, int, int, int], events: list[AnyEvent]) -> None:
+        _, rank, subject, attempt = entry
+        if rank == _FINISH:
+            if self._alive[subject] == attempt:
+                self._end(subject, attempt, events)
+        elif rank == _START:
+            if self._alive[subject] == attempt:
+                events.append(Started(subject, attempt, self._rate[subject]))
+        elif rank == _RELEASE:
+            self._free_at.pop(subject, None)
+            events.append(Released(subject, attempt, self._kept.pop((subject, attempt))))
+        elif rank == _FAIL:
+            if self._alive[subject] == attempt:
+                self._fail(subject, attempt, events, why="TimeLimit", final=True)
+        elif rank == _DOWN:
+            self._node_down(subject, events)
+        else:
+            events.append(NodeUp(subject))
+
+    def _end(self, job: int, attempt: int, events: list[AnyEvent]) -> None:
+        self._alive[job] = 0
+        self._left[job] = 0.0
+        if self._on_node is not None:
+            self._forget(job)
+        events.append(Finished(job, attempt))
+        if self._children:
+            parent = int(self._declared.parent[job])
+            if parent >= 0:
+                self._children[parent] -= 1
+                if not self._children[parent] and self._alive[parent]:
+                    self._end(parent, self._alive[parent], events)
+
+    def _start(self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...]) -> None:
+        at = self.now
+        for other in waits:
+            at = max(at, self._free_at.get(other, at))
+        at += self._start_cost(job, attempt)
+        self._rate[job] = (
+            1.0 if self._physics.uniform and len(placement) == 1
+            and placement[0].workers == self._declared.gpus[job]
+            else self._physics.rate(self._declared, job, placement)
+        )  # fmt: skip
+        self._alive[job] = attempt
+        if self._on_node is not None:
+            self._where[job] = placement
+            for slot in placement:
+                self._on_node.setdefault(slot.node, set()).add(job)
+        if at == self.now:
+            self._instant.append(Started(job, attempt, self._rate[job]))
+        else:
+            heappush(self._heap, (at, _START, job, attempt))
+        self._go(job, attempt, at)
+
+    def _start_cost(self, job: int, attempt: int) -> int:
+        if attempt == 1:
+            return self._physics.costs.start
+        own = int(self._declared.restore[job])
+        return own if own >= 0 else self._physics.costs.restore
+
+    def _go(self, job: int, attempt: int, at: int) -> None:
+        """The attempt computes from `at` on: file its end."""
+        self._began[job] = at
+        total = self._total[job]
+        if total < NEVER:
+            rate = self._rate[job]
+            takes = self._left[job] if rate == 1.0 else self._left[job] / rate
+            heappush(self._heap, (at + ceil(takes), _FINISH, job, attempt))
+        if self._limit is not None and self._limit[job] < NEVER:
+            heappush(self._heap, (at + self._limit[job], _FAIL, job, attempt))
+
+    def _halt(self, job: int) -> None:
+        """The attempt stops computing: book what it did."""
+        did = (self.now - self._began[job]) * self._rate[job]
+        if did > 0:
+            self._left[job] = max(self._left[job] - did, 0.0)
+
+    def _stop(self, job: int, attempt: int) -> None:
+        if self._alive[job] != attempt:
+            return
+        killed = self._declared.on_preempt[job] == OnPreempt.KILL
+        if killed:
+            self._left[job] = float(self._total[job])
+        else:
+            self._halt(job)
+        self._alive[job] = 0
+        if self._on_node is not None:
+            self._forget(job)
+        own = int(self._declared.checkpoint[job])
+        cost = 0 if killed else own if own >= 0 else self._physics.costs.checkpoint
+        self._kept[job, attempt] = self._done(job)
+        if cost:
+            self._free_at[job] = self.now + cost
+            heappush(self._heap, (self.now + cost, _RELEASE, job, attempt))
+        else:
+            self._instant.append(Released(job, attempt, self._kept.pop((job, attempt))))
+
+    def _done(self, job: int) -> float:
+        total = self._total[job]
+        return float(total) - self._left[job] if total < NEVER else float(NEVER)
+
+    # ------------------------------------------------------------------ failures
+
+    def _node_down(self, node: int, events: list[AnyEvent]) -> None:
+        assert self._on_node is not None
+        victims = self._on_node.get(node, set())
+        # Children before their parents: a grant closes only when nothing runs on it.
+        parents = self._declared.parent
+        for job in sorted(victims, key=lambda job: (parents[job] < 0, job)):
+            self._fail(job, self._alive[job], events, why="NodeFail", final=False)
+        events.append(NodeDown(node))
+
+    def _fail(
+        self, job: int, attempt: int, events: list[AnyEvent], *, why: str, final: bool
+    ) -> None:
+        """The attempt breaks now; what it did since its last checkpoint is lost."""
+        before = self._done(job)
+        self._halt(job)
+        did = self._done(job) - before
+        every = self._physics.costs.checkpoint_every
+        kept = before + (did // every * every if every and did > 0 else 0.0)
+        if self._total[job] < NEVER:
+            self._left[job] = float(self._total[job]) - kept
+        self._alive[job] = 0
+        if self._on_node is not None:
+            self._forget(job)
+        events.append(Failed(job, attempt, kept, why, final))
+
+    def _forget(self, job: int) -> None:
+        assert self._on_node is not None
+        for slot in self._where.pop(job, ()):
+            self._on_node[slot.node].discard(job)
+
+
+def _count_children(parent: NDArray[Any]) -> dict[int, int]:
+    parents, counts = np.unique(parent[parent >= 0], return_counts=True)
+    return dict(zip(parents.tolist(), counts.tolist(), strict=True))

@@ -1,0 +1,71 @@
+"""What running costs: speed on a placement, start, checkpoint, restore, failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ganger.core.cluster import Nodes
+from ganger.core.jobs import Declared
+from ganger.core.ledger import members
+from ganger.core.plan import Placement
+from ganger.core.profiles import Profiles
+from ganger.core.spec import Locality
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Delays in microseconds, for jobs that declare none of their own.
+
+    `start`: from the decision until a first attempt computes. `checkpoint`: from a stop until the
+    devices are free. `restore`: from the decision until a later attempt computes.
+    `checkpoint_every`: work between automatic checkpoints, 0 for none; a failure falls back to
+    the last.
+    """
+
+    start: int = 0
+    checkpoint: int = 0
+    restore: int = 0
+    checkpoint_every: int = 0
+
+
+@dataclass
+class Physics:
+    """Speeds and costs on one cluster."""
+
+    nodes: Nodes
+    profiles: Profiles = field(default_factory=Profiles)
+    costs: Costs = field(default_factory=Costs)
+
+    def __post_init__(self) -> None:
+        speeds = {gpu.speed for gpu in self.nodes.type_specs}
+        self.uniform = not self.profiles.models and self.profiles == Profiles() and speeds == {1.0}
+        """Every job of the size it asked for runs at speed 1 anywhere."""
+
+    def tier(self, placement: Placement) -> Locality:
+        """How close together the GPUs of `placement` are."""
+        nodes = self.nodes
+        first = placement[0].node
+        if len({slot.node for slot in placement}) > 1:
+            racks = {int(nodes.rack[slot.node]) for slot in placement}
+            return Locality.RACK if len(racks) == 1 else Locality.ANY
+        island = int(nodes.island[first])
+        devices = 0
+        for slot in placement:
+            devices |= slot.devices
+        if island and len({device // island for device in members(devices)}) > 1:
+            return Locality.NODE
+        return Locality.ISLAND
+
+    def rate(self, declared: Declared, job: int, placement: Placement) -> float:
+        """Work per microsecond of `job` on `placement`; 1 on the reference."""
+        gpus, asked = 0, declared.gpus[job]
+        for slot in placement:
+            gpus += slot.devices.bit_count()
+        if self.uniform:
+            return 1.0 if gpus == asked or not asked else gpus / int(asked)
+        asked = int(asked)
+        if not gpus:
+            return 1.0
+        profile = self.profiles.of(declared.models[declared.model[job]])
+        kind = self.nodes.type_specs[self.nodes.gpu_type[placement[0].node]]
+        return profile.rate(kind.name, kind.speed, gpus, asked, self.tier(placement))

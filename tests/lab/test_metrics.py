@@ -1,0 +1,249 @@
+"""Metrics against arithmetic done by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ganger.core.errors import BadInput
+from ganger.lab import metrics
+from ganger.lab.figures import fairness, integral
+
+from .builders import NAN, by_hand, nothing, run_of, simulated, table
+
+
+def test_times_of_four_jobs() -> None:
+    found = metrics.compute(by_hand())
+    expected = {
+        "jobs_submitted": 4,
+        "jobs_finished": 4,
+        "jobs_failed": 0,
+        "jobs_cancelled": 0,
+        "jobs_unfinished": 0,
+        "services": 0,
+        "jct_mean_seconds": 35,  # 30 10 34 66
+        "jct_p50_seconds": 32,
+        "jct_p90_seconds": 34 + 0.7 * 32,
+        "jct_p99_seconds": 34 + 0.97 * 32,
+        "makespan_seconds": 70,
+        "queueing_delay_mean_seconds": 8.75,  # 0 0 9 26
+        "queueing_delay_p50_seconds": 4.5,
+        "pending_time_mean_seconds": 8.75,
+        "slowdown_mean": (1 + 1 + 34 / 25 + 66 / 40) / 4,
+        "throughput_jobs_per_hour": 4 / 70 * 3600,
+        "gpu_allocated_ratio": 105 / 140,
+        "gpu_active_ratio": 105 / 140,
+        "preemptions": 0,
+        "lost_work_gpu_seconds": 0,
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+def test_finish_time_fairness_by_hand() -> None:
+    # Two GPUs. Present: 2 in [0,1), 3 in [1,4), 4 in [4,10), 3 in [10,30), 2 in [30,35), 1 to 70.
+    # Job 0 lives in [0,30): N = (2 + 9 + 24 + 60) / 30, so alone it has 2/N of a GPU.
+    n0 = (2 + 9 + 24 + 60) / 30
+    n1 = (2 + 9 + 24) / 10
+    n2 = (9 + 24 + 60 + 10) / 34
+
+    # Job 3 has N < 2: at least one GPU is its own.
+    expected = [30 / (30 * n0 / 2), 10 / (10 * n1 / 2), 34 / (25 * n2 / 2), 66 / 40]
+    assert fairness(by_hand()) == pytest.approx(expected)
+    found = metrics.compute(by_hand())
+    assert found["finish_time_fairness_max"] == pytest.approx(1.65)
+    assert found["unfair_fraction"] == 0.25
+
+
+def test_alone_on_the_cluster_is_fair() -> None:
+    run = run_of(table([5.0], [5.0], [15.0], [10.0], gpus=[2]))
+    assert fairness(run).tolist() == [1.0]
+    assert metrics.compute(run)["unfair_fraction"] == 0.0
+
+
+def test_nothing_finished_is_not_a_number() -> None:
+    for run in (
+        nothing(),
+        run_of(table([0.0, 1.0], [0.0, NAN], [NAN, NAN], [5.0, 5.0], state=["running", "pending"])),
+    ):
+        found = metrics.compute(run)
+        assert found["jobs_unfinished"] == found["jobs_submitted"]
+        for name in ("jct_mean_seconds", "jct_p99_seconds", "makespan_seconds", "unfair_fraction"):
+            assert math.isnan(found[name])
+        assert math.isnan(found["gpu_allocated_ratio"])
+        assert found["preemptions"] == 0
+
+
+def test_failures_cancellations_and_services_have_no_jct() -> None:
+    jobs = table(
+        [0.0, 0.0, 2.0, 0.0],
+        [0.0, 0.0, NAN, 0.0],
+        [10.0, 4.0, 3.0, NAN],
+        [10.0, 9.0, 9.0, NAN],
+        state=["finished", "failed", "cancelled", "running"],
+    )
+    jobs.open_ended[3] = True
+    found = metrics.compute(run_of(jobs, 4))
+    assert [found[f"jobs_{s}"] for s in ("submitted", "finished", "failed", "cancelled")] == [
+        3,
+        1,
+        1,
+        1,
+    ]
+    assert found["jobs_unfinished"] == 0
+    assert found["services"] == 1
+    assert found["jct_mean_seconds"] == 10
+    assert found["queueing_delay_mean_seconds"] == 0
+    assert found["gpu_allocated_ratio"] == pytest.approx((10 + 4 + 10) / 40)
+
+
+def test_lost_work_counts_gpus() -> None:
+    jobs = table([0.0, 0.0], [0.0, 0.0], [10.0, 10.0], [8.0, 10.0], gpus=[4, 1])
+    jobs.lost[0], jobs.preemptions[0], jobs.restarts[0] = 2.0, 3, 1
+    found = metrics.compute(run_of(jobs, 8))
+    assert found["lost_work_gpu_seconds"] == 8
+    assert (found["preemptions"], found["jobs_preempted"], found["restarts"]) == (3, 1, 1)
+
+
+def test_integral_holds_each_sample_and_clips() -> None:
+    line = by_hand().timeline
+    whole = integral(line, line.gpus_held, 0, 70)
+    assert whole == 105
+    assert (
+        integral(line, line.gpus_held, 0, 32.5) + integral(line, line.gpus_held, 32.5, 70) == whole
+    )
+    assert integral(line, line.gpus_up, -10, 70) == 140
+
+
+def test_metrics_are_computed_once() -> None:
+    run = by_hand()
+    assert metrics.metrics_of(run) is metrics.metrics_of(run)
+
+
+def test_jain_index() -> None:
+    assert metrics.jain_index([3, 3, 3]) == pytest.approx(1)
+    assert metrics.jain_index([1, 0, 0, 0]) == pytest.approx(0.25)
+    assert metrics.jain_index([1, 2, NAN]) == pytest.approx(9 / 10)
+    assert metrics.jain_index([0, 0]) == 1
+    assert math.isnan(metrics.jain_index([]))
+
+
+def test_confidence_is_students() -> None:
+    mean, half = metrics.confidence([1, 2, 3, NAN])
+    assert mean == 2
+    assert half == pytest.approx(4.302653 / math.sqrt(3))  # t(0.975, 2) x s / sqrt(n), s = 1
+    assert metrics.confidence([4]).mean == 4
+    assert math.isnan(metrics.confidence([4]).half_width)
+    assert math.isnan(metrics.confidence([]).mean)
+
+
+def test_aggregate_groups_over_seeds_only() -> None:
+    runs = [by_hand() for _ in range(6)]
+    for i, run in enumerate(runs):
+        run.seed = i
+    runs[3].recipe = runs[4].recipe = "sjf"
+    runs[4].knows, runs[5].load = "truth", 2.0
+    groups = metrics.aggregate(runs)
+    assert [(g.label, g.load, g.seeds) for g in groups] == [
+        ("fifo", 1.0, [0, 1, 2]),
+        ("sjf, knows nothing", 1.0, [3]),
+        ("sjf, knows truth", 1.0, [4]),
+        ("fifo", 2.0, [5]),
+    ]
+    assert groups[0].metrics["jct_mean_seconds"] == metrics.Estimate(35, 0)
+    assert groups[0].mean("jct_mean_seconds") == 35
+    assert math.isnan(groups[0].mean("no_such_metric"))
+
+
+def test_aggregate_names_what_differs() -> None:
+    first, second = by_hand(), by_hand()
+    second.cluster = "2x2xA100"
+    assert [g.label for g in metrics.aggregate([first, second])] == [
+        "fifo, 1x2xV100",
+        "fifo, 2x2xA100",
+    ]
+
+
+def test_breakdown_by_tenant() -> None:
+    ann, bob = metrics.breakdown(by_hand(), "tenant")
+    assert (ann["tenant"], ann["jobs"], ann["jct_mean_seconds"]) == ("ann", 2, 32)
+    assert (bob["tenant"], bob["jct_mean_seconds"]) == ("bob", 38)
+    assert ann["gpu_hours"] == pytest.approx(55 / 3600)
+    assert ann["gpu_hours_ratio"] + bob["gpu_hours_ratio"] == pytest.approx(1)
+
+
+def test_breakdown_by_gpus_is_in_order_of_size() -> None:
+    rows = metrics.breakdown(simulated("fifo", jobs=40), "gpus")
+    sizes = [row["gpus"] for row in rows]
+    assert sizes == sorted(sizes)
+    assert sum(row["jobs"] for row in rows) == 40
+    assert metrics.breakdown(nothing(), "gpu_type") == []
+
+
+def test_json_form() -> None:
+    run = run_of(table([0.0], [NAN], [NAN], [5.0], state=["pending"]))
+    found = metrics.to_json([run], per_job_path="jobs.csv")
+    (only,) = found["runs"]
+    assert list(only) == ["recipe", "seed", "knows", "load", "metrics", "per_job", "simulation"]
+    assert only["metrics"]["jct_mean_seconds"] is None
+    assert only["per_job"] == "jobs.csv"
+    assert list(only["simulation"]) == ["events", "decisions", "cpu_seconds", "peak_rss_bytes"]
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert metrics.to_json([by_hand(), by_hand()])["runs"][1]["per_job"] is None
+
+
+def test_json_refuses_a_wrong_number_of_paths() -> None:
+    with pytest.raises(BadInput, match="1 per-job files for 2 runs"):
+        metrics.to_json([by_hand(), by_hand()], "jobs.csv")
+
+
+def test_csv_round_trip(tmp_path: Path) -> None:
+    run = by_hand()
+    run.jobs.name[1] = 'comma, "quote"\nand a line'
+    run.jobs.finish[3] = NAN
+    run.jobs.state[3] = "running"
+    metrics.write_jobs(run, tmp_path / "jobs.csv")
+    with (tmp_path / "jobs.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["job"] for row in rows] == run.jobs.name
+    assert [float(row["jct_seconds"]) for row in rows[:3]] == [30, 10, 34]
+    assert rows[3]["jct_seconds"] == "" == rows[3]["finish_seconds"]
+    assert rows[0]["gpus"] == "1"
+    assert rows[0]["locality"] == "node"
+
+
+def test_parquet_says_what_csv_says(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    run = by_hand()
+    run.jobs.finish[3] = NAN
+    metrics.write_jobs(run, tmp_path / "jobs.parquet")
+    assert parquet.read_table(tmp_path / "jobs.parquet").to_pydict() == metrics.job_columns(run)
+
+
+def test_parquet_without_pyarrow_names_the_mend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(BadInput, match=r"pip install ganger\[parquet\]"):
+        metrics.write_jobs(by_hand(), tmp_path / "jobs.parquet")
+
+
+def test_unknown_file_form(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"\.csv or \.parquet"):
+        metrics.write_jobs(by_hand(), tmp_path / "jobs.xls")
+
+
+def test_toy_runs_obey_the_definitions() -> None:
+    for recipe in ("fifo", "srtf"):
+        run = simulated(recipe, jobs=60)
+        found = metrics.compute(run)
+        assert found["jobs_finished"] == 60
+        jct = run.jobs.finish - run.jobs.arrival
+        assert (jct >= run.jobs.duration - 1e-3).all()
+        assert found["jct_mean_seconds"] == pytest.approx(float(np.mean(jct)))
+        assert 0 < found["gpu_allocated_ratio"] <= 1
