@@ -262,7 +262,7 @@ def demo(seeds: str, **options: Any) -> None:
 
     tasks = []
     for seed in parse_seeds(seeds):
-        trace = workload(seed)
+        trace = workload(seed=seed)
         setup = Setup(seed=seed, validate=options["validate"])
         tasks += [Task(name, trace, setup) for name in split_specs(DEMO_RECIPES)]
     run_and_show(tasks, load_cluster("8x8xV100"), options)
