@@ -86,6 +86,8 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     from ganger.sim.physics import Costs
     from ganger.workloads.clusters import load_cluster
 
+    if options["noise"] != options["noise"]:
+        raise BadInput("nan is no spread", where="--noise", mend="give a number from 0 to 10")
     costs = Costs(
         checkpoint=parse_duration(options["checkpoint"], where="--checkpoint-cost"),
         restore=parse_duration(options["restore"], where="--restore-cost"),
