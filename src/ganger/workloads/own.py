@@ -58,7 +58,18 @@ from ganger.core.units import NEVER, SECOND, WHOLE
 from ganger.workloads import rows as cells
 from ganger.workloads.build import Coded, Rows, build, split
 from ganger.workloads.files import Complaints, TextFile, open_text, suffix_of
-from ganger.workloads.rows import CHUNK, Category, Cell, Choice, Count, Moment, Number, Span, Text
+from ganger.workloads.rows import (
+    CHUNK,
+    Category,
+    Cell,
+    Choice,
+    Clock,
+    Count,
+    Moment,
+    Number,
+    Span,
+    Text,
+)
 from ganger.workloads.trace import Trace
 
 FORMAT: Final = "ganger.trace/1"
@@ -69,9 +80,9 @@ REQUIRED: Final = ("submitted", "duration", "gpus")
 
 def kinds() -> dict[str, cells.Kind]:
     """What each column holds; new ones for each file, since some gather names."""
-    span = Span(blank=-1)
+    span, clock = Span(blank=-1), Clock()
     return {
-        "submitted": Moment(), "duration": Span(blank=NEVER), "gpus": cells.GPUS,
+        "submitted": Moment(clock=clock), "duration": Span(blank=NEVER), "gpus": cells.GPUS,
         "job": Text(required=False),
         "nodes": Count(1, cells.MOST_GPUS, blank=0), "share": Number(0.001, 1.0, blank=1.0),
         "gpu_memory": Count(0, 1 << 30, blank=0), "cpus": Number(0.0, 1e6, blank=0.0),
@@ -80,7 +91,7 @@ def kinds() -> dict[str, cells.Kind]:
         "locality": Choice(_words(Locality), Locality.ANY), "kind": Choice(_words(Kind)),
         "on_preempt": Choice(_words(OnPreempt)), "priority": Count(-(1 << 31), (1 << 31) - 1, 0),
         "weight": Number(1e-9, 1e9, blank=1.0), "steps": Number(0.0, 1e18, blank=0.0),
-        "deadline": Moment(blank=NEVER), "limit": Span(blank=NEVER), "estimate": Span(blank=NEVER),
+        "deadline": Moment(blank=NEVER, clock=clock), "limit": Span(blank=NEVER), "estimate": Span(blank=NEVER),
         "checkpoint": span, "restore": span, "after": Text(required=False),
         "parent": Text(required=False), **{name: Category() for name in _CATEGORIES},
     }  # fmt: skip

@@ -77,7 +77,7 @@ class _Entry(msgspec.Struct):
 def _read_log(file: TextFile) -> Trace:
     vc, user = Category(), Category()
     table = read_records(file.complaints, {
-        "jobid": Text(), "submitted_time": Moment(dated=True), "duration": Number(),
+        "jobid": Text(), "submitted_time": Moment(clock=Clock(True)), "duration": Number(),
         "gpus": Count(), "vc": vc, "user": user,
     }, _entries(file), unit="entry")  # fmt: skip
     table.leave_out(table["gpus"] == 0, "no attempt on a GPU finished")
@@ -118,7 +118,7 @@ def _entries(file: TextFile) -> Iterator[tuple[NDArray[np.int64], dict[str, list
 
 def _work(entry: _Entry) -> tuple[float, int]:
     """Seconds run over all finished attempts, and GPUs in the largest of them (0: none)."""
-    moment = Moment(dated=True)
+    moment = Moment(clock=Clock(True))
     seconds, gpus = 0.0, 0
     for attempt in entry.attempts:
         held = sum(len(place.gpus) for place in attempt.detail)

@@ -119,6 +119,8 @@ class Span:
         return times
 
     def _spelt(self, cells: Sequence[Cell]) -> NDArray[np.float64]:
+        if any(type(cell) is str and "_" in cell for cell in cells):
+            raise CellError(f"{cells[0]!r} is no duration", "write seconds, or like 1h30m")
         try:
             return np.array([parse_duration(cell) / self.unit for cell in cells])
         except BadInput as error:
@@ -126,13 +128,20 @@ class Span:
 
 
 @dataclass
+class Clock:
+    """Whether a file's times are dates; None until the first is seen. Columns share it."""
+
+    dated: bool | None = None
+
+
+@dataclass(frozen=True)
 class Moment:
     """A point in time as microseconds: a number of `unit`s, or an ISO date and time (UTC unless it
-    says otherwise). A file keeps to one of the two."""
+    says otherwise). All columns on one clock keep to one of the two."""
 
     unit: float = SECOND
     blank: int | None = None
-    dated: bool | None = None
+    clock: Clock = field(default_factory=Clock)
 
     def __call__(self, cells: Sequence[Cell]) -> NDArray[np.int64]:
         if self.blank is not None and "" in cells:
@@ -142,11 +151,11 @@ class Moment:
             if kept:
                 times[~missing] = self(kept)
             return times
-        dated = self.dated
+        dated = self.clock.dated
         if dated is None:
             dated = isinstance(cells[0], str) and cells[0][4:5] == "-"
         times = _dates(cells) if dated else _micros(floats(cells), self.unit, cells)
-        self.dated = dated
+        self.clock.dated = dated
         return times
 
 

@@ -59,7 +59,7 @@ def read(path: Path, *, skip_bad: bool = False, pools: bool = False) -> Trace:
         "Start", "State", "TimelimitRaw", "Timelimit", "User", "Account", "Partition",
         "AllocTRES", "ReqTRES", "End", "Elapsed")}  # fmt: skip
     required: dict[str, Kind] = {
-        ids: Text(), "Submit": Moment(dated=True), "Start": texts.pop("Start"),
+        ids: Text(), "Submit": Moment(clock=Clock(True)), "Start": texts.pop("Start"),
     }  # fmt: skip
     start = required["Start"]
     required[elapsed] = Span(blank=NEVER) if elapsed == "ElapsedRaw" else texts.pop(elapsed)
@@ -133,7 +133,7 @@ def _span(text: str) -> float:
 
 def _date(text: str) -> float:
     try:
-        return float(Moment(dated=True)([text])[0])
+        return float(Moment(clock=Clock(True))([text])[0])
     except CellError:
         return np.nan
 
