@@ -8,7 +8,7 @@ import numpy as np
 
 from ganger.core.events import Batch, Failed, Finished, NodeDown, NodeUp, Refused, Released, Started
 from ganger.core.jobs import Jobs
-from ganger.core.plan import Placement, Plan, Resize, Start
+from ganger.core.plan import Placement, Plan, Resize, Start, Stop, Suspend
 from ganger.core.units import SECOND
 from ganger.lab.result import Segment, Timeline
 
@@ -52,7 +52,7 @@ class Recorder:
             for action in plan.actions:
                 if isinstance(action, Start | Resize):
                     self._hold(action, batch.at)
-                elif hasattr(action, "attempt"):
+                elif isinstance(action, Stop | Suspend):
                     self._halt(action.job)
         if (self._now_held, self._now_executing) != before:
             self._times.append(batch.at)
