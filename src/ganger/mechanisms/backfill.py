@@ -37,7 +37,8 @@ class Reservations:
         self._free: dict[int, list[int]] = {}
         for cell in view.ledger.cells:
             self._times[cell.index], self._free[cell.index] = [view.now], [cell.free]
-        self._add_ends(view.active)
+        # All who hold devices in this draft: those whom this very decision started, too.
+        self._add_ends(np.array(list(view.ledger.holds), np.int64))
 
     def _add_ends(self, active: Ids) -> None:
         view, jobs = self._view, self._view.jobs
@@ -45,8 +46,7 @@ class Reservations:
         rate = np.where(jobs.phase[active] == Phase.RUNNING, jobs.rate[active], 1.0)
         ends = view.now + np.ceil(left / np.where(rate > 0, rate, 1.0))
         for job, end in zip(active.tolist(), ends.tolist(), strict=True):
-            held = view.ledger.holds.get(job)
-            for slot in held[1] if held else ():
+            for slot in view.ledger.holds[job][1]:
                 cell = view.ledger.cell_of[slot.node]
                 self._change(cell.index, int(min(end, NEVER)), NEVER, slot.devices.bit_count())
 

@@ -19,7 +19,7 @@ from ganger.mechanisms.order import Moves, Order
 Entry = tuple[float, ...]
 """A key with the job's number at its end."""
 
-_PENDING, _RUNNING = int(Phase.PENDING), int(Phase.RUNNING)
+_PENDING, _STARTING, _RUNNING = int(Phase.PENDING), int(Phase.STARTING), int(Phase.RUNNING)
 
 
 class Classes(Protocol):
@@ -124,12 +124,18 @@ class QueueIndex:
         self._due: list[tuple[int, int, Entry]] = []
         self.pending = Pending(order, classes)
         self.running = Running(order)
+        self.starting: set[int] = set()
+        """Jobs told to start that do not execute yet: not to be evicted so far."""
         for job in (*view.pending.tolist(), *view.active.tolist()):
             self.file(view, job)
 
     def file(self, view: View, job: int) -> None:
         """Put one job where its phase says."""
         phase = view.jobs.phase[job]
+        if phase == _STARTING:
+            self.starting.add(job)
+        else:
+            self.starting.discard(job)
         if phase == _PENDING:
             self.running.entry.pop(job, None)
             entry = self.pending.add(view, job)

@@ -12,7 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush, heapreplace
 
-from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, SUBMITTED, WOKE
+from ganger.core.events import (
+    CAPACITY_FREED,
+    CAPACITY_LOST,
+    COMMANDED,
+    STARTED,
+    SUBMITTED,
+    WOKE,
+)
 from ganger.core.ledger import Ledger
 from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.units import NEVER
@@ -91,6 +98,9 @@ class _Pass:
         self.wake = NEVER
         self.evicted: dict[int, Placement] = {}
         self.may_evict = policy.preempt
+        self.waits_for_starts = policy.preempt and (
+            policy.order.moves is Moves.STEPS or bool(index.starting)
+        )
         quotas = policy.quotas
         self.used = quotas.used(view) if quotas is not None else {}
         self.limits = quotas.limits(view) if quotas is not None else {}
@@ -110,6 +120,8 @@ class _Pass:
             until = _UNLESS_BEHIND
         if self.pending.entry:
             self.wake = min(self.wake, self.index.next_jump())
+            if self.waits_for_starts:  # who starts can be evicted, and its key begins to move
+                until |= STARTED
         return self.draft.plan(self.reasons, self.wake, until)
 
     def _walk(self) -> bool:
@@ -169,6 +181,7 @@ class _Pass:
         self.draft.start(job, placement)
         self.evicted.pop(job, None)
         self.pending.entry.pop(job, None)
+        self.index.starting.add(job)
         if self.limits:
             tenant = int(self.view.jobs.tenant[job])
             self.used[tenant] = self.used.get(tenant, 0) + int(self.view.jobs.gpus[job])

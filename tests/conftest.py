@@ -1,0 +1,29 @@
+"""Hypothesis profiles, and the rule that soak tests run only when they are asked for."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+_COMMON = settings(
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile("default", _COMMON, derandomize=True, max_examples=25, database=None)
+settings.register_profile(
+    "soak", _COMMON, max_examples=1500, phases=[Phase.explicit, Phase.generate, Phase.shrink]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without `-m soak`, soak tests are not run."""
+    if "soak" in config.getoption("markexpr"):
+        return
+    soaking = [item for item in items if item.get_closest_marker("soak")]
+    if soaking:
+        config.hook.pytest_deselected(items=soaking)
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
