@@ -92,9 +92,9 @@ class Journal(Protocol):
         ...
 
 
-def no_oracle_answer(ids: Ids) -> NDArray[np.float64]:
-    """What an oracle that knows nothing says: not a number."""
-    return np.full(len(ids), np.nan)
+def no_oracle_answer(*like: Any) -> NDArray[np.float64]:
+    """What an oracle that knows nothing says: not a number, as many as `like` broadcast to."""
+    return np.full(np.broadcast_shapes(*map(np.shape, like)), np.nan)
 
 
 class Ignorant:
@@ -111,7 +111,7 @@ class Ignorant:
         self, view: View, ids: Ids, gpu_type: str, gpus: NDArray[Any], nodes: NDArray[Any]
     ) -> NDArray[np.float64]:
         """NaN: unknown."""
-        return no_oracle_answer(ids)
+        return no_oracle_answer(ids, gpus, nodes)
 
     def profile(self, model: str) -> Profile:
         """Nothing is known."""

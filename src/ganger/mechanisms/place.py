@@ -31,6 +31,10 @@ class Placer(Protocol):
         """When it will accept more; NEVER if it will not."""
         ...
 
+    def kind(self, view: View, job: int) -> int:
+        """A small number that differs between jobs of one shape that are placed by other rules."""
+        ...
+
     def find(
         self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
     ) -> Placement | None:
@@ -54,6 +58,10 @@ class Place:
     def relaxes(self, view: View, job: int) -> int:
         """It never changes."""
         return NEVER
+
+    def kind(self, view: View, job: int) -> int:
+        """The rule is the same for all but for their patience."""
+        return int(self.locality(view, job))
 
     def find(
         self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
@@ -101,6 +109,10 @@ class ConsolidateIf(Place):
     any free GPUs, lowest node first (Tiresias: tensor skew decides)."""
 
     wants: Callable[[View, int], bool] = lambda view, job: True
+
+    def kind(self, view: View, job: int) -> int:
+        """Those that insist, and the others."""
+        return int(self.wants(view, job))
 
     def find(
         self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0

@@ -69,10 +69,12 @@ class QueuePolicy:
         if self.walk is Walk.STRICT and self.quotas is None:
             return 0
         jobs = view.jobs
+        if self.walk is Walk.TENANT:
+            return int(jobs.tenant[job])
         tenant = int(jobs.tenant[job]) if self.quotas is not None else 0
-        patience = int(self.place.locality(view, job))
+        rule = self.place.kind(view, job)
         return (
-            (int(jobs.shape[job]) << 80) | (tenant << 50) | (patience << 45)
+            (int(jobs.shape[job]) << 80) | (tenant << 50) | (rule << 45)
             | (int(jobs.parent[job]) + 1)
         )  # fmt: skip
 
@@ -137,7 +139,7 @@ class _Pass:
 
     def _walk(self) -> bool:
         """Start whom the walk lets start; True if somebody who could be placed first waits."""
-        heads, skips = self.heads, self.policy.walk is Walk.SKIP
+        heads, skips = self.heads, self.policy.walk in (Walk.SKIP, Walk.TENANT)
         while heads:
             entry, kind = heads[0]
             job = int(entry[-1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from ganger.core.spec import OnPreempt
 from ganger.core.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
+from ganger.mechanisms.fair import Notes
 from ganger.mechanisms.place import PACK, Placer
 
 _MOVABLE = (int(Phase.STARTING), int(Phase.RUNNING))
@@ -41,6 +42,20 @@ class Allocator(Protocol):
     """Divides the cluster among jobs."""
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
+        """The allocation for the jobs of `ids` (ascending), all of which compete."""
+        ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """An allocator whose answer depends on more of the past than the tables keep. `notes` are
+    three numbers by job, part of the policy's memory; `remember` is called at every decision."""
+
+    def remember(self, view: View, ids: Ids, notes: Notes) -> Notes:
+        """The notes brought up to now; `notes` itself is left alone."""
+        ...
+
+    def allocate_from(self, view: View, ids: Ids, notes: Notes) -> Allocation:
         """The allocation for the jobs of `ids` (ascending), all of which compete."""
         ...
 
@@ -84,7 +99,7 @@ def _place(view: View, want: Want, place: Placer) -> Placement | None:
     if ledger is None:
         return None
     cells = cells_of(ledger, view, want.job, want.gpu_type)
-    for gpus in range(want.gpus, max((want.least or want.gpus), 1) - 1, -1):
+    for gpus in range(want.gpus, max(want.least or want.gpus, min(want.gpus, 1)) - 1, -1):
         placement = place.find(view, ledger, want.job, cells, gpus)
         if placement is not None:
             view.draft.start(want.job, placement)
@@ -108,11 +123,13 @@ class RoundMemory(msgspec.Struct):
     """When the allocation was made; fractions received count from there."""
     next_round: int
     received: dict[str, int]
-    """`job/type` to time received."""
+    """`job/type`, and `job/` for all types, to time received."""
     last: int
     """Until when `received` is up to date."""
     jobs: list[int]
     """Who was allocated for."""
+    notes: Notes = {}
+    """What a `Remembering` allocator keeps."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +138,7 @@ class RoundPolicy:
 
     In each round (job, type) pairs run in order of allocation over fraction received (Gavel's
     priority), never a job twice, until no more fit; larger gangs are placed first. A job that
-    keeps its place is not interrupted. `fill`: between rounds, waiting jobs start on GPUs that
+    keeps its place is not interrupted; jobs without GPUs always run. `fill`: between rounds, waiting jobs start on GPUs that
     became free. A change of the job set makes a new allocation, at the next round.
     """
 
@@ -135,11 +152,13 @@ class RoundPolicy:
         """At a round's boundary select anew, in between only fill what is free."""
         memory = self._account(view, memory)
         jobs = competitors(view)
+        if isinstance(self.allocator, Remembering):
+            memory.notes = self.allocator.remember(view, jobs, memory.notes)
         boundary = view.now >= memory.next_round or not len(view.active)
         if boundary:
             if memory.jobs != jobs.tolist() or not len(memory.allocation):
                 memory = msgspec.structs.replace(
-                    memory, allocation=self.allocator.allocate(view, jobs), since=view.now,
+                    memory, allocation=self._allocate(view, jobs, memory), since=view.now,
                     received={}, jobs=jobs.tolist(),
                 )  # fmt: skip
             memory.next_round = view.now + self.every
@@ -151,6 +170,11 @@ class RoundPolicy:
         until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
         return view.draft.plan(reasons, wake, until), memory
 
+    def _allocate(self, view: View, jobs: Ids, memory: RoundMemory) -> Allocation:
+        if isinstance(self.allocator, Remembering):
+            return self.allocator.allocate_from(view, jobs, memory.notes)
+        return self.allocator.allocate(view, jobs)
+
     def _account(self, view: View, memory: RoundMemory | None) -> RoundMemory:
         """Book the time that every running job has had on its type since the last call."""
         if memory is None:
@@ -158,8 +182,9 @@ class RoundPolicy:
         received, elapsed = dict(memory.received), view.now - memory.last
         if elapsed:
             for job, (_, placement) in view.ledger.holds.items():
-                key = f"{job}/{view.ledger.cell_of[placement[0].node].gpu_type}"
-                received[key] = received.get(key, 0) + elapsed
+                kind = view.ledger.cell_of[placement[0].node].gpu_type
+                for key in {f"{job}/{kind}", f"{job}/"}:
+                    received[key] = received.get(key, 0) + elapsed
         return msgspec.structs.replace(memory, received=received, last=view.now)
 
     def _ranked(self, view: View, memory: RoundMemory) -> list[Share]:
@@ -186,7 +211,9 @@ class RoundPolicy:
                     free[cell.index] -= row.gpus
                     chosen[job] = Want(job, row.gpus, row.gpu_type)
                     break
-        return sorted(chosen.values(), key=lambda want: -want.gpus)
+        jobs = competitors(view)
+        without = [Want(job, 0) for job in jobs[view.jobs.gpus[jobs] == 0].tolist()]
+        return [*sorted(chosen.values(), key=lambda want: -want.gpus), *without]
 
     def _fill(self, view: View, memory: RoundMemory) -> None:
         waiting = set(view.pending.tolist())

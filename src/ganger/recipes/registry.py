@@ -66,8 +66,10 @@ class Recipe:
 _T = "ganger.recipes.training."
 CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("fifo", "sjf", "srtf", "srsf", "priority", "edf"), _T + "baselines"),
-    **dict.fromkeys(("las", "mlfq", "tiresias"), _T + "attained"),
+    **dict.fromkeys(("las", "mlfq", "tiresias", "gittins"), _T + "attained"),
     **dict.fromkeys(("backfill",), _T + "backfill"),
+    **dict.fromkeys(("drf", "max-min", "ftf", "hierarchical"), _T + "fairness"),
+    **dict.fromkeys(("gavel",), _T + "gavel"),
 }
 """Name of every recipe, and the module that defines it."""
 
