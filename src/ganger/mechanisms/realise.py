@@ -56,7 +56,11 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
     for job in sorted(view.active.tolist()):
         want = by_job.get(job)
         fixed = view.jobs.phase[job] not in _MOVABLE
-        if fixed or (want is not None and _runs_so(view, want)) or view.jobs.on_preempt[job] == OnPreempt.NEVER:
+        if (
+            fixed
+            or (want is not None and _runs_so(view, want))
+            or view.jobs.on_preempt[job] == OnPreempt.NEVER
+        ):
             kept.add(job)
         else:
             draft.stop(job)
