@@ -70,6 +70,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("backfill",), _T + "backfill"),
     **dict.fromkeys(("drf", "max-min", "ftf", "hierarchical"), _T + "fairness"),
     **dict.fromkeys(("gavel",), _T + "gavel"),
+    **dict.fromkeys(("optimus", "afs", "elastic-scaling"), _T + "elasticity"),
 }
 """Name of every recipe, and the module that defines it."""
 
