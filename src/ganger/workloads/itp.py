@@ -15,6 +15,7 @@ from ganger.workloads.files import open_text
 from ganger.workloads.rows import (
     GPUS,
     Category,
+    Clock,
     Moment,
     Number,
     Span,
@@ -29,12 +30,12 @@ HEADER = ("job_id", "submission_time", "duration", "num_gpu")
 def read(path: Path, *, skip_bad: bool = False) -> Trace:
     """The jobs of an ITP file. Raises BadInput."""
     file = open_text(path, skip_bad=skip_bad)
-    model, batch = Category(), Category()
+    model, batch, clock = Category(), Category(), Clock()
     table = read_delimited(file, {
-        "job_id": Text(), "submission_time": Moment(), "duration": Span(), "num_gpu": GPUS,
+        "job_id": Text(), "submission_time": Moment(clock=clock), "duration": Span(), "num_gpu": GPUS,
     }, {
         "num_iteration": Number(0, 1e18, blank=0.0), "model_name": model,
-        "deadline": Moment(blank=NEVER), "batch_size": batch,
+        "deadline": Moment(blank=NEVER, clock=clock), "batch_size": batch,
     })  # fmt: skip
     size = coded(table, "batch_size", batch)
     rows = Rows(

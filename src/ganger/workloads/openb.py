@@ -18,7 +18,7 @@ from ganger.core.spec import Kind
 from ganger.core.units import NEVER, WHOLE
 from ganger.workloads.build import Rows, build, coded
 from ganger.workloads.files import open_text
-from ganger.workloads.rows import Category, Count, Moment, Table, Text, read_delimited
+from ganger.workloads.rows import Category, Clock, Count, Moment, Table, Text, read_delimited
 from ganger.workloads.trace import Trace
 
 HEADER = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -27,13 +27,14 @@ HEADER = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 def read(path: Path, *, skip_bad: bool = False, host_resources: bool = True) -> Trace:
     """The GPU pods of an openb pod list. Raises BadInput."""
     file = open_text(path, skip_bad=skip_bad)
-    spec, qos = Category(), Category()
+    spec, qos, clock = Category(), Category(), Clock()
     table = read_delimited(file, {
         "name": Text(), "cpu_milli": Count(0, 1 << 40), "memory_mib": Count(0, 1 << 40),
         "num_gpu": Count(0, 64), "gpu_milli": Count(0, WHOLE),
     }, {
-        "gpu_spec": spec, "qos": qos, "creation_time": Moment(),
-        "deletion_time": Moment(blank=NEVER), "scheduled_time": Moment(blank=NEVER),
+        "gpu_spec": spec, "qos": qos, "creation_time": Moment(clock=clock),
+        "deletion_time": Moment(blank=NEVER, clock=clock),
+        "scheduled_time": Moment(blank=NEVER, clock=clock),
     })  # fmt: skip
     table.leave_out((table["num_gpu"] == 0) | (table["gpu_milli"] == 0), "they ask for no GPU")
     rows = _timed(table) if "creation_time" in table else _bag(table)

@@ -91,7 +91,8 @@ def kinds() -> dict[str, cells.Kind]:
         "locality": Choice(_words(Locality), Locality.ANY), "kind": Choice(_words(Kind)),
         "on_preempt": Choice(_words(OnPreempt)), "priority": Count(-(1 << 31), (1 << 31) - 1, 0),
         "weight": Number(1e-9, 1e9, blank=1.0), "steps": Number(0.0, 1e18, blank=0.0),
-        "deadline": Moment(blank=NEVER, clock=clock), "limit": Span(blank=NEVER), "estimate": Span(blank=NEVER),
+        "deadline": Moment(blank=NEVER, clock=clock), "limit": Span(blank=NEVER),
+        "estimate": Span(blank=NEVER),
         "checkpoint": span, "restore": span, "after": Text(required=False),
         "parent": Text(required=False), **{name: Category() for name in _CATEGORIES},
     }  # fmt: skip

@@ -25,6 +25,7 @@ from ganger.workloads.rows import (
     GPUS,
     MOST_GPUS,
     Category,
+    Clock,
     Moment,
     Number,
     Span,
@@ -62,10 +63,12 @@ def _read_sample(file: TextFile) -> Trace:
 
 def _read_tasks(file: TextFile, host_resources: bool, gpu_types: bool) -> Trace:
     jobs, tasks, types = Category(required=True), Category(), Category()
+    clock = Clock()
     header = None if file.header()[:2] == ["job_name", "task_name"] else TASK_TABLE
     table = read_delimited(file, {
         "job_name": jobs, "task_name": tasks, "inst_num": Number(0, MOST_GPUS, blank=0.0),
-        "start_time": Moment(blank=NEVER), "end_time": Moment(blank=NEVER),
+        "start_time": Moment(blank=NEVER, clock=clock),
+        "end_time": Moment(blank=NEVER, clock=clock),
         "plan_cpu": Number(0, 1e9, blank=0.0), "plan_mem": Number(0, 1e9, blank=0.0),
         "plan_gpu": Number(0, 1e8, blank=0.0), "gpu_type": types,
     }, header=header)  # fmt: skip

@@ -25,6 +25,7 @@ from ganger.workloads.rows import (
     Category,
     Cell,
     CellError,
+    Clock,
     Count,
     Moment,
     Number,

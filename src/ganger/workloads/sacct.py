@@ -32,6 +32,7 @@ from ganger.workloads.rows import (
     MOST_GPUS,
     Category,
     CellError,
+    Clock,
     Count,
     Kind,
     Moment,
