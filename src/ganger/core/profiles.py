@@ -57,7 +57,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         else:
             curve = np.array((0.0, *self.scaling))
             many = curve[np.clip(gpus, 0, len(self.scaling))] / self._at(asked)
-        return typed * many / np.array(self.locality)[tiers]
+        speeds: NDArray[np.float64] = typed * many / np.array(self.locality)[tiers]
+        return speeds
 
 
 PLAIN_PROFILE = Profile()
