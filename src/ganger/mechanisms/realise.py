@@ -139,7 +139,8 @@ class RoundPolicy:
     In each round (job, type) pairs run in order of allocation over fraction received (Gavel's
     priority), never a job twice, until no more fit; larger gangs are placed first. A job that
     keeps its place is not interrupted; jobs without GPUs always run. `fill`: between rounds,
-    waiting jobs start on GPUs that became free. A change of the job set makes a new allocation, at the next round.
+    waiting jobs start on GPUs that became free. A change of the job set makes a new allocation,
+    at the next round.
     """
 
     name: str
