@@ -452,6 +452,8 @@ class Ledger:
             raise InvariantError(f"job {job} holds devices already")
         for done, slot in enumerate(placement):
             try:
+                if not self.up[slot.node]:
+                    raise InvariantError(f"node {slot.node} is down")
                 self._apply(shape.roles[slot.role].needs, slot, take=True)
             except InvariantError:
                 for taken in placement[:done]:
@@ -548,25 +550,25 @@ class Ledger:
         self.holds[job] = (shape, placement)
 
     def _apply(self, needs: Needs, slot: Slot, *, take: bool) -> None:
-        node, sign = slot.node, 1 if take else -1
-        if needs.cpus:
-            self.free_cpus[node] -= sign * needs.cpus * slot.workers
-        if needs.memory:
-            self.free_memory[node] -= sign * needs.memory * slot.workers
+        """Book or return one slot: all of it, or nothing and InvariantError."""
         devices = slot.devices
         if needs.share < WHOLE:
             devices = self._share(needs, slot, take=take)
         if devices:
-            self._whole(node, devices, take=take)
-        if take and (self.free_cpus[node] < 0 or self.free_memory[node] < 0):
-            self._apply(needs, slot, take=False)
-            raise InvariantError(f"node {node} has no CPUs or memory left for {slot}")
+            self._whole(slot.node, devices, take=take)
+        if needs.cpus or needs.memory:
+            node, workers = slot.node, slot.workers if take else -slot.workers
+            self.free_cpus[node] -= needs.cpus * workers
+            self.free_memory[node] -= needs.memory * workers
+            if take and (self.free_cpus[node] < 0 or self.free_memory[node] < 0):
+                self._apply(needs, slot, take=False)
+                raise InvariantError(f"node {node} has no CPUs or memory left for {slot}")
 
     def _whole(self, node: int, devices: int, *, take: bool) -> None:
         free = self.free_mask[node]
         count = devices.bit_count()
         if take:
-            if devices & ~free or not self.up[node]:
+            if devices & ~free:
                 raise InvariantError(f"devices {devices:#b} of node {node} are not free: {free:#b}")
             self.free_mask[node] = free ^ devices
             count = -count
@@ -584,19 +586,20 @@ class Ledger:
 
     def _share(self, needs: Needs, slot: Slot, *, take: bool) -> int:
         """Book or return shares; the mask of devices that turned from whole to shared or back."""
-        shared, turned = self.shared[slot.node], 0
+        shared, turned, sign = self.shared[slot.node], 0, 1 if take else -1
+        after: dict[int, tuple[int, int]] = {}
         for device in members(slot.devices):
             used, memory = shared.get(device, (0, 0))
-            sign = 1 if take else -1
-            used, memory = used + sign * needs.share, memory + sign * needs.gpu_memory
-            if used > WHOLE:
+            after[device] = used + sign * needs.share, memory + sign * needs.gpu_memory
+            if after[device][0] > WHOLE:
                 raise InvariantError(f"device {device} of node {slot.node} is over its capacity")
-            if (device not in shared) if take else not used:
+            if not (used if take else after[device][0]):
                 turned |= 1 << device
-            if used:
-                shared[device] = (used, memory)
-            else:
-                del shared[device]
+        if take and turned & ~self.free_mask[slot.node]:
+            raise InvariantError(f"devices {turned:#b} of node {slot.node} are not free to share")
+        shared.update(after)
+        for device in members(0 if take else turned):
+            del shared[device]
         return turned
 
     # ------------------------------------------------------------------ checks
