@@ -24,7 +24,6 @@ from ganger.solve.shares import (
     isolated,
     least_largest,
     max_min,
-    max_sum,
     proportional,
     water_filling,
 )

@@ -71,7 +71,8 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
     for job in sorted(view.active.tolist()):
         want = by_job.get(job)
         fixed = view.jobs.phase[job] not in _MOVABLE
-        if fixed or (want is not None and _runs_so(view, want)) or view.jobs.on_preempt[job] == OnPreempt.NEVER:
+        fixed |= view.jobs.on_preempt[job] == OnPreempt.NEVER
+        if fixed or (want is not None and _runs_so(view, want)):
             kept.add(job)
         else:
             draft.stop(job)
@@ -137,8 +138,9 @@ class RoundPolicy:
 
     In each round (job, type) pairs run in order of allocation over fraction received (Gavel's
     priority), never a job twice, until no more fit; larger gangs are placed first. A job that
-    keeps its place is not interrupted; jobs without GPUs always run. `fill`: between rounds, waiting jobs start on GPUs that
-    became free. A change of the job set makes a new allocation, at the next round.
+    keeps its place is not interrupted; jobs without GPUs always run. `fill`: between rounds,
+    waiting jobs start on GPUs that became free. A change of the job set makes a new allocation,
+    at the next round.
     """
 
     name: str

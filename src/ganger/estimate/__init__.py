@@ -1,0 +1,1 @@
+"""Oracles: what may be believed about jobs, learnt from what was observed."""
