@@ -81,7 +81,7 @@ class History:
         """Learn from the jobs that finished since the last decision."""
         views = [view, *(inner for p in view.parents if (inner := view.inside(p)) is not None)]
         for scope in views:
-            for job in scope.changed:
+            for job in dict.fromkeys(scope.changed):
                 phase = view.jobs.phase[job]
                 if phase == Phase.FINISHED:
                     self._learn(view, job)
