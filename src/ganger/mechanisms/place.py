@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from ganger.core.ledger import Cell, Fit, Ledger
 from ganger.core.plan import Placement
-from ganger.core.spec import Locality
+from ganger.core.spec import Locality, OnPreempt
 from ganger.core.units import NEVER
 from ganger.core.view import View
 
@@ -129,6 +130,72 @@ class ConsolidateIf(Place):
             Locality.NODE if strict else self.within,
             cells=cells,
         )
+
+
+@dataclass(frozen=True)
+class AnyType(Place):
+    """Blind to GPU types: job i begins its search at the type i mod n, or with `chance` at one
+    drawn at random, whatever runs fastest; the other types follow in turn."""
+
+    chance: bool = False
+
+    def find(
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
+    ) -> Placement | None:
+        """By the fit rule, in the first type from its own on that has room."""
+        cells = ledger.cells_for(view.draft.shape(job)) if cells is None else cells
+        turn = job % max(len(cells), 1)
+        if self.chance and cells:
+            turn = int(view.rng(f"type {job}").integers(len(cells)))
+        return super().find(view, ledger, job, cells[turn:] + cells[:turn], gpus)
+
+
+@dataclass(frozen=True)
+class Revocable(Place):
+    """Nodes labelled `label` may be taken away: only jobs that checkpoint go there, and, with
+    `prefer`, go there first."""
+
+    label: str = "spot"
+    prefer: bool = True
+
+    def kind(self, view: View, job: int) -> int:
+        """Those that checkpoint, and the others."""
+        return int(view.jobs.on_preempt[job] == OnPreempt.CHECKPOINT)
+
+    def find(
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
+    ) -> Placement | None:
+        """By the fit rule, on the nodes that the job may use."""
+        marked, others = self._nodes(view)
+        if not self.kind(view, job):
+            with hidden(ledger, marked):
+                return super().find(view, ledger, job, cells, gpus)
+        if self.prefer:
+            with hidden(ledger, others):
+                found = super().find(view, ledger, job, cells, gpus)
+            if found is not None:
+                return found
+        return super().find(view, ledger, job, cells, gpus)
+
+    def _nodes(self, view: View) -> tuple[list[int], list[int]]:
+        """Nodes with the label, and those without."""
+        nodes = view.nodes
+        having = [self.label in labels for labels in nodes.label_sets]
+        marked = [node for node in range(nodes.n) if having[nodes.labels[node]]]
+        return marked, [node for node in range(nodes.n) if not having[nodes.labels[node]]]
+
+
+@contextmanager
+def hidden(ledger: Ledger, nodes: list[int]) -> Iterator[None]:
+    """Search as if `nodes` were down. Only searching is allowed meanwhile."""
+    up = [node for node in nodes if ledger.up[node]]
+    for node in up:
+        ledger.switch(node, up=False)
+    try:
+        yield
+    finally:
+        for node in up:
+            ledger.switch(node, up=True)
 
 
 def skewed_model(view: View, job: int) -> bool:
