@@ -68,6 +68,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("fifo", "sjf", "srtf", "srsf", "priority", "edf"), _T + "baselines"),
     **dict.fromkeys(("las", "mlfq", "tiresias"), _T + "attained"),
     **dict.fromkeys(("backfill",), _T + "backfill"),
+    **dict.fromkeys(("pollux",), _T + "goodput"),
     **dict.fromkeys(("optimus", "afs", "elastic-scaling"), _T + "elasticity"),
 }
 """Name of every recipe, and the module that defines it."""
