@@ -70,6 +70,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("backfill",), _T + "backfill"),
     **dict.fromkeys(("drf", "max-min", "ftf", "hierarchical"), _T + "fairness"),
     **dict.fromkeys(("gavel",), _T + "gavel"),
+    **dict.fromkeys(("pollux",), _T + "goodput"),
     **dict.fromkeys(("optimus", "afs", "elastic-scaling"), _T + "elasticity"),
     **dict.fromkeys(("placement", "delay-scheduling", "heterogeneity-agnostic"), _T + "placement"),
     **dict.fromkeys(("space-sharing", "spot", "cpu-disaggregation"), _T + "resources"),
