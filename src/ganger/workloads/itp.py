@@ -21,7 +21,7 @@ from ganger.workloads.rows import (
     Span,
     Text,
     read_delimited,
-)  # fmt: skip
+)
 from ganger.workloads.trace import Trace
 
 HEADER = ("job_id", "submission_time", "duration", "num_gpu")
@@ -32,7 +32,8 @@ def read(path: Path, *, skip_bad: bool = False) -> Trace:
     file = open_text(path, skip_bad=skip_bad)
     model, batch, clock = Category(), Category(), Clock()
     table = read_delimited(file, {
-        "job_id": Text(), "submission_time": Moment(clock=clock), "duration": Span(), "num_gpu": GPUS,
+        "job_id": Text(), "submission_time": Moment(clock=clock), "duration": Span(),
+        "num_gpu": GPUS,
     }, {
         "num_iteration": Number(0, 1e18, blank=0.0), "model_name": model,
         "deadline": Moment(blank=NEVER, clock=clock), "batch_size": batch,
