@@ -46,6 +46,8 @@ BLOCKED, PENDING, STARTING, RUNNING, SUSPENDED, STOPPING, FINISHED, FAILED, CANC
     int(phase) for phase in list(Phase)[1:]
 )
 _TUNE = int(Kind.TUNE)
+RESTLESS = 100_000
+"""More steps than this at one instant, and a policy is chasing its own tail."""
 
 
 class Kernel:
@@ -74,6 +76,7 @@ class Kernel:
         self.validate = validate
         self.now = 0
         self.revision = 0
+        self._moved_on = 0
         self.decisions = 0
         self.events = 0
         self.memory: Any = None
@@ -128,6 +131,13 @@ class Kernel:
             batch = poll(min(self.wake, until))
             if batch is None or batch.at > until:
                 return
+            if batch.at > self.now:
+                self._moved_on = self.revision
+            elif self.revision - self._moved_on > RESTLESS:
+                raise InvariantError(
+                    f"policy {self.policy.name} keeps changing its plan and time stands still"
+                    f" at {self.now / 1e6} s"
+                )
             plan = step(batch)
             if plan is not None and plan.actions:
                 apply(plan, batch.at)
@@ -305,7 +315,7 @@ class Kernel:
             return 0
         self._let_go(job)
         self._keep(job, event.kept)
-        return self._queue(job) | CAPACITY_FREED
+        return self._queue(job)  # its devices could be planned with since it was told to stop
 
     def _refused(self, event: Refused) -> int:
         job = event.job
@@ -318,7 +328,7 @@ class Kernel:
         placement = self._letting_go.pop((job, attempt), None)
         if placement is not None:
             self._scope_of(job).ledger.gone(job, placement)
-        return CAPACITY_FREED
+        return 0
 
     def _keep(self, job: int, kept: float) -> None:
         """Set the surviving work, and count what was lost."""

@@ -68,10 +68,13 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
     """Draw the way from what runs to exactly `wanted`, given in order of precedence.
 
     Jobs that run as wanted are not touched; those not wanted stop, unless they must not be
-    preempted; the others are placed in order, smaller (down to `least`) where there is not room.
+    preempted; the others are placed in order, smaller (down to `least`) where there is not room,
+    and where they were if that makes no difference in size: a move for nothing would be undone by
+    the next decision, and so on for ever.
     """
     draft, by_job = view.draft, {want.job: want for want in wanted}
     kept: set[int] = set()
+    stopped: dict[int, Placement] = {}
     for job in view.active.tolist():
         want = by_job.get(job)
         fixed = view.jobs.phase[job] not in _MOVABLE
@@ -79,10 +82,10 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
         if fixed or (want is not None and _runs_so(view, want)):
             kept.add(job)
         else:
-            draft.stop(job)
+            stopped[job] = draft.stop(job)
     for want in wanted:
         if want.job not in kept:
-            _place(view, want, place)
+            _place(view, want, place, stopped.get(want.job))
 
 
 def _runs_so(view: View, want: Want) -> bool:
@@ -100,7 +103,10 @@ def cells_of(ledger: Ledger, view: View, job: int, gpu_type: str) -> list[Cell]:
     return [cell for cell in cells if not gpu_type or cell.gpu_type == gpu_type]
 
 
-def _place(view: View, want: Want, place: Placer) -> Placement | None:
+def _place(
+    view: View, want: Want, place: Placer, held: Placement | None = None
+) -> Placement | None:
+    """Draw a start of `want`, or let it stay on what it `held`; None if there is no room."""
     ledger = view.draft.ledger_of(want.job)
     if ledger is None:
         return None
@@ -111,6 +117,11 @@ def _place(view: View, want: Want, place: Placer) -> Placement | None:
         return placement
     cells = cells_of(ledger, view, want.job, want.gpu_type)
     for gpus in range(want.gpus, max(want.least or want.gpus, min(want.gpus, 1)) - 1, -1):
+        if held is not None and gpus == sum(slot.devices.bit_count() for slot in held):
+            suits = ledger.cell_of[held[0].node] in cells
+            if suits and ledger.is_free(view.draft.shape(want.job), held):
+                view.draft.restore(want.job, held)
+                return held
         placement = place.find(view, ledger, want.job, cells, gpus)
         if placement is not None:
             view.draft.start(want.job, placement)
