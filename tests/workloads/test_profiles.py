@@ -43,13 +43,13 @@ def test_a_folder_is_read(tmp_path: Path) -> None:
     goodput = load_profiles(written(tmp_path)).of("toy").goodput
     assert goodput is not None
     assert [goodput.batch, goodput.most, *goodput.local] == [100, 400, 50, 100]
-    assert goodput.starts == (0.0, 0.25)
-    assert goodput.batches == (100, 400)
+    assert list(goodput.starts) == [0.0, 0.25]
+    assert list(goodput.batches) == [100, 400]
     assert goodput.noise[0][0] == pytest.approx(300)
     assert goodput.noise[1][0] == pytest.approx(500)
     assert goodput.noise[0][1] == pytest.approx(1e11), "no signal measured: all noise"
-    assert goodput.times["1-2"].step == pytest.approx((0.7,)), "both orders, averaged"
-    assert goodput.times["6/24"].sync == (0.4,)
+    assert goodput.times["1-2"].step[0] == pytest.approx(0.7), "both orders, averaged"
+    assert list(goodput.times["6/24"].sync) == [0.4]
     assert goodput.seconds() == pytest.approx(40.0)
 
 
