@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from ganger.core.errors import BadInput
 from ganger.core.profiles import Goodput, StepModel
@@ -123,6 +122,8 @@ def fit(
     synchronising is free; never more than two replicas: it does not grow with them; one node only:
     across nodes it costs what it costs inside. Deterministic. Raises BadInput for no points.
     """
+    from scipy.optimize import least_squares  # slow to import, and only fitting needs it
+
     nodes, replicas, local, step, computing = (
         np.atleast_1d(np.asarray(x, np.float64)) for x in (nodes, replicas, local, step, computing)
     )
