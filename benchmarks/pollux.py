@@ -25,7 +25,7 @@ from ganger.workloads.profiles import load_profiles, with_goodput
 from ganger.workloads.trace import Trace
 
 PUBLISHED = {"pollux": {1: 2088.8, 2: 3322.9, 3: 2188.5, 4: 2721.0}}
-"""Average JCT, seconds. Their Tiresias and Optimus keep fixed, tuned batch sizes: not comparable."""
+"""Average JCT, seconds. Their Tiresias and Optimus keep fixed batch sizes: not comparable."""
 
 
 def load(path: Path, jobs: int) -> Trace:
