@@ -7,6 +7,7 @@ import pytest
 
 from ganger.core.spec import OnPreempt, Role, Shape
 from ganger.core.units import SECOND
+from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
 
 from .elastic_jobs import cluster, jct, job, play, profiles
@@ -83,6 +84,15 @@ def test_hard_cases_hold(recipe: str) -> None:
     costs = Costs(start=2 * SECOND, checkpoint=5 * SECOND, restore=10 * SECOND)
     _, run = play(jobs, cluster(2, 4), recipe, costs=costs)
     assert run.jobs.state == ["finished"] * 41
+
+
+@pytest.mark.parametrize("recipe", [*RECIPES, "pollux(population=20,generations=10)"])
+def test_a_node_that_goes_and_comes_back(recipe: str) -> None:
+    outages = (Outage(0, 100 * SECOND, 400 * SECOND), Outage(1, 700 * SECOND, 760 * SECOND))
+    jobs = [(job(f"j{i}", 30.0 * i, 6), 500.0) for i in range(8)]
+    log, run = play(jobs, cluster(2, 4), recipe, outages=outages)
+    assert run.jobs.state == ["finished"] * 8
+    assert all(gpus <= 4 for at, _, gpus in log if 100 <= at < 400)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

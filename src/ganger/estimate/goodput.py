@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from ganger.core.errors import BadInput
 from ganger.core.profiles import Goodput, StepModel
@@ -115,13 +114,16 @@ _LOWEST = 1e-8
 def fit(
     nodes: Numbers, replicas: Numbers, local: Numbers, step: Numbers, computing: Numbers
 ) -> StepModel:
-    """The model nearest to the observed seconds per `step` and of `computing`: the least sum of
-    root mean squared logarithmic errors of both, gamma in 1..10, all else above zero.
+    """The model nearest to the observed seconds per `step` and of `computing`: the least root mean
+    squared logarithmic error over both, gamma in 1..10 (and small rather than large), all else
+    above zero.
 
     Priors for what was not seen, as Pollux' agent has them (section 4.1): one replica only:
     synchronising is free; never more than two replicas: it does not grow with them; one node only:
     across nodes it costs what it costs inside. Deterministic. Raises BadInput for no points.
     """
+    from scipy.optimize import least_squares  # slow to import, and only fitting needs it
+
     nodes, replicas, local, step, computing = (
         np.atleast_1d(np.asarray(x, np.float64)) for x in (nodes, replicas, local, step, computing)
     )
@@ -133,15 +135,16 @@ def fit(
     start = np.log(np.array([slope, slope, sync, sync / 10, sync, sync / 10]))
     start = np.append(start, 1.5)
 
-    def error(x: Floats) -> float:
+    def errors(x: Floats) -> Floats:
         model = _model(x, free)
-        told = step_time(model, nodes, replicas, local)
-        alone = computing_time(model, local)
-        shape = 1e-3 * ((model.gamma - 1.0) ** 2 / 81.0)
-        return _rmsle(told, step) + _rmsle(alone, computing) + shape
+        told = _log(step_time(model, nodes, replicas, local)) - _log(step)
+        alone = _log(computing_time(model, local)) - _log(computing)
+        return np.concatenate([told, alone, [1e-3 * (model.gamma - 1.0)]])
 
-    bounds = [(np.log(_LOWEST), np.log(1e4))] * 6 + [(1.0, 10.0)]
-    found = minimize(error, start, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500})
+    low, high = np.full(7, np.log(_LOWEST)), np.full(7, np.log(1e4))
+    low[6], high[6] = 1.0, 10.0
+    start = np.clip(start, low + 1e-6, high - 1e-6)
+    found = least_squares(errors, start, bounds=(low, high), max_nfev=500)
     return _model(found.x, free)
 
 
@@ -168,6 +171,5 @@ def _model(x: Floats, free: tuple[bool, bool, bool, bool]) -> StepModel:
     return StepModel(alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, float(x[6]))
 
 
-def _rmsle(told: Floats, seen: Floats) -> float:
-    difference = np.log(np.maximum(told, _LOWEST)) - np.log(np.maximum(seen, _LOWEST))
-    return float(np.sqrt(np.mean(difference**2)))
+def _log(values: Floats) -> Floats:
+    return np.asarray(np.log(np.maximum(values, _LOWEST)))

@@ -66,8 +66,8 @@ class Population(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Genetic:
-    """The search: how many individuals, for how many generations, and how often a cell of a child
-    is drawn anew (`mutation`, times one over the number of nodes)."""
+    """The search: how many individuals, for how many generations, and how many cells of a child
+    are drawn anew on average (`mutation`; a cell is one job on one node)."""
 
     population: int = 100
     generations: int = 100
@@ -99,13 +99,14 @@ class Genetic:
     def _winners(self, scores: Scores, rng: np.random.Generator) -> NDArray[np.int64]:
         """A binary tournament for each place."""
         pairs = rng.integers(len(scores), size=(2, self.population))
-        best: NDArray[np.int64] = np.where(scores[pairs[0]] >= scores[pairs[1]], pairs[0], pairs[1])
+        second = scores[pairs[0]] < scores[pairs[1]]
+        best: NDArray[np.int64] = pairs[second.astype(np.int64), np.arange(self.population)]
         return best
 
     def _mutants(self, people: Counts, space: Space, rng: np.random.Generator) -> Counts:
         """Some cells drawn anew; in every second individual one job is placed anew, compactly."""
         size, jobs, nodes = people.shape
-        drawn = rng.random(people.shape, np.float32) < self.mutation / nodes
+        drawn = rng.random(people.shape, np.float32) < self.mutation / (jobs * nodes)
         cells = (rng.random(people.shape, np.float32) * (space.room + 1)).astype(np.int16)
         people = np.where(drawn, cells, people)
         first: NDArray[np.int64] = rng.integers(jobs, size=(size,))

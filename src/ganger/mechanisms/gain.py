@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Curve = NDArray[np.float64]
+_INFINITE = float("inf")
 
 
 def greedy(
@@ -68,64 +70,66 @@ def afs(
     `shrinking`: lengths are remaining work, divided by throughput (AFS-L); otherwise they are
     used as they are (AFS-P gives attained service).
     """
-    units = units or [1] * len(curves)
-    sizes, left = [0] * len(curves), capacity
-    length = [float("inf")] * len(curves)
+    n, units = len(curves), units or [1] * len(curves)
+    sizes, left = [0] * n, capacity
     alone = [
-        float(each / curve[n - 1]) if shrinking else float(each)
-        for curve, each, n in zip(curves, lengths, least, strict=True)
+        float(each / curve[low - 1]) if shrinking else float(each)
+        for curve, each, low in zip(curves, lengths, least, strict=True)
     ]
-    as_a = [0.0] * len(curves)  # relative gain if it is the shorter of two
-    as_b = [1.0] * len(curves)  # and if it is the longer
-    open_to = [i for i in range(len(curves)) if least[i] * units[i] <= left]
-    while open_to:
-        top = open_to[0]
-        for i in open_to:
-            top = _preferred(top, i, length, alone, as_a, as_b)
+    fold = _Fold([_INFINITE] * n, alone, [0.0] * n, [1.0] * n, [True] * n, [-1] * n)
+    tight = max((low * unit for low, unit in zip(least, units, strict=True)), default=0)
+    changed = 0
+    while True:
+        if left < tight:
+            for i in range(n):
+                if fold.open[i] and (1 if sizes[i] else least[i]) * units[i] > left:
+                    fold.open[i] = False
+                    changed = min(changed, i)
+        top = fold.winner(changed) if n else -1
+        if top < 0:
+            return sizes
         step = 1 if sizes[top] else least[top]
         sizes[top] += step
         left -= step * units[top]
-        _refresh(top, curves[top], sizes[top], length, alone, as_a, as_b)
-        if shrinking:
-            length[top] = float(lengths[top] / curves[top][sizes[top] - 1])
-        open_to = [
-            i for i in open_to
-            if (1 if sizes[i] else least[i]) * units[i] <= left and as_b[i] > 0
-        ]  # fmt: skip
-    return sizes
+        curve, size = curves[top], sizes[top]
+        now = float(curve[size - 1])
+        gain = float(curve[size]) - now if size < len(curve) else 0.0
+        fold.length[top] = float(lengths[top]) / now if shrinking else alone[top]
+        fold.as_a[top], fold.as_b[top] = gain / now, gain / (now + gain)
+        fold.open[top] = gain > 0
+        changed = top
 
 
-def _preferred(
-    i: int,
-    j: int,
-    length: list[float],
-    alone: list[float],
-    as_a: list[float],
-    as_b: list[float],
-) -> int:
-    """The winner of the two-job rule; `i` where nothing tells them apart."""
-    if length[i] == length[j] == float("inf"):
-        return i if alone[i] <= alone[j] else j
-    a, b = (i, j) if length[i] <= length[j] else (j, i)
-    return b if as_b[b] > as_a[a] else a
+class _Fold(NamedTuple):
+    """The two-job rule folded over the jobs, in columns. `as_a`, `as_b`: relative gain of the next
+    step where the job is the shorter or the longer of two; `open`: whether it may have a step;
+    `best[i]`: the winner among jobs 0 to i, kept so that only what changed is folded again."""
 
+    length: list[float]
+    alone: list[float]
+    as_a: list[float]
+    as_b: list[float]
+    open: list[bool]
+    best: list[int]
 
-def _refresh(
-    i: int,
-    curve: Curve,
-    size: int,
-    length: list[float],
-    alone: list[float],
-    as_a: list[float],
-    as_b: list[float],
-) -> None:
-    """The relative gains of job `i` at its new size."""
-    length[i] = alone[i]
-    if size == len(curve):
-        as_a[i] = as_b[i] = 0.0
-        return
-    now, then = float(curve[size - 1]), float(curve[size])
-    as_a[i], as_b[i] = (then - now) / now, (then - now) / then
+    def winner(self, changed: int) -> int:
+        """The winner of all, where jobs before `changed` are as they were; -1 if none is open."""
+        length, alone, as_a, as_b, may, best = self
+        top = best[changed - 1] if changed else -1
+        for i in range(changed, len(length)):
+            if may[i]:
+                if top < 0:
+                    top = i
+                elif length[top] == length[i] == _INFINITE:
+                    if alone[i] < alone[top]:
+                        top = i
+                elif length[top] <= length[i]:
+                    if as_b[i] > as_a[top]:
+                        top = i
+                elif as_b[top] <= as_a[i]:
+                    top = i
+            best[i] = top
+        return top
 
 
 def exact(

@@ -119,8 +119,8 @@ class GoodputPolicy:
         widest = max(int(room.max(initial=1)), 1)
         base = speed[np.arange(len(ids)), np.minimum(-(-fair // widest), speed.shape[1] - 1), fair]
         age = view.now - jobs.submitted[ids]
-        again = np.maximum(age - self.restart * jobs.restarts[ids], 0) / (age + self.restart)
-        again = np.where(now.any(axis=1), again, 1.0)
+        kept = np.maximum(age - self.restart * jobs.restarts[ids], 0)
+        again = np.where(now.any(axis=1), kept / np.maximum(age + self.restart, 1), 1.0)
         small = np.int16
         space = Space(room.astype(small), least.astype(small), most.astype(small), may)
         return Offer(ids, space, now, speed / base[:, None, None], again)

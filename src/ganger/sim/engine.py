@@ -40,6 +40,8 @@ _FINISH, _FAIL, _RELEASE, _DOWN, _UP, _START, _PACE = (
     Started.rank,
     Progressed.rank,
 )
+_SUSPENSION = 1 << 20
+"""Attempts count below this; the suspensions of an attempt count in multiples of it."""
 IDLE_WAKES = 10_000
 """After so many wakes with no event and no action between them, nothing will ever happen."""
 
@@ -56,7 +58,7 @@ class Simulator:
     """Runs declared jobs for their true `duration` (microseconds on the reference).
 
     The heap holds one entry per thing that is going to happen, (time, rank, job or node, attempt);
-    an entry whose attempt is no longer the job's present one is void.
+    an entry whose attempt (with its suspensions) is no longer the job's present one is void.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Simulator:
         self._n = n
         self._left = cells(duration[:n].astype(np.float64))
         self._total = cells(np.ascontiguousarray(duration[:n]))
-        self._alive = cells(np.zeros(n, np.int32))
+        self._alive = cells(np.zeros(n, np.int64))
         self._began = cells(np.zeros(n, np.int64))
         self._rate = cells(np.zeros(n, np.float64))
         self._heap: list[tuple[int, int, int, int]] = []
@@ -135,8 +137,10 @@ class Simulator:
                 self._start(action.job, action.attempt, action.placement, action.waits)
             elif type(action) is Suspend:
                 self._halt(action.job)
+                self._began[action.job] = NEVER
+                self._alive[action.job] += _SUSPENSION  # what was filed for it is void
             elif type(action) is Resume:
-                self._go(action.job, action.attempt, self.now)
+                self._go(action.job, self.now)
 
     def _wake(self, until: int) -> Batch | None:
         if until == NEVER:
@@ -151,21 +155,22 @@ class Simulator:
     # ------------------------------------------------------------------ what happens
 
     def _happen(self, entry: tuple[int, int, int, int], events: list[AnyEvent]) -> None:
-        _, rank, subject, attempt = entry
+        _, rank, subject, token = entry
+        attempt = token % _SUSPENSION
         if rank == _FINISH:
-            if self._alive[subject] == attempt:
+            if self._alive[subject] == token:
                 self._end(subject, attempt, events)
         elif rank == _START:
-            if self._alive[subject] == attempt:
+            if self._alive[subject] == token:
                 events.append(Started(subject, attempt, self._rate[subject]))
         elif rank == _RELEASE:
             self._free_at.pop(subject, None)
             events.append(Released(subject, attempt, self._kept.pop((subject, attempt))))
         elif rank == _FAIL:
-            if self._alive[subject] == attempt:
+            if self._alive[subject] == token:
                 self._fail(subject, attempt, events, why="TimeLimit", final=True)
         elif rank == _PACE:
-            if self._alive[subject] == attempt:
+            if self._alive[subject] == token:
                 self._change_pace(subject, attempt, events)
         elif rank == _DOWN:
             self._node_down(subject, events)
@@ -183,7 +188,7 @@ class Simulator:
             if parent >= 0:
                 self._children[parent] -= 1
                 if not self._children[parent] and self._alive[parent]:
-                    self._end(parent, self._alive[parent], events)
+                    self._end(parent, self._alive[parent] % _SUSPENSION, events)
 
     def _start(self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...]) -> None:
         at = self.now
@@ -205,7 +210,7 @@ class Simulator:
             self._instant.append(Started(job, attempt, self._rate[job]))
         else:
             heappush(self._heap, (at, _START, job, attempt))
-        self._go(job, attempt, at)
+        self._go(job, at)
 
     def _start_cost(self, job: int, attempt: int) -> int:
         if attempt == 1:
@@ -213,19 +218,19 @@ class Simulator:
         own = int(self._declared.restore[job])
         return own if own >= 0 else self._physics.costs.restore
 
-    def _go(self, job: int, attempt: int, at: int) -> None:
+    def _go(self, job: int, at: int) -> None:
         """The attempt computes from `at` on: file its end."""
         self._began[job] = at
         total = self._total[job]
         if total < NEVER:
             if job in self._paced:
-                self._file_pace(job, attempt, at)
+                self._file_pace(job, at)
             else:
                 rate = self._rate[job]
                 takes = self._left[job] if rate == 1.0 else self._left[job] / rate
-                heappush(self._heap, (at + ceil(takes), _FINISH, job, attempt))
+                heappush(self._heap, (at + ceil(takes), _FINISH, job, self._alive[job]))
         if self._limit is not None and self._limit[job] < NEVER:
-            heappush(self._heap, (at + self._limit[job], _FAIL, job, attempt))
+            heappush(self._heap, (at + self._limit[job], _FAIL, job, self._alive[job]))
 
     def _halt(self, job: int) -> None:
         """The attempt stops computing: book what it did."""
@@ -234,7 +239,7 @@ class Simulator:
             self._left[job] = max(self._left[job] - did, 0.0)
 
     def _stop(self, job: int, attempt: int) -> None:
-        if self._alive[job] != attempt:
+        if self._alive[job] % _SUSPENSION != attempt:
             return
         killed = self._declared.on_preempt[job] == OnPreempt.KILL
         if killed:
@@ -272,7 +277,7 @@ class Simulator:
     def _share(self, job: int) -> float:
         return 1.0 - self._left[job] / max(self._total[job], 1)  # type: ignore[no-any-return]
 
-    def _file_pace(self, job: int, attempt: int, at: int) -> None:
+    def _file_pace(self, job: int, at: int) -> None:
         """File the end, or the next change of speed if that comes first."""
         pace, speeds = self._paced[job]
         now = pace.at(self._share(job))
@@ -280,7 +285,7 @@ class Simulator:
         if now + 1 < len(pace.starts):
             left, rank = left - float(1.0 - pace.starts[now + 1]) * self._total[job], _PACE
         takes = max(ceil(left / float(speeds[now])), rank == _PACE)
-        heappush(self._heap, (at + takes, rank, job, attempt))
+        heappush(self._heap, (at + takes, rank, job, self._alive[job]))
 
     def _change_pace(self, job: int, attempt: int, events: list[AnyEvent]) -> None:
         self._halt(job)
@@ -288,7 +293,7 @@ class Simulator:
         pace, speeds = self._paced[job]
         self._rate[job] = float(speeds[pace.at(self._share(job))])
         events.append(Progressed(job, attempt, self._done(job), self._rate[job]))
-        self._file_pace(job, attempt, self.now)
+        self._file_pace(job, self.now)
 
     # ------------------------------------------------------------------ failures
 
@@ -298,7 +303,7 @@ class Simulator:
         # Children before their parents: a grant closes only when nothing runs on it.
         parents = self._declared.parent
         for job in sorted(victims, key=lambda job: (parents[job] < 0, job)):
-            self._fail(job, self._alive[job], events, why="NodeFail", final=False)
+            self._fail(job, self._alive[job] % _SUSPENSION, events, why="NodeFail", final=False)
         events.append(NodeDown(node))
 
     def _fail(

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 
 from ganger.core.profiles import Goodput, StepTimes
 from ganger.estimate.goodput import batches, computing_time, efficiency, step_time
@@ -37,6 +36,8 @@ class Pace:
 
     def _fill_gaps(self, times: dict[str, StepTimes]) -> None:
         """Step times over (nodes, GPUs), linear between what was measured, else the nearest."""
+        from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator  # slow to import
+
         by_scale: dict[tuple[int, int], list[Floats]] = {}
         for key, measured in times.items():
             by_scale.setdefault(_scale_of(key), []).append(self._on_grid(measured))

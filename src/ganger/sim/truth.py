@@ -36,35 +36,36 @@ class Truth:
         that chooses its batch size: its goodput at the best batch, with the noise it has now."""
         profiles, jobs = self._physics.profiles, view.jobs
         speed = {kind.name: kind.speed for kind in view.nodes.type_specs}.get(gpu_type, 1.0)
-        rows, many, spread = np.broadcast_arrays(ids, gpus, nodes)
-        out = np.empty(rows.shape)
-        tiers = np.where(spread <= 1, int(Locality.ISLAND), int(Locality.ANY))
-        starts = self._starts(view, rows) if self._physics.paces else np.zeros_like(rows)
-        kinds = np.stack([jobs.model[rows], jobs.gpus[rows], starts], axis=-1).reshape(-1, 3)
+        shape = np.broadcast_shapes(ids.shape, np.shape(gpus), np.shape(nodes))
+        many, spread = np.broadcast_to(gpus, shape), np.broadcast_to(nodes, shape)
+        out = np.empty(shape)
+        starts = self._starts(view, ids) if self._physics.paces else np.zeros_like(ids)
+        kinds = np.stack([jobs.model[ids], jobs.gpus[ids], starts], axis=-1).reshape(-1, 3)
         alike, kind = np.unique(kinds, axis=0, return_inverse=True)
-        kind = kind.reshape(rows.shape)
+        kind = np.broadcast_to(kind.reshape(ids.shape), shape)
         for number, (model, asked, start) in enumerate(alike.tolist()):
             at = kind == number
             name = jobs.models[model]
             profile = profiles.of(name)
             if profile.goodput is None:
-                out[at] = profile.rates(gpu_type, speed, many[at], asked, tiers[at])
+                tiers = np.where(spread[at] <= 1, int(Locality.ISLAND), int(Locality.ANY))
+                out[at] = profile.rates(gpu_type, speed, many[at], asked, tiers)
                 continue
             pace, factor = self._physics.paces[name], profile.by_type.get(gpu_type, speed)
             sizes = zip(spread[at].tolist(), many[at].tolist(), strict=True)
             out[at] = [factor * pace.even(*size)[start] for size in sizes]
         return out
 
-    def _starts(self, view: View, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """Which of its model's starts each job of `rows` has reached."""
-        ids, where = np.unique(rows, return_inverse=True)
-        shares = view.work(ids) / np.maximum(self._duration[ids], 1.0)
+    def _starts(self, view: View, ids: Ids) -> NDArray[np.int64]:
+        """Which of its model's starts each job has reached."""
+        flat = ids.ravel()
+        shares = view.work(flat) / np.maximum(self._duration[flat], 1.0)
         names, paces = view.jobs.models, self._physics.paces
         at = [
             paces[name].at(share) if (name := names[code]) in paces else 0
-            for code, share in zip(view.jobs.model[ids].tolist(), shares.tolist(), strict=True)
+            for code, share in zip(view.jobs.model[flat].tolist(), shares.tolist(), strict=True)
         ]
-        return np.array(at, np.int64)[where].reshape(rows.shape)
+        return np.array(at, np.int64).reshape(ids.shape)
 
     def profile(self, model: str) -> Profile:
         """The profile that the simulator uses."""
