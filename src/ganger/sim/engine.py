@@ -127,7 +127,8 @@ class Simulator:
                 self._stop(action.job, action.attempt)
             elif type(action) is Resize:
                 self._stop(action.job, action.attempt - 1)
-                self._start(action.job, action.attempt, action.placement, action.waits)
+                own = (*action.waits, action.job)  # its own checkpoint comes first
+                self._start(action.job, action.attempt, action.placement, own)
             elif type(action) is Suspend:
                 self._halt(action.job)
             elif type(action) is Resume:
@@ -146,7 +147,7 @@ class Simulator:
     # ------------------------------------------------------------------ what happens
 
     def _happen(self, entry: tuple[int, int, int, int], events: list[AnyEvent]) -> None:
-        _, rank, subject, attempt = entry
+        at, rank, subject, attempt = entry
         if rank == _FINISH:
             if self._alive[subject] == attempt:
                 self._end(subject, attempt, events)
@@ -154,7 +155,8 @@ class Simulator:
             if self._alive[subject] == attempt:
                 events.append(Started(subject, attempt, self._rate[subject]))
         elif rank == _RELEASE:
-            self._free_at.pop(subject, None)
+            if self._free_at.get(subject) == at:  # else a later attempt is letting go, too
+                del self._free_at[subject]
             events.append(Released(subject, attempt, self._kept.pop((subject, attempt))))
         elif rank == _FAIL:
             if self._alive[subject] == attempt:
