@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hypothesis import strategies as st
-from worlds import Work, gpus, trace_of
 
 from ganger.core.cluster import Nodes
 from ganger.core.ledger import Ledger
@@ -21,11 +20,12 @@ from ganger.core.spec import (
     Role,
     Shape,
 )
-from ganger.core.units import NEVER, SECOND
+from ganger.core.units import SECOND
 from ganger.lab.simulation import Setup
 from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
 from ganger.workloads.trace import Trace
+from worlds import Work, gpus, trace_of
 
 HORIZON = 1500 * SECOND
 """Runs end here: two jobs that lose their work when preempted may take turns for ever."""
@@ -172,5 +172,3 @@ def worlds(draw: st.DrawFn, jobs: int = 14) -> World:
         until=HORIZON,
     )
     return World(cluster, works, setup)
-
-

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from worlds import Played
-
 from ganger.core.events import Failed, Finished, Released, Started
 from ganger.core.plan import Placement, Resize, Start
+from worlds import Played
 
 Attempt = tuple[int, int]
 

@@ -20,7 +20,6 @@ from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from ganger.workloads.trace import Trace
 
-
 MANY_STEPS = 20_000
 
 

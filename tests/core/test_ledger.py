@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from worlds import cluster, gpus, where
 
 from ganger.core.cluster import Nodes
 from ganger.core.errors import InvariantError
 from ganger.core.ledger import Fit, Ledger
 from ganger.core.plan import Slot
 from ganger.core.spec import ClusterSpec, GpuType, Locality, Needs, NodeSpec, Role, Shape
+from worlds import cluster, gpus, where
 
 
 def books(*groups: NodeSpec, types: tuple[GpuType, ...] = ()) -> Ledger:

@@ -9,12 +9,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from anything import World, worlds
-from audit import Audit
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import Diary, Played, Work, play
 
+from anything import World, worlds
+from audit import Audit
 from ganger.core.cluster import Nodes
 from ganger.core.events import Failed, Finished
 from ganger.core.jobs import OVER
@@ -30,6 +29,7 @@ from ganger.recipes import registry
 from ganger.recipes.registry import CATALOGUE
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
+from worlds import Diary, Played, Work, play
 
 RECIPES = sorted(CATALOGUE)
 VARIANTS = [

@@ -78,6 +78,7 @@ class Kernel:
         self._kinds = 0
         self._letting_go: dict[tuple[int, int], Placement] = {}
         self._blockers: dict[int, int] = {}
+        self._on_hold: set[int] = set()
         self._followers: dict[int, list[int]] = {}
         for job, befores in declared.after.items():
             for before in befores:
@@ -336,7 +337,8 @@ class Kernel:
             self._blockers[follower] -= 1
             if not self._blockers[follower]:
                 del self._blockers[follower]
-                self._make_pending(follower)
+                if follower not in self._on_hold:
+                    self._make_pending(follower)
 
     def _node_down(self, event: NodeDown) -> None:
         self.ledger.switch(event.node, up=False)
@@ -355,13 +357,16 @@ class Kernel:
         elif event.verb in ("cancel", "hold") and phase in (PENDING, BLOCKED):
             if phase == PENDING:
                 self._scope_of(job).pending.remove(job, self._slot)
-            self._blockers.pop(job, None)
             if event.verb == "cancel":
+                self._blockers.pop(job, None)
                 self._end(job, CANCELLED)
             else:
+                self._on_hold.add(job)
                 self._phase[job] = BLOCKED
-        elif event.verb == "release" and phase == BLOCKED and job not in self._blockers:
-            self._make_pending(job)
+        elif event.verb == "release" and job in self._on_hold:
+            self._on_hold.remove(job)
+            if phase == BLOCKED and job not in self._blockers:
+                self._make_pending(job)
 
     # ------------------------------------------------------------------ actions
 
