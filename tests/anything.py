@@ -27,6 +27,8 @@ from ganger.sim.physics import Costs
 from ganger.workloads.trace import Trace
 from worlds import Work, gpus, trace_of
 
+HORIZON = 1500 * SECOND
+"""Runs end here: two jobs that lose their work when preempted may take turns for ever."""
 some_seconds = st.integers(0, 30).map(lambda n: n * SECOND)
 some_types = ["A", "B"]
 
@@ -167,5 +169,6 @@ def worlds(draw: st.DrawFn, jobs: int = 14) -> World:
         costs=draw(costs),
         profiles=draw(profiles),
         outages=tuple(outages.values()),
+        until=HORIZON,
     )
     return World(cluster, works, setup)

@@ -20,6 +20,8 @@ from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from ganger.workloads.trace import Trace
 
+MANY_STEPS = 20_000
+
 
 class Work(NamedTuple):
     """A declared job, and how long it truly takes (microseconds)."""
@@ -66,7 +68,8 @@ class Diary:
         self.steps: list[tuple[Batch, Plan | None]] = []
 
     def append(self, revision: int, batch: Batch, plan: Plan | None, memory: Any) -> None:
-        """Keep one step."""
+        """Keep one step; a run of tests that takes so many turns in circles."""
+        assert len(self.steps) < MANY_STEPS, f"it turns in circles at {batch.at}: {plan}"
         self.steps.append((batch, plan))
 
 

@@ -7,7 +7,7 @@ import pytest
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.units import SECOND
-from worlds import Work, cluster, gpus, job, play
+from worlds import Work, cluster, job, play
 
 FOUR_JOBS = [
     job("job 0", at=0, lasts=30, priority=3),
@@ -185,11 +185,11 @@ SKEWED = Profiles({"vgg": Profile(skewed=True), "resnet": Profile()})
 
 
 def test_tiresias_consolidates_vgg_and_lets_resnet_take_any_gpus() -> None:
-    """Two GPUs are free on each node: ResNet starts over both, VGG waits for one node."""
-    fillers = [job("fill 0", lasts=5, size=2), job("fill 1", lasts=9, size=4)]
+    """Two GPUs are free on one node and one on the other: VGG waits until one node has three."""
+    fill = job("fill", lasts=5, size=2)
     for model, starts in (("resnet", 0), ("vgg", 5)):
         works = [
-            *fillers[:1],
+            fill,
             job("wide", lasts=9, size=3),
             job(model, lasts=1, model=model, size=3),
         ]
@@ -200,7 +200,3 @@ def test_tiresias_consolidates_vgg_and_lets_resnet_take_any_gpus() -> None:
 def test_times_are_exact_to_the_microsecond() -> None:
     run = play("fifo", [job("a", 0.000001, 0.000003), job("b", 0.000002, 1)], cluster(1, 1))
     assert run.jobs.finished[:2].tolist() == [4, 4 + SECOND]
-
-
-def test_gpus_is_the_size_of_a_gang() -> None:
-    assert gpus(4).gpus == 4

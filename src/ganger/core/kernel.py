@@ -88,6 +88,7 @@ class Kernel:
         self._changes = 0
         self._letting_go: dict[tuple[int, int], Placement] = {}
         self._blockers: dict[int, int] = {}
+        self._on_hold: set[int] = set()
         self._followers: dict[int, list[int]] = {}
         for job, befores in declared.after.items():
             for before in befores:
@@ -369,7 +370,8 @@ class Kernel:
             self._blockers[follower] -= 1
             if not self._blockers[follower]:
                 del self._blockers[follower]
-                changes |= self._queue(follower)
+                if follower not in self._on_hold:
+                    changes |= self._queue(follower)
         return changes
 
     def _node_down(self, event: NodeDown) -> int:
@@ -396,10 +398,13 @@ class Kernel:
                 self._blockers.pop(job, None)
                 self._end(job, CANCELLED)
             else:
+                self._on_hold.add(job)
                 self._phase[job] = BLOCKED
                 self._scope_of(job).changed.append(job)
-        elif event.verb == "release" and phase == BLOCKED and job not in self._blockers:
-            self._queue(job)
+        elif event.verb == "release" and job in self._on_hold:
+            self._on_hold.remove(job)
+            if phase == BLOCKED and job not in self._blockers:
+                self._queue(job)
         return COMMANDED
 
     # ------------------------------------------------------------------ actions

@@ -262,7 +262,7 @@ class _Pass:
         view = self.view
         depth = 1 if self.policy.walk is Walk.EASY else self.policy.depth
         reserved, blocked = Reservations(view), set[int]()
-        for job in self.pending.in_order({kind for _, kind in self.heads}):
+        for job in self.pending.in_order({kind for _, kind in self.heads} - {_EVICTED}):
             ledger = self.draft.ledger_of(job)
             if ledger is None or (self.limits and self._over_quota(job)):
                 continue

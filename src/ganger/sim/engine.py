@@ -134,7 +134,8 @@ class Simulator:
                 self._stop(action.job, action.attempt)
             elif type(action) is Resize:
                 self._stop(action.job, action.attempt - 1)
-                self._start(action.job, action.attempt, action.placement, action.waits)
+                own = (*action.waits, action.job)  # its own checkpoint comes first
+                self._start(action.job, action.attempt, action.placement, own)
             elif type(action) is Suspend:
                 self._halt(action.job)
                 self._began[action.job] = NEVER
@@ -155,7 +156,7 @@ class Simulator:
     # ------------------------------------------------------------------ what happens
 
     def _happen(self, entry: tuple[int, int, int, int], events: list[AnyEvent]) -> None:
-        _, rank, subject, token = entry
+        at, rank, subject, token = entry
         attempt = token % _SUSPENSION
         if rank == _FINISH:
             if self._alive[subject] == token:
@@ -164,7 +165,8 @@ class Simulator:
             if self._alive[subject] == token:
                 events.append(Started(subject, attempt, self._rate[subject]))
         elif rank == _RELEASE:
-            self._free_at.pop(subject, None)
+            if self._free_at.get(subject) == at:  # else a later attempt is letting go, too
+                del self._free_at[subject]
             events.append(Released(subject, attempt, self._kept.pop((subject, attempt))))
         elif rank == _FAIL:
             if self._alive[subject] == token:
