@@ -224,7 +224,8 @@ def test_the_isolated_time_is_integrated_over_a_changing_number_of_jobs() -> Non
         def work(self, ids: Ids) -> Any:
             return np.array([self.done])
 
-    view, notes, ids = Stub(), {}, np.array([7])
+    notes: dict[int, tuple[float, float, float]] = {}
+    view, ids = Stub(), np.array([7])
     for done, alone in ((0.0, 0.5), (10.0, 0.25), (20.0, 0.25)):
         view.done = done
         notes = integrate_isolated(view, ids, np.array([alone]), notes)  # type: ignore[arg-type]

@@ -6,7 +6,11 @@ the reference GPU type, all GPUs in one node.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from ganger.core.spec import Locality
 
@@ -42,6 +46,19 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Work per unit of time on `gpus` GPUs of `gpu_type` (whose own speed is `speed`)."""
         typed = self.by_type.get(gpu_type, speed)
         return typed * self.speedup(gpus, asked) / self.locality[tier]
+
+    def rates(
+        self, gpu_type: str, speed: float, gpus: NDArray[Any], asked: int, tiers: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        """`rate` for many sizes and tiers at once; arrays of one shape."""
+        typed = self.by_type.get(gpu_type, speed)
+        if not self.scaling:
+            many = gpus / asked if asked else np.ones(gpus.shape)
+        else:
+            curve = np.array((0.0, *self.scaling))
+            many = curve[np.clip(gpus, 0, len(self.scaling))] / self._at(asked)
+        speeds: NDArray[np.float64] = typed * many / np.array(self.locality)[tiers]
+        return speeds
 
 
 PLAIN_PROFILE = Profile()

@@ -61,6 +61,8 @@ class Oracle(Protocol):
     """What may be believed about jobs. Every answer is an array as long as `ids`."""
 
     knows: Knows
+    learns: bool
+    """Whether `observe` must see every step."""
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
         """Expected total run time at the size asked for, microseconds."""
@@ -99,6 +101,7 @@ class Ignorant:
     """The oracle that knows nothing."""
 
     knows = Knows.NOTHING
+    learns = False
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
         """NaN: unknown."""

@@ -57,6 +57,10 @@ class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: int = 0
 
 
+PLAIN = Needs()
+"""One whole GPU and nothing else."""
+
+
 class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A set of like workers in a gang: `size` asked for, elastic between `least` and `most`."""
 
@@ -64,7 +68,7 @@ class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     size: int = 1
     least: int = 0
     most: int = 0
-    needs: Needs = Needs()
+    needs: Needs = PLAIN
 
     @property
     def range(self) -> tuple[int, int]:
@@ -115,9 +119,6 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """One role of whole GPUs and nothing else: the common case, placed by the short path."""
         only = self.roles[0]
         return len(self.roles) == 1 and only.needs == PLAIN and not self.labels
-
-
-PLAIN = Needs()
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,1 +1,1 @@
-"""Oracles: what may be believed about jobs, learnt from what was observed."""
+"""What may be believed about jobs: fits and models. Pure, seeded, single-threaded."""

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.events import Finished
 from ganger.core.jobs import Phase
 from ganger.core.profiles import PLAIN_PROFILE, Profile
 from ganger.core.protocols import Knows, no_oracle_answer
@@ -52,6 +53,7 @@ class History:
     """
 
     knows = Knows.HISTORY
+    learns = True
 
     def __init__(self, blend: float = 0.9, enough: int = 30) -> None:
         self.blend, self.enough = blend, enough
@@ -78,16 +80,12 @@ class History:
         return PLAIN_PROFILE
 
     def observe(self, view: View) -> None:
-        """Learn from the jobs that finished since the last decision."""
-        views = [view, *(inner for p in view.parents if (inner := view.inside(p)) is not None)]
-        for scope in views:
-            for job in dict.fromkeys(scope.changed):
-                phase = view.jobs.phase[job]
-                if phase == Phase.FINISHED:
-                    self._learn(view, job)
-                if phase >= Phase.FINISHED:
-                    self.past.pinned.pop(job, None)
-                    self.past.seen.pop(job, None)
+        """Learn from the jobs that finished."""
+        for event in view.events:
+            if isinstance(event, Finished) and view.jobs.phase[event.job] == Phase.FINISHED:
+                self._learn(view, event.job)
+                self.past.pinned.pop(event.job, None)
+                self.past.seen.pop(event.job, None)
 
     # ------------------------------------------------------------------ predicting
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, SUBMITTED, WOKE
+from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
 from ganger.core.plan import Plan, Reason
 from ganger.core.table import Ids
 from ganger.core.view import View
@@ -20,7 +20,7 @@ from ganger.mechanisms.order import FIRST_COME, Order
 from ganger.mechanisms.place import PACK, Placer
 
 Floats = NDArray[np.float64]
-_CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE | SUBMITTED
+_CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE | QUEUED
 Demand: TypeAlias = Callable[[View, Ids], Floats]
 """What each job takes of each resource, as a fraction of the cluster: (jobs, resources)."""
 

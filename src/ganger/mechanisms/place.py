@@ -13,6 +13,8 @@ from ganger.core.spec import Locality, OnPreempt
 from ganger.core.units import NEVER
 from ganger.core.view import View
 
+_RANDOM = Fit.RANDOM
+
 
 class Placer(Protocol):
     """Finds a place for one job."""
@@ -66,13 +68,13 @@ class Place:
         self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
     ) -> Placement | None:
         """By the rule; RANDOM draws from the view's own stream for this job."""
-        shape = view.draft.shape(job)
+        shape, fit = view.draft.shape(job), self.fit
         draw: Callable[[int], int] | None = None
-        if self.fit == Fit.RANDOM:
+        if fit is _RANDOM:
             rng = view.rng(f"place {job}")
             draw = lambda n: int(rng.integers(n))  # noqa: E731
-        sizes = shape.sizes(gpus) if gpus else ()
-        return ledger.find(shape, sizes, self.fit, self.locality(view, job), draw, cells)
+        within = self.locality(view, job) if self.patient else self.within
+        return ledger.find(shape, shape.sizes(gpus) if gpus else (), fit, within, draw, cells)
 
 
 @dataclass(frozen=True)

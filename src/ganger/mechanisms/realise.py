@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from ganger.core.allocation import Allocation, Share
-from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, SUBMITTED, WOKE
+from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
 from ganger.core.jobs import Phase
 from ganger.core.ledger import Cell, Ledger
 from ganger.core.plan import Placement, Plan, Reason
@@ -68,10 +68,10 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
     """
     draft, by_job = view.draft, {want.job: want for want in wanted}
     kept: set[int] = set()
-    for job in sorted(view.active.tolist()):
+    for job in view.active.tolist():
         want = by_job.get(job)
         fixed = view.jobs.phase[job] not in _MOVABLE
-        fixed |= view.jobs.on_preempt[job] == OnPreempt.NEVER
+        fixed |= bool(view.jobs.on_preempt[job] == OnPreempt.NEVER)
         if fixed or (want is not None and _runs_so(view, want)):
             kept.add(job)
         else:
@@ -168,7 +168,7 @@ class RoundPolicy:
             self._fill(view, memory)
         wake = memory.next_round if len(jobs) else NEVER
         reasons = [Reason("Priority", "rounds")] if len(view.pending) else []
-        until = CAPACITY_FREED | CAPACITY_LOST | SUBMITTED | COMMANDED | WOKE
+        until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
         return view.draft.plan(reasons, wake, until), memory
 
     def _allocate(self, view: View, jobs: Ids, memory: RoundMemory) -> Allocation:
@@ -263,5 +263,5 @@ class TargetPolicy:
             towards(view, wants, self.place)
         reasons = [Reason("Resources", "targets")] if len(view.pending) else []
         wake = memory.due if len(jobs) else NEVER
-        until = CAPACITY_FREED | CAPACITY_LOST | SUBMITTED | COMMANDED | WOKE
+        until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
         return view.draft.plan(reasons, wake, until), memory

@@ -73,6 +73,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("placement", "delay-scheduling", "heterogeneity-agnostic"), _T + "placement"),
     **dict.fromkeys(("space-sharing", "spot", "cpu-disaggregation"), _T + "resources"),
     **dict.fromkeys(("yarn-cs", "helios"), _T + "production"),
+    **dict.fromkeys(("optimus", "afs", "elastic-scaling"), _T + "elasticity"),
 }
 """Name of every recipe, and the module that defines it."""
 

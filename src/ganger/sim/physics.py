@@ -58,10 +58,12 @@ class Physics:
 
     def rate(self, declared: Declared, job: int, placement: Placement) -> float:
         """Work per microsecond of `job` on `placement`; 1 on the reference."""
-        gpus = sum(slot.devices.bit_count() for slot in placement)
-        asked = int(declared.gpus[job])
+        gpus, asked = 0, declared.gpus[job]
+        for slot in placement:
+            gpus += slot.devices.bit_count()
         if self.uniform:
-            return 1.0 if gpus == asked or not asked else gpus / asked
+            return 1.0 if gpus == asked or not asked else gpus / int(asked)
+        asked = int(asked)
         if not gpus:
             return 1.0
         profile = self.profiles.of(declared.models[declared.model[job]])

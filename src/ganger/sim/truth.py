@@ -19,6 +19,7 @@ class Truth:
     """Knows the durations and speeds that the simulator itself uses."""
 
     knows = Knows.TRUTH
+    learns = False
 
     def __init__(self, duration: NDArray[np.int64], physics: Physics) -> None:
         self._duration = duration.astype(np.float64)
@@ -33,19 +34,17 @@ class Truth:
     ) -> NDArray[np.float64]:
         """The true speed, relative to the reference; rows of `gpus` and `nodes` broadcast."""
         profiles, jobs = self._physics.profiles, view.jobs
-        kinds = {kind.name: kind.speed for kind in view.nodes.type_specs}
-        shape = np.broadcast_shapes(ids.shape, np.shape(gpus), np.shape(nodes))
-        many = np.broadcast_to(gpus, shape)
-        spread = np.broadcast_to(nodes, shape)
-        out = np.empty(shape)
-        rows = np.broadcast_to(ids, shape)
-        for at in np.ndindex(shape):
-            job = rows[at]
-            profile = profiles.of(jobs.models[int(jobs.model[job])])
-            tier = Locality.ISLAND if spread[at] <= 1 else Locality.ANY
-            out[at] = profile.rate(
-                gpu_type, kinds.get(gpu_type, 1.0), int(many[at]), int(jobs.gpus[job]), tier
-            )
+        speed = {kind.name: kind.speed for kind in view.nodes.type_specs}.get(gpu_type, 1.0)
+        rows, many, spread = np.broadcast_arrays(ids, gpus, nodes)
+        out = np.empty(rows.shape)
+        tiers = np.where(spread <= 1, int(Locality.ISLAND), int(Locality.ANY))
+        kinds = np.stack([jobs.model[rows], jobs.gpus[rows]], axis=-1).reshape(-1, 2)
+        alike, kind = np.unique(kinds, axis=0, return_inverse=True)
+        kind = kind.reshape(rows.shape)
+        for number, (model, asked) in enumerate(alike.tolist()):
+            at = kind == number
+            profile = profiles.of(jobs.models[model])
+            out[at] = profile.rates(gpu_type, speed, many[at], asked, tiers[at])
         return out
 
     def profile(self, model: str) -> Profile:
@@ -67,6 +66,7 @@ class Noisy:
 
     def __init__(self, inner: Oracle, sigma: float, seed: int, jobs: int) -> None:
         self._inner = inner
+        self.learns = inner.learns
         self._factor = np.exp(np.random.default_rng([seed, 0x6E]).normal(0.0, sigma, jobs))
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:

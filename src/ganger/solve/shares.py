@@ -66,7 +66,7 @@ def proportional(shares: Shares) -> Floats:
 
 
 def isolated(shares: Shares) -> Floats:
-    """Throughput with a 1/n of the cluster to oneself: x_ij = N_j / (n scale_i), within `limit`."""
+    """Throughput with 1/n of the cluster for oneself: x_ij = N_j / (n scale_i), cut to `limit`."""
     x = shares.capacity[None, :] / (len(shares.scale) * shares.scale[:, None])
     cut = np.minimum(1.0, shares.limit / np.maximum(x.sum(axis=1), 1e-300))
     return shares.effective(x * cut[:, None])
