@@ -9,7 +9,7 @@ import pytest
 
 from ganger.core.allocation import Allocation
 from ganger.core.profiles import Profile, Profiles
-from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape, TenantSpec
+from ganger.core.spec import ClusterSpec, Needs, NodeSpec, OnPreempt, Role, Shape, TenantSpec
 from ganger.core.table import Ids
 from ganger.core.units import SECOND
 from ganger.core.view import View
@@ -222,14 +222,16 @@ def test_a_job_alone_has_rho_at_most_1() -> None:
 def test_ftf_repays_a_job_for_the_time_it_waited() -> None:
     """Equal shares forget the past; finish-time fairness does not.
 
-    `old` had to share from 0 with `other`; `new` comes at 50. By 50, old has 25 done at an
-    isolated 1/2. Max-min gives all a third from there; ftf gives the old ones more.
+    `stays` cannot be preempted and keeps `old` waiting for 30 s, when `new` arrives.
     """
-    works = [job("old", lasts=60), job("other", lasts=60), job("new", at=50, lasts=60)]
+    works = [job("stays", lasts=30, on_preempt=OnPreempt.NEVER), job("old", at=1, lasts=60)]
+    works.append(job("new", at=30, lasts=60))
     even = play("max-min(every=1s)", works, cluster(1, 1))
     fair = play("ftf(every=1s)", works, cluster(1, 1))
-    assert fair.text() != even.text()
-    assert fair.makespan == even.makespan == 180
+    assert fair.makespan == even.makespan == 150
+    assert even.ended("old") in (148, 149)
+    # 29 + 60 / a = 60 / (1 - a) for a = 0.5595, which ends `old` at 30 + 60 / a.
+    assert fair.ended("old") == pytest.approx(137.2, abs=1)
 
 
 def test_the_isolated_time_is_integrated_over_a_changing_number_of_jobs() -> None:

@@ -42,27 +42,25 @@ PROFILES = Profiles(
 
 def works(seed: int) -> list[Work]:
     rng = np.random.default_rng(seed)
-    made = []
-    for i in range(18):
-        made.append(
-            job(
-                f"j{i}",
-                at=float(rng.integers(0, 120)),
-                lasts=float(rng.integers(5, 90)),
-                size=int(rng.choice([0, 1, 1, 2, 4])),
-                user=f"u{rng.integers(3)}",
-                tenant=str(rng.choice(["a", "b", "c"])),
-                model=str(rng.choice(["vgg", "lstm", ""])),
-                weight=float(rng.integers(1, 4)),
-                on_preempt=OnPreempt(int(rng.choice([0, 0, 0, 1, 3]))),
-            )  # fmt: skip
+    return [
+        job(
+            f"j{i}",
+            at=float(rng.integers(0, 120)),
+            lasts=float(rng.integers(5, 90)),
+            size=int(rng.choice([0, 1, 1, 2, 4])),
+            user=f"u{rng.integers(3)}",
+            tenant=str(rng.choice(["a", "b", "c"])),
+            model=str(rng.choice(["vgg", "lstm", ""])),
+            weight=float(rng.integers(1, 4)),
+            on_preempt=OnPreempt(int(rng.choice([0, 0, 0, 1, 3]))),
         )
-    return made
+        for i in range(18)
+    ]
 
 
 def setup(seed: int, knows: str) -> Setup:
     return Setup(
-        seed=seed, knows=knows, profiles=PROFILES,
+        seed=seed, knows=knows, until=3000 * SECOND, profiles=PROFILES,
         costs=Costs(checkpoint=SECOND, restore=2 * SECOND, checkpoint_every=10 * SECOND),
         outages=(Outage(0, 40 * SECOND, 90 * SECOND),),
     )  # fmt: skip

@@ -251,7 +251,8 @@ def assignment() -> Lesson:
         ("gain over turns, %", round(100 * (best / turns - 1), 2)),
         ("feasible assignments", float(len(ranked))),
         ("max-min ratio to equal time on all GPUs", round(fair.level, 5)),
-        *((f"  throughput of {job}", round(t, 2)) for job, t in zip("ABC", throughput.tolist(), strict=True)),
+        *((f"  throughput of {job}", round(float(throughput[i]), 2))
+            for i, job in enumerate("ABC")),
         ("  total", round(float(throughput.sum()), 2)),
         ("warm-up, 1 V100 + 1 K80: best of the two", float(max(80 + 50, 70 + 10))),
         ("  the other way round", float(min(80 + 50, 70 + 10))),
