@@ -9,7 +9,7 @@ import pytest
 
 from ganger.core.allocation import Allocation
 from ganger.core.profiles import Profile, Profiles
-from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape, TenantSpec
+from ganger.core.spec import ClusterSpec, Needs, NodeSpec, OnPreempt, Role, Shape, TenantSpec
 from ganger.core.table import Ids
 from ganger.core.units import SECOND
 from ganger.core.view import View
@@ -148,6 +148,24 @@ def test_max_min_by_weight() -> None:
     assert even == pytest.approx({"light": 0.5, "heavy": 0.5}, abs=0.02)
 
 
+def test_gavels_one_programme_leaves_the_second_worst_to_efficiency_and_max_min_does_not() -> None:
+    """Three share a K80; of two on the V100 the faster gets all beyond the common level."""
+    on = mixed(("K80", 1), ("V100", 1))
+    known = profiles(slow={"V100": 1.0, "K80": 1.0}, fast={"V100": 2.0, "K80": 1.0})
+
+    def only(kind: str) -> Shape:
+        return Shape((Role(),), gpu_types=(kind,))
+
+    works = [job(f"k{i}", lasts=1e5, model="slow", shape=only("K80")) for i in range(3)]
+    works += [job(m, lasts=1e5, model=m, shape=only("V100")) for m in ("slow", "fast")]
+    stop, v100 = 300 * SECOND, {}
+    for recipe in ("gavel(every=1s)", "max-min(every=1s)"):
+        got = shares(recipe, works, on, profiles=known, until=stop, validate=False)
+        v100[recipe] = got["fast"] / (got["fast"] + got["slow"])
+    assert v100["max-min(every=1s)"] == pytest.approx(0.5, abs=0.02)
+    assert abs(v100["gavel(every=1s)"] - 0.5) > 0.1
+
+
 def test_a_hierarchy_gives_its_tenants_2_and_4_of_6_gpus() -> None:
     tenants = (TenantSpec("small"), TenantSpec("large", weight=2.0))
     on = ClusterSpec((NodeSpec(gpus=6, gpu_type="V100"),), tenants=tenants)
@@ -205,14 +223,16 @@ def test_a_job_alone_has_rho_at_most_1() -> None:
 def test_ftf_repays_a_job_for_the_time_it_waited() -> None:
     """Equal shares forget the past; finish-time fairness does not.
 
-    `old` had to share from 0 with `other`; `new` comes at 50. By 50, old has 25 done at an
-    isolated 1/2. Max-min gives all a third from there; ftf gives the old ones more.
+    `stays` cannot be preempted and keeps `old` waiting for 30 s, when `new` arrives.
     """
-    works = [job("old", lasts=60), job("other", lasts=60), job("new", at=50, lasts=60)]
+    works = [job("stays", lasts=30, on_preempt=OnPreempt.NEVER), job("old", at=1, lasts=60)]
+    works.append(job("new", at=30, lasts=60))
     even = play("max-min(every=1s)", works, cluster(1, 1))
     fair = play("ftf(every=1s)", works, cluster(1, 1))
-    assert fair.text() != even.text()
-    assert fair.makespan == even.makespan == 180
+    assert fair.makespan == even.makespan == 150
+    assert even.ended("old") in (148, 149)
+    # 29 + 60 / a = 60 / (1 - a) for a = 0.5595, which ends `old` at 30 + 60 / a.
+    assert fair.ended("old") == pytest.approx(137.2, abs=1)
 
 
 def test_the_isolated_time_is_integrated_over_a_changing_number_of_jobs() -> None:
@@ -295,9 +315,11 @@ def test_gittins_learns_the_distribution_from_finished_jobs() -> None:
 
 
 def test_tiresias_g_ranks_inside_a_queue_by_index() -> None:
-    works = [job("a", lasts=100), job("b", at=1, lasts=10), job("c", at=150, lasts=30)]
-    works += [job("d", at=151, lasts=12)]
-    least = play("tiresias(thresholds=1000s)", works, cluster(1, 1))
-    ranked = play("tiresias(thresholds=1000s, index=gittins, step=20s)", works, cluster(1, 1))
-    assert least.jct()[0] == 100
-    assert ranked.makespan == least.makespan
+    """Most jobs took 1,000 s: one that has run for 2,000 will hardly end within the step."""
+    works = [job(f"past{i}", at=1000 * i, lasts=1000) for i in range(3)]
+    works += [job("rare", at=3000, lasts=10000)]
+    works += [job("old", at=20000, lasts=20000), job("new", at=22000, lasts=1000)]
+    least = play("tiresias(thresholds=1000000s)", works, cluster(1, 1))
+    ranked = play("tiresias(thresholds=1000000s, index=gittins)", works, cluster(1, 1))
+    assert least.jct()[4:] == [20000, 19000]
+    assert ranked.jct()[4:] == [21000, 1000]

@@ -92,7 +92,10 @@ def test_water_filling_raises_the_second_worst_too() -> None:
 def test_the_least_largest_ratio() -> None:
     """One machine, works 1 and 3: both done by 4."""
     shares = Shares(np.ones((2, 1)), np.ones(2), np.ones(1), np.ones(2))
-    level, need = least_largest(shares, lambda r: np.array([1.0, 3.0]) / r, 0.0, 1.0)
+    work = np.array([1.0, 3.0])
+    level, need = least_largest(
+        shares, lambda r: work / r, lambda eff: float((work / eff).max()), np.ones(2)
+    )
     assert level == pytest.approx(4.0, abs=1e-6)
     assert need == pytest.approx([0.25, 0.75], abs=1e-6)
 

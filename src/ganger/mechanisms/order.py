@@ -141,10 +141,10 @@ def first_start(view: View, ids: Any) -> Any:
 
 
 def reaches(view: View, job: int, attained: Formula, target: int) -> int:
-    """When a running job's attained quantity will be `target`."""
+    """When a running job's attained quantity will be `target`; NEVER for service without GPUs."""
     have = int(attained(view, job))
     pace = int(view.jobs.size[job]) if attained is attained_service else 1
-    return view.now + -(-(target - have) // max(pace, 1))
+    return view.now + -(-(target - have) // pace) if pace else NEVER
 
 
 # ---------------------------------------------------------------------- orders

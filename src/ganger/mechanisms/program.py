@@ -261,6 +261,8 @@ def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
         time = rho * independent - age
         return np.where(time > 0, left / np.where(time > 0, time, 1.0), np.inf)
 
-    low = float((age / independent).max())
-    _, floor = least_largest(shares, need, low, max(2 * low, 1.0))
+    def ratio(eff: Floats) -> float:
+        return float(((age + left / np.maximum(eff, 1e-300)) / independent).max())
+
+    _, floor = least_largest(shares, need, ratio, left / independent)
     return efficient(shares, floor, shares.rate)

@@ -27,6 +27,7 @@ from ganger.mechanisms.fair import Notes
 from ganger.mechanisms.place import PACK, Placer, counted, on_nodes
 
 _MOVABLE = (int(Phase.STARTING), int(Phase.RUNNING))
+_STAYS = (int(OnPreempt.NEVER), int(OnPreempt.KILL))
 
 
 class Want(NamedTuple):
@@ -68,9 +69,9 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
     """Draw the way from what runs to exactly `wanted`, given in order of precedence.
 
     Jobs that run as wanted are not touched; those not wanted stop, unless they must not be
-    preempted; the others are placed in order, smaller (down to `least`) where there is not room,
-    and where they were if that makes no difference in size: a move for nothing would be undone by
-    the next decision, and so on for ever.
+    preempted or would lose all their work, for such jobs might never end; the others are placed
+    in order, smaller (down to `least`) where there is not room, and where they were if that makes
+    no difference in size: a move for nothing would be undone by the next decision, and so on.
     """
     draft, by_job = view.draft, {want.job: want for want in wanted}
     kept: set[int] = set()
@@ -78,7 +79,7 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
     for job in view.active.tolist():
         want = by_job.get(job)
         fixed = view.jobs.phase[job] not in _MOVABLE
-        fixed |= bool(view.jobs.on_preempt[job] == OnPreempt.NEVER)
+        fixed |= view.jobs.on_preempt[job] in _STAYS
         if fixed or (want is not None and _runs_so(view, want)):
             kept.add(job)
         else:
@@ -225,6 +226,10 @@ class RoundPolicy:
         """Who runs in the coming round, larger gangs first so that they find whole nodes."""
         free = {cell.index: cell.total for cell in view.ledger.cells}
         chosen: dict[int, Want] = {}
+        for job, (_, placement) in view.ledger.holds.items():
+            if view.jobs.on_preempt[job] in _STAYS:
+                chosen[job] = Want(job, int(view.jobs.size[job]))
+                free[view.ledger.cell_of[placement[0].node].index] -= int(view.jobs.size[job])
         for row in self._ranked(view, memory):
             job = row.jobs[0]
             if job in chosen or view.jobs.phase[job] > Phase.STOPPING:

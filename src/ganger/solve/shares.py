@@ -148,28 +148,22 @@ def water_filling(shares: Shares, pace_of: Callable[[Mask], Floats], unit: Float
 
 
 def least_largest(
-    shares: Shares, need: Callable[[float], Floats], low: float, high: float, steps: int = 40
+    shares: Shares,
+    need: Callable[[float], Floats],
+    ratio: Callable[[Floats], float],
+    start: Floats,
+    steps: int = 20,
 ) -> tuple[float, Floats]:
-    """The smallest r for which eff_i >= need_i(r) can be had, and those needs.
+    """The smallest r for which eff_i >= need_i(r) can be had, and the needs there.
 
-    `need` falls in r and may be infinite. A counted bisection: `steps` programmes at most.
+    `ratio(eff)` is the r that eff reaches; `need` is its inverse and falls in r. From what
+    raising `start` together reaches, every programme raises the needs of the best r so far as
+    far as they go, which reaches a better one; `steps` programmes at most.
     """
-    for _ in range(60):
-        if _reachable(shares, need(high)):
-            break
-        low, high = high, 2 * high
+    best = ratio(shares.effective(max_min(shares, start).x))
     for _ in range(steps):
-        if high - low <= 1e-9 * high:
+        reached = ratio(shares.effective(max_min(shares, need(best)).x))
+        if reached >= best * (1 - 1e-6):
             break
-        middle = (low + high) / 2
-        if _reachable(shares, need(middle)):
-            high = middle
-        else:
-            low = middle
-    return high, need(high)
-
-
-def _reachable(shares: Shares, floor: Floats) -> bool:
-    if not np.isfinite(floor).all():
-        return False
-    return max_sum(shares, np.zeros_like(shares.rate), floor) is not None
+        best = reached
+    return best, need(best)
