@@ -89,6 +89,7 @@ class Kernel:
         self._letting_go: dict[tuple[int, int], Placement] = {}
         self._blockers: dict[int, int] = {}
         self._on_hold: set[int] = set()
+        self._after = declared.after
         self._followers: dict[int, list[int]] = {}
         for job, befores in declared.after.items():
             for before in befores:
@@ -233,7 +234,7 @@ class Kernel:
         job = event.job
         if self._phase[job]:
             raise InvariantError(f"job {job} was submitted twice")
-        befores = self.jobs.after.get(job)
+        befores = self._after.get(job) if self._after else None
         if befores:
             if any(self._phase[before] in (FAILED, CANCELLED) for before in befores):
                 return self._end(job, CANCELLED)
@@ -360,7 +361,9 @@ class Kernel:
         scope = self._top if self._parent[job] < 0 else self._scope_of(job)
         scope.changed.append(job)
         changes = 0
-        for follower in self._followers.pop(job, ()) if self._followers else ():
+        if not self._followers:
+            return 0
+        for follower in self._followers.pop(job, ()):
             if follower not in self._blockers:
                 continue
             if phase != FINISHED:
