@@ -70,6 +70,8 @@ class By:
         formulas = self.formulas
         if len(formulas) == 1:  # nearly always: spares building a list
             return (float(formulas[0](view, job)),)
+        if not formulas:
+            return ()
         return tuple([float(formula(view, job)) for formula in formulas])
 
     def until(self, view: View, job: int) -> int:
@@ -206,7 +208,7 @@ class Levels:
         ran = at.ran[job]
         if not ran:
             return NEVER
-        return int(at.pending_since[job]) + round(self.starvation * ran)
+        return int(at.pending_since[job] + round(self.starvation * ran))
 
 
 @dataclass(frozen=True)
