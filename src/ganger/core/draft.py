@@ -105,7 +105,7 @@ class Draft:
         actions = self._actions() if self._steps else []
         if self._others:
             actions += self._others
-        self.made = plan = Plan(actions, list(reasons), wake, until)
+        self.made = plan = Plan(actions, list(reasons) if reasons else [], wake, until)
         return plan
 
     def _actions(self) -> list[AnyAction]:

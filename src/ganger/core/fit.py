@@ -103,6 +103,7 @@ class _Known(NamedTuple):
     cells: list[Cell]
     plain: bool
     sizes: tuple[int, ...]
+    locality: Locality
 
 
 class Capacity:
@@ -194,7 +195,7 @@ class Capacity:
         if shape.gpu_types:
             cells.sort(key=lambda cell: shape.gpu_types.index(cell.gpu_type))
         sizes = tuple(role.size for role in shape.roles)
-        known = self._known[id(shape)] = _Known(shape, cells, shape.is_plain, sizes)
+        known = self._known[id(shape)] = _Known(shape, cells, shape.is_plain, sizes, shape.locality)
         return known
 
     # ------------------------------------------------------------------ where a shape fits
@@ -213,18 +214,18 @@ class Capacity:
         `locality` narrows what the shape itself accepts; `draw(n)` gives a number below n for
         Fit.RANDOM; `cells` limits and orders the cells tried. Nothing changes.
         """
-        known = self._known.get(id(shape)) or self._learn(shape)
-        within = shape.locality
+        _, allowed, plain, usual, within = self._known.get(id(shape)) or self._learn(shape)
         if locality is not None and locality < within:
             within = locality
-        sizes = sizes or known.sizes
-        for cell in known.cells if cells is None else cells:
-            if known.plain:
-                if sizes[0] > cell.free:
-                    continue
-                found = self._find_plain(cell, sizes[0], fit, within, draw)
-            else:
+        sizes = sizes or usual
+        need = sizes[0]
+        for cell in allowed if cells is None else cells:
+            if not plain:
                 found = self._find_roles(cell, shape, sizes, fit, within, draw)
+            elif need <= cell.free:
+                found = self._find_plain(cell, need, fit, within, draw)
+            else:
+                continue
             if found is not None:
                 return found
         return None
@@ -235,12 +236,12 @@ class Capacity:
         if need <= cell.widest:
             node = -1
             if fit is _BEST and within is not _ISLAND:
-                by_free = cell.by_free
-                for k in range(need, cell.widest + 1):
-                    bits = by_free[k]
-                    if bits:
-                        node = cell.nodes[(bits & -bits).bit_length() - 1]
-                        break
+                by_free, k, widest = cell.by_free, need, cell.widest
+                while k < widest and not by_free[k]:
+                    k += 1
+                bits = by_free[k]
+                if bits:
+                    node = cell.nodes[(bits & -bits).bit_length() - 1]
             else:
                 node = self._one_node(cell, need, fit, within, draw)
             if node >= 0:

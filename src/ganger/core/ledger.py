@@ -131,10 +131,9 @@ class Ledger(Capacity):
     def _occupy(self, shape: Shape, placement: Placement) -> None:
         """Book all of `placement`, or nothing and raise InvariantError."""
         if (self._known.get(id(shape)) or self._learn(shape)).plain:
-            book = self._take_devices
-            for done, slot in enumerate(placement):
-                if not book(slot.node, slot.devices):
-                    self._vacate(shape, placement[:done])
+            for slot in placement:
+                if not self._take_devices(slot.node, slot.devices):
+                    self._vacate(shape, placement[: placement.index(slot)])
                     raise InvariantError(f"{slot} is not free: {self.free_mask[slot.node]:#b}")
             return
         for done, slot in enumerate(placement):

@@ -182,6 +182,7 @@ class QueueIndex:
         """Take in what changed since the last decision, and every key that has jumped."""
         phases, waiting, preempt = view.at.phase, self.pending.entry, self._preempt
         for job in view.changed:
+            # Who runs or is over concerns a queue that never preempts only if it waited.
             if preempt or phases[job] == _PENDING or job in waiting:
                 self.file(view, job)
         due = self._due

@@ -73,6 +73,8 @@ class By:
         formulas = self.formulas
         if len(formulas) == 1:  # nearly always: spares building a list
             return (float(formulas[0](view, job)),)
+        if not formulas:
+            return ()
         return tuple([float(formula(view, job)) for formula in formulas])
 
     def until(self, view: View, job: int) -> int:

@@ -9,8 +9,10 @@ in line again. If it still does not fit, nothing is evicted, and the walk rule s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush, heapreplace
+from types import MappingProxyType
 
 from ganger.core.events import (
     CAPACITY_FREED,
@@ -34,7 +36,6 @@ _UNLESS_BEHIND = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE
 _ANY_CHANGE = _UNLESS_BEHIND | QUEUED
 _ONLY_NEW = QUEUED | COMMANDED
 _STRICT, _SKIP, _TENANT, _STEPS = Walk.STRICT, Walk.SKIP, Walk.TENANT, Moves.STEPS
-_NO_CELLS: list[Cell] = []
 _EVICTED = -1
 """The class of those who were evicted in this walk and stand in line again, each for itself."""
 
@@ -94,26 +95,22 @@ class QueuePolicy:
 
 
 class _Pass:
-    """One walk down the queue."""
+    """One walk down the queue. What few walks need has its initial value in the class, since one
+    is made for every decision."""
 
-    __slots__ = (
-        "draft", "heads", "hopeless", "hopeless_in", "index", "limits", "may_evict", "pending",
-        "policy", "reasons", "used", "view", "wake",
-    )  # fmt: skip
+    wake = NEVER
+    hopeless, hopeless_in = NEVER, list[Cell]()
+    """No fewer GPUs than so many can be freed in those cells for whoever comes from here on."""
+    limits: Mapping[int, int] = MappingProxyType({})
+    used: dict[int, int]
 
     def __init__(self, policy: QueuePolicy, view: View, index: QueueIndex) -> None:
         self.policy, self.view, self.draft, self.index = policy, view, view.draft, index
-        self.pending = index.pending
+        self.pending, self.place, self.may_evict = index.pending, policy.place, policy.preempt
         self.heads: list[tuple[Entry, int]] = []
         self.reasons: list[Reason] = []
-        self.wake = NEVER
-        self.may_evict = policy.preempt
-        self.hopeless, self.hopeless_in = NEVER, _NO_CELLS
-        quotas = policy.quotas
-        self.used: dict[int, int] = {}
-        self.limits: dict[int, int] = {}
-        if quotas is not None:
-            self.used, self.limits = quotas.used(view), quotas.limits(view)
+        if policy.quotas is not None:
+            self.used, self.limits = policy.quotas.used(view), policy.quotas.limits(view)
 
     def run(self) -> Plan:
         """The plan."""
@@ -183,7 +180,7 @@ class _Pass:
         ledger = self.draft.ledger_of(job)
         if ledger is None:
             return False
-        placement = self.policy.place.find(self.view, ledger, job)
+        placement = self.place.find(self.view, ledger, job)
         if placement is None:
             return self.may_evict and self._evict_for(job, entry, ledger)
         self._book(job, placement)
@@ -228,7 +225,7 @@ class _Pass:
                 continue
             gone += [(one, draft.stop(-one[-1])) for one in chosen]
             chosen.clear()
-            placement = self.policy.place.find(self.view, ledger, job)
+            placement = self.place.find(self.view, ledger, job)
         for one in spared:
             running.put_back(one)
         if placement is None:
@@ -279,7 +276,7 @@ class _Pass:
             kind = self.policy.class_of(view, job)
             placement = None
             if kind not in blocked:
-                placement = self.policy.place.find(view, ledger, job)
+                placement = self.place.find(view, ledger, job)
                 if placement is None:
                     blocked.add(kind)
             if placement is not None:
