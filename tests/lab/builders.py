@@ -219,7 +219,7 @@ def simulated(
     toy.run()
     names = rng.choice(["vision", "speech", "nlp", "ads", "robotics", "interns"], size=jobs)
     result = run_of(
-        table(arrival, toy.first, toy.finish, duration, gpus.tolist(), tenant=names.tolist()),
+        table(toy.arrival, toy.first, toy.finish, toy.duration, toy.gpus, tenant=names.tolist()),
         nodes * 8,
         recipe,
         seed,

@@ -155,7 +155,7 @@ def test_aggregate_groups_over_seeds_only() -> None:
         ("sjf, knows truth", 1.0, [4]),
         ("fifo", 2.0, [5]),
     ]
-    assert groups[0].metrics["jct_mean_seconds"] == (35, 0)
+    assert groups[0].metrics["jct_mean_seconds"] == metrics.Estimate(35, 0)
     assert groups[0].mean("jct_mean_seconds") == 35
     assert math.isnan(groups[0].mean("no_such_metric"))
 

@@ -95,11 +95,12 @@ class SpreadSingles(Relaxing):
     """Single GPUs go to the emptiest node; gangs are patient."""
 
     def find(
-        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
     ) -> Placement | None:
         """By size."""
-        single = view.draft.shape(job).gpus == 1
-        return (SPREAD if single else super()).find(view, ledger, job, cells)
+        if view.draft.shape(job).gpus == 1:
+            return SPREAD.find(view, ledger, job, cells, gpus)
+        return super().find(view, ledger, job, cells, gpus)
 
 
 @pytest.mark.parametrize(

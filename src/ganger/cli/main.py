@@ -31,7 +31,7 @@ Examples:
   ganger simulate jobs.csv --cluster 8x8xV100 --recipe fifo,tiresias
   ganger trace synth philly --jobs 10000 --gpus 512 -o jobs.csv
 
-Exit codes: 0 done, 1 a check failed, 2 wrong input, 130 interrupted.
+Exit codes: 0 done, 1 a check failed, 2 wrong input, 3 a bug, 130 interrupted.
 """
 
 
@@ -83,6 +83,11 @@ def main() -> None:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         code = _complain(f"{where}{error.strerror or error}", 2)
+    except Exception as error:
+        if os.environ.get("GANGER_DEBUG"):
+            raise
+        text = f"unexpected {type(error).__name__}: {error}"
+        code = _complain(f"{text} (a bug; GANGER_DEBUG=1 shows where, please report it)", 3)
     sys.exit(code if isinstance(code, int) else 0)
 
 

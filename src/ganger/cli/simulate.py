@@ -86,6 +86,8 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     from ganger.sim.physics import Costs
     from ganger.workloads.clusters import load_cluster
 
+    if options["noise"] != options["noise"]:
+        raise BadInput("nan is no spread", where="--noise", mend="give a number from 0 to 10")
     costs = Costs(
         checkpoint=parse_duration(options["checkpoint"], where="--checkpoint-cost"),
         restore=parse_duration(options["restore"], where="--restore-cost"),
@@ -249,7 +251,7 @@ def _per_job_path(pattern: Path, run: Run, runs: int) -> Path:
 
 @click.command(epilog="\b\nExample:\n  ganger demo --report demo.html")
 @click.option(
-    "--seed", "seeds", default="0", show_default=True, help="Seeds of the workload's draw."
+    "--seed", "seeds", default="0-2", show_default=True, help="Seeds of the workload's draw."
 )
 @output_options
 def demo(seeds: str, **options: Any) -> None:
@@ -262,7 +264,7 @@ def demo(seeds: str, **options: Any) -> None:
 
     tasks = []
     for seed in parse_seeds(seeds):
-        trace = workload(seed)
+        trace = workload(seed=seed)
         setup = Setup(seed=seed, validate=options["validate"])
         tasks += [Task(name, trace, setup) for name in split_specs(DEMO_RECIPES)]
     run_and_show(tasks, load_cluster("8x8xV100"), options)

@@ -30,7 +30,6 @@ class _Step(NamedTuple):
     held: Placement | None
     why: str
     ledger: Ledger
-    mark: int
 
 
 class Draft:
@@ -38,7 +37,10 @@ class Draft:
 
     def __init__(self, jobs: Jobs, ledger: Ledger, inner: dict[int, Ledger]) -> None:
         self._jobs, self._ledger, self._inner = jobs, ledger, inner
+        self._parent, self._attempt = jobs.cells("parent"), jobs.cells("attempt")
+        self._shape, self._shapes = jobs.cells("shape"), jobs.shapes.values
         self._steps: list[_Step] = []
+        self._stops = False
         self._others: list[AnyAction] = []
         self.made: Plan | None = None
         self.freed = _NOTHING
@@ -46,12 +48,12 @@ class Draft:
 
     def ledger_of(self, job: int) -> Ledger | None:
         """The books that `job` is placed in: the cluster's, or its running parent's grant."""
-        parent = self._jobs.parent[job]
-        return self._ledger if parent < 0 else self._inner.get(int(parent))
+        parent = self._parent[job]
+        return self._ledger if parent < 0 else self._inner.get(parent)
 
     def shape(self, job: int) -> Shape:
         """The shape of `job`."""
-        return self._jobs.shapes[self._jobs.shape[job]]
+        return self._shapes[self._shape[job]]
 
     def holds(self, job: int) -> Placement | None:
         """What `job` holds at this point of the draft."""
@@ -63,26 +65,24 @@ class Draft:
         """Run a pending job, or one stopped earlier in this draft, on `placement`."""
         ledger = self.ledger_of(job)
         assert ledger is not None, "the parent of this job is not running"
-        mark = ledger.mark()
         ledger.take(job, self.shape(job), placement)
-        self._steps.append(_Step(job, placement, None, "", ledger, mark))
+        self._steps.append(_Step(job, placement, None, "", ledger))
 
     def stop(self, job: int, why: str = "preempted") -> Placement:
         """Preempt a job that holds devices; returns what it held."""
         ledger = self.ledger_of(job)
         assert ledger is not None, "the parent of this job is not running"
-        mark = ledger.mark()
         placement = ledger.give(job, leaving=True)
-        self._steps.append(_Step(job, None, placement, why, ledger, mark))
+        self._steps.append(_Step(job, None, placement, why, ledger))
+        self._stops = True
         return placement
 
     def restore(self, job: int, placement: Placement) -> None:
         """Let a job that this draft stopped go on where it was."""
         ledger = self.ledger_of(job)
         assert ledger is not None, "the parent of this job is not running"
-        mark = ledger.mark()
         ledger.regain(job, self.shape(job), placement)
-        self._steps.append(_Step(job, placement, None, "", ledger, mark))
+        self._steps.append(_Step(job, placement, None, "", ledger))
 
     def resize(self, job: int, placement: Placement) -> None:
         """Run a job that holds devices on `placement` from now on."""
@@ -100,8 +100,8 @@ class Draft:
     def rollback(self, mark: int = 0) -> None:
         """Undo what was drawn since `mark`."""
         while len(self._steps) > mark:
-            step = self._steps.pop()
-            step.ledger.rollback(step.mark)
+            ledger = self._steps.pop().ledger
+            ledger.rollback(ledger.mark() - 1)
 
     def plan(
         self, reasons: Sequence[Reason] = (), wake: int = NEVER, until: int = ANYTHING
@@ -110,13 +110,13 @@ class Draft:
         actions = self._actions() if self._steps else []
         if self._others:
             actions += self._others
-        self.made = Plan(actions, list(reasons), wake, until)
-        return self.made
+        self.made = plan = Plan(actions, list(reasons), wake, until)
+        return plan
 
     def _actions(self) -> list[AnyAction]:
         """The net effect: stops first, then resizes, then starts, each in the order drawn."""
-        jobs, steps = self._jobs, self._steps
-        if all(step.placement is not None for step in steps):
+        steps = self._steps
+        if not self._stops:
             return [self._start(step) for step in steps]
         self.freed = {}
         last: dict[int, _Step] = {}
@@ -128,7 +128,7 @@ class Draft:
         resizes: list[AnyAction] = []
         starts: list[AnyAction] = []
         for job, step in last.items():
-            attempt = int(jobs.attempt[job])
+            attempt = self._attempt[job]
             held = first[job].held
             if step.placement is None:
                 if held is not None:
@@ -143,22 +143,27 @@ class Draft:
         return stops + resizes + starts
 
     def _start(self, step: _Step) -> Start:
-        attempt = int(self._jobs.attempt[step.job]) + 1
-        assert step.placement is not None
-        return Start(step.job, attempt, step.placement, step.ledger.waits(step.placement))
+        job, placement, ledger = step.job, step.placement, step.ledger
+        assert placement is not None
+        waits = ledger.waits(placement) if ledger.leaving else ()
+        return Start(job, self._attempt[job] + 1, placement, waits)
 
     def book(self, plan: Plan) -> dict[int, Placement]:
         """Make `plan` stand in the books, as drawn here or anew; returns what it freed.
 
         Raises InvariantError if the plan takes what is not free.
         """
+        if not plan.actions and not self._steps:
+            self._others.clear()
+            return _NOTHING
         if self.made is plan:
             freed = self.freed
         else:
             self.rollback()
             freed = self._book_anew(plan)
-        for step in self._steps:
-            step.ledger.settle()
+        self._ledger.settle()
+        for ledger in self._inner.values():
+            ledger.settle()
         self.clear()
         return freed
 
@@ -176,5 +181,6 @@ class Draft:
         """Begin a new draft; what was drawn stands."""
         self._steps.clear()
         self._others.clear()
+        self._stops = False
         self.made = None
         self.freed = _NOTHING

@@ -12,17 +12,15 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """Base of all events. `rank` orders a batch, `bit` says what kind a policy may wait for."""
+    """Base of all events. `rank` orders a batch."""
 
     rank: ClassVar[int] = 9
-    bit: ClassVar[int] = 0
 
 
 class Finished(Event, frozen=True, gc=False):
     """The attempt did all its work; its devices are free."""
 
     rank: ClassVar[int] = 0
-    bit: ClassVar[int] = 1
     job: int
     attempt: int
 
@@ -32,7 +30,6 @@ class Failed(Event, frozen=True, gc=False):
     job will not be tried again."""
 
     rank: ClassVar[int] = 1
-    bit: ClassVar[int] = 1
     job: int
     attempt: int
     kept: float = 0.0
@@ -44,7 +41,6 @@ class Released(Event, frozen=True, gc=False):
     """A stopped or resized attempt gave its old devices back. `kept` is the work that survived."""
 
     rank: ClassVar[int] = 2
-    bit: ClassVar[int] = 1
     job: int
     attempt: int
     kept: float = 0.0
@@ -54,7 +50,6 @@ class Refused(Event, frozen=True, gc=False):
     """The engine would not start the attempt; nothing is held."""
 
     rank: ClassVar[int] = 3
-    bit: ClassVar[int] = 1
     job: int
     attempt: int
     why: str = ""
@@ -64,7 +59,6 @@ class NodeDown(Event, frozen=True, gc=False):
     """A node is gone, and with it what ran there (each job's Failed comes by itself)."""
 
     rank: ClassVar[int] = 4
-    bit: ClassVar[int] = 2
     node: int
 
 
@@ -72,7 +66,6 @@ class NodeUp(Event, frozen=True, gc=False):
     """A node is there (again)."""
 
     rank: ClassVar[int] = 5
-    bit: ClassVar[int] = 1
     node: int
 
 
@@ -80,7 +73,6 @@ class Started(Event, frozen=True, gc=False):
     """The attempt executes. `rate`: work per microsecond, 1 on the reference, where known."""
 
     rank: ClassVar[int] = 6
-    bit: ClassVar[int] = 4
     job: int
     attempt: int
     rate: float = 1.0
@@ -90,7 +82,6 @@ class Progressed(Event, frozen=True, gc=False):
     """A report from a running attempt: all work done so far, and how fast it goes now."""
 
     rank: ClassVar[int] = 7
-    bit: ClassVar[int] = 8
     job: int
     attempt: int
     work: float
@@ -101,7 +92,6 @@ class Submitted(Event, frozen=True, gc=False):
     """A declared job asks to run."""
 
     rank: ClassVar[int] = 8
-    bit: ClassVar[int] = 16
     job: int
 
 
@@ -109,7 +99,6 @@ class Command(Event, frozen=True, gc=False):
     """A person said so: `cancel`, `hold`, `release`, `priority` (with `value`)."""
 
     rank: ClassVar[int] = 9
-    bit: ClassVar[int] = 32
     job: int
     verb: str
     value: float = 0.0
@@ -119,7 +108,6 @@ class Woke(Event, frozen=True, gc=False):
     """The time that the last plan asked to be called at has come."""
 
     rank: ClassVar[int] = 10
-    bit: ClassVar[int] = 64
 
 
 AnyEvent: TypeAlias = (
@@ -136,11 +124,13 @@ AnyEvent: TypeAlias = (
     | Woke
 )
 
+# Kinds of change that the kernel derives from events; a plan says which of them could change it.
 CAPACITY_FREED = 1
 CAPACITY_LOST = 2
 STARTED = 4
 PROGRESSED = 8
-SUBMITTED = 16
+QUEUED = 16
+"""A job became pending: it was submitted, unblocked, preempted, refused, or failed."""
 COMMANDED = 32
 WOKE = 64
 ANYTHING = 127

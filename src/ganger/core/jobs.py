@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from ganger.core.errors import BadInput
 from ganger.core.names import Names
 from ganger.core.spec import JobSpec, Kind, OnPreempt, Shape
-from ganger.core.table import F64, I8, I32, I64, Ids, Table, cells
+from ganger.core.table import F64, I8, I32, I64, Ids, Table
 
 
 class Phase(IntEnum):
@@ -206,7 +206,6 @@ class Jobs(Declared):
     restarts: I32
     lost: F64
     """Work that was done and then lost."""
-    slot: I32
 
     @classmethod
     def of(cls, declared: Declared) -> Jobs:
@@ -223,33 +222,27 @@ class Jobs(Declared):
 
 
 class IdSet:
-    """A dense set of rows with swap-remove; `slot` cells tell where each member sits."""
+    """A set of rows that is also an array when asked for one."""
 
-    __slots__ = ("_cells", "_ids", "n", "slot")
+    __slots__ = ("_array", "rows")
 
     def __init__(self) -> None:
-        self._ids = np.zeros(64, np.int64)
-        self._cells = cells(self._ids)
-        self.n = 0
+        self.rows: set[int] = set()
+        self._array: Ids | None = None
 
-    def add(self, row: int, slot: MutableSequence[int]) -> None:
-        """Put `row` in; it must not be there."""
-        if self.n == len(self._ids):
-            self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
-            self._cells = cells(self._ids)
-        self._cells[self.n] = row
-        slot[row] = self.n
-        self.n += 1
+    def add(self, row: int) -> None:
+        """Put `row` in."""
+        self.rows.add(row)
+        self._array = None
 
-    def remove(self, row: int, slot: MutableSequence[int]) -> None:
+    def remove(self, row: int) -> None:
         """Take `row` out; it must be there."""
-        self.n -= 1
-        last = self._cells[self.n]
-        where = slot[row]
-        self._cells[where] = last
-        slot[last] = where
+        self.rows.remove(row)
+        self._array = None
 
     @property
     def ids(self) -> Ids:
-        """The members, in no order that means anything. A window: copy it to keep it."""
-        return self._ids[: self.n]
+        """The members, ascending."""
+        if self._array is None:
+            self._array = np.fromiter(sorted(self.rows), np.int64, len(self.rows))
+        return self._array

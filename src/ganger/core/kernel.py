@@ -13,6 +13,13 @@ from ganger.core.draft import Draft
 from ganger.core.errors import InvariantError
 from ganger.core.events import (
     ANYTHING,
+    CAPACITY_FREED,
+    CAPACITY_LOST,
+    COMMANDED,
+    PROGRESSED,
+    QUEUED,
+    STARTED,
+    WOKE,
     Batch,
     Command,
     Failed,
@@ -38,7 +45,9 @@ from ganger.core.view import Scope, View
 BLOCKED, PENDING, STARTING, RUNNING, SUSPENDED, STOPPING, FINISHED, FAILED, CANCELLED = (
     int(phase) for phase in list(Phase)[1:]
 )
-_OVER = (FINISHED, FAILED, CANCELLED)
+_TUNE = int(Kind.TUNE)
+RESTLESS = 100_000
+"""More steps than this at one instant, and a policy is chasing its own tail."""
 
 
 class Kernel:
@@ -67,6 +76,7 @@ class Kernel:
         self.validate = validate
         self.now = 0
         self.revision = 0
+        self._moved_on = 0
         self.decisions = 0
         self.events = 0
         self.memory: Any = None
@@ -75,7 +85,7 @@ class Kernel:
         self._inner: dict[int, Ledger] = {}
         self._scopes: dict[int, Scope] = {-1: Scope(self.ledger)}
         self._until = ANYTHING
-        self._kinds = 0
+        self._changes = 0
         self._letting_go: dict[tuple[int, int], Placement] = {}
         self._blockers: dict[int, int] = {}
         self._on_hold: set[int] = set()
@@ -85,10 +95,11 @@ class Kernel:
                 self._followers.setdefault(before, []).append(job)
         self._draft = Draft(self.jobs, self.ledger, self._inner)
         self._top = self._scopes[-1]
+        self._learns = self.oracle.learns
         seen = self.jobs.frozen() if validate else self.jobs
         self.view = View(seen, nodes, self._scopes, self._draft, self.oracle, seed)
         self._bind()
-        self._on: dict[type, Callable[[Any], None]] = {
+        self._on: dict[type, Callable[[Any], int]] = {
             Submitted: self._submitted, Started: self._started, Progressed: self._progressed,
             Finished: self._finished, Failed: self._failed, Released: self._released,
             Refused: self._refused, NodeDown: self._node_down, NodeUp: self._node_up,
@@ -109,7 +120,7 @@ class Kernel:
         self._held_since, self._first = cells("held_since"), cells("first_start")
         self._pending_since, self._pended = cells("pending_since"), cells("pended")
         self._done_at, self._preempted = cells("finished"), cells("preemptions")
-        self._restarts, self._lost, self._slot = cells("restarts"), cells("lost"), cells("slot")
+        self._restarts, self._lost = cells("restarts"), cells("lost")
         self._parent, self._kind = cells("parent"), cells("kind")
 
     # ------------------------------------------------------------------ the loop
@@ -121,6 +132,13 @@ class Kernel:
             batch = poll(min(self.wake, until))
             if batch is None or batch.at > until:
                 return
+            if batch.at > self.now:
+                self._moved_on = self.revision
+            elif self.revision - self._moved_on > RESTLESS:
+                raise InvariantError(
+                    f"policy {self.policy.name} keeps changing its plan and time stands still"
+                    f" at {self.now / 1e6} s"
+                )
             plan = step(batch)
             if plan is not None and plan.actions:
                 apply(plan, batch.at)
@@ -134,16 +152,19 @@ class Kernel:
             raise InvariantError(f"time ran backwards, from {self.now} to {now}")
         self.now = now
         self.revision += 1
-        kinds, on = self._kinds, self._on
+        on, changes = self._on, self._changes
         for event in batch.events:
-            on[type(event)](event)
-            kinds |= event.bit
+            changes |= on[type(event)](event)
         self.events += len(batch.events)
+        if self._learns:
+            self._look(batch)
+            self.oracle.observe(self.view)
         plan = None
-        if kinds & self._until or now >= self.wake:
+        if changes & self._until or now >= self.wake:
+            self._changes = 0
             plan = self._decide(batch)
-            kinds = 0
-        self._kinds = kinds
+        else:
+            self._changes = changes
         if self.validate:
             check_state(self)
         if self.journal is not None:
@@ -151,22 +172,27 @@ class Kernel:
         return plan
 
     def _decide(self, batch: Batch) -> Plan:
-        view = self.view
-        view.now, view.revision, view.events = self.now, self.revision, batch.events
-        self.oracle.observe(view)
-        plan, memory = self.policy.decide(view, self.memory)
+        self._look(batch)
+        plan, memory = self.policy.decide(self.view, self.memory)
         if self.validate:
             self._check_pure(plan)
         plan.basis = self.revision
         self.decisions += 1
         self.memory = memory
-        self._adopt(plan)
         self.wake, self._until = plan.wake, plan.until
         if self.wake <= self.now:
             raise InvariantError(f"policy {self.policy.name} wants to be woken in the past")
-        for scope in self._scopes.values():
-            scope.changed.clear()
+        self._adopt(plan)
+        self._top.changed.clear()
+        if len(self._scopes) > 1:
+            for scope in self._scopes.values():
+                scope.changed.clear()
         return plan
+
+    def _look(self, batch: Batch) -> None:
+        """Bring the view up to this step."""
+        view = self.view
+        view.now, view.revision, view.events = batch.at, self.revision, batch.events
 
     def _adopt(self, plan: Plan) -> None:
         """Make the plan's actions true in the books and the table."""
@@ -201,33 +227,37 @@ class Kernel:
             scope = self._scopes[parent] = Scope(Ledger(self.nodes, {}))
         return scope
 
-    def _submitted(self, event: Submitted) -> None:
+    # Each handler returns the kinds of change it made (bits of `events`).
+
+    def _submitted(self, event: Submitted) -> int:
         job = event.job
         if self._phase[job]:
             raise InvariantError(f"job {job} was submitted twice")
-        self._pending_since[job] = self.now
         befores = self.jobs.after.get(job)
         if befores:
-            blockers = sum(self._phase[before] != FINISHED for before in befores)
             if any(self._phase[before] in (FAILED, CANCELLED) for before in befores):
-                self._end(job, CANCELLED)
-                return
+                return self._end(job, CANCELLED)
+            blockers = sum(self._phase[before] != FINISHED for before in befores)
             if blockers:
                 self._blockers[job] = blockers
                 self._phase[job] = BLOCKED
-                return
-        self._make_pending(job)
+                self._pending_since[job] = self.now
+                return 0
+        return self._queue(job)
 
-    def _make_pending(self, job: int) -> None:
+    def _queue(self, job: int) -> int:
+        """The job waits for devices from now on."""
         scope = self._top if self._parent[job] < 0 else self._scope_of(job)
         self._phase[job] = PENDING
-        scope.pending.add(job, self._slot)
+        self._pending_since[job] = self.now
+        scope.pending.add(job)
         scope.changed.append(job)
+        return QUEUED
 
-    def _started(self, event: Started) -> None:
+    def _started(self, event: Started) -> int:
         job = event.job
         if event.attempt != self._attempt[job] or self._phase[job] != STARTING:
-            return
+            return 0
         self._phase[job] = RUNNING
         self._since[job] = self.now
         self._rate[job] = event.rate
@@ -235,69 +265,71 @@ class Kernel:
             self._first[job] = self.now
         else:
             self._restarts[job] += 1
-        self._scope_of(job).changed.append(job)
+        scope = self._top if self._parent[job] < 0 else self._scope_of(job)
+        scope.changed.append(job)
+        return STARTED
 
-    def _progressed(self, event: Progressed) -> None:
+    def _progressed(self, event: Progressed) -> int:
         job = event.job
         if event.attempt == self._attempt[job] and self._phase[job] == RUNNING:
             self._accrue(job)
             self._work[job] = event.work
             self._rate[job] = event.rate
+        return PROGRESSED
 
     def _accrue(self, job: int) -> None:
         if self._phase[job] == RUNNING:
-            lasting = self.now - self._since[job]
+            now = self.now
+            lasting = now - self._since[job]
             self._ran[job] += lasting
             self._served[job] += lasting * self._size[job]
             self._work[job] += lasting * self._rate[job]
-            self._since[job] = self.now
+            self._since[job] = now
 
-    def _finished(self, event: Finished) -> None:
+    def _finished(self, event: Finished) -> int:
         job = event.job
-        if event.attempt != self._attempt[job]:
-            return
+        if event.attempt != self._attempt[job] or not STARTING <= self._phase[job] <= STOPPING:
+            return 0
         self._accrue(job)
         self._let_go(job)
-        self._end(job, FINISHED)
+        return self._end(job, FINISHED) | CAPACITY_FREED
 
-    def _failed(self, event: Failed) -> None:
+    def _failed(self, event: Failed) -> int:
         job = event.job
         if event.attempt != self._attempt[job]:
-            self._old_attempt_gone(job, event.attempt)
-            return
+            return self._old_attempt_gone(job, event.attempt)
+        if not STARTING <= self._phase[job] <= STOPPING:
+            return 0
         self._accrue(job)
         self._let_go(job)
         self._keep(job, event.kept)
         if event.final:
-            self._end(job, FAILED)
-        else:
-            self._pending_since[job] = self.now
-            self._make_pending(job)
+            return self._end(job, FAILED) | CAPACITY_FREED
+        return self._queue(job) | CAPACITY_FREED
 
-    def _released(self, event: Released) -> None:
+    def _released(self, event: Released) -> int:
         job = event.job
         if event.attempt != self._attempt[job]:
-            self._old_attempt_gone(job, event.attempt)
             self._keep(job, event.kept)
-            return
+            return self._old_attempt_gone(job, event.attempt)
         if self._phase[job] != STOPPING:
-            return
+            return 0
         self._let_go(job)
         self._keep(job, event.kept)
-        self._pending_since[job] = self.now
-        self._make_pending(job)
+        return self._queue(job)  # its devices could be planned with since it was told to stop
 
-    def _refused(self, event: Refused) -> None:
+    def _refused(self, event: Refused) -> int:
         job = event.job
-        if event.attempt == self._attempt[job] and self._phase[job] == STARTING:
-            self._let_go(job)
-            self._pending_since[job] = self.now
-            self._make_pending(job)
+        if event.attempt != self._attempt[job] or self._phase[job] != STARTING:
+            return 0
+        self._let_go(job)
+        return self._queue(job) | CAPACITY_FREED
 
-    def _old_attempt_gone(self, job: int, attempt: int) -> None:
+    def _old_attempt_gone(self, job: int, attempt: int) -> int:
         placement = self._letting_go.pop((job, attempt), None)
         if placement is not None:
             self._scope_of(job).ledger.gone(job, placement)
+        return 0
 
     def _keep(self, job: int, kept: float) -> None:
         """Set the surviving work, and count what was lost."""
@@ -310,63 +342,70 @@ class Kernel:
     def _let_go(self, job: int) -> None:
         """The present attempt's devices are free."""
         scope = self._top if self._parent[job] < 0 else self._scope_of(job)
-        leaving = self._letting_go.pop((job, self._attempt[job]), None)
-        if leaving is not None:
-            scope.ledger.gone(job, leaving)
+        if self._phase[job] == STOPPING:
+            scope.ledger.gone(job, self._letting_go.pop((job, self._attempt[job])))
         else:
-            scope.ledger.give(job)
-            scope.ledger.settle()
+            scope.ledger.free_up(job)
         self._held[job] += (self.now - self._held_since[job]) * self._size[job]
         self._size[job] = 0
         self._rate[job] = 0.0
-        scope.active.remove(job, self._slot)
-        if job in self._inner:
+        scope.active.remove(job)
+        if self._inner and job in self._inner:
             self._close_grant(job)
 
-    def _end(self, job: int, phase: int) -> None:
+    def _end(self, job: int, phase: int) -> int:
+        """The job is over; whoever waits for it goes on or is cancelled."""
         self._phase[job] = phase
         self._done_at[job] = self.now
-        self._scope_of(job).changed.append(job)
-        for follower in self._followers.pop(job, ()):
+        scope = self._top if self._parent[job] < 0 else self._scope_of(job)
+        scope.changed.append(job)
+        changes = 0
+        for follower in self._followers.pop(job, ()) if self._followers else ():
             if follower not in self._blockers:
                 continue
             if phase != FINISHED:
                 del self._blockers[follower]
-                self._end(follower, CANCELLED)
+                changes |= self._end(follower, CANCELLED)
                 continue
             self._blockers[follower] -= 1
             if not self._blockers[follower]:
                 del self._blockers[follower]
                 if follower not in self._on_hold:
-                    self._make_pending(follower)
+                    changes |= self._queue(follower)
+        return changes
 
-    def _node_down(self, event: NodeDown) -> None:
+    def _node_down(self, event: NodeDown) -> int:
         self.ledger.switch(event.node, up=False)
+        return CAPACITY_LOST
 
-    def _node_up(self, event: NodeUp) -> None:
+    def _node_up(self, event: NodeUp) -> int:
         self.ledger.switch(event.node, up=True)
+        return CAPACITY_FREED
 
-    def _woke(self, event: Woke) -> None:
-        pass
+    def _woke(self, event: Woke) -> int:
+        return WOKE
 
-    def _command(self, event: Command) -> None:
+    def _command(self, event: Command) -> int:
         job, phase = event.job, self._phase[event.job]
         if event.verb == "priority":
             self.jobs.priority[job] = int(event.value)
             self._scope_of(job).changed.append(job)
         elif event.verb in ("cancel", "hold") and phase in (PENDING, BLOCKED):
             if phase == PENDING:
-                self._scope_of(job).pending.remove(job, self._slot)
+                self._scope_of(job).pending.remove(job)
+                self._pended[job] += self.now - self._pending_since[job]
             if event.verb == "cancel":
                 self._blockers.pop(job, None)
                 self._end(job, CANCELLED)
             else:
                 self._on_hold.add(job)
                 self._phase[job] = BLOCKED
+                self._scope_of(job).changed.append(job)
         elif event.verb == "release" and job in self._on_hold:
             self._on_hold.remove(job)
             if phase == BLOCKED and job not in self._blockers:
-                self._make_pending(job)
+                self._queue(job)
+        return COMMANDED
 
     # ------------------------------------------------------------------ actions
 
@@ -375,8 +414,8 @@ class Kernel:
         if self._phase[job] != PENDING or action.attempt != self._attempt[job] + 1:
             raise InvariantError(f"{action} on a job that is {Phase(self._phase[job]).name}")
         scope = self._top if self._parent[job] < 0 else self._scope_of(job)
-        scope.pending.remove(job, self._slot)
-        scope.active.add(job, self._slot)
+        scope.pending.remove(job)
+        scope.active.add(job)
         self._pended[job] += self.now - self._pending_since[job]
         self._begin_attempt(job, action)
 
@@ -388,7 +427,7 @@ class Kernel:
         for slot in action.placement:
             size += slot.devices.bit_count()
         self._size[job] = size
-        if self._kind[job] == Kind.TUNE:
+        if self._kind[job] == _TUNE:
             self._open_grant(job, action.placement)
 
     def _stop(self, action: Stop) -> None:

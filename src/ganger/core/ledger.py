@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from ganger.core.cluster import Nodes
 from ganger.core.errors import InvariantError
@@ -33,6 +34,10 @@ class Fit(IntEnum):
     """The lowest number."""
     RANDOM = 3
     """Any, by the draw that the caller supplies."""
+
+
+# Looking an enum's member up costs more than finding a node.
+_BEST, _ISLAND, _NODE, _RACK = Fit.BEST, Locality.ISLAND, Locality.NODE, Locality.RACK
 
 
 class Cell:
@@ -94,6 +99,15 @@ def members(bits: int) -> Iterator[int]:
         bits ^= low
 
 
+class _Known(NamedTuple):
+    """What never changes about a shape on one set of nodes."""
+
+    shape: Shape
+    cells: list[Cell]
+    plain: bool
+    sizes: tuple[int, ...]
+
+
 class Ledger:
     """Free and held capacity of a set of nodes.
 
@@ -125,8 +139,8 @@ class Ledger:
         self.holds: dict[int, tuple[Shape, Placement]] = {}
         self.leaving: dict[int, list[tuple[int, int]]] = {}
         """Per node: (job, devices) that are promised free but not given back yet."""
-        self._undo: list[Callable[[], None]] = []
-        self._cells_of_shape: dict[Shape, list[Cell]] = {}
+        self._undo: list[tuple[int, tuple[Shape, Placement] | None, bool]] = []
+        self._known: dict[int, _Known] = {}
         self.cells: list[Cell] = []
         self._make_cells()
 
@@ -169,25 +183,26 @@ class Ledger:
 
     def cells_for(self, shape: Shape) -> list[Cell]:
         """The cells that may take `shape`, the most preferred GPU type first."""
-        cells = self._cells_of_shape.get(shape)
-        if cells is None:
-            cells = [
-                cell
-                for cell in self.cells
-                if (not shape.pool or cell.pool == shape.pool)
-                and (not shape.gpu_types or cell.gpu_type in shape.gpu_types)
-                and (cell.gpu_type or not shape.gpus)
-            ]
-            if shape.gpu_types:
-                cells.sort(key=lambda cell: shape.gpu_types.index(cell.gpu_type))
-            self._cells_of_shape[shape] = cells
-        return cells
+        return (self._known.get(id(shape)) or self._learn(shape)).cells
 
-    def could_ever_fit(self, shape: Shape, sizes: tuple[int, ...] = ()) -> bool:
-        """Whether an empty cluster, all nodes up, has room for `shape` at its least sizes."""
-        empty = Ledger(self.nodes)
-        least = sizes or tuple(role.range[0] for role in shape.roles)
-        return empty.find(shape, least) is not None
+    def _learn(self, shape: Shape) -> _Known:
+        """Work out what never changes about a shape here.
+
+        Keyed by identity, since hashing a shape costs more than finding a place for it; `_Known`
+        keeps the shape alive, so that its identity stays its own.
+        """
+        cells = [
+            cell
+            for cell in self.cells
+            if (not shape.pool or cell.pool == shape.pool)
+            and (not shape.gpu_types or cell.gpu_type in shape.gpu_types)
+            and (cell.gpu_type or not shape.gpus)
+        ]
+        if shape.gpu_types:
+            cells.sort(key=lambda cell: shape.gpu_types.index(cell.gpu_type))
+        sizes = tuple(role.size for role in shape.roles)
+        known = self._known[id(shape)] = _Known(shape, cells, shape.is_plain, sizes)
+        return known
 
     # ------------------------------------------------------------------ where a shape fits
 
@@ -205,10 +220,15 @@ class Ledger:
         `locality` narrows what the shape itself accepts; `draw(n)` gives a number below n for
         Fit.RANDOM; `cells` limits and orders the cells tried. Nothing changes.
         """
-        within = shape.locality if locality is None else min(locality, shape.locality)
-        sizes = sizes or tuple(role.size for role in shape.roles)
-        for cell in self.cells_for(shape) if cells is None else cells:
-            if shape.is_plain:
+        known = self._known.get(id(shape)) or self._learn(shape)
+        within = shape.locality
+        if locality is not None and locality < within:
+            within = locality
+        sizes = sizes or known.sizes
+        for cell in known.cells if cells is None else cells:
+            if known.plain:
+                if sizes[0] > cell.free:
+                    continue
                 found = self._find_plain(cell, sizes[0], fit, within, draw)
             else:
                 found = self._find_roles(cell, shape, sizes, fit, within, draw)
@@ -219,18 +239,25 @@ class Ledger:
     def _find_plain(
         self, cell: Cell, need: int, fit: Fit, within: Locality, draw: Callable[[int], int] | None
     ) -> Placement | None:
-        if need > cell.free:
-            return None
         if need <= cell.widest:
-            node = self._one_node(cell, need, fit, within, draw)
+            node = -1
+            if fit is _BEST and within is not _ISLAND:
+                by_free = cell.by_free
+                for k in range(need, cell.widest + 1):
+                    bits = by_free[k]
+                    if bits:
+                        node = cell.nodes[(bits & -bits).bit_length() - 1]
+                        break
+            else:
+                node = self._one_node(cell, need, fit, within, draw)
             if node >= 0:
                 mask = self.free_mask[node]
                 if need != self.free_count[node]:
                     mask = pick_devices(mask, need, self.island[node])
                 return (Slot(node, mask, need),)
-        if within <= Locality.NODE:
+        if within is _ISLAND or within is _NODE:
             return None
-        if within == Locality.RACK:
+        if within is _RACK:
             rack = self._fullest_rack_with(cell, need)
             return None if rack is None else self._gather(cell, need, fit, cell.racks[rack], draw)
         return self._gather(cell, need, fit, -1, draw)
@@ -238,7 +265,7 @@ class Ledger:
     def _one_node(
         self, cell: Cell, need: int, fit: Fit, within: Locality, draw: Callable[[int], int] | None
     ) -> int:
-        """The node of `cell` that takes `need` whole GPUs under `fit`, or -1."""
+        """The node of `cell` that takes `need` whole GPUs, or -1; best fit has its short path."""
         by_free = cell.by_free
         if within == Locality.ISLAND:
             for k in range(need, cell.widest + 1):
@@ -246,11 +273,6 @@ class Ledger:
                     node = cell.nodes[local]
                     if self._in_one_island(node, need):
                         return node
-            return -1
-        if fit == Fit.BEST:
-            for k in range(need, cell.widest + 1):
-                if by_free[k]:
-                    return cell.nodes[lowest(by_free[k])]
             return -1
         if fit == Fit.WORST:
             for k in range(cell.widest, need - 1, -1):
@@ -290,7 +312,7 @@ class Ledger:
     ) -> Placement | None:
         """`need` GPUs over several nodes: the fewest nodes, or under FIRST and RANDOM any."""
         slots: list[Slot] = []
-        if fit in (Fit.FIRST, Fit.RANDOM):
+        if fit is not _BEST and fit is not Fit.WORST:
             able = 0
             for k in range(1, cell.widest + 1):
                 able |= cell.by_free[k]
@@ -450,32 +472,55 @@ class Ledger:
         """Give `placement` to `job`. Raises InvariantError if any of it is not free."""
         if job in self.holds:
             raise InvariantError(f"job {job} holds devices already")
-        for done, slot in enumerate(placement):
-            try:
-                if not self.up[slot.node]:
-                    raise InvariantError(f"node {slot.node} is down")
-                self._apply(shape.roles[slot.role].needs, slot, take=True)
-            except InvariantError:
-                for taken in placement[:done]:
-                    self._apply(shape.roles[taken.role].needs, taken, take=False)
-                raise
+        for slot in placement:
+            if not self.up[slot.node]:
+                raise InvariantError(f"node {slot.node} is down")
+        self._occupy(shape, placement)
         self.holds[job] = (shape, placement)
-        self._undo.append(lambda: self._return(job))
+        self._undo.append((job, None, False))
 
     def give(self, job: int, *, leaving: bool = False) -> Placement:
         """Take back what `job` holds; `leaving`: free to plan with, but not given back yet."""
-        shape, placement = self.holds[job]
-        self._return(job)
+        held = self.holds.pop(job)
+        self._vacate(*held)
         if leaving:
-            self._leave(job, placement)
-        self._undo.append(lambda: self._ungive(job, shape, placement, leaving))
-        return placement
+            self._leave(job, held[1])
+        self._undo.append((job, held, leaving))
+        return held[1]
 
     def regain(self, job: int, shape: Shape, placement: Placement) -> None:
         """`job`, which was leaving `placement`, keeps it after all."""
         self.take(job, shape, placement)
         self.gone(job, placement)
-        self._undo.append(lambda: self._leave(job, placement))
+        self._undo[-1] = (job, None, True)
+
+    def free_up(self, job: int) -> None:
+        """`job` is gone and so is what it held: a fact, which is not undone."""
+        shape, placement = self.holds.pop(job)
+        self._vacate(shape, placement)
+
+    def mark(self) -> int:
+        """A point to roll back to."""
+        return len(self._undo)
+
+    def rollback(self, mark: int) -> None:
+        """Undo every take, give and regain since `mark`."""
+        while len(self._undo) > mark:
+            job, gave, left = self._undo.pop()
+            if gave is None:  # a take, or a regain if `left`
+                shape, placement = self.holds.pop(job)
+                self._vacate(shape, placement)
+                if left:
+                    self._leave(job, placement)
+            else:
+                if left:
+                    self.gone(job, gave[1])
+                self._occupy(*gave)
+                self.holds[job] = gave
+
+    def settle(self) -> None:
+        """Forget how to undo: all that was done stands."""
+        self._undo.clear()
 
     def gone(self, job: int, placement: Placement) -> None:
         """`job` has let go of `placement`, which it was leaving."""
@@ -520,86 +565,105 @@ class Ledger:
         cell.total += sign * self.full[node].bit_count()
         self.up[node] = up
 
-    def mark(self) -> int:
-        """A point to roll back to."""
-        return len(self._undo)
-
-    def rollback(self, mark: int) -> None:
-        """Undo every take and give since `mark`."""
-        while len(self._undo) > mark:
-            self._undo.pop()()
-
-    def settle(self) -> None:
-        """Forget how to undo: all that was done stands."""
-        self._undo.clear()
-
     def _leave(self, job: int, placement: Placement) -> None:
         for slot in placement:
             self.leaving.setdefault(slot.node, []).append((job, slot.devices))
 
-    def _return(self, job: int) -> None:
-        shape, placement = self.holds.pop(job)
-        for slot in placement:
-            self._apply(shape.roles[slot.role].needs, slot, take=False)
+    def _occupy(self, shape: Shape, placement: Placement) -> None:
+        """Book all of `placement`, or nothing and raise InvariantError."""
+        if (self._known.get(id(shape)) or self._learn(shape)).plain:
+            book = self._take_devices
+            for done, slot in enumerate(placement):
+                if not book(slot.node, slot.devices):
+                    self._vacate(shape, placement[:done])
+                    raise InvariantError(f"{slot} is not free: {self.free_mask[slot.node]:#b}")
+            return
+        for done, slot in enumerate(placement):
+            if not self._book_slot(shape.roles[slot.role].needs, slot):
+                self._vacate(shape, placement[:done])
+                raise InvariantError(f"{slot} is not free: {self.free_mask[slot.node]:#b}")
 
-    def _ungive(self, job: int, shape: Shape, placement: Placement, leaving: bool) -> None:
-        if leaving:
-            self.gone(job, placement)
+    def _vacate(self, shape: Shape, placement: Placement) -> None:
+        if (self._known.get(id(shape)) or self._learn(shape)).plain:
+            for slot in placement:
+                self._return_devices(slot.node, slot.devices)
+            return
         for slot in placement:
-            self._apply(shape.roles[slot.role].needs, slot, take=True)
-        self.holds[job] = (shape, placement)
+            needs = shape.roles[slot.role].needs
+            devices = slot.devices
+            self.free_cpus[slot.node] += needs.cpus * slot.workers
+            self.free_memory[slot.node] += needs.memory * slot.workers
+            if needs.share < WHOLE:
+                devices = self._share(needs, slot, take=False)
+            if devices:
+                self._return_devices(slot.node, devices)
 
-    def _apply(self, needs: Needs, slot: Slot, *, take: bool) -> None:
-        """Book or return one slot: all of it, or nothing and InvariantError."""
-        devices = slot.devices
+    def _book_slot(self, needs: Needs, slot: Slot) -> bool:
+        """Book one slot of a job that needs more than whole GPUs; False, and nothing booked, if
+        it is not free."""
+        node, devices = slot.node, slot.devices
+        cpus, memory = needs.cpus * slot.workers, needs.memory * slot.workers
+        if self.free_cpus[node] < cpus or self.free_memory[node] < memory:
+            return False
         if needs.share < WHOLE:
-            devices = self._share(needs, slot, take=take)
-        if devices:
-            self._whole(slot.node, devices, take=take)
-        if needs.cpus or needs.memory:
-            node, workers = slot.node, slot.workers if take else -slot.workers
-            self.free_cpus[node] -= needs.cpus * workers
-            self.free_memory[node] -= needs.memory * workers
-            if take and (self.free_cpus[node] < 0 or self.free_memory[node] < 0):
-                self._apply(needs, slot, take=False)
-                raise InvariantError(f"node {node} has no CPUs or memory left for {slot}")
+            if any(
+                needs.share + self.shared[node].get(device, (0, 0))[0] > WHOLE
+                for device in members(devices)
+            ):
+                return False
+            devices = self._share(needs, slot, take=True)
+        if devices and not self._take_devices(node, devices):
+            if needs.share < WHOLE:
+                self._share(needs, slot, take=False)
+            return False
+        self.free_cpus[node] -= cpus
+        self.free_memory[node] -= memory
+        return True
 
-    def _whole(self, node: int, devices: int, *, take: bool) -> None:
+    def _take_devices(self, node: int, devices: int) -> bool:
         free = self.free_mask[node]
+        if devices & ~free:
+            return False
         count = devices.bit_count()
-        if take:
-            if devices & ~free:
-                raise InvariantError(f"devices {devices:#b} of node {node} are not free: {free:#b}")
-            self.free_mask[node] = free ^ devices
-            count = -count
-        else:
-            if devices & free:
-                raise InvariantError(f"devices {devices:#b} of node {node} were free: {free:#b}")
-            self.free_mask[node] = free | devices
+        self.free_mask[node] = free ^ devices
+        room = self.free_count[node]
+        self.free_count[node] = room - count
+        if self.up[node]:
+            cell, bit = self.cell_of[node], self.bit[node]
+            by_free = cell.by_free
+            by_free[room] ^= bit
+            by_free[room - count] ^= bit
+            cell.free -= count
+        return True
+
+    def _return_devices(self, node: int, devices: int) -> None:
+        free = self.free_mask[node]
+        if devices & free:
+            raise InvariantError(f"devices {devices:#b} of node {node} were free: {free:#b}")
+        self.free_mask[node] = free | devices
+        count = devices.bit_count()
         room = self.free_count[node]
         self.free_count[node] = room + count
         if self.up[node]:
             cell, bit = self.cell_of[node], self.bit[node]
-            cell.by_free[room] ^= bit
-            cell.by_free[room + count] ^= bit
+            by_free = cell.by_free
+            by_free[room] ^= bit
+            by_free[room + count] ^= bit
             cell.free += count
 
     def _share(self, needs: Needs, slot: Slot, *, take: bool) -> int:
         """Book or return shares; the mask of devices that turned from whole to shared or back."""
-        shared, turned, sign = self.shared[slot.node], 0, 1 if take else -1
-        after: dict[int, tuple[int, int]] = {}
+        shared, turned = self.shared[slot.node], 0
         for device in members(slot.devices):
             used, memory = shared.get(device, (0, 0))
-            after[device] = used + sign * needs.share, memory + sign * needs.gpu_memory
-            if after[device][0] > WHOLE:
-                raise InvariantError(f"device {device} of node {slot.node} is over its capacity")
-            if not (used if take else after[device][0]):
+            sign = 1 if take else -1
+            used, memory = used + sign * needs.share, memory + sign * needs.gpu_memory
+            if (device not in shared) if take else not used:
                 turned |= 1 << device
-        if take and turned & ~self.free_mask[slot.node]:
-            raise InvariantError(f"devices {turned:#b} of node {slot.node} are not free to share")
-        shared.update(after)
-        for device in members(0 if take else turned):
-            del shared[device]
+            if used:
+                shared[device] = (used, memory)
+            else:
+                del shared[device]
         return turned
 
     # ------------------------------------------------------------------ checks

@@ -102,7 +102,7 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
 class Plan(msgspec.Struct):
     """A sparse plan: a job that it does not mention keeps what it has.
 
-    `wake`: be called again by then; `until`: kinds of events (bits of `events`) that could change
+    `wake`: be called again by then; `until`: kinds of change (bits of `events`) that could change
     this plan, so that the kernel need not ask after others; `basis`: the revision decided on.
     """
 

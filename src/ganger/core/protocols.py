@@ -61,6 +61,8 @@ class Oracle(Protocol):
     """What may be believed about jobs. Every answer is an array as long as `ids`."""
 
     knows: Knows
+    learns: bool
+    """Whether `observe` must see every step."""
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
         """Expected total run time at the size asked for, microseconds."""
@@ -90,15 +92,16 @@ class Journal(Protocol):
         ...
 
 
-def no_oracle_answer(ids: Ids) -> NDArray[np.float64]:
-    """What an oracle that knows nothing says: not a number."""
-    return np.full(len(ids), np.nan)
+def no_oracle_answer(*like: Any) -> NDArray[np.float64]:
+    """What an oracle that knows nothing says: not a number, as many as `like` broadcast to."""
+    return np.full(np.broadcast_shapes(*map(np.shape, like)), np.nan)
 
 
 class Ignorant:
     """The oracle that knows nothing."""
 
     knows = Knows.NOTHING
+    learns = False
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
         """NaN: unknown."""
@@ -108,7 +111,7 @@ class Ignorant:
         self, view: View, ids: Ids, gpu_type: str, gpus: NDArray[Any], nodes: NDArray[Any]
     ) -> NDArray[np.float64]:
         """NaN: unknown."""
-        return no_oracle_answer(ids)
+        return no_oracle_answer(ids, gpus, nodes)
 
     def profile(self, model: str) -> Profile:
         """Nothing is known."""

@@ -57,6 +57,10 @@ class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: int = 0
 
 
+PLAIN = Needs()
+"""One whole GPU and nothing else."""
+
+
 class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A set of like workers in a gang: `size` asked for, elastic between `least` and `most`."""
 
@@ -64,7 +68,7 @@ class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     size: int = 1
     least: int = 0
     most: int = 0
-    needs: Needs = Needs()
+    needs: Needs = PLAIN
 
     @property
     def range(self) -> tuple[int, int]:
@@ -92,13 +96,29 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sum(role.size * role.needs.gpus for role in self.roles)
 
     @property
+    def least(self) -> int:
+        """The fewest GPUs it may run on."""
+        return sum(role.range[0] * role.needs.gpus for role in self.roles)
+
+    @property
+    def most(self) -> int:
+        """The most GPUs it can use."""
+        return sum(role.range[1] * role.needs.gpus for role in self.roles)
+
+    def sizes(self, gpus: int) -> tuple[int, ...]:
+        """Workers per role at `gpus` GPUs: all elasticity is the first role's."""
+        if gpus == self.gpus:
+            return tuple(role.size for role in self.roles)
+        first, others = self.roles[0], self.roles[1:]
+        fixed = sum(role.size * role.needs.gpus for role in others)
+        workers = (gpus - fixed) // max(first.needs.gpus, 1)
+        return (workers, *(role.size for role in others))
+
+    @property
     def is_plain(self) -> bool:
         """One role of whole GPUs and nothing else: the common case, placed by the short path."""
         only = self.roles[0]
         return len(self.roles) == 1 and only.needs == PLAIN and not self.labels
-
-
-PLAIN = Needs()
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -95,12 +95,12 @@ class View:
 
     @property
     def pending(self) -> Ids:
-        """Jobs that could be started, in no order that means anything."""
+        """Jobs that could be started, ascending."""
         return self._scope.pending.ids
 
     @property
     def active(self) -> Ids:
-        """Jobs that hold devices (starting, running, suspended, stopping), in no order."""
+        """Jobs that hold devices (starting, running, suspended, stopping), ascending."""
         return self._scope.active.ids
 
     @property

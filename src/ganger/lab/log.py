@@ -20,7 +20,7 @@ import numpy as np
 
 from ganger import __version__
 from ganger.core.cluster import Nodes
-from ganger.core.errors import BadInput
+from ganger.core.errors import BadInput, InvariantError
 from ganger.core.events import AnyEvent, Batch
 from ganger.core.jobs import Declared
 from ganger.core.kernel import Kernel
@@ -233,5 +233,8 @@ def replay(path: Path) -> int:
         oracle=make_oracle(log.trace, Physics(nodes, setup.profiles, setup.costs), setup),
         journal=engine, seed=setup.seed,
     )  # fmt: skip
-    kernel.run(engine)
+    try:
+        kernel.run(engine)
+    except InvariantError as error:
+        raise BadInput(f"its events contradict each other: {error}", where=str(path)) from error
     return engine.compared

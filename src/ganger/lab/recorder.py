@@ -8,7 +8,7 @@ import numpy as np
 
 from ganger.core.events import Batch, Failed, Finished, NodeDown, NodeUp, Refused, Released, Started
 from ganger.core.jobs import Jobs
-from ganger.core.plan import Placement, Plan, Resize, Start
+from ganger.core.plan import Placement, Plan, Resize, Resume, Start, Stop, Suspend
 from ganger.core.units import SECOND
 from ganger.lab.result import Segment, Timeline
 
@@ -39,21 +39,22 @@ class Recorder:
         """Take in one step."""
         before = self._now_held, self._now_executing
         for event in batch.events:
-            kind = type(event)
-            if kind is Started:
+            if isinstance(event, Started):
                 self._execute(event.job, event.attempt)
-            elif kind in (Finished, Failed, Released, Refused):
+            elif isinstance(event, Finished | Failed | Released | Refused):
                 self._release(event.job, event.attempt, batch.at)
-            elif kind is NodeDown or kind is NodeUp:
-                sign = 1 if kind is NodeUp else -1
+            elif isinstance(event, NodeDown | NodeUp):
+                sign = 1 if isinstance(event, NodeUp) else -1
                 self._up.append(self._up[-1] + sign * self._node_gpus[event.node])
                 self._up_times.append(batch.at)
         if plan is not None:
             for action in plan.actions:
                 if isinstance(action, Start | Resize):
                     self._hold(action, batch.at)
-                elif hasattr(action, "attempt"):
+                elif isinstance(action, Stop | Suspend):
                     self._halt(action.job)
+                elif isinstance(action, Resume):
+                    self._execute(action.job, action.attempt)
         if (self._now_held, self._now_executing) != before:
             self._times.append(batch.at)
             self._held.append(self._now_held)

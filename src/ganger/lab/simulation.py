@@ -98,7 +98,8 @@ def make_oracle(trace: Trace, physics: Physics, setup: Setup) -> Oracle:
     if setup.knows == "history":
         from ganger.estimate.history import History
 
-        return History()
+        history: Oracle = History()
+        return history
     raise BadInput(
         f"{setup.knows!r} is no kind of knowledge", mend="use truth, noisy, history or nothing"
     )
@@ -113,7 +114,8 @@ def refuse_impossible(trace: Trace, nodes: Nodes) -> None:
             if gpu_type not in nodes.types.values:
                 known = ", ".join(t for t in nodes.types if t) or "no GPU"
                 _refuse(trace, code, f"wants GPU type {gpu_type!r}", f"the cluster has {known}")
-        if not ledger.could_ever_fit(shape):
+        least = tuple(role.range[0] for role in shape.roles)
+        if ledger.find(shape, least) is None:
             top = declared.parent[: declared.n] < 0
             if (top & (declared.shape[: declared.n] == code)).any():
                 _refuse(

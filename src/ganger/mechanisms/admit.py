@@ -18,6 +18,8 @@ class Walk(Enum):
     """Nothing: head-of-line blocking."""
     SKIP = "skip"
     """Whoever fits goes ahead; a large gang may starve."""
+    TENANT = "tenant"
+    """Nothing of the same tenant: each tenant has a strict queue of its own."""
     EASY = "easy"
     """Whoever fits and does not delay the head's earliest start (Lifka, JSSPP 1995)."""
     CONSERVATIVE = "conservative"

@@ -25,6 +25,11 @@ _PENDING, _STARTING, _RUNNING = int(Phase.PENDING), int(Phase.STARTING), int(Pha
 class Classes(Protocol):
     """Who fits alike, and until when."""
 
+    @property
+    def timed(self) -> bool:
+        """Whether keys or classes ever change by themselves."""
+        ...
+
     def class_of(self, view: View, job: int) -> int:
         """The class of a waiting job."""
         ...
@@ -121,6 +126,7 @@ class QueueIndex:
 
     def __init__(self, view: View, order: Order, classes: Classes, *, preempt: bool) -> None:
         self._classes, self._preempt = classes, preempt
+        self._timed = classes.timed
         self._due: list[tuple[int, int, Entry]] = []
         self.pending = Pending(order, classes)
         self.running = Running(order)
@@ -137,24 +143,30 @@ class QueueIndex:
         else:
             self.starting.discard(job)
         if phase == _PENDING:
-            self.running.entry.pop(job, None)
+            if self._preempt:
+                self.running.entry.pop(job, None)
             entry = self.pending.add(view, job)
         else:
-            self.pending.entry.pop(job, None)
+            if job in self.pending.entry:
+                del self.pending.entry[job]
             if not self._preempt:
                 return
             self.running.entry.pop(job, None)
             if phase != _RUNNING or view.jobs.on_preempt[job] == OnPreempt.NEVER:
                 return
             entry = self.running.add(view, job)
+        if not self._timed:
+            return
         at = self._classes.until(view, job)
         if at < NEVER:
             heappush(self._due, (at, job, entry))
 
     def update(self, view: View) -> None:
         """Take in what changed since the last decision, and every key that has jumped."""
+        phases, waiting, preempt = view.jobs.phase, self.pending.entry, self._preempt
         for job in view.changed:
-            self.file(view, job)
+            if preempt or job in waiting or phases[job] == _PENDING:
+                self.file(view, job)
         due = self._due
         while due and due[0][0] <= view.now:
             _, job, entry = heappop(due)

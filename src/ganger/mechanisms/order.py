@@ -12,9 +12,12 @@ from enum import Enum
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ganger.core.units import NEVER
+from ganger.core.jobs import Phase
+from ganger.core.units import HOUR, MINUTE, NEVER, SECOND
 from ganger.core.view import View
+from ganger.solve.gittins import gittins_index
 
 Formula: TypeAlias = Callable[[View, Any], Any]
 
@@ -121,6 +124,16 @@ def priority_largest(view: View, ids: Any) -> Any:
     return -view.jobs.priority[ids]
 
 
+def last_come(view: View, ids: Any) -> Any:
+    """Time of submission, the latest first (LIFO)."""
+    return -view.jobs.submitted[ids]
+
+
+def longest(view: View, ids: Any) -> Any:
+    """Expected total run time, the longest first."""
+    return -view.oracle.duration(view, ids)
+
+
 def first_start(view: View, ids: Any) -> Any:
     """When the job first ran; jobs that never did come last."""
     started = view.jobs.first_start[ids]
@@ -128,10 +141,10 @@ def first_start(view: View, ids: Any) -> Any:
 
 
 def reaches(view: View, job: int, attained: Formula, target: int) -> int:
-    """When a running job's attained quantity will be `target`."""
+    """When a running job's attained quantity will be `target`; NEVER for service without GPUs."""
     have = int(attained(view, job))
     pace = int(view.jobs.size[job]) if attained is attained_service else 1
-    return view.now + -(-(target - have) // max(pace, 1))
+    return view.now + -(-(target - have) // pace) if pace else NEVER
 
 
 # ---------------------------------------------------------------------- orders
@@ -211,3 +224,88 @@ class Quanta:
             return NEVER
         have = int(self.attained(view, job))
         return reaches(view, job, self.attained, (have // self.quantum + 1) * self.quantum)
+
+
+@dataclass(frozen=True)
+class Then:
+    """First by one order, equals by another, equals again by formulas that never change."""
+
+    first: Order
+    second: Order
+    last: tuple[Formula, ...] = ()
+    moves: Moves = Moves.STEPS
+    arrival: bool = False
+
+    def key(self, view: View, job: int) -> tuple[float, ...]:
+        """All keys in a row."""
+        tail = [float(formula(view, job)) for formula in self.last]
+        return (*self.first.key(view, job), *self.second.key(view, job), *tail)
+
+    def until(self, view: View, job: int) -> int:
+        """When the first of them jumps."""
+        return min(self.first.until(view, job), self.second.until(view, job))
+
+
+@dataclass(frozen=True)
+class Gittins:
+    """The highest Gittins index of what a job has attained goes first.
+
+    `sizes`: the distribution of total service, microseconds (x GPUs); empty: that of the jobs
+    that have finished so far, taken anew every `refresh` and thinned to `points`. `step`: one
+    fixed D instead of the supremum. Attained service counts in whole `quantum`s.
+    """
+
+    sizes: tuple[int, ...] = ()
+    step: int | None = None
+    quantum: int = 10 * MINUTE
+    refresh: int = HOUR
+    points: int = 1000
+    attained: Formula = attained_service
+    moves: Moves = Moves.STEPS
+    arrival: bool = False
+
+    def key(self, view: View, job: int) -> tuple[float, ...]:
+        """Minus the index per second; 0 while nothing is known."""
+        age = int(self.attained(view, job)) // self.quantum
+        known: dict[int, float] = self._cache(view)
+        if age not in known:
+            index = gittins_index(self._sizes(view), float(age * self.quantum), self.step)
+            known[age] = -round(index * SECOND, 12)
+        return (known[age],)
+
+    def until(self, view: View, job: int) -> int:
+        """When the next quantum is full, or the distribution is taken anew."""
+        fresh = NEVER if self.sizes else (view.now // self.refresh + 1) * self.refresh
+        if not view.jobs.rate[job]:
+            return fresh
+        have = int(self.attained(view, job))
+        full = reaches(view, job, self.attained, (have // self.quantum + 1) * self.quantum)
+        return min(fresh, full)
+
+    def _cache(self, view: View) -> dict[int, float]:
+        """Indices by age, for as long as the distribution stands."""
+        epoch = 0 if self.sizes else view.now // self.refresh
+        held = view.scratch.get("gittins")
+        if held is None or held[0] != epoch:
+            held = view.scratch["gittins"] = (epoch, {}, self._distribution(view, epoch))
+        found: dict[int, float] = held[1]
+        return found
+
+    def _sizes(self, view: View) -> NDArray[np.float64]:
+        sizes: NDArray[np.float64] = view.scratch["gittins"][2]
+        return sizes
+
+    def _distribution(self, view: View, epoch: int) -> NDArray[np.float64]:
+        """Total service of the jobs that finished before this epoch, ascending."""
+        if self.sizes:
+            return np.sort(np.array(self.sizes, np.float64))
+        jobs, n = view.jobs, view.jobs.n
+        finished = jobs.finished[:n]
+        over = np.flatnonzero(
+            (jobs.phase[:n] == Phase.FINISHED) & (finished < max(epoch * self.refresh, 0))
+        )
+        sizes = np.sort(self.attained(view, over).astype(np.float64))
+        if len(sizes) <= self.points:
+            return sizes
+        at = ((np.arange(self.points) + 0.5) * len(sizes) / self.points).astype(np.int64)
+        return sizes[at]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from ganger.core.ledger import Cell, Fit, Ledger
-from ganger.core.plan import Placement
-from ganger.core.spec import Locality
+from ganger.core.ledger import Cell, Fit, Ledger, pick_devices
+from ganger.core.plan import Placement, Slot
+from ganger.core.spec import Locality, OnPreempt
 from ganger.core.units import NEVER
 from ganger.core.view import View
+
+_RANDOM = Fit.RANDOM
 
 
 class Placer(Protocol):
@@ -29,10 +32,15 @@ class Placer(Protocol):
         """When it will accept more; NEVER if it will not."""
         ...
 
+    def kind(self, view: View, job: int) -> int:
+        """A small number that differs between jobs of one shape that are placed by other rules."""
+        ...
+
     def find(
-        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
     ) -> Placement | None:
-        """A placement that is free in `ledger`, or None."""
+        """A placement that is free in `ledger`, or None; at `gpus` GPUs instead of those asked
+        for, in `cells` instead of wherever the shape allows."""
         ...
 
 
@@ -52,18 +60,21 @@ class Place:
         """It never changes."""
         return NEVER
 
+    def kind(self, view: View, job: int) -> int:
+        """The rule is the same for all but for their patience."""
+        return int(self.locality(view, job))
+
     def find(
-        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
     ) -> Placement | None:
         """By the rule; RANDOM draws from the view's own stream for this job."""
-        shape = view.draft.shape(job)
+        shape, fit = view.draft.shape(job), self.fit
         draw: Callable[[int], int] | None = None
-        if self.fit == Fit.RANDOM:
+        if fit is _RANDOM:
             rng = view.rng(f"place {job}")
             draw = lambda n: int(rng.integers(n))  # noqa: E731
-        return ledger.find(
-            shape, fit=self.fit, locality=self.locality(view, job), draw=draw, cells=cells
-        )
+        within = self.locality(view, job) if self.patient else self.within
+        return ledger.find(shape, shape.sizes(gpus) if gpus else (), fit, within, draw, cells)
 
 
 @dataclass(frozen=True)
@@ -100,20 +111,91 @@ class ConsolidateIf(Place):
 
     wants: Callable[[View, int], bool] = lambda view, job: True
 
+    def kind(self, view: View, job: int) -> int:
+        """Those that insist, and the others."""
+        return int(self.wants(view, job))
+
     def find(
-        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
     ) -> Placement | None:
         """Consolidated into the fewest nodes, or wherever there is room."""
         shape = view.draft.shape(job)
         wants = self.wants(view, job)
         widest = max((cell.widest for cell in ledger.cells_for(shape)), default=0)
-        strict = wants and shape.gpus <= widest
+        strict = wants and (gpus or shape.gpus) <= widest
         return ledger.find(
             shape,
-            fit=Fit.BEST if wants else Fit.FIRST,
-            locality=Locality.NODE if strict else self.within,
+            shape.sizes(gpus) if gpus else (),
+            Fit.BEST if wants else Fit.FIRST,
+            Locality.NODE if strict else self.within,
             cells=cells,
         )
+
+
+@dataclass(frozen=True)
+class AnyType(Place):
+    """Blind to GPU types: job i begins its search at the type i mod n, or with `chance` at one
+    drawn at random, whatever runs fastest; the other types follow in turn."""
+
+    chance: bool = False
+
+    def find(
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
+    ) -> Placement | None:
+        """By the fit rule, in the first type from its own on that has room."""
+        cells = ledger.cells_for(view.draft.shape(job)) if cells is None else cells
+        turn = job % max(len(cells), 1)
+        if self.chance and cells:
+            turn = int(view.rng(f"type {job}").integers(len(cells)))
+        return super().find(view, ledger, job, cells[turn:] + cells[:turn], gpus)
+
+
+@dataclass(frozen=True)
+class Revocable(Place):
+    """Nodes labelled `label` may be taken away: only jobs that checkpoint go there, and, with
+    `prefer`, go there first."""
+
+    label: str = "spot"
+    prefer: bool = True
+
+    def kind(self, view: View, job: int) -> int:
+        """Those that checkpoint, and the others."""
+        return int(view.jobs.on_preempt[job] == OnPreempt.CHECKPOINT)
+
+    def find(
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
+    ) -> Placement | None:
+        """By the fit rule, on the nodes that the job may use."""
+        marked, others = self._nodes(view)
+        if not self.kind(view, job):
+            with hidden(ledger, marked):
+                return super().find(view, ledger, job, cells, gpus)
+        if self.prefer:
+            with hidden(ledger, others):
+                found = super().find(view, ledger, job, cells, gpus)
+            if found is not None:
+                return found
+        return super().find(view, ledger, job, cells, gpus)
+
+    def _nodes(self, view: View) -> tuple[list[int], list[int]]:
+        """Nodes with the label, and those without."""
+        nodes = view.nodes
+        having = [self.label in labels for labels in nodes.label_sets]
+        marked = [node for node in range(nodes.n) if having[nodes.labels[node]]]
+        return marked, [node for node in range(nodes.n) if not having[nodes.labels[node]]]
+
+
+@contextmanager
+def hidden(ledger: Ledger, nodes: list[int]) -> Iterator[None]:
+    """Search as if `nodes` were down. Only searching is allowed meanwhile."""
+    up = [node for node in nodes if ledger.up[node]]
+    for node in up:
+        ledger.switch(node, up=False)
+    try:
+        yield
+    finally:
+        for node in up:
+            ledger.switch(node, up=True)
 
 
 def skewed_model(view: View, job: int) -> bool:
@@ -127,3 +209,22 @@ SPREAD = Place(Fit.WORST)
 FIRST_FIT = Place(Fit.FIRST)
 RANDOM = Place(Fit.RANDOM)
 CONSOLIDATE = Place(within=Locality.NODE)
+
+
+def on_nodes(ledger: Ledger, counts: tuple[tuple[int, int], ...]) -> Placement | None:
+    """So many whole GPUs on each named node (node, GPUs), one worker each; None where any of them
+    is not free."""
+    if any(not ledger.up[node] or ledger.free_count[node] < gpus for node, gpus in counts):
+        return None
+    return tuple(
+        Slot(node, pick_devices(ledger.free_mask[node], gpus, ledger.island[node]), gpus)
+        for node, gpus in counts
+    )
+
+
+def counted(placement: Placement) -> tuple[tuple[int, int], ...]:
+    """(node, GPUs) of a placement, ascending: the inverse of `on_nodes`."""
+    by_node: dict[int, int] = {}
+    for slot in placement:
+        by_node[slot.node] = by_node.get(slot.node, 0) + slot.devices.bit_count()
+    return tuple(sorted(by_node.items()))

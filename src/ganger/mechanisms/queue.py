@@ -16,8 +16,8 @@ from ganger.core.events import (
     CAPACITY_FREED,
     CAPACITY_LOST,
     COMMANDED,
+    QUEUED,
     STARTED,
-    SUBMITTED,
     WOKE,
 )
 from ganger.core.ledger import Ledger
@@ -31,7 +31,8 @@ from ganger.mechanisms.order import FIRST_COME, Moves, Order
 from ganger.mechanisms.place import PACK, Placer
 
 _UNLESS_BEHIND = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE
-_ANY_CHANGE = _UNLESS_BEHIND | SUBMITTED
+_ANY_CHANGE = _UNLESS_BEHIND | QUEUED
+_ONLY_NEW = QUEUED | COMMANDED
 _EVICTED = -1
 """The class of those who were evicted in this walk and stand in line again, each for itself."""
 
@@ -68,12 +69,19 @@ class QueuePolicy:
         if self.walk is Walk.STRICT and self.quotas is None:
             return 0
         jobs = view.jobs
+        if self.walk is Walk.TENANT:
+            return int(jobs.tenant[job])
         tenant = int(jobs.tenant[job]) if self.quotas is not None else 0
-        patience = int(self.place.locality(view, job))
+        rule = self.place.kind(view, job)
         return (
-            (int(jobs.shape[job]) << 80) | (tenant << 50) | (patience << 45)
+            (int(jobs.shape[job]) << 80) | (tenant << 50) | (rule << 45)
             | (int(jobs.parent[job]) + 1)
         )  # fmt: skip
+
+    @property
+    def timed(self) -> bool:
+        """Whether keys jump or patience ends while nothing else happens."""
+        return self.place.patient or self.order.moves is Moves.STEPS
 
     def until(self, view: View, job: int) -> int:
         """When the job's key jumps, or its patience with where it would be placed ends."""
@@ -88,6 +96,11 @@ class QueuePolicy:
 class _Pass:
     """One walk down the queue."""
 
+    __slots__ = (
+        "draft", "evicted", "heads", "index", "limits", "may_evict", "pending", "policy",
+        "reasons", "used", "view", "wake",
+    )  # fmt: skip
+
     def __init__(self, policy: QueuePolicy, view: View, index: QueueIndex) -> None:
         self.policy, self.view, self.draft, self.index = policy, view, view.draft, index
         self.pending = index.pending
@@ -96,12 +109,11 @@ class _Pass:
         self.wake = NEVER
         self.evicted: dict[int, Placement] = {}
         self.may_evict = policy.preempt
-        self.waits_for_starts = policy.preempt and (
-            policy.order.moves is Moves.STEPS or bool(index.starting)
-        )
         quotas = policy.quotas
-        self.used = quotas.used(view) if quotas is not None else {}
-        self.limits = quotas.limits(view) if quotas is not None else {}
+        self.used: dict[int, int] = {}
+        self.limits: dict[int, int] = {}
+        if quotas is not None:
+            self.used, self.limits = quotas.used(view), quotas.limits(view)
 
     def run(self) -> Plan:
         """The plan."""
@@ -109,26 +121,29 @@ class _Pass:
             head = self.pending.head(kind)
             if head is not None:
                 self.heads.append((head, kind))
-        heapify(self.heads)
+        if len(self.heads) > 1:
+            heapify(self.heads)
         blocked = self._walk()
         if blocked and self.policy.walk in (Walk.EASY, Walk.CONSERVATIVE):
             self._backfill()
+        if not self.pending.entry:
+            return self.draft.plan(self.reasons, NEVER, _ONLY_NEW)
         until = _ANY_CHANGE
-        if blocked and self.policy.walk is Walk.STRICT and self.policy.order.arrival:
+        if blocked and self.policy.order.arrival and self.policy.walk is Walk.STRICT:
             until = _UNLESS_BEHIND
-        if self.pending.entry:
+        if self.policy.timed:
             self.wake = min(self.wake, self.index.next_jump())
-            if self.waits_for_starts:  # who starts can be evicted, and its key begins to move
-                until |= STARTED
+        if self.policy.preempt and (self.policy.timed or self.index.starting):
+            until |= STARTED  # who starts can be evicted from then on, and its key begins to move
         return self.draft.plan(self.reasons, self.wake, until)
 
     def _walk(self) -> bool:
         """Start whom the walk lets start; True if somebody who could be placed first waits."""
-        heads, skips = self.heads, self.policy.walk is Walk.SKIP
+        heads, skips = self.heads, self.policy.walk in (Walk.SKIP, Walk.TENANT)
         while heads:
             entry, kind = heads[0]
             job = int(entry[-1])
-            if self._over_quota(job):
+            if self.limits and self._over_quota(job):
                 heappop(heads)
             elif self._start(job, entry):
                 self._next(kind)
@@ -149,8 +164,6 @@ class _Pass:
             heapreplace(self.heads, (head, kind))
 
     def _over_quota(self, job: int) -> bool:
-        if not self.limits:
-            return False
         tenant = int(self.view.jobs.tenant[job])
         limit = self.limits.get(tenant)
         if limit is None or self.used.get(tenant, 0) + int(self.view.jobs.gpus[job]) <= limit:
@@ -177,9 +190,11 @@ class _Pass:
 
     def _book(self, job: int, placement: Placement) -> None:
         self.draft.start(job, placement)
-        self.evicted.pop(job, None)
+        if self.evicted:
+            self.evicted.pop(job, None)
         self.pending.entry.pop(job, None)
-        self.index.starting.add(job)
+        if self.policy.preempt:
+            self.index.starting.add(job)
         if self.limits:
             tenant = int(self.view.jobs.tenant[job])
             self.used[tenant] = self.used.get(tenant, 0) + int(self.view.jobs.gpus[job])
@@ -249,7 +264,7 @@ class _Pass:
         reserved, blocked = Reservations(view), set[int]()
         for job in self.pending.in_order({kind for _, kind in self.heads} - {_EVICTED}):
             ledger = self.draft.ledger_of(job)
-            if ledger is None or self._over_quota(job):
+            if ledger is None or (self.limits and self._over_quota(job)):
                 continue
             kind = self.policy.class_of(view, job)
             placement = None

@@ -17,6 +17,7 @@ from ganger.core.events import (
     Finished,
     NodeDown,
     NodeUp,
+    Progressed,
     Released,
     Started,
     Submitted,
@@ -27,16 +28,20 @@ from ganger.core.plan import Placement, Plan, Resize, Resume, Start, Stop, Suspe
 from ganger.core.spec import OnPreempt
 from ganger.core.table import cells
 from ganger.core.units import NEVER
+from ganger.sim.pace import Pace, counts_of
 from ganger.sim.physics import Physics
 
-_FINISH, _FAIL, _RELEASE, _DOWN, _UP, _START = (
+_FINISH, _FAIL, _RELEASE, _DOWN, _UP, _START, _PACE = (
     Finished.rank,
     Failed.rank,
     Released.rank,
     NodeDown.rank,
     NodeUp.rank,
     Started.rank,
+    Progressed.rank,
 )
+_SUSPENSION = 1 << 20
+"""Attempts count below this; the suspensions of an attempt count in multiples of it."""
 IDLE_WAKES = 10_000
 """After so many wakes with no event and no action between them, nothing will ever happen."""
 
@@ -53,7 +58,7 @@ class Simulator:
     """Runs declared jobs for their true `duration` (microseconds on the reference).
 
     The heap holds one entry per thing that is going to happen, (time, rank, job or node, attempt);
-    an entry whose attempt is no longer the job's present one is void.
+    an entry whose attempt (with its suspensions) is no longer the job's present one is void.
     """
 
     def __init__(
@@ -72,7 +77,7 @@ class Simulator:
         self._n = n
         self._left = cells(duration[:n].astype(np.float64))
         self._total = cells(np.ascontiguousarray(duration[:n]))
-        self._alive = cells(np.zeros(n, np.int32))
+        self._alive = cells(np.zeros(n, np.int64))
         self._began = cells(np.zeros(n, np.int64))
         self._rate = cells(np.zeros(n, np.float64))
         self._heap: list[tuple[int, int, int, int]] = []
@@ -89,6 +94,8 @@ class Simulator:
         limit, parent = declared.limit[:n], declared.parent[:n]
         self._limit = cells(limit) if (limit < NEVER).any() else None
         self._children = _count_children(parent)
+        self._paced: dict[int, tuple[Pace, NDArray[np.float64]]] = {}
+        """Running jobs whose speed changes with progress, and their speed from each start on."""
         self._idle_wakes = 0
 
     # ------------------------------------------------------------------ Engine
@@ -131,8 +138,10 @@ class Simulator:
                 self._start(action.job, action.attempt, action.placement, own)
             elif type(action) is Suspend:
                 self._halt(action.job)
+                self._began[action.job] = NEVER
+                self._alive[action.job] += _SUSPENSION  # what was filed for it is void
             elif type(action) is Resume:
-                self._go(action.job, action.attempt, self.now)
+                self._go(action.job, self.now)
 
     def _wake(self, until: int) -> Batch | None:
         if until == NEVER:
@@ -147,20 +156,24 @@ class Simulator:
     # ------------------------------------------------------------------ what happens
 
     def _happen(self, entry: tuple[int, int, int, int], events: list[AnyEvent]) -> None:
-        at, rank, subject, attempt = entry
+        at, rank, subject, token = entry
+        attempt = token % _SUSPENSION
         if rank == _FINISH:
-            if self._alive[subject] == attempt:
+            if self._alive[subject] == token:
                 self._end(subject, attempt, events)
         elif rank == _START:
-            if self._alive[subject] == attempt:
+            if self._alive[subject] == token:
                 events.append(Started(subject, attempt, self._rate[subject]))
         elif rank == _RELEASE:
             if self._free_at.get(subject) == at:  # else a later attempt is letting go, too
                 del self._free_at[subject]
             events.append(Released(subject, attempt, self._kept.pop((subject, attempt))))
         elif rank == _FAIL:
-            if self._alive[subject] == attempt:
+            if self._alive[subject] == token:
                 self._fail(subject, attempt, events, why="TimeLimit", final=True)
+        elif rank == _PACE:
+            if self._alive[subject] == token:
+                self._change_pace(subject, attempt, events)
         elif rank == _DOWN:
             self._node_down(subject, events)
         else:
@@ -177,7 +190,7 @@ class Simulator:
             if parent >= 0:
                 self._children[parent] -= 1
                 if not self._children[parent] and self._alive[parent]:
-                    self._end(parent, self._alive[parent], events)
+                    self._end(parent, self._alive[parent] % _SUSPENSION, events)
 
     def _start(self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...]) -> None:
         at = self.now
@@ -187,6 +200,7 @@ class Simulator:
         self._rate[job] = (
             1.0 if self._physics.uniform and len(placement) == 1
             and placement[0].workers == self._declared.gpus[job]
+            else self._pace(job, placement) if self._physics.paces
             else self._physics.rate(self._declared, job, placement)
         )  # fmt: skip
         self._alive[job] = attempt
@@ -198,7 +212,7 @@ class Simulator:
             self._instant.append(Started(job, attempt, self._rate[job]))
         else:
             heappush(self._heap, (at, _START, job, attempt))
-        self._go(job, attempt, at)
+        self._go(job, at)
 
     def _start_cost(self, job: int, attempt: int) -> int:
         if attempt == 1:
@@ -206,16 +220,19 @@ class Simulator:
         own = int(self._declared.restore[job])
         return own if own >= 0 else self._physics.costs.restore
 
-    def _go(self, job: int, attempt: int, at: int) -> None:
+    def _go(self, job: int, at: int) -> None:
         """The attempt computes from `at` on: file its end."""
         self._began[job] = at
         total = self._total[job]
         if total < NEVER:
-            rate = self._rate[job]
-            takes = self._left[job] if rate == 1.0 else self._left[job] / rate
-            heappush(self._heap, (at + ceil(takes), _FINISH, job, attempt))
+            if job in self._paced:
+                self._file_pace(job, at)
+            else:
+                rate = self._rate[job]
+                takes = self._left[job] if rate == 1.0 else self._left[job] / rate
+                heappush(self._heap, (at + ceil(takes), _FINISH, job, self._alive[job]))
         if self._limit is not None and self._limit[job] < NEVER:
-            heappush(self._heap, (at + self._limit[job], _FAIL, job, attempt))
+            heappush(self._heap, (at + self._limit[job], _FAIL, job, self._alive[job]))
 
     def _halt(self, job: int) -> None:
         """The attempt stops computing: book what it did."""
@@ -224,7 +241,7 @@ class Simulator:
             self._left[job] = max(self._left[job] - did, 0.0)
 
     def _stop(self, job: int, attempt: int) -> None:
-        if self._alive[job] != attempt:
+        if self._alive[job] % _SUSPENSION != attempt:
             return
         killed = self._declared.on_preempt[job] == OnPreempt.KILL
         if killed:
@@ -247,6 +264,39 @@ class Simulator:
         total = self._total[job]
         return float(total) - self._left[job] if total < NEVER else float(NEVER)
 
+    # ------------------------------------------------------------------ changing speed
+
+    def _pace(self, job: int, placement: Placement) -> float:
+        """The speed on `placement` now, of a job whose speed may change with progress."""
+        declared, physics = self._declared, self._physics
+        pace = physics.paces.get(declared.models[declared.model[job]])
+        if pace is None or self._total[job] >= NEVER:
+            return physics.rate(declared, job, placement)
+        speeds = pace.speeds(counts_of(placement)) * physics.type_factor(declared, job, placement)
+        self._paced[job] = pace, speeds
+        return float(speeds[pace.at(self._share(job))])
+
+    def _share(self, job: int) -> float:
+        return 1.0 - self._left[job] / max(self._total[job], 1)  # type: ignore[no-any-return]
+
+    def _file_pace(self, job: int, at: int) -> None:
+        """File the end, or the next change of speed if that comes first."""
+        pace, speeds = self._paced[job]
+        now = pace.at(self._share(job))
+        left, rank = self._left[job], _FINISH
+        if now + 1 < len(pace.starts):
+            left, rank = left - float(1.0 - pace.starts[now + 1]) * self._total[job], _PACE
+        takes = max(ceil(left / float(speeds[now])), rank == _PACE)
+        heappush(self._heap, (at + takes, rank, job, self._alive[job]))
+
+    def _change_pace(self, job: int, attempt: int, events: list[AnyEvent]) -> None:
+        self._halt(job)
+        self._began[job] = self.now
+        pace, speeds = self._paced[job]
+        self._rate[job] = float(speeds[pace.at(self._share(job))])
+        events.append(Progressed(job, attempt, self._done(job), self._rate[job]))
+        self._file_pace(job, self.now)
+
     # ------------------------------------------------------------------ failures
 
     def _node_down(self, node: int, events: list[AnyEvent]) -> None:
@@ -255,7 +305,7 @@ class Simulator:
         # Children before their parents: a grant closes only when nothing runs on it.
         parents = self._declared.parent
         for job in sorted(victims, key=lambda job: (parents[job] < 0, job)):
-            self._fail(job, self._alive[job], events, why="NodeFail", final=False)
+            self._fail(job, self._alive[job] % _SUSPENSION, events, why="NodeFail", final=False)
         events.append(NodeDown(node))
 
     def _fail(

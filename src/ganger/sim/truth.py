@@ -19,6 +19,7 @@ class Truth:
     """Knows the durations and speeds that the simulator itself uses."""
 
     knows = Knows.TRUTH
+    learns = False
 
     def __init__(self, duration: NDArray[np.int64], physics: Physics) -> None:
         self._duration = duration.astype(np.float64)
@@ -31,22 +32,40 @@ class Truth:
     def throughput(
         self, view: View, ids: Ids, gpu_type: str, gpus: NDArray[Any], nodes: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """The true speed, relative to the reference; rows of `gpus` and `nodes` broadcast."""
+        """The true speed, relative to the reference; `ids`, `gpus` and `nodes` broadcast. Of a job
+        that chooses its batch size: its goodput at the best batch, with the noise it has now."""
         profiles, jobs = self._physics.profiles, view.jobs
-        kinds = {kind.name: kind.speed for kind in view.nodes.type_specs}
+        speed = {kind.name: kind.speed for kind in view.nodes.type_specs}.get(gpu_type, 1.0)
         shape = np.broadcast_shapes(ids.shape, np.shape(gpus), np.shape(nodes))
-        many = np.broadcast_to(gpus, shape)
-        spread = np.broadcast_to(nodes, shape)
+        many, spread = np.broadcast_to(gpus, shape), np.broadcast_to(nodes, shape)
         out = np.empty(shape)
-        rows = np.broadcast_to(ids, shape)
-        for at in np.ndindex(shape):
-            job = rows[at]
-            profile = profiles.of(jobs.models[int(jobs.model[job])])
-            tier = Locality.ISLAND if spread[at] <= 1 else Locality.ANY
-            out[at] = profile.rate(
-                gpu_type, kinds.get(gpu_type, 1.0), int(many[at]), int(jobs.gpus[job]), tier
-            )
+        starts = self._starts(view, ids) if self._physics.paces else np.zeros_like(ids)
+        kinds = np.stack([jobs.model[ids], jobs.gpus[ids], starts], axis=-1).reshape(-1, 3)
+        alike, kind = np.unique(kinds, axis=0, return_inverse=True)
+        kind = np.broadcast_to(kind.reshape(ids.shape), shape)
+        for number, (model, asked, start) in enumerate(alike.tolist()):
+            at = kind == number
+            name = jobs.models[model]
+            profile = profiles.of(name)
+            if profile.goodput is None:
+                tiers = np.where(spread[at] <= 1, int(Locality.ISLAND), int(Locality.ANY))
+                out[at] = profile.rates(gpu_type, speed, many[at], asked, tiers)
+                continue
+            pace, factor = self._physics.paces[name], profile.by_type.get(gpu_type, speed)
+            sizes = zip(spread[at].tolist(), many[at].tolist(), strict=True)
+            out[at] = [factor * pace.even(*size)[start] for size in sizes]
         return out
+
+    def _starts(self, view: View, ids: Ids) -> NDArray[np.int64]:
+        """Which of its model's starts each job has reached."""
+        flat = ids.ravel()
+        shares = view.work(flat) / np.maximum(self._duration[flat], 1.0)
+        names, paces = view.jobs.models, self._physics.paces
+        at = [
+            paces[name].at(share) if (name := names[code]) in paces else 0
+            for code, share in zip(view.jobs.model[flat].tolist(), shares.tolist(), strict=True)
+        ]
+        return np.array(at, np.int64).reshape(ids.shape)
 
     def profile(self, model: str) -> Profile:
         """The profile that the simulator uses."""
@@ -67,6 +86,7 @@ class Noisy:
 
     def __init__(self, inner: Oracle, sigma: float, seed: int, jobs: int) -> None:
         self._inner = inner
+        self.learns = inner.learns
         self._factor = np.exp(np.random.default_rng([seed, 0x6E]).normal(0.0, sigma, jobs))
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:

@@ -7,7 +7,16 @@ from enum import Enum
 from ganger.core.protocols import Policy
 from ganger.core.units import HOUR, MINUTE, SECOND
 from ganger.mechanisms.admit import Walk
-from ganger.mechanisms.order import Levels, Quanta, attained_service, attained_time, first_start
+from ganger.mechanisms.order import (
+    By,
+    Gittins,
+    Levels,
+    Quanta,
+    Then,
+    attained_service,
+    attained_time,
+    first_start,
+)
 from ganger.mechanisms.place import PACK, ConsolidateIf, skewed_model
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.recipes.registry import Duration, Paper, recipe
@@ -48,13 +57,48 @@ def mlfq(
     return QueuePolicy("mlfq", Levels(thresholds, attained_time), walk, preempt=True)
 
 
-@recipe(TIRESIAS)
+class Index(Enum):
+    """What ranks jobs inside a queue."""
+
+    LEAST = "least"
+    """First start: Tiresias-L, for when nothing is known."""
+    GITTINS = "gittins"
+    """The Gittins index: Tiresias-G, for when the distribution of service is known."""
+
+
+@recipe(
+    Paper("Bandit processes and dynamic allocation indices", "Gittins", "JRSS-B", 1979, "JCT"),
+    reconstructed="service counts in whole quanta; the distribution is that of the finished jobs",
+)
+def gittins(
+    sizes: tuple[Duration, ...] = (),
+    step: Duration | None = None,
+    quantum: Duration = 10 * MINUTE,
+    refresh: Duration = HOUR,
+    attained: Attained = Attained.SERVICE,
+    walk: Walk = Walk.SKIP,
+) -> Policy:
+    """Highest Gittins index first: the likeliest to finish soon for what it will still cost.
+
+    The index of attained service a is sup_D P(S - a <= D | S > a) / E[min(S - a, D) | S > a].
+    `sizes` is the distribution of service S (GPU-time for 2-D); without it, that of the jobs
+    finished so far, renewed every `refresh`. `step`: one fixed D, as the public Tiresias
+    simulator has it (3250s). Equals go by first start, then by submission.
+    """
+    formula = attained_service if attained is Attained.SERVICE else attained_time
+    index = Gittins(sizes, step, quantum, refresh, attained=formula)
+    return QueuePolicy("gittins", Then(index, By((first_start,))), walk, preempt=True)
+
+
+@recipe(TIRESIAS, reconstructed="Tiresias-G learns the distribution from the jobs finished so far")
 def tiresias(
     thresholds: tuple[Duration, ...] = (3250 * SECOND, 7200 * SECOND, 18000 * SECOND),
     starvation: float | None = None,
     consolidate: bool = True,
     walk: Walk = Walk.SKIP,
     min_run: Duration = 0,
+    index: Index = Index.LEAST,
+    step: Duration = 3250 * SECOND,
 ) -> Policy:
     """Tiresias-L: discretised two-dimensional least attained service.
 
@@ -62,10 +106,15 @@ def tiresias(
     simulator's. Inside a queue jobs go by their first start, so that a running job is not
     preempted by its equal. `starvation` is the paper's PROMOTEKNOB. With `consolidate`, models
     whose tensor sizes are skewed insist on the fewest nodes; others take any free GPUs.
+    With `index=gittins` (Tiresias-G) jobs of one queue go by their Gittins index for the fixed
+    `step` first.
     """
+    least = Levels(thresholds, attained_service, (first_start,), starvation)
+    queues = Levels(thresholds, attained_service, (), starvation)
+    ranked = Then(queues, Gittins(step=step), (first_start,))
     return QueuePolicy(
         "tiresias",
-        Levels(thresholds, attained_service, (first_start,), starvation),
+        ranked if index is Index.GITTINS else least,
         walk,
         preempt=True,
         place=ConsolidateIf(wants=skewed_model) if consolidate else PACK,

@@ -1,0 +1,73 @@
+"""Pollux's own workloads on 16 nodes of 4 T4, goodput from its measured profiles.
+
+    python benchmarks/pollux.py TRACES [--workload 1] [--recipe pollux] [--jobs 160] [--rigid]
+
+TRACES is the folder that holds `pollux-sia`. Prints average JCT and makespan beside the figures
+of the authors' public simulator. Every job may run on 1 to 64 GPUs (`--rigid`: on as many as its
+row says) and always at the batch size of the largest goodput; it is done after all epochs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+from pathlib import Path
+
+import numpy as np
+
+from ganger.core.jobs import declare
+from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Shape
+from ganger.core.units import SECOND, micros
+from ganger.lab.simulation import Setup, run_one
+from ganger.sim.physics import Costs
+from ganger.workloads.profiles import load_profiles, with_goodput
+from ganger.workloads.trace import Trace
+
+PUBLISHED = {"pollux": {1: 2088.8, 2: 3322.9, 3: 2188.5, 4: 2721.0}}
+"""Average JCT, seconds. Their Tiresias and Optimus keep fixed batch sizes: not comparable."""
+
+
+def load(path: Path, jobs: int) -> Trace:
+    """The first `jobs` rows of a workload, with no durations yet."""
+    with gzip.open(path, "rt") as file:
+        rows = list(csv.DictReader(file))[:jobs]
+    specs = [
+        JobSpec(
+            name=row["name"], submitted=micros(float(row["time"])), model=row["application"],
+            shape=Shape(roles=(Role(size=int(row["num_replicas"])),)),
+        )
+        for row in rows
+    ]  # fmt: skip
+    return Trace(declare(specs), np.ones(len(specs), np.int64), name=path.name)
+
+
+def main() -> None:
+    """Run one workload under one recipe."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("traces", type=Path)
+    parser.add_argument("--workload", type=int, default=1)
+    parser.add_argument("--recipe", default="pollux")
+    parser.add_argument("--jobs", type=int, default=160)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rigid", action="store_true")
+    args = parser.parse_args()
+    folder = args.traces / "pollux-sia"
+    profiles = load_profiles(folder / "profiles")
+    workload = folder / f"workloads/pollux/workload-{args.workload}.csv.gz"
+    trace = with_goodput(load(workload, args.jobs), profiles, elastic=0 if args.rigid else 64)
+    cluster = ClusterSpec(nodes=(NodeSpec(count=16, gpus=4, gpu_type="T4"),), name="16x4xT4")
+    setup = Setup(seed=args.seed, profiles=profiles, costs=Costs(restore=30 * SECOND))
+    run = run_one(trace, cluster, args.recipe, setup)
+    jct = run.jobs.finish - run.jobs.arrival
+    makespan = run.jobs.finish.max() - run.jobs.arrival.min()
+    published = PUBLISHED.get(args.recipe.partition("(")[0], {}).get(args.workload)
+    beside = f" (authors: {published}, {jct.mean() / published - 1:+.0%})" if published else ""
+    print(f"workload-{args.workload} {args.recipe}, {len(jct)} jobs, seed {args.seed}")
+    print(f"average JCT {jct.mean():.1f} s{beside}; makespan {makespan:.0f} s")
+    cpu = run.simulation["cpu_seconds"]
+    print(f"{run.jobs.restarts.sum()} restarts; {cpu:.0f} CPU seconds")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""`python -m ganger.cli`."""
+
+from ganger.cli.main import main
+
+main()

@@ -1,0 +1,113 @@
+"""Options that several commands share: which part of a workload, at which load."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ganger.core.errors import BadInput
+from ganger.core.units import NEVER, parse_duration
+from ganger.workloads.trace import Trace
+
+F = TypeVar("F", bound=Callable[..., Any])
+_GENERATED = re.compile(r"([a-z]+):(\d+)(?::(\d+))?")
+
+_OPTIONS = (
+    click.option("--format", "format_", default="auto", metavar="NAME", show_default=True,
+                 help="Format of the trace; see `ganger trace formats`."),
+    click.option("--option", "options", multiple=True, metavar="KEY=VALUE",
+                 help="An option of the format, such as throughputs=FILE. Repeatable."),
+    click.option("--skip-bad", is_flag=True, help="Leave malformed rows out instead of stopping."),
+    click.option("--from", "start", metavar="TIME",
+                 help="Leave out jobs submitted earlier, counted from the first: 2d, 12h, 3600."),
+    click.option("--to", "stop", metavar="TIME", help="Leave out jobs submitted at TIME or later."),
+    click.option("--sample", type=float, metavar="FRACTION", help="Keep each job with this "
+                 "probability (see --trace-seed)."),
+    click.option("--repeat", type=int, metavar="N", help="Play the trace N times over."),
+    click.option("--load", metavar="LOAD", help="Move the arrivals closer or further "
+                 "apart until the work offered is LOAD times what the GPUs can do."),
+    click.option("--trace-seed", type=int, default=0, show_default=True,
+                 help="Seed of --sample."),
+)  # fmt: skip
+
+
+def trace_options(command: F) -> F:
+    """Add the options that choose a part and a load of a trace; hand them all, with the trace, to
+    `load_with_options`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def load_with_options(
+    trace: str | Path, options: Mapping[str, Any], gpus: int | None = None
+) -> Trace:
+    """The workload that `trace` names, cut as the `trace_options` in `options` say.
+
+    `trace` is a file, `demo`, or a generator as `KIND:JOBS[:SEED]`. First the window, then the
+    sample, the repetition and, only where `gpus` (the cluster's) are given, the load. Raises
+    BadInput.
+    """
+    from ganger.workloads import transform
+
+    found = _open(str(trace), options, gpus)
+    start, stop = options.get("start"), options.get("stop")
+    if start is not None or stop is not None:
+        begin = parse_duration(start, where="--from") if start is not None else 0
+        end = parse_duration(stop, where="--to") if stop is not None else NEVER
+        found = transform.window(found, begin, end)
+    if options.get("sample") is not None:
+        found = transform.sample(found, options["sample"], options.get("trace_seed", 0))
+    if options.get("repeat") is not None:
+        found = transform.repeat(found, options["repeat"])
+    if options.get("load") is not None and gpus is not None:
+        found = transform.scale_load(found, _load(options["load"]), gpus)
+    return found
+
+
+def _load(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"{text!r} is no load", where="--load", mend="write like 0.9") from None
+
+
+def _open(trace: str, options: Mapping[str, Any], gpus: int | None) -> Trace:
+    from ganger.workloads import formats, synthetic
+
+    if not Path(trace).exists():
+        if trace == "demo":
+            return synthetic.demo()
+        generated = _GENERATED.fullmatch(trace)
+        if generated:
+            kind, jobs, seed = generated.groups()
+            return synthetic.synthesize(kind, int(jobs[:12]), int(seed or 0), gpus=gpus or 64)
+    return formats.load_trace(
+        trace,
+        options.get("format_", "auto"),
+        skip_bad=options.get("skip_bad", False),
+        **_pairs(options.get("options", ())),
+    )
+
+
+def _pairs(options: Sequence[str]) -> dict[str, Any]:
+    """KEY=VALUE words as values: numbers and true/false where they are spelt so."""
+    words: dict[str, Any] = {"true": True, "false": False}
+    pairs: dict[str, Any] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals:
+            raise BadInput(f"{option!r} has no value", where="--option", mend="write KEY=VALUE")
+        pairs[key.replace("-", "_")] = words.get(value.lower(), _number(value))
+    return pairs
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,1 @@
+"""What may be believed about jobs: oracles, fits and models. Pure, seeded, single-threaded."""

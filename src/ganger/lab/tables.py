@@ -1,0 +1,142 @@
+"""Tables for the terminal: runs side by side in 80 columns, and one run by tenant, size or type.
+
+Colour only repeats what the text says, so that nothing is lost in a pipe.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rich.console import Group as Stack
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ganger.core.units import SECOND, format_duration
+from ganger.lab.metrics import By, Group, aggregate, breakdown, metrics_of
+from ganger.lab.result import Run
+
+
+class _Column(NamedTuple):
+    title: str
+    metric: str
+    kind: str
+    better: str
+
+
+_COLUMNS = (
+    _Column("JCT\nmean", "jct_mean_seconds", "time", "low"),
+    _Column("JCT\nmedian", "jct_p50_seconds", "time", "low"),
+    _Column("JCT\n99th", "jct_p99_seconds", "time", "low"),
+    _Column("queueing\nmean", "queueing_delay_mean_seconds", "time", "low"),
+    _Column("makespan", "makespan_seconds", "time", "low"),
+    _Column("GPUs\nheld", "gpu_allocated_ratio", "ratio", "high"),
+    _Column("pre-\nempted", "preemptions", "count", ""),
+)
+_BEST = "bold green"
+
+
+def comparison(runs: Sequence[Run]) -> RenderableType:
+    """One row per recipe: means over its seeds, ± half the 95% interval below where there are
+    several. The best of each column is bold and green. Runs at several loads give one table each.
+    """
+    groups = aggregate(runs)
+    loads = sorted({group.load for group in groups})
+    tables = [
+        _comparison([g for g in groups if g.load == load], load if len(loads) > 1 else None)
+        for load in loads
+    ]
+    return Stack(*tables, *(Text(line, style="dim") for line in footnotes(groups)))
+
+
+def breakdown_table(run: Run, by: By = "tenant") -> Table:
+    """One row per tenant, gang size or GPU type of one run, in the order of `metrics.breakdown`."""
+    table = _table(f"{printable(run.recipe)}, by {by.replace('_', ' ')}")
+    table.add_column(by.replace("gpu_type", "GPU type"), overflow="fold", min_width=8)
+    times = ("JCT\nmean", "JCT\nmedian", "JCT\n99th", "queueing\nmean")
+    for title in ("jobs", *times, "GPU-\nhours", "ρ\nmean"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in breakdown(run, by):
+        table.add_row(Text(printable(str(row[by])) or "(none)"), *_breakdown_cells(row))
+    return table
+
+
+def footnotes(groups: Sequence[Group]) -> list[str]:
+    """What a reader of the table must know: the seeds, what `knows` means, who is not in a mean."""
+    seeds = max((len(group.runs) for group in groups), default=0)
+    lines = ["knows: what the policy was told of job durations."]
+    if seeds > 1:
+        lines.append(f"Means over {seeds} seeds; ± is half the 95% confidence interval.")
+    return lines + [line for group in groups if (line := _left_out(group))]
+
+
+def printable(text: str) -> str:
+    """The text with what would steer a terminal (escapes, newlines) replaced by `?`."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people; a dash where there is no figure."""
+    return format_duration(round(seconds * SECOND)) if math.isfinite(seconds) else "-"
+
+
+def _comparison(groups: list[Group], load: float | None) -> Table:
+    table = _table("" if load is None else f"load {load:g}")
+    table.add_column("recipe", overflow="fold", min_width=8)
+    table.add_column("knows", no_wrap=True)
+    for column in _COLUMNS:
+        table.add_column(column.title, justify="right", no_wrap=True)
+    for group in groups:
+        cells = [_cell(group, column, groups) for column in _COLUMNS]
+        table.add_row(Text(printable(group.label)), Text(printable(group.knows)), *cells)
+    return table
+
+
+def _table(title: str) -> Table:
+    heading = Text(title, style="bold") if title else None
+    table = Table(title=heading, box=None, padding=(0, 1, 0, 0), header_style="dim")
+    table.title_justify = "left"
+    return table
+
+
+def _cell(group: Group, column: _Column, groups: list[Group]) -> Text:
+    mean, half = group.metrics[column.metric]
+    known = [g.mean(column.metric) for g in groups if math.isfinite(g.mean(column.metric))]
+    best = {"low": min, "high": max}.get(column.better)
+    marked = best is not None and len(known) > 1 and mean == best(known)
+    text = Text(_text(mean, column.kind), style=_BEST if marked else "")
+    if half > 0:
+        text.append(f"\n±{_text(half, column.kind)}", style="not bold dim")
+    return text
+
+
+def _text(value: float, kind: str) -> str:
+    if not math.isfinite(value):
+        return "-"
+    if kind == "time":
+        return duration(value)
+    return f"{value:.0%}" if kind == "ratio" else f"{value:,.0f}"
+
+
+def _breakdown_cells(row: dict[str, Any]) -> list[str]:
+    times = ("jct_mean", "jct_p50", "jct_p99", "queueing_delay_mean")
+    rho = row["finish_time_fairness_mean"]
+    return [
+        f"{row['jobs']:,}",
+        *(duration(row[f"{name}_seconds"]) for name in times),
+        f"{row['gpu_hours']:,.1f}",
+        f"{rho:.2f}" if math.isfinite(rho) else "-",
+    ]
+
+
+def _left_out(group: Group) -> str:
+    """Which jobs of a group have no JCT, as a sentence; "" if all have."""
+    total = {
+        name: int(sum(metrics_of(run)[f"jobs_{name}"] for run in group.runs))
+        for name in ("unfinished", "failed", "cancelled")
+    }
+    parts = [f"{count:,} {name}" for name, count in total.items() if count]
+    where = printable(group.label)
+    return f"{where}: no JCT counted for jobs that were {', '.join(parts)}." if parts else ""

@@ -1,0 +1,268 @@
+"""Allocation by programme: a view becomes arrays, `solve` divides the time, rows come back.
+
+The programmes are those of Gavel (OSDI 2020): x[job, type] is the fraction of the time that a job
+spends on a type, at the size it asks for. What the oracle does not know about speed counts as 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.allocation import Allocation
+from ganger.core.table import Ids
+from ganger.core.view import View
+from ganger.mechanisms.backfill import believed_duration
+from ganger.mechanisms.fair import Notes, Tree, integrate_isolated
+from ganger.solve.shares import (
+    Shares,
+    efficient,
+    isolated,
+    least_largest,
+    max_min,
+    proportional,
+    water_filling,
+)
+from ganger.solve.waterfill import water_fill
+
+Floats = NDArray[np.float64]
+
+FOREVER = 1e15
+"""Remaining work of jobs of which nothing is known, microseconds."""
+LEAST_SHARE = 1e-6
+"""Smaller fractions of time are rounding in the solver."""
+
+
+class Problem(NamedTuple):
+    """The jobs that can run, and the types they compete for."""
+
+    ids: Ids
+    types: tuple[str, ...]
+    shares: Shares
+    weight: Floats
+
+
+Objective: TypeAlias = Callable[[View, Problem], Floats]
+"""Gives the (jobs, types) fractions of time."""
+
+
+def pose(view: View, ids: Ids) -> Problem:
+    """The arrays of the jobs of `ids` that want GPUs and could run on some type alone."""
+    capacity: dict[str, int] = {}
+    widest: dict[str, int] = {}
+    for cell in view.ledger.cells:
+        if cell.gpu_type:
+            capacity[cell.gpu_type] = capacity.get(cell.gpu_type, 0) + cell.total
+            widest[cell.gpu_type] = max(widest.get(cell.gpu_type, 1), cell.widest)
+    types = tuple(capacity)
+    gpus = view.jobs.gpus[ids]
+    rate = np.zeros((len(ids), len(types)))
+    for j, kind in enumerate(types):
+        nodes = -(-gpus // max(widest[kind], 1))
+        told = view.oracle.throughput(view, ids, kind, gpus, nodes)
+        able = (gpus > 0) & (gpus <= capacity[kind])
+        rate[:, j] = np.where(able, np.where(np.isnan(told), 1.0, told), 0.0)
+    rate *= _allowed(view, ids, types)
+    can = np.flatnonzero((rate > 0).any(axis=1))
+    counts = np.array([capacity[kind] for kind in types], np.float64)
+    shares = Shares(rate[can], gpus[can].astype(np.float64), counts, np.ones(len(can)))
+    return Problem(ids[can], types, shares, view.jobs.weight[ids[can]])
+
+
+def _allowed(view: View, ids: Ids, types: tuple[str, ...]) -> Floats:
+    """1 where the job's shape accepts the type."""
+    shapes, codes = view.jobs.shapes, view.jobs.shape[ids]
+    allowed = np.zeros((len(ids), len(types)))
+    for code in np.unique(codes).tolist():
+        there = {cell.gpu_type for cell in view.ledger.cells_for(shapes[code])}
+        allowed[codes == code] = [kind in there for kind in types]
+    return allowed
+
+
+def work_left(view: View, ids: Ids) -> Floats:
+    """What is believed to be left to do, in microseconds at speed 1; at least one."""
+    left = np.minimum(believed_duration(view, ids), FOREVER) - view.work(ids)
+    return np.maximum(left, 1.0)
+
+
+# ---------------------------------------------------------------------- objectives
+
+
+def fair_unit(problem: Problem) -> Floats:
+    """What counts as 1 in max-min fairness: weight x throughput of equal time everywhere, per
+    GPU asked for (Gavel, section 4.1)."""
+    shares = problem.shares
+    unit: Floats = problem.weight * proportional(shares) / shares.scale
+    return unit
+
+
+def most_even(view: View, problem: Problem) -> Floats:
+    """Max-min fairness in one programme; what is left goes where it does most."""
+    unit = fair_unit(problem)
+    best = max_min(problem.shares, unit)
+    return efficient(problem.shares, unit * best.level, problem.shares.rate / unit[:, None])
+
+
+def water_filled(view: View, problem: Problem) -> Floats:
+    """Max-min fairness all the way: after the worst off, the second worst, and so on."""
+    ones = np.ones(len(problem.ids))
+    return water_filling(problem.shares, lambda free: ones, fair_unit(problem))
+
+
+def largest_sum(view: View, problem: Problem) -> Floats:
+    """The largest sum of throughputs. Starves whoever is slow everywhere."""
+    return efficient(problem.shares, np.zeros(len(problem.ids)), problem.shares.rate)
+
+
+def cheapest(view: View, problem: Problem) -> Floats:
+    """The largest sum of throughput per dollar; types without a price count as 1 USD/h."""
+    prices = {kind.name: kind.price for kind in view.nodes.type_specs}
+    price = np.array([prices.get(kind) or 1.0 for kind in problem.types])
+    return efficient(problem.shares, np.zeros(len(problem.ids)), problem.shares.rate / price)
+
+
+def first_come(view: View, problem: Problem) -> Floats:
+    """Gavel's FIFO: throughput over the job's best, the earlier the heavier."""
+    rate, n = problem.shares.rate, len(problem.ids)
+    gain = rate / rate.max(axis=1, keepdims=True) * (n - np.arange(n))[:, None]
+    return efficient(problem.shares, np.zeros(n), gain)
+
+
+def shortest_makespan(view: View, problem: Problem) -> Floats:
+    """All done as early as possible: eff_i >= left_i / T is linear in 1/T, so that one programme
+    is enough where the public code bisects."""
+    left = work_left(view, problem.ids)
+    unit = left / left.max()
+    best = max_min(problem.shares, unit)
+    return efficient(problem.shares, unit * best.level, problem.shares.rate / unit[:, None])
+
+
+# ---------------------------------------------------------------------- allocators
+
+
+@dataclass(frozen=True)
+class Programme:
+    """Allocates by `objective`. `agnostic`: types are held to be alike; the time that the
+    objective gives to a job is spread over all types by their numbers."""
+
+    objective: Objective
+    agnostic: bool = False
+
+    def allocate(self, view: View, ids: Ids) -> Allocation:
+        """Rows in order of job."""
+        problem = pose(view, ids)
+        return divide(problem, self.agnostic, lambda posed: self.objective(view, posed))
+
+
+def fold(problem: Problem) -> Problem:
+    """The same as if all types were one, on which everybody runs at speed 1."""
+    shares = problem.shares
+    alike = shares._replace(
+        rate=np.ones((len(problem.ids), 1)), capacity=shares.capacity.sum(keepdims=True)
+    )
+    return problem._replace(types=("",), shares=alike)
+
+
+def divide(problem: Problem, agnostic: bool, solve: Callable[[Problem], Floats]) -> Allocation:
+    """The solution of `problem` as rows."""
+    if not len(problem.ids):
+        return Allocation()
+    if not agnostic:
+        return _rows(problem, solve(problem))
+    part = (problem.shares.rate > 0) * problem.shares.capacity
+    return _rows(problem, solve(fold(problem)) * part / part.sum(axis=1, keepdims=True))
+
+
+def _rows(problem: Problem, x: Floats) -> Allocation:
+    allocation = Allocation()
+    rounded = np.round(np.where(x < LEAST_SHARE, 0.0, x), 9)
+    for i, j in np.argwhere(rounded).tolist():
+        allocation.add(
+            (int(problem.ids[i]),), problem.types[j], int(problem.shares.scale[i]),
+            float(rounded[i, j]),
+        )  # fmt: skip
+    return allocation
+
+
+@dataclass(frozen=True)
+class EqualShares:
+    """Weighted water-filling of like GPUs: a job asks for its gang and gets a fraction of the
+    time on any type."""
+
+    def allocate(self, view: View, ids: Ids) -> Allocation:
+        """Rows in order of job."""
+        return divide(pose(view, ids), True, _filled)
+
+
+def _filled(problem: Problem) -> Floats:
+    shares = problem.shares
+    gpus = water_fill(float(shares.capacity.sum()), problem.weight, shares.scale)
+    return (gpus / shares.scale)[:, None]
+
+
+@dataclass(frozen=True)
+class Hierarchical:
+    """Water-filling with weights that flow down the tenants' tree; whenever jobs can get no more,
+    their part goes to those beside them (Gavel, section 4.3)."""
+
+    tree: Tree
+    agnostic: bool = False
+
+    def allocate(self, view: View, ids: Ids) -> Allocation:
+        """Rows in order of job."""
+        return divide(pose(view, ids), self.agnostic, lambda posed: self._fill(view, posed))
+
+    def _fill(self, view: View, problem: Problem) -> Floats:
+        unit = proportional(problem.shares) / problem.shares.scale
+        return water_filling(
+            problem.shares, lambda free: self.tree.weights(view, problem.ids, free), unit
+        )
+
+
+@dataclass(frozen=True)
+class FinishTimeFairness:
+    """Minimises the largest rho = (age + left / eff) / (isolated so far + left / isolated now).
+
+    Isolated so far is what the work done would have taken with a 1/n of the cluster, n being as
+    it was at the time.
+    """
+
+    agnostic: bool = False
+
+    def remember(self, view: View, ids: Ids, notes: Notes) -> Notes:
+        """Book what was done since the last call, and what each would do alone from now on."""
+        problem = pose(view, ids)
+        if not len(problem.ids):
+            return {}
+        alone = isolated(fold(problem).shares if self.agnostic else problem.shares)
+        return integrate_isolated(view, problem.ids, alone, notes)
+
+    def allocate(self, view: View, ids: Ids) -> Allocation:
+        """Without a past: as if all had just begun."""
+        return self.allocate_from(view, ids, self.remember(view, ids, {}))
+
+    def allocate_from(self, view: View, ids: Ids, notes: Notes) -> Allocation:
+        """Rows in order of job."""
+        return divide(pose(view, ids), self.agnostic, lambda posed: _fairest(view, posed, notes))
+
+
+def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
+    ids, shares = problem.ids, problem.shares
+    left = work_left(view, ids)
+    age = (view.now - view.jobs.submitted[ids]).astype(np.float64)
+    past = np.array([notes[job][0] if job in notes else 0.0 for job in ids.tolist()])
+    independent = past + left / isolated(shares)
+
+    def need(rho: float) -> Floats:
+        time = rho * independent - age
+        return np.where(time > 0, left / np.where(time > 0, time, 1.0), np.inf)
+
+    def ratio(eff: Floats) -> float:
+        return float(((age + left / np.maximum(eff, 1e-300)) / independent).max())
+
+    _, floor = least_largest(shares, need, ratio, left / independent)
+    return efficient(shares, floor, shares.rate)

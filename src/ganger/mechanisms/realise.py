@@ -1,0 +1,294 @@
+"""From what is wanted to what is done: compare with what runs, and draw only the difference.
+
+`towards` is the one place where hysteresis-free targets become starts, stops and resizes;
+`RoundPolicy` gives fractional allocations their share of time in rounds (Gavel, OSDI 2020,
+section 5), `TargetPolicy` makes jobs the size that an elastic allocator wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import msgspec
+import numpy as np
+
+from ganger.core.allocation import Allocation, Share
+from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
+from ganger.core.jobs import Phase
+from ganger.core.ledger import Cell, Ledger
+from ganger.core.plan import Placement, Plan, Reason
+from ganger.core.spec import OnPreempt
+from ganger.core.table import Ids
+from ganger.core.units import NEVER
+from ganger.core.view import View
+from ganger.mechanisms.fair import Notes
+from ganger.mechanisms.place import PACK, Placer, counted, on_nodes
+
+_MOVABLE = (int(Phase.STARTING), int(Phase.RUNNING))
+_STAYS = (int(OnPreempt.NEVER), int(OnPreempt.KILL))
+
+
+class Want(NamedTuple):
+    """A job that should run on `gpus` GPUs of `gpu_type` ("" for any); `least` if it must be.
+
+    `nodes`: (node, GPUs), ascending, where the place is decided too; only for plain shapes.
+    """
+
+    job: int
+    gpus: int
+    gpu_type: str = ""
+    least: int = 0
+    nodes: tuple[tuple[int, int], ...] = ()
+
+
+class Allocator(Protocol):
+    """Divides the cluster among jobs."""
+
+    def allocate(self, view: View, ids: Ids) -> Allocation:
+        """The allocation for the jobs of `ids` (ascending), all of which compete."""
+        ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """An allocator whose answer depends on more of the past than the tables keep. `notes` are
+    three numbers by job, part of the policy's memory; `remember` is called at every decision."""
+
+    def remember(self, view: View, ids: Ids, notes: Notes) -> Notes:
+        """The notes brought up to now; `notes` itself is left alone."""
+        ...
+
+    def allocate_from(self, view: View, ids: Ids, notes: Notes) -> Allocation:
+        """The allocation for the jobs of `ids` (ascending), all of which compete."""
+        ...
+
+
+def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
+    """Draw the way from what runs to exactly `wanted`, given in order of precedence.
+
+    Jobs that run as wanted are not touched; those not wanted stop, unless they must not be
+    preempted or would lose all their work, for such jobs might never end; the others are placed
+    in order, smaller (down to `least`) where there is not room, and where they were if that makes
+    no difference in size: a move for nothing would be undone by the next decision, and so on.
+    """
+    draft, by_job = view.draft, {want.job: want for want in wanted}
+    kept: set[int] = set()
+    stopped: dict[int, Placement] = {}
+    for job in view.active.tolist():
+        want = by_job.get(job)
+        fixed = view.jobs.phase[job] not in _MOVABLE
+        fixed |= view.jobs.on_preempt[job] in _STAYS
+        if fixed or (want is not None and _runs_so(view, want)):
+            kept.add(job)
+        else:
+            stopped[job] = draft.stop(job)
+    for want in wanted:
+        if want.job not in kept:
+            _place(view, want, place, stopped.get(want.job))
+
+
+def _runs_so(view: View, want: Want) -> bool:
+    if view.jobs.size[want.job] != want.gpus:
+        return False
+    held = view.ledger.holds[want.job][1]
+    if want.nodes:
+        return counted(held) == want.nodes
+    return not want.gpu_type or view.ledger.cell_of[held[0].node].gpu_type == want.gpu_type
+
+
+def cells_of(ledger: Ledger, view: View, job: int, gpu_type: str) -> list[Cell]:
+    """Where `job` may be placed if it must be on `gpu_type` ("": any)."""
+    cells = ledger.cells_for(view.draft.shape(job))
+    return [cell for cell in cells if not gpu_type or cell.gpu_type == gpu_type]
+
+
+def _place(
+    view: View, want: Want, place: Placer, held: Placement | None = None
+) -> Placement | None:
+    """Draw a start of `want`, or let it stay on what it `held`; None if there is no room."""
+    ledger = view.draft.ledger_of(want.job)
+    if ledger is None:
+        return None
+    if want.nodes:
+        placement = on_nodes(ledger, want.nodes)
+        if placement is not None:
+            view.draft.start(want.job, placement)
+        return placement
+    cells = cells_of(ledger, view, want.job, want.gpu_type)
+    for gpus in range(want.gpus, max(want.least or want.gpus, min(want.gpus, 1)) - 1, -1):
+        if held is not None and gpus == sum(slot.devices.bit_count() for slot in held):
+            suits = ledger.cell_of[held[0].node] in cells
+            if suits and ledger.is_free(view.draft.shape(want.job), held):
+                view.draft.restore(want.job, held)
+                return held
+        placement = place.find(view, ledger, want.job, cells, gpus)
+        if placement is not None:
+            view.draft.start(want.job, placement)
+            return placement
+    return None
+
+
+def competitors(view: View) -> Ids:
+    """Jobs that wait or hold devices, ascending."""
+    return np.sort(np.concatenate([view.pending, view.active]))
+
+
+# ---------------------------------------------------------------------- rounds
+
+
+class RoundMemory(msgspec.Struct):
+    """What the round mechanism remembers. Times in microseconds."""
+
+    allocation: Allocation
+    since: int
+    """When the allocation was made; fractions received count from there."""
+    next_round: int
+    received: dict[str, int]
+    """`job/type`, and `job/` for all types, to time received."""
+    last: int
+    """Until when `received` is up to date."""
+    jobs: list[int]
+    """Who was allocated for."""
+    notes: Notes = {}
+    """What a `Remembering` allocator keeps."""
+
+
+@dataclass(frozen=True)
+class RoundPolicy:
+    """Time-shares an allocation in rounds of `every` microseconds.
+
+    In each round (job, type) pairs run in order of allocation over fraction received (Gavel's
+    priority), never a job twice, until no more fit; larger gangs are placed first. A job that
+    keeps its place is not interrupted; jobs without GPUs always run. `fill`: between rounds,
+    waiting jobs start on GPUs that became free. A change of the job set makes a new allocation,
+    at the next round.
+    """
+
+    name: str
+    allocator: Allocator
+    every: int
+    place: Placer = PACK
+    fill: bool = True
+
+    def decide(self, view: View, memory: RoundMemory | None) -> tuple[Plan, RoundMemory]:
+        """At a round's boundary select anew, in between only fill what is free."""
+        memory = self._account(view, memory)
+        jobs = competitors(view)
+        if isinstance(self.allocator, Remembering):
+            memory.notes = self.allocator.remember(view, jobs, memory.notes)
+        boundary = view.now >= memory.next_round or not len(view.active)
+        if boundary:
+            if memory.jobs != jobs.tolist() or not len(memory.allocation):
+                memory = msgspec.structs.replace(
+                    memory, allocation=self._allocate(view, jobs, memory), since=view.now,
+                    received={}, jobs=jobs.tolist(),
+                )  # fmt: skip
+            memory.next_round = view.now + self.every
+            towards(view, self._select(view, memory), self.place)
+        elif self.fill:
+            self._fill(view, memory)
+        wake = memory.next_round if len(jobs) else NEVER
+        reasons = [Reason("Priority", "rounds")] if len(view.pending) else []
+        until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
+        return view.draft.plan(reasons, wake, until), memory
+
+    def _allocate(self, view: View, jobs: Ids, memory: RoundMemory) -> Allocation:
+        if isinstance(self.allocator, Remembering):
+            return self.allocator.allocate_from(view, jobs, memory.notes)
+        return self.allocator.allocate(view, jobs)
+
+    def _account(self, view: View, memory: RoundMemory | None) -> RoundMemory:
+        """Book the time that every running job has had on its type since the last call."""
+        if memory is None:
+            return RoundMemory(Allocation(), view.now, view.now, {}, view.now, [])
+        received, elapsed = dict(memory.received), view.now - memory.last
+        if elapsed:
+            for job, (_, placement) in view.ledger.holds.items():
+                kind = view.ledger.cell_of[placement[0].node].gpu_type
+                for key in {f"{job}/{kind}", f"{job}/"}:
+                    received[key] = received.get(key, 0) + elapsed
+        return msgspec.structs.replace(memory, received=received, last=view.now)
+
+    def _ranked(self, view: View, memory: RoundMemory) -> list[Share]:
+        """Rows in order of allocation over share of time received; ties by amount, then job."""
+        elapsed = max(view.now - memory.since, 1)
+
+        def rank(row: Share) -> tuple[float, float, int]:
+            had = memory.received.get(f"{row.jobs[0]}/{row.gpu_type}", 0) / elapsed
+            due = row.amount / had if had > 0 else row.amount * 1e9
+            return (-round(due, 9), -row.amount, row.jobs[0])
+
+        return sorted(memory.allocation.rows, key=rank)
+
+    def _select(self, view: View, memory: RoundMemory) -> list[Want]:
+        """Who runs in the coming round, larger gangs first so that they find whole nodes."""
+        free = {cell.index: cell.total for cell in view.ledger.cells}
+        chosen: dict[int, Want] = {}
+        for job, (_, placement) in view.ledger.holds.items():
+            if view.jobs.on_preempt[job] in _STAYS:
+                chosen[job] = Want(job, int(view.jobs.size[job]))
+                free[view.ledger.cell_of[placement[0].node].index] -= int(view.jobs.size[job])
+        for row in self._ranked(view, memory):
+            job = row.jobs[0]
+            if job in chosen or view.jobs.phase[job] > Phase.STOPPING:
+                continue
+            for cell in cells_of(view.ledger, view, job, row.gpu_type):
+                if free[cell.index] >= row.gpus:
+                    free[cell.index] -= row.gpus
+                    chosen[job] = Want(job, row.gpus, row.gpu_type)
+                    break
+        jobs = competitors(view)
+        without = [Want(job, 0) for job in jobs[view.jobs.gpus[jobs] == 0].tolist()]
+        return [*sorted(chosen.values(), key=lambda want: -want.gpus), *without]
+
+    def _fill(self, view: View, memory: RoundMemory) -> None:
+        waiting = set(view.pending.tolist())
+        for row in self._ranked(view, memory):
+            if row.jobs[0] in waiting and _place(
+                view, Want(row.jobs[0], row.gpus, row.gpu_type), self.place
+            ):
+                waiting.discard(row.jobs[0])
+        for job in sorted(waiting - set(memory.jobs)):
+            if _place(view, Want(job, int(view.jobs.gpus[job])), self.place):
+                waiting.discard(job)
+
+
+# ---------------------------------------------------------------------- elastic targets
+
+
+class TargetMemory(msgspec.Struct):
+    """When the next regular decision is due, microseconds."""
+
+    due: int
+
+
+@dataclass(frozen=True)
+class TargetPolicy:
+    """Makes every job the size that `allocator` wants: every `every` microseconds, and (with
+    `on_events`) whenever a job arrives or GPUs become free."""
+
+    name: str
+    allocator: Allocator
+    every: int = NEVER
+    on_events: bool = True
+    place: Placer = PACK
+
+    def decide(self, view: View, memory: TargetMemory | None) -> tuple[Plan, TargetMemory]:
+        """Allocate, then go towards it."""
+        memory = memory or TargetMemory(view.now)
+        jobs = competitors(view)
+        if self.on_events or view.now >= memory.due or not len(view.active):
+            if view.now >= memory.due or memory.due == NEVER:
+                memory = TargetMemory(min(view.now + self.every, NEVER))
+            allocation = self.allocator.allocate(view, jobs)
+            wants = [
+                Want(row.jobs[0], row.gpus, row.gpu_type, int(view.draft.shape(row.jobs[0]).least))
+                for row in allocation
+            ]
+            towards(view, wants, self.place)
+        reasons = [Reason("Resources", "targets")] if len(view.pending) else []
+        wake = memory.due if len(jobs) else NEVER
+        until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
+        return view.draft.plan(reasons, wake, until), memory

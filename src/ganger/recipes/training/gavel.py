@@ -1,0 +1,70 @@
+"""Gavel (Narayanan et al., OSDI 2020): any objective, made aware of GPU types, in rounds."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from ganger.core.protocols import Policy
+from ganger.core.units import SECOND
+from ganger.mechanisms.program import (
+    FinishTimeFairness,
+    Programme,
+    cheapest,
+    first_come,
+    largest_sum,
+    most_even,
+    shortest_makespan,
+    water_filled,
+)
+from ganger.mechanisms.realise import Allocator, RoundPolicy
+from ganger.recipes.registry import Duration, recipe
+from ganger.recipes.training.fairness import GAVEL
+
+
+class Objective(Enum):
+    """What is optimised."""
+
+    MAX_MIN = "max-min"
+    """The smallest normalised throughput: the LAS analogue (section 4.1)."""
+    WATER_FILLING = "water-filling"
+    """The same, then the second smallest, and so on (section 4.3)."""
+    FIFO = "fifo"
+    MAKESPAN = "makespan"
+    MAX_SUM = "max-sum"
+    COST = "cost"
+    FTF = "ftf"
+
+
+PROGRAMMES = {
+    Objective.MAX_MIN: most_even,
+    Objective.WATER_FILLING: water_filled,
+    Objective.FIFO: first_come,
+    Objective.MAKESPAN: shortest_makespan,
+    Objective.MAX_SUM: largest_sum,
+    Objective.COST: cheapest,
+}
+
+
+@recipe(
+    GAVEL,
+    needs="throughputs",
+    reconstructed="what a programme leaves undecided goes where it does most; makespan is one"
+    " programme in 1/T instead of a bisection; no job pairs, no deadlines in the objectives",
+)
+def gavel(
+    objective: Objective = Objective.MAX_MIN,
+    agnostic: bool = False,
+    every: Duration = 360 * SECOND,
+    fill: bool = True,
+) -> Policy:
+    """A linear programme divides every GPU type's time among jobs; rounds make it true.
+
+    In each round (job, type) pairs run by allocation over fraction of time received. `agnostic`:
+    the same objective with all types held to be alike. `fill`: free GPUs go to waiting jobs
+    between rounds; without it a round lasts to its end, as in the paper. `ftf` and `makespan`
+    need durations too.
+    """
+    allocator: Allocator = FinishTimeFairness(agnostic)
+    if objective in PROGRAMMES:
+        allocator = Programme(PROGRAMMES[objective], agnostic)
+    return RoundPolicy("gavel", allocator, every, fill=fill)

@@ -1,0 +1,1 @@
+"""Optimisation on plain arrays: arrays in, arrays out, nothing about jobs."""

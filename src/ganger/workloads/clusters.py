@@ -1,0 +1,202 @@
+"""Clusters from a word like `8x8xV100`, from a file, or from openb's node list.
+
+A file (TOML, YAML or JSON by its extension) says `format = "ganger.cluster/1"` and holds `nodes`:
+a list of `count, gpus, gpu_type, cpus` (cores), `memory` (`256GiB`, or MiB), `pool, rack,
+nodes_per_rack, island` (GPUs that are joined closely; 0: all of the node), `labels, name`; and if
+wanted `gpu_types` (`name, memory, watts, price` in USD an hour, `speed`), `tenants` (`name, quota`
+in GPUs, `weight, parent`) and `name`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from ganger.core.errors import BadInput
+from ganger.core.spec import ClusterSpec, GpuType, NodeSpec, TenantSpec
+from ganger.core.units import WHOLE, parse_memory
+from ganger.workloads.files import TextFile, open_text, suffix_of
+from ganger.workloads.rows import Category, Count, Text, read_delimited
+
+FORMAT: Final = "ganger.cluster/1"
+_FAMILY = "ganger.cluster/"
+_GIB = 1024
+KNOWN_GPUS: Final[dict[str, GpuType]] = {
+    name: GpuType(name, memory * _GIB, watts)
+    for name, memory, watts in (
+        ("K80", 12, 150.0),  # one of the board's two GPUs
+        ("P4", 8, 75.0), ("P40", 24, 250.0), ("P100", 16, 300.0), ("V100", 16, 300.0),
+        ("V100-32GB", 32, 300.0), ("V100M16", 16, 300.0), ("V100M32", 32, 300.0), ("T4", 16, 70.0),
+        ("RTX2080Ti", 11, 250.0), ("RTX3090", 24, 350.0), ("RTX4090", 24, 450.0),
+        ("A10", 24, 150.0), ("A30", 24, 165.0), ("A40", 48, 300.0), ("A100", 40, 400.0),
+        ("A100-80GB", 80, 400.0), ("L4", 24, 72.0), ("L40S", 48, 350.0), ("H100", 80, 700.0),
+        ("H200", 141, 700.0),
+    )
+}  # fmt: skip
+"""GPU types by name: memory and board power as their makers state them; no prices, no speeds."""
+_BY_LOWER = {name.lower(): name for name in KNOWN_GPUS}
+_PART = re.compile(r"(\d+)x(\d+)x([A-Za-z][\w.-]*)(?:@([\w.-]+))?")
+_SHORT = re.compile(rf"{_PART.pattern}(?:\+{_PART.pattern})*")
+_MEND = "write like 8x8xV100 or 4x8xA100@pool+16x4xT4, or name a cluster file"
+
+
+def load_cluster(text_or_path: str | Path) -> ClusterSpec:
+    """The cluster that a short form states or that a file holds. Raises BadInput."""
+    text = str(text_or_path).strip()
+    if isinstance(text_or_path, str) and _SHORT.fullmatch(text):
+        return _short(text)
+    path = Path(text_or_path)
+    if not path.is_file():
+        raise BadInput(f"{text!r} is no cluster and no file", where="cluster", mend=_MEND)
+    file = open_text(path)
+    if suffix_of(path) == ".csv":
+        return _openb_nodes(file)
+    return _document(file)
+
+
+def _short(text: str) -> ClusterSpec:
+    nodes = [
+        NodeSpec(count=_count(count, text), gpus=_count(gpus, text), gpu_type=_known(kind),
+                 pool=pool or "")
+        for count, gpus, kind, pool in (_PART.fullmatch(part).groups()  # type: ignore[union-attr]
+                                        for part in text.split("+"))
+    ]  # fmt: skip
+    return _complete(ClusterSpec(tuple(nodes), name=text)).check(f"cluster {text!r}")
+
+
+def _count(digits: str, text: str) -> int:
+    if len(digits) > 9:
+        raise BadInput(f"{digits[:20]} is too many", where=f"cluster {text!r}", mend=_MEND)
+    return int(digits)
+
+
+def _known(name: str) -> str:
+    return _BY_LOWER.get(name.lower(), name)
+
+
+def _complete(spec: ClusterSpec) -> ClusterSpec:
+    """The cluster with every GPU type it uses described: as stated, else as known, else plainly."""
+    types = {gpu.name: gpu for gpu in spec.gpu_types}
+    for node in spec.nodes:
+        if node.gpu_type and node.gpu_type not in types:
+            types[node.gpu_type] = KNOWN_GPUS.get(node.gpu_type, GpuType(node.gpu_type))
+    return msgspec.structs.replace(spec, gpu_types=tuple(types.values()))
+
+
+class _Node(msgspec.Struct, forbid_unknown_fields=True):
+    count: int = 1
+    gpus: int = 0
+    gpu_type: str = ""
+    cpus: float = 0.0
+    memory: str | float = 0
+    pool: str = ""
+    rack: str = ""
+    nodes_per_rack: int = 0
+    island: int = 0
+    labels: list[str] = []
+    name: str = ""
+
+
+class _Gpu(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    memory: str | float | None = None
+    watts: float | None = None
+    price: float = 0.0
+    speed: float = 1.0
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    format: str
+    nodes: list[_Node]
+    gpu_types: list[_Gpu] = []
+    tenants: list[TenantSpec] = []
+    name: str = ""
+
+
+def _document(file: TextFile) -> ClusterSpec:
+    raw = _parse(file)
+    version = raw.get("format") if isinstance(raw, dict) else None
+    if version != FORMAT:
+        newer = isinstance(version, str) and version.startswith(_FAMILY)
+        said = f"format {version!r} is newer than this Ganger reads" if newer else (
+            f"format is {version!r}")  # fmt: skip
+        raise file.refuse(said, "upgrade Ganger" if newer else f'write format = "{FORMAT}"')
+    try:
+        document = msgspec.convert(raw, _Document)
+    except msgspec.ValidationError as error:
+        what, _, at = str(error).partition(" - at ")
+        place = f"{file.where}: {at.strip('`')}" if at else file.where
+        raise BadInput(what, where=place, mend="see docs/cluster-file.md") from None
+    spec = ClusterSpec(
+        tuple(_node(node, f"{file.where}: nodes[{i}]") for i, node in enumerate(document.nodes)),
+        tuple(_gpu(gpu, f"{file.where}: gpu_types[{i}]")
+              for i, gpu in enumerate(document.gpu_types)),
+        tuple(document.tenants), document.name or file.path.name.split(".")[0],
+    )  # fmt: skip
+    return _complete(spec).check(file.where)
+
+
+def _parse(file: TextFile) -> Any:
+    suffix = suffix_of(file.path)
+    try:
+        if suffix == ".toml":
+            return tomllib.loads(file.text)
+        if suffix in (".yaml", ".yml"):
+            import yaml
+
+            return yaml.safe_load(file.text)
+        if suffix == ".json":
+            return msgspec.json.decode(file.text)
+    except (ValueError, msgspec.DecodeError) as error:  # TOML's error is a ValueError
+        raise file.refuse(f"it cannot be parsed: {error}", "mend the syntax") from None
+    except Exception as error:
+        if type(error).__module__.split(".")[0] != "yaml":
+            raise
+        said = " ".join(str(error).split())
+        raise file.refuse(f"it cannot be parsed: {said}", "mend the syntax") from None
+    raise file.refuse(f"extension {suffix!r}", "use .toml, .yaml, .json, or openb's .csv")
+
+
+def _node(node: _Node, where: str) -> NodeSpec:
+    if not 0 <= node.cpus <= 1e6:
+        raise BadInput(f"cpus = {node.cpus}", where=where, mend="give cores, 0 to 1e6")
+    return NodeSpec(
+        node.count, node.gpus, node.gpu_type, round(node.cpus * WHOLE),
+        parse_memory(node.memory, where=f"{where}.memory"), node.pool, node.rack,
+        node.nodes_per_rack, node.island, tuple(node.labels), node.name,
+    )  # fmt: skip
+
+
+def _gpu(gpu: _Gpu, where: str) -> GpuType:
+    known = KNOWN_GPUS.get(gpu.name, GpuType(gpu.name))
+    watts = known.watts if gpu.watts is None else gpu.watts
+    for name, value in (("watts", watts), ("price", gpu.price), ("speed", gpu.speed)):
+        if not 0 <= value < 1e9 or (name == "speed" and value == 0):
+            raise BadInput(f"{name} = {value}", where=where, mend="give a number above 0")
+    memory = known.memory
+    if gpu.memory is not None:
+        memory = parse_memory(gpu.memory, where=f"{where}.memory")
+    return GpuType(gpu.name, memory, watts, gpu.price, gpu.speed)
+
+
+def _openb_nodes(file: TextFile) -> ClusterSpec:
+    """Columns `sn, cpu_milli, memory_mib, gpu, model`; like nodes in a row become one group."""
+    model = Category()
+    table = read_delimited(file, {
+        "sn": Text(), "cpu_milli": Count(0, 10**9), "memory_mib": Count(0, 1 << 40),
+        "gpu": Count(0, 64), "model": model,
+    })  # fmt: skip
+    columns = np.stack([table[name] for name in ("cpu_milli", "memory_mib", "gpu", "model")])
+    starts = np.flatnonzero(np.r_[True, (columns[:, 1:] != columns[:, :-1]).any(axis=0)])
+    counts = np.diff(np.r_[starts, len(table)])
+    nodes = [
+        NodeSpec(int(count), int(gpus), model.names[kind] if gpus else "", int(cpus), int(memory))
+        for count, (cpus, memory, gpus, kind) in zip(counts, columns[:, starts].T, strict=True)
+    ]
+    spec = ClusterSpec(tuple(nodes), name=file.path.name.split(".")[0])
+    return _complete(spec).check(file.where)

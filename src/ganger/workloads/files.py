@@ -1,0 +1,131 @@
+"""Trace files as text: gzip is undone, and what is no text is refused in one sentence."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ganger.core.errors import BadInput
+
+LARGEST_BYTES = 8 << 30
+"""More text than this is taken for a mistake (or for a gzip bomb)."""
+_HEAD_BYTES = 1 << 18
+_STEP = 1 << 24
+
+
+@dataclass
+class Complaints:
+    """What is wrong with one file: raised at once, or gathered while the good rows go on."""
+
+    where: str
+    skip_bad: bool = False
+    messages: list[str] = field(default_factory=list)
+
+    def add(self, what: str, *, place: str = "", mend: str = "") -> None:
+        """One bad row: raises BadInput unless bad rows are to be skipped."""
+        error = BadInput(what, where=f"{self.where}: {place}" if place else self.where, mend=mend)
+        if not self.skip_bad:
+            raise error
+        self.messages.append(str(error))
+
+
+@dataclass
+class TextFile:
+    """The text of one trace file and how to complain about it."""
+
+    path: Path
+    text: str
+    complaints: Complaints
+
+    @property
+    def where(self) -> str:
+        """The file, for messages."""
+        return self.complaints.where
+
+    @property
+    def first_line(self) -> str:
+        """The first line, without its end."""
+        end = self.text.find("\n")
+        return (self.text if end < 0 else self.text[:end]).rstrip("\r")
+
+    def header(self, delimiter: str = ",") -> list[str]:
+        """The cells of the first line."""
+        return [cell.strip().strip('"') for cell in self.first_line.split(delimiter)]
+
+    def refuse(self, what: str, mend: str = "") -> BadInput:
+        """An error about the file as a whole, to be raised."""
+        return BadInput(what, where=self.where, mend=mend)
+
+
+def suffix_of(path: Path) -> str:
+    """The extension in lower case, looking through `.gz`: `.csv` of `a.CSV.gz`."""
+    name = path.name.lower().removesuffix(".gz")
+    return Path(name).suffix
+
+
+def open_text(path: str | Path, *, skip_bad: bool = False) -> TextFile:
+    """The whole of a text file, plain or gzip. Raises BadInput where it cannot be read."""
+    path = Path(path)
+    complaints = Complaints(str(path), skip_bad)
+    text = _decode(b"".join(_bytes(path, LARGEST_BYTES)), path)
+    if not text.strip():
+        raise BadInput("the file is empty", where=str(path), mend="give a file that holds jobs")
+    return TextFile(path, text, complaints)
+
+
+def peek_text(path: Path) -> str:
+    """The first lines of a text file, for telling formats apart."""
+    head = b"".join(_bytes(path, _HEAD_BYTES))
+    if len(head) < _HEAD_BYTES:
+        return _decode(head, path)
+    return head[: head.rfind(b"\n") + 1].decode("utf-8", "replace").removeprefix("\ufeff")
+
+
+def _decode(data: bytes, path: Path) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise BadInput(
+            "the text is not UTF-8", where=f"{path}: line {line}",
+            mend="convert it, for example with iconv -t UTF-8",
+        ) from None  # fmt: skip
+
+
+def _bytes(path: Path, most: int) -> Iterator[bytes]:
+    """The file's content in pieces, at most about `most` bytes."""
+    try:
+        with path.open("rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            with gzip.open(raw) if zipped else raw as stream:
+                total = 0
+                while piece := stream.read(min(_STEP, most - total)):
+                    total += len(piece)
+                    yield piece
+        if total >= LARGEST_BYTES:
+            raise BadInput(f"more than {LARGEST_BYTES >> 30} GiB of text", where=str(path),
+                           mend="split the file")  # fmt: skip
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise BadInput(
+            "the gzip data is cut short or damaged", where=str(path), mend="copy the file again"
+        ) from None
+    except OSError as error:
+        raise BadInput(
+            f"cannot be read: {error.strerror or error}", where=str(path), mend="check the path"
+        ) from None
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write the file, through gzip where the name ends in `.gz`; the same data, the same bytes."""
+    if path.name.lower().endswith(".gz"):
+        data = gzip.compress(data, compresslevel=6, mtime=0)
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise BadInput(
+            f"cannot be written: {error.strerror or error}", where=str(path), mend="check the path"
+        ) from None

@@ -1,0 +1,260 @@
+"""`ganger simulate`, `replay` and `demo`, as a user runs them: another process, its own folder."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOUR_JOBS = """job,submitted,duration,gpus,priority,tenant
+a,0,30,1,3,ann
+b,0,10,1,1,bob
+c,1,25,1,2,ann
+d,4,40,1,4,bob
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with the lecture's four jobs in `jobs.csv`."""
+    (tmp_path / "jobs.csv").write_text(FOUR_JOBS)
+    return tmp_path
+
+
+def ganger(place: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run the command line in `place`; its exit code must be `code`, and never a traceback."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ganger.cli", *words], cwd=place, capture_output=True, text=True,
+        env={**os.environ, "COLUMNS": "80"}, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr + done.stdout, done.stderr
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
+def runs(place: Path, *words: str) -> list[dict[str, Any]]:
+    """The runs that `ganger simulate ... --json` prints."""
+    out = ganger(place, "simulate", "jobs.csv", "--cluster", "1x2xV100", "--json", *words).stdout
+    found: list[dict[str, Any]] = json.loads(out)["runs"]
+    return found
+
+
+def test_json_has_the_promised_form(place: Path) -> None:
+    found = runs(place, "--recipe", "fifo,srtf")
+    assert [run["recipe"] for run in found] == ["fifo", "srtf"]
+    assert found[0]["metrics"]["jct_mean_seconds"] == 35
+    assert found[0]["metrics"]["makespan_seconds"] == 70
+    assert found[1]["metrics"]["jct_mean_seconds"] == 34
+    for name in (
+        "jobs_finished", "jct_p50_seconds", "jct_p99_seconds", "queueing_delay_mean_seconds",
+        "gpu_allocated_ratio", "preemptions",
+    ):  # fmt: skip
+        assert name in found[0]["metrics"]
+    assert set(found[0]["simulation"]) == {"events", "decisions", "cpu_seconds", "peak_rss_bytes"}
+    assert found[0]["seed"] == 0
+    assert found[0]["per_job"] is None
+
+
+def test_the_table_fits_eighty_columns_and_is_plain_when_piped(place: Path) -> None:
+    done = ganger(place, "simulate", "jobs.csv", "--cluster", "1x2xV100", "-r", "fifo,las,tiresias")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "\x1b" not in done.stdout
+    assert "tiresias" in done.stdout
+
+
+def test_per_job_times_go_to_a_file_for_each_run(place: Path) -> None:
+    found = runs(place, "--recipe", "fifo,srtf", "--per-job", "jobs-{recipe}.csv")
+    assert [run["per_job"] for run in found] == ["jobs-fifo.csv", "jobs-srtf.csv"]
+    with (place / "jobs-fifo.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["finish_seconds"]) for row in rows] == [30, 10, 35, 70]
+    assert {row["nodes"] for row in rows} == {"node-0"}
+
+
+def test_several_runs_to_one_name_get_names_of_their_own(place: Path) -> None:
+    found = runs(place, "--recipe", "fifo", "--seed", "0-1", "--per-job", "out.csv")
+    assert [run["per_job"] for run in found] == ["out-fifo-0.csv", "out-fifo-1.csv"]
+
+
+def test_workers_change_nothing(place: Path) -> None:
+    one = runs(place, "-r", "fifo,srtf,las", "--seed", "0,1", "--workers", "1")
+    two = runs(place, "-r", "fifo,srtf,las", "--seed", "0,1", "--workers", "2")
+    assert [run["metrics"] for run in one] == [run["metrics"] for run in two]
+
+
+def test_a_log_replays_to_the_same_plans(place: Path) -> None:
+    runs(place, "--recipe", "las(quantum=1s)", "--log", "run.log")
+    assert "every plan is the same" in ganger(place, "replay", "run.log", "--check").stdout
+
+
+def test_a_log_that_was_changed_diverges_at_a_named_step(place: Path) -> None:
+    runs(place, "--recipe", "fifo", "--log", "run.log")
+    lines = (place / "run.log").read_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if '"type":"Start"' in line)
+    events, actions = lines[at].split('"actions"')
+    lines[at] = events + '"actions"' + actions.replace('"job":0', '"job":1', 1)
+    (place / "run.log").write_text("\n".join(lines) + "\n")
+    done = ganger(place, "replay", "run.log", "--check", code=1)
+    assert "revision" in done.stderr
+
+
+def test_a_log_whose_events_contradict_each_other_is_wrong_input(place: Path) -> None:
+    runs(place, "--recipe", "fifo", "--log", "run.log")
+    lines = (place / "run.log").read_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if '"type":"Submitted"' in line)
+    (place / "run.log").write_text("\n".join([*lines[: at + 1], lines[at]]) + "\n")
+    assert "submitted twice" in ganger(place, "replay", "run.log", "--check", code=2).stderr
+
+
+@pytest.mark.parametrize("cut", [0.1, 0.5, 0.95])
+def test_a_log_that_was_cut_short_is_one_clear_error(place: Path, cut: float) -> None:
+    runs(place, "--recipe", "fifo", "--log", "run.log")
+    data = (place / "run.log").read_bytes()
+    (place / "run.log").write_bytes(data[: int(len(data) * cut)])
+    done = ganger(place, "replay", "run.log", "--check", code=2)
+    assert "run.log" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+MINE = '''
+class Lottery:
+    """Start waiting jobs in random order."""
+    name = "lottery"
+
+    def decide(self, view, memory):
+        for job in view.rng("lottery").permutation(view.pending).tolist():
+            placement = view.ledger.find(view.draft.shape(job))
+            if placement is not None:
+                view.draft.start(job, placement)
+        return view.draft.plan(), memory
+'''
+
+
+def test_a_users_own_policy_runs_under_the_same_invariants(place: Path) -> None:
+    (place / "mine.py").write_text(MINE)
+    found = runs(place, "--recipe", "mine.py:Lottery", "--validate")
+    assert found[0]["metrics"]["jobs_finished"] == 4
+
+
+def test_a_policy_that_breaks_an_invariant_is_named_a_bug(place: Path) -> None:
+    bad = MINE.replace("view.draft.plan()", "view.draft.plan(wake=1)")
+    (place / "mine.py").write_text(bad)
+    words = ("simulate", "jobs.csv", "--cluster", "1x2xV100", "-r", "mine.py:Lottery")
+    assert "woken in the past" in ganger(place, *words, code=3).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--recipe", "fifoo"], "did you mean fifo"),
+        (["--recipe", "fifo(wlk=skip)"], "it has: walk"),
+        (["--recipe", "fifo(walk=zigzag)"], "is not one of strict, skip"),
+        (["--recipe", "las(quantum=soon)"], "no duration"),
+        (["--recipe", "nowhere.py:X"], "no such file"),
+        (["--cluster", "8xx8"], "8xx8"),
+        (["--seed", "x"], "no seed"),
+        (["--load", "-1"], "load"),
+        (["--cluster", "1x1xV100", "--recipe", "fifo", "--log", "a", "--seed", "0,1"], "one run"),
+        (["--restore-cost", "-5"], "negative"),
+        (["--noise", "nan", "--knows", "noisy"], "nan"),
+    ],
+)
+def test_wrong_options_are_one_clear_error(place: Path, words: list[str], said: str) -> None:
+    cluster = [] if "--cluster" in words else ["--cluster", "1x2xV100"]
+    done = ganger(place, "simulate", "jobs.csv", *cluster, *words, code=2)
+    assert said in done.stderr
+    assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("a,0,30,1", "a,0,30,9"), "asks for 9 GPUs and can never fit"),
+        (("a,0,30,1", "a,-5,30,1"), "jobs.csv"),
+        (("b,0,10", "a,0,10"), "a"),
+        (("a,0,30", "a,0,nan"), "jobs.csv"),
+    ],
+)
+def test_wrong_traces_name_the_file(place: Path, change: tuple[str, str], said: str) -> None:
+    (place / "jobs.csv").write_text(FOUR_JOBS.replace(*change))
+    done = ganger(place, "simulate", "jobs.csv", "--cluster", "1x2xV100", code=2)
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_no_such_trace(place: Path) -> None:
+    assert (
+        "none.csv" in ganger(place, "simulate", "none.csv", "--cluster", "1x2xV100", code=2).stderr
+    )
+
+
+def test_the_report_is_written(place: Path) -> None:
+    done = ganger(
+        place,
+        "simulate",
+        "jobs.csv",
+        "--cluster",
+        "1x2xV100",
+        "-r",
+        "fifo,srtf",
+        "--report",
+        "r.html",
+    )
+    assert "r.html" in done.stderr
+    assert "</html>" in (place / "r.html").read_text()
+
+
+def test_the_demo_compares_eight_recipes(place: Path) -> None:
+    found = json.loads(ganger(place, "demo", "--seed", "0", "--json").stdout)["runs"]
+    assert len(found) == 8
+    assert all(run["metrics"]["jobs_finished"] == 400 for run in found)
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["simulate"], ["demo"], ["replay"], ["recipes"], ["recipe"]]
+)
+def test_help_shows_examples(place: Path, command: list[str]) -> None:
+    assert "ganger " in ganger(place, *command, "--help").stdout
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from ganger.cli.main import cli\n"
+        "try: cli(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('numpy', 'scipy', 'rich', 'msgspec') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_recipe_can_be_shown(place: Path) -> None:
+    for entry in json.loads(ganger(place, "recipes", "--json").stdout):
+        assert entry["summary"]
+        assert entry["paper"]
+    shown = ganger(place, "recipe", "tiresias").stdout
+    assert "NSDI 2019" in shown
+    assert "thresholds" in shown
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(place: Path, shell: str) -> None:
+    assert "_GANGER_COMPLETE" in ganger(place, "completion", shell).stdout
+
+
+def test_three_lines_of_python(place: Path) -> None:
+    code = (
+        "import ganger\n"
+        "run = ganger.simulate('jobs.csv', '1x2xV100', 'fifo')\n"
+        "print(run.metrics['jct_mean_seconds'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "35.0"

@@ -1,0 +1,101 @@
+"""The genetic search: what repair promises, and that the best is never lost."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ganger.mechanisms.evolve import Counts, Genetic, Population, Scores, Space, compact, repair
+
+
+def space(data: st.DataObject, jobs: int, nodes: int) -> Space:
+    room = np.array(data.draw(st.lists(st.integers(0, 8), min_size=nodes, max_size=nodes)))
+    least = np.array(data.draw(st.lists(st.integers(1, 3), min_size=jobs, max_size=jobs)))
+    more = np.array(data.draw(st.lists(st.integers(0, 9), min_size=jobs, max_size=jobs)))
+    may = np.random.default_rng(data.draw(st.integers(0, 9))).random((jobs, nodes)) < 0.8
+    small = np.int16
+    return Space(room.astype(small), least.astype(small), (least + more).astype(small), may)
+
+
+def check(people: Counts, where: Space) -> None:
+    totals = people.sum(axis=2)
+    assert (people >= 0).all()
+    assert (people.sum(axis=1) <= where.room).all()
+    assert ((totals == 0) | ((totals >= where.least) & (totals <= where.most))).all()
+    assert not people[:, ~where.may].any()
+    spans = (people > 0) & ((people > 0).sum(axis=2) > 1)[:, :, None]
+    assert (spans.sum(axis=1) <= 1).all()
+
+
+@given(st.data(), st.integers(1, 5), st.integers(1, 4), st.integers(0, 99))
+def test_repair_always_gives_what_is_allowed(
+    data: st.DataObject, jobs: int, nodes: int, seed: int
+) -> None:
+    where, rng = space(data, jobs, nodes), np.random.default_rng(seed)
+    people = rng.integers(0, 9, (20, jobs, nodes)).astype(np.int16)
+    first = rng.integers(-1, jobs, 20)
+    check(repair(people, where, rng, first), where)
+
+
+@given(st.data(), st.integers(0, 99))
+def test_what_is_allowed_is_left_alone(data: st.DataObject, seed: int) -> None:
+    where, rng = space(data, 4, 3), np.random.default_rng(seed)
+    once = repair(rng.integers(0, 9, (10, 4, 3)).astype(np.int16), where, rng)
+    assert (repair(once, where, rng) == once).all()
+
+
+def total(people: Counts) -> Scores:
+    """Concave in every job's GPUs, with a penalty for spanning."""
+    gpus, nodes = people.sum(axis=2), (people > 0).sum(axis=2)
+    return np.asarray((np.sqrt(gpus) / np.maximum(nodes, 1) ** 0.3).sum(axis=1))
+
+
+@settings(max_examples=25)
+@given(st.data(), st.integers(0, 99))
+def test_never_worse_than_its_seeds_and_repeatable(data: st.DataObject, seed: int) -> None:
+    where, rng = space(data, 4, 3), np.random.default_rng(seed)
+    seeds = repair(rng.integers(0, 9, (5, 4, 3)).astype(np.int16), where, rng)
+    search = Genetic(population=12, generations=6)
+    people, scores = search.run(seeds, total, where, np.random.default_rng(seed))
+    check(people, where)
+    assert scores[0] >= total(seeds).max()
+    assert (scores == total(people)).all()
+    assert (np.diff(scores) <= 0).all()
+    again, _ = search.run(seeds, total, where, np.random.default_rng(seed))
+    assert (again == people).all()
+
+
+def test_finds_the_plain_optimum() -> None:
+    """Four like jobs on four nodes of two: two GPUs each, each on one node."""
+    two, eight = np.full(4, 2, np.int16), np.full(4, 8, np.int16)
+    where = Space(two, np.ones(4, np.int16), eight, np.ones((4, 4), np.bool_))
+    seeds = np.zeros((1, 4, 4), np.int16)
+    people, scores = Genetic(40, 60).run(seeds, total, where, np.random.default_rng(0))
+    assert scores[0] == 4 * np.sqrt(2)
+    assert sorted(people[0].max(axis=1).tolist()) == [2, 2, 2, 2]
+
+
+def test_compact_uses_few_nodes() -> None:
+    room, rng = np.full(4, 4, np.int16), np.random.default_rng(0)
+    where = Space(room, np.array([6], np.int16), np.array([8], np.int16), np.ones((1, 4), np.bool_))
+    rows = compact(np.zeros(50, np.int64), where, rng)
+    assert ((rows > 0).sum(axis=1) == 2).all()
+    assert set(rows.sum(axis=1).tolist()) == {6, 7, 8}
+
+
+def test_a_population_survives_as_plain_data() -> None:
+    people = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
+    kept = Population.of([7, 8, 9], people)
+    assert (kept.rows([7, 8, 9], 4) == people).all()
+    later = kept.rows([8, 10], 4)
+    assert (later[:, 0] == people[:, 1]).all()
+    assert not later[:, 1].any()
+    assert kept.rows([7], 5).shape == (0, 1, 5)
+
+
+def test_no_jobs() -> None:
+    empty = np.zeros((1, 0, 2), np.int16)
+    where = Space(np.ones(2, np.int16), *(np.zeros(0, np.int16),) * 2, np.ones((0, 2), np.bool_))
+    people, _ = Genetic(4, 2).run(empty, total, where, np.random.default_rng(0))
+    assert people.shape[1] == 0

@@ -1,0 +1,135 @@
+"""Pollux end to end, under `validate`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ganger.core.profiles import Goodput, Profile, Profiles, StepModel
+from ganger.core.spec import JobSpec, Needs, OnPreempt, Role, Shape
+from ganger.core.units import MINUTE, SECOND
+from ganger.lab.result import Run
+from ganger.sim.physics import Costs
+from ganger.workloads.profiles import with_goodput
+
+from .elastic_jobs import cluster, jct, job, play, profiles, trace
+
+SMALL = "pollux(population=30,generations=25)"
+RESCALE = Costs(restore=30 * SECOND)
+
+
+def spans_apart(run: Run) -> None:
+    """At no time do two jobs that span nodes touch one node."""
+    assert run.segments is not None
+    for one in run.segments:
+        at = one.start_seconds
+        there = [s for s in run.segments if s.start_seconds <= at < s.end_seconds]
+        nodes = {s.job: {t.node for t in there if t.job == s.job} for s in there}
+        wide = [node for held in nodes.values() if len(held) > 1 for node in held]
+        assert len(wide) == len(set(wide))
+
+
+def test_alone_it_grows_by_doubling_only() -> None:
+    log, run = play([(job("only", 0, 16), 40000.0)], cluster(4, 4), SMALL, costs=RESCALE)
+    sizes = [gpus for _, _, gpus in log]
+    assert sizes[0] == 1
+    largest = 1
+    for size in sizes[1:]:
+        assert size <= 2 * largest
+        largest = max(largest, size)
+    assert largest == 16
+    assert run.jobs.state == ["finished"]
+
+
+def test_it_decides_every_interval_only() -> None:
+    jobs = [(job("a", 0, 2), 600.0), (job("b", 10, 2), 300.0)]
+    log, _ = play(jobs, cluster(1, 4), SMALL)
+    assert {at % 60 for at, _, _ in log} == {0.0}
+
+
+def test_shrinks_on_arrival_and_grows_on_completion() -> None:
+    jobs = [(job("long", 0, 4), 6000.0), (job("short", 600, 4), 600.0)]
+    log, run = play(jobs, cluster(1, 4), SMALL, costs=RESCALE)
+    ends = 600 + jct(run)["short"]
+    before = [g for at, name, g in log if name == "long" and at < 600]
+    during = [g for at, name, g in log if name == "long" and 600 <= at < ends]
+    after = [g for at, name, g in log if name == "long" and at >= ends]
+    assert before[-1] == 4
+    assert min(during) < 4
+    assert after[-1] == 4
+
+
+def test_the_cost_of_a_restart_makes_it_keep() -> None:
+    """Two GPUs give 1.3 times one. Aged one minute, a move keeps 60/90 of that: not worth it; a
+    policy that thinks a restart costs nothing moves at once."""
+    curve = profiles(m=(1.0, 1.3))
+    jobs = [(job("only", 0, 2, model="m"), 600.0)]
+    for recipe, grows_at in ((SMALL, 120.0), (SMALL.replace(")", ",rescale=0s)"), 60.0)):
+        log, _ = play(jobs, cluster(1, 2), recipe, profiles=curve)
+        assert [at for at, _, gpus in log if gpus == 2] == [grows_at]
+
+
+def test_fair_where_optimus_is_not() -> None:
+    """Two like jobs, one with a hundredth of the work: Optimus gives the long one all it can,
+    Pollux equal shares."""
+    jobs = [(job("long", 0, 7), 180000.0), (job("short", 0, 7), 1800.0)]
+    halves = cluster(1, 8)
+
+    def sizes(recipe: str) -> list[int]:
+        log, _ = play(jobs, halves, recipe, until=5 * MINUTE)
+        return [[g for _, name, g in log if name == who][-1] for who in ("long", "short")]
+
+    assert sizes("optimus") == [7, 1]
+    assert sizes(SMALL) == [4, 4]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_hard_cases_hold(seed: int) -> None:
+    """Gangs, leasts, jobs of other shapes, jobs not to be preempted, more jobs than GPUs."""
+    rng = np.random.default_rng(seed)
+    jobs = []
+    for i in range(25):
+        least = int(rng.choice([1, 1, 1, 2, 6]))
+        kind = OnPreempt.NEVER if i % 8 == 0 else OnPreempt.CHECKPOINT
+        spec = job(f"j{i}", i * 25.0, least + int(rng.integers(0, 6)), least, on_preempt=kind)
+        jobs.append((spec, float(rng.lognormal(5, 1))))
+    pairs = Shape(roles=(Role(size=2, needs=Needs(gpus=2)),))
+    jobs.append((JobSpec(name="pairs", submitted=700 * SECOND, shape=pairs), 90.0))
+    _, run = play(jobs, cluster(3, 4), SMALL, costs=RESCALE, seed=seed)
+    assert run.jobs.state == ["finished"] * 26
+    assert run.jobs.lost.sum() == 0
+
+
+def test_jobs_that_span_nodes_keep_apart() -> None:
+    jobs = [(job(f"j{i}", 0, 8), 4000.0) for i in range(5)]
+    _, run = play(jobs, cluster(4, 2), SMALL)
+    spans_apart(run)
+
+
+def test_without_knowledge_it_still_runs() -> None:
+    jobs = [(job(f"j{i}", 5.0 * i, 4), 60.0) for i in range(6)]
+    _, run = play(jobs, cluster(1, 4), SMALL, knows="nothing")
+    assert run.jobs.state == ["finished"] * 6
+
+
+def test_the_seed_decides() -> None:
+    jobs = [(job(f"j{i}", 30.0 * i, 8), 900.0) for i in range(8)]
+    logs = [play(jobs, cluster(4, 4), SMALL, seed=seed)[0] for seed in (1, 1, 2)]
+    assert logs[0] == logs[1]
+    assert logs[0] != logs[2]
+
+
+def test_jobs_that_tune_their_batch() -> None:
+    model = StepModel(0.02, 0.001, 0.05, 0.01, 0.02, 0.002, 1.5)
+    noise = ((50.0, 500.0, 20000.0),)
+    tuned = Goodput(100, 3200, (10, 200), 2e6, (0.0, 0.3, 0.6), (100.0,), noise, model=model)
+    known = Profiles({"m": Profile(goodput=tuned)})
+    base = trace([(job(f"j{i}", 100.0 * i, 1, model="m"), 1.0) for i in range(6)])
+    jobs = with_goodput(base, known, elastic=16)
+    from ganger.lab.simulation import Setup, run_one
+
+    setup = Setup(profiles=known, costs=RESCALE, validate=True)
+    run = run_one(jobs, cluster(4, 4), SMALL, setup)
+    assert run.jobs.state == ["finished"] * 6
+    assert (run.jobs.finish - run.jobs.arrival < tuned.seconds()).all()
+    assert run.jobs.lost.sum() == 0

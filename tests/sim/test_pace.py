@@ -1,0 +1,96 @@
+"""Jobs whose speed changes with their progress."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ganger.core.jobs import declare
+from ganger.core.profiles import Goodput, Profile, Profiles, StepModel, StepTimes
+from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Shape
+from ganger.core.units import SECOND
+from ganger.lab.result import Run
+from ganger.lab.simulation import Setup, run_one
+from ganger.sim.pace import Pace
+from ganger.workloads.profiles import with_goodput
+from ganger.workloads.trace import Trace
+
+MODEL = StepModel(0.0, 0.01)
+"""A hundred examples a second on each GPU, and synchronising is free."""
+GROWING = Goodput(
+    batch=100, most=400, local=(10, 100), examples=1e5,
+    starts=(0.0, 0.5), batches=(100.0,), noise=((0.0, 1e12),), model=MODEL,
+)  # fmt: skip
+"""1000 s alone. No noise at first: a larger batch is worth nothing; then all noise."""
+
+
+def run_gang(goodput: Goodput, gpus: int, recipe: str = "fifo", **more: Any) -> Run:
+    known = Profiles({"m": Profile(goodput=goodput)})
+    shape = Shape(roles=(Role(size=gpus),))
+    specs = [JobSpec(name=f"j{i}", submitted=i, model="m", shape=shape) for i in range(2)]
+    made = with_goodput(Trace(declare(specs), np.ones(2, np.int64)), known)
+    spec = ClusterSpec(nodes=(NodeSpec(count=1, gpus=4, gpu_type="T4"),))
+    return run_one(made, spec, recipe, Setup(profiles=known, validate=True, **more))
+
+
+def test_speeds_by_hand() -> None:
+    """Four GPUs take M0 in 0.25 s: 4 times as fast with no noise, and so with all of it."""
+    assert Pace(GROWING).speeds((4,)).tolist() == pytest.approx([4.0, 4.0])
+    slow = StepModel(0.5, 0.005, alpha_r=0.0)  # 1 s for 100 on one GPU
+    pace = Pace(Goodput(100, 400, (10, 100), 1e5, (0.0, 0.5), (100.0,), ((0.0, 1e12),), {}, slow))
+    # On 4 GPUs M0 takes 0.625 s; 400 examples take 1 s but count as 100 while there is no noise.
+    assert pace.speeds((4,)).tolist() == pytest.approx([1 / 0.625, 4.0])
+    assert pace.speeds((1,)).tolist() == pytest.approx([1.0, 1.0])
+
+
+def test_a_job_finishes_when_both_halves_are_done() -> None:
+    slow = StepModel(0.5, 0.005)
+    goodput = Goodput(
+        100, 400, (10, 100), 1e5, (0.0, 0.5), (100.0,), ((0.0, 1e12),), model=slow
+    )  # fmt: skip
+    assert goodput.seconds() == pytest.approx(1000)
+    run = run_gang(goodput, 4)
+    assert run.jobs.finish[0] == pytest.approx(500 * 0.625 + 500 / 4, abs=1e-4)
+    assert run.jobs.finish[1] == pytest.approx(2 * run.jobs.finish[0], abs=1e-4)
+
+
+def test_preempted_in_between_nothing_is_lost() -> None:
+    slow = StepModel(0.5, 0.005)
+    goodput = Goodput(
+        100, 400, (10, 100), 1e5, (0.0, 0.2, 0.5, 0.7), (100.0,), ((0.0, 10.0, 1e3, 1e5),),
+        model=slow,
+    )  # fmt: skip
+    run = run_gang(goodput, 4, "las(quantum=1m)")
+    alone = run_gang(goodput, 4).jobs.finish[1]
+    assert run.jobs.preemptions.sum() > 0
+    assert run.jobs.lost.sum() == 0
+    assert run.jobs.finish.max() == pytest.approx(alone, abs=1e-3)
+
+
+def test_measured_times_are_used_where_they_are_and_bridged_where_not() -> None:
+    def times(step: float) -> StepTimes:
+        return StepTimes((100.0,), (step,), (0.0,))
+
+    measured = {"1": times(1.0), "2": times(1.0), "1-1": times(2.0), "4/4": times(4.0)}
+    goodput = Goodput(
+        100, 800, (100, 101), 1e5, batches=(100.0,), noise=((1e12,),), times=measured
+    )  # fmt: skip
+    pace = Pace(goodput)
+    assert pace.speeds((1,))[0] == pytest.approx(1.0, rel=0.02)
+    assert pace.speeds((2,))[0] == pytest.approx(2.0, rel=0.02)
+    # Much accumulation hides synchronisation; here all of a step counts as computing.
+    assert pace.speeds((1, 1))[0] == pytest.approx(1.0, rel=0.02)
+    assert pace.speeds((1, 1, 1, 1))[0] == pytest.approx(1.0, rel=0.02)
+    assert 0.5 < pace.speeds((1, 1, 1))[0] < 2.0
+    assert pace.even(2, 2)[0] == pace.speeds((1, 1))[0]
+
+
+def test_jobs_without_goodput_are_as_before() -> None:
+    known = Profiles({"m": Profile(goodput=GROWING)})
+    specs = [JobSpec(name="plain"), JobSpec(name="tuned", model="m")]
+    made = Trace(declare(specs), np.array([5 * SECOND, 7 * SECOND]))
+    spec = ClusterSpec(nodes=(NodeSpec(count=1, gpus=4, gpu_type="T4"),))
+    run = run_one(made, spec, "fifo", Setup(profiles=known, validate=True))
+    assert run.jobs.finish.tolist() == pytest.approx([5.0, 7.0])
