@@ -20,15 +20,15 @@ from ganger.core.spec import (
     Role,
     Shape,
 )
-from ganger.core.units import SECOND
+from ganger.core.units import NEVER, SECOND
 from ganger.lab.simulation import Setup
 from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
 from ganger.workloads.trace import Trace
 from worlds import Work, gpus, trace_of
 
-HORIZON = 1500 * SECOND
-"""Runs end here: two jobs that lose their work when preempted may take turns for ever."""
+HORIZON = 200 * SECOND
+"""Where runs end in which jobs lose their work when preempted: they may take turns for ever."""
 some_seconds = st.integers(0, 30).map(lambda n: n * SECOND)
 some_types = ["A", "B"]
 
@@ -164,11 +164,12 @@ def worlds(draw: st.DrawFn, jobs: int = 14) -> World:
     down = draw(st.lists(st.tuples(st.integers(0, 9), some_seconds, some_seconds), max_size=2))
     nodes = sum(group.count for group in cluster.nodes)
     outages = {node % nodes: Outage(node % nodes, at, at + more + 1) for node, at, more in down}
+    kinds = {work.spec.on_preempt for work in works}
     setup = Setup(
         seed=draw(st.integers(0, 3)),
         costs=draw(costs),
         profiles=draw(profiles),
         outages=tuple(outages.values()),
-        until=HORIZON,
+        until=HORIZON if OnPreempt.KILL in kinds else NEVER,
     )
     return World(cluster, works, setup)
