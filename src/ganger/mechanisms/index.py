@@ -108,15 +108,14 @@ class Running:
         self.entry[-entry[-1]] = entry
         heappush(self._heap, entry)
 
-    def pop_last(self, view: View, before: Entry) -> Entry | None:
-        """Take out and return the entry of the job last in order (its number negated), if the job
-        comes after `before`; else None.
+    def pop_last(self, view: View, threshold: Entry) -> Entry | None:
+        """Take out and return the entry of the job last in order, if it is below `threshold`;
+        else None. All parts of both are negated: who comes last has the smallest.
 
         Keys that improve while a job runs are stored as they were; an entry on top is brought up
         to date before it is believed (the true last one is never above its stored place).
         """
         heap, current = self._heap, self.entry
-        threshold = tuple([-part for part in before])
         while heap:
             entry = heap[0]
             job = -entry[-1]
