@@ -210,15 +210,15 @@ class _Pass:
     def _evict_for(self, job: int, entry: Entry, ledger: Ledger) -> bool:
         """Evict from the end of the order until `job` fits; put back whoever can stay."""
         draft = self.draft
-        shape = draft.shape(job)
-        cells, need = ledger.cells_for(shape), shape.gpus
+        cells, need = ledger.cells_for(draft.shape(job)), self.view.at.gpus[job]
         if need >= self.hopeless and cells == self.hopeless_in:
             return False
         # What each cell would have free. Only when that is enough are the books touched: most
         # who wait cannot be helped by evicting all who come after them.
         room = {cell.index: cell.free for cell in cells}
         threshold = tuple([-part for part in entry])
-        chosen, gone = list[Entry](), list[tuple[Entry, Placement]]()
+        chosen: list[Entry] = []
+        gone: list[tuple[Entry, Placement]] = []
         mark, seen, placement = draft.mark(), 0, None
         while placement is None:
             victim = self._victim(seen, threshold, ledger)
@@ -275,7 +275,7 @@ class _Pass:
 
     def _put_back(self, gone: list[tuple[Entry, Placement]], ledger: Ledger) -> None:
         """Restore those whose devices are still free, the first in order first."""
-        evicted = set[int]()
+        evicted: set[int] = set()
         for entry, placement in reversed(gone):
             victim = -entry[-1]
             if ledger.is_free(self.draft.shape(victim), placement):
