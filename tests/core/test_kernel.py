@@ -11,6 +11,7 @@ import pytest
 from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.events import (
+    QUEUED,
     AnyEvent,
     Batch,
     Command,
@@ -297,7 +298,7 @@ def test_validate_catches_impure_policies(policy: Callable[[], Any], error: type
 
 def test_a_policy_is_asked_only_after_what_it_waits_for() -> None:
     bench = Bench(job("a"), job("b"))
-    bench.policy.next = Plan(until=Submitted.bit, wake=9 * SECOND)
+    bench.policy.next = Plan(until=QUEUED, wake=9 * SECOND)
     step = bench.kernel.step
     assert step(Batch(0, [Submitted(0)])) is not None
     assert step(Batch(1, [Command(0, "priority", 3)])) is None

@@ -6,7 +6,7 @@ rolls it back otherwise; either way `decide` changed nothing that lasts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
 
 from ganger.core.events import ANYTHING
 from ganger.core.jobs import Jobs
@@ -22,14 +22,9 @@ if TYPE_CHECKING:
 _NOTHING: dict[int, Placement] = {}
 
 
-class _Step(NamedTuple):
-    """One thing drawn: `placement` None means stop what `held` it, otherwise run there."""
-
-    job: int
-    placement: Placement | None
-    held: Placement | None
-    why: str
-    ledger: Ledger
+_Step: TypeAlias = tuple[int, Placement | None, Placement | None, str, Ledger]
+"""One thing drawn: job, placement (None: stop what holds `held`; otherwise run there), held, why,
+and the books. A bare tuple, since one is made for every start."""
 
 
 class Draft:
@@ -63,17 +58,17 @@ class Draft:
 
     def start(self, job: int, placement: Placement) -> None:
         """Run a pending job, or one stopped earlier in this draft, on `placement`."""
-        ledger = self.ledger_of(job)
+        ledger = self._ledger if self._parent[job] < 0 else self.ledger_of(job)
         assert ledger is not None, "the parent of this job is not running"
-        ledger.take(job, self.shape(job), placement)
-        self._steps.append(_Step(job, placement, None, "", ledger))
+        ledger.take(job, self._shapes[self._shape[job]], placement)
+        self._steps.append((job, placement, None, "", ledger))
 
     def stop(self, job: int, why: str = "preempted") -> Placement:
         """Preempt a job that holds devices; returns what it held."""
         ledger = self.ledger_of(job)
         assert ledger is not None, "the parent of this job is not running"
         placement = ledger.give(job, leaving=True)
-        self._steps.append(_Step(job, None, placement, why, ledger))
+        self._steps.append((job, None, placement, why, ledger))
         self._stops = True
         return placement
 
@@ -82,7 +77,7 @@ class Draft:
         ledger = self.ledger_of(job)
         assert ledger is not None, "the parent of this job is not running"
         ledger.regain(job, self.shape(job), placement)
-        self._steps.append(_Step(job, placement, None, "", ledger))
+        self._steps.append((job, placement, None, "", ledger))
 
     def resize(self, job: int, placement: Placement) -> None:
         """Run a job that holds devices on `placement` from now on."""
@@ -100,7 +95,7 @@ class Draft:
     def rollback(self, mark: int = 0) -> None:
         """Undo what was drawn since `mark`."""
         while len(self._steps) > mark:
-            ledger = self._steps.pop().ledger
+            ledger = self._steps.pop()[4]
             ledger.rollback(ledger.mark() - 1)
 
     def plan(
@@ -110,7 +105,7 @@ class Draft:
         actions = self._actions() if self._steps else []
         if self._others:
             actions += self._others
-        self.made = plan = Plan(actions, list(reasons), wake, until)
+        self.made = plan = Plan(actions, list(reasons) if reasons else [], wake, until)
         return plan
 
     def _actions(self) -> list[AnyAction]:
@@ -122,28 +117,28 @@ class Draft:
         last: dict[int, _Step] = {}
         first: dict[int, _Step] = {}
         for step in steps:
-            first.setdefault(step.job, step)
-            last[step.job] = step
+            first.setdefault(step[0], step)
+            last[step[0]] = step
         stops: list[AnyAction] = []
         resizes: list[AnyAction] = []
         starts: list[AnyAction] = []
         for job, step in last.items():
             attempt = self._attempt[job]
-            held = first[job].held
-            if step.placement is None:
+            held = first[job][2]
+            _, placement, _, why, ledger = step
+            if placement is None:
                 if held is not None:
                     self.freed[job] = held
-                    stops.append(Stop(job, attempt, step.why))
+                    stops.append(Stop(job, attempt, why))
             elif held is None:
                 starts.append(self._start(step))
-            elif step.placement != held:
+            elif placement != held:
                 self.freed[job] = held
-                waits = step.ledger.waits(step.placement)
-                resizes.append(Resize(job, attempt + 1, step.placement, waits))
+                resizes.append(Resize(job, attempt + 1, placement, ledger.waits(placement)))
         return stops + resizes + starts
 
     def _start(self, step: _Step) -> Start:
-        job, placement, ledger = step.job, step.placement, step.ledger
+        job, placement, _, _, ledger = step
         assert placement is not None
         waits = ledger.waits(placement) if ledger.leaving else ()
         return Start(job, self._attempt[job] + 1, placement, waits)
@@ -162,8 +157,9 @@ class Draft:
             self.rollback()
             freed = self._book_anew(plan)
         self._ledger.settle()
-        for ledger in self._inner.values():
-            ledger.settle()
+        if self._inner:
+            for ledger in self._inner.values():
+                ledger.settle()
         self.clear()
         return freed
 

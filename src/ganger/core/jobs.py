@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ganger.core.errors import BadInput
 from ganger.core.names import Names
 from ganger.core.spec import JobSpec, Kind, OnPreempt, Shape
-from ganger.core.table import F64, I8, I32, I64, Ids, Table
+from ganger.core.table import F64, I8, I32, I64, Cells, Ids, Table
 
 
 class Phase(IntEnum):
@@ -219,6 +220,21 @@ class Jobs(Declared):
         jobs.first_start[:] = -1
         jobs.finished[:] = -1
         return jobs
+
+
+class JobCells:
+    """The columns of a jobs table one cell at a time: `at.size[job]` is a native number, with
+    which Python counts three times as fast as with the numpy scalar `jobs.size[job]`."""
+
+    __slots__ = Jobs.columns()
+
+    def __init__(self, jobs: Jobs) -> None:
+        for name in Jobs.columns():
+            setattr(self, name, jobs.cells(name))
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, column: str) -> Cells: ...
 
 
 class IdSet:

@@ -89,6 +89,7 @@ class Kernel:
         self._letting_go: dict[tuple[int, int], Placement] = {}
         self._blockers: dict[int, int] = {}
         self._on_hold: set[int] = set()
+        self._after = declared.after
         self._followers: dict[int, list[int]] = {}
         for job, befores in declared.after.items():
             for before in befores:
@@ -129,7 +130,8 @@ class Kernel:
         """Drive `engine` until it has nothing more to tell, or `until`."""
         poll, apply, step = engine.poll, engine.apply, self.step
         while True:
-            batch = poll(min(self.wake, until))
+            wake = self.wake
+            batch = poll(wake if wake < until else until)  # noqa: FURB136 - min() is slow
             if batch is None or batch.at > until:
                 return
             if batch.at > self.now:
@@ -196,10 +198,10 @@ class Kernel:
 
     def _adopt(self, plan: Plan) -> None:
         """Make the plan's actions true in the books and the table."""
+        draft, do = self._draft, self._do
         if self.validate:
-            self._draft.made = None
-        self._freed = self._draft.book(plan)
-        do = self._do
+            draft.made = None
+        self._freed = draft.book(plan)
         for action in plan.actions:
             do[type(action)](action)
 
@@ -233,7 +235,7 @@ class Kernel:
         job = event.job
         if self._phase[job]:
             raise InvariantError(f"job {job} was submitted twice")
-        befores = self.jobs.after.get(job)
+        befores = self._after.get(job) if self._after else None
         if befores:
             if any(self._phase[before] in (FAILED, CANCELLED) for before in befores):
                 return self._end(job, CANCELLED)
@@ -281,10 +283,11 @@ class Kernel:
         if self._phase[job] == RUNNING:
             now = self.now
             lasting = now - self._since[job]
-            self._ran[job] += lasting
-            self._served[job] += lasting * self._size[job]
-            self._work[job] += lasting * self._rate[job]
-            self._since[job] = now
+            if lasting:
+                self._ran[job] += lasting
+                self._served[job] += lasting * self._size[job]
+                self._work[job] += lasting * self._rate[job]
+                self._since[job] = now
 
     def _finished(self, event: Finished) -> int:
         job = event.job
@@ -342,7 +345,7 @@ class Kernel:
     def _let_go(self, job: int) -> None:
         """The present attempt's devices are free."""
         scope = self._top if self._parent[job] < 0 else self._scope_of(job)
-        if self._phase[job] == STOPPING:
+        if self._letting_go and self._phase[job] == STOPPING:
             scope.ledger.gone(job, self._letting_go.pop((job, self._attempt[job])))
         else:
             scope.ledger.free_up(job)
@@ -360,7 +363,9 @@ class Kernel:
         scope = self._top if self._parent[job] < 0 else self._scope_of(job)
         scope.changed.append(job)
         changes = 0
-        for follower in self._followers.pop(job, ()) if self._followers else ():
+        if not self._followers:
+            return 0
+        for follower in self._followers.pop(job, ()):
             if follower not in self._blockers:
                 continue
             if phase != FINISHED:

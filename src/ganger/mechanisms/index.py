@@ -7,8 +7,8 @@ a plan differ from one decided with a fresh index (checked in `validate` mode at
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
-from typing import Protocol
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Any, Protocol, TypeAlias
 
 from ganger.core.jobs import Phase
 from ganger.core.spec import OnPreempt
@@ -16,10 +16,15 @@ from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.order import Moves, Order
 
-Entry = tuple[float, ...]
-"""A key with the job's number at its end."""
+Entry: TypeAlias = tuple[Any, ...]
+"""A key (floats) with the job's number (an int) at its end."""
 
+SLACK = 1000
+"""A heap is swept when more than half of it, and so many entries, are out of date."""
+
+# Plain numbers and module constants: looking an enum's member up costs as much as a heap push.
 _PENDING, _STARTING, _RUNNING = int(Phase.PENDING), int(Phase.STARTING), int(Phase.RUNNING)
+_UNTOUCHABLE, _IMPROVES = int(OnPreempt.NEVER), Moves.IMPROVES
 
 
 class Classes(Protocol):
@@ -43,14 +48,14 @@ class Pending:
     """Waiting jobs in order, apart by class: jobs of one class fit or do not fit alike."""
 
     def __init__(self, order: Order, classes: Classes) -> None:
-        self._order, self._classes = order, classes
+        self._key, self._class_of = order.key, classes.class_of
         self.heaps: dict[int, list[Entry]] = {}
         self.entry: dict[int, Entry] = {}
 
     def add(self, view: View, job: int) -> Entry:
         """File a waiting job, again if its key changed."""
-        entry = self.entry[job] = (*self._order.key(view, job), job)
-        kind = self._classes.class_of(view, job)
+        entry = self.entry[job] = (*self._key(view, job), job)
+        kind = self._class_of(view, job)
         heap = self.heaps.get(kind)
         if heap is None:
             heap = self.heaps[kind] = []
@@ -58,42 +63,54 @@ class Pending:
         return entry
 
     def head(self, kind: int) -> Entry | None:
-        """The first of a class, or None if it is empty."""
+        """The first of a class, or None if it is empty; then the class is forgotten, so that
+        decisions cost as much as there are classes that wait."""
         heap, current = self.heaps[kind], self.entry
         while heap:
             entry = heap[0]
-            if current.get(int(entry[-1])) is entry:
+            if current.get(entry[-1]) is entry:
                 return entry
             heappop(heap)
+        del self.heaps[kind]
         return None
 
     def in_order(self, kinds: set[int]) -> Iterator[int]:
         """The waiting jobs of `kinds`, first one first. Slow: for walks that must see them all."""
         current = self.entry
-        entries = (e for kind in kinds for e in self.heaps[kind] if current.get(int(e[-1])) is e)
+        entries = (e for kind in kinds for e in self.heaps[kind] if current.get(e[-1]) is e)
         for entry in sorted(entries):
-            yield int(entry[-1])
+            yield entry[-1]
 
 
 class Running:
     """Jobs that could be preempted, the last in order on top."""
 
     def __init__(self, order: Order) -> None:
-        self._order = order
+        self._key, self._improves = order.key, order.moves is _IMPROVES
         self._heap: list[Entry] = []
         self.entry: dict[int, Entry] = {}
 
     def add(self, view: View, job: int) -> Entry:
         """File a running job, again if its key changed."""
         entry = self.entry[job] = self._negated(view, job)
-        heappush(self._heap, entry)
+        heap = self._heap
+        heappush(heap, entry)
+        if len(heap) > 2 * len(self.entry) + SLACK:
+            heap[:] = self.entry.values()
+            heapify(heap)
         return entry
 
     def _negated(self, view: View, job: int) -> Entry:
-        return (*[-part for part in self._order.key(view, job)], -job)
+        return (*[-part for part in self._key(view, job)], -job)
 
-    def pop_last(self, view: View, before: Entry) -> int | None:
-        """Take out and return the job last in order, if it comes after `before`; else None.
+    def put_back(self, entry: Entry) -> None:
+        """File again, as it was, what `pop_last` gave at this same instant."""
+        self.entry[-entry[-1]] = entry
+        heappush(self._heap, entry)
+
+    def pop_last(self, view: View, before: Entry) -> Entry | None:
+        """Take out and return the entry of the job last in order (its number negated), if the job
+        comes after `before`; else None.
 
         Keys that improve while a job runs are stored as they were; an entry on top is brought up
         to date before it is believed (the true last one is never above its stored place).
@@ -102,22 +119,21 @@ class Running:
         threshold = tuple([-part for part in before])
         while heap:
             entry = heap[0]
-            job = -int(entry[-1])
+            job = -entry[-1]
             if current.get(job) is not entry:
                 heappop(heap)
                 continue
             if entry >= threshold:
                 return None
-            if self._order.moves is Moves.IMPROVES:
+            if self._improves:
                 fresh = self._negated(view, job)
                 if fresh > entry:
-                    heappop(heap)
                     current[job] = fresh
-                    heappush(heap, fresh)
+                    heapreplace(heap, fresh)
                     continue
             heappop(heap)
             del current[job]
-            return job
+            return entry
         return None
 
 
@@ -125,8 +141,7 @@ class QueueIndex:
     """Both heaps, kept level with the view, and the times at which keys jump."""
 
     def __init__(self, view: View, order: Order, classes: Classes, *, preempt: bool) -> None:
-        self._classes, self._preempt = classes, preempt
-        self._timed = classes.timed
+        self._until, self._timed, self._preempt = classes.until, classes.timed, preempt
         self._due: list[tuple[int, int, Entry]] = []
         self.pending = Pending(order, classes)
         self.running = Running(order)
@@ -137,35 +152,38 @@ class QueueIndex:
 
     def file(self, view: View, job: int) -> None:
         """Put one job where its phase says."""
-        phase = view.jobs.phase[job]
-        if phase == _STARTING:
-            self.starting.add(job)
-        else:
-            self.starting.discard(job)
+        at, running = view.at, self.running.entry
+        phase = at.phase[job]
+        entry = None
         if phase == _PENDING:
-            if self._preempt:
-                self.running.entry.pop(job, None)
             entry = self.pending.add(view, job)
-        else:
-            if job in self.pending.entry:
-                del self.pending.entry[job]
-            if not self._preempt:
-                return
-            self.running.entry.pop(job, None)
-            if phase != _RUNNING or view.jobs.on_preempt[job] == OnPreempt.NEVER:
-                return
-            entry = self.running.add(view, job)
-        if not self._timed:
+        elif job in self.pending.entry:
+            del self.pending.entry[job]
+        if self._preempt:
+            if phase == _STARTING:
+                self.starting.add(job)
+            elif self.starting:
+                self.starting.discard(job)
+            if phase == _RUNNING and at.on_preempt[job] != _UNTOUCHABLE:
+                entry = self.running.add(view, job)
+            elif job in running:
+                del running[job]
+        if entry is None or not self._timed:
             return
-        at = self._classes.until(view, job)
-        if at < NEVER:
-            heappush(self._due, (at, job, entry))
+        jumps = self._until(view, job)
+        if jumps < NEVER:
+            due = self._due
+            heappush(due, (jumps, job, entry))
+            if len(due) > 2 * (len(running) + len(self.pending.entry)) + SLACK:
+                due[:] = [each for each in due if self._is_current(each[1], each[2])]
+                heapify(due)
 
     def update(self, view: View) -> None:
         """Take in what changed since the last decision, and every key that has jumped."""
-        phases, waiting, preempt = view.jobs.phase, self.pending.entry, self._preempt
+        phases, waiting, preempt = view.at.phase, self.pending.entry, self._preempt
         for job in view.changed:
-            if preempt or job in waiting or phases[job] == _PENDING:
+            # Who runs or is over concerns a queue that never preempts only if it waited.
+            if preempt or phases[job] == _PENDING or job in waiting:
                 self.file(view, job)
         due = self._due
         while due and due[0][0] <= view.now:

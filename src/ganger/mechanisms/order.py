@@ -6,6 +6,7 @@ first. Ties end in the job's number, which is the order of submission.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -69,7 +70,12 @@ class By:
 
     def key(self, view: View, job: int) -> tuple[float, ...]:
         """One number per formula."""
-        return tuple([float(formula(view, job)) for formula in self.formulas])
+        formulas = self.formulas
+        if len(formulas) == 1:  # nearly always: spares building a list
+            return (float(formulas[0](view, job)),)
+        if not formulas:
+            return ()
+        return tuple([float(formula(view, job)) for formula in formulas])
 
     def until(self, view: View, job: int) -> int:
         """Such keys do not jump."""
@@ -77,6 +83,11 @@ class By:
 
 
 # ---------------------------------------------------------------------- formulas
+
+
+def _gpus(view: View, ids: Any) -> Any:
+    """GPUs asked for; a native number for one job, since queues ask for one at a time."""
+    return view.at.gpus[ids] if type(ids) is int else view.jobs.gpus[ids]
 
 
 def duration(view: View, ids: Any) -> Any:
@@ -91,12 +102,12 @@ def remaining_time(view: View, ids: Any) -> Any:
 
 def remaining_service(view: View, ids: Any) -> Any:
     """Expected time left x GPUs (SRSF)."""
-    return view.remaining(ids) * view.jobs.gpus[ids]
+    return view.remaining(ids) * _gpus(view, ids)
 
 
 def service(view: View, ids: Any) -> Any:
     """Expected total run time x GPUs (Helios' QSSF)."""
-    return view.oracle.duration(view, ids) * view.jobs.gpus[ids]
+    return view.oracle.duration(view, ids) * _gpus(view, ids)
 
 
 def attained_time(view: View, ids: Any) -> Any:
@@ -136,15 +147,21 @@ def longest(view: View, ids: Any) -> Any:
 
 def first_start(view: View, ids: Any) -> Any:
     """When the job first ran; jobs that never did come last."""
+    if type(ids) is int:
+        began = view.at.first_start[ids]
+        return NEVER if began < 0 else began
     started = view.jobs.first_start[ids]
     return np.where(started < 0, NEVER, started)
 
 
-def reaches(view: View, job: int, attained: Formula, target: int) -> int:
-    """When a running job's attained quantity will be `target`; NEVER for service without GPUs."""
-    have = int(attained(view, job))
-    pace = int(view.jobs.size[job]) if attained is attained_service else 1
-    return view.now + -(-(target - have) // pace) if pace else NEVER
+def reaches(view: View, job: int, attained: Formula, have: int, target: int) -> int:
+    """When a running job's attained quantity, `have` now, will be `target`; NEVER for service
+    without GPUs."""
+    pace = view.at.size[job] if attained is attained_service else 1
+    if not pace:
+        return NEVER
+    ahead: int = -((have - target) // pace)
+    return view.now + ahead
 
 
 # ---------------------------------------------------------------------- orders
@@ -174,35 +191,41 @@ class Levels:
     moves: Moves = Moves.STEPS
     arrival: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "thresholds", tuple(sorted(self.thresholds)))
+
     def level(self, view: View, job: int) -> int:
         """The level `job` is in now."""
-        if self._starved_at(view, job) <= view.now:
+        if self.starvation is not None and self._starved_at(view, job) <= view.now:
             return 0
-        have = self.attained(view, job)
-        return sum(have >= threshold for threshold in self.thresholds)
+        return bisect_right(self.thresholds, self.attained(view, job))
 
     def key(self, view: View, job: int) -> tuple[float, ...]:
         """The level, then `within`."""
-        inside = [float(formula(view, job)) for formula in self.within]
-        return (float(self.level(view, job)), *inside)
+        level = float(self.level(view, job))
+        return (level, *[float(formula(view, job)) for formula in self.within])
 
     def until(self, view: View, job: int) -> int:
         """When the job reaches the next threshold, or has starved long enough."""
-        if not view.jobs.rate[job]:
+        if not view.at.rate[job]:
             at = self._starved_at(view, job)
             return at if at > view.now else NEVER
-        have = int(self.attained(view, job))
-        above = [threshold for threshold in self.thresholds if threshold > have]
-        return reaches(view, job, self.attained, above[0]) if above else NEVER
+        have, ladder = int(self.attained(view, job)), self.thresholds
+        above = bisect_right(ladder, have)
+        if above == len(ladder):
+            return NEVER
+        return reaches(view, job, self.attained, have, ladder[above])
 
     def _starved_at(self, view: View, job: int) -> int:
         """When waiting promotes `job`; NEVER if it runs or never ran."""
-        if self.starvation is None or view.jobs.rate[job]:
+        at = view.at
+        if self.starvation is None or at.rate[job]:
             return NEVER
-        ran = int(view.jobs.ran[job])
+        ran = at.ran[job]
         if not ran:
             return NEVER
-        return int(view.jobs.pending_since[job]) + round(self.starvation * ran)
+        starved: int = at.pending_since[job] + round(self.starvation * ran)
+        return starved
 
 
 @dataclass(frozen=True)
@@ -220,10 +243,11 @@ class Quanta:
 
     def until(self, view: View, job: int) -> int:
         """When the next quantum is full; NEVER unless it runs."""
-        if not view.jobs.rate[job]:
+        if not view.at.rate[job]:
             return NEVER
         have = int(self.attained(view, job))
-        return reaches(view, job, self.attained, (have // self.quantum + 1) * self.quantum)
+        full = (have // self.quantum + 1) * self.quantum
+        return reaches(view, job, self.attained, have, full)
 
 
 @dataclass(frozen=True)
@@ -276,10 +300,11 @@ class Gittins:
     def until(self, view: View, job: int) -> int:
         """When the next quantum is full, or the distribution is taken anew."""
         fresh = NEVER if self.sizes else (view.now // self.refresh + 1) * self.refresh
-        if not view.jobs.rate[job]:
+        if not view.at.rate[job]:
             return fresh
         have = int(self.attained(view, job))
-        full = reaches(view, job, self.attained, (have // self.quantum + 1) * self.quantum)
+        full = (have // self.quantum + 1) * self.quantum
+        full = reaches(view, job, self.attained, have, full)
         return min(fresh, full)
 
     def _cache(self, view: View) -> dict[int, float]:

@@ -9,8 +9,10 @@ in line again. If it still does not fit, nothing is evicted, and the walk rule s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush, heapreplace
+from types import MappingProxyType
 
 from ganger.core.events import (
     CAPACITY_FREED,
@@ -20,7 +22,7 @@ from ganger.core.events import (
     STARTED,
     WOKE,
 )
-from ganger.core.ledger import Ledger
+from ganger.core.ledger import Cell, Ledger
 from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.units import NEVER
 from ganger.core.view import View
@@ -33,6 +35,7 @@ from ganger.mechanisms.place import PACK, Placer
 _UNLESS_BEHIND = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE
 _ANY_CHANGE = _UNLESS_BEHIND | QUEUED
 _ONLY_NEW = QUEUED | COMMANDED
+_STRICT, _SKIP, _TENANT, _STEPS = Walk.STRICT, Walk.SKIP, Walk.TENANT, Moves.STEPS
 _EVICTED = -1
 """The class of those who were evicted in this walk and stand in line again, each for itself."""
 
@@ -66,26 +69,24 @@ class QueuePolicy:
 
     def class_of(self, view: View, job: int) -> int:
         """Jobs of one class fit or do not fit alike; a strict walk needs no classes."""
-        if self.walk is Walk.STRICT and self.quotas is None:
+        if self.walk is _STRICT and self.quotas is None:
             return 0
-        jobs = view.jobs
-        if self.walk is Walk.TENANT:
-            return int(jobs.tenant[job])
-        tenant = int(jobs.tenant[job]) if self.quotas is not None else 0
-        rule = self.place.kind(view, job)
-        return (
-            (int(jobs.shape[job]) << 80) | (tenant << 50) | (rule << 45)
-            | (int(jobs.parent[job]) + 1)
-        )  # fmt: skip
+        at = view.at
+        if self.walk is _TENANT:
+            return int(at.tenant[job])
+        kind: int = (at.shape[job] << 80) | (at.parent[job] + 1)
+        if self.quotas is not None:
+            kind |= at.tenant[job] << 50
+        return kind | (self.place.kind(view, job) << 45)
 
     @property
     def timed(self) -> bool:
         """Whether keys jump or patience ends while nothing else happens."""
-        return self.place.patient or self.order.moves is Moves.STEPS
+        return self.place.patient or self.order.moves is _STEPS
 
     def until(self, view: View, job: int) -> int:
         """When the job's key jumps, or its patience with where it would be placed ends."""
-        jump = self.order.until(view, job) if self.order.moves is Moves.STEPS else NEVER
+        jump = self.order.until(view, job) if self.order.moves is _STEPS else NEVER
         return min(jump, self.place.relaxes(view, job)) if self.place.patient else jump
 
     def but(self, **changes: object) -> QueuePolicy:
@@ -94,42 +95,39 @@ class QueuePolicy:
 
 
 class _Pass:
-    """One walk down the queue."""
+    """One walk down the queue. What few walks need has its initial value in the class, since one
+    is made for every decision."""
 
-    __slots__ = (
-        "draft", "evicted", "heads", "index", "limits", "may_evict", "pending", "policy",
-        "reasons", "used", "view", "wake",
-    )  # fmt: skip
+    wake = NEVER
+    hopeless, hopeless_in = NEVER, list[Cell]()
+    """No fewer GPUs than so many can be freed in those cells for whoever comes from here on."""
+    limits: Mapping[int, int] = MappingProxyType({})
+    used: dict[int, int]
 
     def __init__(self, policy: QueuePolicy, view: View, index: QueueIndex) -> None:
         self.policy, self.view, self.draft, self.index = policy, view, view.draft, index
-        self.pending = index.pending
+        self.pending, self.place, self.may_evict = index.pending, policy.place, policy.preempt
         self.heads: list[tuple[Entry, int]] = []
         self.reasons: list[Reason] = []
-        self.wake = NEVER
-        self.evicted: dict[int, Placement] = {}
-        self.may_evict = policy.preempt
-        quotas = policy.quotas
-        self.used: dict[int, int] = {}
-        self.limits: dict[int, int] = {}
-        if quotas is not None:
-            self.used, self.limits = quotas.used(view), quotas.limits(view)
+        if policy.quotas is not None:
+            self.used, self.limits = policy.quotas.used(view), policy.quotas.limits(view)
 
     def run(self) -> Plan:
         """The plan."""
-        for kind in self.pending.heaps:
-            head = self.pending.head(kind)
+        pending, heads = self.pending, self.heads
+        for kind in list(pending.heaps):
+            head = pending.head(kind)
             if head is not None:
-                self.heads.append((head, kind))
-        if len(self.heads) > 1:
-            heapify(self.heads)
+                heads.append((head, kind))
+        if len(heads) > 1:
+            heapify(heads)
         blocked = self._walk()
         if blocked and self.policy.walk in (Walk.EASY, Walk.CONSERVATIVE):
             self._backfill()
         if not self.pending.entry:
             return self.draft.plan(self.reasons, NEVER, _ONLY_NEW)
         until = _ANY_CHANGE
-        if blocked and self.policy.order.arrival and self.policy.walk is Walk.STRICT:
+        if blocked and self.policy.order.arrival and self.policy.walk is _STRICT:
             until = _UNLESS_BEHIND
         if self.policy.timed:
             self.wake = min(self.wake, self.index.next_jump())
@@ -139,10 +137,10 @@ class _Pass:
 
     def _walk(self) -> bool:
         """Start whom the walk lets start; True if somebody who could be placed first waits."""
-        heads, skips = self.heads, self.policy.walk in (Walk.SKIP, Walk.TENANT)
+        heads, skips = self.heads, self.policy.walk in (_SKIP, _TENANT)
         while heads:
             entry, kind = heads[0]
-            job = int(entry[-1])
+            job = entry[-1]
             if self.limits and self._over_quota(job):
                 heappop(heads)
             elif self._start(job, entry):
@@ -164,16 +162,16 @@ class _Pass:
             heapreplace(self.heads, (head, kind))
 
     def _over_quota(self, job: int) -> bool:
-        tenant = int(self.view.jobs.tenant[job])
+        tenant = self.view.at.tenant[job]
         limit = self.limits.get(tenant)
-        if limit is None or self.used.get(tenant, 0) + int(self.view.jobs.gpus[job]) <= limit:
+        if limit is None or self.used.get(tenant, 0) + self.view.at.gpus[job] <= limit:
             return False
         self._wait(job, "AssocGrpGRES")
         return True
 
     def _wait(self, job: int, code: str = "Resources") -> None:
         """Note why the job's class waits."""
-        self.reasons.append(Reason(code, "queue", int(self.view.jobs.shape[job])))
+        self.reasons.append(Reason(code, "queue", self.view.at.shape[job]))
 
     # ------------------------------------------------------------------ starting
 
@@ -182,7 +180,7 @@ class _Pass:
         ledger = self.draft.ledger_of(job)
         if ledger is None:
             return False
-        placement = self.policy.place.find(self.view, ledger, job)
+        placement = self.place.find(self.view, ledger, job)
         if placement is None:
             return self.may_evict and self._evict_for(job, entry, ledger)
         self._book(job, placement)
@@ -190,70 +188,79 @@ class _Pass:
 
     def _book(self, job: int, placement: Placement) -> None:
         self.draft.start(job, placement)
-        if self.evicted:
-            self.evicted.pop(job, None)
         self.pending.entry.pop(job, None)
         if self.policy.preempt:
             self.index.starting.add(job)
         if self.limits:
-            tenant = int(self.view.jobs.tenant[job])
-            self.used[tenant] = self.used.get(tenant, 0) + int(self.view.jobs.gpus[job])
+            tenant = self.view.at.tenant[job]
+            self.used[tenant] = self.used.get(tenant, 0) + self.view.at.gpus[job]
 
     # ------------------------------------------------------------------ preempting
 
     def _evict_for(self, job: int, entry: Entry, ledger: Ledger) -> bool:
         """Evict from the end of the order until `job` fits; put back whoever can stay."""
-        view, draft, running = self.view, self.draft, self.index.running
-        mark, gone, spared = draft.mark(), dict[int, Placement](), list[int]()
-        cells = ledger.cells_for(draft.shape(job))
-        need = draft.shape(job).gpus
-        placement = None
+        draft, running = self.draft, self.index.running
+        shape = draft.shape(job)
+        cells, need = ledger.cells_for(shape), shape.gpus
+        if need >= self.hopeless and cells == self.hopeless_in:
+            return False
+        # What each cell would have free. Only when that is enough are the books touched: most
+        # who wait cannot be helped by evicting all who come after them.
+        room = {cell.index: cell.free for cell in cells}
+        chosen, spared = list[Entry](), list[Entry]()
+        gone: list[tuple[Entry, Placement]] = []
+        mark, placement = draft.mark(), None
         while placement is None:
-            victim = running.pop_last(view, entry)
+            victim = running.pop_last(self.view, entry)
             if victim is None:
                 break
-            if not self._evictable(victim, ledger, {cell.index for cell in cells}):
+            held = ledger.holds.get(-victim[-1])
+            where = -1 if held is None else ledger.cell_of[held[1][0].node].index
+            if where not in room or not self._ran_enough(-victim[-1]):
                 spared.append(victim)
                 continue
-            gone[victim] = draft.stop(victim)
-            if any(cell.free >= need for cell in cells):
-                placement = self.policy.place.find(view, ledger, job)
-        for victim in spared:
-            self.index.file(view, victim)
+            chosen.append(victim)
+            room[where] += self.view.at.size[-victim[-1]]
+            if room[where] < need:
+                continue
+            gone += [(one, draft.stop(-one[-1])) for one in chosen]
+            chosen.clear()
+            placement = self.place.find(self.view, ledger, job)
+        for one in spared:
+            running.put_back(one)
         if placement is None:
             draft.rollback(mark)
-            for victim in gone:
-                self.index.file(view, victim)
-            if not gone and not spared:
+            for one in (*chosen, *[one for one, _ in gone]):
+                running.put_back(one)
+            if max(room.values(), default=0) < need:
+                # Whoever comes later has fewer to evict, so needs this much in vain as well.
+                self.hopeless, self.hopeless_in = need, cells
+            if not (gone or chosen or spared):
                 self.may_evict = False  # nobody comes after this one, so after no later one either
             return False
         self._book(job, placement)
         self._put_back(gone, ledger)
         return True
 
-    def _evictable(self, victim: int, ledger: Ledger, cells: set[int]) -> bool:
-        view, min_run = self.view, self.policy.min_run
-        held = ledger.holds.get(victim)
-        if held is None or ledger.cell_of[held[1][0].node].index not in cells:
-            return False
+    def _ran_enough(self, victim: int) -> bool:
+        """Whether the job may be preempted by now; if not, come back when it may."""
+        min_run = self.policy.min_run
         if min_run:
-            end = int(view.jobs.since[victim]) + min_run
-            if view.now < end:
+            end = self.view.at.since[victim] + min_run
+            if self.view.now < end:
                 self.wake = min(self.wake, end)
                 return False
         return True
 
-    def _put_back(self, gone: dict[int, Placement], ledger: Ledger) -> None:
+    def _put_back(self, gone: list[tuple[Entry, Placement]], ledger: Ledger) -> None:
         """Restore those whose devices are still free, the first in order first."""
-        for victim in reversed(gone):
-            placement = gone[victim]
+        for entry, placement in reversed(gone):
+            victim = -entry[-1]
             if ledger.is_free(self.draft.shape(victim), placement):
                 self.draft.restore(victim, placement)
-                self.index.file(self.view, victim)
+                self.index.running.put_back(entry)
             else:
-                self.evicted[victim] = placement
-                key = (*self.policy.order.key(self.view, victim), victim)
-                heappush(self.heads, (key, _EVICTED))
+                heappush(self.heads, (tuple([-part for part in entry]), _EVICTED))
 
     # ------------------------------------------------------------------ backfilling
 
@@ -269,7 +276,7 @@ class _Pass:
             kind = self.policy.class_of(view, job)
             placement = None
             if kind not in blocked:
-                placement = self.policy.place.find(view, ledger, job)
+                placement = self.place.find(view, ledger, job)
                 if placement is None:
                     blocked.add(kind)
             if placement is not None:

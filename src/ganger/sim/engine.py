@@ -76,7 +76,10 @@ class Simulator:
         n = declared.n
         self._arrivals = cells(declared.submitted[:n])
         self._next = 0
+        self._arrives: int = self._arrivals[0] if n else NEVER
         self._n = n
+        self._gpus = cells(declared.gpus[:n])
+        self._uniform = physics.uniform
         self._left = cells(duration[:n].astype(np.float64))
         self._total = cells(np.ascontiguousarray(duration[:n]))
         self._alive = cells(np.zeros(n, np.int64))
@@ -108,21 +111,23 @@ class Simulator:
             events, self._instant = self._instant, []
             self._idle_wakes = 0
             return _sorted(self.now, events)
-        heap, next_arrival = self._heap, self._next
+        heap = self._heap
         at = heap[0][0] if heap else NEVER
-        if next_arrival < self._n:
-            at = min(at, self._arrivals[next_arrival])
+        if self._arrives < at:
+            at = self._arrives
         if until < at or at == NEVER:
             return self._wake(until)
         self.now = at
         self._idle_wakes = 0
         events = []
         while heap and heap[0][0] == at:
-            self._happen(heappop(heap), events)
-        while next_arrival < self._n and self._arrivals[next_arrival] == at:
-            events.append(Submitted(next_arrival))
-            next_arrival += 1
-        self._next = next_arrival
+            _, rank, subject, token = heappop(heap)
+            if rank != _FINISH:
+                self._happen(rank, subject, token, events)
+            elif self._alive[subject] == token:
+                self._end(subject, token % _SUSPENSION, events)
+        if self._arrives == at:
+            self._submit(at, events)
         if until == at:
             events.append(Woke())
         return _sorted(at, events)
@@ -157,17 +162,21 @@ class Simulator:
 
     # ------------------------------------------------------------------ what happens
 
-    def _happen(self, entry: tuple[int, int, int, int], events: list[AnyEvent]) -> None:
-        at, rank, subject, token = entry
+    def _submit(self, at: int, events: list[AnyEvent]) -> None:
+        job, arrivals, n = self._next, self._arrivals, self._n
+        while job < n and arrivals[job] == at:
+            events.append(Submitted(job))
+            job += 1
+        self._next = job
+        self._arrives = arrivals[job] if job < n else NEVER
+
+    def _happen(self, rank: int, subject: int, token: int, events: list[AnyEvent]) -> None:
         attempt = token % _SUSPENSION
-        if rank == _FINISH:
-            if self._alive[subject] == token:
-                self._end(subject, attempt, events)
-        elif rank == _START:
+        if rank == _START:
             if self._alive[subject] == token:
                 events.append(Started(subject, attempt, self._rate[subject]))
         elif rank == _RELEASE:
-            if self._free_at.get(subject) == at:  # else a later attempt is letting go, too
+            if self._free_at.get(subject) == self.now:  # else a later attempt is letting go, too
                 del self._free_at[subject]
             events.append(Released(subject, attempt, self._kept.pop((subject, attempt))))
         elif rank == _FAIL:
@@ -195,23 +204,23 @@ class Simulator:
                     self._end(parent, self._alive[parent] % _SUSPENSION, events)
 
     def _start(self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...]) -> None:
-        at = self.now
-        for other in waits:
-            at = max(at, self._free_at.get(other, at))
-        at += self._start_cost(job, attempt)
-        self._rate[job] = (
-            1.0 if self._physics.uniform and len(placement) == 1
-            and placement[0].workers == self._declared.gpus[job]
-            else self._pace(job, placement) if self._physics.paces
-            else self._physics.rate(self._declared, job, placement)
-        )  # fmt: skip
+        at = self.now + self._start_cost(job, attempt)
+        if waits:
+            at += max(max(self._free_at.get(other, 0) for other in waits) - self.now, 0)
+        if self._uniform and len(placement) == 1 and placement[0].workers == self._gpus[job]:
+            rate = 1.0  # nearly always, so it is not asked for
+        elif self._physics.paces:
+            rate = self._pace(job, placement)
+        else:
+            rate = self._physics.rate(self._declared, job, placement)
+        self._rate[job] = rate
         self._alive[job] = attempt
         if self._on_node is not None:
             self._where[job] = placement
             for slot in placement:
                 self._on_node.setdefault(slot.node, set()).add(job)
         if at == self.now:
-            self._instant.append(Started(job, attempt, self._rate[job]))
+            self._instant.append(Started(job, attempt, rate))
         else:
             heappush(self._heap, (at, _START, job, attempt))
         self._go(job, at)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ganger.core.profiles import Profile
 from ganger.core.protocols import Knows, Oracle
 from ganger.core.spec import Locality
-from ganger.core.table import Ids
+from ganger.core.table import Ids, cells
 from ganger.core.view import View
 from ganger.sim.physics import Physics
 
@@ -23,11 +23,12 @@ class Truth:
 
     def __init__(self, duration: NDArray[np.int64], physics: Physics) -> None:
         self._duration = duration.astype(np.float64)
+        self._one = cells(self._duration)
         self._physics = physics
 
-    def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
+    def duration(self, view: View, ids: Any) -> Any:
         """The true run time at the size asked for, on the reference type, microseconds."""
-        return self._duration[ids]
+        return self._one[ids] if type(ids) is int else self._duration[ids]
 
     def throughput(
         self, view: View, ids: Ids, gpu_type: str, gpus: NDArray[Any], nodes: NDArray[Any]

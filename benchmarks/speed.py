@@ -1,0 +1,171 @@
+"""How fast simulated schedulers are: a large trace on 6,500 GPUs, each recipe in a fresh process.
+
+    python benchmarks/speed.py --date 2026-01-31
+    python benchmarks/speed.py --jobs 100000 --load 3 --recipes 'fifo;srtf' --no-write
+
+The trace is synthetic and seeded: gangs of 1 to 32 GPUs, log-normal run times (median 12 min, a
+heavy tail cut at 60 days), uniform arrivals. `--load` is GPU time asked for over GPU time there is
+while jobs arrive; because of the tail the queue becomes long only well above 1. `bare` is the
+limit that the others are compared with: first come, first served as a hand-written loop over a
+heap, without placement, events, state or a policy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import subprocess
+import sys
+import time
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ganger.core.jobs import Declared
+from ganger.core.spec import ClusterSpec, NodeSpec, Role, Shape
+from ganger.core.units import DAY, NEVER, SECOND
+from ganger.lab.simulation import run_one
+from ganger.workloads.trace import Trace
+
+GPUS = 6500
+CLUSTER = ClusterSpec(
+    (NodeSpec(count=812, gpus=8, gpu_type="V100"), NodeSpec(gpus=4, gpu_type="V100"))
+)
+SIZES = np.array([1, 2, 4, 8, 16, 32])
+SHARES = [0.70, 0.10, 0.08, 0.09, 0.02, 0.01]
+RECIPES = "fifo;sjf;srtf;tiresias;las"
+
+
+def make_trace(jobs: int, load: float, seed: int = 0) -> Trace:
+    """The workload, built as columns."""
+    rng = np.random.default_rng(seed)
+    declared = Declared(jobs)
+    codes = np.array([declared.shapes.code(Shape((Role(size=int(size)),))) for size in SIZES])
+    pick = rng.choice(len(SIZES), jobs, p=SHARES)
+    seconds = np.minimum(np.exp(rng.normal(6.6, 2.0, jobs)), 60 * DAY / SECOND)
+    span = (seconds * SIZES[pick]).sum() / GPUS / load
+    declared.extend(
+        jobs,
+        submitted=np.sort(rng.uniform(0, span, jobs)).astype(np.int64) * SECOND,
+        shape=codes[pick], gpus=SIZES[pick], weight=1, deadline=NEVER, limit=NEVER,
+        estimate=NEVER, parent=-1, checkpoint=-1, restore=-1,
+    )  # fmt: skip
+    return Trace(declared, (seconds * SECOND).astype(np.int64) + 1, name="synthetic")
+
+
+def bare_loop(trace: Trace) -> list[int]:
+    """First come, first served with nothing around it: the start of every job."""
+    n = trace.jobs
+    submitted, gpus = trace.declared.submitted[:n].tolist(), trace.declared.gpus[:n].tolist()
+    duration, starts = trace.duration.tolist(), [0] * n
+    free, heap, head, arrived = GPUS, list[tuple[int, int]](), 0, 0
+    while arrived < n or heap:
+        if heap and (arrived >= n or heap[0][0] <= submitted[arrived]):
+            now, back = heappop(heap)
+            free += back
+        else:
+            now = submitted[arrived]
+            arrived += 1
+        while head < arrived and gpus[head] <= free:
+            free -= gpus[head]
+            starts[head] = now
+            heappush(heap, (now + duration[head], gpus[head]))
+            head += 1
+    return starts
+
+
+def measure(recipe: str, jobs: int, load: float) -> dict[str, Any]:
+    """One row of the table, in this process."""
+    trace = make_trace(jobs, load)
+    row: dict[str, Any] = {"recipe": recipe, "jobs": jobs, "load": load}
+    if recipe == "bare":
+        began = time.process_time()
+        bare_loop(trace)
+        row |= {"cpu": time.process_time() - began, "events": 2 * jobs, "decisions": 0}
+        row |= {"wait": None, "preemptions": 0}
+    else:
+        run = run_one(trace, CLUSTER, recipe, record=False)
+        row |= {"cpu": run.simulation["cpu_seconds"], "events": int(run.simulation["events"])}
+        row |= {"decisions": int(run.simulation["decisions"])}
+        row |= {"wait": float(np.mean(run.jobs.first_start - run.jobs.arrival))}
+        row |= {"preemptions": int(run.jobs.preemptions.sum())}
+    row["rss"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return row
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows in Markdown; the first one is the bare loop."""
+    lines = [
+        "| load | recipe | CPU s | us/job | x bare | events/s | decisions | preemptions"
+        " | mean queueing delay | peak RSS |",
+        "|---:|:---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    bare = {row["load"]: row["cpu"] / row["jobs"] for row in rows if row["recipe"] == "bare"}
+    for row in rows:
+        each = row["cpu"] / row["jobs"]
+        wait = "" if row["wait"] is None else f"{row['wait']:,.0f} s"
+        lines.append(
+            f"| {row['load']:g} | {row['recipe']} | {row['cpu']:.1f} | {each * 1e6:.2f}"
+            f" | {each / bare[row['load']]:.1f} | {row['events'] / row['cpu']:,.0f}"
+            f" | {row['decisions']:,} | {row['preemptions']:,} | {wait}"
+            f" | {row['rss'] / 2**20:,.0f} MiB |"
+        )
+    return "\n".join(lines)
+
+
+def machine() -> str:
+    """What it ran on, in a line."""
+    info = Path("/proc/cpuinfo")
+    models = [
+        line.partition(":")[2].strip()
+        for line in (info.read_text().splitlines() if info.is_file() else [])
+        if line.startswith("model name")
+    ]
+    cpu = f"{len(models)} x {models[0]}" if models else platform.processor() or platform.machine()
+    return (
+        f"{cpu}; {platform.system()} {platform.release()}; {platform.python_implementation()}"
+        f" {platform.python_version()}, numpy {np.__version__}; one process, one core"
+    )
+
+
+def main() -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--jobs", type=int, default=1_000_000)
+    parser.add_argument("--recipes", default=RECIPES, help="names or specs, apart by ;")
+    parser.add_argument("--load", default="1.05", help="one or several, apart by ;")
+    parser.add_argument("--date", default="undated", help="written into speed.md")
+    parser.add_argument("--no-write", action="store_true", help="print only")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    if told.one:
+        print(json.dumps(measure(told.one, told.jobs, float(told.load))))
+        return
+    rows = []
+    for load in told.load.split(";"):
+        for recipe in ["bare", *told.recipes.split(";")]:
+            command = [sys.executable, __file__, "--one", recipe]
+            command += ["--jobs", str(told.jobs), "--load", load]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            rows.append(json.loads(done.stdout))
+            print(table(rows).splitlines()[-1], file=sys.stderr, flush=True)
+    report = table(rows)
+    print(report)
+    if not told.no_write:
+        said = " ".join(["python", "benchmarks/speed.py", *map(_quoted, sys.argv[1:])])
+        Path(__file__).with_suffix(".md").write_text(
+            f"# Speed\n\n{told.jobs:,} jobs on {GPUS:,} GPUs, with placement. {told.date}.\n\n"
+            f"{machine()}.\n\n    {said}\n\n{report}\n"
+        )
+
+
+def _quoted(word: str) -> str:
+    return f"'{word}'" if ";" in word or " " in word else word
+
+
+if __name__ == "__main__":
+    main()
