@@ -16,6 +16,9 @@ settings.register_profile("default", _COMMON, derandomize=True, max_examples=25,
 settings.register_profile(
     "soak", _COMMON, max_examples=1500, phases=[Phase.explicit, Phase.generate, Phase.shrink]
 )
+settings.register_profile(  # as default, but shows the first failure as found, at once
+    "hunt", settings.get_profile("default"), phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from ganger.core.ledger import Cell, Ledger
 from ganger.core.plan import Placement
-from ganger.core.spec import ClusterSpec, NodeSpec, OnPreempt, TenantSpec
+from ganger.core.profiles import Profile, Profiles
+from ganger.core.spec import ClusterSpec, Needs, NodeSpec, OnPreempt, Role, Shape, TenantSpec
 from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.mechanisms.admit import Quotas, Walk
@@ -139,3 +140,19 @@ def test_a_starved_job_goes_back_to_the_top_and_runs() -> None:
     assert without.ended("old") == 90
     run = play(policy, works, ONE)
     assert run.ended("old") == 40
+
+
+# ---------------------------------------------------------------------- consolidation
+
+
+def test_a_skewed_job_that_no_single_node_can_feed_with_cpus_is_spread_after_all() -> None:
+    """The node with three GPUs has no CPUs: insisting on one node would be waiting for ever."""
+    hungry = Shape((Role(size=3, needs=Needs(cpus=1000)),))
+    nodes = (
+        NodeSpec(count=2, gpus=2, gpu_type="V100", cpus=2000),
+        NodeSpec(gpus=4, gpu_type="V100"),
+    )
+    skewed = Profiles({"vgg": Profile(skewed=True)})
+    run = play("tiresias", [job("a", shape=hungry, model="vgg")], ClusterSpec(nodes),
+               profiles=skewed)  # fmt: skip
+    assert run.started("a") == 0

@@ -87,6 +87,7 @@ def check(recipe: str, world: World) -> None:
 
 
 @every_recipe
+@settings(max_examples=12)
 @given(world=worlds())
 def test_nothing_is_ever_oversubscribed_torn_lost_or_forgotten(recipe: str, world: World) -> None:
     check(recipe, world)
@@ -117,7 +118,7 @@ class Forgetful:
 
 
 @every_recipe
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(world=worlds(), seed=st.integers(0, 99))
 def test_the_same_seed_gives_the_same_bytes_whatever_is_cached(
     recipe: str, world: World, seed: int
@@ -134,7 +135,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_is_cached(
 
 
 @every_recipe
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(world=worlds())
 def test_a_log_replays_to_the_same_plans(
     recipe: str, world: World, tmp_path_factory: pytest.TempPathFactory
@@ -176,7 +177,7 @@ def same_until(one: Diary, two: Diary) -> int:
 
 
 @pytest.mark.parametrize("recipe", KNOW_NOTHING)
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(world=worlds(), data=st.data())
 def test_hidden_durations_change_no_plan_before_the_first_finish_that_differs(
     recipe: str, world: World, data: st.DataObject
@@ -196,7 +197,7 @@ def test_hidden_durations_change_no_plan_before_the_first_finish_that_differs(
 
 
 @every_recipe
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(world=worlds(), data=st.data())
 def test_jobs_that_arrive_later_change_no_earlier_plan(
     recipe: str, world: World, data: st.DataObject

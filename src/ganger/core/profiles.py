@@ -93,7 +93,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def speedup(self, gpus: int, asked: int) -> float:
         """Throughput on `gpus` GPUs over that on the `asked` ones."""
-        if gpus == asked:
+        if gpus == asked or not asked:
             return 1.0
         return self._at(gpus) / self._at(asked)
 
@@ -114,8 +114,10 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ) -> NDArray[np.float64]:
         """`rate` for many sizes and tiers at once; arrays of one shape."""
         typed = self.by_type.get(gpu_type, speed)
-        if not self.scaling:
-            many = gpus / asked if asked else np.ones(gpus.shape)
+        if not asked:
+            many = np.ones(gpus.shape)
+        elif not self.scaling:
+            many = gpus / asked
         else:
             curve = np.array((0.0, *self.scaling))
             many = curve[np.clip(gpus, 0, len(self.scaling))] / self._at(asked)

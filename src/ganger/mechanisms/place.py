@@ -122,14 +122,28 @@ class ConsolidateIf(Place):
         shape = view.draft.shape(job)
         wants = self.wants(view, job)
         widest = max((cell.widest for cell in ledger.cells_for(shape)), default=0)
-        strict = wants and (gpus or shape.gpus) <= widest
+        sizes = shape.sizes(gpus) if gpus else ()
+        strict = (
+            wants
+            and (gpus or shape.gpus) <= widest
+            and (shape.is_plain or self._fits_one_node(view, job, sizes))
+        )
         return ledger.find(
             shape,
-            shape.sizes(gpus) if gpus else (),
+            sizes,
             Fit.BEST if wants else Fit.FIRST,
             Locality.NODE if strict else self.within,
             cells=cells,
         )
+
+    def _fits_one_node(self, view: View, job: int, sizes: tuple[int, ...]) -> bool:
+        """Whether some node, if empty, has all that the job needs: CPUs and memory, too."""
+        shape = view.draft.shape(job)
+        key = f"one node {view.jobs.shape[job]} {sizes}"
+        if key not in view.scratch:
+            empty = Ledger(view.nodes)
+            view.scratch[key] = empty.find(shape, sizes, locality=Locality.NODE) is not None
+        return bool(view.scratch[key])
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from math import ceil
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +44,7 @@ _FINISH, _FAIL, _RELEASE, _DOWN, _UP, _START, _PACE = (
 _SUSPENSION = 1 << 20
 """Attempts count below this; the suspensions of an attempt count in multiples of it."""
 _KILL = int(OnPreempt.KILL)
+_rank = attrgetter("rank")
 IDLE_WAKES = 10_000
 """After so many wakes with no event and no action between them, nothing will ever happen."""
 
@@ -114,7 +116,7 @@ class Simulator:
         if self._instant:
             events, self._instant = self._instant, []
             self._idle_wakes = 0
-            return Batch(self.now, events)
+            return _sorted(self.now, events)
         heap = self._heap
         at = heap[0][0] if heap else NEVER
         if self._arrives < at:
@@ -134,7 +136,7 @@ class Simulator:
             self._submit(at, events)
         if until == at:
             events.append(Woke())
-        return Batch(at, events)
+        return _sorted(at, events)
 
     def apply(self, plan: Plan, now: int) -> None:
         """Set the actions going."""
@@ -343,6 +345,13 @@ class Simulator:
         assert self._on_node is not None
         for slot in self._where.pop(job, ()):
             self._on_node[slot.node].discard(job)
+
+
+def _sorted(at: int, events: list[AnyEvent]) -> Batch:
+    """The batch of these events, in order of rank."""
+    if len(events) > 1:
+        events.sort(key=_rank)
+    return Batch(at, events)
 
 
 def _count_children(parent: NDArray[Any]) -> dict[int, int]:
