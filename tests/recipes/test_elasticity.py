@@ -8,7 +8,8 @@ import pytest
 from ganger.core.spec import OnPreempt, Role, Shape
 from ganger.core.units import SECOND
 from ganger.sim.physics import Costs
-from recipes.elastic_jobs import cluster, jct, job, play, profiles
+
+from .elastic_jobs import cluster, jct, job, play, profiles
 
 CARD = profiles(a=(1.0, 1.8, 2.4, 2.4), b=(1.0, 1.5, 1.7, 1.7))
 STEEP = profiles(a=(1.0, 2.0, 3.0, 4.0), b=(1.0, 1.1, 1.15, 1.2))

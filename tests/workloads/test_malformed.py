@@ -29,7 +29,7 @@ CELLS: list[tuple[str, int, str, tuple[str, ...]]] = [
     ("own", 8, "gpu_memory", ("-1", "x")),
     ("own", 9, "priority", ("1.5", "high", "1e10", "inf")),
     ("own", 10, "weight", ("0", "-1", "nan", "1e10")),
-    ("own", 11, "deadline", ("-1", "soon", "nan", "2024-05-01")),
+    ("own", 11, "deadline", ("19", "-1", "soon", "nan", "2024-05-01")),
     ("own", 12, "limit", ("-1", "nan", "long", "1e12")),
     ("own", 13, "estimate", ("-1", "nan", "1x")),
     ("own", 14, "steps", ("-1", "nan", "inf")),

@@ -43,6 +43,11 @@ def shapes(draw: st.DrawFn) -> Shape:
     )  # fmt: skip
 
 
+def _due(draw: st.DrawFn, submitted: int) -> int:
+    """No deadline, or one after the submission and early enough to be exact."""
+    return draw(st.one_of(st.just(NEVER), st.integers(submitted, 30 * 365 * DAY)))
+
+
 @st.composite
 def traces(draw: st.DrawFn) -> Trace:
     n = draw(st.integers(1, 12))
@@ -52,7 +57,8 @@ def traces(draw: st.DrawFn) -> Trace:
             name=f"{draw(plain)}-{i}", submitted=when - submitted[0], shape=draw(shapes()),
             kind=draw(st.sampled_from(Kind)), tenant=draw(words), user=draw(words),
             group=draw(words), priority=draw(st.integers(-(1 << 31), (1 << 31) - 1)),
-            weight=draw(st.floats(1e-6, 1e6)), deadline=draw(spans), limit=draw(spans),
+            weight=draw(st.floats(1e-6, 1e6)),
+            deadline=_due(draw, when - submitted[0]), limit=draw(spans),
             estimate=draw(spans), steps=draw(st.floats(0, 1e15)), model=draw(words),
             array=draw(words), on_preempt=draw(st.sampled_from(OnPreempt)),
             checkpoint=draw(st.one_of(st.just(-1), times)),

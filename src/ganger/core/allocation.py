@@ -10,12 +10,14 @@ import msgspec
 
 class Share(NamedTuple):
     """One row: `jobs` (one, or several that share the GPUs) run on `gpus` GPUs of `gpu_type`
-    ("" for any) for the fraction `amount` of the time."""
+    ("" for any) for the fraction `amount` of the time; where the allocator decides the place too,
+    `nodes` says how many on which node."""
 
     jobs: tuple[int, ...]
     gpu_type: str
     gpus: int
     amount: float
+    nodes: tuple[tuple[int, int], ...] = ()
 
 
 class Allocation(msgspec.Struct):
@@ -23,10 +25,13 @@ class Allocation(msgspec.Struct):
 
     rows: list[Share] = []
 
-    def add(self, jobs: tuple[int, ...], gpu_type: str, gpus: int, amount: float) -> None:
+    def add(
+        self, jobs: tuple[int, ...], gpu_type: str, gpus: int, amount: float,
+        nodes: tuple[tuple[int, int], ...] = (),
+    ) -> None:  # fmt: skip
         """One more row; rows of nothing are left out."""
         if amount > 0 and gpus > 0:
-            self.rows.append(Share(jobs, gpu_type, gpus, amount))
+            self.rows.append(Share(jobs, gpu_type, gpus, amount, nodes))
 
     def of(self, job: int) -> list[Share]:
         """The rows that `job` is in."""

@@ -277,7 +277,7 @@ class Kernel:
 
     def _finished(self, event: Finished) -> int:
         job = event.job
-        if event.attempt != self._attempt[job]:
+        if event.attempt != self._attempt[job] or not STARTING <= self._phase[job] <= STOPPING:
             return 0
         self._accrue(job)
         self._let_go(job)
@@ -287,6 +287,8 @@ class Kernel:
         job = event.job
         if event.attempt != self._attempt[job]:
             return self._old_attempt_gone(job, event.attempt)
+        if not STARTING <= self._phase[job] <= STOPPING:
+            return 0
         self._accrue(job)
         self._let_go(job)
         self._keep(job, event.kept)

@@ -472,6 +472,9 @@ class Ledger:
         """Give `placement` to `job`. Raises InvariantError if any of it is not free."""
         if job in self.holds:
             raise InvariantError(f"job {job} holds devices already")
+        for slot in placement:
+            if not self.up[slot.node]:
+                raise InvariantError(f"node {slot.node} is down")
         self._occupy(shape, placement)
         self.holds[job] = (shape, placement)
         self._undo.append((job, None, False))
@@ -600,7 +603,7 @@ class Ledger:
         it is not free."""
         node, devices = slot.node, slot.devices
         cpus, memory = needs.cpus * slot.workers, needs.memory * slot.workers
-        if not self.up[node] or self.free_cpus[node] < cpus or self.free_memory[node] < memory:
+        if self.free_cpus[node] < cpus or self.free_memory[node] < memory:
             return False
         if needs.share < WHOLE:
             if any(
@@ -619,17 +622,18 @@ class Ledger:
 
     def _take_devices(self, node: int, devices: int) -> bool:
         free = self.free_mask[node]
-        if devices & ~free or not self.up[node]:
+        if devices & ~free:
             return False
         count = devices.bit_count()
         self.free_mask[node] = free ^ devices
         room = self.free_count[node]
         self.free_count[node] = room - count
-        cell, bit = self.cell_of[node], self.bit[node]
-        by_free = cell.by_free
-        by_free[room] ^= bit
-        by_free[room - count] ^= bit
-        cell.free -= count
+        if self.up[node]:
+            cell, bit = self.cell_of[node], self.bit[node]
+            by_free = cell.by_free
+            by_free[room] ^= bit
+            by_free[room - count] ^= bit
+            cell.free -= count
         return True
 
     def _return_devices(self, node: int, devices: int) -> None:

@@ -17,17 +17,79 @@ from ganger.core.spec import Locality
 NO_SLOWDOWN = (1.0, 1.0, 1.0, 1.0)
 
 
+class StepModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long one training step takes, seconds (Pollux, OSDI 2021, section 3.2).
+
+    Computing: alpha_c + beta_c x local batch. Synchronising n >= 2 replicas: alpha + beta (n - 2),
+    with `_r` inside a node and `_n` across nodes. A step: (computing^gamma + sync^gamma)^(1/gamma).
+    """
+
+    alpha_c: float
+    beta_c: float
+    alpha_n: float = 0.0
+    beta_n: float = 0.0
+    alpha_r: float = 0.0
+    beta_r: float = 0.0
+    gamma: float = 1.0
+
+
+class StepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Measured seconds per step, and of those waiting for synchronisation, by local batch
+    (ascending)."""
+
+    local: tuple[float, ...]
+    step: tuple[float, ...]
+    sync: tuple[float, ...]
+
+
+class Goodput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A job that chooses its batch size: useful progress is throughput x statistical efficiency.
+
+    `batch`: the batch size M0 that it was tuned for; `most`: the largest allowed; `local`: least
+    and most examples on one GPU at a time (gradients accumulate beyond); `examples`: examples
+    to train on at M0 until it is done. `noise[b][i]`: the gradient noise scale phi, in examples,
+    at batch `batches[b]` from `starts[i]` (share of the work done, ascending from 0) on.
+    Step times: `times` by placement, GPUs per node like `1-3-4` (ascending) or nodes and GPUs in
+    all like `6/24`; where that is empty, `model`. Efficiency at M is (phi + M0) / (phi + M).
+    """
+
+    batch: float
+    most: float
+    local: tuple[float, float]
+    examples: float
+    starts: tuple[float, ...] = (0.0,)
+    batches: tuple[float, ...] = (1.0,)
+    noise: tuple[tuple[float, ...], ...] = ((0.0,),)
+    times: dict[str, StepTimes] = {}
+    model: StepModel | None = None
+
+    def alone(self) -> float:
+        """Seconds per step of M0 on one GPU: the reference, at which progress has speed 1."""
+        if self.times:
+            measured = self.times["1"]
+            return float(np.interp(self.batch, measured.local, measured.step))
+        assert self.model is not None, "neither measured times nor a model"
+        return self.model.alpha_c + self.model.beta_c * self.batch
+
+    def seconds(self) -> float:
+        """The whole job on one GPU at M0."""
+        return self.examples / self.batch * self.alone()
+
+
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model. `by_type`: speed factor by GPU type (missing: the type's own `speed`).
     `locality`: time factors for GPUs in one island, node, rack, or anywhere (1 = no slow-down).
     `scaling`: throughput at 1, 2, 3, ... GPUs relative to one GPU; past its end it stays level;
     empty: linear. `skewed`: the largest tensor holds so much of the model that spreading hurts.
+    `goodput`: a job that chooses its batch size; its reference is one GPU at the batch size M0, and
+    `locality` and `scaling` do not count.
     """
 
     by_type: dict[str, float] = {}
     locality: tuple[float, float, float, float] = NO_SLOWDOWN
     scaling: tuple[float, ...] = ()
     skewed: bool = False
+    goodput: Goodput | None = None
 
     def speedup(self, gpus: int, asked: int) -> float:
         """Throughput on `gpus` GPUs over that on the `asked` ones."""

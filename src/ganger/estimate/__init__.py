@@ -1,1 +1,1 @@
-"""What may be believed about jobs: fits and models. Pure, seeded, single-threaded."""
+"""What may be believed about jobs: oracles, fits and models. Pure, seeded, single-threaded."""

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.events import Finished
+from ganger.core.events import Failed, Finished
 from ganger.core.jobs import Phase
 from ganger.core.profiles import PLAIN_PROFILE, Profile
 from ganger.core.protocols import Knows, no_oracle_answer
@@ -80,12 +80,15 @@ class History:
         return PLAIN_PROFILE
 
     def observe(self, view: View) -> None:
-        """Learn from the jobs that finished."""
+        """Learn from the jobs that finished in this step."""
         for event in view.events:
-            if isinstance(event, Finished) and view.jobs.phase[event.job] == Phase.FINISHED:
-                self._learn(view, event.job)
-                self.past.pinned.pop(event.job, None)
-                self.past.seen.pop(event.job, None)
+            if isinstance(event, Finished | Failed):
+                job, phase = event.job, view.jobs.phase[event.job]
+                if phase == Phase.FINISHED and view.jobs.finished[job] == view.now:
+                    self._learn(view, job)
+                if phase >= Phase.FINISHED:
+                    self.past.pinned.pop(job, None)
+                    self.past.seen.pop(job, None)
 
     # ------------------------------------------------------------------ predicting
 

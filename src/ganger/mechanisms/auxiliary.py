@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST
+from ganger.core.events import CAPACITY_FREED
 from ganger.core.plan import Plan, Start, Tune
 from ganger.core.protocols import Policy
 from ganger.core.view import View
@@ -68,5 +68,5 @@ class RemoteInput:
             if granted[job] != memory.granted.get(job, 0):
                 knobs = {"remote_workers": float(granted[job])}
                 plan.actions.append(Tune(job, attempts[job], knobs))
-        plan.until |= CAPACITY_FREED | CAPACITY_LOST
+        plan.until |= CAPACITY_FREED  # a job that ends gives its workers to the others
         return plan, InputMemory(inner, granted)

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from ganger.core.ledger import Cell, Fit, Ledger
-from ganger.core.plan import Placement
+from ganger.core.ledger import Cell, Fit, Ledger, pick_devices
+from ganger.core.plan import Placement, Slot
 from ganger.core.spec import Locality, OnPreempt
 from ganger.core.units import NEVER
 from ganger.core.view import View
@@ -209,3 +209,22 @@ SPREAD = Place(Fit.WORST)
 FIRST_FIT = Place(Fit.FIRST)
 RANDOM = Place(Fit.RANDOM)
 CONSOLIDATE = Place(within=Locality.NODE)
+
+
+def on_nodes(ledger: Ledger, counts: tuple[tuple[int, int], ...]) -> Placement | None:
+    """So many whole GPUs on each named node (node, GPUs), one worker each; None where any of them
+    is not free."""
+    if any(not ledger.up[node] or ledger.free_count[node] < gpus for node, gpus in counts):
+        return None
+    return tuple(
+        Slot(node, pick_devices(ledger.free_mask[node], gpus, ledger.island[node]), gpus)
+        for node, gpus in counts
+    )
+
+
+def counted(placement: Placement) -> tuple[tuple[int, int], ...]:
+    """(node, GPUs) of a placement, ascending: the inverse of `on_nodes`."""
+    by_node: dict[int, int] = {}
+    for slot in placement:
+        by_node[slot.node] = by_node.get(slot.node, 0) + slot.devices.bit_count()
+    return tuple(sorted(by_node.items()))

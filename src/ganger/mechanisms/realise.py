@@ -24,19 +24,23 @@ from ganger.core.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.fair import Notes
-from ganger.mechanisms.place import PACK, Placer
+from ganger.mechanisms.place import PACK, Placer, counted, on_nodes
 
 _MOVABLE = (int(Phase.STARTING), int(Phase.RUNNING))
 _STAYS = (int(OnPreempt.NEVER), int(OnPreempt.KILL))
 
 
 class Want(NamedTuple):
-    """A job that should run on `gpus` GPUs of `gpu_type` ("" for any); `least` if it must be."""
+    """A job that should run on `gpus` GPUs of `gpu_type` ("" for any); `least` if it must be.
+
+    `nodes`: (node, GPUs), ascending, where the place is decided too; only for plain shapes.
+    """
 
     job: int
     gpus: int
     gpu_type: str = ""
     least: int = 0
+    nodes: tuple[tuple[int, int], ...] = ()
 
 
 class Allocator(Protocol):
@@ -87,6 +91,8 @@ def _runs_so(view: View, want: Want) -> bool:
     if view.jobs.size[want.job] != want.gpus:
         return False
     held = view.ledger.holds[want.job][1]
+    if want.nodes:
+        return counted(held) == want.nodes
     return not want.gpu_type or view.ledger.cell_of[held[0].node].gpu_type == want.gpu_type
 
 
@@ -100,6 +106,11 @@ def _place(view: View, want: Want, place: Placer) -> Placement | None:
     ledger = view.draft.ledger_of(want.job)
     if ledger is None:
         return None
+    if want.nodes:
+        placement = on_nodes(ledger, want.nodes)
+        if placement is not None:
+            view.draft.start(want.job, placement)
+        return placement
     cells = cells_of(ledger, view, want.job, want.gpu_type)
     for gpus in range(want.gpus, max(want.least or want.gpus, min(want.gpus, 1)) - 1, -1):
         placement = place.find(view, ledger, want.job, cells, gpus)

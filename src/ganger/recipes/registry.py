@@ -70,10 +70,11 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("backfill",), _T + "backfill"),
     **dict.fromkeys(("drf", "max-min", "ftf", "hierarchical"), _T + "fairness"),
     **dict.fromkeys(("gavel",), _T + "gavel"),
+    **dict.fromkeys(("pollux",), _T + "goodput"),
+    **dict.fromkeys(("optimus", "afs", "elastic-scaling"), _T + "elasticity"),
     **dict.fromkeys(("placement", "delay-scheduling", "heterogeneity-agnostic"), _T + "placement"),
     **dict.fromkeys(("space-sharing", "spot", "cpu-disaggregation"), _T + "resources"),
     **dict.fromkeys(("yarn-cs", "helios"), _T + "production"),
-    **dict.fromkeys(("optimus", "afs", "elastic-scaling"), _T + "elasticity"),
 }
 """Name of every recipe, and the module that defines it."""
 

@@ -17,6 +17,7 @@ from ganger.core.events import (
     Finished,
     NodeDown,
     NodeUp,
+    Progressed,
     Released,
     Started,
     Submitted,
@@ -27,15 +28,17 @@ from ganger.core.plan import Placement, Plan, Resize, Resume, Start, Stop, Suspe
 from ganger.core.spec import OnPreempt
 from ganger.core.table import cells
 from ganger.core.units import NEVER
+from ganger.sim.pace import Pace, counts_of
 from ganger.sim.physics import Physics
 
-_FINISH, _FAIL, _RELEASE, _DOWN, _UP, _START = (
+_FINISH, _FAIL, _RELEASE, _DOWN, _UP, _START, _PACE = (
     Finished.rank,
     Failed.rank,
     Released.rank,
     NodeDown.rank,
     NodeUp.rank,
     Started.rank,
+    Progressed.rank,
 )
 IDLE_WAKES = 10_000
 """After so many wakes with no event and no action between them, nothing will ever happen."""
@@ -89,6 +92,8 @@ class Simulator:
         limit, parent = declared.limit[:n], declared.parent[:n]
         self._limit = cells(limit) if (limit < NEVER).any() else None
         self._children = _count_children(parent)
+        self._paced: dict[int, tuple[Pace, NDArray[np.float64]]] = {}
+        """Running jobs whose speed changes with progress, and their speed from each start on."""
         self._idle_wakes = 0
 
     # ------------------------------------------------------------------ Engine
@@ -159,6 +164,9 @@ class Simulator:
         elif rank == _FAIL:
             if self._alive[subject] == attempt:
                 self._fail(subject, attempt, events, why="TimeLimit", final=True)
+        elif rank == _PACE:
+            if self._alive[subject] == attempt:
+                self._change_pace(subject, attempt, events)
         elif rank == _DOWN:
             self._node_down(subject, events)
         else:
@@ -185,6 +193,7 @@ class Simulator:
         self._rate[job] = (
             1.0 if self._physics.uniform and len(placement) == 1
             and placement[0].workers == self._declared.gpus[job]
+            else self._pace(job, placement) if self._physics.paces
             else self._physics.rate(self._declared, job, placement)
         )  # fmt: skip
         self._alive[job] = attempt
@@ -209,9 +218,12 @@ class Simulator:
         self._began[job] = at
         total = self._total[job]
         if total < NEVER:
-            rate = self._rate[job]
-            takes = self._left[job] if rate == 1.0 else self._left[job] / rate
-            heappush(self._heap, (at + ceil(takes), _FINISH, job, attempt))
+            if job in self._paced:
+                self._file_pace(job, attempt, at)
+            else:
+                rate = self._rate[job]
+                takes = self._left[job] if rate == 1.0 else self._left[job] / rate
+                heappush(self._heap, (at + ceil(takes), _FINISH, job, attempt))
         if self._limit is not None and self._limit[job] < NEVER:
             heappush(self._heap, (at + self._limit[job], _FAIL, job, attempt))
 
@@ -244,6 +256,39 @@ class Simulator:
     def _done(self, job: int) -> float:
         total = self._total[job]
         return float(total) - self._left[job] if total < NEVER else float(NEVER)
+
+    # ------------------------------------------------------------------ changing speed
+
+    def _pace(self, job: int, placement: Placement) -> float:
+        """The speed on `placement` now, of a job whose speed may change with progress."""
+        declared, physics = self._declared, self._physics
+        pace = physics.paces.get(declared.models[declared.model[job]])
+        if pace is None or self._total[job] >= NEVER:
+            return physics.rate(declared, job, placement)
+        speeds = pace.speeds(counts_of(placement)) * physics.type_factor(declared, job, placement)
+        self._paced[job] = pace, speeds
+        return float(speeds[pace.at(self._share(job))])
+
+    def _share(self, job: int) -> float:
+        return 1.0 - self._left[job] / max(self._total[job], 1)  # type: ignore[no-any-return]
+
+    def _file_pace(self, job: int, attempt: int, at: int) -> None:
+        """File the end, or the next change of speed if that comes first."""
+        pace, speeds = self._paced[job]
+        now = pace.at(self._share(job))
+        left, rank = self._left[job], _FINISH
+        if now + 1 < len(pace.starts):
+            left, rank = left - float(1.0 - pace.starts[now + 1]) * self._total[job], _PACE
+        takes = max(ceil(left / float(speeds[now])), rank == _PACE)
+        heappush(self._heap, (at + takes, rank, job, attempt))
+
+    def _change_pace(self, job: int, attempt: int, events: list[AnyEvent]) -> None:
+        self._halt(job)
+        self._began[job] = self.now
+        pace, speeds = self._paced[job]
+        self._rate[job] = float(speeds[pace.at(self._share(job))])
+        events.append(Progressed(job, attempt, self._done(job), self._rate[job]))
+        self._file_pace(job, attempt, self.now)
 
     # ------------------------------------------------------------------ failures
 

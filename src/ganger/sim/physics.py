@@ -10,6 +10,7 @@ from ganger.core.ledger import members
 from ganger.core.plan import Placement
 from ganger.core.profiles import Profiles
 from ganger.core.spec import Locality
+from ganger.sim.pace import Pace, counts_of
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,12 @@ class Physics:
         speeds = {gpu.speed for gpu in self.nodes.type_specs}
         self.uniform = not self.profiles.models and self.profiles == Profiles() and speeds == {1.0}
         """Every job of the size it asked for runs at speed 1 anywhere."""
+        self.paces = {
+            model: Pace(profile.goodput)
+            for model, profile in self.profiles.models.items()
+            if profile.goodput is not None
+        }
+        """The models whose speed changes with progress."""
 
     def tier(self, placement: Placement) -> Locality:
         """How close together the GPUs of `placement` are."""
@@ -56,6 +63,13 @@ class Physics:
             return Locality.NODE
         return Locality.ISLAND
 
+    def type_factor(self, declared: Declared, job: int, placement: Placement) -> float:
+        """How much faster than on the reference type, whatever the size."""
+        profile = self.profiles.of(declared.models[declared.model[job]])
+        kind = self.nodes.type_specs[self.nodes.gpu_type[placement[0].node]]
+        factor: float = profile.by_type.get(kind.name, kind.speed)
+        return factor
+
     def rate(self, declared: Declared, job: int, placement: Placement) -> float:
         """Work per microsecond of `job` on `placement`; 1 on the reference."""
         gpus, asked = 0, declared.gpus[job]
@@ -67,5 +81,9 @@ class Physics:
         if not gpus:
             return 1.0
         profile = self.profiles.of(declared.models[declared.model[job]])
+        if profile.goodput is not None:
+            pace = self.paces[declared.models[declared.model[job]]]
+            start = float(pace.speeds(counts_of(placement))[0])
+            return start * self.type_factor(declared, job, placement)
         kind = self.nodes.type_specs[self.nodes.gpu_type[placement[0].node]]
         return profile.rate(kind.name, kind.speed, gpus, asked, self.tier(placement))

@@ -32,20 +32,39 @@ class Truth:
     def throughput(
         self, view: View, ids: Ids, gpu_type: str, gpus: NDArray[Any], nodes: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """The true speed, relative to the reference; rows of `gpus` and `nodes` broadcast."""
+        """The true speed, relative to the reference; `ids`, `gpus` and `nodes` broadcast. Of a job
+        that chooses its batch size: its goodput at the best batch, with the noise it has now."""
         profiles, jobs = self._physics.profiles, view.jobs
         speed = {kind.name: kind.speed for kind in view.nodes.type_specs}.get(gpu_type, 1.0)
         rows, many, spread = np.broadcast_arrays(ids, gpus, nodes)
         out = np.empty(rows.shape)
         tiers = np.where(spread <= 1, int(Locality.ISLAND), int(Locality.ANY))
-        kinds = np.stack([jobs.model[rows], jobs.gpus[rows]], axis=-1).reshape(-1, 2)
+        starts = self._starts(view, rows) if self._physics.paces else np.zeros_like(rows)
+        kinds = np.stack([jobs.model[rows], jobs.gpus[rows], starts], axis=-1).reshape(-1, 3)
         alike, kind = np.unique(kinds, axis=0, return_inverse=True)
         kind = kind.reshape(rows.shape)
-        for number, (model, asked) in enumerate(alike.tolist()):
+        for number, (model, asked, start) in enumerate(alike.tolist()):
             at = kind == number
-            profile = profiles.of(jobs.models[model])
-            out[at] = profile.rates(gpu_type, speed, many[at], asked, tiers[at])
+            name = jobs.models[model]
+            profile = profiles.of(name)
+            if profile.goodput is None:
+                out[at] = profile.rates(gpu_type, speed, many[at], asked, tiers[at])
+                continue
+            pace, factor = self._physics.paces[name], profile.by_type.get(gpu_type, speed)
+            sizes = zip(spread[at].tolist(), many[at].tolist(), strict=True)
+            out[at] = [factor * pace.even(*size)[start] for size in sizes]
         return out
+
+    def _starts(self, view: View, rows: NDArray[Any]) -> NDArray[np.int64]:
+        """Which of its model's starts each job of `rows` has reached."""
+        ids, where = np.unique(rows, return_inverse=True)
+        shares = view.work(ids) / np.maximum(self._duration[ids], 1.0)
+        names, paces = view.jobs.models, self._physics.paces
+        at = [
+            paces[name].at(share) if (name := names[code]) in paces else 0
+            for code, share in zip(view.jobs.model[ids].tolist(), shares.tolist(), strict=True)
+        ]
+        return np.array(at, np.int64)[where].reshape(rows.shape)
 
     def profile(self, model: str) -> Profile:
         """The profile that the simulator uses."""

@@ -127,6 +127,10 @@ def build(
     """
     called = fields or {}
     _check_shapes(table, rows, called)
+    table.refuse(
+        np.asarray(rows.deadline) < rows.submitted, called.get("deadline", "deadline"),
+        "it is before the submission", "give a time on the clock of the submissions",
+    )  # fmt: skip
     _check_names(table, rows, called)
     _check_references(table, rows, called)
     kept = np.flatnonzero(table.good)

@@ -131,7 +131,7 @@ def _document(file: TextFile) -> ClusterSpec:
     except msgspec.ValidationError as error:
         what, _, at = str(error).partition(" - at ")
         place = f"{file.where}: {at.strip('`')}" if at else file.where
-        raise BadInput(what, where=place, mend="see docs/trace-format.md") from None
+        raise BadInput(what, where=place, mend="see docs/cluster-file.md") from None
     spec = ClusterSpec(
         tuple(_node(node, f"{file.where}: nodes[{i}]") for i, node in enumerate(document.nodes)),
         tuple(_gpu(gpu, f"{file.where}: gpu_types[{i}]")

@@ -23,7 +23,7 @@ from ganger.workloads import (
     sacct,
     swf,
     tiresias,
-)  # fmt: skip
+)
 from ganger.workloads.files import peek_text, suffix_of
 from ganger.workloads.trace import Trace
 

@@ -37,7 +37,7 @@ from ganger.workloads.rows import (
     Span,
     Table,
     read_delimited,
-)  # fmt: skip
+)
 from ganger.workloads.trace import Trace
 
 ORDERS = {

@@ -27,7 +27,7 @@ from ganger.workloads.rows import (
     Table,
     Text,
     read_delimited,
-)  # fmt: skip
+)
 from ganger.workloads.trace import Trace
 
 HEADER = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration")

@@ -21,7 +21,7 @@ from ganger.workloads.rows import (
     Span,
     Text,
     read_delimited,
-)  # fmt: skip
+)
 from ganger.workloads.trace import Trace
 
 HEADER = ("job_id", "submission_time", "duration", "num_gpu")

@@ -31,7 +31,7 @@ from ganger.workloads.rows import (
     Span,
     Table,
     read_delimited,
-)  # fmt: skip
+)
 from ganger.workloads.trace import Trace
 
 SAMPLE = ("job_name", "task_name", "arrival_s", "service_sec", "gpu_count")

@@ -33,7 +33,7 @@ from ganger.workloads.rows import (
     Text,
     read_delimited,
     read_records,
-)  # fmt: skip
+)
 from ganger.workloads.trace import Trace
 
 HEADER = ("timestamp", "duration", "num_gpus", "cluster")

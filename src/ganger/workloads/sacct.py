@@ -40,7 +40,7 @@ from ganger.workloads.rows import (
     Table,
     Text,
     read_delimited,
-)  # fmt: skip
+)
 from ganger.workloads.trace import Trace
 
 _GPU = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")

@@ -35,7 +35,7 @@ from ganger.workloads.rows import (
     Span,
     Text,
     read_records,
-)  # fmt: skip
+)
 from ganger.workloads.trace import Trace
 
 FIELDS = (

@@ -32,7 +32,7 @@ from ganger.workloads.rows import (
     Text,
     floats,
     read_delimited,
-)  # fmt: skip
+)
 from ganger.workloads.trace import Trace
 
 HEADER = ("job_id", "num_gpu", "submit_time", "duration", "model_name")

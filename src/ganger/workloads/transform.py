@@ -59,7 +59,7 @@ def scale_load(trace: Trace, load: float, gpus: int) -> Trace:
     if float(old[-1]) * now / load > LONGEST_SECONDS * SECOND:
         raise BadInput(f"a load of {load} spreads the jobs over more than 1e11 s", where="load",
                        mend="give a higher load")  # fmt: skip
-    declared = trace.declared.take(slice(None))
+    declared = _copy(trace.declared, slice(None))
     declared.submitted[:] = np.rint(old * (now / load)).astype(np.int64)
     finite = declared.deadline < NEVER
     declared.deadline[finite] += (declared.submitted - old)[finite]
@@ -75,7 +75,7 @@ def repeat(trace: Trace, times: int) -> Trace:
     if period * times > LONGEST_SECONDS * SECOND:
         raise BadInput(f"{times} repetitions take more than 1e11 s", where="repeat",
                        mend="give fewer")  # fmt: skip
-    declared = trace.declared.take(np.tile(np.arange(n), times))
+    declared = _copy(trace.declared, np.tile(np.arange(n), times))
     shift = np.repeat(np.arange(times, dtype=np.int64), n)
     declared.submitted += shift * period
     finite = declared.deadline < NEVER
@@ -92,12 +92,19 @@ def repeat(trace: Trace, times: int) -> Trace:
     return _noted(trace, declared, np.tile(trace.duration[:n], times), f"{times} times over")
 
 
+def _copy(declared: Declared, rows: NDArray[np.int64] | slice) -> Declared:
+    """Some rows, sharing nothing with `declared` that a transform changes."""
+    copy = declared.take(rows)
+    copy.after = dict(declared.after)
+    return copy
+
+
 def _select(trace: Trace, rows: NDArray[np.int64], note: str) -> Trace:
     """Only `rows` (ascending), the first at 0; references to other jobs are dropped and counted."""
     if not len(rows):
         raise BadInput("no job is left", where=note, mend="take more of the trace")
     old = trace.declared
-    declared = old.take(rows)
+    declared = _copy(old, rows)
     origin = int(declared.submitted[0])
     declared.submitted -= origin
     declared.deadline[declared.deadline < NEVER] -= origin

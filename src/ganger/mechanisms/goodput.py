@@ -1,0 +1,180 @@
+"""Pollux' cluster decision (OSDI 2021, section 4.2): a genetic search over how many GPUs of which
+node every job gets, for the fairest and largest goodput. The oracle tells goodput by (nodes, GPUs).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
+from ganger.core.jobs import Phase
+from ganger.core.plan import Plan, Reason
+from ganger.core.table import Ids
+from ganger.core.units import NEVER, SECOND
+from ganger.core.view import View
+from ganger.mechanisms.elastic import resizable
+from ganger.mechanisms.evolve import Counts, Genetic, Population, Scores, Space
+from ganger.mechanisms.place import PACK, Placer, counted
+from ganger.mechanisms.realise import Want, competitors, towards
+
+PAPER = Genetic(population=100, generations=100)
+FLOOR = 1e-2
+"""The least speedup that counts: of a job without GPUs the power mean would be nothing."""
+
+
+class GoodputMemory(msgspec.Struct, frozen=True):
+    """What Pollux remembers: when the next decision is due, the last population, and the most GPUs
+    on which each job has run."""
+
+    due: int
+    population: Population = Population()
+    largest: dict[int, int] = {}
+
+
+class Offer(NamedTuple):
+    """What a search decides on. `now`: jobs x nodes as held; `speedup[j, k, n]`: of job j on n
+    GPUs over k nodes, over its fair share; `again[j]`: the factor on it if the job is moved."""
+
+    ids: Ids
+    space: Space
+    now: Counts
+    speedup: Scores
+    again: Scores
+
+    def fitness(self, people: Counts, power: float) -> Scores:
+        """The power mean of speedups."""
+        nodes, gpus = (people > 0).sum(axis=2), people.sum(axis=2)
+        values = self.speedup[np.arange(len(self.ids)), nodes, gpus]
+        moved = (people != self.now).any(axis=2)
+        values = np.maximum(np.where(moved, values * self.again, values), FLOOR)
+        if not power:
+            return np.asarray(np.exp(np.log(values).mean(axis=1)))
+        return np.asarray((values**power).mean(axis=1) ** (1.0 / power))
+
+
+@dataclass(frozen=True)
+class GoodputPolicy:
+    """Re-decides every `every` microseconds, and at once where nothing runs.
+
+    `power`: p of the mean; `restart`: what a re-allocation costs, microseconds; `growth`: how many
+    times the most GPUs that it ever ran on a job may get. Only plain shapes take part; others get
+    what they ask for where there is room. On several GPU types a job stays on its preferred one.
+    """
+
+    name: str
+    search: Genetic = PAPER
+    every: int = 60 * SECOND
+    power: float = -1.0
+    restart: int = 30 * SECOND
+    growth: int = 2
+    place: Placer = PACK
+
+    def decide(self, view: View, memory: GoodputMemory | None) -> tuple[Plan, GoodputMemory]:
+        """Search if it is time."""
+        memory = memory or GoodputMemory(view.now)
+        jobs = competitors(view)
+        if len(jobs) and (view.now >= memory.due or not len(view.active)):
+            memory = self._search(view, memory, jobs)
+        reasons = [Reason("Resources", "goodput")] if len(view.pending) else []
+        wake = memory.due if len(jobs) else NEVER
+        until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
+        return view.draft.plan(reasons, wake, until), memory
+
+    def _search(self, view: View, memory: GoodputMemory, jobs: Ids) -> GoodputMemory:
+        largest = _largest(view, memory, jobs)
+        movable = resizable(view, jobs)
+        plain = np.array([view.draft.shape(job).is_plain for job in movable.tolist()], np.bool_)
+        offer = self._offer(view, movable[plain], largest)
+        ids, nodes = offer.ids.tolist(), view.nodes.n
+        seeds = np.concatenate([offer.now[None], memory.population.rows(ids, nodes)])
+        people, _ = self.search.run(
+            seeds, lambda each: offer.fitness(each, self.power), offer.space, view.rng("evolve")
+        )
+        wants = [_want(job, row) for job, row in zip(ids, people[0], strict=True) if row.any()]
+        wants += [
+            Want(job, int(view.jobs.size[job] or view.jobs.gpus[job]))
+            for job in movable[~plain].tolist()
+        ]
+        towards(view, wants, self.place)
+        return GoodputMemory(view.now + self.every, Population.of(ids, people), largest)
+
+    def _offer(self, view: View, ids: Ids, largest: dict[int, int]) -> Offer:
+        jobs, now = view.jobs, _held(view, ids)
+        up = np.array(view.ledger.up)
+        room = np.where(up, np.array(view.ledger.free_count) + now.sum(axis=0), 0)
+        shapes = [view.draft.shape(job) for job in ids.tolist()]
+        least = np.array([max(shape.least, 1) for shape in shapes], np.int64)
+        may, kinds = _where(view, ids)
+        most = np.array([shape.most for shape in shapes], np.int64)
+        most = np.minimum(most, np.minimum((may * room).sum(axis=1), 32767))
+        fair = np.clip(room.sum() // max(len(ids), 1), least, np.maximum(most, least))
+        grown = [self.growth * largest.get(job, 0) for job in ids.tolist()]
+        most = np.maximum(np.minimum(most, np.array(grown, np.int64)), least)
+        speed = _speeds(view, ids, kinds, int(max(most.max(initial=1), fair.max(initial=1))))
+        widest = max(int(room.max(initial=1)), 1)
+        base = speed[np.arange(len(ids)), np.minimum(-(-fair // widest), speed.shape[1] - 1), fair]
+        age = view.now - jobs.submitted[ids]
+        again = np.maximum(age - self.restart * jobs.restarts[ids], 0) / (age + self.restart)
+        again = np.where(now.any(axis=1), again, 1.0)
+        small = np.int16
+        space = Space(room.astype(small), least.astype(small), most.astype(small), may)
+        return Offer(ids, space, now, speed / base[:, None, None], again)
+
+
+def _largest(view: View, memory: GoodputMemory, jobs: Ids) -> dict[int, int]:
+    """The most GPUs on which each of `jobs` has run so far."""
+    sizes = np.where(view.jobs.phase[jobs] == Phase.RUNNING, view.jobs.size[jobs], 0)
+    return {
+        job: max(size, memory.largest.get(job, 0))
+        for job, size in zip(jobs.tolist(), sizes.tolist(), strict=True)
+        if size or job in memory.largest
+    }
+
+
+def _held(view: View, ids: Ids) -> Counts:
+    """GPUs by job and node that the jobs of `ids` hold now."""
+    now = np.zeros((len(ids), view.nodes.n), np.int16)
+    for row, job in enumerate(ids.tolist()):
+        held = view.draft.holds(job)
+        for node, gpus in counted(held) if held is not None else ():
+            now[row, node] = gpus
+    return now
+
+
+def _where(view: View, ids: Ids) -> tuple[NDArray[np.bool_], list[str]]:
+    """Nodes that each job may use (those of its preferred type), and that type."""
+    may = np.zeros((len(ids), view.nodes.n), np.bool_)
+    kinds: list[str] = []
+    for row, job in enumerate(ids.tolist()):
+        cells = view.ledger.cells_for(view.draft.shape(job))
+        kinds.append(cells[0].gpu_type if cells else "")
+        for cell in cells:
+            if cell.gpu_type == kinds[-1]:
+                may[row, cell.nodes] = True
+    return may, kinds
+
+
+def _speeds(view: View, ids: Ids, kinds: list[str], most: int) -> Scores:
+    """Throughput (goodput) of each job by (nodes, GPUs) up to `most`; 0 where nodes exceed GPUs."""
+    spread = min(view.nodes.n, most)
+    out = np.zeros((len(ids), spread + 1, most + 1))
+    nodes, gpus = np.arange(1, spread + 1)[:, None], np.arange(1, most + 1)
+    for kind in sorted(set(kinds)):
+        rows = np.flatnonzero([each == kind for each in kinds])
+        asked = np.broadcast_to(gpus, (len(rows), spread, most))
+        told = view.oracle.throughput(view, ids[rows][:, None, None], kind, gpus, nodes)
+        if told.shape != asked.shape or np.isnan(told).any():
+            told = asked / np.maximum(view.jobs.gpus[ids[rows]], 1)[:, None, None]
+        out[rows, 1:, 1:] = np.where(nodes <= gpus, np.maximum(told, 1e-12), 0.0)
+    return out
+
+
+def _want(job: int, row: NDArray[np.int16]) -> Want:
+    nodes = np.flatnonzero(row)
+    where = tuple(zip(nodes.tolist(), row[nodes].tolist(), strict=True))
+    return Want(job, int(row.sum()), "", 0, where)

@@ -1,0 +1,143 @@
+"""Goodput profiles of Pollux and Sia: one folder per application.
+
+`placements*.csv`: placement (GPUs per node, one digit each), local_bsz, step_time, sync_time (s);
+`scalability*.csv`: num_nodes, num_replicas and the same; `validation-B.csv`: training once at
+batch size B: progress (in steps of the smallest batch), grad_sqr, grad_var by epoch. All may be
+gzipped. The suffix of the first two (`-aws`, `-dgx`, ...) names the hardware, none means T4.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from ganger.core.errors import BadInput
+from ganger.core.names import Names
+from ganger.core.profiles import Goodput, Profile, Profiles, StepTimes
+from ganger.core.spec import Shape
+from ganger.core.units import micros
+from ganger.workloads.trace import Trace
+
+_Points = dict[str, dict[float, list[tuple[float, float]]]]
+"""Placement to local batch to measured (step, sync)."""
+
+
+def load_profiles(folder: Path, hardware: str = "") -> Profiles:
+    """The profiles of every application below `folder` measured on `hardware` (a suffix like
+    `dgx`, "" for T4). Raises BadInput."""
+    if not folder.is_dir():
+        raise BadInput("no such folder", where=str(folder))
+    models = {
+        each.name: Profile(goodput=load_goodput(each, hardware))
+        for each in sorted(folder.iterdir())
+        if _file(each, f"placements{'-' * bool(hardware)}{hardware}") is not None
+    }
+    if not models:
+        mend = "give the folder that holds one folder per application"
+        raise BadInput("no placements in it", where=str(folder), mend=mend)
+    return Profiles(models)
+
+
+def load_goodput(folder: Path, hardware: str = "") -> Goodput:
+    """One application. Orders of the same GPUs per node are averaged. The job is done after the
+    last epoch that all of its validation runs have. Raises BadInput."""
+    suffix = f"-{hardware}" if hardware else ""
+    points: _Points = defaultdict(lambda: defaultdict(list))
+    for row in _rows(folder, f"placements{suffix}"):
+        key = "-".join(sorted(row["placement"]))
+        points[key][float(row["local_bsz"])].append(_times(row))
+    for row in _rows(folder, f"scalability{suffix}"):
+        key = f"{row['num_nodes']}/{row['num_replicas']}"
+        points[key][float(row["local_bsz"])].append(_times(row))
+    if "1" not in points:
+        raise BadInput("no step times for one GPU", where=str(folder))
+    locals_seen = [local for by_local in points.values() for local in by_local]
+    runs = _validations(folder)
+    first, epochs = runs[min(runs)], min(len(run) for run in runs.values())
+    ends = np.array([progress for progress, _ in first[:epochs]])
+    starts = np.concatenate([[0.0], ends[:-1] / ends[-1]])
+    return Goodput(
+        batch=min(runs), most=max(runs), local=(min(locals_seen), max(locals_seen)),
+        examples=float(ends[-1]) * min(runs), starts=tuple(starts.tolist()), batches=tuple(runs),
+        noise=tuple(tuple(phi * min(runs) for _, phi in run[:epochs]) for run in runs.values()),
+        times={key: _measured(by_local) for key, by_local in points.items()},
+    )  # fmt: skip
+
+
+def _times(row: dict[str, str]) -> tuple[float, float]:
+    return float(row["step_time"]), float(row["sync_time"])
+
+
+def _measured(by_local: dict[float, list[tuple[float, float]]]) -> StepTimes:
+    batches = sorted(by_local)
+    means = [np.mean(by_local[local], axis=0).tolist() for local in batches]
+    return StepTimes(
+        tuple(batches), tuple(step for step, _ in means), tuple(sync for _, sync in means)
+    )
+
+
+def _validations(folder: Path) -> dict[float, list[tuple[float, float]]]:
+    """Batch size to (progress at the end of the epoch, variance over squared norm), ascending."""
+    found: dict[float, list[tuple[float, float]]] = {}
+    for path in folder.glob("validation-*.csv*"):
+        stem = path.name.split(".")[0]
+        found[float(stem.removeprefix("validation-"))] = [
+            (float(row["progress"]), _ratio(float(row["grad_var"]), float(row["grad_sqr"])))
+            for row in _rows(folder, stem)
+        ]
+    if not found or not all(found.values()):
+        raise BadInput("no validation runs", where=str(folder))
+    return dict(sorted(found.items()))
+
+
+def _ratio(variance: float, square: float) -> float:
+    """Variance over squared norm of the gradient; at most 1e9, where no signal was measured."""
+    return variance / max(square, 1e-9 * variance, 1e-300)
+
+
+def _file(folder: Path, stem: str) -> Path | None:
+    for suffix in (".csv", ".csv.gz"):
+        if (folder / (stem + suffix)).is_file():
+            return folder / (stem + suffix)
+    return None
+
+
+def _rows(folder: Path, stem: str) -> Iterator[dict[str, str]]:
+    path = _file(folder, stem)
+    if path is None:
+        raise BadInput(f"no {stem}.csv", where=str(folder))
+    raw = path.read_bytes()
+    text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
+    yield from csv.DictReader(io.StringIO(text))
+
+
+def with_goodput(trace: Trace, profiles: Profiles, *, elastic: int = 0) -> Trace:
+    """`trace` with durations from its models' goodput profiles: the whole job on one GPU at the
+    batch size it was tuned for. `elastic`: such jobs may run on 1 to so many GPUs (0: as asked).
+    """
+    declared = trace.declared.take(slice(None))
+    duration = trace.duration.copy()
+    shapes: Names[Shape] = Names(declared.shapes.values)
+    for job in range(declared.n):
+        goodput = profiles.of(declared.models[int(declared.model[job])]).goodput
+        if goodput is None:
+            continue
+        duration[job] = micros(goodput.seconds())
+        if elastic:
+            shape = declared.shapes[int(declared.shape[job])]
+            most = min(elastic, int(goodput.most // goodput.local[0]))
+            role = msgspec.structs.replace(
+                shape.roles[0], least=1, most=max(most, shape.roles[0].size)
+            )
+            roles = (role, *shape.roles[1:])
+            declared.shape[job] = shapes.code(msgspec.structs.replace(shape, roles=roles))
+    declared.shapes = shapes
+    return replace(trace, declared=declared, duration=duration)

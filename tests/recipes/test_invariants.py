@@ -1,0 +1,200 @@
+"""What must hold for every recipe in the catalogue, on any world (design, section 7)."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anything import World, worlds
+from audit import Audit
+from ganger.core.cluster import Nodes
+from ganger.core.events import Failed, Finished
+from ganger.core.jobs import OVER
+from ganger.core.kernel import Kernel
+from ganger.core.plan import Plan
+from ganger.core.protocols import Policy
+from ganger.core.spec import OnPreempt
+from ganger.core.units import NEVER, SECOND
+from ganger.core.view import View
+from ganger.lab.log import LogWriter, replay
+from ganger.lab.simulation import make_oracle
+from ganger.recipes import registry
+from ganger.recipes.registry import CATALOGUE
+from ganger.sim.engine import Simulator
+from ganger.sim.physics import Physics
+from worlds import Diary, Played, Work, play
+
+RECIPES = sorted(CATALOGUE)
+VARIANTS = [
+    "fifo(walk=skip)", "srtf(walk=strict,min_run=3s)", "priority(preempt=no)", "las(quantum=3s)",
+    "las(attained=time,quantum=2s)", "mlfq(thresholds=4s;9s)", "tiresias(thresholds=5s;20s)",
+    "tiresias(thresholds=5s;20s,min_run=2s,starvation=2)", "backfill(walk=conservative)",
+    "srsf(walk=easy)", "edf(preempt=no)",
+]  # fmt: skip
+"""The defaults of some recipes are hours; on traces of seconds these show more."""
+
+
+def every_recipe(test: Any) -> Any:
+    """The test, for each recipe in the catalogue and some variants of theirs."""
+    return pytest.mark.parametrize("recipe", [*RECIPES, *VARIANTS])(test)
+
+
+def run(recipe: str | Policy, world: World, *, validate: bool = True) -> Played:
+    """Play `recipe` on `world`."""
+    return play(recipe, world.trace, world.cluster, world.setup, validate=validate)
+
+
+def encoded(played: Played) -> bytes:
+    """The whole diary as bytes."""
+    return msgspec.json.encode([(step, plan) for step, plan in played.diary.steps])
+
+
+def check(recipe: str, world: World) -> None:
+    """All that can be said of one run."""
+    played = run(recipe, world)
+    Audit(played).walk()
+    jobs, n = played.jobs, played.jobs.n
+    over = [phase in OVER for phase in jobs.phase[:n].tolist()]
+    assert all(over), "on an idle cluster that fits every job none stays behind"
+    finished = jobs.phase[:n] == 7
+    limited = world.trace.declared.limit[:n] < NEVER
+    followers = np.isin(np.arange(n), list(jobs.after))
+    assert (finished | limited | followers).all()
+    never = jobs.on_preempt[:n] == OnPreempt.NEVER
+    assert not jobs.preemptions[:n][never].any()
+    if world.uniform:
+        lasts = world.trace.duration
+        assert (jobs.ran[:n] >= lasts)[finished].all()
+        assert (jobs.finished[:n] - jobs.submitted[:n] >= lasts)[finished].all()
+    assert (jobs.served[:n] <= jobs.held[:n]).all()
+    assert played.kernel.ledger.free == played.kernel.nodes.total_gpus
+
+
+@every_recipe
+@given(world=worlds())
+def test_nothing_is_ever_oversubscribed_torn_lost_or_forgotten(recipe: str, world: World) -> None:
+    check(recipe, world)
+
+
+@pytest.mark.soak
+@every_recipe
+@settings(max_examples=1000)
+@given(world=worlds(jobs=40))
+def test_nothing_is_ever_oversubscribed_torn_lost_or_forgotten_for_long(
+    recipe: str, world: World
+) -> None:
+    check(recipe, world)
+
+
+class Forgetful:
+    """A policy whose caches are dropped now and then."""
+
+    def __init__(self, policy: Policy, seed: int) -> None:
+        self._policy, self._random = policy, random.Random(seed)
+        self.name = policy.name
+
+    def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
+        """As the policy does."""
+        if self._random.random() < 0.3:
+            view.scratch.clear()
+        return self._policy.decide(view, memory)
+
+
+@every_recipe
+@settings(max_examples=12)
+@given(world=worlds(), seed=st.integers(0, 99))
+def test_the_same_seed_gives_the_same_bytes_whatever_is_cached(
+    recipe: str, world: World, seed: int
+) -> None:
+    """Caches kept for the whole run, rebuilt at every step (validate), or dropped at random."""
+    first = encoded(run(recipe, world, validate=False))
+    assert first == encoded(run(recipe, world, validate=False))
+    assert first == encoded(run(recipe, world, validate=True))
+    forgetful = Forgetful(registry.make(recipe), seed)
+    assert first == encoded(run(forgetful, world, validate=False))
+
+
+@every_recipe
+@settings(max_examples=8)
+@given(world=worlds())
+def test_a_log_replays_to_the_same_plans(
+    recipe: str, world: World, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "run.jsonl"
+    assert replay(path) == write_log(path, recipe, world)
+
+
+def write_log(path: Path, recipe: str, world: World) -> int:
+    """Log a run to `path`; returns how many steps it took."""
+    trace, nodes = world.trace, Nodes(world.cluster)
+    physics = Physics(nodes, world.setup.profiles, world.setup.costs)
+    oracle = make_oracle(trace, physics, world.setup)
+    kernel = Kernel(nodes, trace.declared, registry.make(recipe), oracle=oracle,
+                    seed=world.setup.seed)  # fmt: skip
+    with LogWriter(path, kernel, trace, world.cluster, recipe, world.setup) as journal:
+        kernel.journal = journal
+        kernel.run(Simulator(trace.declared, trace.duration, physics, world.setup.outages))
+    return kernel.revision
+
+
+# ---------------------------------------------------------------------- what is not known yet
+
+KNOW_NOTHING = [
+    name for name in [*RECIPES, *VARIANTS] if registry.parse(name)[0].needs == "nothing"
+]
+
+
+def same_until(one: Diary, two: Diary) -> int:
+    """How many steps have the same batch; the plans of those must be equal."""
+    for at, ((batch, plan), (other, planned)) in enumerate(zip(one.steps, two.steps, strict=False)):
+        if batch != other:
+            return at
+        assert (plan is None) == (planned is None)
+        if plan is not None and planned is not None:
+            assert plan.actions == planned.actions, f"step {at} at {batch.at}"
+            assert plan.wake == planned.wake
+    return min(len(one.steps), len(two.steps))
+
+
+@pytest.mark.parametrize("recipe", KNOW_NOTHING)
+@settings(max_examples=15)
+@given(world=worlds(), data=st.data())
+def test_hidden_durations_change_no_plan_before_the_first_finish_that_differs(
+    recipe: str, world: World, data: st.DataObject
+) -> None:
+    hidden = data.draw(st.sets(st.integers(0, len(world.works) - 1), min_size=1))
+    changed = [
+        Work(work.spec, work.lasts + (7 * SECOND if i in hidden else 0))
+        for i, work in enumerate(world.works)
+    ]
+    one = run(recipe, world, validate=False).diary
+    two = run(recipe, world._replace(works=changed), validate=False).diary
+    same = same_until(one, two)
+    if same < len(one.steps):
+        batch = one.steps[same][0]
+        outcomes = [event for event in batch.events if isinstance(event, Finished | Failed)]
+        assert {event.job for event in outcomes} & hidden
+
+
+@every_recipe
+@settings(max_examples=15)
+@given(world=worlds(), data=st.data())
+def test_jobs_that_arrive_later_change_no_earlier_plan(
+    recipe: str, world: World, data: st.DataObject
+) -> None:
+    kept = data.draw(st.integers(1, len(world.works)))
+    end = world.works[kept].spec.submitted if kept < len(world.works) else NEVER
+    works = [work for work in world.works if work.spec.submitted < end]
+    whole = run(recipe, world, validate=False).diary
+    if not works:
+        return
+    part = run(recipe, world._replace(works=works), validate=False).diary
+    same = same_until(whole, part)
+    assert same == len(whole.steps) or whole.steps[same][0].at >= end
