@@ -27,6 +27,8 @@ _OPTIONS = (
     click.option("--to", "stop", metavar="TIME", help="Leave out jobs submitted at TIME or later."),
     click.option("--sample", type=float, metavar="FRACTION", help="Keep each job with this "
                  "probability (see --trace-seed)."),
+    click.option("--max-gpus", type=click.IntRange(1), metavar="N",
+                 help="Leave out jobs that ask for more GPUs."),
     click.option("--repeat", type=int, metavar="N", help="Play the trace N times over."),
     click.option("--load", metavar="LOAD", help="Move the arrivals closer or further "
                  "apart until the work offered is LOAD times what the GPUs can do."),
@@ -49,7 +51,7 @@ def load_with_options(
     """The workload that `trace` names, cut as the `trace_options` in `options` say.
 
     `trace` is a file, `demo`, or a generator as `KIND:JOBS[:SEED]`. First the window, then the
-    sample, the repetition and, only where `gpus` (the cluster's) are given, the load. Raises
+    sample, the widest jobs, the repetition and, only where `gpus` (the cluster's) are given, the load. Raises
     BadInput.
     """
     from ganger.workloads import transform
@@ -62,6 +64,8 @@ def load_with_options(
         found = transform.window(found, begin, end)
     if options.get("sample") is not None:
         found = transform.sample(found, options["sample"], options.get("trace_seed", 0))
+    if options.get("max_gpus") is not None:
+        found = transform.at_most(found, options["max_gpus"])
     if options.get("repeat") is not None:
         found = transform.repeat(found, options["repeat"])
     if options.get("load") is not None and gpus is not None:

@@ -171,7 +171,7 @@ def run_one(
     cpu_seconds = time.process_time() - started
     run = Run(
         recipe=recipe if isinstance(recipe, str) else policy.name, seed=setup.seed,
-        knows=setup.knows, trace=trace.name, cluster=cluster.name,
+        knows=_known(recipe, setup), trace=trace.name, cluster=cluster.name,
         cluster_gpus=nodes.total_gpus, jobs=job_table(kernel, trace, recorder),
         timeline=_timeline(kernel, recorder, nodes.total_gpus),
         simulation={
@@ -185,6 +185,12 @@ def run_one(
 
     run.metrics = compute(run)
     return run
+
+
+def _known(recipe: str | Policy, setup: Setup) -> str:
+    """What the policy was told of durations: nothing, if its recipe never asks."""
+    never_asks = isinstance(recipe, str) and needs_of(recipe) == "nothing"
+    return "nothing" if never_asks else setup.knows
 
 
 def _timeline(kernel: Kernel, recorder: Recorder | None, gpus: int) -> Any:

@@ -35,6 +35,12 @@ def sample(trace: Trace, fraction: float, seed: int = 0) -> Trace:
     return _select(trace, np.flatnonzero(kept), f"a sample of {fraction:g} (seed {seed})")
 
 
+def at_most(trace: Trace, gpus: int) -> Trace:
+    """The jobs that ask for no more than `gpus` GPUs."""
+    rows = np.flatnonzero(trace.declared.gpus[: trace.jobs] <= gpus)
+    return _select(trace, rows, f"jobs of at most {gpus} GPUs")
+
+
 def offered_load(trace: Trace, gpus: int) -> float:
     """Work submitted over what `gpus` GPUs could do between the first and last submission."""
     if gpus <= 0:
