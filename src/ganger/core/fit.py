@@ -179,6 +179,15 @@ class Capacity:
         """The cells that may take `shape`, the most preferred GPU type first."""
         return (self._known.get(id(shape)) or self._learn(shape)).cells
 
+    def lacks(self, shape: Shape) -> bool:
+        """Whether no cell has as many GPUs free as `shape` asks for: a cheap no before `find`."""
+        _, cells, plain, sizes, _ = self._known.get(id(shape)) or self._learn(shape)
+        if plain:
+            for cell in cells:
+                if sizes[0] <= cell.free:
+                    return False
+        return plain
+
     def _learn(self, shape: Shape) -> _Known:
         """Work out what never changes about a shape here.
 

@@ -104,6 +104,11 @@ class Ledger(Capacity):
 
     def is_free(self, shape: Shape, placement: Placement) -> bool:
         """Whether exactly `placement` could be taken now."""
+        if (self._known.get(id(shape)) or self._learn(shape)).plain:
+            for slot in placement:
+                if slot.devices & ~self.free_mask[slot.node] or not self.up[slot.node]:
+                    return False
+            return True
         mark = self.mark()
         try:
             self.take(-1, shape, placement)

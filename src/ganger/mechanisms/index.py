@@ -75,11 +75,19 @@ class Pending:
         return None
 
     def in_order(self, kinds: set[int]) -> Iterator[int]:
-        """The waiting jobs of `kinds`, first one first. Slow: for walks that must see them all."""
-        current = self.entry
-        entries = (e for kind in kinds for e in self.heaps[kind] if current.get(e[-1]) is e)
-        for entry in sorted(entries):
-            yield entry[-1]
+        """The waiting jobs of `kinds`, first one first, at a cost that grows with how many are
+        taken and not with how many wait. Nobody may be filed meanwhile."""
+        heaps, current = self.heaps, self.entry
+        front = [(heaps[kind][0], kind, 0) for kind in kinds if heaps[kind]]
+        heapify(front)
+        while front:
+            entry, kind, at = heappop(front)
+            heap = heaps[kind]
+            for child in (2 * at + 1, 2 * at + 2):  # in a heap, only these can come next
+                if child < len(heap):
+                    heappush(front, (heap[child], kind, child))
+            if current.get(entry[-1]) is entry:
+                yield entry[-1]
 
 
 class Running:
@@ -108,15 +116,14 @@ class Running:
         self.entry[-entry[-1]] = entry
         heappush(self._heap, entry)
 
-    def pop_last(self, view: View, before: Entry) -> Entry | None:
-        """Take out and return the entry of the job last in order (its number negated), if the job
-        comes after `before`; else None.
+    def pop_last(self, view: View, threshold: Entry) -> Entry | None:
+        """Take out and return the entry of the job last in order, if it is below `threshold`;
+        else None. All parts of both are negated: who comes last has the smallest.
 
         Keys that improve while a job runs are stored as they were; an entry on top is brought up
         to date before it is believed (the true last one is never above its stored place).
         """
         heap, current = self._heap, self.entry
-        threshold = tuple([-part for part in before])
         while heap:
             entry = heap[0]
             job = -entry[-1]

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import islice
 from types import MappingProxyType
+from typing import TypeAlias
 
 from ganger.core.events import (
     CAPACITY_FREED,
@@ -40,12 +42,16 @@ _EVICTED = -1
 """The class of those who were evicted in this walk and stand in line again, each for itself."""
 
 
+_Victim: TypeAlias = tuple[Entry, int, int]
+"""A running job as it stands in line to be evicted: its entry, its cell, its GPUs."""
+
+
 @dataclass(frozen=True)
 class QueuePolicy:
     """A policy that is an ordered queue.
 
     `min_run`: microseconds a job runs before it may be preempted. `quotas`: limits on what each
-    tenant holds. `depth`: how many waiting jobs a conservative walk gives a reservation.
+    tenant holds. `depth`: how many waiting jobs a backfilling walk looks at in one decision.
     """
 
     name: str
@@ -109,6 +115,7 @@ class _Pass:
         self.pending, self.place, self.may_evict = index.pending, policy.place, policy.preempt
         self.heads: list[tuple[Entry, int]] = []
         self.reasons: list[Reason] = []
+        self.line: list[_Victim] = []
         if policy.quotas is not None:
             self.used, self.limits = policy.quotas.used(view), policy.quotas.limits(view)
 
@@ -122,6 +129,8 @@ class _Pass:
         if len(heads) > 1:
             heapify(heads)
         blocked = self._walk()
+        for entry, _, _ in self.line:
+            self.index.running.put_back(entry)
         if blocked and self.policy.walk in (Walk.EASY, Walk.CONSERVATIVE):
             self._backfill()
         if not self.pending.entry:
@@ -180,7 +189,9 @@ class _Pass:
         ledger = self.draft.ledger_of(job)
         if ledger is None:
             return False
-        placement = self.place.find(self.view, ledger, job)
+        placement = None
+        if not ledger.lacks(self.draft.shape(job)):
+            placement = self.place.find(self.view, ledger, job)
         if placement is None:
             return self.may_evict and self._evict_for(job, entry, ledger)
         self._book(job, placement)
@@ -199,48 +210,59 @@ class _Pass:
 
     def _evict_for(self, job: int, entry: Entry, ledger: Ledger) -> bool:
         """Evict from the end of the order until `job` fits; put back whoever can stay."""
-        draft, running = self.draft, self.index.running
-        shape = draft.shape(job)
-        cells, need = ledger.cells_for(shape), shape.gpus
+        draft = self.draft
+        cells, need = ledger.cells_for(draft.shape(job)), self.view.at.gpus[job]
         if need >= self.hopeless and cells == self.hopeless_in:
             return False
         # What each cell would have free. Only when that is enough are the books touched: most
         # who wait cannot be helped by evicting all who come after them.
         room = {cell.index: cell.free for cell in cells}
-        chosen, spared = list[Entry](), list[Entry]()
+        threshold = tuple([-part for part in entry])
+        chosen: list[Entry] = []
         gone: list[tuple[Entry, Placement]] = []
-        mark, placement = draft.mark(), None
+        mark, seen, placement = draft.mark(), 0, None
         while placement is None:
-            victim = running.pop_last(self.view, entry)
+            victim = self._victim(seen, threshold, ledger)
             if victim is None:
                 break
-            held = ledger.holds.get(-victim[-1])
-            where = -1 if held is None else ledger.cell_of[held[1][0].node].index
-            if where not in room or not self._ran_enough(-victim[-1]):
-                spared.append(victim)
+            seen += 1
+            one, where, size = victim
+            if where not in room or not self._ran_enough(-one[-1]):
                 continue
-            chosen.append(victim)
-            room[where] += self.view.at.size[-victim[-1]]
+            chosen.append(one)
+            room[where] += size
             if room[where] < need:
                 continue
-            gone += [(one, draft.stop(-one[-1])) for one in chosen]
+            gone += [(each, draft.stop(-each[-1])) for each in chosen]
             chosen.clear()
             placement = self.place.find(self.view, ledger, job)
-        for one in spared:
-            running.put_back(one)
         if placement is None:
             draft.rollback(mark)
-            for one in (*chosen, *[one for one, _ in gone]):
-                running.put_back(one)
             if max(room.values(), default=0) < need:
                 # Whoever comes later has fewer to evict, so needs this much in vain as well.
                 self.hopeless, self.hopeless_in = need, cells
-            if not (gone or chosen or spared):
+            if not seen:
                 self.may_evict = False  # nobody comes after this one, so after no later one either
             return False
         self._book(job, placement)
         self._put_back(gone, ledger)
         return True
+
+    def _victim(self, number: int, threshold: Entry, ledger: Ledger) -> _Victim | None:
+        """The running job that is so many places before the last one in order, if its (negated)
+        entry is below `threshold`. All that a walk looks at stand in `line` until it ends, since
+        those after a later job are the first few of those after an earlier one."""
+        line = self.line
+        if number < len(line):
+            return line[number] if line[number][0] < threshold else None
+        entry = self.index.running.pop_last(self.view, threshold)
+        if entry is None:
+            return None
+        job = -entry[-1]
+        held = ledger.holds.get(job)
+        where = -1 if held is None else ledger.cell_of[held[1][0].node].index
+        line.append((entry, where, self.view.at.size[job]))
+        return line[number]
 
     def _ran_enough(self, victim: int) -> bool:
         """Whether the job may be preempted by now; if not, come back when it may."""
@@ -254,36 +276,51 @@ class _Pass:
 
     def _put_back(self, gone: list[tuple[Entry, Placement]], ledger: Ledger) -> None:
         """Restore those whose devices are still free, the first in order first."""
+        evicted: set[int] = set()
         for entry, placement in reversed(gone):
             victim = -entry[-1]
             if ledger.is_free(self.draft.shape(victim), placement):
                 self.draft.restore(victim, placement)
-                self.index.running.put_back(entry)
             else:
+                evicted.add(victim)
                 heappush(self.heads, (tuple([-part for part in entry]), _EVICTED))
+        self.line = [victim for victim in self.line if -victim[0][-1] not in evicted]
 
     # ------------------------------------------------------------------ backfilling
 
     def _backfill(self) -> None:
         """Let those behind the blocked head start if they delay no reservation."""
-        view = self.view
-        depth = 1 if self.policy.walk is Walk.EASY else self.policy.depth
-        reserved, blocked = Reservations(view), set[int]()
-        for job in self.pending.in_order({kind for _, kind in self.heads} - {_EVICTED}):
+        view, easy = self.view, self.policy.walk is Walk.EASY
+        kinds = {kind for _, kind in self.heads} - {_EVICTED}
+        able = {kind for kind in kinds if self._may_fit(kind)}
+        if not able:
+            return  # whatever is reserved, nobody could start
+        reserved, head = Reservations(view), self.heads[0][0][-1]
+        if easy:
+            reserved.reserve(head)
+        for job in islice(self.pending.in_order(able if easy else kinds), self.policy.depth):
             ledger = self.draft.ledger_of(job)
             if ledger is None or (self.limits and self._over_quota(job)):
                 continue
             kind = self.policy.class_of(view, job)
-            placement = None
-            if kind not in blocked:
-                placement = self.place.find(view, ledger, job)
-                if placement is None:
-                    blocked.add(kind)
-            if placement is not None:
-                cell = ledger.cell_of[placement[0].node]
-                if reserved.start_now(job, cell):
-                    self._book(job, placement)
-                    continue
-            if depth:
-                depth -= 1
+            placement = self.place.find(view, ledger, job) if kind in able else None
+            if placement is None:
+                able.discard(kind)
+            elif reserved.start_now(job, ledger.cell_of[placement[0].node]):
+                self._book(job, placement)
+                continue
+            if not able:
+                return
+            if not easy:
                 reserved.reserve(job)
+
+    def _may_fit(self, kind: int) -> bool:
+        """Whether there are GPUs enough for the class's jobs, wherever they are."""
+        head = self.pending.head(kind)
+        ledger = self.draft.ledger_of(head[-1]) if head is not None else None
+        if head is None or ledger is None:
+            return False
+        shape = self.draft.shape(head[-1])
+        return not shape.is_plain or any(
+            cell.free >= shape.least for cell in ledger.cells_for(shape)
+        )

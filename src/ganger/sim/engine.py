@@ -43,6 +43,7 @@ _FINISH, _FAIL, _RELEASE, _DOWN, _UP, _START, _PACE = (
 )
 _SUSPENSION = 1 << 20
 """Attempts count below this; the suspensions of an attempt count in multiples of it."""
+_KILL = int(OnPreempt.KILL)
 _rank = attrgetter("rank")
 IDLE_WAKES = 10_000
 """After so many wakes with no event and no action between them, nothing will ever happen."""
@@ -79,6 +80,11 @@ class Simulator:
         self._arrives: int = self._arrivals[0] if n else NEVER
         self._n = n
         self._gpus = cells(declared.gpus[:n])
+        self._on_preempt = cells(declared.on_preempt[:n])
+        self._checkpoint, self._restore = (
+            cells(declared.checkpoint[:n]),
+            cells(declared.restore[:n]),
+        )
         self._uniform = physics.uniform
         self._left = cells(duration[:n].astype(np.float64))
         self._total = cells(np.ascontiguousarray(duration[:n]))
@@ -228,7 +234,7 @@ class Simulator:
     def _start_cost(self, job: int, attempt: int) -> int:
         if attempt == 1:
             return self._physics.costs.start
-        own = int(self._declared.restore[job])
+        own: int = self._restore[job]
         return own if own >= 0 else self._physics.costs.restore
 
     def _go(self, job: int, at: int) -> None:
@@ -254,7 +260,7 @@ class Simulator:
     def _stop(self, job: int, attempt: int) -> None:
         if self._alive[job] % _SUSPENSION != attempt:
             return
-        killed = self._declared.on_preempt[job] == OnPreempt.KILL
+        killed = self._on_preempt[job] == _KILL
         if killed:
             self._left[job] = float(self._total[job])
         else:
@@ -262,7 +268,7 @@ class Simulator:
         self._alive[job] = 0
         if self._on_node is not None:
             self._forget(job)
-        own = int(self._declared.checkpoint[job])
+        own = self._checkpoint[job]
         cost = 0 if killed else own if own >= 0 else self._physics.costs.checkpoint
         self._kept[job, attempt] = self._done(job)
         if cost:

@@ -16,7 +16,8 @@ def backfill(walk: Walk = Walk.EASY, depth: int = 1000) -> Policy:
     """First come, first served, with backfilling by expected durations.
 
     EASY: jobs behind the blocked head start if they do not delay its earliest start.
-    Conservative: they must delay none of the first `depth` waiting jobs. Without an oracle the
+    Conservative: they must delay nobody ahead of them. Only the first `depth` waiting jobs are
+    looked at in one decision (Slurm's bf_max_job_test). Without an oracle the
     user's estimate counts, then the time limit.
     """
     return QueuePolicy("backfill", FIRST_COME, walk, depth=depth)
