@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.allocation import Allocation
+from ganger.core.ledger import Ledger
 from ganger.core.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.backfill import believed_duration
@@ -59,12 +60,13 @@ def pose(view: View, ids: Ids) -> Problem:
             capacity[cell.gpu_type] = capacity.get(cell.gpu_type, 0) + cell.total
             widest[cell.gpu_type] = max(widest.get(cell.gpu_type, 1), cell.widest)
     types = tuple(capacity)
+    ids = ids[view.jobs.gpus[ids] > 0]
     gpus = view.jobs.gpus[ids]
     rate = np.zeros((len(ids), len(types)))
     for j, kind in enumerate(types):
         nodes = -(-gpus // max(widest[kind], 1))
         told = view.oracle.throughput(view, ids, kind, gpus, nodes)
-        able = (gpus > 0) & (gpus <= capacity[kind])
+        able = gpus <= capacity[kind]
         rate[:, j] = np.where(able, np.where(np.isnan(told), 1.0, told), 0.0)
     rate *= _allowed(view, ids, types)
     can = np.flatnonzero((rate > 0).any(axis=1))
@@ -74,12 +76,18 @@ def pose(view: View, ids: Ids) -> Problem:
 
 
 def _allowed(view: View, ids: Ids, types: tuple[str, ...]) -> Floats:
-    """1 where the job's shape accepts the type."""
-    shapes, codes = view.jobs.shapes, view.jobs.shape[ids]
+    """1 where the job would fit on the type's nodes if all were empty."""
+    codes, known = view.jobs.shape[ids], view.scratch.setdefault("fits", {})
     allowed = np.zeros((len(ids), len(types)))
+    empty: Ledger | None = None
     for code in np.unique(codes).tolist():
-        there = {cell.gpu_type for cell in view.ledger.cells_for(shapes[code])}
-        allowed[codes == code] = [kind in there for kind in types]
+        for j, kind in enumerate(types):
+            if (code, kind) not in known:
+                empty = empty or Ledger(view.nodes)
+                shape = view.jobs.shapes[code]
+                cells = [cell for cell in empty.cells_for(shape) if cell.gpu_type == kind]
+                known[code, kind] = empty.find(shape, cells=cells) is not None
+            allowed[codes == code, j] = known[code, kind]
     return allowed
 
 

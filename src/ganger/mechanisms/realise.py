@@ -15,7 +15,15 @@ import msgspec
 import numpy as np
 
 from ganger.core.allocation import Allocation, Share
-from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
+from ganger.core.events import (
+    CAPACITY_FREED,
+    CAPACITY_LOST,
+    COMMANDED,
+    QUEUED,
+    WOKE,
+    NodeDown,
+    NodeUp,
+)
 from ganger.core.jobs import Phase
 from ganger.core.ledger import Cell, Ledger
 from ganger.core.plan import Placement, Plan, Reason
@@ -28,6 +36,10 @@ from ganger.mechanisms.place import PACK, Placer, counted, on_nodes
 
 _MOVABLE = (int(Phase.STARTING), int(Phase.RUNNING))
 _STAYS = (int(OnPreempt.NEVER), int(OnPreempt.KILL))
+
+
+_ALL = 0.999
+"""A part of the time that is as good as all of it."""
 
 
 class Want(NamedTuple):
@@ -176,9 +188,9 @@ class RoundPolicy:
         """At a round's boundary select anew, in between only fill what is free."""
         memory = self._account(view, memory)
         jobs = competitors(view)
-        if isinstance(self.allocator, Remembering):
-            memory.notes = self.allocator.remember(view, jobs, memory.notes)
         boundary = view.now >= memory.next_round or not len(view.active)
+        if isinstance(self.allocator, Remembering) and _competition_changed(view, memory, jobs):
+            memory.notes = self.allocator.remember(view, jobs, memory.notes)
         if boundary:
             if memory.jobs != jobs.tolist() or not len(memory.allocation):
                 memory = msgspec.structs.replace(
@@ -189,13 +201,15 @@ class RoundPolicy:
             towards(view, self._select(view, memory), self.place)
         elif self.fill:
             self._fill(view, memory)
-        wake = memory.next_round if len(jobs) else NEVER
+        settled = not len(view.pending) and all(row.amount > _ALL for row in memory.allocation)
+        wake = NEVER if settled and memory.jobs == jobs.tolist() else memory.next_round
         reasons = [Reason("Priority", "rounds")] if len(view.pending) else []
         until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
         return view.draft.plan(reasons, wake, until), memory
 
     def _allocate(self, view: View, jobs: Ids, memory: RoundMemory) -> Allocation:
         if isinstance(self.allocator, Remembering):
+            memory.notes = self.allocator.remember(view, jobs, memory.notes)
             return self.allocator.allocate_from(view, jobs, memory.notes)
         return self.allocator.allocate(view, jobs)
 
@@ -253,6 +267,13 @@ class RoundPolicy:
         for job in sorted(waiting - set(memory.jobs)):
             if _place(view, Want(job, int(view.jobs.gpus[job])), self.place):
                 waiting.discard(job)
+
+
+def _competition_changed(view: View, memory: RoundMemory, jobs: Ids) -> bool:
+    """Whether somebody came or went since the notes were taken, or a node did."""
+    return jobs.tolist() != list(memory.notes) or any(
+        isinstance(event, NodeDown | NodeUp) for event in view.events
+    )
 
 
 # ---------------------------------------------------------------------- elastic targets
