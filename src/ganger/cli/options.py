@@ -51,8 +51,8 @@ def load_with_options(
     """The workload that `trace` names, cut as the `trace_options` in `options` say.
 
     `trace` is a file, `demo`, or a generator as `KIND:JOBS[:SEED]`. First the window, then the
-    sample, the widest jobs, the repetition and, only where `gpus` (the cluster's) are given, the load. Raises
-    BadInput.
+    sample, the widest jobs, the repetition and, only where `gpus` (the cluster's) are given, the
+    load. Raises BadInput.
     """
     from ganger.workloads import transform
 

@@ -113,30 +113,29 @@ class Simulator:
 
     def poll(self, until: int) -> Batch | None:
         """The next instant at which something happens, or a Woke at `until`."""
+        events: list[AnyEvent] = []
         if self._instant:
-            events, self._instant = self._instant, []
-            self._idle_wakes = 0
-            return _sorted(self.now, events)
-        heap = self._heap
-        at = heap[0][0] if heap else NEVER
-        if self._arrives < at:
-            at = self._arrives
-        if until < at or at == NEVER:
-            return self._wake(until)
-        self.now = at
+            events, self._instant = self._instant, events
+        while not events:  # what was filed for an attempt that is gone is no event
+            heap = self._heap
+            at = heap[0][0] if heap else NEVER
+            if self._arrives < at:
+                at = self._arrives
+            if until < at or at == NEVER:
+                return self._wake(until)
+            self.now = at
+            while heap and heap[0][0] == at:
+                _, rank, subject, token = heappop(heap)
+                if rank != _FINISH:
+                    self._happen(rank, subject, token, events)
+                elif self._alive[subject] == token:
+                    self._end(subject, token % _SUSPENSION, events)
+            if self._arrives == at:
+                self._submit(at, events)
+            if until == at:
+                events.append(Woke())
         self._idle_wakes = 0
-        events = []
-        while heap and heap[0][0] == at:
-            _, rank, subject, token = heappop(heap)
-            if rank != _FINISH:
-                self._happen(rank, subject, token, events)
-            elif self._alive[subject] == token:
-                self._end(subject, token % _SUSPENSION, events)
-        if self._arrives == at:
-            self._submit(at, events)
-        if until == at:
-            events.append(Woke())
-        return _sorted(at, events)
+        return _sorted(self.now, events)
 
     def apply(self, plan: Plan, now: int) -> None:
         """Set the actions going."""
