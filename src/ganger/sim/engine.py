@@ -117,25 +117,25 @@ class Simulator:
             events, self._instant = self._instant, []
             self._idle_wakes = 0
             return _sorted(self.now, events)
-        heap = self._heap
-        at = heap[0][0] if heap else NEVER
-        if self._arrives < at:
-            at = self._arrives
-        if until < at or at == NEVER:
-            return self._wake(until)
-        self.now = at
+        heap, events = self._heap, list[AnyEvent]()
+        while not events:  # an instant at which all that was filed is void did not happen
+            at = heap[0][0] if heap else NEVER
+            if self._arrives < at:
+                at = self._arrives
+            if until < at or at == NEVER:
+                return self._wake(until)
+            self.now = at
+            while heap and heap[0][0] == at:
+                _, rank, subject, token = heappop(heap)
+                if rank != _FINISH:
+                    self._happen(rank, subject, token, events)
+                elif self._alive[subject] == token:
+                    self._end(subject, token % _SUSPENSION, events)
+            if self._arrives == at:
+                self._submit(at, events)
+            if until == at:
+                events.append(Woke())
         self._idle_wakes = 0
-        events = []
-        while heap and heap[0][0] == at:
-            _, rank, subject, token = heappop(heap)
-            if rank != _FINISH:
-                self._happen(rank, subject, token, events)
-            elif self._alive[subject] == token:
-                self._end(subject, token % _SUSPENSION, events)
-        if self._arrives == at:
-            self._submit(at, events)
-        if until == at:
-            events.append(Woke())
         return _sorted(at, events)
 
     def apply(self, plan: Plan, now: int) -> None:
