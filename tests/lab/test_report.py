@@ -106,7 +106,6 @@ def test_names_are_text() -> None:
     run.recipe = run.trace = run.cluster = EVIL
     run.jobs.name = [EVIL] * 4
     run.jobs.tenant = [EVIL] * 4
-    run.notes = [EVIL]
     text = render([run], title=EVIL)
     page = Page(text)
     assert "<script>alert" not in text

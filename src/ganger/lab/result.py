@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,4 +90,16 @@ class Run:
     node_gpus: list[int] = field(default_factory=list)
     """GPUs per node, for the Gantt chart."""
     load: float = 1.0
-    notes: list[str] = field(default_factory=list)
+    """What was asked for with `--load`; 1 where the trace's own arrivals were kept."""
+
+    def table(self) -> dict[str, Any]:
+        """One column per figure and one entry per job: `pandas.DataFrame(run.table())`."""
+        from ganger.lab.metrics import job_columns
+
+        return dict(job_columns(self))
+
+    def report(self, path: str | Path) -> None:
+        """Write the HTML report of this run, with its plots, to `path`."""
+        from ganger.lab.report import write_report
+
+        write_report([self], Path(path))

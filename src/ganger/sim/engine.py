@@ -113,11 +113,12 @@ class Simulator:
 
     def poll(self, until: int) -> Batch | None:
         """The next instant at which something happens, or a Woke at `until`."""
-        events: list[AnyEvent] = []
         if self._instant:
-            events, self._instant = self._instant, events
-        while not events:  # what was filed for an attempt that is gone is no event
-            heap = self._heap
+            events, self._instant = self._instant, []
+            self._idle_wakes = 0
+            return _sorted(self.now, events)
+        heap, events = self._heap, list[AnyEvent]()
+        while not events:  # an instant at which all that was filed is void did not happen
             at = heap[0][0] if heap else NEVER
             if self._arrives < at:
                 at = self._arrives
@@ -135,7 +136,7 @@ class Simulator:
             if until == at:
                 events.append(Woke())
         self._idle_wakes = 0
-        return _sorted(self.now, events)
+        return _sorted(at, events)
 
     def apply(self, plan: Plan, now: int) -> None:
         """Set the actions going."""

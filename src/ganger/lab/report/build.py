@@ -211,7 +211,6 @@ def _provenance(runs: Sequence[Run]) -> list[tuple[str, str]]:
                        f"{cpu:,.1f} s of CPU time"),
         ("Versions", f"ganger {ganger.__version__}, Python {platform.python_version()}, "
                      f"numpy {np.__version__}"),
-        ("Notes", " ".join(dict.fromkeys(note for run in runs for note in run.notes))),
     ]  # fmt: skip
     return [(name, text) for name, text in rows if text]
 
