@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ganger.lab.api import Task
     from ganger.lab.result import Run
 
-DEMO_RECIPES = "fifo,backfill,sjf,srtf,las,tiresias,fifo(walk=skip),srsf"
+DEMO_RECIPES = "fifo,backfill,helios,sjf,las,tiresias,srtf,gavel"
 
 EXAMPLES = """\b
 Examples:
@@ -251,7 +251,7 @@ def _per_job_path(pattern: Path, run: Run, runs: int) -> Path:
 
 @click.command(epilog="\b\nExample:\n  ganger demo --report demo.html")
 @click.option(
-    "--seed", "seeds", default="0-2", show_default=True, help="Seeds of the workload's draw."
+    "--seed", "seeds", default="0-4", show_default=True, help="Seeds of the workload's draw."
 )
 @output_options
 def demo(seeds: str, **options: Any) -> None:
