@@ -1,0 +1,77 @@
+"""The source tree keeps its own rules: short functions, short files, words for everything."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganger.recipes import registry
+
+SOURCE = Path(__file__).parents[2] / "src"
+FILES = sorted(SOURCE.rglob("*.py"))
+LINES_A_FILE, LINES_A_FUNCTION = 500, 70
+FORBIDDEN = ("TODO", "FIXME", "XXX", "/home/", "/root/", "/Users/", "C:\\Users", "/work/")
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def ids(path: Path) -> str:
+    """A file's place in the tree."""
+    return str(path.relative_to(SOURCE))
+
+
+every_file = pytest.mark.parametrize("path", FILES, ids=ids)
+
+
+def public(body: list[ast.stmt], before: str = "") -> Iterator[tuple[str, Definition]]:
+    """Public functions and classes, methods too; overloads are told by what they overload."""
+    for node in body:
+        if isinstance(node, Definition) and not node.name.startswith("_"):
+            if not any("overload" in ast.unparse(how) for how in node.decorator_list):
+                yield before + node.name, node
+            if isinstance(node, ast.ClassDef):
+                yield from public(node.body, f"{before}{node.name}.")
+
+
+def test_there_is_a_tree_to_look_at() -> None:
+    assert len(FILES) > 30
+
+
+@every_file
+def test_files_are_short(path: Path) -> None:
+    lines = path.read_text().count("\n")
+    assert lines <= LINES_A_FILE, f"{lines} lines"
+
+
+@every_file
+def test_functions_are_short(path: Path) -> None:
+    long = [
+        f"{node.name}: {(node.end_lineno or 0) - node.lineno + 1} lines"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno + 1 > LINES_A_FUNCTION
+    ]
+    assert long == []
+
+
+@every_file
+def test_everything_public_says_what_it_is(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree), "the module itself"
+    assert [name for name, node in public(tree.body) if not ast.get_docstring(node)] == []
+
+
+@every_file
+def test_nothing_is_left_to_do_and_nobodys_home_is_named(path: Path) -> None:
+    text = path.read_text()
+    assert [word for word in FORBIDDEN if word in text] == []
+
+
+def test_every_recipe_says_what_it_is_and_where_it_comes_from() -> None:
+    for name in registry.recipes():
+        found = registry.find(name)
+        assert found.make.__doc__, name
+        assert str(found.paper), name
