@@ -233,7 +233,7 @@ def test_an_elastic_job_runs_in_proportion_to_its_gpus() -> None:
                 assert place is not None
                 view.draft.resize(0, place)
             plan = self._queue.decide(view, None)[0]
-            plan.wake = 4 * SECOND if view.now < 4 * SECOND else NEVER
+            plan.wake = NEVER if view.now >= 4 * SECOND else 4 * SECOND
             return plan, None
 
     shape = Shape((Role(size=2, least=1, most=4),))

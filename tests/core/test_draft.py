@@ -1,0 +1,101 @@
+"""Drafts: the net effect of what was drawn, and nothing of what was taken back."""
+
+from __future__ import annotations
+
+import pytest
+
+from ganger.core.cluster import Nodes
+from ganger.core.draft import Draft
+from ganger.core.jobs import Jobs
+from ganger.core.ledger import Ledger
+from ganger.core.plan import Placement, Resize, Slot, Start, Stop
+from worlds import cluster, job, trace_of
+
+
+def on(mask: int) -> Placement:
+    """GPUs of node 0."""
+    return (Slot(0, mask, mask.bit_count()),)
+
+
+A, B, C = 0, 1, 2
+
+
+@pytest.fixture
+def draft() -> Draft:
+    """Four GPUs; A holds 0 and 1 in its first attempt, B and C (2 GPUs each) wait."""
+    jobs = Jobs.of(trace_of([job("a", size=2), job("b", size=2), job("c", size=2)]).declared)
+    ledger = Ledger(Nodes(cluster(1, 4)))
+    drawn = Draft(jobs, ledger, {})
+    ledger.take(A, drawn.shape(A), on(0b0011))
+    ledger.settle()
+    jobs.attempt[A] = 1
+    return drawn
+
+
+def test_an_empty_draft_is_an_empty_plan(draft: Draft) -> None:
+    assert draft.plan().actions == []
+
+
+def test_a_start(draft: Draft) -> None:
+    draft.start(B, on(0b1100))
+    assert draft.plan().actions == [Start(B, 1, on(0b1100))]
+
+
+def test_stops_come_before_starts_that_wait_for_them(draft: Draft) -> None:
+    draft.start(B, on(0b1100))
+    assert draft.stop(A) == on(0b0011)
+    draft.start(C, on(0b0011))
+    assert draft.plan().actions == [
+        Stop(A, 1),
+        Start(B, 1, on(0b1100)),
+        Start(C, 1, on(0b0011), (A,)),
+    ]
+
+
+def test_a_stop_and_a_start_elsewhere_are_a_resize(draft: Draft) -> None:
+    draft.stop(A)
+    draft.start(A, on(0b1100))
+    assert draft.plan().actions == [Resize(A, 2, on(0b1100))]
+
+
+def test_a_resize_onto_some_of_its_own_gpus_waits_for_itself(draft: Draft) -> None:
+    draft.resize(A, on(0b0110))
+    assert draft.plan().actions == [Resize(A, 2, on(0b0110), (A,))]
+
+
+def test_a_stop_and_a_restore_are_nothing(draft: Draft) -> None:
+    draft.restore(A, draft.stop(A))
+    assert draft.plan().actions == []
+    assert draft.holds(A) == on(0b0011)
+    assert draft.ledger_of(A).leaving == {}  # type: ignore[union-attr]
+
+
+def test_a_start_that_is_stopped_again_is_nothing(draft: Draft) -> None:
+    draft.start(B, on(0b1100))
+    draft.stop(B)
+    assert draft.plan().actions == []
+
+
+def test_rolling_back_takes_books_and_plan_back(draft: Draft) -> None:
+    draft.start(B, on(0b1100))
+    mark = draft.mark()
+    draft.stop(A)
+    draft.start(C, on(0b0011))
+    draft.rollback(mark)
+    assert draft.plan().actions == [Start(B, 1, on(0b1100))]
+    assert draft.holds(A) == on(0b0011)
+    assert draft.holds(C) is None
+    draft.rollback()
+    assert draft.plan().actions == []
+    assert draft.holds(B) is None
+
+
+def test_a_plan_that_was_not_drawn_here_is_booked_anew(draft: Draft) -> None:
+    draft.start(B, on(0b1100))
+    plan = draft.plan()
+    draft.rollback()
+    draft.clear()
+    plan.actions.insert(0, Stop(A, 1))
+    assert draft.book(plan) == {A: on(0b0011)}
+    assert draft.holds(A) is None
+    assert draft.holds(B) == on(0b1100)

@@ -1,0 +1,136 @@
+"""Whatever is taken, given, left, switched and rolled back, the books agree and undo exactly."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from ganger.core.cluster import Nodes
+from ganger.core.ledger import Fit, Ledger
+from ganger.core.plan import Placement
+from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, Role, Shape
+from worlds import gpus
+
+CLUSTER = ClusterSpec(
+    (
+        NodeSpec(count=2, gpus=4, gpu_type="A", cpus=8000, memory=4096, island=2, nodes_per_rack=1),
+        NodeSpec(count=2, gpus=2, gpu_type="A", cpus=1000, memory=1024, nodes_per_rack=2),
+        NodeSpec(count=1, gpus=3, gpu_type="B", pool="p", cpus=4000),
+        NodeSpec(count=1, cpus=4000, memory=2048),
+    )
+)
+
+
+def one_role(size: int, needs: Needs) -> Shape:
+    """Workers of one sort."""
+    return Shape((Role(size=size, needs=needs),))
+
+
+SHAPES = [
+    *(gpus(size) for size in (1, 2, 3, 5)),
+    gpus(2, locality=Locality.ISLAND),
+    gpus(3, locality=Locality.NODE),
+    gpus(2, pool="p"),
+    one_role(1, Needs(share=400, gpu_memory=6000)),
+    one_role(3, Needs(share=250)),
+    one_role(2, Needs(cpus=1500, memory=700)),
+    one_role(1, Needs(gpus=0, cpus=3000)),
+    Shape((Role("ps", 1, needs=Needs(gpus=0, cpus=500)), Role("worker", 3))),
+]
+
+
+class Books(RuleBasedStateMachine):
+    """Random dealings with one ledger, and what it looked like at every mark."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger(Nodes(CLUSTER))
+        self.next = 0
+        self.left: list[tuple[int, Shape, Placement]] = []
+        self.marks: list[tuple[int, object, list[tuple[int, Shape, Placement]]]] = []
+
+    def look(self) -> object:
+        """All that the books say."""
+        ledger = self.ledger
+        return (
+            list(ledger.free_mask), list(ledger.free_count), list(ledger.free_cpus),
+            list(ledger.free_memory), [dict(shared) for shared in ledger.shared],
+            dict(ledger.holds), {n: sorted(gone) for n, gone in ledger.leaving.items()},
+            [(list(cell.by_free), cell.free, cell.total) for cell in ledger.cells],
+            list(ledger.up),
+        )  # fmt: skip
+
+    @rule(shape=st.sampled_from(SHAPES), fit=st.sampled_from([Fit.BEST, Fit.WORST, Fit.FIRST]))
+    def take(self, shape: Shape, fit: Fit) -> None:
+        """Wherever it fits."""
+        before = self.look()
+        placement = self.ledger.find(shape, fit=fit)
+        assert self.look() == before, "looking changes nothing"
+        if placement is not None:
+            assert self.ledger.is_free(shape, placement)
+            assert self.look() == before, "asking changes nothing"
+            self.ledger.take(self.next, shape, placement)
+            self.next += 1
+
+    @precondition(lambda self: self.ledger.holds)
+    @rule(data=st.data(), leaving=st.booleans())
+    def give(self, data: st.DataObject, leaving: bool) -> None:
+        """Somebody ends, or is told to go."""
+        job = data.draw(st.sampled_from(sorted(self.ledger.holds)))
+        shape = self.ledger.holds[job][0]
+        placement = self.ledger.give(job, leaving=leaving)
+        if leaving:
+            self.left.append((job, shape, placement))
+            if any(slot.devices for slot in placement):
+                assert job in self.ledger.waits(placement)
+
+    @precondition(lambda self: self.left)
+    @rule(data=st.data())
+    def regain(self, data: st.DataObject) -> None:
+        """Somebody who was told to go may stay after all."""
+        at = data.draw(st.integers(0, len(self.left) - 1))
+        job, shape, placement = self.left[at]
+        if self.ledger.is_free(shape, placement):
+            self.ledger.regain(job, shape, placement)
+            del self.left[at]
+            assert self.ledger.holds[job] == (shape, placement)
+
+    @rule()
+    def mark(self) -> None:
+        """Remember this."""
+        self.marks.append((self.ledger.mark(), self.look(), list(self.left)))
+
+    @precondition(lambda self: self.marks)
+    @rule()
+    def rollback(self) -> None:
+        """Everything since the last mark never was."""
+        mark, before, left = self.marks.pop()
+        self.ledger.rollback(mark)
+        assert self.look() == before
+        self.left = left
+
+    @rule()
+    def settle(self) -> None:
+        """What was done stands."""
+        self.ledger.settle()
+        self.marks.clear()
+
+    @precondition(lambda self: not self.marks)
+    @rule(node=st.integers(0, 5), up=st.booleans())
+    def switch(self, node: int, up: bool) -> None:
+        """A node goes or comes; never inside a draft."""
+        self.ledger.settle()
+        self.ledger.switch(node, up=up)
+
+    @invariant()
+    def agrees(self) -> None:
+        """The books agree with themselves."""
+        self.ledger.check()
+        assert min(self.ledger.free_cpus) >= 0
+        assert min(self.ledger.free_memory) >= 0
+        assert 0 <= self.ledger.free <= self.ledger.total
+
+
+TestBooks = Books.TestCase
+TestBooks.settings = settings(max_examples=40, stateful_step_count=40)

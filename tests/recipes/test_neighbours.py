@@ -1,0 +1,86 @@
+"""No recipe is another one under a new name: each pair of neighbours differs where it should."""
+
+from __future__ import annotations
+
+import pytest
+
+from ganger.core.profiles import Profile, Profiles
+from ganger.core.spec import ClusterSpec
+from worlds import Work, cluster, job, play
+
+ONE, FOUR = cluster(1, 1), cluster(1, 4)
+
+SHORT_LATE = [job("long", 0, 10), job("short", 2, 3)]
+WIDE_SHORT = [job("wide", 0, 4, size=4), job("narrow", 0, 10)]
+HEAD_BLOCKED = [job("a", 0, 10, size=3), job("head", 1, 5, size=4), job("short", 2, 5)]
+"""GPU 3 is free until the head may start at 10 s."""
+THREE_WAIT = [
+    job("a", 0, 10, size=2),
+    job("head", 1, 5, size=3),
+    job("second", 2, 10, size=4),
+    job("filler", 3, 20, size=1),
+]
+TURNS = [job("a", 0, 8), job("b", 0, 8)]
+DEADLINES = [job("late", 0, 5, priority=9, deadline=99), job("soon", 0, 5, deadline=9)]
+LADDER = [job("low", 0, 5, priority=1), job("high", 0, 5, priority=2)]
+WIDE_AND_LONG = [job("gang", 0, 30, size=4), job("late", 10, 30, size=1)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "works", "on", "ends"),
+    [
+        pytest.param("fifo", "fifo(walk=skip)", HEAD_BLOCKED, FOUR,
+                     ([10, 15, 20], [10, 15, 7]), id="the strict walk blocks, skipping passes"),
+        pytest.param("fifo", "backfill", HEAD_BLOCKED, FOUR,
+                     ([10, 15, 20], [10, 15, 7]), id="easy backfilling fills the gap"),
+        pytest.param("sjf", "srtf", SHORT_LATE, ONE, ([10, 13], [13, 5]),
+                     id="only srtf preempts"),
+        pytest.param("srtf", "srsf", WIDE_SHORT, FOUR, ([4, 14], [14, 10]),
+                     id="srsf counts the GPUs"),
+        pytest.param("fifo", "sjf", [job("x", 0, 1), *(job(f"j{i}", 0.5, 3 - i) for i in (0, 1))],
+                     ONE, ([1, 4, 6], [1, 6, 3]), id="the shortest of those that wait"),
+        pytest.param("priority(highest=largest)", "priority(highest=smallest)", LADDER, ONE,
+                     ([10, 5], [5, 10]), id="two readings of priority"),
+        pytest.param("priority", "priority(preempt=no)",
+                     [job("low", 0, 5), job("high", 1, 5, priority=1)], ONE,
+                     ([10, 6], [5, 10]), id="priority with and without preemption"),
+        pytest.param("edf", "priority", DEADLINES, ONE, ([10, 5], [5, 10]),
+                     id="the nearest deadline against the highest number"),
+        pytest.param("las(quantum=2s)", "mlfq(thresholds=2s;20s)", TURNS, ONE,
+                     ([14, 16], [10, 16]), id="las takes turns for ever, mlfq at each threshold"),
+        pytest.param("las(quantum=2s)", "fifo", TURNS, ONE, ([14, 16], [8, 16]),
+                     id="las takes turns"),
+        pytest.param("las(quantum=2s)", "tiresias(thresholds=4s)", TURNS, ONE,
+                     ([14, 16], [12, 16]), id="tiresias lets a job run through its level"),
+        pytest.param("tiresias(thresholds=40s)", "mlfq(thresholds=40s)", WIDE_AND_LONG, FOUR,
+                     ([60, 40], [30, 60]), id="tiresias counts GPUs, mlfq time"),
+        pytest.param("las(attained=service,quantum=20s)", "las(attained=time,quantum=20s)",
+                     WIDE_AND_LONG, FOUR, ([60, 40], [50, 60]), id="2-D and 1-D las"),
+    ],
+)  # fmt: skip
+def test_neighbours_differ(
+    one: str, other: str, works: list[Work], on: ClusterSpec, ends: tuple[list[float], list[float]]
+) -> None:
+    got = tuple(
+        [run.ended(work.spec.name) for work in works]
+        for run in (play(recipe, works, on) for recipe in (one, other))
+    )
+    assert got == ends
+    assert got[0] != got[1]
+
+
+def test_easy_protects_only_the_head_and_conservative_everyone_who_waits() -> None:
+    """The filler would end at 23 s. It does not delay the head (at 10 s), but the second."""
+    easy = play("backfill(walk=easy)", THREE_WAIT, FOUR)
+    conservative = play("backfill(walk=conservative)", THREE_WAIT, FOUR)
+    names = ("head", "second", "filler")
+    assert [easy.started(name) for name in names] == [10, 23, 3]
+    assert [conservative.started(name) for name in names] == [10, 15, 25]
+
+
+def test_tiresias_places_by_tensor_skew_and_las_does_not() -> None:
+    profiles = Profiles({"vgg": Profile(skewed=True)})
+    works = [job("x", 0, 5, size=2), job("y", 0, 9, size=3), job("vgg", 0, 1, size=3, model="vgg")]
+    on = cluster(2, 4)
+    assert play("tiresias", works, on, profiles=profiles).started("vgg") == 5
+    assert play("las", works, on, profiles=profiles).started("vgg") == 0
