@@ -84,8 +84,9 @@ def recipe(name: str, as_json: bool) -> None:
 
     console = Console()
     console.print(f"[bold]{entry['name']}[/]  [dim]{entry['paper']}[/]\n", highlight=False)
-    console.print(entry["description"], highlight=False, markup=False)
-    console.print(f"\nNeeds to know: {entry['needs']}", highlight=False)
+    for paragraph in entry["description"].split("\n\n"):
+        console.print(paragraph.replace("\n", " ") + "\n", highlight=False, markup=False)
+    console.print(f"Needs to know: {entry['needs']}", highlight=False)
     if entry["reconstructed"]:
         console.print(f"Reconstructed: {entry['reconstructed']}", highlight=False, markup=False)
     table = Table("Parameter", "Default", box=None, pad_edge=False)
