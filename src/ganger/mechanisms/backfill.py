@@ -28,6 +28,18 @@ def believed_duration(view: View, ids: Any) -> NDArray[np.float64]:
     return believed
 
 
+def believed_rest(view: View, job: int) -> int:
+    """What is left of one job's `believed_duration`, in whole microseconds, at most NEVER.
+
+    A walk asks for one job after the other, and numpy is slow on single numbers.
+    """
+    told = float(view.oracle.duration(view, job))  # type: ignore[arg-type]
+    if told != told:  # not a number: unknown
+        estimate = view.at.estimate[job]
+        told = float(estimate if estimate < NEVER else view.at.limit[job])
+    return int(min(told - view.work(job), NEVER))
+
+
 class Reservations:
     """Free GPUs of each cell from now on."""
 
@@ -77,7 +89,7 @@ class Reservations:
         """Book the earliest start, after now, of a job that cannot start now; returns it."""
         view = self._view
         shape = view.draft.shape(job)
-        lasting = int(min(float(believed_duration(view, job) - view.work(job)), NEVER))
+        lasting = believed_rest(view, job)
         options = [
             (self.earliest(cell, shape.gpus, lasting, view.now + 1), cell.index)
             for cell in view.ledger.cells_for(shape)
@@ -91,7 +103,7 @@ class Reservations:
         """Whether the job may start now in `cell` and delay no reservation; if so, book it."""
         view = self._view
         gpus = view.draft.shape(job).gpus
-        lasting = int(min(float(believed_duration(view, job) - view.work(job)), NEVER))
+        lasting = believed_rest(view, job)
         if self.earliest(cell, gpus, lasting, view.now) > view.now:
             return False
         self._change(cell.index, view.now, min(view.now + lasting, NEVER), -gpus)
