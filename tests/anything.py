@@ -20,7 +20,7 @@ from ganger.core.spec import (
     Role,
     Shape,
 )
-from ganger.core.units import NEVER, SECOND
+from ganger.core.units import SECOND
 from ganger.lab.simulation import Setup
 from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
@@ -29,6 +29,7 @@ from worlds import Work, gpus, trace_of
 
 HORIZON = 200 * SECOND
 """Where runs end in which jobs lose their work when preempted: they may take turns for ever."""
+LONG = 7200 * SECOND
 some_seconds = st.integers(0, 30).map(lambda n: n * SECOND)
 some_types = ["A", "B"]
 
@@ -170,6 +171,6 @@ def worlds(draw: st.DrawFn, jobs: int = 14) -> World:
         costs=draw(costs),
         profiles=draw(profiles),
         outages=tuple(outages.values()),
-        until=HORIZON if OnPreempt.KILL in kinds else NEVER,
+        until=HORIZON if OnPreempt.KILL in kinds else LONG,
     )
     return World(cluster, works, setup)

@@ -20,7 +20,7 @@ from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from ganger.workloads.trace import Trace
 
-MANY_STEPS = 20_000
+MANY_STEPS = 12_000
 
 
 class Work(NamedTuple):

