@@ -258,3 +258,10 @@ def test_three_lines_of_python(place: Path) -> None:
         [sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "35.0"
+
+
+@pytest.mark.parametrize(("by", "rows"), [("tenant", "ann"), ("gpus", "1"), ("gpu_type", "V100")])
+def test_a_table_by_tenant_size_or_type(place: Path, by: str, rows: str) -> None:
+    done = ganger(place, "simulate", "jobs.csv", "--cluster", "1x2xV100", "--by", by)
+    assert f"fifo, by {by.replace('_', ' ')}" in done.stdout
+    assert any(line.split()[:1] == [rows] for line in done.stdout.splitlines())

@@ -254,5 +254,4 @@ def test_nodes_expand_groups_names_and_racks() -> None:
     assert nodes.names == ["big-0", "big-1", "big-2", "small", "node-4"]
     assert [nodes.racks[code] for code in nodes.rack[:3].tolist()] == ["rack-0", "rack-0", "rack-1"]
     assert nodes.island[:4].tolist() == [4, 4, 4, 2]
-    assert nodes.gpus_of_type() == {"A": 12, "B": 2}
     assert nodes.total_gpus == 14

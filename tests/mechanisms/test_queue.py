@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ganger.core.ledger import Cell, Ledger
@@ -136,7 +138,7 @@ def test_a_starved_job_goes_back_to_the_top_and_runs() -> None:
     """It ran 10 s, was demoted, and waits; after 2 x 10 s of waiting it may go again."""
     policy = QueuePolicy("mlfq", Levels((10 * SECOND,), starvation=2.0), Walk.SKIP, preempt=True)
     works = [job("old", 0, 20), *(job(f"new {i}", 10 * i, 10) for i in range(1, 8))]
-    without = play(policy.but(order=Levels((10 * SECOND,))), works, ONE)
+    without = play(replace(policy, order=Levels((10 * SECOND,))), works, ONE)
     assert without.ended("old") == 90
     run = play(policy, works, ONE)
     assert run.ended("old") == 40

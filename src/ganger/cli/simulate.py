@@ -38,6 +38,11 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     per_job = "Write every job's times here: CSV or Parquet; {recipe} and {seed} are filled in."
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
+        click.option(
+            "--by",
+            type=click.Choice(["tenant", "gpus", "gpu_type"]),
+            help="Also a table of every run by tenant, gang size or GPU type.",
+        ),
         click.option("--report", type=target, help="Write an HTML report here."),
         click.option("--per-job", type=target, help=per_job),
         click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores)."),
@@ -230,9 +235,12 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
     else:
         from rich.console import Console
 
-        from ganger.lab.tables import comparison
+        from ganger.lab.tables import breakdown_table, comparison
 
-        Console().print(comparison(runs))
+        console = Console()
+        console.print(comparison(runs))
+        for run in runs if options["by"] else ():
+            console.print(breakdown_table(run, options["by"]))
     if options["report"] is not None:
         from ganger.lab.report import write_report
 

@@ -52,10 +52,3 @@ class Nodes(Table):
     def total_gpus(self) -> int:
         """All GPUs of all nodes, up or not."""
         return int(self.gpus[: self.n].sum())
-
-    def gpus_of_type(self) -> dict[str, int]:
-        """GPUs by type name, in order of first appearance."""
-        totals = dict.fromkeys(self.types, 0)
-        for code, gpus in zip(self.gpu_type[: self.n].tolist(), self.gpus.tolist(), strict=False):
-            totals[self.types[code]] += gpus
-        return {name: gpus for name, gpus in totals.items() if gpus}

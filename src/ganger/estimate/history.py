@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from ganger.core.events import Failed, Finished
 from ganger.core.jobs import Phase
-from ganger.core.profiles import PLAIN_PROFILE, Profile
-from ganger.core.protocols import Knows, no_oracle_answer
-from ganger.core.table import Ids
+from ganger.core.protocols import Ignorant, Knows
 from ganger.core.units import HOUR, NEVER
 from ganger.core.view import View
 
@@ -43,13 +41,13 @@ class Past(msgspec.Struct):
     longest: float = 0.0
 
 
-class History:
+class History(Ignorant):
     """Predicts a job's run time once, when it is first asked (at its submission, for queues that
     order by it), and keeps to that; learns from every job that finishes.
 
     `blend`: weight of the regression (0: the rolling mean alone), used once `enough` jobs have
     finished. Before the first one finishes, the user's estimate counts, then the time limit,
-    then one hour.
+    then one hour. Of speeds and models it knows nothing.
     """
 
     knows = Knows.HISTORY
@@ -68,16 +66,6 @@ class History:
         return np.array(
             [pinned.get(job) or self._of(view, job) for job in ids.tolist()], np.float64
         )
-
-    def throughput(
-        self, view: View, ids: Ids, gpu_type: str, gpus: NDArray[Any], nodes: NDArray[Any]
-    ) -> NDArray[np.float64]:
-        """NaN: it knows nothing about speed."""
-        return no_oracle_answer(ids, gpus, nodes)
-
-    def profile(self, model: str) -> Profile:
-        """Nothing is known."""
-        return PLAIN_PROFILE
 
     def observe(self, view: View) -> None:
         """Learn from the jobs that finished in this step."""

@@ -57,12 +57,6 @@ def gpu_demands(view: View, ids: Ids) -> Floats:
     return demands(view, ids)[:, :1]
 
 
-def dominant_shares(use: Floats, weights: Floats) -> Floats:
-    """Each owner's largest fraction of any resource, over its weight (Ghodsi, NSDI 2011)."""
-    shares: Floats = use.max(axis=1, initial=0.0) / weights
-    return shares
-
-
 @dataclass(frozen=True)
 class FairPolicy:
     """Progressive filling: the owner with the smallest weighted dominant share starts its next

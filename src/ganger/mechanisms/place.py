@@ -220,9 +220,7 @@ def skewed_model(view: View, job: int) -> bool:
 
 PACK = Place()
 SPREAD = Place(Fit.WORST)
-FIRST_FIT = Place(Fit.FIRST)
 RANDOM = Place(Fit.RANDOM)
-CONSOLIDATE = Place(within=Locality.NODE)
 
 
 def on_nodes(ledger: Ledger, counts: tuple[tuple[int, int], ...]) -> Placement | None:

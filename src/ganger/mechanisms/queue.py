@@ -10,7 +10,7 @@ in line again. If it still does not fit, nothing is evicted, and the walk rule s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from types import MappingProxyType
@@ -94,10 +94,6 @@ class QueuePolicy:
         """When the job's key jumps, or its patience with where it would be placed ends."""
         jump = self.order.until(view, job) if self.order.moves is _STEPS else NEVER
         return min(jump, self.place.relaxes(view, job)) if self.place.patient else jump
-
-    def but(self, **changes: object) -> QueuePolicy:
-        """The same with some parts exchanged."""
-        return replace(self, **changes)  # type: ignore[arg-type]
 
 
 class _Pass:
