@@ -21,6 +21,7 @@ from ganger.core.jobs import OVER
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan
 from ganger.core.protocols import Policy
+from ganger.core.snapshot import Snapshot, capture, restore
 from ganger.core.spec import ClusterSpec, NodeSpec, OnPreempt
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
@@ -141,6 +142,33 @@ def test_the_same_seed_gives_the_same_bytes_whatever_is_cached(
         run(forgetful, world, validate=False),
     ):
         assert first_difference(first, encoded(other)) is None
+
+
+@every_recipe
+@settings(max_examples=5)
+@given(world=worlds(), at=st.integers(0, 60))
+def test_a_kernel_restored_from_a_snapshot_goes_on_to_the_same_bytes(
+    recipe: str, world: World, at: int
+) -> None:
+    trace, nodes = world.trace, Nodes(world.cluster)
+    physics = Physics(nodes, world.setup.profiles, world.setup.costs)
+    diaries = [Diary(), Diary()]
+    for stops, diary in zip([False, True], diaries, strict=True):
+        kernel = Kernel(nodes, trace.declared, registry.make(recipe), journal=diary,
+                        oracle=make_oracle(trace, physics, world.setup),
+                        seed=world.setup.seed)  # fmt: skip
+        engine = Simulator(trace.declared, trace.duration, physics, world.setup.outages)
+        kernel.run(engine, at * SECOND)
+        if stops:
+            kept = msgspec.msgpack.encode(capture(kernel))
+            kernel = restore(
+                msgspec.msgpack.decode(kept, type=Snapshot), Nodes(world.cluster),
+                registry.make(recipe), journal=diary, validate=True, seed=world.setup.seed,
+                oracle=make_oracle(trace, physics, world.setup),
+            )  # fmt: skip
+        kernel.run(engine, world.setup.until)
+    one, two = ([msgspec.json.encode(step) for step in diary.steps] for diary in diaries)
+    assert first_difference(one, two) is None
 
 
 @every_recipe

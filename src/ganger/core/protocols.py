@@ -63,6 +63,8 @@ class Oracle(Protocol):
     knows: Knows
     learns: bool
     """Whether `observe` must see every step."""
+    learnt: Any
+    """All that it has learnt, as a plain struct that a snapshot keeps; None if it never learns."""
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
         """Expected total run time at the size asked for, microseconds."""
@@ -102,6 +104,7 @@ class Ignorant:
 
     knows = Knows.NOTHING
     learns = False
+    learnt: Any = None
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
         """NaN: unknown."""

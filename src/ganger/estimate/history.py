@@ -52,15 +52,16 @@ class History(Ignorant):
 
     knows = Knows.HISTORY
     learns = True
+    learnt: Past
 
     def __init__(self, blend: float = 0.9, enough: int = 30) -> None:
         self.blend, self.enough = blend, enough
-        self.past = Past()
+        self.learnt = Past()
         self._weights: tuple[int, NDArray[np.float64]] = (-1, np.zeros(FEATURES))
 
     def duration(self, view: View, ids: Any) -> NDArray[np.float64]:
         """The pinned predictions, microseconds at the size asked for."""
-        pinned = self.past.pinned
+        pinned = self.learnt.pinned
         if np.ndim(ids) == 0:
             return np.float64(self._of(view, int(ids)))  # type: ignore[return-value]
         return np.array(
@@ -75,19 +76,19 @@ class History(Ignorant):
                 if phase == Phase.FINISHED and view.jobs.finished[job] == view.now:
                     self._learn(view, job)
                 if phase >= Phase.FINISHED:
-                    self.past.pinned.pop(job, None)
-                    self.past.seen.pop(job, None)
+                    self.learnt.pinned.pop(job, None)
+                    self.learnt.seen.pop(job, None)
 
     # ------------------------------------------------------------------ predicting
 
     def _of(self, view: View, job: int) -> float:
-        pinned = self.past.pinned
+        pinned = self.learnt.pinned
         if job not in pinned:
             pinned[job] = self._predict(view, job)
         return pinned[job]
 
     def _predict(self, view: View, job: int) -> float:
-        past = self.past
+        past = self.learnt
         if not past.count:
             return _prior(view, job)
         rolling = self._means(view, job)
@@ -101,7 +102,7 @@ class History(Ignorant):
 
     def _means(self, view: View, job: int) -> list[float]:
         """Means of the jobs alike, from the most alike that were seen to all of them."""
-        past, found = self.past, list[float]()
+        past, found = self.learnt, list[float]()
         for key in reversed(_keys(view, job)):
             known = past.count.get(key, 0)
             found.append(past.total[key] / known if known else found[-1])
@@ -109,7 +110,7 @@ class History(Ignorant):
 
     def _fit(self) -> NDArray[np.float64]:
         """The regression's weights, solved for anew when something was learnt."""
-        past = self.past
+        past = self.learnt
         if self._weights[0] != past.learnt:
             matrix = np.array(past.products) + _RIDGE * np.eye(FEATURES)
             self._weights = (past.learnt, np.linalg.solve(matrix, np.array(past.moments)))
@@ -118,7 +119,7 @@ class History(Ignorant):
     # ------------------------------------------------------------------ learning
 
     def _learn(self, view: View, job: int) -> None:
-        past, took = self.past, float(view.work(job))
+        past, took = self.learnt, float(view.work(job))
         if took <= 0:
             return
         for key in _keys(view, job):
