@@ -98,6 +98,7 @@ class Noisy:
 
     @learnt.setter
     def learnt(self, learnt: Any) -> None:
+        """Go on from what was learnt before."""
         self._inner.learnt = learnt
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
