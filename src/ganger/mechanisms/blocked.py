@@ -94,17 +94,27 @@ class Blocked:
 
     def due(self) -> set[int]:
         """The classes to be tried now; they are blocked no longer."""
+        self._due |= self.crossed()
+        due, self._due = self._due, set()
+        return due
+
+    def crossed(self) -> set[int]:
+        """The classes whose cells were given back enough since; they are blocked no longer."""
+        found = set[int]()
         for cell, heap in self._waits.items():
             returned = cell.returned
             while heap and heap[0][0] <= returned:
                 record = heappop(heap)[2]
                 if self.records.get(record.kind) is record:
-                    self._try(record)
-        due, self._due = self._due, set()
-        return due
+                    self._drop(record)
+                    found.add(record.kind)
+        return found
 
-    def _try(self, record: Record) -> None:
+    def _drop(self, record: Record) -> None:
         del self.records[record.kind]
         del self._kind_of[record.entry[-1]]
         self._reasons = None
+
+    def _try(self, record: Record) -> None:
+        self._drop(record)
         self._due.add(record.kind)

@@ -232,7 +232,7 @@ class _Pass:
         if not self.policy.remembers:
             return
         present = self.heads[0][0]
-        for kind in self.pending.blocked.due():
+        for kind in self.pending.blocked.crossed():
             head = self.pending.head(kind)
             if head is None:
                 continue
