@@ -186,7 +186,7 @@ class _Pass:
         if ledger is None:
             return False
         placement = None
-        if not ledger.lacks(self.draft.shape(job)):
+        if self.place.sizes or not ledger.lacks(self.draft.shape(job)):
             placement = self.place.find(self.view, ledger, job)
         if placement is None:
             return self.may_evict and self._evict_for(job, entry, ledger)
