@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from ganger.core.events import NodeDown
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, OnPreempt, Role, Shape, TenantSpec
 from ganger.core.units import SECOND
+from ganger.estimate.forecast import forecast
 from ganger.mechanisms.progress import discounted, remaining_estimate
+from ganger.mechanisms.provision import EnergySaving, Use
+from ganger.sim.physics import Costs
 from worlds import cluster, gpus, job, play
 
 ONE, FOUR = cluster(1, 1), cluster(1, 4)
@@ -223,3 +229,64 @@ def test_genie_takes_the_fewest_gpus_that_meet_the_deadline_else_the_fastest(
     assert run.jobs.size[0] == size
 
 
+
+
+# ---------------------------------------------------------------------- helios
+
+
+def test_qssf_orders_by_gpus_times_predicted_duration() -> None:
+    """(1 GPU, 10), (4, 2), (2, 3): third (6), second (8), first (10)."""
+    works = [job("busy", 0, 1, size=4), job("first", 0, 10), job("second", 0, 2, size=4),
+             job("third", 0, 3, size=2)]  # fmt: skip
+    run = play("helios", works, FOUR)
+    assert [run.started(name) for name in ("third", "second", "first")] == [1, 4, 6]
+
+
+def flat(series: Sequence[float], ahead: int) -> list[float]:
+    return [series[-1]] * ahead
+
+
+def test_ces_wakes_used_and_buffer_and_then_switches_nothing_off_for_12_bins() -> None:
+    """Used 10 for an hour, then 16 with 15 active: one short, 21 on, held for 12 bins."""
+    saving, use = EnergySaving(), Use((), 15)
+    for _ in range(6):
+        use = saving.step(use, 10, 40, flat)
+    assert use.active == 15
+    use = saving.step(use, 16, 40, flat)
+    assert (use.active, use.hold) == (21, 12)
+    falling = lambda series, ahead: [0.0] * ahead  # noqa: E731
+    for bin_ in range(12):
+        use = saving.step(use, 16 - bin_ // 2, 40, falling)
+        assert use.active == 21
+    assert saving.step(use, 5, 40, falling).active == 10
+
+
+def test_ces_switches_nothing_off_unless_past_and_forecast_both_fall_and_stay_low() -> None:
+    saving, was = EnergySaving(), Use((20.0,) * 6, 25)
+    down = lambda series, ahead: [2.0] * ahead  # noqa: E731
+    rising = lambda series, ahead: [2.0] * (ahead // 2) + [30.0] * (ahead - ahead // 2)  # noqa: E731
+    assert saving.step(was, 10, 40, down).active == 15
+    assert saving.step(was, 10, 40, flat).active == 25, "it is not forecast to fall further"
+    assert saving.step(was, 10, 40, rising).active == 25, "it is forecast to rise again"
+    assert saving.step(Use((10.0,) * 6, 25), 10, 40, down).active == 25, "it has not fallen"
+
+
+def test_forecast_is_yesterday_moved_to_where_use_stands_now() -> None:
+    day = [0.0] * 72 + [10.0] * 72
+    assert forecast(day[:10], 3).tolist() == [0, 0, 0], "no day is known yet"
+    two = day + [2.0] * 72
+    assert forecast(two, 4, 144).tolist() == [12, 12, 12, 12]
+
+
+def test_nodes_go_off_in_the_evening_and_come_back_for_whoever_waits() -> None:
+    day = 86400
+    works = [job(f"day {d} {i}", d * day, 3600 + 1200 * i) for d in range(2) for i in range(8)]
+    late = day + 8 * 3600
+    works += [job("late", late, 60, size=8)]
+    run = play("helios-ces(buffer=1)", works, cluster(8, 1), costs=Costs(boot=300 * SECOND))
+    downs = [batch.at / SECOND for batch, _ in run.diary.steps
+             for event in batch.events if isinstance(event, NodeDown)]  # fmt: skip
+    assert downs, "on the second day the evening is known"
+    assert day < min(downs) < max(downs) < late
+    assert run.started("late") == late + 300, "it waits for the nodes to boot"
+    assert play("helios", works, cluster(8, 1)).started("late") == late

@@ -63,8 +63,9 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     help="Recipes, comma separated; parameters in parentheses; or FILE.py:Class.",
 )  # fmt: skip
 @click.option(
-    "--knows", type=click.Choice(["truth", "noisy", "history", "nothing"]), default="truth",
-    show_default=True, help="What policies may know about durations.",
+    "--knows", default="truth", show_default=True,
+    type=click.Choice(["truth", "noisy", "history", "rolling", "group", "nothing"]),
+    help="What policies may know about durations.",
 )  # fmt: skip
 @click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
               help="Spread of the lognormal error for --knows noisy.")  # fmt: skip

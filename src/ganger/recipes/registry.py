@@ -75,7 +75,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("placement", "delay-scheduling", "heterogeneity-agnostic"), _T + "placement"),
     **dict.fromkeys(("space-sharing", "spot", "cpu-disaggregation"), _T + "resources"),
     **dict.fromkeys(
-        ("yarn-cs", "helios", "philly", "ffdl", "ali-mlaas"), _T + "production"
+        ("yarn-cs", "helios", "helios-ces", "philly", "ffdl", "ali-mlaas"), _T + "production"
     ),
     **dict.fromkeys(("genie",), _T + "deadlines"),
 }

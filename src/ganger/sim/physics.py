@@ -20,13 +20,14 @@ class Costs:
     `start`: from the decision until a first attempt computes. `checkpoint`: from a stop until the
     devices are free. `restore`: from the decision until a later attempt computes.
     `checkpoint_every`: work between automatic checkpoints, 0 for none; a failure falls back to
-    the last.
+    the last. `boot`: from switching a node on until it can be used.
     """
 
     start: int = 0
     checkpoint: int = 0
     restore: int = 0
     checkpoint_every: int = 0
+    boot: int = 0
 
 
 @dataclass
