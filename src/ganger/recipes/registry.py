@@ -69,6 +69,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("las", "mlfq", "tiresias", "gittins", "e-las"), _T + "attained"),
     **dict.fromkeys(("backfill",), _T + "backfill"),
     **dict.fromkeys(("drf", "max-min", "ftf", "hierarchical"), _T + "fairness"),
+    **dict.fromkeys(("themis", "gandiva-fair", "astraea"), _T + "fairness"),
     **dict.fromkeys(("gavel",), _T + "gavel"),
     **dict.fromkeys(("pollux",), _T + "goodput"),
     **dict.fromkeys(("optimus", "afs", "elastic-scaling"), _T + "elasticity"),
