@@ -26,7 +26,8 @@ from ganger.core.units import NEVER, SECOND
 from ganger.lab.recorder import GANTT_JOBS, Recorder
 from ganger.lab.result import JobTable, Run
 from ganger.recipes import registry
-from ganger.sim.engine import Outage, Simulator
+from ganger.sim.detailed import simulator
+from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs, Physics
 from ganger.sim.truth import Noisy, Truth
 from ganger.workloads.trace import Trace
@@ -170,7 +171,7 @@ def run_one(
         journals.append(_Ticker(kernel, trace.jobs, progress))
     if journals:
         kernel.journal = journals[0] if len(journals) == 1 else _Both(journals)
-    engine = Simulator(trace.declared, trace.duration, physics, setup.outages)
+    engine = simulator(trace.declared, trace.duration, physics, setup.outages)
     started = time.process_time()
     kernel.run(engine, setup.until)
     cpu_seconds = time.process_time() - started

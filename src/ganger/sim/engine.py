@@ -146,9 +146,7 @@ class Simulator:
             elif type(action) is Stop:
                 self._stop(action.job, action.attempt)
             elif type(action) is Resize:
-                self._stop(action.job, action.attempt - 1)
-                own = (*action.waits, action.job)  # its own checkpoint comes first
-                self._start(action.job, action.attempt, action.placement, own)
+                self._resize(action)
             elif type(action) is Suspend:
                 self._halt(action.job)
                 self._began[action.job] = NEVER
@@ -157,6 +155,12 @@ class Simulator:
                 self._go(action.job, self.now)
             elif type(action) is Provision:
                 self._provision(action.node, action.verb)
+
+    def _resize(self, action: Resize) -> None:
+        """Stop and restart."""
+        self._stop(action.job, action.attempt - 1)
+        own = (*action.waits, action.job)  # its own checkpoint comes first
+        self._start(action.job, action.attempt, action.placement, own)
 
     def _wake(self, until: int) -> Batch | None:
         if until == NEVER:
@@ -324,7 +328,6 @@ class Simulator:
             heappush(self._heap, (self.now + self._physics.costs.boot, _UP, node, 0))
         elif verb == "off":
             self._instant.append(NodeDown(node))
-
 
     def _node_down(self, node: int, events: list[AnyEvent]) -> None:
         assert self._on_node is not None
