@@ -17,6 +17,7 @@ from ganger.core.allocation import Allocation
 from ganger.core.jobs import Phase
 from ganger.core.spec import OnPreempt
 from ganger.core.table import Ids
+from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.gain import Curve, afs, exact, greedy
 
@@ -162,6 +163,12 @@ class Elastic:
 
     rule: Rule
     small_first: bool = False
+    wakes: Callable[[View], int] = lambda view: NEVER
+    """When the rule would decide otherwise although nothing happens."""
+
+    def wake(self, view: View) -> int:
+        """When it wants to be asked again at the latest."""
+        return self.wakes(view)
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """A row for every job that gets GPUs."""
