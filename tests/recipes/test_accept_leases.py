@@ -72,7 +72,6 @@ def test_the_knapsack_of_several_resources_is_feasible_and_near(
 # ---------------------------------------------------------------------- themis
 
 
-
 def rho(run: Played, name: str, alone: float) -> float:
     row = run.row(name)
     return float(run.jobs.finished[row] - run.jobs.submitted[row]) / 1e6 / alone
@@ -98,7 +97,7 @@ def test_the_auction_maximises_the_product_and_winners_pay() -> None:
 
 
 def test_a_winner_that_may_shrink_pays_with_gpus() -> None:
-    """Two jobs of 4 GPUs that could do with 1: one wins the 4, and pays for keeping the other out."""
+    """Two jobs of 4 GPUs that could do with 1: one wins the 4, and pays with some of them."""
     elastic = Shape((Role(size=4, least=1, most=4),))
     works = [job("x", 0, 600, shape=elastic), job("y", 0, 600, shape=elastic)]
     run = play("themis(lease=5m,fairness=0)", works, cluster(1, 4), until=MINUTE)
@@ -155,9 +154,12 @@ def gpu_time(run: Played, user: str) -> float:
 
 
 def test_users_get_equal_gpu_time_whatever_the_number_and_size_of_their_jobs() -> None:
-    works = [*(job(f"a{i}", 0, 36000, user="ann") for i in range(9)),
-             *(job(f"b{i}", 0, 36000, size=4, user="bob") for i in range(2)),
-             job("c", 0, 36000, size=2, user="cyd"), job("c2", 0, 36000, size=2, user="cyd")]  # fmt: skip
+    works = [
+        *(job(f"a{i}", 0, 36000, user="ann") for i in range(9)),
+        *(job(f"b{i}", 0, 36000, size=4, user="bob") for i in range(2)),
+        job("c", 0, 36000, size=2, user="cyd"),
+        job("c2", 0, 36000, size=2, user="cyd"),
+    ]
     run = play("gandiva-fair", works, cluster(2, 4), until=120 * MINUTE)
     times = [gpu_time(run, user) for user in ("ann", "bob", "cyd")]
     assert sum(times) == pytest.approx(8 * 7200, rel=0.02), "no GPU is idle"

@@ -1,4 +1,4 @@
-"""Hand checks of those who resize what runs: MARBLE, Wang et al., DRAGON, Elan, Elastic-Tiresias."""
+"""Hand checks of MARBLE, Wang et al., DRAGON, Elan, Elastic-Tiresias and ONES."""
 
 from __future__ import annotations
 

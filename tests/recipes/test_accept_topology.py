@@ -36,7 +36,7 @@ def test_a_pair_takes_a_whole_socket_and_the_next_single_job_fills_the_other() -
 
 
 def test_utility_of_the_card() -> None:
-    """Both GPUs of a socket: all costs are 1. Split over sockets: distance 20, half of each left."""
+    """A whole socket: all costs are 1. Split over sockets: distance 20, half of each left."""
     from ganger.core.cluster import Nodes
     from ganger.core.plan import Slot
     from ganger.mechanisms.topology import ByUtility
@@ -50,7 +50,12 @@ def test_utility_of_the_card() -> None:
 
 
 def test_a_threshold_postpones_what_first_fit_would_split() -> None:
-    works = [job("a", 0, 9), job("b", 0, 4, shape=gpus(1)), job("c", 0, 9), job("pair", 1, 2, size=2)]
+    works = [
+        job("a", 0, 9),
+        job("b", 0, 4, shape=gpus(1)),
+        job("c", 0, 9),
+        job("pair", 1, 2, size=2),
+    ]
     on = cluster(2, 2)
     # best fit packs a, b on node 0 and c on node 1: the pair would need both nodes.
     two = [*works[:3], job("pair", 1, 2, size=2)]
@@ -59,7 +64,7 @@ def test_a_threshold_postpones_what_first_fit_would_split() -> None:
     on = cluster(2, 2, nodes_per_rack=2)
     late = play("topology-aware(threshold=0.5)", [*split[:2], job("z", 3, 9), *split[2:]], on)
     assert late.started("pair") == 3
-    with pytest.raises(BadInput, match="0 to 0.75"):
+    with pytest.raises(BadInput, match=r"0 to 0\.75"):
         registry.make("topology-aware(threshold=0.9)")
 
 

@@ -36,7 +36,7 @@ class Past(msgspec.Struct):
     """The features each was predicted from."""
     learnt: int = 0
     rows: list[list[float]] = []
-    """Features, and the log duration last, of the jobs learnt from; the latest WINDOW or a few more."""
+    """Features and the log duration of the jobs learnt from, the latest WINDOW or some more."""
     trees: Trees | None = None
     fitted: int = 0
     """How much was learnt when the trees were fitted."""

@@ -64,7 +64,10 @@ def grow(
 
 
 def shrink(
-    sizes: Sequence[int], losses: Sequence[Curve], least: Sequence[int], need: int,
+    sizes: Sequence[int],
+    losses: Sequence[Curve],
+    least: Sequence[int],
+    need: int,
     units: Sequence[int],
 ) -> list[int] | None:
     """`sizes` less as many steps as free `need` GPUs, each where it loses least; None if `least`

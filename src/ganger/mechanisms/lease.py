@@ -1,7 +1,7 @@
 """Leases: GPUs are lent for a time, and at its end whoever holds them competes with those who wait.
 
-A lease begins when a job gets its GPUs. It ends at the first tick of a common clock (ten to a lease)
-after its length, and a job that wins again keeps what it has. Jobs that must not be preempted, or
+A lease begins when a job gets its GPUs. It ends at the first tick of a common clock (ten to a
+lease) after its length, and a job that wins again keeps what it has. Jobs that must not be preempted, or
 would lose their work, hold for good.
 """
 
@@ -166,7 +166,6 @@ class LeasePolicy:
             if shape in full or view.draft.holds(job) is not None:
                 continue
             ledger = view.draft.ledger_of(job)
-            if ledger is None or ledger.lacks(view.draft.shape(job)):
-                full.add(shape)
-            elif not self._start(view, Want(job, view.at.gpus[job])):
+            lacks = ledger is None or ledger.lacks(view.draft.shape(job))
+            if lacks or not self._start(view, Want(job, view.at.gpus[job])):
                 full.add(shape)

@@ -19,9 +19,9 @@ _UNUSED = 1e-9
 
 
 class Account(msgspec.Struct, frozen=True, array_like=True):
-    """One tenant. `past`: (used, deserved) GPU-time of each interval of the window, the latest last;
-    `holds`, `due`: GPUs that it has and deserves now; `each`: the integral over time of what one
-    of its jobs of weight 1 deserved."""
+    """One tenant. `past`: (used, deserved) GPU-time of each interval of the window, the latest
+    last; `holds`, `due`: GPUs that it has and deserves now; `each`: the integral over time of what
+    one of its jobs of weight 1 deserved."""
 
     past: tuple[tuple[float, float], ...] = ((0.0, 0.0),)
     holds: float = 0.0
@@ -166,7 +166,9 @@ class LongTermFairness:
                 used[code] += gpus
 
         waited = view.now - jobs.pending_since[ids]
-        late = ids[(waited > self.starving) & np.isin(ids, view.pending)] if self.starving else ids[:0]
+        late = (
+            ids[(waited > self.starving) & np.isin(ids, view.pending)] if self.starving else ids[:0]
+        )
         for job in sorted(late.tolist(), key=lambda job: (view.at.pending_since[job], job)):
             take(job, float("inf"))
         tenants = sorted(queues, key=lambda code: (self._level(notes, code), code))

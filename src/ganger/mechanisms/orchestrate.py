@@ -51,9 +51,9 @@ class Evolving:
     A generation: parents by chance, each job's size from either; with the chance `mutation` one job
     is evicted; then every schedule is filled. Who runs keeps its least, jobs that never ran get
     theirs next, then those who wait in order of the GPU-time they would take; then who ran keeps
-    what it had as far as that is left, and who runs grows up to its limit. The schedules with the least GPU-time still
-    to come for those who run survive. A job's limit is what it asks for, and doubles with each
-    epoch in which it ran.
+    what it had as far as that is left, and who runs grows up to its limit. The schedules with the
+    least GPU-time still to come for those who run survive. A job's limit is what it asks for, and
+    doubles with each epoch in which it ran.
     """
 
     name: str
@@ -98,9 +98,7 @@ class Evolving:
         }
         return limits, due
 
-    def _evolve(
-        self, view: View, shop: Market, limits: dict[int, int], memory: Schedules
-    ) -> Sizes:
+    def _evolve(self, view: View, shop: Market, limits: dict[int, int], memory: Schedules) -> Sizes:
         """The population after all rounds, the best schedule first."""
         ids, rng = shop.ids.tolist(), view.rng("evolve")
         offer = self._offer(view, shop, limits)

@@ -279,9 +279,7 @@ class Sampled(Place):
         nodes = [node for node in cell.nodes if ledger.up[node] and ledger.free_count[node]]
         free = np.array([ledger.free_count[node] for node in nodes], np.int64)
         full = np.array([ledger.full[node].bit_count() for node in nodes], np.float64)
-        drawn = [
-            _draw(free, full, gpus or shape.gpus, self.bias, rng) for _ in range(self.samples)
-        ]
+        drawn = [_draw(free, full, gpus or shape.gpus, self.bias, rng) for _ in range(self.samples)]
         best = min(drawn, key=lambda taken: ((taken > 0).sum(), (free - taken)[taken > 0].sum()))
         counts = tuple((nodes[i], int(best[i])) for i in np.flatnonzero(best).tolist())
         return on_nodes(ledger, counts)

@@ -49,4 +49,3 @@ class Promoting:
         view.scratch["forgiven"] = memory.jobs if memory is not None else {}
         plan, _ = self.queue.decide(view, None)
         return plan, memory or Forgiven()
-

@@ -44,7 +44,7 @@ class EnergySaving:
     season: int = 144
 
     def step(self, use: Use, used: int, nodes: int, predicted: Any) -> Use:
-        """After one more bin with `used` of `nodes` in use. `predicted(series, ahead)` forecasts."""
+        """After one more bin with `used` of `nodes` in use; `predicted(series, n)` forecasts n."""
         series = (*use.used, float(used))[-2 * self.season :]
         if used > use.active:
             return Use(series, min(used + self.buffer, nodes), self.hold)

@@ -124,9 +124,10 @@ def next_level(levels: Levels, view: View) -> int:
 
 
 def patiently(patience: int, quiet: int) -> Rule:
-    """DRAGON: who waits starts as it asks, first come, first served, and smaller ones pass. Once the
-    first has waited for `patience` microseconds, those who run shrink towards their least to let it
-    in at its least. Where GPUs are idle and nothing was done for `quiet`, those who run grow."""
+    """DRAGON: who waits starts as it asks, first come, first served, and smaller ones pass. Once
+    the first has waited for `patience` microseconds, those who run shrink towards their least to
+    let it in at its least. Where GPUs are idle and nothing was done for `quiet`, those who run
+    grow."""
 
     def rule(view: View, market: Market) -> list[int]:
         before = held(view, market)

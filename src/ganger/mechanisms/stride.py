@@ -10,7 +10,7 @@ import numpy as np
 from ganger.core.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.lease import Room
-from ganger.mechanisms.realise import Want, cells_of
+from ganger.mechanisms.realise import Want
 
 
 def trade(
@@ -54,13 +54,13 @@ class Passes(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Stride:
-    """The user with the least pass runs its next gang; a user's pass grows with the GPU-time that it
-    gets over its tickets, per GPU type.
+    """The user with the least pass runs its next gang; a user's pass grows with the GPU-time that
+    it gets over its tickets, per GPU type.
 
     Every user with live jobs has one ticket's worth of each type; with `trading` users exchange the
     fastest type for the next one by what their jobs gain. A gang that does not fit keeps its place,
-    and smaller ones fill the slot. A user's own jobs go by what they have attained, and by where they
-    run. Users who come (back) begin at the least pass of those who are there.
+    and smaller ones fill the slot. A user's own jobs go by what they have attained, and by where
+    they run. Users who come (back) begin at the least pass of those who are there.
     """
 
     trading: bool = True
@@ -133,7 +133,7 @@ class Stride:
     def _tickets(self, view: View, users: list[int], live: Ids) -> dict[str, float]:
         """GPUs of each type that each user is entitled to."""
         kinds = self._kinds(view)
-        total = {kind: 0 for kind in kinds}
+        total = dict.fromkeys(kinds, 0)
         for cell in view.ledger.cells:
             if cell.gpu_type:
                 total[cell.gpu_type] += cell.total

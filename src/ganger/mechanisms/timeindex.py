@@ -142,8 +142,8 @@ class TimeIndexed:
         for at in range(slots):
             base = len(jobs) + at * (1 + len(sizes))
             limits[base : base + 1 + len(sizes)] = free[at].tolist()
-        where, column, value = (np.array(part) for part in zip(*entries, strict=True))
-        rows = coo_array((value, (where, column)), shape=(len(limits), gain.size)).tocsr()
+        at_row, at_column, value = (np.array(part) for part in zip(*entries, strict=True))
+        rows = coo_array((value, (at_row, at_column)), shape=(len(limits), gain.size)).tocsr()
         found = maximise(gain.ravel(), rows, np.array(limits), np.ones(gain.size))
         assert found is not None, "starting nobody is always feasible"
         return found.x.reshape(gain.shape)

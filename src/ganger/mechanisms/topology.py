@@ -23,10 +23,10 @@ class ByUtility(Place):
     Utility = 3 / (communication^a + interference^b + fragmentation^c), in (0, 1], with `weights`
     (a, b, c). Communication: the mean distance between pairs of GPUs over the least that the empty
     cluster offers; `distances` in one island, across a node, a rack, the cluster. Interference: the
-    mean of the factors by which neighbours on the node slow the job and it slows them. Fragmentation:
-    one more than the mean share of GPUs left free in the islands that it touches. A job waits
-    while its best utility is below `threshold`. Jobs that ask for more than whole GPUs are placed
-    by best fit.
+    mean of the factors by which neighbours on the node slow the job and it slows them.
+    Fragmentation: one more than the mean share of GPUs left free in the islands that it touches. A
+    job waits while its best utility is below `threshold`. Jobs that ask for more than whole GPUs
+    are placed by best fit.
     """
 
     distances: tuple[float, float, float, float] = (1.0, 20.0, 40.0, 80.0)
@@ -63,7 +63,8 @@ class ByUtility(Place):
             _interference(view, ledger, job, placement),
             1.0 + _left_free(ledger, placement),
         )
-        return _HIGHEST / sum(cost**w for cost, w in zip(costs, self.weights, strict=True))
+        total: float = sum(cost**w for cost, w in zip(costs, self.weights, strict=True))
+        return _HIGHEST / total
 
     def _candidates(
         self, view: View, ledger: Ledger, job: int, cells: list[Cell], need: int

@@ -73,7 +73,9 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("gavel",), _T + "gavel"),
     **dict.fromkeys(("pollux",), _T + "goodput"),
     **dict.fromkeys(("optimus", "afs", "elastic-scaling"), _T + "elasticity"),
-    **dict.fromkeys(("marble", "non-intrusive", "dragon", "elan", "edl", "ones"), _T + "elasticity"),
+    **dict.fromkeys(
+        ("marble", "non-intrusive", "dragon", "elan", "edl", "ones"), _T + "elasticity"
+    ),
     **dict.fromkeys(("placement", "delay-scheduling", "heterogeneity-agnostic"), _T + "placement"),
     **dict.fromkeys(("topology-aware", "hived", "spin"), _T + "placement"),
     **dict.fromkeys(("space-sharing", "spot", "cpu-disaggregation"), _T + "resources"),

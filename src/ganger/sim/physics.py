@@ -94,6 +94,4 @@ class Physics:
             start = float(pace.speeds(counts_of(placement))[0])
             return start * self.type_factor(declared, job, placement)
         kind = self.nodes.type_specs[self.nodes.gpu_type[placement[0].node]]
-        return self.steady * profile.rate(
-            kind.name, kind.speed, gpus, asked, self.tier(placement)
-        )
+        return self.steady * profile.rate(kind.name, kind.speed, gpus, asked, self.tier(placement))

@@ -10,8 +10,8 @@ from ganger.core.units import SECOND
 
 class Protocol(NamedTuple):
     """A way to rescale. `pause`: microseconds in which nobody computes; None for the job's own
-    checkpoint and restore. `ready`: before it grows, new workers get ready for so long while the old
-    ones go on as before. `overhead`: share of the speed that it costs all the time."""
+    checkpoint and restore. `ready`: before it grows, new workers get ready for so long while the
+    old ones go on as before. `overhead`: share of the speed that it costs all the time."""
 
     pause: int | None = None
     ready: int = 0

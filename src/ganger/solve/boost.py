@@ -96,4 +96,3 @@ def _gains(keys: NDArray[np.int64], missed: Floats, nodes: int, bins: int) -> Fl
         - total**2 / (count + _SHRINK)
     )
     return np.where((many > 0) & (many < count), saved, 0.0)
-

@@ -32,7 +32,9 @@ def knapsack(values: Sequence[float], sizes: Sequence[int], capacity: int) -> li
 
 
 def multi_knapsack(
-    values: NDArray[np.float64], demands: NDArray[np.float64], capacity: NDArray[np.float64],
+    values: NDArray[np.float64],
+    demands: NDArray[np.float64],
+    capacity: NDArray[np.float64],
     effort: int = 1,
 ) -> list[int]:
     """Items (ascending) of nearly the largest total value that fit into several capacities.

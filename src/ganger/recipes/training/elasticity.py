@@ -8,8 +8,8 @@ from functools import partial
 from ganger.core.protocols import Policy
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.elastic import Elastic, by_afs, by_attained_afs, by_greedy, by_total
-from ganger.mechanisms.order import Levels, attained_service, first_start
 from ganger.mechanisms.orchestrate import Evolving
+from ganger.mechanisms.order import Levels, attained_service, first_start
 from ganger.mechanisms.realise import TargetPolicy
 from ganger.mechanisms.resizing import (
     by_least_loss,
@@ -110,7 +110,8 @@ def marble(tolerance: float = 0.15) -> Policy:
 
 @recipe(
     Paper(
-        "An Efficient and Non-Intrusive GPU Scheduling Framework for Deep Learning Training Systems",
+        "An Efficient and Non-Intrusive GPU Scheduling Framework for Deep Learning Training"
+        " Systems",
         "Wang et al.", "SC", 2020, "utilisation, JCT",
     ),
     needs="durations, throughputs",

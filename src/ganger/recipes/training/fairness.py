@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ganger.core.protocols import Policy
 from ganger.core.errors import BadInput
+from ganger.core.protocols import Policy
 from ganger.core.units import HOUR, MINUTE, SECOND
 from ganger.mechanisms.admit import Walk
 from ganger.mechanisms.auction import Auction
@@ -103,8 +103,8 @@ def hierarchical(
 @recipe(
     THEMIS,
     needs="durations",
-    reconstructed="an application is one job that bids for the gang it asks for, whatever its place;"
-    " the hidden payment is taken from jobs that may shrink; lease and fairness knob",
+    reconstructed="an application is one job, which bids for the gang it asks for, anywhere; the"
+    " hidden payment is taken from jobs that may shrink; lease and fairness knob",
 )
 def themis(lease: Duration = 20 * MINUTE, fairness: float = 0.8) -> Policy:
     """GPUs are leased; at the end of a lease they are auctioned among the jobs with the worst
@@ -147,7 +147,9 @@ def gandiva_fair(quantum: Duration = MINUTE, trading: bool = True) -> Policy:
     reconstructed="ties inside a tenant go by submission, not by conditional finishing probability;"
     " no over-commitment beyond idle GPUs; leases end on ticks of a tenth of their length",
 )  # fmt: skip
-def astraea(lease: Duration = 30 * MINUTE, window: int = 24, starving: Duration = 4 * HOUR) -> Policy:
+def astraea(
+    lease: Duration = 30 * MINUTE, window: int = 24, starving: Duration = 4 * HOUR
+) -> Policy:
     """Long-term GPU-time fairness: at the end of each lease, the tenant that used least of what it
     deserved goes first, and inside it the job that did.
 

@@ -76,8 +76,8 @@ def topology_aware(threshold: float = 0.0, walk: Walk = Walk.STRICT) -> Policy:
     """First come, first served, where communication, interference and fragmentation cost least.
 
     A placement's utility falls with the distance between its GPUs, with how much neighbours and the
-    job slow each other down (`disturbed` in their profiles), and with the share of GPUs left over in
-    the sockets that it touches. With a `threshold` up to 0.75 a job is postponed while no
+    job slow each other down (`disturbed` in their profiles), and with the share of GPUs left over
+    in the sockets that it touches. With a `threshold` up to 0.75 a job is postponed while no
     place has that utility; with `walk=skip` others pass it meanwhile.
     """
     if not 0.0 <= threshold <= 0.75:
@@ -95,7 +95,8 @@ def topology_aware(threshold: float = 0.0, walk: Walk = Walk.STRICT) -> Policy:
     " nodes are avoided, but not made up for",
 )  # fmt: skip
 def hived(cells: tuple[str, ...] = ()) -> Policy:
-    """Virtual clusters that own cells, not GPUs: whoever owns two GPUs side by side always gets them.
+    """Virtual clusters that own cells, not GPUs: whoever owns two GPUs side by side always gets
+    them.
 
     `cells`, like `ann:2x4;ann:1x1;bob:1x8`, says that ann owns two cells of 4 GPUs and one of 1; by
     default each tenant's quota is cut into the largest cells. Inside a virtual cluster jobs go

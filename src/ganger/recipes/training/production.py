@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ganger.core.protocols import Policy
+from ganger.core.share import Sharing
 from ganger.core.spec import Locality
+from ganger.core.units import MINUTE
 from ganger.estimate.forecast import forecast
 from ganger.mechanisms.admit import Quotas, Walk
-from ganger.core.share import Sharing
-from ganger.core.units import MINUTE
 from ganger.mechanisms.order import FIRST_COME, SHORTEST, SHORTEST_SERVICE
 from ganger.mechanisms.place import ConsolidateIf, Relaxing, Sampled
 from ganger.mechanisms.provision import EnergySaving, PowerSaver
@@ -92,9 +92,9 @@ def philly(
 ) -> Policy:
     """Virtual clusters with quotas that may be exceeded while others leave GPUs idle.
 
-    The tenant that uses least of its quota goes first. Gangs want one node for `node_wait`, one rack
-    for `rack_wait` more, then take any GPUs (section 2.3). Once `full` of the cluster is held, jobs
-    of tenants over their quotas are preempted for jobs within theirs. Waiting for a share
+    The tenant that uses least of its quota goes first. Gangs want one node for `node_wait`, one
+    rack for `rack_wait` more, then take any GPUs (section 2.3). Once `full` of the cluster is held,
+    jobs of tenants over their quotas are preempted for jobs within theirs. Waiting for a share
     (AssocGrpGRES) and waiting for a place (Resources) are told apart, as the paper does.
     """
     place = Relaxing(node_wait=node_wait, rack_wait=rack_wait)
