@@ -19,6 +19,8 @@ from ganger.mechanisms.realise import Want, competitors, towards
 from ganger.mechanisms.resizing import asked, held
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
+PASSES = 3
+"""How often those who did not fit behind somebody larger are looked at again."""
 Sizes = NDArray[np.int64]
 """Schedules x jobs: steps of each job, 0 for none."""
 
@@ -80,9 +82,10 @@ class Evolving:
             memory = Schedules(kept, limits, due)
         else:
             memory = Schedules({}, {}, due)
-        busy = len(view.active) or len(view.pending)
+        ends = zip(limits.values(), shop.curves, strict=True)
+        changes = len(view.pending) or any(limit < len(curve) for limit, curve in ends)
         reasons = [Reason("Resources", "evolving")] if len(view.pending) else []
-        return view.draft.plan(reasons, due if busy else NEVER, _CHANGES), memory
+        return view.draft.plan(reasons, due if changes else NEVER, _CHANGES), memory
 
     def _limits(self, view: View, shop: Market, memory: Schedules) -> tuple[dict[int, int], int]:
         """The most steps of each job by now, and the end of the present epoch."""
@@ -102,18 +105,19 @@ class Evolving:
         """The population after all rounds, the best schedule first."""
         ids, rng = shop.ids.tolist(), view.rng("evolve")
         offer = self._offer(view, shop, limits)
+        if (offer.high * offer.unit).sum() <= offer.capacity:
+            return np.tile(offer.high, (self.population, 1))  # nobody competes
         old = [memory.sizes.get(job, (0,) * self.population) for job in ids]
         people = np.concatenate([np.array([held(view, shop)]), np.array(old).T])
-        people = np.array([fill(person, offer, rng) for person in people])
+        people = filled(people, offer, rng)
         for _ in range(self.rounds):
             parents = rng.integers(len(people), size=(2, self.population))
             either = rng.random((self.population, len(ids))) < 0.5
             children = np.where(either, people[parents[0]], people[parents[1]])
             evicted = rng.random(self.population) < self.mutation
             children[evicted, rng.integers(len(ids), size=self.population)[evicted]] = 0
-            born = np.array([fill(child, offer, rng) for child in children])
-            people = np.concatenate([people, born])
-            best = np.argsort([score(person, offer) for person in people], kind="stable")
+            people = np.concatenate([people, filled(children, offer, rng)])
+            best = np.argsort(scores(people, offer), kind="stable")
             people = people[best[: self.population]]
         return people
 
@@ -131,31 +135,39 @@ class Evolving:
         return Offer(cost, low, high, np.array(shop.units), fresh, shop.capacity)
 
 
-def score(person: Sizes, offer: Offer) -> float:
-    """GPU-time still to come for the jobs that run (least remaining utilisation first)."""
-    return round(float(offer.cost[np.arange(len(person)), person].sum()), 3)
+def scores(people: Sizes, offer: Offer) -> NDArray[np.float64]:
+    """Of each schedule the GPU-time still to come for the jobs that run (least remaining
+    utilisation first)."""
+    costs = offer.cost[np.arange(people.shape[1]), people]
+    return costs.sum(axis=1).round(3)
 
 
-def fill(person: Sizes, offer: Offer, rng: np.random.Generator) -> Sizes:
-    """The nearest schedule in which no GPU is idle that somebody could use."""
-    sizes = np.minimum(person, offer.high)
+def filled(people: Sizes, offer: Offer, rng: np.random.Generator) -> Sizes:
+    """The nearest schedules in which few GPUs are idle that somebody could use."""
+    sizes = np.minimum(people, offer.high)
     sizes[sizes < offer.low] = 0
-    out = np.zeros_like(sizes)
-    left = offer.capacity
-    alone = offer.cost[np.arange(len(sizes)), offer.low]
-    runs = rng.permutation(np.flatnonzero(sizes))
-    waits = sorted(np.flatnonzero(sizes == 0).tolist(), key=lambda i: (alone[i], i))
-    fresh = np.flatnonzero(offer.fresh).tolist()
-    for i in (*runs.tolist(), *fresh, *waits):
-        take = int(offer.low[i] * offer.unit[i])
-        if not out[i] and take <= left:
-            out[i] = offer.low[i]
-            left -= take
-    order = [*runs.tolist(), *waits]
-    for goal in (np.maximum(sizes, offer.low), offer.high):
-        for i in order:
-            more = min(int(goal[i] - out[i]), left // int(offer.unit[i])) if out[i] else 0
-            if more > 0:
-                out[i] += more
-                left -= more * int(offer.unit[i])
+    runs, shape = sizes > 0, sizes.shape
+    alone = offer.cost[np.arange(shape[1]), offer.low].argsort(kind="stable").argsort()
+    # Who runs comes first, in any order; then who never ran; then who waits, the cheapest first.
+    rank = np.where(runs, rng.random(shape), np.where(offer.fresh, 1.0, 2.0 + alone))
+    order = rank.argsort(axis=1, kind="stable")
+    need = np.broadcast_to(offer.low * offer.unit, shape)
+    out, left = np.zeros(shape, np.int64), np.full(len(people), offer.capacity)
+    for _ in range(PASSES):
+        asks = np.take_along_axis(np.where(out > 0, 0, need), order, 1)
+        asks = np.where(asks > left[:, None], 0, asks)
+        fits = (asks > 0) & (asks.cumsum(axis=1) <= left[:, None])
+        got = np.zeros(shape, np.bool_)
+        np.put_along_axis(got, order, fits, 1)
+        out = np.where(got, offer.low, out)
+        left = left - (got * need).sum(axis=1)
+    for goal in (np.maximum(sizes, offer.low), np.broadcast_to(offer.high, shape)):
+        asks = np.where(out > 0, (goal - out) * offer.unit, 0)
+        sums = np.take_along_axis(np.maximum(asks, 0), order, 1).cumsum(axis=1)
+        given = np.diff(np.minimum(sums, left[:, None]), axis=1, prepend=0)
+        more = np.zeros(shape, np.int64)
+        np.put_along_axis(more, order, given, 1)
+        more //= offer.unit
+        out = out + more
+        left = left - (more * offer.unit).sum(axis=1)
     return out
