@@ -63,8 +63,9 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     help="Recipes, comma separated; parameters in parentheses; or FILE.py:Class.",
 )  # fmt: skip
 @click.option(
-    "--knows", type=click.Choice(["truth", "noisy", "history", "nothing"]), default="truth",
-    show_default=True, help="What policies may know about durations.",
+    "--knows", default="truth", show_default=True,
+    type=click.Choice(["truth", "noisy", "history", "rolling", "group", "nothing"]),
+    help="What policies may know about durations.",
 )  # fmt: skip
 @click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
               help="Spread of the lognormal error for --knows noisy.")  # fmt: skip
@@ -75,6 +76,9 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
               help="Time a preempted job needs to save, before its GPUs are free.")  # fmt: skip
 @click.option("--restore-cost", "restore", default="0s", show_default=True,
               help="Time a resumed job needs before it computes again.")  # fmt: skip
+@click.option("--rescale", default="", metavar="PROTOCOL",
+              help="How running jobs get other GPUs: stop-restart, side-car, stop-free, io-free or"
+              " device-proxy.")  # fmt: skip
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path),
               help="Write the run's log here, for `ganger replay` (one run).")  # fmt: skip
 @trace_options
@@ -96,6 +100,7 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     costs = Costs(
         checkpoint=parse_duration(options["checkpoint"], where="--checkpoint-cost"),
         restore=parse_duration(options["restore"], where="--restore-cost"),
+        rescale=_protocol(options["rescale"]),
     )
     setup = Setup(
         knows=options["knows"], noise=options["noise"], costs=costs, validate=options["validate"]
@@ -121,6 +126,13 @@ def _scaled(trace: Any, load: float, gpus: int) -> Any:
     from ganger.workloads.transform import scale_load
 
     return scale_load(trace, load, gpus)
+
+
+def _protocol(name: str) -> str:
+    from ganger.sim.rescale import protocol
+
+    protocol(name)
+    return name
 
 
 def _missing_cluster() -> str:

@@ -93,7 +93,8 @@ class QueuePolicy:
     def remembers(self) -> bool:
         """Whether a class that was blocked need not be tried until something changed for it. Where
         the first who is blocked decides over the others, all are looked at in order."""
-        return self.walk in (_SKIP, _TENANT) or (self.walk is _STRICT and self.quotas is None)
+        alone = self.walk in (_SKIP, _TENANT) or (self.walk is _STRICT and self.quotas is None)
+        return alone and self.place.by_room
 
     @property
     def timed(self) -> bool:
@@ -250,7 +251,7 @@ class _Pass:
         if ledger is None:
             return False
         placement = None
-        if not ledger.lacks(self.draft.shape(job)):
+        if self.place.sizes or not ledger.lacks(self.draft.shape(job)):
             placement = self.place.find(self.view, ledger, job)
         if placement is None:
             self.most, self.guarded = _AS_IS, False
