@@ -9,7 +9,8 @@ jobs are priced again, and joins it. First prices come from a sample, solved the
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -39,6 +40,10 @@ SHRINK = 16
 """Jobs for each one of the sample."""
 
 
+Stop: TypeAlias = Callable[[], bool]
+"""Whether to be content with what there is; for the edge, where time counts."""
+
+
 class Found(NamedTuple):
     """Scaled shares (m, n), t, prices, the worth of each job's row, and a bound on t or the sum."""
 
@@ -59,26 +64,33 @@ class Start(NamedTuple):
     reach: float
 
 
-def optimum(blocks: Blocks, gap: float, steps: int, start: Start | None = None) -> Found:
+def optimum(
+    blocks: Blocks, gap: float, steps: int, start: Start | None = None, stop: Stop | None = None
+) -> Found:
     """The best division within `gap` and `steps` programmes; then all at once, by HiGHS.
 
-    Raises Infeasible if the floors cannot be had.
+    Once `stop` says so, what all choose at the prices found so far: its shares may take too many
+    machines and are the caller's to cut. Raises Infeasible if the floors cannot be had.
     """
     unlimited = blocks.gain is not None and not np.isfinite(blocks.limit).all()
     if blocks.jobs <= DIRECT or unlimited:
         return _all_at_once(blocks)
     try:
-        found = _by_prices(blocks, gap, steps, start or _sampled(blocks, gap, steps))
+        found = _by_prices(blocks, gap, steps, start or _sampled(blocks, gap, steps, stop), stop)
     except ArithmeticError:  # a small programme with numbers that HiGHS does not get through
         found = None
     return found or _all_at_once(blocks)._replace(steps=steps + 1)
 
 
-def _by_prices(blocks: Blocks, gap: float, steps: int, start: Start) -> Found | None:
+def _by_prices(
+    blocks: Blocks, gap: float, steps: int, start: Start, stop: Stop | None
+) -> Found | None:
     prices, t, most, last = start.prices, min(start.t, blocks.top), FEW, False
     region = _Region(np.full(len(prices), start.reach), start.reach, np.zeros(len(prices)))
     prices, t, chosen = _settle(blocks, prices, t, region)
     for done in range(1, steps + 1):
+        if stop is not None and stop() and not blocks.floor.any():
+            return _as_chosen(blocks, chosen, prices, t, done)
         unsure, part = _unsure(chosen.margin, most)
         width = region.prices * part
         around = prices * np.array([1 / (1 + width), 1 + width])
@@ -166,7 +178,7 @@ def _least(blocks: Blocks, prices: Floats, t: float) -> float:
     return 1e-10 * total / float(blocks.capacity.sum()) + 1e-12
 
 
-def _sampled(blocks: Blocks, gap: float, steps: int) -> Start:
+def _sampled(blocks: Blocks, gap: float, steps: int, stop: Stop | None) -> Start:
     """Prices from a sample with its part of the machines."""
     size = max(DIRECT, blocks.jobs // SHRINK)
     at = np.sort(np.random.default_rng(0).permutation(blocks.jobs)[:size])
@@ -175,7 +187,7 @@ def _sampled(blocks: Blocks, gap: float, steps: int) -> Start:
     moves = part.pace.sum() / max(blocks.pace.sum(), 1e-300)
     part = part._replace(capacity=blocks.capacity * share, hope=blocks.hope * moves)
     try:
-        found = optimum(part, max(gap, 1e-4), steps)
+        found = optimum(part, max(gap, 1e-4), steps, None, stop)
     except Infeasible:  # the sample asks for more than its part of the machines
         found = optimum(part._replace(floor=np.zeros(size)), max(gap, 1e-4), steps)
     return Start(found.prices, found.t, 2.0 / np.sqrt(size))
@@ -313,6 +325,12 @@ def _read(blocks: Blocks, solved: Solution, where: tuple[Ints, Ints], asked: Int
     return _Solved(x, float(solved.x[count]), prices, worth, float(bought.max(initial=0.0)))
 
 
+def _as_chosen(blocks: Blocks, chosen: Choice, prices: Floats, t: float, done: int) -> Found:
+    x = spread(blocks, chosen, lines(blocks, chosen), t)
+    bound = bound_at(blocks, prices, chosen)
+    return Found(x, t, bound, bound, prices, chosen.worth, done)
+
+
 def _assembled(
     blocks: Blocks, chosen: Choice, again: Choice, unsure: Mask, step: _Step, bound: float,
     done: int,
@@ -334,4 +352,4 @@ def _all_at_once(blocks: Blocks) -> Found:
     return Found(solved.x, solved.t, value, value, solved.prices, solved.worth, 1)
 
 
-__all__ = ["Found", "Infeasible", "Start", "optimum"]
+__all__ = ["Found", "Infeasible", "Start", "Stop", "optimum"]

@@ -13,7 +13,7 @@ import numpy as np
 from ganger.solve.blocks import Blocks
 from ganger.solve.classes import Classes, classes
 from ganger.solve.highs import Infeasible
-from ganger.solve.prices import Found, Start, optimum
+from ganger.solve.prices import Found, Start, Stop, optimum
 from ganger.solve.programme import TINY, Answer, Floats, Ints, Mask, Shares, dot, fitted
 
 GAP = 1e-6
@@ -32,7 +32,7 @@ class Warm(NamedTuple):
 
 def max_min(
     posed: Shares, pace: Floats, floor: Floats | None = None, *, gap: float = GAP,
-    steps: int = STEPS, warm: Warm | None = None,
+    steps: int = STEPS, warm: Warm | None = None, stop: Stop | None = None,
 ) -> Answer:  # fmt: skip
     """The largest t for which everybody reaches eff_i >= floor_i + pace_i t at once.
 
@@ -58,7 +58,7 @@ def max_min(
     )  # fmt: skip
     hope = blocks.hope / unit
     start = None if warm is None else Start(warm.prices * hope, warm.t / unit, warm.reach)
-    found = optimum(blocks, gap / 2, steps, start)
+    found = optimum(blocks, gap / 2, steps, start, stop)
     x = fitted(posed, (found.x.T * share[:, None])[merged.of], floor)
     worth = (found.worth / best / share / count)[merged.of]
     rise_of = posed.effective(x)[pace > 0] - floor[pace > 0]
@@ -125,7 +125,7 @@ def _proved(
 
 def max_sum(
     posed: Shares, gain: Floats, floor: Floats | None = None, *, gap: float = GAP,
-    steps: int = STEPS, warm: Warm | None = None,
+    steps: int = STEPS, warm: Warm | None = None, stop: Stop | None = None,
 ) -> Answer:  # fmt: skip
     """The largest sum of gain_ic x_ic where eff_i >= floor_i; time where nothing can be done is
     never given. Raises Infeasible if the floors cannot be had, Unbounded if the sum has no end.
@@ -145,7 +145,7 @@ def max_sum(
         few.capacity, few.kind, 0.0,
     )  # fmt: skip
     start = None if warm is None else Start(warm.prices / unit, 0.0, warm.reach)
-    found = optimum(blocks, gap / 2, steps, start)
+    found = optimum(blocks, gap / 2, steps, start, stop)
     return _summed(posed, gain, floor, found, (share, best, merged, unit))
 
 
@@ -166,10 +166,11 @@ class SharesPool(NamedTuple):
     """The shares as a search asks them (`search.Pool`)."""
 
     posed: Shares
+    stop: Stop | None = None
 
     def max_min(self, pace: Floats, warm: Warm | None = None) -> Answer:
         """The largest t with eff >= pace t, closely."""
-        return max_min(self.posed, pace, gap=1e-9, warm=warm)
+        return max_min(self.posed, pace, gap=1e-9, warm=warm, stop=self.stop)
 
     def throughput(self, answer: Answer) -> Floats:
         """eff of an answer."""
