@@ -9,15 +9,18 @@ they are priced at the duals and let in as they pay (column generation).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from ganger.solve.classes import Classes, classes
 from ganger.solve.highs import Infeasible, Solution, maximise, model
 from ganger.solve.programme import TINY, Answer, Floats, Ints, Mask, Shares, dot
 from ganger.solve.shares import GAP, Warm
+
+Words: TypeAlias = NDArray[np.uint64]
 
 ROUNDS = 60
 """How often columns are let in."""
@@ -107,43 +110,43 @@ class Merged(NamedTuple):
 
 def merge(posed: Pairs, tags: list[Floats]) -> Merged:
     """The coarsest classes that `tags` and the pairs allow: refined until nothing splits."""
-    n = len(posed.size)
+    n, p = len(posed.size), len(posed.first)
     found = classes([posed.alone.rate, posed.alone.scale, *tags])
-    rates = classes([posed.rate_first, posed.rate_second]).of if len(posed.first) else np.zeros(0)
+    who = np.concatenate([posed.first, posed.second])
+    other = np.concatenate([posed.second, posed.first])
+    mine = np.vstack([posed.rate_first, posed.rate_second])
+    views = classes([mine, np.vstack([posed.rate_second, posed.rate_first])]).of if p else who
     while True:
-        mixed = [found.of.astype(np.float64)]
-        for mine, other, side in ((posed.first, posed.second, 1), (posed.second, posed.first, 2)):
-            told = _mix(rates, found.of[other], side)
-            mixed.append(_total(mine, told, n))
-        refined = classes(mixed)
+        told = _total(who, _mix(views, found.of[other]), n)
+        refined = classes([found.of.astype(np.float64), told])
         if len(refined.size) == len(found.size):
-            break
+            return _merged_pairs(posed, found, views)
         found = refined
-    return _merged_pairs(posed, found, rates)
 
 
-def _mix(
-    rates: Ints | Floats, colour: Ints, side: int
-) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+def _mix(views: Ints, colour: Ints) -> Words:
     """A hash of each pair as one of its jobs sees it (splitmix64)."""
-    z = rates.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    z += colour.astype(np.uint64) * np.uint64(0xD1B54A32D192ED03) + np.uint64(side * 0x2545F491)
+    z = views.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z += colour.astype(np.uint64) * np.uint64(0xD1B54A32D192ED03) + np.uint64(0x2545F491)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return (z ^ (z >> np.uint64(31))) >> np.uint64(24)
 
 
-def _total(who: Ints, told: np.ndarray[tuple[int], np.dtype[np.uint64]], n: int) -> Floats:
+def _total(who: Ints, told: Words, n: int) -> Floats:
     total = np.zeros(n, np.uint64)
     np.add.at(total, who, told)
     return (total & np.uint64((1 << 52) - 1)).astype(np.float64)
 
 
-def _merged_pairs(posed: Pairs, found: Classes, rates: Ints | Floats) -> Merged:
+def _merged_pairs(posed: Pairs, found: Classes, views: Ints) -> Merged:
+    """Pairs of like classes that see each other alike are one, whichever of the two is first."""
+    p = len(posed.first)
     a, b = found.of[posed.first], found.of[posed.second]
-    pairs = classes([a.astype(float), b.astype(float), np.asarray(rates, np.float64)])
-    lead = pairs.first
-    alone = posed.alone
+    swap = (a > b) | ((a == b) & (views[:p] > views[p:]))
+    keys = [np.where(swap, b, a), np.where(swap, a, b), np.where(swap, views[p:], views[:p])]
+    pairs = classes([key.astype(np.float64) for key in keys])
+    lead, alone = pairs.first, posed.alone
     few = alone._replace(
         rate=alone.rate[found.first], scale=alone.scale[found.first],
         limit=alone.limit[found.first],

@@ -210,7 +210,6 @@ class _Reader:
         price = [self.number(f"prices.{name}", document.prices.get(name, math.inf), above=True)
                  if name in document.prices else math.nan for name in self.types]  # fmt: skip
         entities, entity, parent = self._entities()
-        pairs, pair_throughput = self._pairs()
 
         def column(field: str, *, above: bool = False) -> Floats:
             values = (getattr(job, field) for job in jobs)
@@ -219,9 +218,11 @@ class _Reader:
                 for i, value in enumerate(values)
             ], float)  # fmt: skip
 
+        gpus, throughput = column("gpus", above=True), self._throughputs()
+        pairs, pair_throughput = self._pairs()
         return Problem(
             [job.name for job in jobs], self.types, np.array(counts), self.columns,
-            self._throughputs(), column("gpus", above=True), column("weight", above=True),
+            throughput, gpus, column("weight", above=True),
             column("steps_remaining", above=True), column("seconds_elapsed"),
             column("isolated_seconds_elapsed"), column("slo_seconds", above=True),
             np.array(price), entity, entities,
@@ -238,7 +239,7 @@ class _Reader:
         for i, job in enumerate(self.document.jobs):
             if not job.name or "+" in job.name:
                 raise self.wrong(f"jobs[{i}].name", f"{job.name!r} is no name",
-                                 "give one without `+`, which joins the names of pairs")  # fmt: skip
+                                 "give one without `+`, which joins pairs")  # fmt: skip
             if job.name in seen:
                 raise self.wrong(f"jobs[{i}].name", f"{job.name!r} is there twice", "rename one")
             seen.add(job.name)
@@ -313,7 +314,8 @@ class _Reader:
                 if name not in self.row:
                     raise self.wrong(f"{path}.jobs[{side}]", f"there is no job {name!r}")
             if pair.jobs[0] == pair.jobs[1] or frozenset(pair.jobs) in seen:
-                raise self.wrong(f"{path}.jobs", f"{'+'.join(pair.jobs)} is no new pair")
+                joined = "+".join(pair.jobs)
+                raise self.wrong(f"{path}.jobs", f"{joined!r} is no new pair")
             seen.add(frozenset(pair.jobs))
             rows[i] = [self.row[name] for name in pair.jobs]
             gpus = [self.document.jobs[row].gpus for row in rows[i]]
