@@ -322,3 +322,23 @@ def test_a_time_limit_of_nothing_still_answers() -> None:
     assert found.value <= best.value * (1 + NEED)
     assert abs(found.value - best.value) <= found.gap * best.value * (1 + NEED)
     holds(found._replace(gap=0.0))
+
+
+def test_pop_is_reported_beside_the_exact_answer() -> None:
+    rng = np.random.default_rng(2)
+    raw = {
+        "gpu_types": {"a": 60, "b": 60},
+        "jobs": [
+            {"name": f"j{i}", "throughput": {"a": float(rng.lognormal()), "b": 1.0},
+             "steps_remaining": float(rng.integers(1, 100))}
+            for i in range(400)
+        ],
+    }  # fmt: skip
+    for objective in ("max-min", "makespan", "max-sum"):
+        told = allocate(raw, objective, pop=4).to_dict()
+        assert told["pop"]["parts"] == 4
+        assert 0 <= told["pop"]["loss"] < 0.2
+        worse = told["pop"]["value"] - told["objective"]["value"]
+        assert (worse if objective == "makespan" else -worse) >= -1e-9
+    with pytest.raises(BadInput, match="pop: only one linear programme"):
+        allocate(raw, "finish-time-fairness", pop=4)

@@ -60,7 +60,7 @@ def solve(gain: Floats, rows: Any, limits: Floats) -> float:
     """The largest gain @ x by HiGHS through scipy."""
     result = linprog(-gain, rows, limits, method="highs")
     assert result.status == 0, result.message
-    return -float(result.fun)
+    return -float(result.fun or 0.0)
 
 
 def largest_level(rows: Any, limits: Floats, eff: Any, pace: Floats, floor: Floats) -> float:

@@ -41,8 +41,12 @@ Examples:
               show_default=True, help="What is optimised.")  # fmt: skip
 @click.option("--time-limit", type=click.FloatRange(0), metavar="SECONDS",
               help="Stop then with the best found, and its gap.")  # fmt: skip
+@click.option("--pop", type=click.IntRange(1), default=None, metavar="PARTS",
+              help="Also divide in PARTS (POP), and say what that loses.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def allocate(problem: Path, objective: str, time_limit: float | None, as_json: bool) -> None:
+def allocate(
+    problem: Path, objective: str, time_limit: float | None, pop: int | None, as_json: bool
+) -> None:
     """Divide the GPUs of PROBLEM among its jobs: fractions of time by GPU type.
 
     PROBLEM is a JSON file of docs/problem-format.md. Every answer comes with its gap to a proved
@@ -50,7 +54,7 @@ def allocate(problem: Path, objective: str, time_limit: float | None, as_json: b
     """
     from ganger.lab.allocate import allocate as solve
 
-    found = solve(problem, objective, time_limit=time_limit)
+    found = solve(problem, objective, time_limit=time_limit, pop=pop or 0)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
         return
@@ -67,6 +71,11 @@ def _show(found: Allocated) -> None:
     console.print(_table(found))
     if len(found.problem.names) > ROWS:
         console.print(f"\n{len(found.problem.names) - ROWS} more jobs; --json prints them all")
+    if found.pop is not None:
+        console.print(
+            f"\nin {found.pop.parts} parts (POP): {found.pop.value:.6g},"
+            f" {100 * found.pop.loss:.3g} % worse", highlight=False,
+        )  # fmt: skip
     if found.dual_prices is None:
         return
     console.print()

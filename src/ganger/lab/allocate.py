@@ -14,6 +14,7 @@ from ganger.solve.hierarchy import Tree
 from ganger.solve.highs import Infeasible
 from ganger.solve.lexicographic import Paces, water_filling
 from ganger.solve.pairs import Merged, Pairs, PairsPool, max_min_pairs, max_sum_pairs, merge
+from ganger.solve.pop import Deal, partitioned
 from ganger.solve.programme import (
     TINY,
     Answer,
@@ -27,6 +28,14 @@ from ganger.solve.programme import (
 from ganger.solve.search import Pool, largest
 from ganger.solve.shares import SharesPool, max_min, max_sum
 from ganger.workloads.problem import Problem, load_problem
+
+
+class Parted(NamedTuple):
+    """What POP with so many parts reaches, and how much worse that is than the exact value."""
+
+    parts: int
+    value: float
+    loss: float
 
 
 class Allocated(NamedTuple):
@@ -43,6 +52,7 @@ class Allocated(NamedTuple):
     throughput: Floats
     dual_prices: Floats | None
     cpu_seconds: float
+    pop: Parted | None = None
 
     def allocation(self) -> dict[str, dict[str, Any]]:
         """Fractions above 0 by job (or `a+b`) and type, and placement where there is one."""
@@ -62,6 +72,7 @@ class Allocated(NamedTuple):
         """As `ganger allocate --json` prints it."""
         prices = self.dual_prices
         types = self.problem.types
+        told = {} if self.pop is None else {"pop": self.pop._asdict()}
         return {
             "objective": {"name": self.objective, "value": self.value},
             "gap": self.gap,
@@ -71,6 +82,7 @@ class Allocated(NamedTuple):
             ),
             "dual_prices": {} if prices is None else dict(zip(types, prices.tolist(), strict=True)),
             "cpu_seconds": self.cpu_seconds,
+            **told,
         }
 
 
@@ -134,6 +146,32 @@ class _Field:
             gain = factor[:, None] * few.alone.rate / price
             found = max_sum_pairs(few, gain, both / price, floor[at])
         return _Solved(found.value, found.bound, expanded(merged, found), found.prices)
+
+
+class _PartedField(_Field):
+    """The same questions, answered part by part (POP)."""
+
+    parts = 1
+
+    def max_min(self, unit: Floats) -> _Solved:
+        """The smallest multiple of `unit` that the parts reach."""
+        x = partitioned(
+            self.alone, self.parts,
+            lambda part, rows, fraction: max_min(part, unit[rows] * fraction), POP_DEAL,
+        )  # fmt: skip
+        value = float((self.alone.effective(x) / unit).min())
+        return _Solved(value, value, x, None)
+
+    def max_sum(self, factor: Floats, price: Floats, floor: Floats) -> _Solved:
+        """The sum of what the parts reach."""
+        x = partitioned(
+            self.alone, self.parts,
+            lambda part, rows, fraction: max_sum(
+                part, factor[rows, None] * part.rate / price, floor[rows] * fraction
+            ), POP_DEAL,
+        )  # fmt: skip
+        value = float((factor[:, None] * self.alone.rate / price * x).sum())
+        return _Solved(value, value, x, None)
 
 
 def expanded(merged: Merged | None, answer: Answer) -> Floats:
@@ -357,16 +395,37 @@ def _throughput(field: _Field, x: Floats) -> Floats:
     return field.alone.effective(x) if field.pairs is None else field.pairs.throughput(x)
 
 
+POP_DEAL = Deal.REPLICATED
+IN_PARTS = ("max-min", "makespan", "max-sum", "max-sum-per-cost", "fifo", "sjf")
+"""Objectives of one linear programme, for which POP can be compared."""
+
+
+def _parted(problem: Problem, objective: str, parts: int, exact: float) -> Parted:
+    if objective not in IN_PARTS or len(problem.pairs):
+        raise BadInput(
+            "only one linear programme without pairs is solved in parts", where="pop",
+            mend=f"use {', '.join(IN_PARTS)}",
+        )  # fmt: skip
+    if parts < 1:
+        raise BadInput(f"{parts} parts", where="pop", mend="give at least 1")
+    field = _PartedField(problem, None)
+    field.parts = parts
+    value = OBJECTIVES[objective](field).value
+    return Parted(parts, value, abs(value - exact) / max(abs(exact), TINY))
+
+
 def allocate(
     problem: Problem | Mapping[str, Any] | str | Path,
     objective: str = "max-min",
     *,
     time_limit: float | None = None,
+    pop: int = 0,
 ) -> Allocated:
     """The best division of GPU time under `objective`, one of `OBJECTIVES`.
 
     `problem`: a file of docs/problem-format.md, or one as decoded. `time_limit`, seconds: then the
-    best so far with its gap. Raises BadInput.
+    best so far with its gap. `pop`: in how many parts partitioned optimisation is to do the same,
+    for comparison. Raises BadInput.
     """
     if objective not in OBJECTIVES:
         raise BadInput(
@@ -376,8 +435,10 @@ def allocate(
     stop = None if time_limit is None else (lambda: time.monotonic() - began >= time_limit)
     field = _Field(load_problem(problem), stop)
     solved = OBJECTIVES[objective](field)
+    taken = time.process_time() - start
+    in_parts = _parted(field.problem, objective, pop, solved.value) if pop else None
     largest_of = max(abs(solved.value), abs(solved.bound), TINY)
     return Allocated(
         field.problem, objective, solved.value, abs(solved.bound - solved.value) / largest_of,
-        solved.x, _throughput(field, solved.x), solved.prices, time.process_time() - start,
+        solved.x, _throughput(field, solved.x), solved.prices, taken, in_parts,
     )  # fmt: skip
