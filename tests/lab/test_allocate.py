@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import cvxpy as cp
@@ -133,7 +134,7 @@ def known(raw: dict[str, Any], objective: str) -> float:
     steps_first = np.argsort(written.p.steps / written.best, kind="stable")
     rank = np.empty(n)
     rank[steps_first] = np.arange(n, 0, -1)
-    return {
+    table: dict[str, Callable[[], float]] = {
         "max-min": written.max_min,
         "max-min-lexicographic": written.max_min,
         "makespan": written.makespan,
@@ -142,7 +143,8 @@ def known(raw: dict[str, Any], objective: str) -> float:
         "max-sum-per-cost": lambda: written.total(written.p.price, np.ones(n)),
         "fifo": lambda: written.total(even_price, np.arange(n, 0, -1) / written.best),
         "sjf": lambda: written.total(even_price, rank / written.best),
-    }[objective]()
+    }
+    return table[objective]()
 
 
 def holds(found: Allocated) -> None:
