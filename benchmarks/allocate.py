@@ -315,6 +315,8 @@ def run(
         str(jobs),
         "--objective",
         objective,
+        "--load",
+        str(load),
     ]
     print(case, jobs, objective, end=" ", file=sys.stderr, flush=True)
     try:
@@ -447,8 +449,8 @@ def main() -> None:
         "# How fast exact allocation is", "",
         f"`python benchmarks/allocate.py`, {options.date}, Python {platform.python_version()},"
         f" {platform.machine()}, one thread, beside other work. CPU seconds; of ECOS and"
-        f" Clarabel the solver's own. Machines asked for are {LOAD:g} times those there are. A dash: not run, or"
-        " longer than the limit (120 s for the general solvers).",
+        f" Clarabel the solver's own. Machines asked for are {LOAD:g} times those there are. A"
+        " dash: not run, or longer than the limit (120 s for the general solvers).",
         "", "## Max-min, 5 GPU types, all rows distinct", "", *linear_table(), "",
         "## Objectives beside their cvxpy models with the default solver", "", *objective_table(),
         "", "## Where structure helps most", "", *other_table(), "",

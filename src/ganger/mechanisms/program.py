@@ -228,7 +228,7 @@ class Hierarchical:
 
     def _fill(self, view: View, problem: Problem) -> Floats:
         unit = proportional(problem.shares) / problem.shares.scale
-        return _filled_up(problem, unit, lambda free: self.tree.weights(view, problem.ids, free))
+        return _filled_up(problem, unit, self.tree.over(view, problem.ids).parts)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,14 @@ class Solution(NamedTuple):
         return abs(self.bound - self.value) / max(abs(self.bound), 1e-12)
 
 
+class Basis(NamedTuple):
+    """Where to begin: which columns and rows are basic. Other columns are at their lower bound,
+    other rows at their upper one; as many are basic as there are rows."""
+
+    columns: NDArray[np.bool_]
+    rows: NDArray[np.bool_]
+
+
 class Infeasible(ArithmeticError):  # noqa: N818 - reads as a sentence where it is raised
     """No x satisfies the rows. `rows` are some that cannot hold together, as far as known."""
 
@@ -110,11 +118,19 @@ def _engine(posed: Model, options: dict[str, Any]) -> Any:
     return engine
 
 
-def maximise(posed: Model, *, method: str = "simplex", presolve: bool = True) -> Solution:
+def maximise(
+    posed: Model, *, method: str = "simplex", presolve: bool = True, basis: Basis | None = None
+) -> Solution:
     """The optimum of a continuous programme: a vertex with `simplex`, else by `ipm`.
 
-    Raises Infeasible or Unbounded; ArithmeticError if HiGHS gives up.
+    `basis`: one that is nearly the best; the primal simplex method goes on from there. Raises
+    Infeasible or Unbounded; ArithmeticError if HiGHS gives up.
     """
+    if basis is not None:
+        engine = _begun(posed, basis)
+        engine.run()
+        if engine.getModelStatus() == highspy.HighsModelStatus.kOptimal:
+            return _solution(engine)
     for solver, first in ((method, presolve), ("simplex", False), ("ipm", True)):
         engine = _engine(posed, {"solver": solver, "presolve": "choose" if first else "off"})
         engine.run()
@@ -123,6 +139,20 @@ def maximise(posed: Model, *, method: str = "simplex", presolve: bool = True) ->
     status = engine.getModelStatus()
     if status != highspy.HighsModelStatus.kOptimal:
         _explain(engine, posed, status)
+    return _solution(engine)
+
+
+def _begun(posed: Model, basis: Basis) -> Any:
+    engine = _engine(posed, {"presolve": "off", "solver": "simplex", "simplex_strategy": 4})
+    states, start = highspy.HighsBasisStatus, highspy.HighsBasis()
+    start.valid = True
+    start.col_status = [states.kBasic if basic else states.kLower for basic in basis.columns]
+    start.row_status = [states.kBasic if basic else states.kUpper for basic in basis.rows]
+    engine.setBasis(start)
+    return engine
+
+
+def _solution(engine: Any) -> Solution:
     solution, info = engine.getSolution(), engine.getInfo()
     x, value = np.array(solution.col_value), -float(info.objective_function_value)
     work = max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0)

@@ -27,7 +27,7 @@ from ganger.solve.blocks import (
     lines,
     spread,
 )
-from ganger.solve.highs import Infeasible, Model, Solution, maximise
+from ganger.solve.highs import Basis, Infeasible, Model, Solution, maximise
 from ganger.solve.programme import dot
 
 DIRECT = 160
@@ -125,12 +125,12 @@ def _settle(
     chosen = choose(blocks, prices, t, region.reach)
     if not blocks.hope:
         return prices, t, chosen
-    for _ in range(3):
+    for _ in range(2):
         raised = dot(chosen.worth, blocks.pace)
         top = bound_at(blocks, prices, chosen) / blocks.hope
         if raised > 0:
             prices = prices * (blocks.hope / raised)
-        if abs(top - t) <= 1e-10 * abs(t):
+        if abs(top - t) <= 1e-9 * abs(t):
             break
         t = top
         chosen = choose(blocks, prices, t, region.reach)
@@ -274,11 +274,11 @@ class _Solved(NamedTuple):
 
 
 def _solve(
-    blocks: Blocks, slope: Floats, span: tuple[float, float],
-    around: Floats | None,
+    blocks: Blocks, slope: Floats, span: tuple[float, float], around: Floats | None = None,
+    begin: Choice | None = None,
 ) -> _Solved:  # fmt: skip
     """The programme as it is. `slope`: machines that others take per t; `span`: of t; `around`: at
-    which prices machines are sold and bought, None for not at all."""
+    which prices machines are sold and bought, None for not at all; `begin`: a first solution."""
     n, k = blocks.jobs, len(blocks.capacity)
     column, job = np.nonzero(blocks.rate > 0)
     asked = np.flatnonzero((blocks.pace > 0) | (blocks.floor > 0))
@@ -311,8 +311,24 @@ def _solve(
         (values[kept], (rows[kept], columns[kept])), shape=(len(most), len(gain))
     )
     least = np.full(len(most), -np.inf)
-    solved = maximise(Model(gain, matrix, least, most, lower, upper))
+    basis = None if begin is None else _basis(blocks, begin, (column, job), asked, bounded)
+    solved = maximise(Model(gain, matrix, least, most, lower, upper), basis=basis)
     return _read(blocks, solved, (column, job), asked)
+
+
+def _basis(
+    blocks: Blocks, begin: Choice, where: tuple[Ints, Ints], asked: Ints, bounded: Ints
+) -> Basis:
+    """The basis of what all choose: their mixes, and the rows that these leave open."""
+    m, k = len(blocks.rate), len(blocks.capacity)
+    column, job = where
+    mixed = (column == begin.low[job]) | (column == begin.high[job])
+    nothing = begin.high == m
+    slack = nothing | (begin.low == begin.high), nothing | (begin.low == m)
+    return Basis(
+        np.concatenate([mixed, np.zeros(1 + 2 * k, np.bool_)]),
+        np.concatenate([np.ones(k, np.bool_), slack[0][asked], slack[1][bounded]]),
+    )
 
 
 def _read(blocks: Blocks, solved: Solution, where: tuple[Ints, Ints], asked: Ints) -> _Solved:
@@ -345,7 +361,7 @@ def _assembled(
 
 
 def _all_at_once(blocks: Blocks) -> Found:
-    solved = _solve(blocks, np.zeros(len(blocks.capacity)), (0.0, blocks.top), None)
+    solved = _solve(blocks, np.zeros(len(blocks.capacity)), (0.0, blocks.top))
     value = blocks.hope * solved.t
     if blocks.gain is not None:
         value += float((blocks.gain * solved.x).sum())
