@@ -111,9 +111,14 @@ class Play:
         self.events: list[AnyEvent] = []
         self.times: list[int] = []
 
+    @staticmethod
+    def number() -> int:
+        """The number of a new job."""
+        return next(_numbers)
+
     def job(self, does: Does) -> int:
         """A new job."""
-        number = next(_numbers)
+        number = self.number()
         self.bench.declare(number, does)
         return number
 
@@ -168,12 +173,6 @@ class Play:
         self.apply(Start(job, 1, slots or (on(0, 0),)))
         self.until(Started, job)
         return job
-
-
-@pytest.fixture
-def play(bench: Bench) -> Play:
-    """A play on the engine's bench."""
-    return Play(bench)
 
 
 def need(bench: Bench, *abilities: str) -> None:

@@ -72,16 +72,18 @@ def processes_with(variable: str) -> list[int]:
 class Agents:
     """Agents in folders of their own, each with four GPUs; killed at the end, jobs as well."""
 
-    def __init__(self, base: Path, names: Sequence[str]) -> None:
+    def __init__(self, base: Path, names: Sequence[str], *options: str) -> None:
         self.base = base
         self.homes = {name: base / name for name in names}
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._options = options
+        self.started: list[subprocess.Popen[bytes]] = []
         for name in names:
             self.start(name)
 
     def start(self, name: str) -> None:
         """Start an agent."""
-        self._started.append(start_agent(self.homes[name], "--gpus", "4", "--name", name))
+        given = ("--gpus", "4", "--name", name, *self._options)
+        self.started.append(start_agent(self.homes[name], *given))
 
     def at(self) -> list[AgentAt]:
         """How to reach them; whoever is not there is started."""
@@ -94,7 +96,7 @@ class Agents:
         """SIGKILL the agent, nothing else."""
         pid = int((self.homes[name] / "lock").read_text())
         os.kill(pid, signal.SIGKILL)
-        for process in self._started:
+        for process in self.started:
             if process.pid == pid:
                 process.wait()
 
@@ -115,7 +117,7 @@ class Agents:
                         os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(OSError, ValueError):
                 self.kill(name)
-        for process in self._started:
+        for process in self.started:
             process.kill()
             process.wait()
         for root in ("unified", "memory", "cpu", "freezer", ""):

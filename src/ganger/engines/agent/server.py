@@ -63,17 +63,21 @@ class _Part:
 
 
 class Agent:
-    """Owns one machine's jobs. `nodes` are its seats, in order; `joins` engines to dial."""
+    """Owns one machine's jobs. `nodes` are its seats, in order; `joins` engines to dial. Without
+    `cgroups` jobs are held by their process tree."""
 
     def __init__(
         self, home: Path, name: str, nodes: tuple[NodeSpec, ...], *,
         joins: tuple[tuple[str, int], ...] = (), token: str = "", silence_seconds: float = 20.0,
+        cgroups: bool = True,
     ) -> None:  # fmt: skip
         self.home = Home(home.resolve())
         self._umask = os.umask(0o077)
         self.home.make()
         self._lock = _lock(self.home.path / "lock")
-        self.containment = Containment.find(f"ganger-{os.stat(self.home.path).st_ino}")
+        self.containment = Containment("none", {}, ())
+        if cgroups:
+            self.containment = Containment.find(f"ganger-{os.stat(self.home.path).st_ino}")
         self.boot = processes.boot()
         self.name, self.nodes = name, nodes
         self._before = [sum(node.gpus for node in nodes[:seat]) for seat in range(len(nodes))]
