@@ -9,11 +9,12 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engines.conformance import Does, Play, on
-from engines.rig import PYTHON, Agents, LocalBench, processes_with
+from engines.rig import PYTHON, Agents, LocalBench, processes_of
 from ganger.core.events import Failed, Finished, Released, Started
 from ganger.core.plan import Resume, Slot, Start, Stop, Suspend
 from ganger.core.spec import Needs, Role, Shape
@@ -25,7 +26,7 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 NOBODY = 65534
 
 
-def run(play: Play, *command: str, **more: object) -> int:
+def run(play: Play, *command: str, **more: Any) -> int:
     """Order a job that runs `command` on node 0."""
     job = play.number()
     assert isinstance(play.bench, LocalBench)
@@ -140,7 +141,7 @@ def test_a_worker_that_is_killed_takes_its_gang_along(play: Play) -> None:
     bench.launch(job, "sleep", "60", counted=False)
     play.apply(Start(job, 1, (Slot(0, 3, 2), Slot(1, 1, 1))))
     play.until(Started, job)
-    os.kill(processes_with(f"SUITE_JOB={job}")[-1], signal.SIGKILL)
+    os.kill(processes_of(job)[-1], signal.SIGKILL)
     failed = play.until(Failed, job)
     assert "signal 9" in failed.why
     assert play.bench.alive(job) == 0
@@ -157,9 +158,13 @@ def test_a_killed_keeper_takes_its_job_along(play: Play) -> None:
 
 
 def keeper_of(play: Play, job: int) -> int:
-    """The parent of a job's workers."""
-    worker = min(processes_with(f"SUITE_JOB={job}"))
-    return int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
+    """The parent of a job's workers: the one outside the job."""
+    inside = processes_of(job)
+    parents = {int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+               for pid in inside}  # fmt: skip
+    (keeper,) = parents.difference(inside)
+    assert keeper > 1
+    return keeper
 
 
 def test_an_exit_while_no_agent_was_there_is_not_lost(play: Play, agents: Agents) -> None:
@@ -199,9 +204,14 @@ def zombies_of(parent: int) -> list[int]:
 def test_the_environment_is_torchruns_and_ours(play: Play, tmp_path: Path) -> None:
     job, bench = play.number(), play.bench
     assert isinstance(bench, LocalBench)
-    text = f"import json, os; json.dump(dict(os.environ), open('{tmp_path}/' + os.environ['RANK'], 'w'))"
+    text = (
+        "import json, os, sys;"
+        "json.dump(dict(os.environ), open(sys.argv[1] + '/' + os.environ['RANK'], 'w'))"
+    )
     shape = Shape(roles=(Role("worker", 3, needs=Needs(cpus=2000)),))
-    bench.launch(job, *PYTHON, text, counted=False, shape=shape, name="n", env={"HOME": "/x"})
+    bench.launch(
+        job, *PYTHON, text, str(tmp_path), counted=False, shape=shape, name="n", env={"HOME": "/x"}
+    )
     play.apply(Start(job, 1, (Slot(0, 0b110, 2), Slot(1, 0b1000, 1))))
     play.until(Finished, job)
     envs = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(3)]
@@ -225,8 +235,7 @@ def test_one_process_per_node_or_in_all(
 ) -> None:
     job, bench = play.number(), play.bench
     assert isinstance(bench, LocalBench)
-    text = f"import os; open('{tmp_path}/' + os.environ['RANK'], 'w').write(os.environ['GANGER_WORKERS'])"
-    bench.launch(job, *PYTHON, text, counted=False, per=per)
+    bench.launch(job, "sh", "-c", f"touch {tmp_path}/$RANK", counted=False, per=per)
     play.apply(Start(job, 1, (Slot(0, 3, 2), Slot(1, 3, 2))))
     play.until(Finished, job)
     assert {path.name for path in tmp_path.iterdir()} == ranks
@@ -243,8 +252,15 @@ def test_a_job_runs_as_its_user_and_its_log_is_theirs(play: Play, agents: Agents
     agents.base.chmod(0o711)
     for home in agents.homes.values():
         home.chmod(0o711)
-    job = run(play, "sh", "-c", "id -u; id -G; cd $GANGER_DIR; pwd; ls sdk; id -u > $GANGER_CHECKPOINT_DIR/x",
-              counted=False, uid=NOBODY, gid=NOBODY)
+    job = run(
+        play,
+        "sh",
+        "-c",
+        "id -u; id -G; cd $GANGER_DIR; pwd; ls sdk; id -u > $GANGER_CHECKPOINT_DIR/x",
+        counted=False,
+        uid=NOBODY,
+        gid=NOBODY,
+    )
     play.until(Finished, job)
     folder = agents.homes["a"] / "attempts" / f"{job}.1.0" / "job"
     assert agents.log(job).split() == [str(NOBODY), str(NOBODY), str(folder), "sdk"]

@@ -34,7 +34,7 @@ from ganger.engines.agent.wire import GoneError, Link
 
 log = logging.getLogger("ganger.engine")
 _DIAL_SECONDS: Final = (0.02, 2.0)
-_SPAWN_SECONDS: Final = 5.0
+_SPAWN_SECONDS: Final = 1.0
 
 
 class AgentAt(NamedTuple):
