@@ -15,7 +15,7 @@ import pytest
 
 from engines.conformance import Does, Play, on
 from engines.rig import PYTHON, Agents, LocalBench, processes_of
-from ganger.core.events import Failed, Finished, Released, Started
+from ganger.core.events import Failed, Finished, Progressed, Released, Started
 from ganger.core.plan import Resume, Slot, Start, Stop, Suspend
 from ganger.core.spec import Needs, Role, Shape
 from ganger.core.units import SECOND
@@ -267,6 +267,28 @@ def test_a_job_runs_as_its_user_and_its_log_is_theirs(play: Play, agents: Agents
     assert (agents.homes["a"] / "checkpoints" / str(job) / "x").read_text() == f"{NOBODY}\n"
     found = (agents.homes["a"] / "logs" / f"{job}.1.log").stat()
     assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (NOBODY, 0o600)
+
+
+@as_root
+@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="no Python for all users")
+def test_the_sdk_works_for_another_user_and_its_links_are_not_followed(
+    play: Play, tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    text = (
+        "import os, sys, time; from ganger import sdk\n"
+        "os.symlink(sys.argv[1], os.environ['GANGER_DIR'] + '/leave')\n"
+        "sdk.progress(1, 9); time.sleep(.06); sdk.progress(2, 9); sdk.should_checkpoint()\n"
+        "time.sleep(60)"
+    )
+    job = run(
+        play, "/usr/bin/python3", "-S", "-c", text, str(victim), counted=False, uid=NOBODY,
+        gid=NOBODY, grace=SECOND // 10,
+    )  # fmt: skip
+    play.until(Progressed, job)
+    play.apply(Stop(job, 1))
+    play.until(Released, job)
+    assert not victim.exists()
 
 
 @as_root

@@ -134,10 +134,11 @@ class Attempts:
             self.events.append(Failed(job, attempt, UNCHANGED, f"LaunchFailed: {error}", True))
             return
         one = Attempt(job, attempt, placement, launch)
-        one.waits = {
-            key for key, other in self._attempts.items()
-            if key[0] in waits and other.want >= Want.LEAVE and key != one.key
-        }  # fmt: skip
+        if waits:
+            one.waits = {
+                key for key, other in self._attempts.items()
+                if key[0] in waits and other.want >= Want.LEAVE and key != one.key
+            }  # fmt: skip
         self._add(one)
         self._advance(one)
 

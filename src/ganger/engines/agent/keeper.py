@@ -77,7 +77,7 @@ class Keeper:
         self._report_at = inf
         self._steps = Steps()
         self._outputs = self._open_outputs(files)
-        self._sdk = folder.hear()
+        self._sdk = folder.hear(self._launch.uid, self._launch.gid)
 
     # ------------------------------------------------------------------ the loop
 
@@ -312,7 +312,7 @@ class Keeper:
             wanted = KILLED
         elif order.checkpoint:
             wanted = ASKED
-            (self._folder.job / "leave").touch()
+            self._folder.ask_to_leave()
         else:
             wanted = TERMINATED
         if wanted > self._level:
