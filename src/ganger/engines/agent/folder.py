@@ -178,7 +178,7 @@ class Folder:
         return sock
 
     def ask_to_leave(self) -> None:
-        """Make the file that tells the job so. Its folder is the job's own: follow no link there."""
+        """Make the file that tells the job so, following no link: its folder is the job's own."""
         how = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW
         with contextlib.suppress(OSError):
             os.close(os.open(self.job / "leave", how, 0o644))
