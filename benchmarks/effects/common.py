@@ -47,13 +47,14 @@ def cluster(nodes: int = 8, each: int = 8, **more: Any) -> ClusterSpec:
 
 
 def with_quotas(spec: ClusterSpec, trace: Trace, total: int | None = None) -> ClusterSpec:
-    """The cluster with a quota for every tenant of `trace`, in proportion to its GPU-time (at least
-    8 GPUs each), `total` in all."""
+    """The cluster with a quota for every tenant of `trace`: 4 GPUs, and its part by GPU-time of all
+    others up to `total`."""
     declared, n = trace.declared, trace.jobs
     work = np.bincount(declared.tenant[:n], trace.duration * declared.gpus[:n] / SECOND)
     names = [(code, name) for code, name in enumerate(declared.tenants) if name]
     share = np.array([work[code] if code < len(work) else 0.0 for code, _ in names])
-    quota = np.maximum((share / share.sum() * (total or spec.gpus)).astype(int), 8)
+    rest = (total or spec.gpus) - 4 * len(names)
+    quota = 4 + (share / share.sum() * rest).astype(int)
     tenants = tuple(
         TenantSpec(name, quota=int(each)) for (_, name), each in zip(names, quota, strict=True)
     )

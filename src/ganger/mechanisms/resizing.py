@@ -89,32 +89,37 @@ def into_idle(view: View, market: Market) -> list[int]:
     """Elan: those who run, then those who wait, first come, first served, get their least, and
     smaller ones pass; then each idle GPU goes where it adds most speed."""
     runs = held(view, market)
-    sizes, left = [0] * len(runs), market.capacity
-    for i in sorted(range(len(runs)), key=lambda i: (not runs[i], i)):
-        if market.least[i] * market.units[i] <= left:
-            sizes[i] = market.least[i]
-            left -= sizes[i] * market.units[i]
-    return grow(sizes, speed_gains(market), left, market.units)
+    order = sorted(range(len(runs)), key=lambda i: (not runs[i], i))
+    sizes = _walk(market, order, market.least)
+    return grow(sizes, speed_gains(market), left_over(market, sizes), market.units)
 
 
 def by_levels(levels: Levels, many: int) -> Rule:
-    """Elastic-Tiresias (EDL): the walk of Tiresias' queues at the sizes asked for; if more than
-    `many` wait, those below the top queue are content with their least; what is left goes
-    where it adds most speed."""
+    """Elastic-Tiresias (EDL): the walk of Tiresias' queues at the sizes asked for; if that leaves
+    more than `many` waiting, those below the top queue are content with their least. What is left
+    goes where it adds most speed."""
 
     def rule(view: View, market: Market) -> list[int]:
-        ids = market.ids.tolist()
-        crowded = int((view.jobs.phase[market.ids] == Phase.PENDING).sum()) > many
-        sizes, left, usual = [0] * len(ids), market.capacity, asked(view, market)
-        for i in sorted(range(len(ids)), key=lambda i: (*levels.key(view, ids[i]), ids[i])):
-            meek = crowded and levels.level(view, ids[i]) > 0
-            want = market.least[i] if meek else usual[i]
-            if want * market.units[i] <= left:
-                sizes[i] = want
-                left -= want * market.units[i]
-        return grow(sizes, speed_gains(market), left, market.units)
+        ids, usual = market.ids.tolist(), asked(view, market)
+        order = sorted(range(len(ids)), key=lambda i: (*levels.key(view, ids[i]), ids[i]))
+        sizes = _walk(market, order, usual)
+        if sizes.count(0) > many:
+            top = [levels.level(view, job) == 0 for job in ids]
+            rows = zip(usual, market.least, top, strict=True)
+            sizes = _walk(market, order, [want if up else low for want, low, up in rows])
+        return grow(sizes, speed_gains(market), left_over(market, sizes), market.units)
 
     return rule
+
+
+def _walk(market: Market, order: Sequence[int], wants: Sequence[int]) -> list[int]:
+    """What everybody wants, in `order`, where there is room."""
+    sizes, left = [0] * len(wants), market.capacity
+    for i in order:
+        if wants[i] * market.units[i] <= left:
+            sizes[i] = wants[i]
+            left -= wants[i] * market.units[i]
+    return sizes
 
 
 def next_level(levels: Levels, view: View) -> int:

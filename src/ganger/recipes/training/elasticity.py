@@ -9,6 +9,7 @@ from ganger.core.protocols import Policy
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.elastic import Elastic, by_afs, by_attained_afs, by_greedy, by_total
 from ganger.mechanisms.orchestrate import Evolving
+from ganger.mechanisms.place import ConsolidateIf
 from ganger.mechanisms.order import Levels, attained_service, first_start
 from ganger.mechanisms.realise import TargetPolicy
 from ganger.mechanisms.resizing import (
@@ -103,9 +104,10 @@ def marble(tolerance: float = 0.15) -> Policy:
     """First come, first served, each job on the GPUs at the knee of its scalability curve.
 
     The knee is the least size within `tolerance` of the best throughput. Where fewer are free a job
-    starts on those, and grows up to its knee later, so that several share a multi-GPU node.
+    starts on those, and grows up to its knee later, so that several share a multi-GPU node. A job
+    that fits on a node never spans two.
     """
-    return TargetPolicy("marble", Elastic(up_to_knee(tolerance)))
+    return TargetPolicy("marble", Elastic(up_to_knee(tolerance)), place=ConsolidateIf())
 
 
 @recipe(
