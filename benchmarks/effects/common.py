@@ -47,12 +47,12 @@ def cluster(nodes: int = 8, each: int = 8, **more: Any) -> ClusterSpec:
 
 
 def with_quotas(spec: ClusterSpec, trace: Trace, total: int | None = None) -> ClusterSpec:
-    """The cluster with a quota for every tenant of `trace`: 4 GPUs, and its part by GPU-time of all
-    others up to `total`."""
+    """The cluster with a quota for every tenant that has jobs in `trace`: 4 GPUs, and by its
+    GPU-time a part of what is left of `total`."""
     declared, n = trace.declared, trace.jobs
     work = np.bincount(declared.tenant[:n], trace.duration * declared.gpus[:n] / SECOND)
-    names = [(code, name) for code, name in enumerate(declared.tenants) if name]
-    share = np.array([work[code] if code < len(work) else 0.0 for code, _ in names])
+    names = [(code, declared.tenants[code]) for code in np.flatnonzero(work).tolist()]
+    share = work[work > 0]
     rest = (total or spec.gpus) - 4 * len(names)
     quota = 4 + (share / share.sum() * rest).astype(int)
     tenants = tuple(

@@ -135,6 +135,14 @@ def edl() -> Effect:
 
 
 @effect
+def smd() -> Effect:
+    """The knapsack against Optimus and fixed sizes."""
+    ours = over("smd", ("optimus", "fifo"), Costs(rescale="io-free"))
+    return Effect("smd", SETUP, "better than Optimus-like and equal-share schedulers", ours,
+                  min(ours.values()) > 1.0, "a job's size ignores how many others wait")  # fmt: skip
+
+
+@effect
 def ones() -> Effect:
     """Evolution against Tiresias and Optimus."""
     ours = over("ones", ("tiresias", "optimus"), Costs(rescale="io-free"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from effects.common import (
     PUBLISHED,
@@ -12,13 +14,13 @@ from effects.common import (
     mean,
     modelled,
     play,
-    waits,
     with_quotas,
     workload,
 )
 
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, NodeSpec
+from ganger.lab.result import Run
 from ganger.workloads.transform import _select
 
 
@@ -48,14 +50,21 @@ def topology_aware() -> Effect:
     )  # fmt: skip
 
 
+def took(run: Run) -> Any:
+    """Completion time of every job, seconds."""
+    return run.jobs.finish - run.jobs.arrival
+
+
 @effect
 def hived() -> Effect:
     """Nobody waits longer than with a private cluster."""
 
     def measure(seed: int) -> dict[str, float]:
-        trace = workload(jobs=1500, load=0.9, seed=seed, largest=4)
+        trace = workload(jobs=1500, load=1.3, seed=seed, largest=4)
         spec = with_quotas(cluster(16, 4), trace)
-        shared = {name: play(trace, spec, name) for name in ("hived", "philly")}
+        shared = {label: play(trace, spec, recipe) for label, recipe in (
+            ("hived", "hived"), ("soft quotas, nobody evicted", "philly(full=2)"),
+        )}  # fmt: skip
         worse = {name: 0.0 for name in shared}
         for tenant in spec.tenants:
             code = trace.declared.tenants.find(tenant.name)
@@ -69,16 +78,16 @@ def hived() -> Effect:
             private = ClusterSpec(
                 tuple(node for node in nodes if node.count), tenants=(tenant,)
             )
-            alone = waits(play(_select(trace, rows, tenant.name), private, "hived"))
+            alone = took(play(_select(trace, rows, tenant.name), private, "hived"))
             for name, run in shared.items():
-                worse[name] = max(worse[name], float((waits(run)[rows] - alone).mean()))
+                worse[name] = max(worse[name], float((took(run)[rows] - alone).max()))
         return {name: delay / 60 for name, delay in worse.items()}
 
     ours = mean(measure)
     return Effect(
-        "hived", "philly-like, 1500 jobs of up to 4 GPUs, 16x4, load 0.9, quotas by use; minutes that the worst"
-        " tenant waits longer, on average, than on a private cluster",
-        "excess queueing delay eliminated", ours, ours["hived"] <= 0.01 < ours["philly"],
+        "hived", "philly-like, 1500 jobs of up to 4 GPUs, 16x4, load 1.3, quotas by use; minutes that a job"
+        " takes longer, at worst, than on a private cluster of its tenant",
+        "excess queueing delay eliminated", ours, ours["hived"] <= 0.01 < max(ours.values()),
     )  # fmt: skip
 
 

@@ -5,16 +5,23 @@ Each takes a view and a market and gives sizes in steps, 0 for none, like those 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ganger.core.jobs import Phase
-from ganger.core.units import NEVER
+from ganger.core.units import HOUR, NEVER
 from ganger.core.view import View
 from ganger.mechanisms.elastic import Market, Rule
+from ganger.mechanisms.fair import demands
 from ganger.mechanisms.gain import Curve, grow, knee, shrink
 from ganger.mechanisms.order import Levels
+from ganger.solve.knapsack import multi_knapsack
+
+Utility: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""What completing after so many microseconds is worth; falls with time."""
 
 
 def held(view: View, market: Market) -> list[int]:
@@ -179,3 +186,41 @@ def patience_ends(patience: int, quiet: int, view: View) -> int:
     if len(view.active) and view.ledger.free:
         ends.append(_last_change(view) + quiet)
     return min((end for end in ends if end > view.now), default=NEVER)
+
+
+def by_knapsack(utility: Utility, epsilon: float, effort: int, few: int = 12) -> Rule:
+    """SMD: every job names the size that it wants, the least within `epsilon` of its fastest; a
+    knapsack over GPUs, CPUs and host memory picks those whose `utility` of completing is largest in
+    all. Who was not picked gets its least while there is room.
+
+    `effort`: how many jobs the knapsack tries out as its first ones, where no more than `few` compete.
+    """
+
+    def rule(view: View, market: Market) -> list[int]:
+        ids = market.ids
+        rows = zip(market.curves, market.least, market.units, strict=True)
+        sizes = [max(min(knee(curve, epsilon), market.capacity // unit), low)
+                 for curve, low, unit in rows]  # fmt: skip
+        speed = np.array([curve[size - 1]
+                          for curve, size in zip(market.curves, sizes, strict=True)])  # fmt: skip
+        done = view.now + market.work / speed - view.jobs.submitted[ids]
+        values = np.maximum(view.jobs.weight[ids] * utility(done), 0.0)
+        taken = np.array(sizes) * np.array(market.units, np.int64)
+        demand = demands(view, ids) * (taken / np.maximum(view.jobs.gpus[ids], 1))[:, None]
+        total = max(view.ledger.total, 1)
+        demand[:, 0] = taken / total
+        room = np.array([market.capacity / total, 1.0, 1.0])
+        chosen = multi_knapsack(values, demand, room, effort if len(ids) <= few else 0)
+        out = [size if i in set(chosen) else 0 for i, size in enumerate(sizes)]
+        for i, low in enumerate(market.least):
+            if not out[i] and low * market.units[i] <= left_over(market, out):
+                out[i] = low
+        return out
+
+    return rule
+
+
+def hourly(done: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The utility of a job that is done after so many microseconds: it halves every hour at first,
+    and is never nothing."""
+    return 1.0 / (1.0 + np.maximum(done, 0.0) / HOUR)

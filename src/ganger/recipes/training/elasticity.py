@@ -13,8 +13,10 @@ from ganger.mechanisms.place import ConsolidateIf
 from ganger.mechanisms.order import Levels, attained_service, first_start
 from ganger.mechanisms.realise import TargetPolicy
 from ganger.mechanisms.resizing import (
+    by_knapsack,
     by_least_loss,
     by_levels,
+    hourly,
     into_idle,
     next_level,
     patience_ends,
@@ -209,3 +211,25 @@ def ones(
     who run is put in force. A job may grow to what it asks for, and twice as far after each epoch.
     """
     return Evolving("ones", population, rounds, mutation, epoch)
+
+
+@recipe(
+    Paper(
+        "A Sum-of-Ratios Multi-Dimensional-Knapsack Decomposition for DNN Resource Scheduling",
+        "Yu et al.", "INFOCOM", 2021, "JCT",
+    ),
+    needs="durations, throughputs",
+    reconstructed="the algorithm is known from its abstract; jobs have workers only, so the sum of"
+    " ratios over workers and servers (`solve.ratios`) has one unknown; the utility; who was not"
+    " picked gets its least",
+)  # fmt: skip
+def smd(slot: Duration = 600 * SECOND, epsilon: float = 0.05, effort: int = 1) -> Policy:
+    """Every `slot`, each job names the size that serves it best, and a knapsack over GPUs, CPUs and
+    host memory picks the jobs whose completion is worth most.
+
+    The size is the least within `epsilon` of the fastest; the utility falls with the time from
+    submission to expected completion. Few jobs are picked with `effort` tried out first (Frieze and
+    Clarke's scheme), many by one linear programme.
+    """
+    rule = by_knapsack(hourly, epsilon, effort)
+    return TargetPolicy("smd", Elastic(rule), every=slot)
