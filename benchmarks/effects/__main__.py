@@ -20,9 +20,10 @@ from effects.common import EFFECTS, SEEDS, Effect
 FAMILIES = (queues, placement, fairness, elasticity)
 HEAD = """# Published effects, in shape
 
-What each recipe's publication claims, and what this simulator says on small synthetic workloads (means
-over {seeds} seeds; made by `python benchmarks/effects`). Set-ups differ from the papers', so figures are
-not expected to be equal: *holds* says whether the claim's direction and order of size are there.
+What each recipe's publication claims, and what this simulator says on small synthetic workloads
+(means over {seeds} seeds; made by `python benchmarks/effects`). Set-ups differ from the papers', so
+figures are not expected to be equal: *holds* says whether the claim's direction and order of size
+are there.
 Speeds are those of `ganger.workloads.published`; jobs know their true durations unless stated.
 
 | recipe | set-up | published | ours | holds | remark |

@@ -14,7 +14,6 @@ from effects.common import (
     play,
     workload,
 )
-
 from ganger.core.spec import Role, Shape
 from ganger.core.units import SECOND
 from ganger.lab.result import Run
@@ -60,7 +59,7 @@ def afs() -> Effect:
 def elastic_scaling() -> Effect:
     """The exact programme against first come, first served."""
     ours = over("elastic-scaling", ("fifo", "backfill"))
-    return Effect("elastic-scaling", SETUP, "up to 10x faster than fixed batches, 2x the jobs", ours,
+    return Effect("elastic-scaling", SETUP, "up to 10x faster than fixed batches", ours,
                   min(ours.values()) > 1.2)  # fmt: skip
 
 
@@ -139,7 +138,7 @@ def smd() -> Effect:
     """The knapsack against Optimus and fixed sizes."""
     ours = over("smd", ("optimus", "fifo"), Costs(rescale="io-free"))
     return Effect("smd", SETUP, "better than Optimus-like and equal-share schedulers", ours,
-                  min(ours.values()) > 1.0, "a job's size ignores how many others wait")  # fmt: skip
+                  min(ours.values()) > 1.0, "its sizes ignore how many wait")  # fmt: skip
 
 
 @effect
@@ -147,4 +146,4 @@ def ones() -> Effect:
     """Evolution against Tiresias and Optimus."""
     ours = over("ones", ("tiresias", "optimus"), Costs(rescale="io-free"))
     return Effect("ones", SETUP, "JCT 45.6 % below Tiresias, 41.7 % below Optimus", ours,
-                  min(ours.values()) > 1.2, "Optimus knows the true remaining times here")  # fmt: skip
+                  min(ours.values()) > 1.2, "Optimus knows true remaining times here")  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from effects.common import (
     PUBLISHED,
     Effect,
@@ -15,7 +16,6 @@ from effects.common import (
     with_quotas,
     workload,
 )
-
 from ganger.core.spec import ClusterSpec, GpuType, NodeSpec
 from ganger.core.units import HOUR
 from ganger.lab.result import Run
@@ -55,7 +55,7 @@ def themis() -> Effect:
 
     ours = mean(measure)
     return Effect(
-        "themis", "Poisson, 1000 jobs of an hour or more, 64 GPUs, load 1.1; largest rho over that of themis",
+        "themis", "Poisson, 1000 jobs of an hour or more, 64 GPUs, load 1.1; largest rho",
         "fairness better by more than 2.25", ours, min(ours.values()) >= 1.5,
     )  # fmt: skip
 
@@ -87,12 +87,13 @@ def gandiva_fair() -> Effect:
             time = np.bincount(who, run.jobs.active_gpu_seconds, minlength=4)
             shares[name] = float(time.max() / max(time.min(), 1.0))
         return {"most / least GPU time": shares["gandiva-fair(trading=no)"],
-                "with trading": shares["gandiva-fair"], "fifo": shares["fifo(walk=skip)"]}  # fmt: skip
+                "with trading": shares["gandiva-fair"],
+                "fifo": shares["fifo(walk=skip)"]}  # fmt: skip
 
     ours = mean(measure)
     return Effect(
-        "gandiva-fair", "400 jobs of 4 users, 40 to 10 % each, all at once, 16 V100 and 16 P100; GPU"
-        " time of the users after 6 h", "GPU time proportional to tickets", ours,
+        "gandiva-fair", "400 jobs of 4 users, 40 to 10 % each, all at once, 16 V100 and 16 P100;"
+        " GPU time of the users after 6 h", "GPU time proportional to tickets", ours,
         ours["most / least GPU time"] < 1.3 < ours["fifo"],
         "with trading, users own unequal numbers of unequal GPUs",
     )  # fmt: skip
@@ -111,13 +112,16 @@ def astraea() -> Effect:
         spec = with_quotas(cluster(), trace)
         spec = ClusterSpec(spec.nodes, (), tuple(
             type(each)(each.name, quota=16) for each in spec.tenants), spec.name)  # fmt: skip
-        found = {name: play(trace, spec, name) for name in ("astraea", "fifo(walk=skip)", "tiresias")}
+        found = {
+            name: play(trace, spec, name) for name in ("astraea", "fifo(walk=skip)", "tiresias")
+        }
         light = ~np.isin(declared.tenant[:n], codes[:1])
         slow = {name: float(((run.jobs.finish - run.jobs.arrival)[light]
                              / np.maximum(run.jobs.duration[light], 60.0)).mean())
                 for name, run in found.items()}  # fmt: skip
-        return {"light tenants' slow-down, fifo / astraea": slow["fifo(walk=skip)"] / slow["astraea"],
-                "JCT, fifo / astraea": jct(found["fifo(walk=skip)"]) / jct(found["astraea"])}  # fmt: skip
+        fifo, own = "fifo(walk=skip)", "astraea"
+        return {"light tenants' slow-down, fifo / astraea": slow[fifo] / slow[own],
+                "JCT, fifo / astraea": jct(found[fifo]) / jct(found[own])}  # fmt: skip
 
     ours = mean(measure)
     first, second = ours.values()

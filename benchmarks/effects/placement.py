@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from effects.common import (
     PUBLISHED,
     Effect,
@@ -17,7 +18,6 @@ from effects.common import (
     with_quotas,
     workload,
 )
-
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.lab.result import Run
@@ -65,7 +65,7 @@ def hived() -> Effect:
         shared = {label: play(trace, spec, recipe) for label, recipe in (
             ("hived", "hived"), ("soft quotas, nobody evicted", "philly(full=2)"),
         )}  # fmt: skip
-        worse = {name: 0.0 for name in shared}
+        worse = dict.fromkeys(shared, 0.0)
         for tenant in spec.tenants:
             code = trace.declared.tenants.find(tenant.name)
             rows = np.flatnonzero(trace.declared.tenant[: trace.jobs] == code)
@@ -75,9 +75,7 @@ def hived() -> Effect:
             nodes = [NodeSpec(count=tenant.quota // 4, gpus=4, gpu_type="V100")]
             nodes += [NodeSpec(gpus=size, gpu_type="V100") for size in (2, 1)
                       if tenant.quota % 4 & size]  # fmt: skip
-            private = ClusterSpec(
-                tuple(node for node in nodes if node.count), tenants=(tenant,)
-            )
+            private = ClusterSpec(tuple(node for node in nodes if node.count), tenants=(tenant,))
             alone = took(play(_select(trace, rows, tenant.name), private, "hived"))
             for name, run in shared.items():
                 worse[name] = max(worse[name], float((took(run)[rows] - alone).max()))
@@ -85,8 +83,8 @@ def hived() -> Effect:
 
     ours = mean(measure)
     return Effect(
-        "hived", "philly-like, 1500 jobs of up to 4 GPUs, 16x4, load 1.3, quotas by use; minutes that a job"
-        " takes longer, at worst, than on a private cluster of its tenant",
+        "hived", "philly-like, 1500 jobs of up to 4 GPUs, 16x4, load 1.3, quotas by use; minutes"
+        " that a job takes longer, at worst, than on a private cluster of its tenant",
         "excess queueing delay eliminated", ours, ours["hived"] <= 0.01 < max(ours.values()),
     )  # fmt: skip
 
@@ -98,8 +96,8 @@ def spin() -> Effect:
     def measure(seed: int) -> dict[str, float]:
         trace = modelled(workload(jobs=1500, load=1.0, seed=seed, largest=4), seed)
         spec = cluster(16, 4)
-        named = {"oblivious": "fifo(walk=skip)", "always waits": "delay-scheduling(node_wait=1000h)",
-                 "spin": "spin"}  # fmt: skip
+        named = {"oblivious": "fifo(walk=skip)", "spin": "spin",
+                 "always waits": "delay-scheduling(node_wait=1000h)"}  # fmt: skip
         found = {label: jct(play(trace, spec, recipe, knows="noisy", noise=0.5,
                                  profiles=PUBLISHED, seed=seed))
                  for label, recipe in named.items()}  # fmt: skip
@@ -108,7 +106,8 @@ def spin() -> Effect:
 
     ours = mean(measure)
     return Effect(
-        "spin", "philly-like, 1500 jobs of up to 4 GPUs, 16x4, load 1.0, four models, durations off by e^0.5",
+        "spin", "philly-like, 1500 jobs of up to 4 GPUs, 16x4, load 1.0, four models, durations"
+        " off by e^0.5",
         "better than locality-oblivious and than always waiting", ours,
         min(ours.values()) > 1.0,
     )  # fmt: skip

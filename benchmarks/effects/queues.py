@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from effects.common import (
     PUBLISHED,
     Effect,
@@ -16,7 +17,6 @@ from effects.common import (
     with_quotas,
     workload,
 )
-
 from ganger.core.events import NodeDown, NodeUp
 from ganger.core.units import SECOND
 from ganger.lab.simulation import Setup, run_one
@@ -80,7 +80,7 @@ def philly() -> Effect:
     ours = mean(measure)
     first, second, third = ours.values()
     return Effect(
-        "philly", "philly-like, 2000 jobs of up to 4 GPUs, 16x4 in 4 racks, load 1.0, quotas by use",
+        "philly", "philly-like, 2000 jobs of up to 4 GPUs, 16x4 in 4 racks, load 1, quotas by use",
         "queueing grows with GPUs; relaxing locality cuts it and lowers utilisation", ours,
         first < 1 < second and third > 1,
     )  # fmt: skip
@@ -163,7 +163,7 @@ def helios() -> Effect:
 
     ours = mean(measure)
     return Effect(
-        "helios", "helios-like, 3000 jobs, 64 GPUs, load 1.0; JCT of FIFO over QSSF by what it knows",
+        "helios", "helios-like, 3000 jobs, 64 GPUs, load 1; JCT of FIFO over QSSF by what it knows",
         "up to 6.5", ours, ours["history"] >= 1.5,
     )  # fmt: skip
 

@@ -233,7 +233,7 @@ def test_the_grid_finds_what_trying_all_finds(compute: int, transfer: int, budge
 
 
 def test_smd_picks_the_two_jobs_that_fit_together() -> None:
-    """GPUs and CPUs 4 and 4: (2, 2), (4, 1) and (2, 2) worth 5, 6 and 4: the first and the third."""
+    """GPUs and CPUs 4 and 4: (2, 2), (4, 1) and (2, 2) worth 5, 6, 4: the first and the third."""
     needs = {"a": Needs(cpus=1000), "b": Needs(cpus=250), "c": Needs(cpus=1000)}
     sizes, weight = {"a": 2, "b": 4, "c": 2}, {"a": 5.0, "b": 6.0, "c": 4.0}
     jobs = [(JobSpec(name=name, weight=weight[name],
@@ -256,7 +256,9 @@ def test_smd_lets_the_job_that_is_worth_more_go_first() -> None:
     assert [name for at, name, _ in optimus if not at] == ["long"]
 
 
-@pytest.mark.parametrize("recipe", ["smd", "marble", "non-intrusive", "dragon", "elan", "edl", "ones"])
+@pytest.mark.parametrize(
+    "recipe", ["smd", "marble", "non-intrusive", "dragon", "elan", "edl", "ones"]
+)
 @pytest.mark.parametrize("knows", ["nothing", "history", "noisy"])
 def test_without_the_truth_they_still_run(recipe: str, knows: str) -> None:
     jobs = [(job(f"j{i}", 5.0 * i, 4), 60.0) for i in range(6)]

@@ -65,8 +65,8 @@ class CellMemory(msgspec.Struct, frozen=True):
 
 
 class Spot(NamedTuple):
-    """A place in a cell; the least is taken. That the choice between places that are not alike never
-    looks at anything outside the tenant's own cells is what makes sharing safe.
+    """A place in a cell; the least is taken. Between places that are not alike the choice never
+    looks at anything outside the tenant's own cells: that makes sharing safe.
 
     `splits`: the size of the free cell around it that is split for it; `number`: of the cell among
     its tenant's, in order of binding; `inside`: where that free cell begins; `busy`: opportunistic

@@ -193,7 +193,7 @@ def by_knapsack(utility: Utility, epsilon: float, effort: int, few: int = 12) ->
     knapsack over GPUs, CPUs and host memory picks those whose `utility` of completing is largest in
     all. Who was not picked gets its least while there is room.
 
-    `effort`: how many jobs the knapsack tries out as its first ones, where no more than `few` compete.
+    `effort`: how many jobs the knapsack tries out as its first ones, where at most `few` compete.
     """
 
     def rule(view: View, market: Market) -> list[int]:

@@ -15,8 +15,8 @@ def best_split(
     compute: float, transfer: float, worker: float, server: float, budget: float,
     epsilon: float = 0.0,
 ) -> tuple[int, int]:  # fmt: skip
-    """(workers, servers) of the least `ps_step`, each at least one, whose cost (`worker`, `server` a
-    piece) is within `budget`; (0, 0) if not even one of each is (SMD, INFOCOM 2021).
+    """(workers, servers) of the least `ps_step`, each at least one, whose cost (`worker`, `server`
+    each) is within `budget`; (0, 0) if not even one of each is (SMD, INFOCOM 2021).
 
     A sum of two ratios: the number of servers, the denominator of the second, runs over a grid of
     steps 1 + `epsilon` (0: all integers), and for each the best number of workers is known. The

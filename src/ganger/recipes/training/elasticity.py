@@ -9,8 +9,8 @@ from ganger.core.protocols import Policy
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.elastic import Elastic, by_afs, by_attained_afs, by_greedy, by_total
 from ganger.mechanisms.orchestrate import Evolving
-from ganger.mechanisms.place import ConsolidateIf
 from ganger.mechanisms.order import Levels, attained_service, first_start
+from ganger.mechanisms.place import ConsolidateIf
 from ganger.mechanisms.realise import TargetPolicy
 from ganger.mechanisms.resizing import (
     by_knapsack,
