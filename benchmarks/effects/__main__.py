@@ -2,7 +2,7 @@
 
     python benchmarks/effects [--only NAME,...] [--no-write]
 
-Prints a row as soon as it is measured; writes docs/effects.md unless told otherwise.
+Prints a row as soon as it is measured, and puts it into docs/effects.md unless told otherwise.
 """
 
 from __future__ import annotations
@@ -39,22 +39,29 @@ def row(found: Effect) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def known(docs: Path) -> dict[str, str]:
+    """The rows of the table as it stands, by recipe."""
+    lines = docs.read_text().splitlines() if docs.exists() else []
+    rows = [line for line in lines if line.startswith("| ") and not line.startswith("| recipe")]
+    return {line.split("|")[1].strip(): line for line in rows}
+
+
 def main() -> None:
-    """Measure and print."""
+    """Measure, print, and put each row into the table at once."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="")
     parser.add_argument("--no-write", action="store_true")
     args = parser.parse_args()
     wanted = {name.replace("-", "_") for name in args.only.split(",") if name}
-    rows = []
+    docs = Path(__file__).parents[2] / "docs" / "effects.md"
     for measure in EFFECTS:
         if not wanted or measure.__name__ in wanted:
-            started = time.process_time()
-            rows.append(row(measure()))
-            print(rows[-1], f"<!-- {time.process_time() - started:.0f} CPU-s -->", flush=True)
-    if not args.no_write and not wanted:
-        docs = Path(__file__).parents[2] / "docs" / "effects.md"
-        docs.write_text(HEAD.format(seeds=len(SEEDS)) + "\n".join(rows) + "\n")
+            started, found = time.process_time(), measure()
+            print(row(found), f"<!-- {time.process_time() - started:.0f} CPU-s -->", flush=True)
+            if not args.no_write:
+                rows = {**known(docs), found.recipe: row(found)}
+                table = "\n".join(rows[name] for name in sorted(rows))
+                docs.write_text(HEAD.format(seeds=len(SEEDS)) + table + "\n")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def gandiva_fair() -> Effect:
     """GPU time by tickets, and what trading adds."""
 
     def measure(seed: int) -> dict[str, float]:
-        trace = modelled(workload("poisson", 400, 0.9, 32, seed), seed)
+        trace = modelled(workload("poisson", 200, 0.9, 32, seed), seed)
         declared, n = trace.declared, trace.jobs
         rng = np.random.default_rng(seed)
         users = [declared.users.code(f"user {i}") for i in range(4)]
@@ -82,7 +82,7 @@ def gandiva_fair() -> Effect:
         declared.submitted[:n] = 0
         shares = {}
         for name in ("gandiva-fair", "gandiva-fair(trading=no)", "fifo(walk=skip)"):
-            setup = Setup(profiles=PUBLISHED, until=6 * HOUR, seed=seed)
+            setup = Setup(profiles=PUBLISHED, until=4 * HOUR, seed=seed)
             run = run_one(trace, TYPES, name, setup, record=False)
             time = np.bincount(who, run.jobs.active_gpu_seconds, minlength=4)
             shares[name] = float(time.max() / max(time.min(), 1.0))
@@ -92,8 +92,8 @@ def gandiva_fair() -> Effect:
 
     ours = mean(measure)
     return Effect(
-        "gandiva-fair", "400 jobs of 4 users, 40 to 10 % each, all at once, 16 V100 and 16 P100;"
-        " GPU time of the users after 6 h", "GPU time proportional to tickets", ours,
+        "gandiva-fair", "200 jobs of 4 users, 40 to 10 % each, all at once, 16 V100 and 16 P100;"
+        " GPU time of the users after 4 h", "GPU time proportional to tickets", ours,
         ours["most / least GPU time"] < 1.3 < ours["fifo"],
         "with trading, users own unequal numbers of unequal GPUs",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Autoscaling by goodput: as many nodes as keep the jobs' utility of GPUs within a band (Pollux)."""
+"""Autoscaling by goodput: as many nodes as keep the utility of GPUs within a band (Pollux)."""
 
 from __future__ import annotations
 
