@@ -27,7 +27,7 @@ class ScaleMemory(msgspec.Struct, frozen=True):
 class Autoscaling:
     """A goodput policy on the first nodes of the cluster, as many as it takes.
 
-    Utility is the sum of speedups over one GPU, per GPU in use (OSDI 2021, section 4.2.3). After a
+    Utility is the sum of speedups over one GPU, per GPU in use (OSDI 2021). After a
     decision that leaves it outside `low` to `high`, so many nodes are used that it would be in the
     middle if speedups stayed; one more where somebody waits. Nodes that are not used are vacated
     and switched off.

@@ -16,8 +16,7 @@ from ganger.mechanisms.realise import Want
 def trade(
     old: list[float], new: list[float], speedups: list[float], step: float = 1.0, deals: int = 1000
 ) -> tuple[list[float], list[float]]:
-    """What users own of two GPU types after they traded (Chaudhary et al., EuroSys 2020, section
-    3.3).
+    """What users own of two GPU types after they traded (Chaudhary et al., EuroSys 2020).
 
     `speedups`: of each user's jobs on the new type over the old one. In each deal the user with the
     lowest speedup that still owns new GPUs sells `step` of them to the one with the highest that

@@ -207,7 +207,7 @@ def ones(
     always get some.
 
     At every change and every `epoch` the schedules are refreshed, crossed, mutated and filled for
-    `rounds` generations (section 3.2), and the one with the least GPU-time still to come for those
+    `rounds` generations, and the one with the least GPU-time still to come for those
     who run is put in force. A job may grow to what it asks for, and twice as far after each epoch.
     """
     return Evolving("ones", population, rounds, mutation, epoch)

@@ -35,7 +35,7 @@ def pollux(
     re-allocated; a job gets at most twice the GPUs that it ever ran on; at most one job that spans
     nodes touches a node. Batch sizes follow the largest goodput (section 4.1), which the oracle
     tells by nodes and GPUs. With `autoscale` so many nodes are switched on that speedup over one
-    GPU, per GPU, stays between `low` and `high` (section 4.2.3). Reconstructed: the operators of
+    GPU, per GPU, stays between `low` and `high`. Reconstructed: the operators of
     the search (the authors use NSGA-II, with one objective where the cluster's size is fixed), and
     a floor of 0.01 under each speedup.
     """
