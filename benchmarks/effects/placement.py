@@ -109,7 +109,7 @@ def spin() -> Effect:
         "spin", "philly-like, 1500 jobs of up to 4 GPUs, 16x4, load 1.0, four models, durations"
         " off by e^0.5",
         "better than locality-oblivious and than always waiting", ours,
-        min(ours.values()) > 1.0,
+        min(ours.values()) > 1.02, "few jobs are split at all on this workload",
     )  # fmt: skip
 
 
@@ -129,5 +129,5 @@ def delay_scheduling() -> Effect:
     ours = mean(measure)
     return Effect(
         "delay-scheduling", "philly-like, 2000 jobs of up to 4 GPUs, 16x4, load 1.0, four models",
-        "a short wait gains locality at little cost", ours, min(ours.values()) > 1.0,
+        "a short wait gains locality at little cost", ours, min(ours.values()) > 1.01, "few jobs are split at all on this workload",
     )  # fmt: skip
