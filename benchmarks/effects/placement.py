@@ -129,5 +129,6 @@ def delay_scheduling() -> Effect:
     ours = mean(measure)
     return Effect(
         "delay-scheduling", "philly-like, 2000 jobs of up to 4 GPUs, 16x4, load 1.0, four models",
-        "a short wait gains locality at little cost", ours, min(ours.values()) > 1.01, "few jobs are split at all on this workload",
+        "a short wait gains locality at little cost", ours, min(ours.values()) > 1.01,
+        "few jobs are split at all on this workload",
     )  # fmt: skip
