@@ -49,6 +49,7 @@ def main() -> None:
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             torch.save({**state, "place": place}, made)
             made.rename(checkpoint)
+        dist.barrier()  # nobody tears the group down while another still works
 
     steps = -(-given.samples // given.batch)
     while place["epoch"] < given.epochs:
