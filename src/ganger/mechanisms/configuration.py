@@ -16,7 +16,7 @@ from ganger.core.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.elastic import resizable
 from ganger.mechanisms.goodput import after_restart
-from ganger.solve.integral import multiple_choice
+from ganger.solve.choice import choose
 from ganger.solve.programme import Floats, Ints
 
 
@@ -86,7 +86,7 @@ class Configurations:
                         free[view.ledger.cell_of[slot.node].index] += slot.devices.bit_count()
         take = np.zeros((len(options.row), len(cells)))
         take[np.arange(len(options.row)), options.cell] = options.gpus
-        found = multiple_choice(
+        found = choose(
             value(options, self.power, self.wait), options.row, take, free,
             nodes=self.nodes, gap=self.gap,
         )  # fmt: skip
