@@ -82,7 +82,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(
         ("yarn-cs", "helios", "helios-ces", "philly", "ffdl", "ali-mlaas"), _T + "production"
     ),
-    **dict.fromkeys(("allox",), _T + "programmes"),
+    **dict.fromkeys(("allox", "dorm"), _T + "programmes"),
     **dict.fromkeys(("genie",), _T + "deadlines"),
 }
 """Name of every recipe, and the module that defines it."""
