@@ -83,7 +83,7 @@ CATALOGUE: dict[str, str] = {
         ("yarn-cs", "helios", "helios-ces", "philly", "ffdl", "ali-mlaas"), _T + "production"
     ),
     **dict.fromkeys(("allox", "dorm"), _T + "programmes"),
-    **dict.fromkeys(("genie",), _T + "deadlines"),
+    **dict.fromkeys(("genie", "chronus"), _T + "deadlines"),
 }
 """Name of every recipe, and the module that defines it."""
 
