@@ -1,0 +1,265 @@
+"""One server process: state folder, journal, engine, kernel thread, HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ganger.core.errors import BadInput, GangerError
+from ganger.core.spec import ClusterSpec, NodeSpec
+from ganger.core.units import SECOND
+from ganger.engines.agent.folder import short_path
+from ganger.engines.clock import Clock
+from ganger.engines.gpus import find_nodes
+from ganger.service.api import UNIX, Identify, application
+from ganger.service.daemon import Daemon, FullDisk, LiveEngine
+from ganger.service.home import Home
+from ganger.service.journal import FullError, Header, Journal
+from ganger.service.recovery import header_of
+from ganger.service.world import World
+
+log = logging.getLogger("ganger.service")
+DEFAULT_RECIPE: Final = "backfill"
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What `ganger up` says. Empty: as before, or the default."""
+
+    home: str
+    gpus: str = ""
+    recipe: str = ""
+    knows: str = ""
+    seed: int | None = None
+    listen: str = ""
+    shared: bool = False
+    name: str = ""
+
+
+MakeEngine = Callable[[Settings, Home, Daemon, Clock], LiveEngine]
+
+
+def header_for(settings: Settings, before: Header | None) -> Header:
+    """The header that `settings` ask for, `before` where they say nothing. Raises BadInput."""
+    from ganger.lab.simulation import load_policy
+    from ganger.service.recovery import make_oracle
+
+    recipe = settings.recipe or (before.policy if before else DEFAULT_RECIPE)
+    knows = settings.knows or (before.knows if before else "history")
+    seed = settings.seed if settings.seed is not None else (before.seed if before else 0)
+    load_policy(recipe)
+    make_oracle(knows)
+    if before is not None:
+        return header_of(before.cluster, recipe, seed, knows)
+    return header_of(cluster_of(offered(settings)), recipe, seed, knows)
+
+
+def offered(settings: Settings) -> tuple[NodeSpec, ...]:
+    """This machine as nodes."""
+    return find_nodes(settings.gpus, settings.name or socket.gethostname())
+
+
+def cluster_of(nodes: Sequence[NodeSpec]) -> ClusterSpec:
+    """A cluster of these nodes, its GPU types described where they are known."""
+    from ganger.workloads.clusters import describe
+
+    return describe(ClusterSpec(tuple(nodes), name="live")).check("--gpus")
+
+
+def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -> LiveEngine:
+    """The engine over the agent of this machine, which is started if it does not run."""
+    from ganger.engines.local import AgentAt, LocalEngine
+    from ganger.service.agents import spawner
+
+    def admit(hello: Any) -> Sequence[int]:
+        try:
+            return daemon.node_numbers(hello.nodes)
+        except FullError as error:
+            raise BadInput(f"nothing can be kept: {error}") from None
+
+    agent = AgentAt(home.agent / "agent.sock", spawner(settings, home))
+    return LocalEngine(
+        daemon.launch, admit, agents=(agent,), cluster=cluster_id(daemon.journal), clock=clock
+    )
+
+
+def cluster_id(journal: Journal) -> str:
+    """This cluster's own name, made once."""
+    found = journal.setting("cluster")
+    if not found:
+        found = secrets.token_hex(8)
+        journal.set("cluster", found)
+    return found
+
+
+def serve(settings: Settings, make_engine: MakeEngine = local_engine) -> int:
+    """Serve until told to stop; the exit code. Raises BadInput, before anything is served."""
+    home = Home(Path(settings.home))
+    home.take()
+    try:
+        journal = Journal(home.journal)
+        try:
+            return _serve(settings, home, journal, make_engine)
+        except FullError as error:
+            raise FullDisk(f"{home.journal}: nothing can be kept: {error}") from None
+        finally:
+            journal.close()
+    finally:
+        home.leave()
+
+
+def _serve(settings: Settings, home: Home, journal: Journal, make_engine: MakeEngine) -> int:
+    segments = journal.segments()
+    daemon = Daemon(journal, home.scripts)
+    last = daemon.open(header_for(settings, segments[-1][2] if segments else None))
+    engine = make_engine(settings, home, daemon, Clock(last))
+    sockets = [_unix_socket(home, settings.shared)]
+    if settings.listen:
+        sockets.append(_tcp_socket(settings.listen))
+    world = World(
+        daemon, home.root, shared=settings.shared, listen=_spoken(sockets[1:]),
+        token_hash=_token_hash(journal, home) if settings.listen else "",
+        logs=home.agent / "logs",
+    )  # fmt: skip
+    server = Server(world, sockets)
+    failed = threading.Event()
+
+    def loop() -> None:
+        try:
+            daemon.run(engine)
+        except BaseException:
+            log.exception("the loop ended")
+            failed.set()
+        server.stop()
+
+    thread = threading.Thread(target=loop, name="kernel")
+    daemon.engine = engine
+    thread.start()
+    try:
+        server.run()
+    finally:
+        daemon.stop()
+        thread.join()
+    return 3 if failed.is_set() else 0
+
+
+class Server:
+    """uvicorn over our sockets."""
+
+    def __init__(self, world: World, sockets: list[socket.socket]) -> None:
+        self._sockets = sockets
+        self._world = world
+        app = Identify(application(world), world)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app, http=Peered, ws="none", lifespan="off", log_level="warning", loop="asyncio",
+                access_log=False, timeout_graceful_shutdown=2, server_header=False,
+                log_config=None,
+            )
+        )  # fmt: skip
+        world.go_down = self.stop
+
+    def stop(self) -> None:
+        """Answer what is being asked, then end."""
+        self._server.should_exit = True
+
+    def run(self) -> None:
+        """Serve until `stop`, SIGTERM or SIGINT."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.stop())  # uvicorn raises them again at its end
+
+        async def main() -> None:
+            self._world.listen_for_steps(asyncio.get_running_loop())
+            await self._server.serve(sockets=self._sockets)
+
+        asyncio.run(main())
+
+
+class Peered(H11Protocol):
+    """Says of a connection over a Unix socket which user is at its other end."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Ask the kernel who it is."""
+        super().connection_made(transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family == socket.AF_UNIX:
+            data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            self.client = (UNIX, _CREDENTIALS.unpack(data)[1])
+
+
+def _unix_socket(home: Home, shared: bool) -> socket.socket:
+    with contextlib.suppress(FileNotFoundError):
+        home.socket.unlink()
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o111 if shared else 0o177)
+    try:
+        with short_path(home.root, home.socket.name) as path:
+            made.bind(path)
+    finally:
+        os.umask(before)
+    made.listen(1024)
+    return made
+
+
+def _tcp_socket(listen: str) -> socket.socket:
+    host, _, port = listen.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise BadInput(f"{listen!r} is no address", where="--listen", mend="write HOST:PORT")
+    host = host.strip("[]") or "127.0.0.1"
+    try:
+        family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, int(port)), family=family, backlog=1024)
+    except OSError as error:
+        raise BadInput(f"{listen}: {error.strerror}", where="--listen") from None
+
+
+def _spoken(sockets: Sequence[socket.socket]) -> str:
+    return ",".join("{}:{}".format(*sock.getsockname()[:2]) for sock in sockets)
+
+
+def _token_hash(journal: Journal, home: Home) -> str:
+    """The hash of the token that TCP wants; a new token goes to a file that only its owner reads."""
+    known = journal.setting("token")
+    if not known:
+        token = secrets.token_urlsafe(32)
+        known = hashlib.sha256(token.encode()).hexdigest()
+        path = home.root / "token"
+        path.touch(mode=0o600)
+        path.write_text(token + "\n")
+        journal.set("token", known)
+    return known
+
+
+def main(argument: str) -> int:
+    """Serve as a process of its own; `argument` is `Settings` in JSON."""
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO)
+    try:
+        return serve(msgspec.json.decode(argument, type=Settings))
+    except GangerError as error:
+        print(f"ganger: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"ganger: {error.filename or 'daemon'}: {error.strerror or error}", file=sys.stderr)
+        return 2
+
+
+def now_seconds(daemon: Daemon) -> float:
+    """The daemon's time in seconds."""
+    return daemon.now() / SECOND if daemon else time.time()
