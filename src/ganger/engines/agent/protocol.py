@@ -4,13 +4,15 @@ A frame is a length (4 bytes, big endian) and that many bytes of msgpack: one ta
 sides may close at any time. The protocol is level-triggered, so no message needs a sequence
 number: every message about an attempt states what should be, or what is, and may be repeated.
 
-1. The side that was dialled sends `Challenge`. The agent answers `Hello`, the engine `Welcome`;
-   over TCP each carries a proof (HMAC-SHA256 of both nonces) that its sender knows the token, which
-   itself never travels. Over a Unix socket the kernel vouches for the peer's user instead.
+1. The agent says `Hello`, the engine `Welcome`. Over TCP, where the agent dials, the engine sends
+   `Challenge` first, and each carries a proof (HMAC-SHA256 of both nonces) that its sender knows
+   the token, which itself never travels. Nothing is encrypted: use a network you trust. Over a
+   Unix socket, where the engine dials, the kernel vouches for the peer's user instead.
 2. The agent sends the state of each attempt that it has (`Prepared`, `Launched`, `Exited`), then
    `Ready`. From now on either side sends what changes. The engine repeats what the agent has not
    got: after a lost connection both know again what the other does.
 3. `Exited` is kept on the agent's disk and repeated at each connection until `Forget`.
+4. Over TCP both send `Ping` at times; who hears nothing for long closes the connection.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class Message(msgspec.Struct, frozen=True, tag=True):
 
 
 class Challenge(Message, frozen=True):
-    """The side that was dialled speaks first; `nonce` is random."""
+    """Over TCP the engine speaks first; `nonce` is random."""
 
     nonce: bytes
     version: int = VERSION
@@ -160,7 +162,7 @@ class Forget(Message, frozen=True):
 
 
 class Ping(Message, frozen=True):
-    """Is anybody there? Answered in kind."""
+    """Somebody is there."""
 
 
 # ---------------------------------------------------------------------- agent to engine
@@ -174,7 +176,7 @@ class Prepared(Message, frozen=True):
 
 
 class Refused(Message, frozen=True):
-    """The part cannot start; nothing of it is left."""
+    """The part cannot start, or was not there to be stopped; nothing of it is left."""
 
     key: Key
     why: str
@@ -231,7 +233,7 @@ ToAgent: TypeAlias = (
     Challenge | Welcome | Denied | Prepare | Go | Stop | Suspend | Resume | Forget | Ping
 )
 ToEngine: TypeAlias = (
-    Challenge | Hello | Denied | Ready | Prepared | Refused | Launched | Progress | Exited | Ping
+    Hello | Denied | Ready | Prepared | Refused | Launched | Progress | Exited | Ping
 )
 
 

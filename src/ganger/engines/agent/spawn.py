@@ -1,0 +1,147 @@
+"""The environment of a worker, and how it becomes a process. No shell on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ganger.core.units import WHOLE
+from ganger.engines.agent.processes import die_with_parent
+from ganger.engines.agent.protocol import Go, Part, Prepare
+from ganger.engines.launch import Launch
+
+_KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+
+
+class Places(NamedTuple):
+    """Folders of the part on this machine."""
+
+    job: Path
+    """Where the SDK's socket and the `leave` file are."""
+    cwd: Path
+    checkpoints: Path
+    sdk: Path
+    """What goes on PYTHONPATH; holds the SDK and nothing else."""
+
+
+class Worker(NamedTuple):
+    """One process to start."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    rank: int
+
+
+def workers_of(prepare: Prepare, go: Go, places: Places, devices_before: int) -> list[Worker]:
+    """The processes of this part. `devices_before`: GPUs of the agent's earlier seats, by which
+    the seat's device numbers are moved."""
+    found = []
+    for part in prepare.parts:
+        local = range(part.workers if prepare.launch.per == "worker" else 1)
+        role = prepare.launch.shape.roles[part.role].name
+        argv = prepare.launch.commands.get(role, prepare.launch.command)
+        for i in local:
+            env = _environment(prepare, part, go, places, devices_before, i, role)
+            found.append(Worker(argv, env, part.first_rank + i))
+    return found
+
+
+def _environment(
+    prepare: Prepare, part: Part, go: Go, places: Places, devices_before: int, i: int, role: str
+) -> dict[str, str]:
+    launch, key = prepare.launch, prepare.key
+    per_worker = launch.per == "worker"
+    devices = ",".join(str(devices_before + device) for device in part.devices)
+    cpus = launch.shape.roles[part.role].needs.cpus
+    ours = {
+        "RANK": part.first_rank + i if per_worker else part.node_rank,
+        "WORLD_SIZE": part.world_size if per_worker else part.nodes,
+        "LOCAL_RANK": i, "LOCAL_WORLD_SIZE": part.workers if per_worker else 1,
+        "GROUP_RANK": part.node_rank, "NODE_RANK": part.node_rank,
+        "ROLE_RANK": part.role_rank + i, "ROLE_WORLD_SIZE": part.role_size,
+        "MASTER_ADDR": go.master_address, "MASTER_PORT": go.master_port,
+        "TORCHELASTIC_RUN_ID": f"ganger-{key.job}", "TORCHELASTIC_RESTART_COUNT": key.attempt - 1,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": devices,
+        "GANGER_JOB": key.job, "GANGER_ATTEMPT": key.attempt, "GANGER_JOB_NAME": launch.name,
+        "GANGER_NODES": part.nodes, "GANGER_NODE_RANK": part.node_rank,
+        "GANGER_WORKERS": part.workers, "GANGER_ROLE": role, "GANGER_DIR": places.job,
+        "GANGER_CHECKPOINT_DIR": places.checkpoints,
+    }  # fmt: skip
+    env = _base(launch.uid)
+    env["OMP_NUM_THREADS"] = str(max(cpus // WHOLE, 1))
+    env |= launch.env
+    path = env.get("PYTHONPATH")
+    env["PYTHONPATH"] = f"{path}:{places.sdk}" if path else str(places.sdk)
+    return env | {name: str(value) for name, value in ours.items()}
+
+
+def _base(uid: int) -> dict[str, str]:
+    env = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    env.setdefault("PATH", _PATH)
+    if uid >= 0 and uid != os.getuid():
+        with contextlib.suppress(KeyError):
+            user = pwd.getpwuid(uid)
+            env |= {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
+    return env
+
+
+def become(launch: Launch) -> None:
+    """Turn this process into its user for good."""
+    if launch.uid < 0 or (launch.uid == os.getuid() and launch.gid in (-1, os.getgid())):
+        return
+    gid = launch.gid
+    name = ""
+    with contextlib.suppress(KeyError):
+        user = pwd.getpwuid(launch.uid)
+        name, gid = user.pw_name, gid if gid >= 0 else user.pw_gid
+    if gid < 0:
+        gid = launch.uid
+    if name:
+        os.initgroups(name, gid)
+    else:
+        os.setgroups([gid])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(launch.uid, launch.uid, launch.uid)
+
+
+def spawn(
+    worker: Worker, cwd: str, output: int, error: int, umask: int, before: Callable[[], None]
+) -> int:
+    """Start a worker in a session of its own and return its process number. `before` runs in the
+    child ahead of everything (it enters the cgroup, becomes the user). Raises OSError."""
+    parent = os.getpid()
+    told, tell = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if not pid:
+        try:
+            os.setsid()
+            before()
+            die_with_parent(parent)
+            for one in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+                signal.signal(one, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            os.umask(umask)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(output, 1)
+            os.dup2(error, 2)
+            os.chdir(cwd)
+            os.execvpe(worker.argv[0], worker.argv, worker.env)
+        except BaseException as why:
+            errno, text = (why.errno, why.strerror) if isinstance(why, OSError) else (0, str(why))
+            os.write(tell, f"{errno} {text}".encode())
+        finally:
+            os._exit(127)
+    os.close(tell)
+    with open(told, "rb") as pipe:
+        problem = pipe.read().decode(errors="replace")
+    if problem:
+        os.waitpid(pid, 0)
+        errno, _, text = problem.partition(" ")
+        raise OSError(int(errno), text)
+    return pid
