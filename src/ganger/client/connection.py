@@ -28,9 +28,7 @@ class Refusal(BadInput):
     """The daemon said no; `status` is HTTP's."""
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__(
-            problem.detail or problem.title, where=problem.where, mend=problem.mend
-        )
+        super().__init__(problem.detail or problem.title, where=problem.where, mend=problem.mend)
         self.status = problem.status
 
 

@@ -39,7 +39,9 @@ class Who(msgspec.Struct, frozen=True):
     gid: int = -1
 
 
-def prepare(request: JobRequest, who: Who, now: int, rows: Rows, switch_user: bool) -> list[Prepared]:
+def prepare(
+    request: JobRequest, who: Who, now: int, rows: Rows, switch_user: bool
+) -> list[Prepared]:
     """The jobs that `request` asks for, one per task of its array. Raises BadInput."""
     _check(request)
     shape = shape_of(request)
@@ -129,7 +131,9 @@ def shape_of(request: JobRequest) -> Shape:
     )  # fmt: skip
     return Shape(
         roles=(Role(size=workers, least=least, most=most, needs=needs),),
-        gpu_types=tuple(request.gpu_types), pool=request.pool, labels=tuple(request.labels),
+        gpu_types=tuple(request.gpu_types),
+        pool=request.pool,
+        labels=tuple(request.labels),
         locality=_word(Locality, request.locality or "any", "locality"),
     )
 
@@ -155,7 +159,8 @@ def _launch(request: JobRequest, spec: JobSpec, who: Who, switch_user: bool) -> 
         cwd=request.cwd, output=_absolute(request.output, request.cwd, "output"),
         error=_absolute(request.error, request.cwd, "error"), limit=spec.limit,
         on_preempt=spec.on_preempt, grace=grace, retries=request.retries,
-        checkpoint_dir=_absolute(request.checkpoint_dir, request.cwd, "checkpoint_dir"), warm=tuple(request.warm),
+        checkpoint_dir=_absolute(request.checkpoint_dir, request.cwd, "checkpoint_dir"),
+        warm=tuple(request.warm),
         uid=who.uid if switch_user else -1, gid=who.gid if switch_user else -1,
     )  # fmt: skip
 
@@ -247,7 +252,9 @@ class Fits:
         for gpu_type in shape.gpu_types:
             if gpu_type not in types:
                 known = ", ".join(t for t in types if t) or "no GPU"
-                raise BadInput(f"no GPU is a {gpu_type}", where="gpu_types", mend=f"there is {known}")
+                raise BadInput(
+                    f"no GPU is a {gpu_type}", where="gpu_types", mend=f"there is {known}"
+                )
         least = tuple(role.range[0] for role in shape.roles)
         if self._ledger.find(shape, least) is None:
             raise BadInput(

@@ -91,9 +91,7 @@ def _problem(found: Problem) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _problem(
-        Problem(title=error.detail, status=error.status_code, mend="see /openapi.json")
-    )
+    return _problem(Problem(title=error.detail, status=error.status_code, mend="see /openapi.json"))
 
 
 async def _bug(request: Request, error: Exception) -> Response:

@@ -126,11 +126,9 @@ class Order(Ask):
             if all(phases[row] in _FITS.get(verb, _FITS["cancel"]) for verb in self._values)
         ]  # fmt: skip
         if not self.rows:
-            verb = next(iter(self._values))
-            state = Phase(phases[self._rows[0]]).name.lower()
-            raise BadInput(f"job {self._rows[0] + 1} is {state}: too late to {verb} it"
-                           if phases[self._rows[0]] >= Phase.FINISHED else
-                           f"job {self._rows[0] + 1} is {state}: {verb} means nothing for it")  # fmt: skip
+            verb, first = next(iter(self._values)), self._rows[0]
+            state = Phase(phases[first]).name.lower()
+            raise BadInput(f"job {first + 1} is {state}: {verb} means nothing for it")
         for row in self.rows:
             for verb, value in self._values.items():
                 self._say(turn, daemon, row, verb, value)

@@ -16,10 +16,16 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput, GangerError
 from ganger.core.events import (
-    AnyEvent, Batch, Command, Failed, Finished, Refused, Released, Started,
+    AnyEvent,
+    Batch,
+    Command,
+    Failed,
+    Finished,
+    Refused,
+    Released,
+    Started,
 )  # fmt: skip
 from ganger.core.jobs import HOLDS_DEVICES, Phase
 from ganger.core.plan import Placement, Plan, Resize, Start
@@ -29,7 +35,6 @@ from ganger.engines.agent.protocol import Progress
 from ganger.engines.clock import Clock
 from ganger.engines.launch import Launch
 from ganger.service.asks import Ask, Turn
-from ganger.service.facts import Facts
 from ganger.service.gates import Gates
 from ganger.service.journal import Decided, FullError, Header, Journal
 from ganger.service.launches import launch_of
@@ -213,9 +218,9 @@ class Daemon:
 
     # ------------------------------------------------------------------ the loop
 
-    def run(self, engine: LiveEngine) -> None:
-        """Drive `engine` until `stop`."""
-        self.engine = engine
+    def run(self) -> None:
+        """Drive the engine until `stop`."""
+        engine = self.engine
         engine.adopt(self.holds())
         while not self._stopping:
             kernel = self.kernel
@@ -285,9 +290,7 @@ class Daemon:
     def _sorted(events: list[AnyEvent]) -> list[AnyEvent]:
         return sorted(events, key=lambda event: event.rank)
 
-    def _keep_batch(
-        self, turn: Turn, happened: list[AnyEvent], entered: list[Ask]
-    ) -> list[Ask]:
+    def _keep_batch(self, turn: Turn, happened: list[AnyEvent], entered: list[Ask]) -> list[Ask]:
         """Make the batch durable, whatever it takes; whose asks are in it.
 
         While nothing can be written, those who ask are told so, and what happened waits.
@@ -326,9 +329,7 @@ class Daemon:
         for revision, record in self._deferred:
             Journal.write_plan(cursor, revision, record)
 
-    def _write_turn(
-        self, cursor: sqlite3.Cursor, turn: Turn, happened: Sequence[AnyEvent]
-    ) -> None:
+    def _write_turn(self, cursor: sqlite3.Cursor, turn: Turn, happened: Sequence[AnyEvent]) -> None:
         Journal.write_jobs(cursor, turn.jobs)
         for row, facts in turn.changed.items():
             Journal.write_launch(cursor, row, facts)

@@ -14,12 +14,21 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ganger.client.answers import (
-    Changed, Explanation, JobDetail, JobPage, NodeAnswer, PolicyAnswer, Share, Status, Submitted,
+    Changed,
+    Explanation,
+    JobDetail,
+    JobPage,
+    NodeAnswer,
+    PolicyAnswer,
+    Share,
+    Status,
+    Submitted,
 )  # fmt: skip
 from ganger.client.request import JobRequest
 from ganger.core.commands import DECLARES
 from ganger.core.errors import BadInput
 from ganger.core.jobs import Phase
+from ganger.core.units import NEVER, parse_duration
 from ganger.service import rows, tail
 from ganger.service.accept import Who, moment, prepare
 from ganger.service.asks import Ask, NodeOrder, Order, SetPolicy, Submit
@@ -28,7 +37,6 @@ from ganger.service.facts import Prepared
 from ganger.service.states import exit_code
 from ganger.service.trial import try_policy
 from ganger.service.world import World
-from ganger.core.units import NEVER, parse_duration
 
 PAGE_MAX: Final = 1000
 BODY_BYTES_MAX: Final = 32 << 20
@@ -128,6 +136,7 @@ async def submit(request: Request) -> Submitted:
     jobs: list[Prepared] = []
     resolve = lambda job: _locked(world, rows.rows_of, job)  # noqa: E731
     for one in wanted:
+        one.gpu_types = world.known_types(one.gpu_types)
         jobs += prepare(one, who, now, resolve, world.shared)
         if len(jobs) > JOBS_MAX:
             raise BadInput(f"more than {JOBS_MAX:,} jobs", mend="submit in parts")
@@ -166,7 +175,9 @@ async def list_jobs(request: Request) -> JobPage:
     `name`; `limit` of them from `offset` on."""
     limit = int(_number(request, "limit", 100, PAGE_MAX))
     offset = int(_number(request, "offset", 0, 1e12))
-    filters = {key: request.query_params.get(key, "") for key in ("state", "user", "tenant", "name")}
+    filters = {
+        key: request.query_params.get(key, "") for key in ("state", "user", "tenant", "name")
+    }
     return _locked(world_of(request), rows.job_page, filters, offset, limit)
 
 

@@ -80,7 +80,8 @@ def _pending(daemon: Daemon, row: int, found: Explanation) -> None:
     elif found.reason == "AssocGrpGRES":
         found.lines.append("Its tenant is at its quota.")
     else:
-        found.lines.append(f"No place for it is free{f' ({', '.join(sorted(by))})' if by else ''}.")
+        said = f" ({', '.join(sorted(by))})" if by else ""
+        found.lines.append(f"No place for it is free{said}.")
     holders = _holders(daemon, shape.gpu_types)
     found.holders = [job + 1 for job in holders[:_HOLDERS_MAX]]
     if holders:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+
 from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
 from ganger.core.units import NEVER

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
-    CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric,
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
 )  # fmt: skip
 from prometheus_client.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE
 

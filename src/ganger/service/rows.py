@@ -8,7 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.client.answers import (
-    AttemptAnswer, JobAnswer, JobDetail, JobPage, NodeAnswer, Share,
+    AttemptAnswer,
+    JobAnswer,
+    JobDetail,
+    JobPage,
+    NodeAnswer,
+    Share,
 )  # fmt: skip
 from ganger.core.errors import BadInput
 from ganger.core.jobs import HOLDS_DEVICES, Phase
@@ -204,10 +209,13 @@ def node_answers(daemon: Daemon) -> list[NodeAnswer]:
                 holders[slot.node].append(row + 1)
     return [
         NodeAnswer(
-            name=nodes.names[node], state=kernel.barred(node) or "up",
-            gpu_type=nodes.types[nodes.gpu_type[node]], gpus=int(nodes.gpus[node]),
+            name=nodes.names[node],
+            state=kernel.barred(node) or "up",
+            gpu_type=nodes.types[nodes.gpu_type[node]],
+            gpus=int(nodes.gpus[node]),
             gpus_free=int(nodes.gpus[node]) - used[node].bit_count(),
-            cpus=int(nodes.cpus[node]) / WHOLE, memory=int(nodes.memory[node]),
+            cpus=int(nodes.cpus[node]) / WHOLE,
+            memory=int(nodes.memory[node]),
             jobs=sorted(holders[node]),
         )
         for node in range(nodes.n)

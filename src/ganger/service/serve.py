@@ -13,7 +13,6 @@ import socket
 import struct
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -24,10 +23,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ganger.core.errors import BadInput, GangerError
 from ganger.core.spec import ClusterSpec, NodeSpec
-from ganger.core.units import SECOND
 from ganger.engines.agent.folder import short_path
 from ganger.engines.clock import Clock
 from ganger.engines.gpus import find_nodes
+from ganger.service import agents
 from ganger.service.api import UNIX, Identify, application
 from ganger.service.daemon import Daemon, FullDisk, LiveEngine
 from ganger.service.home import Home
@@ -86,7 +85,6 @@ def cluster_of(nodes: Sequence[NodeSpec]) -> ClusterSpec:
 def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -> LiveEngine:
     """The engine over the agent of this machine, which is started if it does not run."""
     from ganger.engines.local import AgentAt, LocalEngine
-    from ganger.service.agents import spawner
 
     def admit(hello: Any) -> Sequence[int]:
         try:
@@ -94,7 +92,7 @@ def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -
         except FullError as error:
             raise BadInput(f"nothing can be kept: {error}") from None
 
-    agent = AgentAt(home.agent / "agent.sock", spawner(settings, home))
+    agent = AgentAt(home.agent / "agent", agents.spawner(home, settings.name, settings.gpus))
     return LocalEngine(
         daemon.launch, admit, agents=(agent,), cluster=cluster_id(daemon.journal), clock=clock
     )
@@ -127,9 +125,9 @@ def serve(settings: Settings, make_engine: MakeEngine = local_engine) -> int:
 
 def _serve(settings: Settings, home: Home, journal: Journal, make_engine: MakeEngine) -> int:
     segments = journal.segments()
+    settings = _remember(settings, journal, home)
     daemon = Daemon(journal, home.scripts)
     last = daemon.open(header_for(settings, segments[-1][2] if segments else None))
-    engine = make_engine(settings, home, daemon, Clock(last))
     sockets = [_unix_socket(home, settings.shared)]
     if settings.listen:
         sockets.append(_tcp_socket(settings.listen))
@@ -139,25 +137,44 @@ def _serve(settings: Settings, home: Home, journal: Journal, make_engine: MakeEn
         logs=home.agent / "logs",
     )  # fmt: skip
     server = Server(world, sockets)
-    failed = threading.Event()
+    failed, ready = threading.Event(), threading.Event()
 
     def loop() -> None:
         try:
-            daemon.run(engine)
+            daemon.engine = make_engine(settings, home, daemon, Clock(last))
+            ready.set()
+            daemon.run()
         except BaseException:
             log.exception("the loop ended")
             failed.set()
+            ready.set()
         server.stop()
 
     thread = threading.Thread(target=loop, name="kernel")
-    daemon.engine = engine
     thread.start()
+    ready.wait()
     try:
-        server.run()
+        if not failed.is_set():
+            server.run()
     finally:
-        daemon.stop()
+        if not failed.is_set():
+            daemon.stop()
         thread.join()
+    if not daemon.kernel.placements():
+        agents.stop(home.agent)
     return 3 if failed.is_set() else 0
+
+
+def _remember(settings: Settings, journal: Journal, home: Home) -> Settings:
+    """The settings, completed by those of before; an agent with other GPUs is replaced."""
+    gpus, name = journal.setting("gpus"), journal.setting("name")
+    new = settings.gpus or gpus, settings.name or name or socket.gethostname()
+    if new != (gpus, name):
+        if agents.running(home.agent):
+            agents.stop(home.agent)
+        journal.set("gpus", new[0])
+        journal.set("name", new[1])
+    return msgspec.structs.replace(settings, gpus=new[0], name=new[1])
 
 
 class Server:
@@ -235,7 +252,7 @@ def _spoken(sockets: Sequence[socket.socket]) -> str:
 
 
 def _token_hash(journal: Journal, home: Home) -> str:
-    """The hash of the token that TCP wants; a new token goes to a file that only its owner reads."""
+    """The hash of the token that TCP wants; a new token goes to a file of 0600."""
     known = journal.setting("token")
     if not known:
         token = secrets.token_urlsafe(32)
@@ -260,6 +277,14 @@ def main(argument: str) -> int:
         return 2
 
 
-def now_seconds(daemon: Daemon) -> float:
-    """The daemon's time in seconds."""
-    return daemon.now() / SECOND if daemon else time.time()
+def preview(settings: Settings) -> Header:
+    """What `serve` would begin with; nothing is written. Raises BadInput."""
+    path = Home(Path(settings.home)).journal
+    if not path.exists():
+        return header_for(settings, None)
+    journal = Journal(path, readonly=True)
+    try:
+        segments = journal.segments()
+        return header_for(settings, segments[-1][2] if segments else None)
+    finally:
+        journal.close()

@@ -28,7 +28,10 @@ def try_policy(daemon: Daemon, policy: str, knows: str) -> PolicyAnswer:
     plan = kernel.step(Batch(max(daemon.now(), kernel.now), [Woke()]))
     actions = plan.actions if plan is not None else []
     return PolicyAnswer(
-        recipe=policy, knows=knows, dry_run=True, error=guard_of(kernel).error,
+        recipe=policy,
+        knows=knows,
+        dry_run=True,
+        error=guard_of(kernel).error,
         starts=[action.job + 1 for action in actions if isinstance(action, Start)],
         stops=[action.job + 1 for action in actions if isinstance(action, Stop)],
         resizes=[action.job + 1 for action in actions if isinstance(action, Resize)],

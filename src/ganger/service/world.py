@@ -49,6 +49,11 @@ class World:
             self._fits = nodes, Fits(nodes)
         self._fits[1].check(shape)
 
+    def known_types(self, names: list[str]) -> list[str]:
+        """GPU types as the cluster spells them."""
+        types = {name.lower(): name for name in self.daemon.kernel.nodes.types}
+        return [types.get(name.lower(), name) for name in names]
+
     def listen_for_steps(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wake those who wait whenever a step was made."""
         self._stepped = stepped = asyncio.Event()
