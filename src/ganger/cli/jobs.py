@@ -27,7 +27,8 @@ def path_of(jobs: tuple[str, ...] | list[str]) -> str:
 
 def _listing(client: Client, query: dict[str, Any], limit: int) -> JobPage:
     """A page of up to `limit` jobs, put together from as many answers as it takes."""
-    page = client.call("GET", "/v1/jobs", JobPage, query={**query, "limit": min(limit, 1000)})
+    first = {**query, "limit": min(limit, 1000)}
+    page: JobPage = client.call("GET", "/v1/jobs", JobPage, query=first)
     while page.next is not None and len(page.jobs) < limit:
         wanted = min(limit - len(page.jobs), 1000)
         more = client.call(

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -77,7 +78,7 @@ def up(
     _show(Client().call("GET", "/v1/status", Status), as_json, Places(home()))
 
 
-def _say_what(settings: dict[str, object], as_json: bool) -> None:
+def _say_what(settings: Mapping[str, object], as_json: bool) -> None:
     from ganger.service.serve import Settings, preview
 
     header = preview(msgspec.convert(settings, Settings))
@@ -95,7 +96,7 @@ def _say_what(settings: dict[str, object], as_json: bool) -> None:
     click.echo(f"recipe {header.policy}, which knows {header.knows}")
 
 
-def _start(places: Places, settings: dict[str, object]) -> None:
+def _start(places: Places, settings: Mapping[str, object]) -> None:
     """Start the daemon and wait until it answers. Raises GangerError with what it said."""
     try:
         places.root.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -87,7 +87,7 @@ class Client:
             try:
                 self._connection.request(method, target, data, sent)
                 return self._connection.getresponse()
-            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
+            except (http.client.HTTPException, BrokenPipeError, ConnectionResetError) as error:
                 self.close()
                 if fresh or attempt:
                     raise NoDaemon(f"the daemon hung up: {error}") from None
@@ -110,7 +110,11 @@ class Client:
     ) -> Any:  # fmt: skip
         """Ask, and decode the answer as `kind`. Raises Refusal or NoDaemon."""
         response = self._send(method, path, query, body, headers)
-        data = response.read()
+        try:
+            data = response.read()
+        except (http.client.HTTPException, OSError) as error:
+            self.close()
+            raise NoDaemon(f"the daemon hung up: {error}") from None
         if response.status >= 400:
             raise Refusal(_problem(response.status, data))
         return msgspec.json.decode(data, type=kind)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -28,12 +28,13 @@ from ganger.core.events import (
     Started,
 )  # fmt: skip
 from ganger.core.jobs import HOLDS_DEVICES, Phase
-from ganger.core.plan import Placement, Plan, Resize, Start
+from ganger.core.plan import Plan, Resize, Start
 from ganger.core.snapshot import Snapshot, capture, forget
 from ganger.core.spec import NodeSpec
 from ganger.engines.agent.protocol import Progress
 from ganger.engines.clock import Clock
 from ganger.engines.launch import Launch
+from ganger.engines.local import Hold
 from ganger.service.asks import Ask, Turn
 from ganger.service.gates import Gates
 from ganger.service.journal import Decided, FullError, Header, Journal
@@ -68,7 +69,7 @@ class LiveEngine(Protocol):
         """Interrupt `poll`."""
         ...
 
-    def adopt(self, holds: Sequence[tuple[int, int, Phase, Placement]]) -> None:
+    def adopt(self, holds: Iterable[Hold]) -> None:
         """Say what the kernel believes to run: job, attempt, phase, placement."""
         ...
 
@@ -234,16 +235,16 @@ class Daemon:
         self._keep_snapshot()
         engine.close()
 
-    def holds(self) -> list[tuple[int, int, Phase, Placement]]:
+    def holds(self) -> list[Hold]:
         """What the kernel believes to run, for an engine that comes back."""
         kernel = self.kernel
         found = []
         for row, placement in kernel.placements().items():
             phase = Phase(kernel.jobs.phase[row])
             if phase in HOLDS_DEVICES:
-                found.append((row, int(kernel.jobs.attempt[row]), phase, placement))
+                found.append(Hold(row, int(kernel.jobs.attempt[row]), phase, placement))
         for (row, attempt), placement in kernel.letting_go.items():
-            found.append((row, attempt, Phase.STOPPING, placement))
+            found.append(Hold(row, attempt, Phase.STOPPING, placement))
         return found
 
     def _turn(self, batch: Batch) -> None:

@@ -83,7 +83,8 @@ def who_of(request: Request) -> Who:
 
 async def body_of(request: Request, kind: type[T]) -> T:
     """The body as `kind`. Raises BadInput."""
-    return _decode(await _raw(request), kind)
+    found: T = _decode(await _raw(request), kind)
+    return found
 
 
 async def _raw(request: Request) -> bytes:

@@ -82,12 +82,12 @@ def _histogram(name: str, text: str, values: np.ndarray, bounds: tuple[float, ..
     buckets = [(str(float(bound)), int((values <= bound).sum())) for bound in bounds]
     buckets.append(("+Inf", len(values)))
     metric = HistogramMetricFamily(name, text)
-    metric.add_metric([], buckets, sum_value=float(values.sum()))  # type: ignore[arg-type]
+    metric.add_metric([], buckets, sum_value=float(values.sum()))
     return metric
 
 
 def exposition(world: World) -> bytes:
     """All figures in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(world))  # type: ignore[arg-type]
+    registry.register(_Collector(world))
     return generate_latest(registry)

@@ -120,7 +120,8 @@ def _nodes(daemon: Daemon, placement: Placement) -> list[str]:
 
 def devices(daemon: Daemon, placement: Placement) -> list[str]:
     """A placement in words: `box:0,1,2`."""
-    names, held = daemon.kernel.nodes.names, {}
+    names = daemon.kernel.nodes.names
+    held: dict[int, int] = {}
     for slot in placement:
         held[slot.node] = held.get(slot.node, 0) | slot.devices
     return [

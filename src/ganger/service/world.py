@@ -62,7 +62,10 @@ class World:
             stepped.set()
             stepped.clear()
 
-        self.daemon.on_step = lambda: loop.call_soon_threadsafe(tell)
+        def stepped_on() -> None:
+            loop.call_soon_threadsafe(tell)
+
+        self.daemon.on_step = stepped_on
 
     async def next_step(self, timeout: float) -> None:
         """Wait for the next step, at most `timeout` seconds."""
