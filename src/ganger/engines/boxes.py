@@ -7,7 +7,6 @@ import os
 import secrets
 import selectors
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from math import inf
@@ -53,8 +52,10 @@ class Box:
         self.link: Link | None = None
         self.ready = False
         """Whether it has told all that it had."""
-        self.down = True
-        """Whether the kernel takes its nodes to be down (or was never told that they are up)."""
+        self.up = False
+        """Whether the owner was told that its nodes are up, and not since that they are down."""
+        self.down = False
+        """Whether it was given up."""
         self.lost_at = inf
         self.unwanted: set[Any] = set()
         """Parts that run there though nobody wants them any more."""
@@ -90,12 +91,14 @@ class Boxes:
     """All agents. Not thread-safe but for `interrupt`."""
 
     def __init__(
-        self, owner: Owner, admit: Callable[[Hello], Sequence[int]], agents: Sequence[AgentAt],
+        self, admit: Callable[[Hello], Sequence[int]], agents: Sequence[AgentAt],
         listen: tuple[str, int] | None, token: str, cluster: str, lost_after: int,
     ) -> None:  # fmt: skip
         if listen is not None and not token:
             raise BadInput("agents that join need a token", where="engine", mend="give it one")
-        self._owner, self._admit = owner, admit
+        self.owner: Owner
+        """Set before the first `wait`."""
+        self._admit = admit
         self._token, self._cluster = token, cluster
         self._patience = lost_after / SECOND
         self.by_name: dict[str, Box] = {}
@@ -107,7 +110,6 @@ class Boxes:
         self._dial_at = [0.0] * len(agents)
         self._pause = [_DIAL_SECONDS[0]] * len(agents)
         self._spawn_at = [0.0] * len(agents)
-        self._thread = threading.get_ident()
         self._listener: socket.socket | None = None
         self.port = 0
         if listen is not None:
@@ -150,8 +152,8 @@ class Boxes:
                 self._dial(i)
         for box in self._away():
             if now >= box.lost_at + self._patience:
-                box.down = True
-                self._owner.lost(box)
+                box.up, box.down = False, True
+                self.owner.lost(box)
         for one in self._remote():
             if now - one.heard_at > self._patience:
                 self._drop(one)
@@ -258,7 +260,7 @@ class Boxes:
         else:
             if isinstance(message, Ready):
                 one.box.ready = True
-            self._owner.told(one.box, message)
+            self.owner.told(one.box, message)
 
     def _hello(self, one: _Connection, hello: Hello) -> None:
         why, nodes = "", tuple[int, ...]()
@@ -300,7 +302,7 @@ class Boxes:
         else:
             given = proof(self._token, "engine", hello.nonce, one.nonce)
         self._send(one, Welcome(self._cluster, b"", given))
-        self._owner.welcomed(box)
+        self.owner.welcomed(box)
 
     def address(self, box: Box) -> tuple[str, str] | None:
         """(its address, ours as it sees us) if it is away over TCP; None for this machine."""

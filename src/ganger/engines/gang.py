@@ -73,6 +73,7 @@ class Attempt:
         """The attempt that a resize replaces it by."""
         self.told_at = -NEVER
         self.told_rate = 0.0
+        self.told_step = -1
 
     @property
     def key(self) -> tuple[int, int]:

@@ -5,56 +5,37 @@ See docs/live.md for how an owner uses it.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
 from math import inf
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
-from ganger.core.errors import BadInput
 from ganger.core.events import (
     AnyEvent,
     Batch,
     Failed,
     Finished,
-    NodeDown,
-    NodeUp,
-    Progressed,
     Refused,
     Released,
     Started,
     Woke,
 )
-from ganger.core.jobs import Phase
-from ganger.core.plan import Placement, Plan, Resize, Resume, Start, Stop, Suspend
-from ganger.core.spec import OnPreempt
+from ganger.core.plan import Plan, Resize, Resume, Start, Stop, Suspend
 from ganger.core.units import NEVER, SECOND
-from ganger.engines.agent import protocol as wire
+from ganger.engines.agent.protocol import Hello, Progress
+from ganger.engines.attempts import Attempts, Hold
 from ganger.engines.boxes import AgentAt, Box, Boxes
 from ganger.engines.clock import Clock
-from ganger.engines.gang import UNCHANGED, Attempt, Outcome, Seat, Status, Want, outcome
+from ganger.engines.gang import Want
 from ganger.engines.launch import Launch
 
 __all__ = ["CANCELLED", "AgentAt", "Hold", "LocalEngine"]
 
-log = logging.getLogger("ganger.engine")
 CANCELLED: Final = "cancelled"
 """`Stop.why` of a job that need not save: it gets SIGTERM at once."""
-_RATE_CHANGE: Final = 0.1
-_REFUSAL_SECONDS_MAX: Final = 60
 _rank = attrgetter("rank")
-
-
-class Hold(NamedTuple):
-    """What a restored kernel believes about one attempt that holds devices."""
-
-    job: int
-    attempt: int
-    phase: Phase
-    placement: Placement
 
 
 class LocalEngine:
@@ -68,7 +49,7 @@ class LocalEngine:
     def __init__(
         self,
         launch_of: Callable[[int], Launch],
-        admit: Callable[[wire.Hello], Sequence[int]],
+        admit: Callable[[Hello], Sequence[int]],
         *,
         agents: Sequence[AgentAt] = (),
         listen: tuple[str, int] | None = None,
@@ -79,28 +60,16 @@ class LocalEngine:
         progress_every: int = 5 * SECOND,
     ) -> None:
         self.clock = clock if clock is not None else Clock()
-        self.progress: dict[int, wire.Progress] = {}
-        """The last report of each job that runs."""
-        self._launch_of = launch_of
-        self._boxes = Boxes(self, admit, agents, listen, token, cluster, lost_after)
-        self._progress_every = progress_every
-        self._attempts: dict[tuple[int, int], Attempt] = {}
-        self._last: dict[int, int] = {}
-        self._seat_of: dict[int, tuple[Box, int]] = {}
-        self._patience = lost_after / SECOND
-        self._stranded_at = time.monotonic() + self._patience
-        self._events: list[AnyEvent] = []
-        self._delayed: list[tuple[float, int, AnyEvent]] = []
-        self._refusals: dict[int, int] = {}
+        self._boxes = Boxes(admit, agents, listen, token, cluster, lost_after)
+        self._attempts = Attempts(
+            self._boxes, launch_of, self.clock.now, lost_after, progress_every
+        )
+        self._boxes.owner = self._attempts
         self._posted: list[AnyEvent] = []
         self._nudged = False
         self._lock = threading.Lock()
-        self._unforgotten: dict[tuple[int, int], list[int]] = {}
-        """Ended attempts whose end is not journalled yet, and their nodes."""
-        self._journalled: list[tuple[int, int]] = []
-        """Those that were in the last batch."""
-        self._reference: dict[int, float] = {}
-        self._saved: dict[int, int] = {}
+        self._told: list[tuple[int, int]] = []
+        """Attempts whose end was in the last batch."""
         self._at = 0
 
     # ------------------------------------------------------------------ Engine
@@ -108,35 +77,56 @@ class LocalEngine:
     def poll(self, until: int) -> Batch | None:
         """What happened, as soon as anything did; a Woke at `until`; an empty batch if `post`
         interrupted. Calling it says that the last batch is journalled."""
-        self._acknowledge()
+        for key in self._told:
+            self._attempts.journalled(key)
+        self._told.clear()
         self._boxes.wait(0)
         while True:
-            self._gather()
-            now = self.clock.now()
-            if self._events or self._nudged or now >= until:
+            self._attempts.tend()
+            with self._lock:
+                events, self._posted = self._posted, []
+                nudged, self._nudged = self._nudged, False
+            self._attempts.events.extend(events)
+            if self._attempts.events or nudged or self.clock.now() >= until:
                 return self._batch(until)
             wait = inf if until >= NEVER else self.clock.seconds_until(until)
-            due = self._delayed[0][0] if self._delayed else inf
-            if self._stranded_at < inf:
-                due = min(due, self._stranded_at)
-            self._boxes.wait(min(wait, max(due - time.monotonic(), 0)))
+            self._boxes.wait(min(wait, max(self._attempts.due - time.monotonic(), 0)))
+
+    def _batch(self, until: int) -> Batch:
+        events = self._attempts.events
+        started = {(e.job, e.attempt) for e in events if isinstance(e, Started)}
+        now, later = list[AnyEvent](), list[AnyEvent]()
+        for event in events:
+            if isinstance(event, Finished | Failed | Released | Refused):
+                if (event.job, event.attempt) in started:
+                    later.append(event)  # a start must be seen before its end
+                    continue
+                self._told.append((event.job, event.attempt))
+            now.append(event)
+        events[:] = later
+        self._at = max(self.clock.now(), self._at + 1)
+        if self._at >= until:
+            now.append(Woke())
+        now.sort(key=_rank)
+        return Batch(self._at, now)
 
     def apply(self, plan: Plan, now: int) -> None:
         """Set the plan's actions going. An attempt that was started is not started again."""
+        attempts = self._attempts
         for action in plan.actions:  # who leaves, first: a start may wait for any of them
             if isinstance(action, Stop):
                 want = Want.TERMINATE if action.why == CANCELLED else Want.LEAVE
-                self._stop((action.job, action.attempt), want)
+                attempts.stop((action.job, action.attempt), want)
             elif isinstance(action, Resize):
-                self._stop((action.job, action.attempt - 1), Want.LEAVE)
+                attempts.stop((action.job, action.attempt - 1), Want.LEAVE)
             elif isinstance(action, Suspend | Resume):
-                self._suspend((action.job, action.attempt), isinstance(action, Suspend))
+                attempts.suspend((action.job, action.attempt), isinstance(action, Suspend))
         for action in plan.actions:
             if isinstance(action, Start):
-                self._start(action.job, action.attempt, action.placement, action.waits)
-            elif isinstance(action, Resize) and not self._was_done(action):
+                attempts.start(action.job, action.attempt, action.placement, action.waits)
+            elif isinstance(action, Resize) and not attempts.was_done(action):
                 waits = (*action.waits, action.job)
-                self._start(action.job, action.attempt, action.placement, waits)
+                attempts.start(action.job, action.attempt, action.placement, waits)
 
     # ------------------------------------------------------------------ the owner's side
 
@@ -149,449 +139,23 @@ class LocalEngine:
 
     def adopt(self, holds: Iterable[Hold]) -> None:
         """Take over what a restored kernel believes to hold devices. Before the first `poll`."""
-        holds = sorted(holds, key=lambda hold: (hold.job, hold.attempt))
-        for hold in holds:
-            try:
-                launch = self._launch_of(hold.job)
-            except BadInput:
-                launch = Launch(command=())
-            one = Attempt(hold.job, hold.attempt, hold.placement, launch)
-            one.adopted = True
-            one.started = hold.phase != Phase.STARTING
-            if hold.phase == Phase.STOPPING:
-                one.want = Want.LEAVE
-            elif hold.phase == Phase.SUSPENDED:
-                one.want = Want.SUSPEND
-            self._add(one)
-        leaving = [hold for hold in holds if hold.phase == Phase.STOPPING]
-        for hold in holds:
-            if hold.phase == Phase.STARTING:
-                self._attempts[hold.job, hold.attempt].waits = {
-                    (other.job, other.attempt) for other in leaving if _overlap(hold, other)
-                }
+        self._attempts.adopt(holds)
 
     @property
-    def port(self) -> int:
-        """Where agents join; 0 if nowhere."""
-        return self._boxes.port
+    def progress(self) -> Mapping[int, Progress]:
+        """The last report of each job that told its progress."""
+        return self._attempts.progress
 
     @property
     def boxes(self) -> Mapping[str, Box]:
         """The machines that were ever seen, by their agents' names."""
         return self._boxes.by_name
 
+    @property
+    def port(self) -> int:
+        """Where agents join; 0 if nowhere."""
+        return self._boxes.port
+
     def close(self) -> None:
         """Leave; everything goes on running."""
         self._boxes.close()
-
-    # ------------------------------------------------------------------ batches
-
-    def _gather(self) -> None:
-        with self._lock:
-            self._events.extend(self._posted)
-            self._posted.clear()
-        now = time.monotonic()
-        while self._delayed and self._delayed[0][0] <= now:
-            self._events.append(heappop(self._delayed)[2])
-        if now >= self._stranded_at:
-            self._stranded_at = inf
-            self._strand()
-
-    def _batch(self, until: int) -> Batch:
-        with self._lock:
-            self._nudged = bool(self._posted)
-        started = {(e.job, e.attempt) for e in self._events if isinstance(e, Started)}
-        now, later = list[AnyEvent](), list[AnyEvent]()
-        for event in self._events:
-            if isinstance(event, Finished | Failed | Released | Refused):
-                if (event.job, event.attempt) in started:
-                    later.append(event)  # a start must be seen before its end
-                    continue
-                self._journalled.append((event.job, event.attempt))
-            now.append(event)
-        self._events = later
-        self._at = max(self.clock.now(), self._at + 1)
-        if self._at >= until:
-            now.append(Woke())
-        now.sort(key=_rank)
-        return Batch(self._at, now)
-
-    def _acknowledge(self) -> None:
-        for key in self._journalled:
-            for node in self._unforgotten.pop(key, ()):
-                self._tell(node, wire.Forget(self._key(key, node)))
-        self._journalled.clear()
-
-    # ------------------------------------------------------------------ actions
-
-    def _add(self, one: Attempt) -> None:
-        older = self._attempts.get((one.job, one.attempt - 1))
-        if older is not None:
-            older.successor = one
-        self._attempts[one.key] = one
-        self._last[one.job] = max(one.attempt, self._last.get(one.job, 0))
-        if one.launch.step_micros:
-            self._reference[one.job] = one.launch.step_micros
-
-    def _start(self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...]) -> None:
-        if attempt <= self._last.get(job, 0):
-            return
-        try:
-            launch = self._launch_of(job)
-        except BadInput as error:
-            self._last[job] = attempt
-            self._events.append(Failed(job, attempt, UNCHANGED, f"LaunchFailed: {error}", True))
-            return
-        one = Attempt(job, attempt, placement, launch)
-        one.waits = {
-            key for key, other in self._attempts.items()
-            if key[0] in waits and other.want >= Want.LEAVE and key != one.key
-        }  # fmt: skip
-        self._add(one)
-        self._advance(one)
-
-    def _stop(self, key: tuple[int, int], want: Want) -> None:
-        one = self._attempts.get(key)
-        if one is None:
-            self._unrefuse(key)
-            return
-        if one.want >= want:
-            return
-        one.want = want
-        for node, seat in one.seats.items():
-            if seat.status == Status.UNSENT and not one.adopted:
-                seat.status = Status.REFUSED
-            else:
-                self._say(one, node, seat)
-        self._conclude_if_over(one)
-
-    def _unrefuse(self, key: tuple[int, int]) -> None:
-        """A refused attempt is told to stop before its owner saw the refusal: it is released."""
-        for entry in list(self._delayed):
-            event = entry[2]
-            if isinstance(event, Refused) and (event.job, event.attempt) == key:
-                self._delayed.remove(entry)
-                heapify(self._delayed)
-                self._events.append(event)
-        for i, event in enumerate(self._events):
-            if isinstance(event, Refused) and (event.job, event.attempt) == key:
-                self._events[i] = Released(*key, UNCHANGED)
-
-    def _was_done(self, action: Resize) -> bool:
-        """Whether the attempt to be resized finished before its owner could see it."""
-        job, old = action.job, action.attempt - 1
-        if Finished(job, old) not in self._events:
-            return False
-        self._events.remove(Finished(job, old))
-        self._events += [Released(job, old, UNCHANGED), Finished(job, action.attempt)]
-        self._last[job] = action.attempt
-        return True
-
-    def _suspend(self, key: tuple[int, int], suspended: bool) -> None:
-        one = self._attempts.get(key)
-        if one is not None and one.want < Want.LEAVE:
-            one.want = Want.SUSPEND if suspended else Want.RUN
-            for node, seat in one.seats.items():
-                self._say(one, node, seat)
-
-    def _say(self, one: Attempt, node: int, seat: Seat) -> None:
-        """Tell the agent what is wanted of a part that it has."""
-        if seat.over or seat.status == Status.UNSENT:
-            return
-        key = self._key(one.key, node)
-        if one.want >= Want.LEAVE or one.failing:
-            saves = one.want == Want.LEAVE and not one.failing
-            saves = saves and one.launch.on_preempt != OnPreempt.KILL
-            self._tell(node, wire.Stop(key, checkpoint=saves))
-        elif one.want == Want.SUSPEND:
-            self._tell(node, wire.Suspend(key))
-        elif seat.status == Status.LAUNCHED:
-            self._tell(node, wire.Resume(key))
-
-    def _advance(self, one: Attempt) -> None:
-        """Do the next thing that brings a wanted attempt to run."""
-        if one.waits or one.want >= Want.LEAVE or one.failing:
-            return
-        for node, seat in one.seats.items():
-            if seat.status == Status.UNSENT:
-                self._prepare(one, node, seat)
-        if any(seat.over for seat in one.seats.values()):
-            self._fail(one)
-        elif len(one.seats) > 1 and all(
-            seat.status == Status.PREPARED for seat in one.seats.values()
-        ):
-            for node, seat in one.seats.items():
-                seat.status = Status.GOING
-                self._go(one, node)
-
-    def _prepare(self, one: Attempt, node: int, seat: Seat) -> None:
-        box = self._box(node)
-        if box is None or box.down:
-            if box is not None or self._stranded_at == inf:
-                seat.status, seat.why = Status.REFUSED, "its node is down"
-        elif box.ready:
-            single = len(one.seats) == 1
-            seat.status = Status.GOING if single else Status.PREPARING
-            key = self._key(one.key, node)
-            self._tell(node, wire.Prepare(key, one.launch, seat.parts, go=single))
-
-    def _go(self, one: Attempt, node: int) -> None:
-        first = next(iter(one.seats))
-        address = "127.0.0.1"
-        here = self._box(first)
-        for other in one.seats:
-            box = self._box(other)
-            if here is not None and box is not None and box is not here:
-                address = self._reach(here, box)
-                break
-        port = one.seats[first].port
-        self._tell(node, wire.Go(self._key(one.key, node), address, port))
-
-    def _reach(self, here: Box, other: Box) -> str:
-        """The address of the machine `here` for `other` machines."""
-        mine = self._boxes.address(here)
-        if mine is not None:
-            return mine[0]
-        theirs = self._boxes.address(other)
-        return theirs[1] if theirs is not None else "127.0.0.1"
-
-    # ------------------------------------------------------------------ what agents say
-
-    def welcomed(self, box: Box) -> None:
-        """An agent has connected."""
-        for i, node in enumerate(box.nodes):
-            self._seat_of[node] = box, i
-
-    def told(self, box: Box, message: wire.Message) -> None:
-        """An agent says how something is."""
-        if isinstance(message, wire.Ready):
-            self._ready(box)
-            return
-        assert isinstance(
-            message, wire.Prepared | wire.Refused | wire.Launched | wire.Progress | wire.Exited
-        )
-        key = message.key
-        box.mentioned.add(key)
-        one = self._attempts.get((key.job, key.attempt))
-        node = box.nodes[key.seat] if key.seat < len(box.nodes) else -1
-        if one is None or node not in one.seats:
-            self._unwanted(box, message)
-            return
-        seat = one.seats[node]
-        if isinstance(message, wire.Progress):
-            self._progressed(one, message)
-        elif isinstance(message, wire.Exited):
-            seat.status, seat.exit = Status.EXITED, message.exit
-            self._part_over(one, seat)
-        elif isinstance(message, wire.Refused):
-            if seat.status < Status.EXITED:
-                seat.status, seat.why = Status.REFUSED, message.why
-                self._part_over(one, seat)
-        elif isinstance(message, wire.Launched):
-            self._launched(one, node, seat)
-        else:
-            self._prepared(one, node, seat, message.port)
-
-    def _prepared(self, one: Attempt, node: int, seat: Seat, port: int) -> None:
-        seat.port = port
-        if one.want >= Want.LEAVE or one.failing:
-            seat.status = max(seat.status, Status.PREPARED)
-            self._say(one, node, seat)
-        elif seat.status == Status.GOING or (len(one.seats) == 1 and not one.waits):
-            seat.status = Status.GOING  # the order to go was lost
-            self._go(one, node)
-        else:
-            seat.status = Status.PREPARED
-            self._advance(one)
-
-    def _launched(self, one: Attempt, node: int, seat: Seat) -> None:
-        known = seat.status == Status.LAUNCHED
-        seat.status = Status.LAUNCHED
-        if not known and (one.want != Want.RUN or one.failing):
-            self._say(one, node, seat)
-        if not one.started and all(
-            seat.status in (Status.LAUNCHED, Status.EXITED) for seat in one.seats.values()
-        ):
-            one.started = True
-            self._refusals.pop(one.job, None)
-            self._events.append(Started(one.job, one.attempt))
-
-    def _progressed(self, one: Attempt, message: wire.Progress) -> None:
-        job = one.job
-        if message.step < 0 and message.saved < 0:
-            return
-        self.progress[job] = message
-        if message.saved >= 0:
-            self._saved[job] = message.saved
-        if not message.step_micros or not one.started or message.step < 0:
-            return
-        reference = self._reference.setdefault(job, message.step_micros)
-        rate = reference / message.step_micros
-        now = self.clock.now()
-        changed = abs(rate - one.told_rate) > _RATE_CHANGE * one.told_rate
-        if changed or now - one.told_at >= self._progress_every:
-            one.told_at, one.told_rate = now, rate
-            self._events.append(Progressed(job, one.attempt, message.step * reference, rate))
-
-    def _unwanted(self, box: Box, message: wire.Message) -> None:
-        """A part that no attempt of ours has: it was given up while its agent was away."""
-        if isinstance(message, wire.Launched | wire.Prepared):
-            box.unwanted.add(message.key)
-            self._boxes.send(box, wire.Stop(message.key, checkpoint=False, kill=True))
-        elif isinstance(message, wire.Exited | wire.Refused):
-            key = message.key
-            if isinstance(message, wire.Exited) and (key.job, key.attempt) not in self._unforgotten:
-                self._boxes.send(box, wire.Forget(key))
-            box.unwanted.discard(key)
-            self._up(box)
-
-    def _ready(self, box: Box) -> None:
-        """The agent has told all that it had: say again what it missed."""
-        for one in list(self._attempts.values()):
-            for node, seat in list(one.seats.items()):
-                if self._box(node) is not box or seat.over:
-                    continue
-                if self._key(one.key, node) in box.mentioned:
-                    self._say(one, node, seat)
-                elif seat.status >= Status.PREPARED or (one.adopted and one.started):
-                    gone = one.want >= Want.LEAVE
-                    seat.status = Status.REFUSED if gone else Status.LOST
-                    seat.why = "its agent does not know it"
-                    self._part_over(one, seat)
-                else:
-                    seat.status = Status.UNSENT
-                    if one.want >= Want.LEAVE:
-                        seat.status = Status.REFUSED
-                    self._conclude_if_over(one)
-            self._advance(one)
-        self._up(box)
-
-    def _up(self, box: Box) -> None:
-        if box.ready and box.down and not box.unwanted:
-            box.down = False
-            self._events.extend(NodeUp(node) for node in box.nodes)
-            for one in list(self._attempts.values()):
-                self._advance(one)
-
-    def lost(self, box: Box) -> None:
-        """An agent has been away for too long: its nodes are down, what ran there has failed."""
-        self._lose(set(box.nodes))
-
-    def _strand(self) -> None:
-        """Nodes that no agent came for, though attempts are there."""
-        self._lose({node for one in self._attempts.values() for node in one.seats
-                    if self._box(node) is None})  # fmt: skip
-
-    def _lose(self, nodes: set[int]) -> None:
-        for one in list(self._attempts.values()):
-            for node in nodes & one.seats.keys():
-                seat = one.seats[node]
-                if not seat.over:
-                    seat.status, seat.why = Status.LOST, "its node is down"
-                    self._part_over(one, seat)
-        self._events.extend(NodeDown(node) for node in sorted(nodes))
-
-    # ------------------------------------------------------------------ ends
-
-    def _part_over(self, one: Attempt, seat: Seat) -> None:
-        broke = seat.status != Status.EXITED or (seat.exit is not None and seat.exit.code != 0)
-        if broke and one.want < Want.LEAVE and not one.over:
-            self._fail(one)
-        self._conclude_if_over(one)
-
-    def _fail(self, one: Attempt) -> None:
-        """A part of the gang broke: the others must go."""
-        if not one.failing:
-            one.failing = True
-            for node, seat in one.seats.items():
-                if seat.status == Status.UNSENT:
-                    seat.status = Status.REFUSED
-                self._say(one, node, seat)
-        self._conclude_if_over(one)
-
-    def _conclude_if_over(self, one: Attempt) -> None:
-        if one.over and one.key in self._attempts:
-            self._conclude(one)
-
-    def _conclude(self, one: Attempt) -> None:
-        del self._attempts[one.key]
-        self._unforgotten[one.key] = list(one.seats)
-        end = outcome(one)
-        if end.saved >= 0:
-            self._saved[one.job] = end.saved
-        self._report(one, end)
-        for other in list(self._attempts.values()):
-            if one.key in other.waits:
-                other.waits.discard(one.key)
-                self._advance(other)
-
-    def _report(self, one: Attempt, end: Outcome) -> None:
-        job, attempt = one.key
-        statuses = {seat.status for seat in one.seats.values()}
-        ran = Status.EXITED in statuses or Status.LOST in statuses
-        if not one.started and end.finished:  # its start was not heard of
-            self._events.append(Started(job, attempt))
-        if one.successor is not None:
-            self._events.append(Released(job, attempt, self._kept(one, end)))
-            if end.finished:  # it was done before it could be resized
-                del self._attempts[one.successor.key]
-                self._events.append(Finished(job, one.successor.attempt))
-        elif end.finished and ran:
-            self._events.append(Finished(job, attempt))
-        elif one.want >= Want.LEAVE and (end.asked or not ran or not end.why):
-            kept = self._kept(one, end) if ran else UNCHANGED
-            self._events.append(Released(job, attempt, kept))
-        elif not ran and not one.started:
-            self._refuse(one)
-        else:
-            self._events.append(
-                Failed(job, attempt, self._kept(one, end), end.why, self._is_final(one, end))
-            )
-
-    def _refuse(self, one: Attempt) -> None:
-        """At once the first time, then later and later: whoever asks again would be refused."""
-        times = self._refusals[one.job] = self._refusals.get(one.job, 0) + 1
-        wait = min(2.0 ** (times - 2), _REFUSAL_SECONDS_MAX) if times > 1 else 0.0
-        why = next((seat.why for seat in one.seats.values() if seat.why), "")
-        event = Refused(one.job, one.attempt, why)
-        heappush(self._delayed, (time.monotonic() + wait, one.job, event))
-
-    def _kept(self, one: Attempt, end: Outcome) -> float:
-        """The work that survives the attempt."""
-        saved, reference = self._saved.get(one.job, -1), self._reference.get(one.job, 0.0)
-        if end.kept_all and (end.saved < 0 or not reference):
-            return UNCHANGED
-        if saved < 0 or one.launch.on_preempt == OnPreempt.KILL:
-            return 0.0
-        return saved * reference if reference else UNCHANGED
-
-    def _is_final(self, one: Attempt, end: Outcome) -> bool:
-        if end.final or end.why == "NodeFail":
-            return end.final
-        try:
-            return self._launch_of(one.job).retries <= 0
-        except BadInput:
-            return True
-
-    # ------------------------------------------------------------------ nodes
-
-    def _box(self, node: int) -> Box | None:
-        seat = self._seat_of.get(node)
-        return seat[0] if seat is not None else None
-
-    def _key(self, key: tuple[int, int], node: int) -> wire.Key:
-        seat = self._seat_of.get(node)
-        return wire.Key(*key, seat[1] if seat is not None else 0)
-
-    def _tell(self, node: int, message: wire.Message) -> None:
-        box = self._box(node)
-        if box is not None:
-            self._boxes.send(box, message)
-
-
-def _overlap(one: Hold, other: Hold) -> bool:
-    """Whether two holds have a device in common, or are of one job."""
-    return one.job == other.job or any(
-        mine.node == theirs.node and (mine.devices & theirs.devices or not mine.devices)
-        for mine in one.placement for theirs in other.placement
-    )  # fmt: skip

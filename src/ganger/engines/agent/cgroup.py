@@ -82,9 +82,13 @@ class Containment(NamedTuple):
 
     def make(self, name: str, memory: int, cpus: int) -> Group:
         """A new group with at most `memory` MiB (0: any) and the weight of `cpus` thousandths of
-        a core. Hierarchies that refuse are left out."""
+        a core (0: as all). Hierarchies that refuse are left out, and those that nothing is wanted
+        of: a process that enters one may wait for milliseconds."""
+        needed = {"v2": True, "memory": memory, "cpu": cpus, "freezer": "v2" not in self.bases}
         paths = {}
         for hierarchy, base in self.bases.items():
+            if not needed[hierarchy]:
+                continue
             with contextlib.suppress(OSError):
                 path = Path(base, name)
                 path.mkdir(exist_ok=True)
@@ -145,10 +149,11 @@ class Group(NamedTuple):
             "v2" in self.paths and Path(self.paths["v2"], "memory.max").exists()
         )
 
-    def enter(self) -> None:
-        """Move this process in."""
-        for path in self.paths.values():
-            _write(Path(path, "cgroup.procs"), "0")
+    def enter(self, born_inside: bool) -> None:
+        """Move this process in; the v2 part is done if it was `born_inside`."""
+        for hierarchy, path in self.paths.items():
+            if not (born_inside and hierarchy == "v2"):
+                _write(Path(path, "cgroup.procs"), "0")
 
     def pids(self) -> set[int]:
         """Who is in it."""

@@ -1,11 +1,10 @@
 """The folder of one part of an attempt: what makes a start happen once and an exit never lost.
 
-`prepare` (what to run) is there from the beginning: the folder is made under another name and moved
-into place, and moving fails if the attempt is there already. `keeper` is created, exclusively, just
-before the keeper is forked, so nothing starts twice, and locked for as long as it lives. `exit` is
-written, synced and renamed into place from a file that was allocated before the job started: a full
-disk does not lose it. `job/` is the job's own: the socket that the SDK reports to, and the file
-`leave`, which says that Ganger wants the job to go.
+The folder is made exclusively; `prepare` in it says what to run. `keeper` is created, exclusively,
+just before the keeper is forked, so nothing starts twice, and locked for as long as it lives.
+`exit` is written, synced and renamed into place from a file that was allocated before the job
+started: a full disk does not lose it. `job/` is the job's own: the socket that the SDK reports to,
+and the file `leave`, which says that Ganger wants the job to go.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ _Record = TypeVar("_Record")
 
 
 class KeeperRecord(msgspec.Struct, frozen=True):
-    """The machine's boot in which the part was started, and its cgroup folders by hierarchy."""
+    """The part's cgroup folders by hierarchy."""
 
-    boot: str
     groups: dict[str, str]
 
 
@@ -73,17 +71,19 @@ class Folder:
 
     @classmethod
     def make(cls, attempts: Path, prepare: Prepare) -> Folder:
-        """Make it, durably. Raises FileExistsError if the part has one already."""
+        """Make it. Raises FileExistsError if the part has one already, and other OSErrors.
+
+        That there is a folder is durable. What it holds need not be: after a crash of the machine
+        nothing runs, and whatever has no exit record is lost."""
         folder = cls(attempts / prepare.key.name)
-        made = attempts / f".{prepare.key.name}"
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir(mode=0o711)
-        (made / "job").mkdir(mode=0o700)
-        write_durably(made / "prepare", msgspec.msgpack.encode(prepare))
-        if folder.path.exists():
-            raise FileExistsError(folder.path)
-        made.rename(folder.path)  # fails on a folder that holds anything, as every made one does
-        sync(attempts)
+        folder.path.mkdir(mode=0o711)
+        try:
+            folder.job.mkdir(mode=0o700)
+            (folder.path / "prepare").write_bytes(msgspec.msgpack.encode(prepare))
+            sync(attempts)
+        except OSError:
+            folder.remove()
+            raise
         return folder
 
     @property
@@ -118,7 +118,6 @@ class Folder:
         descriptor = os.open(self.path / "keeper", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.write(descriptor, msgspec.msgpack.encode(record))
-        os.fsync(descriptor)
         reserve = os.open(self.path / "exit.new", os.O_CREAT | os.O_RDWR, 0o600)
         os.posix_fallocate(reserve, 0, _EXIT_BYTES)
         os.close(reserve)

@@ -30,7 +30,7 @@ from ganger.engines.agent.protocol import (
     Stop,
     Suspend,
 )
-from ganger.engines.agent.spawn import Worker, become, spawn
+from ganger.engines.agent.spawn import Stage, Worker, spawn
 from ganger.engines.agent.steps import Steps
 from ganger.engines.agent.wire import GoneError, Link
 
@@ -120,22 +120,18 @@ class Keeper:
             self._tell(self._progress())
 
     def _start(self, workers: list[Worker], cwd: str) -> None:
-        def before() -> None:
-            self._group.enter()
-            become(self._launch)
-
-        out = self._outputs[0][1]
-        error = self._outputs[-1][1]
+        ends = [end for _, end in self._outputs]
+        stage = Stage(self._launch, self._group, cwd, ends[0], ends[-1], self._umask)
         for worker in workers:
             try:
-                pid = spawn(worker, cwd, out, error, self._umask, before)
+                pid = spawn(worker, stage)
             except OSError as why:
                 self._why, self._first_failure = "LaunchFailed", 127
                 self._detail = f"{worker.argv[0]} in {cwd}: {why.strerror}"
                 self._escalate(KILLED)
                 break
             self._ranks[pid] = worker.rank
-        for _, end in self._outputs:
+        for end in ends:
             os.close(end)
         self._pids = tuple(self._ranks)
         now = time.monotonic()

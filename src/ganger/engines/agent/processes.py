@@ -12,7 +12,8 @@ from pathlib import Path
 from ganger.engines.launch import MIB
 
 _SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36  # prctl(2)
-_libc = ctypes.CDLL(None, use_errno=True)
+_CLONE3, _INTO_CGROUP = 435, 0x200000000  # clone3(2)
+_libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, so that it can fork
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -26,6 +27,29 @@ def die_with_parent(parent: int) -> None:
     _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _CloneArguments(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in ("flags", "pidfd", "child_tid", "parent_tid", "exit_signal", "stack",
+                     "stack_size", "tls", "set_tid", "set_tid_size", "cgroup")
+    )  # fmt: skip
+
+
+def fork_into(group: str | None) -> tuple[int, bool]:
+    """Fork; in the child, which must soon exec, the number is 0. The flag says whether it was born
+    in the v2 cgroup `group`: to be born there takes no time, to move there 10 ms and more."""
+    if group is not None:
+        with contextlib.suppress(OSError):
+            folder = os.open(group, os.O_RDONLY | os.O_DIRECTORY)
+            how = _CloneArguments(flags=_INTO_CGROUP, exit_signal=signal.SIGCHLD, cgroup=folder)
+            pid = _libc.syscall(_CLONE3, ctypes.byref(how), ctypes.sizeof(how))
+            if pid:
+                os.close(folder)
+            if pid >= 0:
+                return pid, True
+    return os.fork(), False
 
 
 def boot() -> str:

@@ -7,7 +7,6 @@ import fcntl
 import logging
 import os
 import selectors
-import shutil
 import signal
 import socket
 import time
@@ -43,6 +42,7 @@ from ganger.engines.agent.protocol import (
     Suspend,
 )
 from ganger.engines.agent.wire import GoneError, Link
+from ganger.engines.launch import Launch
 
 log = logging.getLogger("ganger.agent")
 _STRAY_SECONDS: Final = 1.0
@@ -134,17 +134,22 @@ class Agent:
 
     def _scan(self) -> None:
         """Adopt what an earlier agent on this folder left."""
+        boot = self.home.path / "boot"
+        restarted = not boot.exists() or boot.read_text() != self.boot
         for path in self.home.attempts.iterdir():
             folder = Folder(path)
-            prepare = folder.prepare()
-            if path.name.startswith(".") or prepare is None:
-                shutil.rmtree(path, ignore_errors=True)  # never became a start
+            prepare, taken = folder.prepare(), folder.was_taken()
+            if prepare is None and not taken and not restarted:
+                folder.remove()  # never became a start
                 continue
-            part = self._parts[prepare.key] = _Part(folder, prepare)
-            part.taken = folder.was_taken()
-            part.exit = folder.exit()
-            if part.taken and part.exit is None:
+            nothing = Prepare(folder.key, Launch(command=()), ())
+            part = self._parts[folder.key] = _Part(folder, prepare or nothing)
+            part.taken, part.exit = taken or restarted, folder.exit()
+            if part.exit is None and restarted:
+                self._ended(part, Exit(code=-9, why="NodeFail", detail="the machine restarted"))
+            elif part.exit is None and taken:
                 self._look(part)
+        boot.write_text(self.boot)
 
     def states(self) -> list[Message]:
         """The state of every part, and that this was all."""
@@ -208,7 +213,7 @@ class Agent:
             sum(need.cpus * workers for need, workers in needs),
         )
         try:
-            lock = part.folder.take(KeeperRecord(self.boot, group.paths))
+            lock = part.folder.take(KeeperRecord(group.paths))
             part.taken = True
             control = part.folder.listen()
         except OSError as why:
@@ -309,7 +314,7 @@ class Agent:
     def _clean_up(self, part: _Part) -> None:
         """The keeper was killed: nothing of its part may stay."""
         record = part.folder.keeper()
-        if record is not None and record.boot == self.boot:
+        if record is not None:
             group = Group(record.groups)
             group.kill_and_wait()
             self._kill_strays()

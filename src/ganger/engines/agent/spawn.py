@@ -6,12 +6,12 @@ import contextlib
 import os
 import pwd
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from ganger.core.units import WHOLE
-from ganger.engines.agent.processes import die_with_parent
+from ganger.engines.agent.cgroup import Group
+from ganger.engines.agent.processes import die_with_parent, fork_into
 from ganger.engines.agent.protocol import Go, Part, Prepare
 from ganger.engines.launch import Launch
 
@@ -110,27 +110,36 @@ def become(launch: Launch) -> None:
     os.setresuid(launch.uid, launch.uid, launch.uid)
 
 
-def spawn(
-    worker: Worker, cwd: str, output: int, error: int, umask: int, before: Callable[[], None]
-) -> int:
-    """Start a worker in a session of its own and return its process number. `before` runs in the
-    child ahead of everything (it enters the cgroup, becomes the user). Raises OSError."""
+class Stage(NamedTuple):
+    """What the workers of a part have in common. `output`, `error`: descriptors."""
+
+    launch: Launch
+    group: Group
+    cwd: str
+    output: int
+    error: int
+    umask: int
+
+
+def spawn(worker: Worker, stage: Stage) -> int:
+    """Start a worker in a session of its own and return its process number. Raises OSError."""
     parent = os.getpid()
     told, tell = os.pipe2(os.O_CLOEXEC)
-    pid = os.fork()
+    pid, inside = fork_into(stage.group.paths.get("v2"))
     if not pid:
         try:
             os.setsid()
-            before()
+            stage.group.enter(inside)
+            become(stage.launch)
             die_with_parent(parent)
             for one in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
                 signal.signal(one, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
-            os.umask(umask)
+            os.umask(stage.umask)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(output, 1)
-            os.dup2(error, 2)
-            os.chdir(cwd)
+            os.dup2(stage.output, 1)
+            os.dup2(stage.error, 2)
+            os.chdir(stage.cwd)
             os.execvpe(worker.argv[0], worker.argv, worker.env)
         except BaseException as why:
             errno, text = (why.errno, why.strerror) if isinstance(why, OSError) else (0, str(why))
@@ -142,6 +151,6 @@ def spawn(
         problem = pipe.read().decode(errors="replace")
     if problem:
         os.waitpid(pid, 0)
-        errno, _, text = problem.partition(" ")
-        raise OSError(int(errno), text)
+        number, _, reason = problem.partition(" ")
+        raise OSError(int(number), reason)
     return pid
