@@ -26,6 +26,7 @@ class Machine:
         self.root = root
         self.settings = {"home": str(root), "gpus": "4", "recipe": "fifo", **settings}
         self.process: subprocess.Popen[bytes] | None = None
+        self.client = Client(root)
 
     def up(self, **settings: Any) -> Client:
         """Start the daemon and wait until it answers."""
@@ -39,9 +40,8 @@ class Machine:
         while time.monotonic() < until:
             assert self.process.poll() is None, self.said()
             try:
-                client = Client(self.root)
-                client.call("GET", "/v1/status")
-                return client
+                self.client.call("GET", "/v1/status")
+                return self.client
             except NoDaemon:
                 time.sleep(0.01)
         raise AssertionError("the daemon does not answer")
@@ -60,7 +60,7 @@ class Machine:
         """Nothing of it stays: no daemon, no job, no agent."""
         if self.process is not None and self.process.poll() is None:
             try:
-                client = Client(self.root)
+                client = self.client
                 page = client.call("GET", "/v1/jobs", query={"limit": 1000})
                 if page["jobs"]:
                     path = ",".join(str(job["job"]) for job in page["jobs"])
@@ -70,6 +70,7 @@ class Machine:
                 self.process.wait(10)
             except (GangerError, subprocess.TimeoutExpired):
                 self.kill()
+        self.client.close()
         agents.stop(self.root / "agent")
 
 

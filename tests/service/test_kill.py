@@ -86,7 +86,7 @@ def kill_often(machine: Machine, where: Path, times: int, seed: int) -> None:
         submitter.join()
     jobs = list(submitter.accepted.values())
     assert len(jobs) == len(set(jobs)), "one number for two submissions"
-    client = Client(machine.root)
+    client = machine.client
     everything = client.call("GET", "/v1/jobs", query={"state": "all", "limit": 1000})
     assert everything["total"] in (len(jobs), len(jobs) + 1)  # the last may not have been told
     found = wait_for(client, [job["job"] for job in everything["jobs"]], 60)

@@ -133,6 +133,12 @@ class Client:
         finally:
             self.close()
 
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Hang up; the next call connects again."""
         if self._connection is not None:
