@@ -139,7 +139,7 @@ class Daemon:
                 self.tasks[job] = array, task
             if held:
                 self.gates.held.add(job)
-        self.ends = dict(self.journal.outcomes())
+        self.ends = self.journal.outcomes()
         for job in sorted(self.kernel.on_hold):
             self.gates.close(job, self.journal.facts(job), self.kernel, self.kernel.now)
         return self.journal.last_time()
@@ -221,19 +221,21 @@ class Daemon:
 
     def run(self) -> None:
         """Drive the engine until `stop`."""
-        engine = self.engine
-        engine.adopt(self.holds())
+        self.engine.adopt(self.holds())
         while not self._stopping:
-            kernel = self.kernel
-            batch = engine.poll(min(kernel.wake, self.gates.next))
-            if batch is not None:
-                self._turn(batch)
+            self.once()
         with self._mail:
             late, self._inbox = self._inbox, []
         for ask in late:
             ask.done.set_exception(GangerError("the daemon is going down"))
         self._keep_snapshot()
-        engine.close()
+        self.engine.close()
+
+    def once(self) -> None:
+        """Wait for what happens next, and deal with it."""
+        batch = self.engine.poll(min(self.kernel.wake, self.gates.next))
+        if batch is not None:
+            self._turn(batch)
 
     def holds(self) -> list[Hold]:
         """What the kernel believes to run, for an engine that comes back."""
@@ -253,7 +255,7 @@ class Daemon:
             asks, self._inbox = self._inbox, []
         turn = Turn(max(batch.at, self.kernel.now), self.kernel)
         entered = [ask for ask in asks if self._enter(ask, turn)]
-        opened = self.gates.opened(self.kernel, turn.at)
+        opened = self.gates.opened(turn.at)
         happened: list[AnyEvent] = [*batch.events, *(Command(row, "release") for row in opened)]
         kernel = self.kernel
         if not happened and not turn.events and turn.at < kernel.wake and not asks:
@@ -370,6 +372,7 @@ class Daemon:
                 self.ends[event.job] = outcome(event)
             elif isinstance(event, Finished):
                 self.ends.pop(event.job, None)
+        self.gates.notice(self.kernel)
         last = guard_of(self.kernel).last
         if last is not None:
             self.plan = last

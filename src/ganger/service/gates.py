@@ -33,7 +33,8 @@ class Gates:
             self._after[job] = open_ended
             for row in open_ended:
                 self._waited_on.setdefault(row, []).append(job)
-        self._ready.append(job)
+        if not self.reason(job):
+            self._ready.append(job)
 
     @property
     def next(self) -> int:
@@ -44,28 +45,31 @@ class Gates:
             heapq.heappop(self._line)
         return self._line[0][0] if self._line else NEVER
 
-    def opened(self, kernel: Kernel, now: int) -> list[int]:
+    def opened(self, now: int) -> list[int]:
         """Jobs whose last gate is open now; each is told once."""
         found, self._ready = set(self._ready), []
         while self.next <= now:
             job = heapq.heappop(self._line)[1]
             del self.begin[job]
             found.add(job)
+        return sorted(job for job in found if not self.reason(job))
+
+    def notice(self, kernel: Kernel) -> None:
+        """See who is over since, for whom others wait."""
         phases = kernel.jobs.phase
         for row in [row for row in self._waited_on if phases[row] >= Phase.FINISHED]:
             for job in self._waited_on.pop(row):
-                waits = self._after.get(job)
-                if waits is not None:
-                    waits.discard(row)
-                    if not waits:
-                        del self._after[job]
-                        found.add(job)
-        return sorted(job for job in found if not self.reason(job))
+                self._after[job].discard(row)
+                if not self._after[job]:
+                    del self._after[job]
+                    if not self.reason(job):
+                        self._ready.append(job)
 
     def let_go(self, job: int) -> None:
         """A person released the job."""
         self.held.discard(job)
-        self._ready.append(job)
+        if not self.reason(job):
+            self._ready.append(job)
 
     def reason(self, job: int) -> str:
         """Slurm's word for what keeps `job` on hold, "" if nothing does."""

@@ -260,11 +260,13 @@ class Journal:
             for attempt, started, ended, outcome, placement in found
         ]  # fmt: skip
 
-    def outcomes(self) -> Iterator[tuple[int, str]]:
-        """Of every job that ended an attempt otherwise than well: how the last one ended."""
-        return self.db.execute(
-            "SELECT job, outcome FROM attempts WHERE outcome != '' ORDER BY job, attempt"
+    def outcomes(self) -> dict[int, str]:
+        """Of every job whose last ended attempt did not end well: how it ended."""
+        found = self.db.execute(
+            "SELECT job, outcome, max(attempt) FROM attempts WHERE ended IS NOT NULL GROUP BY job"
+            " HAVING outcome != ''"
         )
+        return {job: outcome for job, outcome, _ in found}
 
     # ------------------------------------------------------------------ the rest
 
