@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ from ganger.core.events import AnyEvent
 from ganger.core.jobs import Phase
 from ganger.core.plan import Placement
 from ganger.core.units import SECOND
+from ganger.engines.agent.cgroup import Containment
 from ganger.engines.agent.detached import start_agent
+from ganger.engines.agent.folder import Folder
 from ganger.engines.agent.protocol import Hello
+from ganger.engines.agent.wire import GoneError, Link
 from ganger.engines.launch import Launch
 from ganger.engines.local import AgentAt, Hold, LocalEngine
 
@@ -56,6 +60,19 @@ COMMANDS: dict[Does, tuple[str, ...]] = {
 QUICK: dict[str, Any] = {"grace": 5 * SECOND, "kill_after": SECOND // 5, "step_micros": 1000.0}
 
 
+_RUN = uuid.uuid4().hex
+
+
+def mark(job: int) -> str:
+    """What the environment of the job's processes says, in this run of the tests and no other."""
+    return f"{_RUN}-{job}"
+
+
+def processes_of(job: int) -> list[int]:
+    """The live processes of a job."""
+    return processes_with(f"SUITE_JOB={mark(job)}")
+
+
 def processes_with(variable: str) -> list[int]:
     """The live processes whose environment has this setting."""
     found = []
@@ -69,19 +86,33 @@ def processes_with(variable: str) -> list[int]:
     return found
 
 
+def hangs_up(link: Link) -> bool:
+    """Whether the other side ends the connection within some seconds."""
+    late = time.monotonic() + 5
+    while time.monotonic() < late:
+        try:
+            link.receive()
+        except GoneError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
 class Agents:
     """Agents in folders of their own, each with four GPUs; killed at the end, jobs as well."""
 
-    def __init__(self, base: Path, names: Sequence[str]) -> None:
+    def __init__(self, base: Path, names: Sequence[str], *options: str) -> None:
         self.base = base
         self.homes = {name: base / name for name in names}
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._options = options
+        self.started: list[subprocess.Popen[bytes]] = []
         for name in names:
             self.start(name)
 
     def start(self, name: str) -> None:
         """Start an agent."""
-        self._started.append(start_agent(self.homes[name], "--gpus", "4", "--name", name))
+        given = ("--gpus", "4", "--name", name, *self._options)
+        self.started.append(start_agent(self.homes[name], *given))
 
     def at(self) -> list[AgentAt]:
         """How to reach them; whoever is not there is started."""
@@ -94,7 +125,7 @@ class Agents:
         """SIGKILL the agent, nothing else."""
         pid = int((self.homes[name] / "lock").read_text())
         os.kill(pid, signal.SIGKILL)
-        for process in self._started:
+        for process in self.started:
             if process.pid == pid:
                 process.wait()
 
@@ -107,32 +138,20 @@ class Agents:
         return ""
 
     def close(self) -> None:
-        """End everything."""
-        for name, home in self.homes.items():
-            for folder in (home / "attempts").glob("*"):
-                for pid in processes_with(f"GANGER_DIR={folder / 'job'}"):
-                    with contextlib.suppress(OSError):
-                        os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(OSError, ValueError):
-                self.kill(name)
-        for process in self._started:
-            process.kill()
+        """End everything: the jobs, so that their keepers end, then the agents."""
+        late = time.monotonic() + 5
+        for home in self.homes.values():
+            for path in (home / "attempts").glob("*"):
+                while Folder(path).is_kept() and time.monotonic() < late:
+                    for pid in processes_with(f"GANGER_DIR={path / 'job'}"):
+                        with contextlib.suppress(OSError):
+                            os.kill(pid, signal.SIGKILL)
+                    time.sleep(0.005)
+        for process in self.started:
+            process.terminate()
             process.wait()
-        for root in ("unified", "memory", "cpu", "freezer", ""):
-            for home in self.homes.values():
-                self._remove_groups(root, home)
-
-    @staticmethod
-    def _remove_groups(root: str, home: Path) -> None:
-        name = f"ganger-{home.stat().st_ino}"
-        late = time.monotonic() + 2
-        for folder in Path("/sys/fs/cgroup", root).rglob(name):
-            for group in [*folder.iterdir(), folder]:
-                while group.is_dir() and time.monotonic() < late:
-                    with contextlib.suppress(OSError):
-                        group.rmdir()
-                        break
-                    time.sleep(0.01)
+        for home in self.homes.values():
+            Containment.find(f"ganger-{home.stat().st_ino}").remove()
 
 
 class LocalBench(Bench):
@@ -175,7 +194,7 @@ class LocalBench(Bench):
         if counted:
             count = 'echo started >> "$0.$RANK"; exec "$@"'
             command = ("sh", "-c", count, str(self._starts / str(job)), *command)
-        env = {"SUITE_JOB": str(job), **more.pop("env", {})}
+        env = {"SUITE_JOB": mark(job), **more.pop("env", {})}
         self.launches[job] = Launch(command=command, env=env, **{**QUICK, **more})
 
     def reconnect(self, holds: Iterable[tuple[int, int, str, Placement]]) -> None:
@@ -185,7 +204,7 @@ class LocalBench(Bench):
         )
 
     def alive(self, job: int) -> int:
-        return len(processes_with(f"SUITE_JOB={job}"))
+        return len(processes_of(job))
 
     def kill_agent(self, node: int) -> None:
         self.agents.kill(list(self.agents.homes)[node])

@@ -7,13 +7,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from engines.conformance import Bench, Conformance, Does, play
+from engines.conformance import Bench, Conformance, Does
 from ganger.core.events import AnyEvent, Batch, Command, Failed, Finished, Started, Woke
 from ganger.core.plan import Placement, Plan, Resume, Slot, Start, Suspend
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.fake import FakeEngine, Script
 
-__all__ = ["play"]
 SCRIPTS = {
     Does.FINISHES: Script(runs=10),
     Does.FAILS: Script(runs=10, fails="exit code 3"),

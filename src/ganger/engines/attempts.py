@@ -462,7 +462,7 @@ class Attempts:
         return saved * reference if reference else UNCHANGED
 
     def _is_final(self, one: Attempt, end: Outcome) -> bool:
-        if end.final or end.why == "NodeFail":
+        if end.final or end.why.startswith("NodeFail"):
             return end.final
         try:
             return self._launch_of(one.job).retries <= 0

@@ -34,7 +34,7 @@ from ganger.engines.agent.wire import GoneError, Link
 
 log = logging.getLogger("ganger.engine")
 _DIAL_SECONDS: Final = (0.02, 2.0)
-_SPAWN_SECONDS: Final = 5.0
+_SPAWN_SECONDS: Final = 1.0
 
 
 class AgentAt(NamedTuple):
@@ -131,7 +131,8 @@ class Boxes:
 
     def wait(self, seconds: float) -> None:
         """Take what comes within `seconds`; returns after the first thing that came."""
-        due = min([*self._dial_at, *(box.lost_at + self._patience for box in self._away())])
+        lost = [box.lost_at + self._patience for box in self._away()]
+        due = min([*self._dial_at, *lost], default=inf)
         if self._remote():
             due = min(due, time.monotonic() + self._patience / 4)
         seconds = min(seconds, max(due - time.monotonic(), 0))

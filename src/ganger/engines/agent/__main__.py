@@ -24,6 +24,7 @@ def main() -> int:
         "--join", action="append", default=[], metavar="HOST:PORT", help="an engine to join"
     )
     parser.add_argument("--token-file", type=Path, help="holds the token of the engines to join")
+    parser.add_argument("--no-cgroups", action="store_true", help="hold jobs by process tree only")
     parser.add_argument("--silence", type=float, default=20.0, help="seconds until a peer is gone")
     given = parser.parse_args()
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO)
@@ -34,7 +35,7 @@ def main() -> int:
             parser.error("--join needs --token-file")
         agent = Agent(
             given.home, given.name, find_nodes(given.gpus, given.name), joins=joins, token=token,
-            silence_seconds=given.silence,
+            silence_seconds=given.silence, cgroups=not given.no_cgroups,
         )  # fmt: skip
     except (GangerError, OSError) as error:
         print(f"ganger-agent: {error}", file=sys.stderr)

@@ -97,6 +97,14 @@ class Containment(NamedTuple):
         group.limit(memory, cpus)
         return group
 
+    def sweep(self) -> None:
+        """Remove the groups in which nothing is (they are left where everybody was killed)."""
+        for base in self.bases.values():
+            for group in Path(base).iterdir():
+                if group.is_dir():
+                    with contextlib.suppress(OSError):
+                        group.rmdir()
+
     def remove(self) -> None:
         """Remove the folders; those that still hold groups stay."""
         for base in self.bases.values():

@@ -76,8 +76,9 @@ class Folder:
         That there is a folder is durable. What it holds need not be: after a crash of the machine
         nothing runs, and whatever has no exit record is lost."""
         folder = cls(attempts / prepare.key.name)
-        folder.path.mkdir(mode=0o711)
+        folder.path.mkdir()
         try:
+            folder.path.chmod(0o711)  # the job's user passes through, to `job`
             folder.job.mkdir(mode=0o700)
             (folder.path / "prepare").write_bytes(msgspec.msgpack.encode(prepare))
             sync(attempts)

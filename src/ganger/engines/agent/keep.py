@@ -45,7 +45,8 @@ class Home(NamedTuple):
         """Make what is missing, and put the SDK where jobs can import it."""
         for name in ("attempts", "logs", "checkpoints", "jobs", "sdk/ganger/sdk"):
             # Others may pass through, to what belongs to them.
-            (self.path / name).mkdir(mode=0o711, parents=True, exist_ok=True)
+            (self.path / name).mkdir(parents=True, exist_ok=True)
+            (self.path / name).chmod(0o711)
         source = Path(__file__).parents[2] / "sdk" / "__init__.py"
         made = self.path / "sdk" / "ganger" / "sdk" / f".{os.getpid()}"
         made.write_bytes(source.read_bytes())

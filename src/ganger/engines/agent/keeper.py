@@ -207,6 +207,7 @@ class Keeper:
         for _ in range(100):  # what the job said last
             if not self._hear():
                 break
+        self._tell(self._progress())
         dropped = sum(output.finish() for output, _ in self._outputs)
         why = self._why
         if not why and self._first_failure and self._group.oom_kills():

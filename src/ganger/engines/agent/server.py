@@ -57,23 +57,29 @@ class _Part:
         self.port = 0
         self.link: Link | None = None
         self.taken = False
+        self.keeper = 0
+        """Its process number, if this agent forked it."""
         self.launched: Launched | None = None
         self.progress: Progress | None = None
         self.exit: Exit | None = None
 
 
 class Agent:
-    """Owns one machine's jobs. `nodes` are its seats, in order; `joins` engines to dial."""
+    """Owns one machine's jobs. `nodes` are its seats, in order; `joins` engines to dial. Without
+    `cgroups` jobs are held by their process tree."""
 
     def __init__(
         self, home: Path, name: str, nodes: tuple[NodeSpec, ...], *,
         joins: tuple[tuple[str, int], ...] = (), token: str = "", silence_seconds: float = 20.0,
+        cgroups: bool = True,
     ) -> None:  # fmt: skip
         self.home = Home(home.resolve())
         self._umask = os.umask(0o077)
         self.home.make()
         self._lock = _lock(self.home.path / "lock")
-        self.containment = Containment.find(f"ganger-{os.stat(self.home.path).st_ino}")
+        self.containment = Containment("none", {}, ())
+        if cgroups:
+            self.containment = Containment.find(f"ganger-{os.stat(self.home.path).st_ino}")
         self.boot = processes.boot()
         self.name, self.nodes = name, nodes
         self._before = [sum(node.gpus for node in nodes[:seat]) for seat in range(len(nodes))]
@@ -116,6 +122,7 @@ class Agent:
                 self._look(part)
             self._peer.tend()
         self._peer.close()
+        self.containment.remove()
 
     def _stop_serving(self, *_: Any) -> None:
         self._stopping = True
@@ -150,6 +157,7 @@ class Agent:
             elif part.exit is None and taken:
                 self._look(part)
         boot.write_text(self.boot)
+        self.containment.sweep()
 
     def states(self) -> list[Message]:
         """The state of every part, and that this was all."""
@@ -225,7 +233,8 @@ class Agent:
                 self._tell(Refused(part.key, why.strerror or str(why)))
             return
         start = Start(self.home, part.folder, prepare, go, group, self._before[seat], self._umask)
-        self._keepers.add(fork_keeper(start, lock, control))
+        part.keeper = fork_keeper(start, lock, control)
+        self._keepers.add(part.keeper)
         os.close(lock)
         control.close()
         self._connect(part)
@@ -317,17 +326,18 @@ class Agent:
         if record is not None:
             group = Group(record.groups)
             group.kill_and_wait()
-            self._kill_strays()
+            self._kill_strays(part.keeper)
             group.remove()
         self._ended(part, Exit(code=-9, why="NodeFail", detail="the keeper of the job was killed"))
 
-    def _kill_strays(self) -> None:
-        """Children that are no keepers were orphaned by a keeper that died."""
+    def _kill_strays(self, keeper: int) -> None:
+        """Children that are no keepers were orphaned by a keeper that died. They are here when it
+        can be reaped, which is a little later than it hangs up."""
         until = time.monotonic() + _STRAY_SECONDS
         while time.monotonic() < until:
             self._reap()
             strays = [pid for pid in processes.children(os.getpid()) if pid not in self._keepers]
-            if not strays:
+            if not strays and keeper not in self._keepers:
                 return
             for stray in strays:
                 processes.send([stray, *processes.descendants(stray)], signal.SIGKILL)
