@@ -79,9 +79,9 @@ def wait_for(client: Client, jobs: list[int], seconds: float = 30.0) -> list[dic
     path = "/v1/jobs/" + ",".join(map(str, jobs))
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        found: list[dict[str, Any]] = client.call(
-            "GET", f"{path}/wait", query={"timeout": 5}
-        )["jobs"]
+        found: list[dict[str, Any]] = client.call("GET", f"{path}/wait", query={"timeout": 5})[
+            "jobs"
+        ]
         if all(job["finished"] for job in found):
             return found
     raise AssertionError(f"not over: {[job for job in found if not job['finished']]}")

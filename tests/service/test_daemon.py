@@ -23,17 +23,12 @@ from ganger.service.asks import NodeOrder, Order, SetPolicy, Submit
 from ganger.service.daemon import FullDisk
 from ganger.service.recovery import check_history, guard_of
 from ganger.service.rows import NoSuch, label, reason_of, rows_of
-from tests.service.desk import Desk, box, header
+from service.desk import Desk, box, header
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-
-
-@pytest.fixture
-def desk(place: Path) -> Iterator[Desk]:
-    made = Desk(place, script=lambda job, attempt: Script(runs=HOUR))
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path, script=lambda job, attempt: Script(runs=HOUR))
     yield made
     made.close()
 
@@ -101,9 +96,9 @@ def test_a_hold_outlasts_the_begin_time(desk: Desk) -> None:
     assert desk.phase(row) == Phase.STARTING
 
 
-def test_after_and_after_any(place: Path) -> None:
+def test_after_and_after_any(tmp_path: Path) -> None:
     fails = Script(runs=SECOND, fails="exit code 1")
-    desk = Desk(place, script=lambda job, attempt: fails if job == 0 else Script(runs=SECOND))
+    desk = Desk(tmp_path, script=lambda job, attempt: fails if job == 0 else Script(runs=SECOND))
     desk.submit()
     (strict,) = desk.submit(after=[1])
     (lenient,) = desk.submit(after_any=["1"])
@@ -306,20 +301,24 @@ def busy(desk: Desk, choose: random.Random) -> None:
     elif what == "node":
         desk.ask(NodeOrder([0], choose.choice(("drain", "resume", "resume"))))
     elif what == "policy" and choose.random() < 0.3:
-        desk.ask(SetPolicy(choose.choice(("fifo", "priority", "srtf", "backfill", "tiresias")), "history"))
+        desk.ask(
+            SetPolicy(
+                choose.choice(("fifo", "priority", "srtf", "backfill", "tiresias")), "history"
+            )
+        )
     else:
         desk.daemon.once()
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_restart_goes_on_to_the_same_bytes(place: Path, seed: int) -> None:
+def test_a_restart_goes_on_to_the_same_bytes(tmp_path: Path, seed: int) -> None:
     choose = random.Random(seed)
 
     def script(job: int, attempt: int) -> Script:
         runs = (job * 7919 + attempt * 104729) % 9 * SECOND // 2 + 1000
         return Script(runs=runs, fails="exit code 2" if job % 11 == 5 else "", stop=SECOND // 3)
 
-    desk = Desk(place, header("fifo"), script)
+    desk = Desk(tmp_path, header("fifo"), script)
     for _ in range(12):
         for _ in range(choose.randrange(1, 15)):
             busy(desk, choose)
@@ -330,7 +329,9 @@ def test_a_restart_goes_on_to_the_same_bytes(place: Path, seed: int) -> None:
         desk = desk.again()
         assert bytes_of(desk) == before
         assert desk.daemon.names == names
-        assert desk.daemon.gates.held & desk.daemon.kernel.on_hold == held & desk.daemon.kernel.on_hold
+        assert (
+            desk.daemon.gates.held & desk.daemon.kernel.on_hold == held & desk.daemon.kernel.on_hold
+        )
         assert desk.daemon.ends == ends
         assert guard_of(desk.daemon.kernel).differed == 0
     desk.ask(NodeOrder([0], "resume"))

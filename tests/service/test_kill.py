@@ -14,7 +14,7 @@ from ganger.client.connection import Client
 from ganger.core.errors import GangerError
 from ganger.service.journal import Journal
 from ganger.service.recovery import check_history
-from tests.service.machines import Machine, wait_for
+from service.machines import Machine, wait_for
 
 SCRIPT = """
 echo start >> {where}/$GANGER_JOB_ID.$GANGER_ATTEMPT

@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import click
 
-from ganger.cli.text import WATCH_SECONDS, print_json, table, watch
-from ganger.client.answers import NodeAnswer, PolicyAnswer, Share
+from ganger.cli.text import WATCH_SECONDS, clock, print_json, table, watch
+from ganger.client.answers import FutureAnswer, NodeAnswer, PolicyAnswer, Share
 from ganger.client.connection import Client
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -117,3 +117,64 @@ def policy_set(recipe: str, knows: str | None, dry_run: bool, as_json: bool) -> 
         click.echo(f"{would}change nothing at once")
     if not dry_run:
         click.echo(f"decides now: {recipe}")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  ganger whatif --recipe tiresias,srtf\n"
+    "  ganger whatif --add 1x4xA100\n  ganger whatif --recipe las --history 30d\n"
+    "  ganger whatif --recipe las --from-sacct last_month.txt"
+)
+@click.option("--recipe", default="", help="Recipes to compare, with commas.")
+@click.option("--add", default="", metavar="CLUSTER", help="With these nodes more: 1x4xA100.")
+@click.option(
+    "--history", metavar="TIME", help="Play the jobs of the last TIME again, not the present queue."
+)
+@click.option(
+    "--from-sacct",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Play the jobs of this file on this cluster.",
+)
+@_json
+def whatif(
+    recipe: str, add: str, history: str | None, from_sacct: str | None, as_json: bool
+) -> None:
+    """What other recipes, or more nodes, would make of the queue.
+
+    Run times are believed, not known: from history, estimates, time limits.
+    """
+    from ganger.core.units import DAY, parse_duration
+    from ganger.recipes.registry import split_specs
+
+    recipes = split_specs(recipe) if recipe else []
+    client = Client()
+    if from_sacct:
+        _simulate(client, from_sacct, recipes, add, as_json)
+        return
+    days = parse_duration(history, where="--history") / DAY if history else 0.0
+    body = {"recipes": recipes, "add": add, "history_days": days}
+    found = client.call("POST", "/v1/whatif", list[FutureAnswer], body=body)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (one.recipe, str(one.waiting), str(one.unstarted), clock(one.wait_mean_seconds),
+         clock(one.end_mean_seconds), clock(one.last_end_seconds), str(one.preemptions))
+        for one in found
+    ]  # fmt: skip
+    if history:
+        titles = ("RECIPE", "JOBS", "-", "WAIT", "JCT", "MAKESPAN", "PREEMPTED")
+    else:
+        titles = ("RECIPE", "WAITING", "UNSTARTED", "WAIT", "TO END", "LAST END", "PREEMPTED")
+    click.echo(table(titles, rows, shrink=(0,)))
+
+
+def _simulate(client: Client, path: str, recipes: list[str], add: str, as_json: bool) -> None:
+    """Replay a file on the present cluster, as `ganger simulate` does."""
+    found = client.call("GET", "/v1/nodes", list[NodeAnswer])
+    parts = [f"1x{node.gpus}x{node.gpu_type}" for node in found if node.gpus]
+    recipes = recipes or [client.call("GET", "/v1/policy", PolicyAnswer).recipe]
+    words = [path, "--cluster", "+".join([*parts, *([add] if add else [])]),
+             "--recipe", ",".join(recipes), *(["--json"] if as_json else [])]  # fmt: skip
+    from ganger.cli.simulate import simulate
+
+    simulate.main(words, standalone_mode=False)

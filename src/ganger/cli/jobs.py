@@ -170,6 +170,9 @@ def explain(job: str, as_json: bool) -> None:
     click.echo(f"job {found.label}: {found.state}" + (f" ({found.reason})" if found.reason else ""))
     for line in found.lines:
         click.echo(f"  {line}")
+    if found.expected_start is not None:
+        low, high = moment(found.expected_start_low), moment(found.expected_start_high)
+        click.echo(f"  Expected start: {moment(found.expected_start)} ({low} to {high}).")
 
 
 @click.command()

@@ -34,6 +34,7 @@ _LIVE = {
     "drain": ("ganger.cli.cluster", "Let nothing new start on nodes."),
     "fairshare": ("ganger.cli.cluster", "What each tenant has used and holds."),
     "policy": ("ganger.cli.cluster", "Show or change the recipe that decides."),
+    "whatif": ("ganger.cli.cluster", "What other recipes or more nodes would make of the queue."),
     "install-service": ("ganger.cli.service", "Write a systemd unit for the daemon."),
 }
 _STUDY = {

@@ -107,7 +107,8 @@ def submit(
         print_json(request)
         return
     client = Client()
-    answer = client.call("POST", "/v1/jobs", Submitted, body=request)
+    query = {"expect": "" if parsable else "1"}
+    answer = client.call("POST", "/v1/jobs", Submitted, body=request, query=query)
     if as_json:
         print_json(answer)
     elif parsable:

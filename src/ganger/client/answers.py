@@ -169,6 +169,20 @@ class Explanation(msgspec.Struct, kw_only=True):
     expected_start_high: float | None = None
 
 
+class FutureAnswer(msgspec.Struct, kw_only=True):
+    """What a recipe would make of the queue. Of the `waiting` jobs the mean time from now to their
+    start, of all the mean time to their end, and the last end; of history: of all jobs the mean
+    queueing delay, the mean JCT, and the makespan."""
+
+    recipe: str
+    waiting: int = 0
+    unstarted: int = 0
+    wait_mean_seconds: float = 0.0
+    end_mean_seconds: float = 0.0
+    last_end_seconds: float = 0.0
+    preemptions: int = 0
+
+
 class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
     """An error, as RFC 9457 has it."""
 

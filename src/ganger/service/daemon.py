@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -55,7 +55,11 @@ class LiveEngine(Protocol):
     """What the daemon needs of an engine, beyond `core.protocols.Engine`."""
 
     clock: Clock
-    progress: dict[int, Progress]
+
+    @property
+    def progress(self) -> Mapping[int, Progress]:
+        """What running jobs last reported."""
+        ...
 
     def poll(self, until: int) -> Batch | None:
         """Wait for what happens; calling it again says that the last batch is durable."""

@@ -16,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from ganger.client.answers import (
     Changed,
     Explanation,
+    FutureAnswer,
     JobDetail,
     JobPage,
     NodeAnswer,
@@ -28,15 +29,16 @@ from ganger.client.request import JobRequest
 from ganger.core.commands import DECLARES
 from ganger.core.errors import BadInput
 from ganger.core.jobs import Phase
-from ganger.core.units import NEVER, parse_duration
+from ganger.core.units import NEVER, SECOND, parse_duration
 from ganger.service import rows, tail
 from ganger.service.accept import Who, moment, prepare
 from ganger.service.asks import Ask, NodeOrder, Order, SetPolicy, Submit
-from ganger.service.explain import explain
+from ganger.service.explain import expect, explain
 from ganger.service.facts import Prepared
 from ganger.service.states import exit_code
-from ganger.service.trial import try_policy
+from ganger.service.trial import futures, outlook, try_policy
 from ganger.service.world import World
+from ganger.workloads.clusters import load_cluster
 
 PAGE_MAX: Final = 1000
 BODY_BYTES_MAX: Final = 32 << 20
@@ -61,6 +63,15 @@ class PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
     recipe: str
     knows: str = ""
     dry_run: bool = False
+
+
+class WhatIf(msgspec.Struct, forbid_unknown_fields=True):
+    """Recipes to compare with the one in force; nodes to `add`, like `1x4xA100`; with
+    `history_days` it is played with the jobs that finished in so many days."""
+
+    recipes: list[str] = []
+    add: str = ""
+    history_days: float = 0.0
 
 
 class Down(msgspec.Struct, forbid_unknown_fields=True):
@@ -148,10 +159,14 @@ async def submit(request: Request) -> Submitted:
     accepted = await _asked(world, Submit(jobs, f"{who.user}:{key}" if key else "", digest))
     with daemon.lock:
         first = rows.job_answer(daemon, accepted[0])
-    return Submitted(
+    answer = Submitted(
         job=first.job, jobs=[row + 1 for row in accepted], state=first.state, reason=first.reason,
-        nodes=first.nodes, expected_start=time.time() if first.started or first.nodes else None,
+        nodes=first.nodes, expected_start=first.submitted if first.nodes else None,
     )  # fmt: skip
+    if request.query_params.get("expect") and not first.nodes:
+        ahead = await asyncio.to_thread(outlook, daemon, accepted[0], interval=False)
+        answer.expected_start = ahead.expected / SECOND if ahead else None
+    return answer
 
 
 def _locked(world: World, function: Callable[..., T], *given: Any) -> T:
@@ -271,11 +286,14 @@ async def logs(request: Request) -> Response:
 
 
 async def explain_job(request: Request) -> Explanation:
-    """Why a job is where it is."""
+    """Why a job is where it is, and when it is expected to start."""
     daemon = world_of(request).daemon
     row = _rows(request)[0]
     with daemon.lock:
-        return explain(daemon, row)
+        found = explain(daemon, row)
+    if found.position is not None:
+        expect(found, await asyncio.to_thread(outlook, daemon, row))
+    return found
 
 
 # ---------------------------------------------------------------------- nodes and policy
@@ -302,6 +320,16 @@ def node_order(verb: str) -> Callable[[Request], Answer]:
 
     endpoint.__doc__ = f"Say `{verb}` of the nodes in the path."
     return endpoint
+
+
+async def whatif(request: Request) -> list[FutureAnswer]:
+    """What other recipes, or more nodes, would make of the present queue or of the past."""
+    found = await body_of(request, WhatIf)
+    add = load_cluster(found.add).nodes if found.add else ()
+    expanded = [msgspec.structs.replace(node, count=1) for node in add for _ in range(node.count)]
+    return await asyncio.to_thread(
+        futures, world_of(request).daemon, found.recipes, expanded, found.history_days
+    )
 
 
 async def show_policy(request: Request) -> PolicyAnswer:
@@ -375,7 +403,8 @@ class Endpoint:
 _JOBS = "/v1/jobs/{jobs}"
 ENDPOINTS: Final = (
     Endpoint("GET", "/v1/status", status, Status),
-    Endpoint("POST", "/v1/jobs", submit, Submitted, JobRequest | list[JobRequest], code=201),
+    Endpoint("POST", "/v1/jobs", submit, Submitted, JobRequest | list[JobRequest],
+             query=("expect",), code=201),
     Endpoint("GET", "/v1/jobs", list_jobs, JobPage,
              query=("state", "user", "tenant", "name", "offset", "limit")),
     Endpoint("GET", _JOBS, show_job, list[JobDetail]),
@@ -392,6 +421,7 @@ ENDPOINTS: Final = (
       for verb in ("drain", "resume")),
     Endpoint("GET", "/v1/policy", show_policy, PolicyAnswer),
     Endpoint("PUT", "/v1/policy", set_policy, PolicyAnswer, PolicyChange),
+    Endpoint("POST", "/v1/whatif", whatif, list[FutureAnswer], WhatIf),
     Endpoint("GET", "/v1/fairshare", fairshare, list[Share]),
     Endpoint("POST", "/v1/shutdown", shutdown, dict[str, bool], Down),
     Endpoint("GET", "/metrics", metrics, str),

@@ -6,7 +6,8 @@ import numpy as np
 
 from ganger.client.answers import Explanation
 from ganger.core.jobs import Phase
-from ganger.core.units import format_duration
+from ganger.core.units import SECOND, format_duration
+from ganger.lab.whatif import Outlook
 from ganger.service import rows
 from ganger.service.daemon import Daemon
 from ganger.service.states import state_of
@@ -89,6 +90,15 @@ def _pending(daemon: Daemon, row: int, found: Explanation) -> None:
     down = [node.name for node in rows.node_answers(daemon) if node.state != "up"]
     if down:
         found.lines.append(f"Out of use: {', '.join(down)}.")
+
+
+def expect(found: Explanation, ahead: Outlook | None) -> None:
+    """Say when the job is expected to start."""
+    if ahead is None:
+        found.lines.append("When it will start cannot be foreseen.")
+        return
+    found.expected_start = ahead.expected / SECOND
+    found.expected_start_low, found.expected_start_high = ahead.low / SECOND, ahead.high / SECOND
 
 
 def _holders(daemon: Daemon, types: tuple[str, ...]) -> list[int]:
