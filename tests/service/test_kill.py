@@ -45,7 +45,7 @@ class Submitter(threading.Thread):
         while not self.over.is_set():
             number += 1
             lasts = self._random.choice((0, 0.01, 0.05, 0.3))
-            body = {
+            body: dict[str, object] = {
                 "command": ["sh", "-c", SCRIPT.format(where=self._where, lasts=lasts)],
                 "gpus": self._random.choice((1, 1, 2, 4)),
             }

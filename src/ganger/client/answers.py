@@ -146,6 +146,7 @@ class Status(msgspec.Struct, kw_only=True):
     revision: int
     decisions: int
     last_decision_seconds: float
+    slowest_decision_seconds: float
     jobs: dict[str, int]
     nodes: int
     gpus: int

@@ -100,8 +100,8 @@ class Daemon:
         """The last plan, for its reasons."""
         self.full = ""
         """Why nothing can be written now."""
-        self.decision_seconds: list[float] = [0.0, 0.0]
-        """Sum and last of the time that steps took."""
+        self.decision_seconds: list[float] = [0.0, 0.0, 0.0]
+        """Sum, last and longest of the time that steps took."""
         self.since = time.time()
         self.on_step: Callable[[], None] = lambda: None
         """Called after every step, from the loop's thread."""
@@ -272,7 +272,8 @@ class Daemon:
             plan = kernel.step(Batch(turn.at, self._sorted(happened + turn.events)))
             self._after(turn, happened, plan)
         self._spent += (lasted := time.perf_counter() - started)
-        self.decision_seconds = [self.decision_seconds[0] + lasted, lasted]
+        total, _, longest = self.decision_seconds
+        self.decision_seconds = [total + lasted, lasted, max(longest, lasted)]
         self._keep_plan(kernel.revision, plan)
         if plan is not None and plan.actions:
             self.engine.apply(plan, turn.at)

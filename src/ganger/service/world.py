@@ -115,6 +115,7 @@ class World:
                 recipe=daemon.header.policy, knows=daemon.header.knows, since=daemon.since,
                 now=daemon.now() / SECOND, revision=kernel.revision, decisions=kernel.decisions,
                 last_decision_seconds=daemon.decision_seconds[1],
+                slowest_decision_seconds=daemon.decision_seconds[2],
                 jobs={phase.name.lower(): int(counts[phase]) for phase in Phase if counts[phase]},
                 nodes=nodes.n, gpus=gpus, gpus_free=max(gpus - held, 0), trouble=trouble,
             )  # fmt: skip
