@@ -10,13 +10,13 @@ import pytest
 from ganger.client.request import JobRequest, convert, read_file
 from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput
+from ganger.core.jobs import Phase
 from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.units import HOUR, MINUTE, NEVER, SECOND
 from ganger.service.accept import Fits, Who, moment, prepare, shape_of, tasks_of
 from ganger.service.facts import Facts, Prepared
 from ganger.service.launches import pattern
 from ganger.service.states import exit_code, phases_of, state_of
-from ganger.core.jobs import Phase
 
 ANN = Who("ann", 1000, 100)
 NOW = 1_000_000 * HOUR
@@ -75,7 +75,8 @@ def test_all_that_may_be_said_arrives() -> None:
         ({"time_limit": "soon"}, "time_limit"), ({"time_limit": 0}, "time_limit"),
         ({"memory": "lots"}, "memory"), ({"kind": "fun"}, "kind"), ({"locality": "x"}, "locality"),
         ({"on_preempt": "cry"}, "on_preempt"), ({"array": "7-3"}, "array"),
-        ({"array": "0-9%2"}, "array"), ({"array": "0-99999999"}, "array"), ({"weight": 0}, "weight"),
+        ({"array": "0-9%2"}, "array"), ({"array": "0-99999999"}, "array"),
+        ({"weight": 0}, "weight"),
         ({"deadline": "teatime"}, "deadline"), ({"min_gpus": 2, "gpus": 1}, "min_gpus"),
         ({"priority": 1 << 40}, "priority"), ({"env": {"A B": ""}}, "env"),
         ({"env": {"A": "x\0y"}}, "env"), ({"cwd": "here"}, "cwd"), ({"output": "x"}, "output"),
@@ -109,7 +110,7 @@ def test_what_can_never_fit_is_refused() -> None:
     for fields in ({"gpus": 5}, {"cpus": 9}, {"memory": 2000}, {"gpu_types": ["A100"]},
                    {"pool": "x"}, {"labels": ["x"]}):  # fmt: skip
         with pytest.raises(BadInput):
-            fits.check(shape_of(JobRequest(**fields)))  # type: ignore[arg-type]
+            fits.check(shape_of(JobRequest(**fields)))
 
 
 def test_paths_take_slurms_patterns_and_ours() -> None:
@@ -125,7 +126,10 @@ def test_paths_take_slurms_patterns_and_ours() -> None:
     [
         (".toml", 'command = ["python", "x.py"]\ngpus = 2\ntime_limit = "1h"\n[env]\nA = "1"\n'),
         (".yaml", "command: [python, x.py]\ngpus: 2\ntime_limit: 1h\nenv: {A: '1'}\n"),
-        (".json", '{"command": ["python", "x.py"], "gpus": 2, "time_limit": "1h", "env": {"A": "1"}}'),
+        (
+            ".json",
+            '{"command": ["python", "x.py"], "gpus": 2, "time_limit": "1h", "env": {"A": "1"}}',
+        ),
     ],
 )
 def test_job_files(tmp_path: Path, suffix: str, text: str) -> None:

@@ -40,7 +40,7 @@ class _OverUnix(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        folder = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY)
         try:  # a socket's path must be short, and this one is whatever the folder is called
             self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")
         finally:
@@ -99,6 +99,8 @@ class Client:
     def _nobody(self, error: OSError) -> NoDaemon:
         if isinstance(error, TimeoutError):
             return NoDaemon(f"the daemon does not answer within {self._timeout:g} s")
+        if isinstance(error, PermissionError):
+            return NoDaemon(f"{self.places.socket}: another user's daemon")
         if self._url:
             return NoDaemon(f"{self._url}: {error.strerror or error}")
         return NoDaemon(f"no daemon runs in {self.places.root} (start one with `ganger up`)")

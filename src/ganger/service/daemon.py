@@ -36,6 +36,7 @@ from ganger.engines.clock import Clock
 from ganger.engines.launch import Launch
 from ganger.engines.local import Hold
 from ganger.service.asks import Ask, Turn
+from ganger.service.feed import Feed
 from ganger.service.gates import Gates
 from ganger.service.journal import Decided, FullError, Header, Journal
 from ganger.service.launches import launch_of
@@ -98,6 +99,7 @@ class Daemon:
         """How each job's last attempt ended that did not end well."""
         self.plan: Plan | None = None
         """The last plan, for its reasons."""
+        self.feed = Feed()
         self.full = ""
         """Why nothing can be written now."""
         self.decision_seconds: list[float] = [0.0, 0.0, 0.0]
@@ -271,6 +273,7 @@ class Daemon:
         with self.lock:
             plan = kernel.step(Batch(turn.at, self._sorted(happened + turn.events)))
             self._after(turn, happened, plan)
+            self.feed.step(kernel, happened + turn.events, plan, self.ends)
         self._spent += (lasted := time.perf_counter() - started)
         total, _, longest = self.decision_seconds
         self.decision_seconds = [total + lasted, lasted, max(longest, lasted)]

@@ -377,6 +377,33 @@ async def shutdown(request: Request) -> dict[str, bool]:
     return {"down": True}
 
 
+async def events(request: Request) -> Response:
+    """Changes of jobs' states as server-sent events; `since` (or Last-Event-ID) is the revision
+    after which to begin, by default now."""
+    world, who = world_of(request), who_of(request)
+    daemon = world.daemon
+    begin = request.headers.get("last-event-id") or request.query_params.get("since", "")
+    if begin and not begin.isdecimal():
+        raise BadInput(f"{begin!r} is no revision", where="since")
+
+    async def changes() -> AsyncIterator[bytes]:
+        seen = int(begin) if begin else daemon.kernel.revision
+        yield b": changes of jobs\n\n"
+        while not world.leaving:
+            with daemon.lock:
+                found = list(daemon.feed.since(seen))
+                seen = daemon.kernel.revision
+                if world.shared and who.uid:
+                    found = [one for one in found if world.owns(who, one.job - 1)]
+            for one in found:
+                yield b"id: %d\nevent: job\ndata: %s\n\n" % (
+                    one.revision, msgspec.json.encode(one)
+                )  # fmt: skip
+            await world.next_step(1.0)
+
+    return StreamingResponse(changes(), media_type="text/event-stream")
+
+
 async def metrics(request: Request) -> Response:
     """For Prometheus."""
     from ganger.service.metrics import CONTENT_TYPE, exposition
@@ -424,5 +451,6 @@ ENDPOINTS: Final = (
     Endpoint("POST", "/v1/whatif", whatif, list[FutureAnswer], WhatIf),
     Endpoint("GET", "/v1/fairshare", fairshare, list[Share]),
     Endpoint("POST", "/v1/shutdown", shutdown, dict[str, bool], Down),
+    Endpoint("GET", "/v1/events", events, str, query=("since",)),
     Endpoint("GET", "/metrics", metrics, str),
 )  # fmt: skip

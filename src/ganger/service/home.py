@@ -19,8 +19,11 @@ class Home(Places):
         super().__init__(root)
         self._lock: IO[bytes] | None = None
 
-    def take(self) -> None:
-        """Make the folder, and be its only daemon. Raises BadInput if another one runs."""
+    def take(self, *, shared: bool = False) -> None:
+        """Make the folder, and be its only daemon. Raises BadInput if another one runs.
+
+        `shared`: other users may pass through it, to the socket and to what is theirs.
+        """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = (self.root / "daemon.lock").open("ab")
         try:
@@ -32,8 +35,9 @@ class Home(Places):
                 mend="use it, or stop it with `ganger down`",
             ) from None  # fmt: skip
         self._lock = file
-        for folder in (self.logs, self.scripts):
-            folder.mkdir(mode=0o700, exist_ok=True)
+        self.scripts.mkdir(exist_ok=True)
+        for folder in (self.root, self.scripts):
+            folder.chmod(0o711 if shared else 0o700)
         self.pid_file.write_text(f"{os.getpid()}\n")
 
     def _whose(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def launch_of(journal: Journal, scripts: Path, job: int) -> Launch:
     launch, words = facts.launch, _words(facts, job)
     command = tuple(fill(word, words) for word in launch.command)
     if facts.script:
-        command = (str(_script(scripts, facts, job)), *command)
+        command = (str(_script(scripts, facts, job)), *command)  # executed, so the kernel reads #!
     failed = sum(failure(attempt.outcome) for attempt in journal.attempts(job))
     env = dict(launch.env)
     if facts.task >= 0:
@@ -77,5 +78,7 @@ def _script(scripts: Path, facts: Facts, job: int) -> Path:
         part = path.with_suffix(".part")
         part.write_text(facts.script)
         part.chmod(0o700)
+        if facts.launch.uid >= 0:
+            os.chown(part, facts.launch.uid, -1)
         part.replace(path)
     return path

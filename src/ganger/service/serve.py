@@ -110,7 +110,7 @@ def cluster_id(journal: Journal) -> str:
 def serve(settings: Settings, make_engine: MakeEngine = local_engine) -> int:
     """Serve until told to stop; the exit code. Raises BadInput, before anything is served."""
     home = Home(Path(settings.home))
-    home.take()
+    home.take(shared=settings.shared)
     try:
         journal = Journal(home.journal)
         try:
@@ -195,6 +195,7 @@ class Server:
 
     def stop(self) -> None:
         """Answer what is being asked, then end."""
+        self._world.leaving = True
         self._server.should_exit = True
 
     def run(self) -> None:

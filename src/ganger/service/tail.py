@@ -57,7 +57,7 @@ class Source:
             while at >= 0 and (chunk := await asyncio.to_thread(_read, path, at)):
                 at += len(chunk)
                 yield chunk
-            if not follow:
+            if not follow or self._world.leaving:
                 return
             if present != attempt:
                 same = self._path(present) == path

@@ -36,9 +36,11 @@ class World:
         self.shared = shared
         self.listen = listen
         self.token_hash = token_hash
-        self.logs = logs or home / "logs"
+        self.logs = logs or home / "agent" / "logs"
         self.warnings = list(warnings)
         self.go_down: Callable[[], None] = lambda: None
+        self.leaving = False
+        """The server ends: streams should."""
         self._fits: tuple[object, Fits] = (None, Fits(daemon.kernel.nodes))
         self._stepped: asyncio.Event | None = None
 
@@ -77,11 +79,14 @@ class World:
 
     def refuse_others(self, who: Who, rows: Sequence[int]) -> None:
         """Raise Forbidden unless every job is `who`'s own."""
-        jobs = self.daemon.kernel.jobs
         for row in rows:
-            owner = jobs.users[jobs.user[row]]
-            if owner != who.user:
-                raise Forbidden(f"job {row + 1} is {owner}'s")
+            if not self.owns(who, row):
+                raise Forbidden(f"job {row + 1} is somebody else's")
+
+    def owns(self, who: Who, row: int) -> bool:
+        """Whether the job is `who`'s own."""
+        jobs = self.daemon.kernel.jobs
+        return jobs.users[jobs.user[row]] == who.user
 
     def refuse_users(self, who: Who) -> None:
         """Raise Forbidden unless `who` runs the daemon."""
