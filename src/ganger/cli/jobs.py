@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ganger.cli.text import WATCH_SECONDS, clock, moment, print_json, table, watch
-from ganger.client.answers import Changed, Explanation, JobDetail, JobPage
+from ganger.client.answers import AttemptAnswer, Changed, Explanation, JobDetail, JobPage
 from ganger.client.connection import Client
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -292,14 +292,25 @@ def preempt(job: str, rehearse: bool, timeout: float, as_json: bool) -> None:
     before = client.call("GET", path, list[JobDetail])[0]
     began = time.monotonic()
     client.call("POST", f"{path}/requeue", Changed)
-    left = _until(client, path, timeout, lambda now: now.state not in ("RUNNING", "COMPLETING"))
+
+    def last_of(now: JobDetail) -> AttemptAnswer | None:
+        return next((one for one in now.attempts if one.attempt == before.attempt), None)
+
+    def has_left(now: JobDetail) -> bool:
+        last = last_of(now)
+        return last is None or last.ended is not None
+
+    _until(client, path, timeout, has_left)
     gone = time.monotonic() - began
-    back = _until(client, path, timeout, lambda now: now.state == "RUNNING" or bool(now.finished))
-    last = next((one for one in back.attempts if one.attempt == before.attempt), None)
+    back = _until(
+        client, path, timeout,
+        lambda now: bool(now.finished) or (now.attempt > before.attempt and now.state == "RUNNING"),
+    )  # fmt: skip
+    last = last_of(back)
     runs = back.state == "RUNNING"
     found = {
         "job": back.job, "left_after_seconds": round(gone, 3),
-        "outcome": last.outcome if last else left.reason, "state": back.state,
+        "outcome": last.outcome if last else back.reason, "state": back.state,
         "back_after_seconds": round(time.monotonic() - began, 3) if runs else None,
         "step_before": before.progress.get("step"), "step_after": back.progress.get("step"),
     }  # fmt: skip
