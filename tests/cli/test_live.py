@@ -109,7 +109,7 @@ def test_a_command_its_log_and_its_exit_code(shell: Shell) -> None:
     text = shell.said("show", job[1])
     assert re.search(r"State: +FAILED \(exit code 9\)", text)
     assert re.search(r"Exit code: +9", text)
-    assert shell.ganger("wait", job[1], code=9)
+    shell.ganger("wait", job[1], code=9)
 
 
 def test_the_submitters_folder_and_choice_of_environment(shell: Shell) -> None:
@@ -257,6 +257,27 @@ while True:
         sdk.leave(step)
     time.sleep(0.01)
 """
+
+
+def test_a_shell_inside_a_job(shell: Shell) -> None:
+    assert "no terminal" in shell.ganger("shell", code=2).stderr
+    pid, terminal = pty.fork()
+    if not pid:
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "ganger.cli", "shell", "--gpus", "2", "--", "/bin/sh"],
+            shell.env,
+        )
+    os.write(terminal, b"echo $((6*7)) on [$CUDA_VISIBLE_DEVICES]; exit 3\n")
+    text, until = b"", time.monotonic() + 20
+    while time.monotonic() < until and select.select([terminal], [], [], 20)[0]:
+        try:
+            text += os.read(terminal, 4096)
+        except OSError:
+            break
+    os.close(terminal)
+    assert re.search(rb"42 on \[\d,\d\]\r\n", text), text
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
 
 
 def test_a_policy_is_set_while_jobs_run(shell: Shell) -> None:

@@ -104,7 +104,8 @@ def test_what_cannot_be_is_refused_with_its_line(line: str, where: str) -> None:
 def test_what_only_the_daemon_understands_is_refused_there(line: str) -> None:
     with pytest.raises(BadInput):
         fields = sbatch.parse(f"#!/bin/sh\n#SBATCH {line}\n", "job.sh").fields
-        prepare(convert({**fields, "command": ["x"]}, "test"), Who("ann"), 0, lambda job: [], False)
+        request = convert({**fields, "command": ["x"]}, "test")
+        prepare(request, Who("ann"), 0, lambda job: [], False)
 
 
 def test_export_is_handed_on() -> None:

@@ -373,3 +373,35 @@ def test_in_shared_mode_users_are_kept_apart(tmp_path_factory: pytest.TempPathFa
         wait_for(root, [job])
     finally:
         machine.end()
+
+
+def test_agents_of_other_machines_join(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    machine = Machine(tmp_path / "home", agents=f"127.0.0.1:{port}", name="head")
+    client = machine.up()
+    command = [
+        sys.executable, "-m", "ganger.cli", "agent", "--join", f"127.0.0.1:{port}", "--gpus", "4",
+        "--token-file", str(machine.root / "agent-token"), "--name", "other",
+        "--home", str(tmp_path / "other"),
+    ]  # fmt: skip
+    agent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 15
+        while len(client.call("GET", "/v1/nodes")) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        words = ["sh", "-c", "echo $RANK of $WORLD_SIZE > $0.$RANK", str(tmp_path / "rank")]
+        body = {"command": words, "gpus": 8, "nodes": 2}
+        job = client.call("POST", "/v1/jobs", body=body)["job"]
+        assert wait_for(client, [job])[0]["state"] == "COMPLETED"
+        assert [(tmp_path / f"rank.{i}").read_text() for i in (0, 1)] == ["0 of 2\n", "1 of 2\n"]
+        machine.kill()  # the grown cluster is there again after a restart
+        assert [node["name"] for node in machine.up().call("GET", "/v1/nodes")] == ["head", "other"]
+        job = client.call("POST", "/v1/jobs", body=body)["job"]
+        assert wait_for(client, [job])[0]["state"] == "COMPLETED"
+    finally:
+        agent.terminate()
+        agent.wait()
+        machine.end()

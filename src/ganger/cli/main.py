@@ -35,6 +35,8 @@ _LIVE = {
     "fairshare": ("ganger.cli.cluster", "What each tenant has used and holds."),
     "policy": ("ganger.cli.cluster", "Show or change the recipe that decides."),
     "whatif": ("ganger.cli.cluster", "What other recipes or more nodes would make of the queue."),
+    "shell": ("ganger.cli.shell", "Open a shell inside a job."),
+    "agent": ("ganger.cli.shell", "Make this machine part of a daemon's cluster."),
     "install-service": ("ganger.cli.service", "Write a systemd unit for the daemon."),
 }
 _STUDY = {

@@ -47,6 +47,12 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     help="Answer over TCP, too; whoever connects needs the token.",
 )
 @click.option(
+    "--agents",
+    default="",
+    metavar="HOST:PORT",
+    help="Let agents of other machines join there.",
+)
+@click.option(
     "--shared", is_flag=True, help="Several users: root's daemon, jobs run as their submitters."
 )
 @click.option("--name", default="", help="This machine's name in the cluster.")
@@ -54,8 +60,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Say what would be started, and start nothing.")
 @_json
 def up(
-    gpus: str, recipe: str, knows: str | None, seed: int | None, listen: str, shared: bool,
-    name: str, foreground: bool, dry_run: bool, as_json: bool,
+    gpus: str, recipe: str, knows: str | None, seed: int | None, listen: str, agents: str,
+    shared: bool, name: str, foreground: bool, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Start the daemon on this machine; returns when it answers.
 
@@ -65,7 +71,7 @@ def up(
         raise BadInput("only root can serve several users", where="--shared")
     settings = {
         "home": str(home()), "gpus": gpus, "recipe": recipe, "knows": knows or "", "seed": seed,
-        "listen": listen, "shared": shared, "name": name,
+        "listen": listen, "agents": agents, "shared": shared, "name": name,
     }  # fmt: skip
     if dry_run:
         _say_what(settings, as_json)

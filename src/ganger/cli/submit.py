@@ -75,7 +75,8 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-def _with_options(command: Any) -> Any:
+def with_options(command: Any) -> Any:
+    """Add the options that say what a job needs."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -88,7 +89,7 @@ def _with_options(command: Any) -> Any:
     "\n  ganger submit --array 0-7 -- python train.py --seed {array}"
     "\n  ganger submit train.sbatch\n  ganger submit job.toml",
 )
-@_with_options
+@with_options
 @click.option("--wait", is_flag=True, help="Wait, and exit with the job's code.")
 @click.option("--dry-run", "--test-only", is_flag=True, help="Print the request, submit nothing.")
 @click.option("--parsable", is_flag=True, help="Print only the job's number.")

@@ -48,6 +48,7 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     knows: str = ""
     seed: int | None = None
     listen: str = ""
+    agents: str = ""
     shared: bool = False
     name: str = ""
 
@@ -93,9 +94,11 @@ def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -
             raise BadInput(f"nothing can be kept: {error}") from None
 
     agent = AgentAt(home.agent / "agent", agents.spawner(home, settings.name, settings.gpus))
+    listen = address(settings.agents, "--agents") if settings.agents else None
     return LocalEngine(
-        daemon.launch, admit, agents=(agent,), cluster=cluster_id(daemon.journal), clock=clock
-    )
+        daemon.launch, admit, agents=(agent,), cluster=cluster_id(daemon.journal), clock=clock,
+        listen=listen, token=_agent_token(home) if listen else "",
+    )  # fmt: skip
 
 
 def cluster_id(journal: Journal) -> str:
@@ -236,20 +239,35 @@ def _unix_socket(home: Home, shared: bool) -> socket.socket:
     return made
 
 
+def address(text: str, where: str) -> tuple[str, int]:
+    """HOST:PORT in its parts. Raises BadInput."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or len(port) > 5 or int(port) > 65535:
+        raise BadInput(f"{text!r} is no address", where=where, mend="write HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
 def _tcp_socket(listen: str) -> socket.socket:
-    host, _, port = listen.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535:
-        raise BadInput(f"{listen!r} is no address", where="--listen", mend="write HOST:PORT")
-    host = host.strip("[]") or "127.0.0.1"
+    host, port = address(listen, "--listen")
     try:
-        family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, int(port)), family=family, backlog=1024)
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
         raise BadInput(f"{listen}: {error.strerror}", where="--listen") from None
 
 
 def _spoken(sockets: Sequence[socket.socket]) -> str:
     return ",".join("{}:{}".format(*sock.getsockname()[:2]) for sock in sockets)
+
+
+def _agent_token(home: Home) -> str:
+    """What agents of other machines must know: in a file, since both sides prove that they know it
+    and neither says it."""
+    path = home.root / "agent-token"
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_urlsafe(32) + "\n")
+    return path.read_text().strip()
 
 
 def _token_hash(journal: Journal, home: Home) -> str:
