@@ -109,10 +109,11 @@ class Agents:
         for name in names:
             self.start(name)
 
-    def start(self, name: str) -> None:
+    def start(self, name: str) -> subprocess.Popen[bytes]:
         """Start an agent."""
         given = ("--gpus", "4", "--name", name, *self._options)
         self.started.append(start_agent(self.homes[name], *given))
+        return self.started[-1]
 
     def at(self) -> list[AgentAt]:
         """How to reach them; whoever is not there is started."""
@@ -192,7 +193,7 @@ class LocalBench(Bench):
     def launch(self, job: int, *command: str, counted: bool = True, **more: Any) -> None:
         """Declare a job that runs `command`, whose starts are counted."""
         if counted:
-            count = 'echo started >> "$0.$RANK"; exec "$@"'
+            count = 'echo started >> "$0.$RANK.$GANGER_ATTEMPT"; exec "$@"'
             command = ("sh", "-c", count, str(self._starts / str(job)), *command)
         env = {"SUITE_JOB": mark(job), **more.pop("env", {})}
         self.launches[job] = Launch(command=command, env=env, **{**QUICK, **more})
@@ -216,8 +217,11 @@ class LocalBench(Bench):
         blocked.mkdir()
 
     def starts(self, job: int) -> int:
-        files = self._starts.glob(f"{job}.*")
-        return sum(path.read_text().count("started\n") for path in files)
+        return sum(path.read_text().count("started\n") for path in self.start_files(job))
+
+    def start_files(self, job: int) -> list[Path]:
+        """A file per worker and attempt, with a line per start."""
+        return list(self._starts.glob(f"{job}.*"))
 
     def post(self, *events: AnyEvent) -> None:
         self.engine.post(*events)

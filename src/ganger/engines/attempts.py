@@ -100,7 +100,8 @@ class Attempts:
             except BadInput:
                 launch = Launch(command=())
             one = Attempt(hold.job, hold.attempt, hold.placement, launch)
-            one.adopted = True
+            for seat in one.seats.values():
+                seat.unsure = True
             one.started = hold.phase != Phase.STARTING
             if hold.phase == Phase.STOPPING:
                 one.want = Want.LEAVE
@@ -117,9 +118,6 @@ class Attempts:
     # ------------------------------------------------------------------ actions
 
     def _add(self, one: Attempt) -> None:
-        older = self._attempts.get((one.job, one.attempt - 1))
-        if older is not None:
-            older.successor = one
         self._attempts[one.key] = one
         self._last[one.job] = max(one.attempt, self._last.get(one.job, 0))
         if one.launch.step_micros:
@@ -152,12 +150,12 @@ class Attempts:
         if one.want >= want:
             return
         one.want = want
+        if (one.job, one.attempt - 1) in one.waits:
+            return  # the attempt before it may yet finish the job
+        one.waits.clear()
         for node, seat in one.seats.items():
-            if seat.status == Status.UNSENT and not one.adopted:
-                seat.status = Status.REFUSED
-            else:
-                self._say(one, node, seat)
-        self._conclude_if_over(one)
+            self._say(one, node, seat)
+        self._advance(one)
 
     def _unrefuse(self, key: tuple[int, int]) -> None:
         """A refused attempt is told to stop before its owner saw the refusal: it is released."""
@@ -204,7 +202,13 @@ class Attempts:
 
     def _advance(self, one: Attempt) -> None:
         """Do the next thing that brings a wanted attempt to run."""
-        if one.waits or one.want >= Want.LEAVE or one.failing:
+        if one.waits:
+            return
+        if one.want >= Want.LEAVE or one.failing:
+            for seat in one.seats.values():
+                if seat.status == Status.UNSENT and not seat.unsure:
+                    seat.status = Status.REFUSED
+            self._conclude_if_over(one)
             return
         for node, seat in one.seats.items():
             if seat.status == Status.UNSENT:
@@ -313,8 +317,6 @@ class Attempts:
 
     def _progressed(self, one: Attempt, message: wire.Progress) -> None:
         job = one.job
-        if message.step < 0 and message.saved < 0:
-            return
         self.progress[job] = message
         if message.saved >= 0:
             self._saved[job] = message.saved
@@ -347,9 +349,10 @@ class Attempts:
             for node, seat in list(one.seats.items()):
                 if self._box(node) is not box or seat.over:
                     continue
+                unsure, seat.unsure = seat.unsure, False
                 if self._key(one.key, node) in box.mentioned:
                     self._say(one, node, seat)
-                elif seat.status >= Status.PREPARED or (one.adopted and one.started):
+                elif seat.status >= Status.PREPARED or (unsure and one.started):
                     gone = one.want >= Want.LEAVE
                     seat.status = Status.REFUSED if gone else Status.LOST
                     seat.why = "its agent does not know it"
@@ -427,11 +430,10 @@ class Attempts:
         ran = Status.EXITED in statuses or Status.LOST in statuses
         if not one.started and end.finished:  # its start was not heard of
             self.events.append(Started(job, attempt))
-        if one.successor is not None:
+        if self._last[job] > attempt:  # a resize replaced it
             self.events.append(Released(job, attempt, self._kept(one, end)))
             if end.finished:  # it was done before it could be resized
-                del self._attempts[one.successor.key]
-                self.events.append(Finished(job, one.successor.attempt))
+                self._finish_later(job)
         elif end.finished and ran:
             self.events.append(Finished(job, attempt))
         elif one.want >= Want.LEAVE and (end.asked or not ran or not end.why):
@@ -443,6 +445,14 @@ class Attempts:
             self.events.append(
                 Failed(job, attempt, self._kept(one, end), end.why, self._is_final(one, end))
             )
+
+    def _finish_later(self, job: int) -> None:
+        """The job is done, so the attempts that were to replace the one that did it are, too."""
+        later = sorted(key for key in self._attempts if key[0] == job)
+        for key in later:
+            del self._attempts[key]
+        self.events += [Released(*key, UNCHANGED) for key in later[:-1]]
+        self.events += [Finished(*key) for key in later[-1:]]
 
     def _refuse(self, one: Attempt) -> None:
         """At once the first time, then later and later: whoever asks again would be refused."""

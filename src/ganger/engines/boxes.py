@@ -7,6 +7,7 @@ import os
 import secrets
 import selectors
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from math import inf
@@ -34,14 +35,14 @@ from ganger.engines.agent.wire import GoneError, Link
 
 log = logging.getLogger("ganger.engine")
 _DIAL_SECONDS: Final = (0.02, 2.0)
-_SPAWN_SECONDS: Final = 1.0
 
 
 class AgentAt(NamedTuple):
-    """An agent on this machine: its Unix socket, and what starts it if nobody answers."""
+    """An agent on this machine: its Unix socket, and what starts it if nobody answers. It is not
+    started again before the process that `spawn` returned has ended."""
 
     path: Path
-    spawn: Callable[[], object] | None = None
+    spawn: Callable[[], subprocess.Popen[bytes]] | None = None
 
 
 class Box:
@@ -109,7 +110,7 @@ class Boxes:
         self._agents = list(agents)
         self._dial_at = [0.0] * len(agents)
         self._pause = [_DIAL_SECONDS[0]] * len(agents)
-        self._spawn_at = [0.0] * len(agents)
+        self._spawned: list[subprocess.Popen[bytes] | None] = [None] * len(agents)
         self._listener: socket.socket | None = None
         self.port = 0
         if listen is not None:
@@ -174,10 +175,9 @@ class Boxes:
                 sock.connect(short)
         except OSError:
             sock.close()
-            if spawn is not None and now >= self._spawn_at[i]:
-                self._spawn_at[i] = now + _SPAWN_SECONDS
-                self._pause[i] = _DIAL_SECONDS[0]
-                spawn()
+            last = self._spawned[i]
+            if spawn is not None and (last is None or last.poll() is not None):
+                self._spawned[i] = spawn()
             return
         self._dial_at[i] = inf
         self._add(sock, self._agents[i])

@@ -46,6 +46,8 @@ class Seat:
     def __init__(self, parts: tuple[Part, ...]) -> None:
         self.parts = parts
         self.status = Status.UNSENT
+        self.unsure = False
+        """An engine before this one may have sent it: what its agent has is not known yet."""
         self.port = 0
         self.exit: Exit | None = None
         self.why = ""
@@ -64,13 +66,9 @@ class Attempt:
         self.seats = {node: Seat(parts) for node, parts in parts_of(placement, launch.per).items()}
         self.want = Want.RUN
         self.waits: set[tuple[int, int]] = set()
-        self.adopted = False
-        """It was started by an engine before this one: agents may have it."""
         self.started = False
         self.failing = False
         """A part of it broke, and the others were told to go."""
-        self.successor: Attempt | None = None
-        """The attempt that a resize replaces it by."""
         self.told_at = -NEVER
         self.told_rate = 0.0
         self.told_step = -1

@@ -117,7 +117,7 @@ class Keeper:
             self._watch(now)
         if now >= self._report_at:
             self._report_at = inf
-            self._tell(self._progress())
+            self._tell_progress()
 
     def _start(self, workers: list[Worker], cwd: str) -> None:
         ends = [end for _, end in self._outputs]
@@ -207,7 +207,7 @@ class Keeper:
         for _ in range(100):  # what the job said last
             if not self._hear():
                 break
-        self._tell(self._progress())
+        self._tell_progress()
         dropped = sum(output.finish() for output, _ in self._outputs)
         why = self._why
         if not why and self._first_failure and self._group.oom_kills():
@@ -254,7 +254,7 @@ class Keeper:
         self._selector.register(link, selectors.EVENT_READ, lambda: self._obey(link))
         if self._pids:
             self._tell(Launched(self._prepare.key, self._pids))
-            self._tell(self._progress())
+            self._tell_progress()
 
     def _obey(self, link: Link) -> None:
         try:
@@ -314,11 +314,11 @@ class Keeper:
 
     # ------------------------------------------------------------------ what goes out
 
-    def _progress(self) -> Progress:
-        steps = self._steps
-        return Progress(
-            self._prepare.key, steps.step, steps.total, steps.micros, steps.saved, steps.metrics
-        )
+    def _tell_progress(self) -> None:
+        one = self._steps
+        if max(one.step, one.saved) >= 0:
+            key = self._prepare.key
+            self._tell(Progress(key, one.step, one.total, one.micros, one.saved, one.metrics))
 
     def _tell(self, message: Launched | Progress) -> None:
         for link in list(self._links):
