@@ -207,7 +207,9 @@ def quiet(daemon: Daemon) -> None:
     daemon.client.call("POST", f"/v1/nodes/{node}/drain")
     running = daemon.client.call("GET", "/v1/jobs", query={"state": "R,CF,CG"})["jobs"]
     if running:
-        daemon.client.call("POST", f"/v1/jobs/{','.join(str(job['job']) for job in running)}/cancel")
+        daemon.client.call(
+            "POST", f"/v1/jobs/{','.join(str(job['job']) for job in running)}/cancel"
+        )
         time.sleep(1)
 
 
@@ -261,8 +263,9 @@ def markdown(figures: dict[str, float], runs: int, date: str) -> str:
     """The table of `live.md`."""
     lines = [
         "# The daemon on one machine", "",
-        f"`python benchmarks/live.py --runs {runs}`, {date}: Python {platform.python_version()},"
-        f" {os.cpu_count()} cores, {platform.machine()}, beside other work. Medians of {runs} runs.",
+        f"`python benchmarks/live.py --runs {runs}`, {date}, beside other work:"
+        f" Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}."
+        f" Medians of {runs} runs.",
         "", "| what | measured | goal |", "|:---|---:|---:|",
     ]  # fmt: skip
     for name, goal in TARGETS.items():

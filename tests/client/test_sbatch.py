@@ -102,10 +102,13 @@ def test_what_cannot_be_is_refused_with_its_line(line: str, where: str) -> None:
 
 @pytest.mark.parametrize("line", ["--mem=lots", "--time=soon", "--array=a-b", "--begin=teatime"])
 def test_what_only_the_daemon_understands_is_refused_there(line: str) -> None:
-    with pytest.raises(BadInput):
+    def submit() -> None:
         fields = sbatch.parse(f"#!/bin/sh\n#SBATCH {line}\n", "job.sh").fields
         request = convert({**fields, "command": ["x"]}, "test")
         prepare(request, Who("ann"), 0, lambda job: [], False)
+
+    with pytest.raises(BadInput):
+        submit()
 
 
 def test_export_is_handed_on() -> None:
