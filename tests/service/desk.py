@@ -18,7 +18,7 @@ from ganger.service.accept import Who, prepare
 from ganger.service.asks import Ask, Order, Submit
 from ganger.service.daemon import Daemon
 from ganger.service.journal import Header, Journal
-from ganger.service.recovery import header_of
+from ganger.service.recovery import guard_of, header_of
 from ganger.service.rows import rows_of
 
 ANN = Who("ann", 1000, 1000)
@@ -78,6 +78,7 @@ class Desk:
         self.daemon = Daemon(self.journal, root / "scripts")
         self.daemon.engine = self.engine
         self.daemon.open(begin or header())
+        self.good = guard_of(self.daemon.kernel).policy
         self.engine.adopt(self.daemon.holds())
 
     def ask(self, ask: Ask) -> Any:

@@ -367,6 +367,15 @@ def test_in_shared_mode_users_are_kept_apart(tmp_path_factory: pytest.TempPathFa
         while b"65533\n" not in b"".join(root.stream(f"/v1/jobs/{job}/logs")):
             assert time.monotonic() < deadline, "the job does not run as its submitter"
             time.sleep(0.05)
+        stolen = {"command": ["true"], "output": "/etc/shadow"}
+        ((_, answer),) = as_user(65533, ("POST", "/v1/jobs", stolen))
+        wait_for(root, [answer["job"]])
+        denied = as_user(
+            65533, ("GET", f"/v1/jobs/{answer['job']}/logs", None),
+            ("POST", "/v1/whatif", {"recipes": ["/tmp/mine.py:Policy"]}),
+            ("POST", "/v1/whatif", {"add": "/etc/shadow"}),
+        )  # fmt: skip
+        assert [code for code, _ in denied] == [400, 403, 403]
         log = next((machine.root / "agent" / "logs").glob("*.log"))
         assert stat.S_IMODE(log.stat().st_mode) & 0o077 == 0
         assert as_user(65533, ("POST", f"/v1/jobs/{job}/cancel", None))[0][0] == 200

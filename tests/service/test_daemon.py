@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from ganger.core.errors import BadInput
+from ganger.core.events import Accepted, Batch
 from ganger.core.jobs import Phase
-from ganger.core.plan import Plan
+from ganger.core.plan import Plan, Slot, Start
 from ganger.core.snapshot import capture
 from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.core.view import View
@@ -106,6 +107,7 @@ def test_after_and_after_any(tmp_path: Path) -> None:
     desk.until_quiet()
     assert desk.phase(0) == Phase.FAILED
     assert desk.phase(strict) == Phase.CANCELLED
+    assert reason_of(desk.daemon, strict) == "DependencyNeverSatisfied"
     assert desk.phase(lenient) == Phase.FINISHED
     (late,) = desk.submit(after_any=[1])
     desk.until_quiet()
@@ -184,6 +186,74 @@ def test_a_policy_that_fails_stops_nothing(desk: Desk) -> None:
     desk.steps(1)  # it is asked again by itself
     assert desk.phase(row) == Phase.STARTING
     assert guard.error == ""
+
+
+class Absurd:
+    """A policy that plans what cannot be."""
+
+    name = "absurd"
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
+        """Stop a job that does not run, or want to be woken in the past."""
+        if self._what == "past":
+            return Plan([], [], view.now), memory
+        return Plan([Start(0, 7, (Slot(0, 1),)), Start(0, 7, (Slot(0, 1),))]), memory
+
+
+@pytest.mark.parametrize("what", ["past", "twice"])
+def test_a_policy_that_plans_the_impossible_stops_nothing(desk: Desk, what: str) -> None:
+    runs = desk.submit()[0]
+    desk.steps(1)
+    guard_of(desk.daemon.kernel).policy = Absurd(what)
+    (row,) = desk.submit()
+    assert (desk.phase(runs), desk.phase(row)) == (Phase.RUNNING, Phase.PENDING)
+    assert guard_of(desk.daemon.kernel).error
+    desk.steps(2)  # its own policy is back: this kernel was made anew, or that policy put back
+    guard_of(desk.daemon.kernel).policy = desk.good
+    desk.order("priority", row, value=1.0)
+    assert desk.phase(row) == Phase.STARTING
+    before = bytes_of(desk)
+    again = desk.again()
+    assert bytes_of(again) == before
+    again.close()
+
+
+def test_a_restart_gets_over_a_plan_that_cannot_be(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.submit()
+    desk.steps(1)
+    with desk.journal.writing() as cursor:  # a batch was kept, and then the policy broke the step
+        spec = msgspec.structs.replace(desk.daemon.kernel.jobs.spec(0), name="2")
+        batch = Batch(desk.daemon.kernel.now + 1, [Accepted(1, spec)])
+        desk.journal.write_batch(cursor, desk.daemon.kernel.revision + 1, batch)
+        desk.journal.write_jobs(cursor, [(1, desk.journal.facts(0))])
+    monkeypatch.setattr(
+        "ganger.service.recovery.load_policy",
+        lambda spec: Late(desk.good, desk.daemon.kernel.revision),
+    )
+    again = desk.again()
+    assert (again.phase(0), again.phase(1)) == (Phase.RUNNING, Phase.PENDING)
+    assert "InvariantError" in guard_of(again.daemon.kernel).error
+    again.close()
+
+
+class Late(Absurd):
+    """A policy that is good until a revision."""
+
+    def __init__(self, good: Any, until: int) -> None:
+        super().__init__("twice")
+        self._good, self._until = good, until
+        self.name = good.name
+
+    def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
+        """Decide well at first."""
+        if view.revision <= self._until:
+            return self._good.decide(view, memory)  # type: ignore[no-any-return]
+        return super().decide(view, memory)
 
 
 def test_another_policy_takes_over_while_jobs_run(desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""The agent of this machine: started when nobody answers, kept when the daemon goes."""
+"""The agent of this machine: whether it runs, and how it is stopped."""
 
 from __future__ import annotations
 
@@ -6,39 +6,13 @@ import contextlib
 import fcntl
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from ganger.core.errors import BadInput
-from ganger.service.home import Home
 
 STOP_SECONDS: Final = 10.0
-
-
-def spawner(home: Home, name: str, gpus: str) -> Callable[[], None]:
-    """What starts the agent as a process of its own, which outlives this one."""
-    children: list[subprocess.Popen[bytes]] = []
-
-    def spawn() -> None:
-        for child in children:
-            child.poll()
-        home.agent.mkdir(mode=0o711, exist_ok=True)
-        command = [sys.executable, "-m", "ganger.engines.agent", "--home", str(home.agent)]
-        command += ["--name", name or socket.gethostname()] + (["--gpus", gpus] if gpus else [])
-        with (home.root / "agent.log").open("ab") as log:
-            children.append(
-                subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
-                    start_new_session=True,
-                )
-            )  # fmt: skip
-
-    return spawn
 
 
 def running(agent: Path) -> int:

@@ -271,7 +271,11 @@ class Daemon:
             return
         started = time.perf_counter()
         with self.lock:
-            plan = kernel.step(Batch(turn.at, self._sorted(happened + turn.events)))
+            try:
+                plan = kernel.step(Batch(turn.at, self._sorted(happened + turn.events)))
+            except Exception as error:  # what the policy planned could not be booked
+                plan = self._without_policy(error)
+                kernel = self.kernel
             self._after(turn, happened, plan)
             self.feed.step(kernel, happened + turn.events, plan, self.ends)
         self._spent += (lasted := time.perf_counter() - started)
@@ -285,6 +289,21 @@ class Daemon:
         self.on_step()
         if self._spent > max(REPLAY_SECONDS, 10 * self._snapshot_cost):
             self._keep_snapshot()
+
+    def _without_policy(self, error: Exception) -> Plan | None:
+        """The step was impossible: back to before it, and make it with a policy that decides
+        nothing. The batch is in the journal, so that is what a restart does, too."""
+        self._flush()
+        found = recover(
+            self.journal, mute=self.kernel.revision, why=f"{type(error).__name__} {error}"
+        )
+        assert found is not None
+        _, self.kernel, missing = found
+        if not missing:
+            return None
+        record = missing[-1][1]
+        guard_of(self.kernel).own = record.own
+        return Plan(list(record.actions), [], record.wake, record.until)
 
     def _enter(self, ask: Ask, turn: Turn) -> bool:
         mark = len(turn.events), len(turn.jobs), len(turn.keys)

@@ -325,6 +325,8 @@ def node_order(verb: str) -> Callable[[Request], Answer]:
 async def whatif(request: Request) -> list[FutureAnswer]:
     """What other recipes, or more nodes, would make of the present queue or of the past."""
     found = await body_of(request, WhatIf)
+    if "/" in found.add or any(".py" in recipe for recipe in found.recipes):
+        world_of(request).refuse_users(who_of(request))  # files are read, and run, as the daemon
     add = load_cluster(found.add).nodes if found.add else ()
     expanded = [msgspec.structs.replace(node, count=1) for node in add for _ in range(node.count)]
     return await asyncio.to_thread(
@@ -373,6 +375,8 @@ async def shutdown(request: Request) -> dict[str, bool]:
             active = [row for row, *_ in world.daemon.holds()]
         if active:
             await _asked(world, Order(active, {"requeue": 0.0, "hold": 0.0}))
+        while world.daemon.holds():
+            await world.next_step(1.0)
     world.go_down()
     return {"down": True}
 

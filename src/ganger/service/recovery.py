@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from ganger import __version__
 from ganger.core.cluster import Nodes
-from ganger.core.errors import BadInput
+from ganger.core.errors import BadInput, InvariantError
 from ganger.core.events import ANYTHING
 from ganger.core.jobs import Declared
 from ganger.core.kernel import Kernel
@@ -39,6 +39,8 @@ class Guard:
         self.recorded: Decided | None = None
         self.differed = 0
         self.error = ""
+        self.mute = -1
+        """The revision at which it planned what cannot be: it is not asked there again."""
         self.last: Plan | None = None
         """The plan of the last decision, if the present step made one."""
         self.own = -1
@@ -47,8 +49,12 @@ class Guard:
     def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
         """What the policy decides, or what it decided when it first was asked."""
         try:
-            plan, memory = self.policy.decide(view, memory)
-            self.error = ""
+            if view.revision == self.mute:
+                raise InvariantError(self.error)
+            plan, remembered = self.policy.decide(view, memory)
+            if plan.wake <= view.now:
+                raise InvariantError("it wants to be woken in the past")
+            memory, self.error = remembered, ""
         except Exception as error:
             self.error = f"{type(error).__name__}: {error}"
             plan = Plan([], [], view.now + RETRY_AFTER, ANYTHING)
@@ -104,9 +110,14 @@ def decided(kernel: Kernel, plan: Plan | None) -> Decided | None:
 Missing: TypeAlias = list[tuple[int, Decided]]
 
 
-def recover(journal: Journal) -> tuple[Header, Kernel, Missing] | None:
+def recover(
+    journal: Journal, *, mute: int = -1, why: str = ""
+) -> tuple[Header, Kernel, Missing] | None:
     """The header in force, the kernel as it was, and the plans that were not kept before the end
-    came, by revision. None for a journal without a segment."""
+    came, by revision. None for a journal without a segment.
+
+    At the revision `mute` the policy decides nothing, because of `why`.
+    """
     segments = journal.segments()
     if not segments:
         return None
@@ -114,10 +125,16 @@ def recover(journal: Journal) -> tuple[Header, Kernel, Missing] | None:
     snapshot = journal.snapshot(number)
     kernel = make_kernel(header, snapshot)
     guard = guard_of(kernel)
+    guard.mute, guard.error = mute, why
     missing: Missing = []
     for revision, batch, record in journal.steps(kernel.revision):
         guard.recorded = record
-        again = decided(kernel, kernel.step(batch))
+        try:
+            again = decided(kernel, kernel.step(batch))
+        except Exception as error:  # what it planned could not be booked
+            if record is not None or revision == mute:
+                raise
+            return recover(journal, mute=revision, why=f"{type(error).__name__} {error}")
         if record is None and again is not None:
             missing.append((revision, again))
     guard.recorded = None

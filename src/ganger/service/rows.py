@@ -65,6 +65,10 @@ def reason_of(daemon: Daemon, row: int) -> str:
     """Slurm's word for why a job waits, or how it ended; "" while it runs or ended well."""
     kernel = daemon.kernel
     phase = Phase(kernel.jobs.phase[row])
+    if phase == Phase.CANCELLED:
+        before = kernel.jobs.phase[list(kernel.jobs.after.get(row, ()))]
+        never = ((before == Phase.FAILED) | (before == Phase.CANCELLED)).any()
+        return "DependencyNeverSatisfied" if never else ""
     if phase >= Phase.FINISHED:
         return daemon.ends.get(row, "") if phase == Phase.FAILED else ""
     if phase == Phase.BLOCKED:

@@ -23,9 +23,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ganger.core.errors import BadInput, GangerError
 from ganger.core.spec import ClusterSpec, NodeSpec
+from ganger.engines.agent.detached import start_agent
 from ganger.engines.agent.folder import short_path
 from ganger.engines.clock import Clock
 from ganger.engines.gpus import find_nodes
+from ganger.engines.local import AgentAt, LocalEngine
 from ganger.service import agents
 from ganger.service.api import UNIX, Identify, application
 from ganger.service.daemon import Daemon, FullDisk, LiveEngine
@@ -85,7 +87,6 @@ def cluster_of(nodes: Sequence[NodeSpec]) -> ClusterSpec:
 
 def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -> LiveEngine:
     """The engine over the agent of this machine, which is started if it does not run."""
-    from ganger.engines.local import AgentAt, LocalEngine
 
     def admit(hello: Any) -> Sequence[int]:
         try:
@@ -93,7 +94,8 @@ def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -
         except FullError as error:
             raise BadInput(f"nothing can be kept: {error}") from None
 
-    agent = AgentAt(home.agent / "agent", agents.spawner(home, settings.name, settings.gpus))
+    words = ["--name", settings.name] + (["--gpus", settings.gpus] if settings.gpus else [])
+    agent = AgentAt(home.agent / "agent", lambda: start_agent(home.agent, *words))
     listen = address(settings.agents, "--agents") if settings.agents else None
     return LocalEngine(
         daemon.launch, admit, agents=(agent,), cluster=cluster_id(daemon.journal), clock=clock,
@@ -163,7 +165,7 @@ def _serve(settings: Settings, home: Home, journal: Journal, make_engine: MakeEn
         if not failed.is_set():
             daemon.stop()
         thread.join()
-    if not daemon.kernel.placements():
+    if not daemon.holds():
         agents.stop(home.agent)
     return 3 if failed.is_set() else 0
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from ganger.core.errors import BadInput
 from ganger.core.jobs import HOLDS_DEVICES, Phase
@@ -18,7 +19,7 @@ LOOK_SECONDS: Final = 0.1
 
 
 class Source:
-    """One output of one attempt (0: of the last one). Raises BadInput if there is none."""
+    """One output of one attempt (0: of the last one). Raises BadInput if it must not be read."""
 
     def __init__(self, world: World, row: int, stream: str, attempt: int) -> None:
         self._world, self._row, self._asked = world, row, attempt
@@ -26,8 +27,12 @@ class Source:
         with daemon.lock:
             facts = daemon.reader.facts(row)
         launch = facts.launch
+        self._owner = launch.uid
         stated = launch.output if stream == "output" or not launch.error else launch.error
         self._pattern = pattern(stated, facts, row)
+        file = self._open(self._path(self._state()[0]))
+        if file is not None:
+            file.close()
 
     def _state(self) -> tuple[int, bool]:
         """The attempt to read, and whether more may come."""
@@ -44,6 +49,24 @@ class Source:
             return Path(self._pattern)
         return self._world.logs / f"{self._row}.{attempt}.log"
 
+    def _open(self, path: Path) -> IO[bytes] | None:
+        """The file, if it is there. One that its user named must be a file of that user's own: the
+        daemon may be able to read more than they are."""
+        try:
+            file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise BadInput(f"{path}: {error.strerror}", where="output") from None
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            file.close()
+            raise BadInput(f"{path} is no regular file", where="output")
+        if self._pattern and self._owner > 0 and found.st_uid != self._owner:
+            file.close()
+            raise BadInput(f"{path} belongs to somebody else", where="output")
+        return file
+
     async def read(self, lines: int, follow: bool) -> AsyncIterator[bytes]:
         """The text, from the last `lines` lines on (0: all); with `follow` what comes, too, over
         further attempts, until the job is over."""
@@ -52,10 +75,10 @@ class Source:
         while True:
             present, more = self._state()
             path = self._path(attempt)
-            if at < 0 and path.exists():
-                at = _start_of(path, lines)
-            while at >= 0 and (chunk := await asyncio.to_thread(_read, path, at)):
-                at += len(chunk)
+            while True:
+                at, chunk = await asyncio.to_thread(self._next, path, at, lines)
+                if not chunk:
+                    break
                 yield chunk
             if not follow or self._world.leaving:
                 return
@@ -67,34 +90,39 @@ class Source:
             else:
                 await asyncio.sleep(LOOK_SECONDS)
 
-
-def _read(path: Path, at: int) -> bytes:
-    try:
-        with path.open("rb") as file:
+    def _next(self, path: Path, at: int, lines: int) -> tuple[int, bytes]:
+        """What follows `at` (-1: the last `lines` lines), and where that ends."""
+        try:
+            file = self._open(path)
+        except BadInput:
+            return at, b""
+        if file is None:
+            return at, b""
+        with file:
             size = os.fstat(file.fileno()).st_size
-            if size < at:
-                return b""
+            if at < 0:
+                at = start_of(file, lines)
+            if size <= at:
+                return at, b""
             file.seek(at)
-            return file.read(CHUNK)
-    except OSError:
-        return b""
+            chunk = file.read(CHUNK)
+        return at + len(chunk), chunk
 
 
-def _start_of(path: Path, lines: int) -> int:
-    """Where the last `lines` lines begin."""
+def start_of(file: IO[bytes], lines: int) -> int:
+    """Where the last `lines` lines begin; 0 for all."""
     if not lines:
         return 0
-    with path.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        at, seen = end, 0
-        while at > 0:
-            begin = max(at - CHUNK, 0)
-            file.seek(begin)
-            data = file.read(at - begin)
-            for offset in range(len(data) - 1, -1, -1):
-                if data[offset] == 10 and begin + offset != end - 1:
-                    seen += 1
-                    if seen == lines:
-                        return begin + offset + 1
-            at = begin
+    end = file.seek(0, os.SEEK_END)
+    at, seen = end, 0
+    while at > 0:
+        begin = max(at - CHUNK, 0)
+        file.seek(begin)
+        data = file.read(at - begin)
+        for offset in range(len(data) - 1, -1, -1):
+            if data[offset] == 10 and begin + offset != end - 1:
+                seen += 1
+                if seen == lines:
+                    return begin + offset + 1
+        at = begin
     return 0
