@@ -303,7 +303,9 @@ def test_down_and_up_again_keeps_what_runs(shell: Shell) -> None:
     done = shell.ganger("status", code=1)
     assert "no daemon runs in" in done.stdout
     assert "start one with `ganger up`" in shell.ganger("queue", code=2).stderr
-    assert "6 GPUs" not in shell.said("up", "--dry-run")
+    assert "box-V100: 4 GPUs V100" in shell.said("up", "--dry-run")
+    done = shell.ganger("up", "--gpus", "2xV100+2xK80", code=2)
+    assert "node 'box-V100': it had 4 V100 GPUs and now offers 2 V100" in done.stderr
     shell.said("up")
     shell.ganger("wait", str(job))
     assert shell.said("logs", str(job)) == "survived\n"

@@ -414,3 +414,22 @@ def test_agents_of_other_machines_join(tmp_path: Path) -> None:
         agent.terminate()
         agent.wait()
         machine.end()
+
+
+def test_a_machine_grows_between_two_starts(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "home", gpus="2xV100+1xK80", name="box")
+    client = machine.up()
+    runs = client.call("POST", "/v1/jobs", body={"command": ["sleep", "1"], "gpus": 1})["job"]
+    more = {"command": ["true"], "gpus": 4, "gpu_types": ["A100"]}
+    with pytest.raises(Refusal, match="no GPU is a A100"):
+        client.call("POST", "/v1/jobs", body=more)
+    machine.kill()
+    client = machine.up(gpus="2xV100+1xK80+4xA100")
+    deadline = time.monotonic() + 10
+    while len(client.call("GET", "/v1/nodes")) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    job = client.call("POST", "/v1/jobs", body=more)["job"]
+    found = wait_for(client, [runs, job])
+    assert [(one["state"], one["attempt"]) for one in found] == [("COMPLETED", 1)] * 2
+    machine.end()

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from ganger.core.errors import BadInput, GangerError
+from ganger.core.errors import GangerError
 from ganger.core.events import (
     AnyEvent,
     Batch,
@@ -40,6 +40,7 @@ from ganger.service.feed import Feed
 from ganger.service.gates import Gates
 from ganger.service.journal import Decided, FullError, Header, Journal
 from ganger.service.launches import launch_of
+from ganger.service.nodes import refuse_others
 from ganger.service.recovery import decided, guard_of, make_kernel, recover
 
 RETRY_SECONDS: Final = 0.5
@@ -174,13 +175,7 @@ class Daemon:
         that it does not know. Raises BadInput where one is not what it was."""
         known = {spec.name: spec for spec in self.header.cluster.nodes}
         new = [spec for spec in offered if spec.name not in known]
-        for spec in offered:
-            before = known.get(spec.name, spec)
-            if (before.gpus, before.gpu_type) != (spec.gpus, spec.gpu_type):
-                raise BadInput(
-                    f"it had {before.gpus} {before.gpu_type} GPUs and now offers {spec.gpus}"
-                    f" {spec.gpu_type}", where=f"node {spec.name!r}", mend="give it another name",
-                )  # fmt: skip
+        refuse_others(self.header.cluster, offered)
         if new:
             cluster = self.header.cluster
             grown = msgspec.structs.replace(cluster, nodes=(*cluster.nodes, *new))

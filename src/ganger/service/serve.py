@@ -22,7 +22,6 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ganger.core.errors import BadInput, GangerError
-from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.engines.agent.detached import start_agent
 from ganger.engines.agent.folder import short_path
 from ganger.engines.clock import Clock
@@ -33,6 +32,7 @@ from ganger.service.api import UNIX, Identify, application
 from ganger.service.daemon import Daemon, FullDisk, LiveEngine
 from ganger.service.home import Home
 from ganger.service.journal import FullError, Header, Journal
+from ganger.service.nodes import cluster_of, refuse_others
 from ganger.service.recovery import header_of
 from ganger.service.world import World
 
@@ -68,21 +68,11 @@ def header_for(settings: Settings, before: Header | None) -> Header:
     seed = settings.seed if settings.seed is not None else (before.seed if before else 0)
     load_policy(recipe)
     make_oracle(knows)
+    nodes = find_nodes(settings.gpus, settings.name)
     if before is not None:
+        refuse_others(before.cluster, nodes)
         return header_of(before.cluster, recipe, seed, knows)
-    return header_of(cluster_of(offered(settings)), recipe, seed, knows)
-
-
-def offered(settings: Settings) -> tuple[NodeSpec, ...]:
-    """This machine as nodes."""
-    return find_nodes(settings.gpus, settings.name or socket.gethostname())
-
-
-def cluster_of(nodes: Sequence[NodeSpec]) -> ClusterSpec:
-    """A cluster of these nodes, its GPU types described where they are known."""
-    from ganger.workloads.clusters import describe
-
-    return describe(ClusterSpec(tuple(nodes), name="live")).check("--gpus")
+    return header_of(cluster_of(nodes), recipe, seed, knows)
 
 
 def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -> LiveEngine:
@@ -130,9 +120,11 @@ def serve(settings: Settings, make_engine: MakeEngine = local_engine) -> int:
 
 def _serve(settings: Settings, home: Home, journal: Journal, make_engine: MakeEngine) -> int:
     segments = journal.segments()
-    settings = _remember(settings, journal, home)
+    settings = completed(settings, journal)
+    header = header_for(settings, segments[-1][2] if segments else None)
+    _remember(settings, journal, home)
     daemon = Daemon(journal, home.scripts)
-    last = daemon.open(header_for(settings, segments[-1][2] if segments else None))
+    last = daemon.open(header)
     sockets = [_unix_socket(home, settings.shared)]
     if settings.listen:
         sockets.append(_tcp_socket(settings.listen))
@@ -170,16 +162,19 @@ def _serve(settings: Settings, home: Home, journal: Journal, make_engine: MakeEn
     return 3 if failed.is_set() else 0
 
 
-def _remember(settings: Settings, journal: Journal, home: Home) -> Settings:
-    """The settings, completed by those of before; an agent with other GPUs is replaced."""
-    gpus, name = journal.setting("gpus"), journal.setting("name")
-    new = settings.gpus or gpus, settings.name or name or socket.gethostname()
-    if new != (gpus, name):
-        if agents.running(home.agent):
-            agents.stop(home.agent)
-        journal.set("gpus", new[0])
-        journal.set("name", new[1])
-    return msgspec.structs.replace(settings, gpus=new[0], name=new[1])
+def completed(settings: Settings, journal: Journal | None) -> Settings:
+    """The settings, with those of before, or the machine's own, where they say nothing."""
+    gpus = settings.gpus or (journal.setting("gpus") if journal else "")
+    name = settings.name or (journal.setting("name") if journal else "") or socket.gethostname()
+    return msgspec.structs.replace(settings, gpus=gpus, name=name)
+
+
+def _remember(settings: Settings, journal: Journal, home: Home) -> None:
+    """Keep what this machine offers; an agent that offers something else is replaced."""
+    if (settings.gpus, settings.name) != (journal.setting("gpus"), journal.setting("name")):
+        agents.stop(home.agent)
+        journal.set("gpus", settings.gpus)
+        journal.set("name", settings.name)
 
 
 class Server:
@@ -302,10 +297,11 @@ def preview(settings: Settings) -> Header:
     """What `serve` would begin with; nothing is written. Raises BadInput."""
     path = Home(Path(settings.home)).journal
     if not path.exists():
-        return header_for(settings, None)
+        return header_for(completed(settings, None), None)
     journal = Journal(path, readonly=True)
     try:
         segments = journal.segments()
-        return header_for(settings, segments[-1][2] if segments else None)
+        before = segments[-1][2] if segments else None
+        return header_for(completed(settings, journal), before)
     finally:
         journal.close()
