@@ -12,7 +12,7 @@ from ganger.core.protocols import Ignorant
 from ganger.core.snapshot import capture, restore
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.units import HOUR, NEVER, SECOND
-from ganger.lab.whatif import believed, expected_starts, future, past, play
+from ganger.lab.whatif import believed, drawn, expected_starts, future, past, play
 from ganger.recipes import registry
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
@@ -67,8 +67,10 @@ def test_without_an_oracle_the_users_word_counts() -> None:
     declared.estimate[2] = 3 * HOUR
     kernel = Kernel(Nodes(CLUSTER), declared, registry.make("fifo"), oracle=Ignorant())
     assert believed(kernel).tolist() == [HOUR, 2 * HOUR, 3 * HOUR, HOUR]
-    lucky = believed(kernel, np.array([2.0, 0.5, 0.5, 2.0]))
-    assert lucky.tolist() == [2 * HOUR, HOUR, 3 * HOUR // 2, HOUR]  # never beyond the limit
+    for seed in range(20):
+        lucky = drawn(kernel, np.random.default_rng(seed))
+        assert lucky[0] != HOUR
+        assert lucky[1] <= 2 * HOUR  # never beyond the limit
 
 
 def test_expected_starts_hold_what_comes_true() -> None:
@@ -84,13 +86,34 @@ def test_expected_starts_hold_what_comes_true() -> None:
         )
 
     waiting = np.flatnonzero(kernel.jobs.phase[: trace.jobs] == Phase.PENDING).tolist()
-    found = expected_starts(copy, waiting, samples=4)
+    found = expected_starts(copy, waiting, samples=0)
+    drawn_from = expected_starts(copy, waiting, samples=5)
     kernel.run(engine)
-    assert set(found) == set(waiting)
+    assert set(found) == set(drawn_from) == set(waiting)
     for row, outlook in found.items():
-        assert outlook.low <= outlook.expected <= outlook.high
+        assert outlook.low == outlook.expected == outlook.high
         assert abs(outlook.expected - int(kernel.jobs.first_start[row])) <= 3
-    assert any(outlook.low < outlook.high for outlook in found.values())
+    assert all(one.low <= one.expected <= one.high for one in drawn_from.values())
+    assert any(one.low < one.high for one in drawn_from.values())
+
+
+def test_run_times_are_drawn_from_jobs_alike() -> None:
+    trace = all_at_once(5, 60)
+    declared = trace.declared
+    declared.user[:60] = [declared.users.code("ann"), declared.users.code("bob")] * 30
+    declared.gpus[:60] = 1
+    kernel = Kernel(Nodes(CLUSTER), declared, registry.make("fifo"), oracle=Ignorant())
+    jobs = kernel.jobs
+    jobs.phase[:60] = Phase.PENDING
+    jobs.phase[:40] = Phase.FINISHED
+    jobs.work[:40] = np.where(np.arange(40) % 2, 100.0, 1000.0 + np.arange(40)) * SECOND
+    for seed in range(10):
+        told = drawn(kernel, np.random.default_rng(seed))
+        assert (told[:40] == 0).all()
+        assert (told[41::2] == 100 * SECOND).all()  # bob's always took as long
+        assert set(told[40::2].tolist()) <= {(1000 + i) * SECOND for i in range(40)}
+    jobs.work[41] = 500.0 * SECOND  # longer than any of bob's: drawn from everybody's
+    assert drawn(kernel, np.random.default_rng(0))[41] >= 1000 * SECOND
 
 
 def test_a_better_policy_promises_more() -> None:

@@ -1,14 +1,15 @@
 """Looking ahead: the present queue played to its end, under the policy in force or another one.
 
 What jobs take is only believed: the oracle's expectation, never less than what a job has done
-already. Intervals come from playing it several times with beliefs that are wrong by chance.
+already. Intervals come from playing it several times, each time with run times drawn from those of
+past jobs that were alike.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -23,10 +24,13 @@ from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from ganger.workloads.trace import Trace
 
+Floats: TypeAlias = NDArray[np.float64]
 STEPS_MAX: Final = 200_000
 """A look ahead ends here; what has not started by then has no expected start."""
 SPREAD: Final = 0.6
-"""Of log durations around what is believed: a factor of 1.8 either way, two times in three."""
+"""Of log run times around what is believed, where too few jobs alike are over to draw from."""
+ALIKE: Final = 8
+"""So many jobs alike must be over, that have run for longer than the job in question has."""
 _OVERDUE = 1.2
 """A job that has run longer than was believed is believed to take this much of it in all."""
 
@@ -53,21 +57,59 @@ class Future(msgspec.Struct, frozen=True):
     preemptions: int
 
 
-def believed(kernel: Kernel, luck: NDArray[np.float64] | None = None) -> NDArray[np.int64]:
+def believed(kernel: Kernel) -> NDArray[np.int64]:
     """What each job is believed to take in all, microseconds on the reference; NEVER for what
-    runs until stopped. `luck` are factors."""
+    runs until stopped."""
+    ids, told, done = _present(kernel)
+    return _totals(kernel, ids, told, done)
+
+
+def drawn(kernel: Kernel, luck: np.random.Generator) -> NDArray[np.int64]:
+    """What each job may take: the run time of a past job, drawn from those of the same user, name
+    and size; of the same user and size; of the same size; of all (the first kind of which enough
+    have run for longer than this one already has). What is drawn from is itself a sample, so each
+    past job first gets a random weight (the Bayesian bootstrap; Rubin, Ann. Statist. 1981)."""
+    ids, told, done = _present(kernel)
+    jobs, n = kernel.jobs, kernel.jobs.n
+    over = np.flatnonzero((jobs.phase[:n] == Phase.FINISHED) & (jobs.work[:n] > 0))
+    took, weight = jobs.work[over], luck.exponential(size=len(over))
+    noise = np.exp(luck.normal(0.0, SPREAD, len(ids)))
+    keys = (("user", "group", "gpus"), ("user", "gpus"), ("gpus",), ())
+    pools: dict[tuple[int, ...], NDArray[np.int64]] = {}
+    for at, job in enumerate(ids.tolist()):
+        for level, columns in enumerate(keys):
+            key = (level, *(int(getattr(jobs, column)[job]) for column in columns))
+            if key not in pools:
+                same = np.ones(len(over), bool)
+                for column, value in zip(columns, key[1:], strict=True):
+                    same &= getattr(jobs, column)[over] == value
+                pools[key] = np.flatnonzero(same)
+            pool = pools[key][took[pools[key]] > done[at]]
+            if len(pool) >= ALIKE:
+                chances = np.cumsum(weight[pool])
+                told[at] = took[pool[np.searchsorted(chances, luck.random() * chances[-1])]]
+                break
+        else:
+            told[at] *= noise[at]
+    return _totals(kernel, ids, told, done)
+
+
+def _present(kernel: Kernel) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """The jobs that are not over, what they are believed to take, and what they have done."""
     jobs, n, view = kernel.jobs, kernel.jobs.n, kernel.view
     view.now, view.revision = kernel.now, kernel.revision
-    total = np.zeros(n, np.int64)
     ids = np.flatnonzero(jobs.phase[:n] < Phase.FINISHED)
-    if not len(ids):
-        return total
-    told = np.asarray(kernel.oracle.duration(view, ids), np.float64)
+    told = np.array(kernel.oracle.duration(view, ids), np.float64)
     stated = np.where(jobs.estimate[ids] < NEVER, jobs.estimate[ids], jobs.limit[ids])
     told = np.where(np.isnan(told), np.where(stated < NEVER, stated, HOUR), told)
-    done = np.asarray(view.work(ids), np.float64)
-    if luck is not None:
-        told = told * luck[:n][ids]
+    return ids, told, np.asarray(view.work(ids), np.float64)
+
+
+def _totals(
+    kernel: Kernel, ids: NDArray[np.int64], told: Floats, done: Floats
+) -> NDArray[np.int64]:
+    jobs = kernel.jobs
+    total = np.zeros(jobs.n, np.int64)
     told = np.minimum(told, jobs.limit[ids])
     told = np.where(told <= done, done * _OVERDUE + SECOND, told)
     total[ids] = np.where(jobs.kind[ids] == Kind.SERVE, NEVER, np.ceil(told)).astype(np.int64)
@@ -98,27 +140,28 @@ def play(kernel: Kernel, duration: NDArray[np.int64], wanted: Iterable[int]) -> 
 
 
 def expected_starts(
-    copy: Callable[[], Kernel], rows: Sequence[int], *, samples: int = 9, seed: int = 0
+    copy: Callable[[], Kernel], rows: Sequence[int], *, samples: int = 19, seed: int = 0
 ) -> dict[int, Outlook]:
-    """When waiting jobs are expected to start; a job that never starts is left out.
+    """When waiting jobs are expected to start: the median of `samples` looks ahead, or with none
+    the one that believes the oracle. A job that does not start in half of them is left out.
 
-    `copy` makes a kernel in the present state; it is called `samples` + 1 times.
+    `copy` makes a kernel in the present state; it is called once for each look.
     """
-    first = copy()
-    base = play(first, believed(first), rows)
     luck = np.random.default_rng(seed)
-    drawn: dict[int, list[int]] = {row: [] for row in rows}
-    for _ in range(samples):
+    seen: dict[int, list[int]] = {row: [] for row in rows}
+    for _ in range(max(samples, 1)):
         kernel = copy()
-        factors = np.exp(luck.normal(0.0, SPREAD, kernel.jobs.n))
-        for row, at in play(kernel, believed(kernel, factors), rows).items():
-            drawn[row].append(at)
+        lasting = drawn(kernel, luck) if samples else believed(kernel)
+        starts = play(kernel, lasting, rows)
+        for row in rows:
+            seen[row].append(starts.get(row, NEVER))
     found = {}
-    for row, at in base.items():
-        times = sorted([*drawn[row], at])
-        low = times[math.floor(0.1 * (len(times) - 1))]
-        high = times[math.ceil(0.9 * (len(times) - 1))]
-        found[row] = Outlook(at, min(low, at), max(high, at))
+    for row, times in seen.items():
+        times.sort()
+        middle = times[len(times) // 2]
+        if middle < NEVER:
+            low, high = math.floor(0.1 * (len(times) - 1)), math.ceil(0.9 * (len(times) - 1))
+            found[row] = Outlook(middle, times[low], times[high])
     return found
 
 

@@ -26,7 +26,7 @@ from ganger.workloads.clusters import describe
 
 WAITING_MAX: Final = 5000
 """With more jobs in the queue than this, looking ahead takes too long to be asked for."""
-SAMPLES: Final = 9
+SAMPLES: Final = 19
 SAMPLED_MAX: Final = 500
 """With more jobs than this waiting, an expected start comes without an interval."""
 
