@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,10 @@ from ganger.cli.text import moment, print_json
 from ganger.client import sbatch
 from ganger.client.answers import Submitted
 from ganger.client.connection import Client
+from ganger.client.environment import environment, variables
 from ganger.client.request import JobRequest, convert, read_file
 from ganger.core.errors import BadInput
 
-_KEPT = (
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX",
-    "CONDA_DEFAULT_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "HF_HOME", "TORCH_HOME", "WANDB_DIR",
-    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
-)  # fmt: skip
-"""What a job gets of its submitter's environment unless `--export` says otherwise."""
 _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
 _JOB_FILES = (".toml", ".yaml", ".yml", ".json")
 
@@ -141,7 +135,7 @@ def build(command: tuple[str, ...], options: dict[str, Any]) -> tuple[JobRequest
     export = options.get("export") or export
     cwd = Path(fields.get("cwd") or ".").absolute()
     fields["cwd"] = str(cwd)
-    fields["env"] = {**environment(export), **fields.get("env", {}), **_variables(options["env"])}
+    fields["env"] = {**environment(export), **fields.get("env", {}), **variables(options["env"])}
     return convert(fields, "submit"), notes
 
 
@@ -212,33 +206,3 @@ def _from_options(options: dict[str, Any]) -> dict[str, Any]:
     if options.get("dependency"):
         sbatch.dependencies(fields, options["dependency"])
     return fields
-
-
-def environment(export: str | None) -> dict[str, str]:
-    """What the job gets of this environment: our choice, `ALL`, `NONE`, or a list."""
-    words = export.split(",") if export else []
-    if "ALL" in words:
-        found = dict(os.environ)
-    elif (export and not any(words)) or "NONE" in words:
-        found = {}
-    elif words:
-        found = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    else:
-        found = {
-            name: value for name, value in os.environ.items()
-            if name in _KEPT or name.startswith("LC_")
-        }  # fmt: skip
-    found |= _variables([word for word in words if word not in ("ALL", "NONE", "")])
-    return {name: value for name, value in found.items() if name.isidentifier()}
-
-
-def _variables(words: Any) -> dict[str, str]:
-    found = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals:
-            if name not in os.environ:
-                raise BadInput(f"{name!r} is not set here", where="--env", mend="write NAME=VALUE")
-            value = os.environ[name]
-        found[name] = value
-    return found
