@@ -83,6 +83,17 @@ def test_an_agent_serves_one_cluster(own: Play) -> None:
         engine.close()
 
 
+def test_the_newest_engine_is_obeyed_and_the_older_steps_back(own: Play) -> None:
+    home = agents_of(own).homes["one"]
+    second = LocalEngine(refuse_all, lambda hello: [0], agents=[AgentAt(home / "agent")])
+    batch = second.poll(second.clock.now() + 5 * SECOND)
+    assert batch is not None
+    assert NodeUp(0) in batch.events
+    own.quiet(0.3)  # the first one is turned away, and waits before it asks again
+    assert second.boxes["one"].link is not None
+    second.close()
+
+
 @as_root
 def test_only_its_user_and_root_may_command_it(own: Play) -> None:
     home = agents_of(own).homes["one"]

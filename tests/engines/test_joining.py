@@ -35,7 +35,7 @@ from ganger.engines.launch import Launch
 from ganger.engines.local import LocalEngine
 
 TOKEN = "a token that nobody guesses"
-LOST_AFTER = SECOND
+LOST_AFTER = 3 * SECOND // 2
 
 
 class JoinedBench(LocalBench):
@@ -57,7 +57,7 @@ class JoinedBench(LocalBench):
         name = f"far{i}"
         self.agents.started.append(
             start_agent(
-                self.agents.homes[name], "--gpus", "4", "--name", name, "--silence", "1.0",
+                self.agents.homes[name], "--gpus", "4", "--name", name, "--silence", "1.5",
                 "--join", f"{self._host}:{self.engine.port}", "--token-file", str(self.token),
                 prefix=self._prefixes[i],
             )
@@ -147,11 +147,11 @@ def test_listening_needs_a_token() -> None:
 
 
 @pytest.fixture
-def open_engine() -> Iterator[LocalEngine]:
-    """An engine that listens."""
+def open_engine(request: pytest.FixtureRequest) -> Iterator[LocalEngine]:
+    """An engine that listens, and is patient unless the test says otherwise."""
     engine = LocalEngine(
         lambda job: Launch(command=("true",)), lambda hello: [0], listen=("127.0.0.1", 0),
-        token=TOKEN, lost_after=SECOND // 2,
+        token=TOKEN, lost_after=getattr(request, "param", 30 * SECOND),
     )  # fmt: skip
     yield engine
     engine.close()
@@ -238,6 +238,7 @@ def test_garbage_ends_the_connection_and_nothing_else(
     assert hear(open_engine, dial())
 
 
+@pytest.mark.parametrize("open_engine", [SECOND // 4], indirect=True)
 def test_who_says_nothing_is_dropped(open_engine: LocalEngine, dial: Callable[[], Link]) -> None:
     link = dial()
     hear(open_engine, link)

@@ -6,12 +6,11 @@ makes of all that are events, in `events`.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 from ganger.core.errors import BadInput
 from ganger.core.events import (
@@ -31,21 +30,21 @@ from ganger.core.spec import OnPreempt
 from ganger.core.units import SECOND
 from ganger.engines.agent import protocol as wire
 from ganger.engines.boxes import Box, Boxes
-from ganger.engines.gang import UNCHANGED, Attempt, Outcome, Seat, Status, Want, outcome
+from ganger.engines.gang import (
+    UNCHANGED,
+    Attempt,
+    Hold,
+    Outcome,
+    Seat,
+    Status,
+    Want,
+    outcome,
+    overlap,
+)
 from ganger.engines.launch import Launch
 
-log = logging.getLogger("ganger.engine")
 _RATE_CHANGE: Final = 0.1
 _REFUSAL_SECONDS_MAX: Final = 60
-
-
-class Hold(NamedTuple):
-    """What a restored kernel believes about one attempt that holds devices."""
-
-    job: int
-    attempt: int
-    phase: Phase
-    placement: Placement
 
 
 class Attempts:
@@ -112,7 +111,7 @@ class Attempts:
         for hold in holds:
             if hold.phase == Phase.STARTING:
                 self._attempts[hold.job, hold.attempt].waits = {
-                    (other.job, other.attempt) for other in leaving if _overlap(hold, other)
+                    (other.job, other.attempt) for other in leaving if overlap(hold, other)
                 }
 
     # ------------------------------------------------------------------ actions
@@ -134,10 +133,11 @@ class Attempts:
             self.events.append(Failed(job, attempt, UNCHANGED, f"LaunchFailed: {error}", True))
             return
         one = Attempt(job, attempt, placement, launch)
-        one.waits = {
-            key for key, other in self._attempts.items()
-            if key[0] in waits and other.want >= Want.LEAVE and key != one.key
-        }  # fmt: skip
+        if waits:
+            one.waits = {
+                key for key, other in self._attempts.items()
+                if key[0] in waits and other.want >= Want.LEAVE and key != one.key
+            }  # fmt: skip
         self._add(one)
         self._advance(one)
 
@@ -493,11 +493,3 @@ class Attempts:
         box = self._box(node)
         if box is not None:
             self._boxes.send(box, message)
-
-
-def _overlap(one: Hold, other: Hold) -> bool:
-    """Whether two holds have a device in common, or are of one job."""
-    return one.job == other.job or any(
-        mine.node == theirs.node and (mine.devices & theirs.devices or not mine.devices)
-        for mine in one.placement for theirs in other.placement
-    )  # fmt: skip

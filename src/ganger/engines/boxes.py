@@ -253,6 +253,8 @@ class Boxes:
             return
         if isinstance(message, Denied):
             log.warning("an agent does not serve us: %s", message.why)
+            if one.at is not None:
+                self._pause[self._agents.index(one.at)] = _DIAL_SECONDS[1]
             raise GoneError(message.why)
         if isinstance(message, Hello):
             self._hello(one, message)

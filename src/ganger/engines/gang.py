@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from ganger.core.jobs import Phase
 from ganger.core.plan import Placement
 from ganger.core.spec import OnPreempt
 from ganger.core.units import NEVER
@@ -168,3 +169,20 @@ def outcome(attempt: Attempt) -> Outcome:
 
 def _code_words(code: int) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+class Hold(NamedTuple):
+    """What a restored kernel believes about one attempt that holds devices."""
+
+    job: int
+    attempt: int
+    phase: Phase
+    placement: Placement
+
+
+def overlap(one: Hold, other: Hold) -> bool:
+    """Whether two holds have a device in common, or are of one job."""
+    return one.job == other.job or any(
+        mine.node == theirs.node and (mine.devices & theirs.devices or not mine.devices)
+        for mine in one.placement for theirs in other.placement
+    )  # fmt: skip

@@ -25,10 +25,10 @@ from ganger.core.events import (
 from ganger.core.plan import Plan, Resize, Resume, Start, Stop, Suspend
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent.protocol import Hello, Progress
-from ganger.engines.attempts import Attempts, Hold
+from ganger.engines.attempts import Attempts
 from ganger.engines.boxes import AgentAt, Box, Boxes
 from ganger.engines.clock import Clock
-from ganger.engines.gang import Want
+from ganger.engines.gang import Hold, Want
 from ganger.engines.launch import Launch
 
 __all__ = ["CANCELLED", "AgentAt", "Hold", "LocalEngine"]

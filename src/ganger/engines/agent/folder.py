@@ -177,11 +177,19 @@ class Folder:
             raise
         return sock
 
-    def hear(self) -> socket.socket:
-        """The socket that the SDK's reports come to."""
+    def ask_to_leave(self) -> None:
+        """Make the file that tells the job so, following no link: its folder is the job's own."""
+        how = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW
+        with contextlib.suppress(OSError):
+            os.close(os.open(self.job / "leave", how, 0o644))
+
+    def hear(self, uid: int, gid: int) -> socket.socket:
+        """The socket that the SDK's reports come to, from this user."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         with short_path(self.job, "sdk") as path:
             sock.bind(path)
+            if uid >= 0:
+                os.chown(path, uid, gid)
         sock.setblocking(False)
         return sock
 

@@ -43,7 +43,7 @@ class Home(NamedTuple):
 
     def make(self) -> None:
         """Make what is missing, and put the SDK where jobs can import it."""
-        for name in ("attempts", "logs", "checkpoints", "jobs", "sdk/ganger/sdk"):
+        for name in ("attempts", "logs", "checkpoints", "jobs", "sdk/ganger/sdk", "warm"):
             # Others may pass through, to what belongs to them.
             (self.path / name).mkdir(parents=True, exist_ok=True)
             (self.path / name).chmod(0o711)
@@ -66,6 +66,8 @@ class Start(NamedTuple):
     group: Group
     devices_before: int
     umask: int
+    zygote: str
+    """The socket of an interpreter that is warm for this job; empty to start cold."""
 
 
 def fork_keeper(start: Start, lock: int, control: socket.socket) -> int:
@@ -102,7 +104,9 @@ def _keep(start: Start, control: socket.socket) -> None:
         start.folder.write_exit(Exit(code=127, why="LaunchFailed", detail=f"{where}{why.strerror}"))
         return
     workers = workers_of(start.prepare, start.go, places, start.devices_before)
-    keeper = Keeper(start.folder, start.prepare, start.group, control, files, start.umask)
+    keeper = Keeper(
+        start.folder, start.prepare, start.group, control, files, start.umask, start.zygote
+    )
     keeper.run(workers, str(places.cwd))
 
 

@@ -30,7 +30,7 @@ from ganger.engines.agent.protocol import (
     Stop,
     Suspend,
 )
-from ganger.engines.agent.spawn import Stage, Worker, spawn
+from ganger.engines.agent.spawn import Stage, Worker, ask, spawn
 from ganger.engines.agent.steps import Steps
 from ganger.engines.agent.wire import GoneError, Link
 
@@ -48,11 +48,13 @@ class Keeper:
 
     def __init__(
         self, folder: Folder, prepare: Prepare, group: Group, control: socket.socket,
-        files: tuple[int, int], umask: int,
+        files: tuple[int, int], umask: int, zygote: str = "",
     ) -> None:  # fmt: skip
         self._folder, self._prepare, self._group = folder, prepare, group
         self._launch = prepare.launch
-        self._umask = umask
+        self._umask, self._zygote = umask, zygote
+        self._warm: dict[int, socket.socket] = {}
+        """Workers that a zygote forked, and where it tells how they ended."""
         self._memory = sum(
             prepare.launch.shape.roles[part.role].needs.memory * part.workers
             for part in prepare.parts
@@ -75,7 +77,7 @@ class Keeper:
         self._report_at = inf
         self._steps = Steps()
         self._outputs = self._open_outputs(files)
-        self._sdk = folder.hear()
+        self._sdk = folder.hear(self._launch.uid, self._launch.gid)
 
     # ------------------------------------------------------------------ the loop
 
@@ -124,7 +126,7 @@ class Keeper:
         stage = Stage(self._launch, self._group, cwd, ends[0], ends[-1], self._umask)
         for worker in workers:
             try:
-                pid = spawn(worker, stage)
+                pid = self._warm_start(worker, stage) or spawn(worker, stage)
             except OSError as why:
                 self._why, self._first_failure = "LaunchFailed", 127
                 self._detail = f"{worker.argv[0]} in {cwd}: {why.strerror}"
@@ -142,6 +144,30 @@ class Keeper:
         if not self._why:
             self._tell(Launched(self._prepare.key, self._pids))
 
+    def _warm_start(self, worker: Worker, stage: Stage) -> int:
+        """Have a zygote fork the worker: its process number; 0 if it is to be started cold."""
+        if not self._zygote:
+            return 0
+        asked = ask(self._zygote, worker, stage)
+        if asked is None:
+            return 0
+        pid, sock = asked
+        self._warm[pid] = sock
+        self._selector.register(sock, selectors.EVENT_READ, lambda: self._hear_zygote(pid))
+        return pid
+
+    def _hear_zygote(self, pid: int) -> None:
+        """A worker of the zygote has ended, or the zygote itself."""
+        sock = self._warm.pop(pid)
+        self._selector.unregister(sock)
+        try:
+            status = int(sock.recv(64))
+        except (OSError, ValueError):
+            processes.send([pid, *processes.descendants(pid)], signal.SIGKILL)
+            status = signal.SIGKILL
+        sock.close()
+        self._ended(pid, status)
+
     def _reap(self) -> None:
         """Take the exits of workers and of orphans that came to us."""
         while True:
@@ -151,14 +177,17 @@ class Keeper:
                 return
             if not pid:
                 return
-            rank = self._ranks.pop(pid, None)
-            if rank is None:
-                continue
-            code = self._codes[rank] = os.waitstatus_to_exitcode(status)
-            if code and not self._first_failure:
-                self._first_failure = code
-                if self._level == RUNNING and self._ranks:  # a gang runs whole or not at all
-                    self._escalate(TERMINATED)
+            self._ended(pid, status)
+
+    def _ended(self, pid: int, status: int) -> None:
+        rank = self._ranks.pop(pid, None)
+        if rank is None:
+            return
+        code = self._codes[rank] = os.waitstatus_to_exitcode(status)
+        if code and not self._first_failure:
+            self._first_failure = code
+            if self._level == RUNNING and self._ranks:  # a gang runs whole or not at all
+                self._escalate(TERMINATED)
 
     # ------------------------------------------------------------------ ending it
 
@@ -188,11 +217,14 @@ class Keeper:
 
     def _members(self) -> list[int]:
         """Every process of the part."""
-        return list({*processes.descendants(os.getpid()), *self._group.pids()})
+        found = {*processes.descendants(os.getpid()), *self._group.pids(), *self._warm}
+        for pid in self._warm:
+            found.update(processes.descendants(pid))
+        return list(found)
 
     def _kill(self) -> None:
         self._group.kill()
-        processes.send(processes.descendants(os.getpid()), signal.SIGKILL)
+        processes.send(self._members(), signal.SIGKILL)
 
     def _clear(self) -> None:
         """The workers are gone: nothing that they left behind stays."""
@@ -280,7 +312,7 @@ class Keeper:
             wanted = KILLED
         elif order.checkpoint:
             wanted = ASKED
-            (self._folder.job / "leave").touch()
+            self._folder.ask_to_leave()
         else:
             wanted = TERMINATED
         if wanted > self._level:

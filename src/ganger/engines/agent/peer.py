@@ -222,6 +222,8 @@ class Peer:
             self._send(engine, Denied(why))
             raise GoneError(why)
         if self._now is not None:
+            self._send(self._now, Denied("another engine took its place"))
+        if self._now is not None:
             self._drop(self._now)
         engine.welcome = True
         self._now = engine

@@ -41,6 +41,7 @@ from ganger.engines.agent.protocol import (
     Stop,
     Suspend,
 )
+from ganger.engines.agent.warm import Warmth
 from ganger.engines.agent.wire import GoneError, Link
 from ganger.engines.launch import Launch
 
@@ -85,6 +86,7 @@ class Agent:
         self._before = [sum(node.gpus for node in nodes[:seat]) for seat in range(len(nodes))]
         self._parts: dict[Key, _Part] = {}
         self._keepers: set[int] = set()
+        self._warmth = Warmth(self.home.path / "warm")
         self._lost: dict[Key, float] = {}
         """Parts whose keeper hung up without a record, and when to look again."""
         self._over = _Over(self.home.path / "forgotten")
@@ -136,6 +138,7 @@ class Agent:
             if not pid:
                 return
             self._keepers.discard(pid)
+            self._warmth.ended(pid)
 
     # ------------------------------------------------------------------ what is there already
 
@@ -232,7 +235,9 @@ class Agent:
                 self._drop(part)
                 self._tell(Refused(part.key, why.strerror or str(why)))
             return
-        start = Start(self.home, part.folder, prepare, go, group, self._before[seat], self._umask)
+        warm = self._warmth.zygote(prepare.launch) if group.paths else ""
+        before = self._before[seat]
+        start = Start(self.home, part.folder, prepare, go, group, before, self._umask, warm)
         part.keeper = fork_keeper(start, lock, control)
         self._keepers.add(part.keeper)
         os.close(lock)
@@ -336,7 +341,8 @@ class Agent:
         until = time.monotonic() + _STRAY_SECONDS
         while time.monotonic() < until:
             self._reap()
-            strays = [pid for pid in processes.children(os.getpid()) if pid not in self._keepers]
+            ours = self._keepers | self._warmth.pids
+            strays = [pid for pid in processes.children(os.getpid()) if pid not in ours]
             if not strays and keeper not in self._keepers:
                 return
             for stray in strays:

@@ -6,16 +6,22 @@ import contextlib
 import os
 import pwd
 import signal
+import socket
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
 from ganger.core.units import WHOLE
 from ganger.engines.agent.cgroup import Group
+from ganger.engines.agent.folder import short_path
 from ganger.engines.agent.processes import die_with_parent, fork_into
 from ganger.engines.agent.protocol import Go, Part, Prepare
 from ganger.engines.launch import Launch
 
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+_AT_IMPORT: Final = ("PYTHON", "LD_", "OMP_", "MKL_", "TORCH_", "PATH", "HOME", "VIRTUAL_ENV")
+_ZYGOTE_SECONDS: Final = 5.0
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -76,9 +82,20 @@ def _environment(
     env = _base(launch.uid)
     env["OMP_NUM_THREADS"] = str(max(cpus // WHOLE, 1))
     env |= launch.env
+    return _with_sdk(env, places.sdk) | {name: str(value) for name, value in ours.items()}
+
+
+def imports_environment(launch: Launch, sdk: Path) -> dict[str, str]:
+    """What of a job's environment matters to what it imports."""
+    env = _base(-1)
+    env["OMP_NUM_THREADS"] = str(max(launch.shape.roles[0].needs.cpus // WHOLE, 1))
+    env |= {name: value for name, value in launch.env.items() if name.startswith(_AT_IMPORT)}
+    return _with_sdk(env, sdk)
+
+
+def _with_sdk(env: dict[str, str], sdk: Path) -> dict[str, str]:
     path = env.get("PYTHONPATH")
-    env["PYTHONPATH"] = f"{path}:{places.sdk}" if path else str(places.sdk)
-    return env | {name: str(value) for name, value in ours.items()}
+    return env | {"PYTHONPATH": f"{path}:{sdk}" if path else str(sdk)}
 
 
 def _base(uid: int) -> dict[str, str]:
@@ -119,6 +136,30 @@ class Stage(NamedTuple):
     output: int
     error: int
     umask: int
+
+
+def ask(zygote: str, worker: Worker, stage: Stage) -> tuple[int, socket.socket] | None:
+    """Have the zygote at this socket fork the worker: its process number, and where its wait status
+    will be told. None if nobody answers."""
+    request = {
+        "argv": worker.argv[1:], "env": worker.env, "cwd": stage.cwd, "umask": stage.umask,
+        "groups": list(stage.group.paths.values()),
+    }  # fmt: skip
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(_ZYGOTE_SECONDS)
+    try:
+        with short_path(Path(zygote).parent, Path(zygote).name) as path:
+            sock.connect(path)
+        first, rest = (data := msgspec.json.encode(request) + b"\n")[:1024], data[1024:]
+        socket.send_fds(sock, [first], [stage.output, stage.error])
+        sock.sendall(rest)
+        line = b""
+        while not line.endswith(b"\n") and (byte := sock.recv(1)):  # the status may follow at once
+            line += byte
+        return int(line), sock
+    except (OSError, ValueError):
+        sock.close()
+        return None
 
 
 def spawn(worker: Worker, stage: Stage) -> int:
