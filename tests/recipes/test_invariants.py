@@ -29,7 +29,7 @@ from ganger.lab.log import LogWriter, replay
 from ganger.lab.simulation import make_oracle
 from ganger.recipes import registry
 from ganger.recipes.registry import CATALOGUE
-from ganger.sim.engine import Simulator
+from ganger.sim.detailed import simulator
 from ganger.sim.physics import Physics
 from worlds import Diary, Played, Work, job, play
 
@@ -45,8 +45,8 @@ VARIANTS = [
 """The defaults of some recipes are hours; on traces of seconds these show more."""
 
 
-MAY_WAIT_FOR_EVER = {"yarn-cs", "pollux"}
-"""yarn-cs says so (a gang wider than every rack); pollux: see the test that is marked xfail."""
+MAY_WAIT_FOR_EVER = {"yarn-cs"}
+"""yarn-cs says so: a gang wider than every rack."""
 
 
 def every_recipe(test: Any) -> Any:
@@ -157,7 +157,7 @@ def test_a_kernel_restored_from_a_snapshot_goes_on_to_the_same_bytes(
         kernel = Kernel(nodes, trace.declared, registry.make(recipe), journal=diary,
                         oracle=make_oracle(trace, physics, world.setup),
                         seed=world.setup.seed)  # fmt: skip
-        engine = Simulator(trace.declared, trace.duration, physics, world.setup.outages)
+        engine = simulator(trace.declared, trace.duration, physics, world.setup.outages)
         kernel.run(engine, at * SECOND)
         if stops:
             kept = msgspec.msgpack.encode(capture(kernel))
@@ -191,7 +191,7 @@ def write_log(path: Path, recipe: str, world: World) -> int:
                     seed=world.setup.seed)  # fmt: skip
     with LogWriter(path, kernel, trace, world.cluster, recipe, world.setup) as journal:
         kernel.journal = journal
-        engine = Simulator(trace.declared, trace.duration, physics, world.setup.outages)
+        engine = simulator(trace.declared, trace.duration, physics, world.setup.outages)
         kernel.run(engine, world.setup.until)
     return kernel.revision
 
@@ -252,7 +252,6 @@ def test_jobs_that_arrive_later_change_no_earlier_plan(
     assert same == len(whole.steps) or whole.steps[same][0].at >= end
 
 
-@pytest.mark.xfail(reason="the genetic search spreads a fixed gang over two GPU types, for ever")
 def test_pollux_starts_a_lonely_gang_on_the_one_type_that_can_hold_it() -> None:
     types = ClusterSpec(
         (NodeSpec(count=2, gpus=1, gpu_type="A"), NodeSpec(count=4, gpus=4, gpu_type="B"))

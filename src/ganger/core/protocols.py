@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, get_type_hints, runtime_checkable
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -92,6 +94,18 @@ class Journal(Protocol):
     def append(self, revision: int, batch: Batch, plan: Plan | None, memory: Any) -> None:
         """Record one step. `plan` is None where the policy was not asked."""
         ...
+
+
+def memory_type(decides: Callable[..., Any], name: str = "memory") -> Any:
+    """The type of a memory, from the annotation of the function that takes it as `name`."""
+    return get_type_hints(decides).get(name, Any)
+
+
+def revived(memory: Any, decides: Callable[..., Any], name: str = "memory") -> Any:
+    """A memory inside another one, which a snapshot gives back as plain data: as `decides` takes
+    it under `name`."""
+    kind = memory_type(decides, name)
+    return msgspec.convert(memory, kind) if isinstance(memory, dict | list) else memory
 
 
 def no_oracle_answer(*like: Any) -> NDArray[np.float64]:

@@ -6,8 +6,6 @@ kernel that it was taken of.
 
 from __future__ import annotations
 
-from typing import Any, get_type_hints
-
 import msgspec
 import numpy as np
 
@@ -18,7 +16,7 @@ from ganger.core.kernel import Kernel
 from ganger.core.ledger import Ledger
 from ganger.core.names import Names
 from ganger.core.plan import Placement
-from ganger.core.protocols import Journal, Oracle, Policy
+from ganger.core.protocols import Journal, Oracle, Policy, memory_type
 from ganger.core.spec import Kind, Shape
 from ganger.core.units import NEVER
 from ganger.core.view import Scope
@@ -119,7 +117,7 @@ def restore(
     kernel.wake, kernel._until, kernel._changes = (
         snapshot.wake, snapshot.until, snapshot.changes,
     )  # fmt: skip
-    kernel.memory = msgspec.msgpack.decode(snapshot.memory, type=memory_type(policy))
+    kernel.memory = msgspec.msgpack.decode(snapshot.memory, type=memory_type(policy.decide))
     if kernel._learns:
         kernel.oracle.learnt = msgspec.msgpack.decode(
             snapshot.learnt, type=type(kernel.oracle.learnt)
@@ -133,11 +131,6 @@ def forget(snapshot: Snapshot) -> Snapshot:
     return msgspec.structs.replace(
         snapshot, memory=msgspec.msgpack.encode(None), wake=NEVER, changes=-1
     )
-
-
-def memory_type(policy: Policy) -> Any:
-    """The type of a policy's memory, from the annotation of its `decide`."""
-    return get_type_hints(type(policy).decide).get("memory", Any)
 
 
 def _declared(snapshot: Snapshot) -> Declared:
