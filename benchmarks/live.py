@@ -33,7 +33,8 @@ TARGETS = {
     "fork_exec_ms": "", "fsync_ms": "", "start_p50_ms": "50", "start_p99_ms": "200",
     "submissions_per_second": "500", "decision_ms": "100", "decision_freed_ms": "100",
     "queue_seconds": "0.3",
-    "restart_seconds": "5", "idle_cpu_percent": "1", "memory_mib": "150",
+    "restart_seconds": "5", "restart_cpu_seconds": "",
+    "idle_cpu_percent": "1", "memory_mib": "150",
     "memory_of_the_big_queue_mib": "",
 }  # fmt: skip
 WORDS = {
@@ -45,6 +46,7 @@ WORDS = {
     "decision_freed_ms": "longest step when GPUs become free, 100,000 jobs queued",
     "queue_seconds": "`ganger queue`, first page",
     "restart_seconds": "kill -9 to answering again, 100,000 jobs",
+    "restart_cpu_seconds": "CPU time of that",
     "idle_cpu_percent": "CPU of the idle daemon, 10,000 jobs queued",
     "memory_mib": "resident memory, 10,000 jobs queued",
     "memory_of_the_big_queue_mib": "resident memory, 100,000 jobs queued",
@@ -235,6 +237,7 @@ def one_run(folder: Path) -> tuple[dict[str, float], list[float]]:
     found["queue_seconds"] = statistics.median(queue_seconds(daemon) for _ in range(5))
     found["memory_of_the_big_queue_mib"] = daemon.memory_mib()
     found["restart_seconds"] = restart_seconds(daemon)
+    found["restart_cpu_seconds"] = daemon.cpu_seconds()
     found["decision_freed_ms"] = freed_ms(daemon)
     quiet(daemon)
     daemon.end()
@@ -254,6 +257,7 @@ def measure(runs: int, folder: Path) -> dict[str, float]:
             found.setdefault(name, []).append(value)
         print(json.dumps({name: round(values[-1], 3) for name, values in found.items()}))
         shutil.rmtree(place)
+    found["load"] = [os.getloadavg()[2]]
     medians = {name: statistics.median(values) for name, values in found.items()}
     cuts = statistics.quantiles(pooled, n=100)
     return medians | {"start_p50_ms": cuts[49], "start_p99_ms": cuts[98]}
@@ -263,7 +267,8 @@ def markdown(figures: dict[str, float], runs: int, date: str) -> str:
     """The table of `live.md`."""
     lines = [
         "# The daemon on one machine", "",
-        f"`python benchmarks/live.py --runs {runs}`, {date}, beside other work:"
+        f"`python benchmarks/live.py --runs {runs}`, {date}, beside other work (load average"
+        f" {figures['load']:.1f}):"
         f" Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}."
         f" Medians of {runs} runs.",
         "", "| what | measured | goal |", "|:---|---:|---:|",
