@@ -21,7 +21,7 @@ from ganger.client.answers import Changed, JobDetail, Submitted
 from ganger.client.call import Call, Outcome
 from ganger.client.environment import environment
 from ganger.client.request import JobRequest, convert
-from ganger.core.errors import GangerError
+from ganger.core.errors import BadInput, GangerError
 
 T = TypeVar("T")
 LOOK_SECONDS: Final = 0.1
@@ -73,7 +73,10 @@ class Client(connection.Client):
         main = sys.modules["__main__"]
         script = getattr(main, "__file__", None) if function.__module__ == "__main__" else None
         call = Call(pickle.dumps((function, args, kwargs or {})), script or "", list(sys.path))
-        folder.mkdir(mode=0o700, parents=True)
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+        except PermissionError:
+            raise BadInput("functions need a state folder of your own", where=str(folder)) from None
         (folder / "call").write_bytes(pickle.dumps(call))
         fields: dict[str, Any] = {
             "name": getattr(function, "__name__", "call"), "cwd": str(Path.cwd()),

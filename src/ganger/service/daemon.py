@@ -101,6 +101,8 @@ class Daemon:
         self.plan: Plan | None = None
         """The last plan, for its reasons."""
         self.feed = Feed()
+        self.warnings: dict[str, tuple[str, ...]] = {}
+        """What each machine's agent cannot do."""
         self.full = ""
         """Why nothing can be written now."""
         self.decision_seconds: list[float] = [0.0, 0.0, 0.0]

@@ -79,6 +79,7 @@ def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -
     """The engine over the agent of this machine, which is started if it does not run."""
 
     def admit(hello: Any) -> Sequence[int]:
+        daemon.warnings[hello.name] = hello.warnings
         try:
             return daemon.node_numbers(hello.nodes)
         except FullError as error:

@@ -29,7 +29,7 @@ class World:
 
     def __init__(
         self, daemon: Daemon, home: Path, *, shared: bool = False, listen: str = "",
-        token_hash: str = "", logs: Path | None = None, warnings: Sequence[str] = (),
+        token_hash: str = "", logs: Path | None = None
     ) -> None:  # fmt: skip
         self.daemon = daemon
         self.home = home
@@ -37,7 +37,6 @@ class World:
         self.listen = listen
         self.token_hash = token_hash
         self.logs = logs or home / "agent" / "logs"
-        self.warnings = list(warnings)
         self.go_down: Callable[[], None] = lambda: None
         self.leaving = False
         """The server ends: streams should."""
@@ -105,7 +104,10 @@ class World:
                 for placement in kernel.placements().values()
                 for slot in placement
             )
-            trouble = list(self.warnings)
+            trouble = [f"{name}: {said}" for name, all_ in daemon.warnings.items() for said in all_]
+            down = [nodes.names[node] for node in range(nodes.n) if kernel.barred(node) == "down"]
+            if down:
+                trouble.append(f"down: {', '.join(down)}")
             if daemon.full:
                 trouble.append(f"nothing can be kept: {daemon.full}")
             guard = guard_of(kernel)
