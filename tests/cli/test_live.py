@@ -299,6 +299,10 @@ def test_history_and_the_journal_agree(shell: Shell) -> None:
 
 def test_down_and_up_again_keeps_what_runs(shell: Shell) -> None:
     job = shell.submit("--", "sh", "-c", "sleep 1.5; echo survived")
+    waits = subprocess.Popen(
+        [sys.executable, "-m", "ganger.cli", "wait", str(job)], env=shell.env, cwd=shell.cwd
+    )
+    time.sleep(0.5)
     shell.said("down")
     done = shell.ganger("status", code=1)
     assert "no daemon runs in" in done.stdout
@@ -307,7 +311,7 @@ def test_down_and_up_again_keeps_what_runs(shell: Shell) -> None:
     done = shell.ganger("up", "--gpus", "2xV100+2xK80", code=2)
     assert "node 'box-V100': it had 4 V100 GPUs and now offers 2 V100" in done.stderr
     shell.said("up")
-    shell.ganger("wait", str(job))
+    assert waits.wait(30) == 0
     assert shell.said("logs", str(job)) == "survived\n"
     assert shell.json("show", str(job))[0]["attempt"] == 1
 

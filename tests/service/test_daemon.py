@@ -420,6 +420,27 @@ def test_a_restart_goes_on_to_the_same_bytes(tmp_path: Path, seed: int) -> None:
     desk.close()
 
 
+def test_a_crash_between_the_batch_and_its_plan(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*given: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(desk.daemon, "_keep_plan", crash)
+    desk.daemon.ask(desk.jobs())
+    with pytest.raises(ZeroDivisionError):
+        desk.daemon.once()
+    assert desk.engine.orders == []
+    again = desk.again()
+    assert again.phase(0) == Phase.STARTING
+    assert [one.attempt for one in again.journal.attempts(0)] == [1]
+    again.until_quiet()
+    assert again.phase(0) == Phase.FINISHED
+    assert again.engine.started == {(0, 1)}
+    assert check_history(again.journal) == again.daemon.kernel.revision
+    again.close()
+
+
 def test_history_that_was_tampered_with_is_found_out(desk: Desk) -> None:
     desk.submit(gpus=2)
     desk.submit(gpus=4)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from math import inf
+from typing import Any, Final
 
 import click
 
 from ganger.cli.text import WATCH_SECONDS, clock, moment, print_json, table, watch
 from ganger.client.answers import AttemptAnswer, Changed, Explanation, JobDetail, JobPage
-from ganger.client.connection import Client
+from ganger.client.connection import Client, NoDaemon
 
+AWAY_SECONDS: Final = 20.0
+"""`wait` gives a daemon that is being restarted so long to come back."""
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _jobs = click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
 _watch = click.option("--watch", "-w", "again", is_flag=True, help="Show it again every 2 s.")
@@ -201,17 +204,28 @@ def wait(jobs: tuple[str, ...], timeout: float | None) -> None:
 
 
 def wait_for(client: Client, jobs: list[str], timeout: float | None) -> int:
-    """Wait; the worst exit code, or 124 after `timeout` seconds."""
-    until = None if timeout is None else time.monotonic() + timeout
+    """Wait; the worst exit code, or 124 after `timeout` seconds. A daemon that goes away for a
+    moment is waited for, too."""
+    until = inf if timeout is None else time.monotonic() + timeout
     path = f"/v1/jobs/{path_of(jobs)}"
-    while True:
-        left = 30.0 if until is None else max(until - time.monotonic(), 0.0)
-        client.call("GET", f"{path}/wait", JobPage, query={"timeout": min(left, 30.0)})
-        codes = client.call("GET", f"{path}/codes", dict[str, int | None])
-        if None not in codes.values():
-            return max((code or 0 for code in codes.values()), default=0)
-        if until is not None and time.monotonic() >= until:
+    kind = dict[str, int | None]
+    codes = client.call("GET", f"{path}/codes", kind)
+    away_since = inf
+    while None in codes.values():
+        now = time.monotonic()
+        if now >= until:
             return 124
+        try:
+            query = {"timeout": min(until - now, 30.0)}
+            client.call("GET", f"{path}/wait", JobPage, query=query)
+            codes = client.call("GET", f"{path}/codes", kind)
+            away_since = inf
+        except NoDaemon:
+            away_since = min(away_since, time.monotonic())
+            if time.monotonic() > away_since + AWAY_SECONDS:
+                raise
+            time.sleep(0.2)
+    return max((code or 0 for code in codes.values()), default=0)
 
 
 # ---------------------------------------------------------------------- orders

@@ -210,15 +210,14 @@ class Daemon:
                 ask.done.set_exception(GangerError("the daemon is going down"))
                 return
             self._inbox.append(ask)
-            first = len(self._inbox) == 1
-        if first:
-            self.engine.post()
+            if len(self._inbox) == 1:
+                self.engine.post()
 
     def stop(self) -> None:
         """End the loop after the present step."""
         with self._mail:
             self._stopping = True
-        self.engine.post()
+            self.engine.post()
 
     # ------------------------------------------------------------------ the loop
 
@@ -232,7 +231,8 @@ class Daemon:
         for ask in late:
             ask.done.set_exception(GangerError("the daemon is going down"))
         self._keep_snapshot()
-        self.engine.close()
+        with self._mail:  # nobody posts any more
+            self.engine.close()
 
     def once(self) -> None:
         """Wait for what happens next, and deal with it."""

@@ -248,7 +248,7 @@ async def wait_job(request: Request) -> JobPage:
     while time.monotonic() < until:
         with daemon.lock:
             phases = daemon.kernel.jobs.phase[found]
-        if (phases >= Phase.FINISHED).all():
+        if (phases >= Phase.FINISHED).all() or world.leaving:
             break
         await world.next_step(until - time.monotonic())
     with daemon.lock:
