@@ -34,7 +34,7 @@ from ganger.core.units import NEVER
 SECOND = 1_000_000
 _E = TypeVar("_E", bound=AnyEvent)
 _numbers = count(1)
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 40.0
 
 
 class Does(Enum):

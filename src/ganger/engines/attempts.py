@@ -431,9 +431,10 @@ class Attempts:
         if not one.started and end.finished:  # its start was not heard of
             self.events.append(Started(job, attempt))
         if self._last[job] > attempt:  # a resize replaced it
-            self.events.append(Released(job, attempt, self._kept(one, end)))
+            kept = self._kept(one, end) if ran else UNCHANGED
+            self.events.append(Released(job, attempt, kept))
             if end.finished:  # it was done before it could be resized
-                self._finish_later(job)
+                self._finish_later(job, attempt)
         elif end.finished and ran:
             self.events.append(Finished(job, attempt))
         elif one.want >= Want.LEAVE and (end.asked or not ran or not end.why):
@@ -446,13 +447,12 @@ class Attempts:
                 Failed(job, attempt, self._kept(one, end), end.why, self._is_final(one, end))
             )
 
-    def _finish_later(self, job: int) -> None:
+    def _finish_later(self, job: int, attempt: int) -> None:
         """The job is done, so the attempts that were to replace the one that did it are, too."""
-        later = sorted(key for key in self._attempts if key[0] == job)
-        for key in later:
+        for key in sorted(key for key in self._attempts if key[0] == job and key[1] > attempt):
             del self._attempts[key]
-        self.events += [Released(*key, UNCHANGED) for key in later[:-1]]
-        self.events += [Finished(*key) for key in later[-1:]]
+            is_last = key[1] == self._last[job]
+            self.events.append(Finished(*key) if is_last else Released(*key, UNCHANGED))
 
     def _refuse(self, one: Attempt) -> None:
         """At once the first time, then later and later: whoever asks again would be refused."""

@@ -250,7 +250,7 @@ class Keeper:
             steps.total, steps.saved, steps.micros, self._codes, dropped,
         )  # fmt: skip
         self._group.remove()
-        while True:
+        while self._folder.path.exists():
             try:
                 self._folder.write_exit(exit_)
                 return

@@ -145,10 +145,13 @@ class Agent:
     def _scan(self) -> None:
         """Adopt what an earlier agent on this folder left."""
         boot = self.home.path / "boot"
-        restarted = not boot.exists() or boot.read_text() != self.boot
+        same = boot.exists() and boot.read_text() == self.boot
+        if not same:
+            write_durably(boot, self.boot.encode())
         for path in self.home.attempts.iterdir():
             folder = Folder(path)
             prepare, taken = folder.prepare(), folder.was_taken()
+            restarted = not same and not folder.is_kept()
             if prepare is None and not taken and not restarted:
                 folder.remove()  # never became a start
                 continue
@@ -159,7 +162,6 @@ class Agent:
                 self._ended(part, Exit(code=-9, why="NodeFail", detail="the machine restarted"))
             elif part.exit is None and taken:
                 self._look(part)
-        boot.write_text(self.boot)
         self.containment.sweep()
 
     def states(self) -> list[Message]:
@@ -394,8 +396,9 @@ def _state(part: _Part) -> list[Message]:
         return [Exited(part.key, part.exit)]
     if not part.taken:
         return [Prepared(part.key, part.port)]
-    found: list[Message] = [part.launched] if part.launched is not None else []
-    return [*found, part.progress] if part.progress is not None else found
+    # Also if its keeper has not spoken yet: a part that is not mentioned would be taken for lost.
+    launched = part.launched if part.launched is not None else Launched(part.key)
+    return [launched, part.progress] if part.progress is not None else [launched]
 
 
 def _free_port() -> int:
