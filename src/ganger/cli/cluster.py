@@ -93,7 +93,10 @@ def policy_show(as_json: bool) -> None:
 )
 @click.argument("recipe")
 @click.option(
-    "--knows", type=click.Choice(["history", "nothing"]), default=None, help="Default: as before."
+    "--knows",
+    type=click.Choice(["history", "rolling", "group", "nothing"]),
+    default=None,
+    help="Default: as before.",
 )
 @click.option("--dry-run", is_flag=True, help="Only say what its first plan would do.")
 @_json

@@ -35,7 +35,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--recipe", default="", help="The policy. Default: as before, or backfill.")
 @click.option(
     "--knows",
-    type=click.Choice(["history", "nothing"]),
+    type=click.Choice(["history", "rolling", "group", "nothing"]),
     default=None,
     help="What the policy may believe about run times. Default: as before, or history.",
 )

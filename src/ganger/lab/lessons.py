@@ -25,7 +25,8 @@ from ganger.mechanisms.admit import Walk
 from ganger.mechanisms.network import one_way, ring_all_reduce
 from ganger.mechanisms.order import By, last_come, longest
 from ganger.mechanisms.queue import QueuePolicy
-from ganger.solve.shares import Shares, isolated, max_min, max_sum, proportional
+from ganger.solve.programme import Shares, isolated, proportional, shares
+from ganger.solve.shares import max_min, max_sum
 from ganger.workloads.trace import Trace
 
 Cell: TypeAlias = str | float
@@ -192,10 +193,9 @@ def four_jobs() -> Lesson:
 
 # ---------------------------------------------------------------------- assignment
 
-ASSIGNMENT = Shares(
-    np.array([[10.0, 30, 80], [50, 65, 70], [20, 55, 60]]),
-    np.ones(3), np.array([2.0, 1, 1]), np.ones(3),
-)  # fmt: skip
+ASSIGNMENT = shares(
+    np.array([[10.0, 30, 80], [50, 65, 70], [20, 55, 60]]), np.ones(3), np.array([2.0, 1, 1])
+)
 TYPES = ("K80", "P100", "V100")
 
 
@@ -240,9 +240,7 @@ def assignment() -> Lesson:
         (float(total), *(TYPES[kind] for kind in kinds)) for total, kinds in ranked[:3]
     ]
     turns = next(total for total, kinds in ranked if kinds == (0, 1, 2))
-    x = max_sum(ASSIGNMENT, ASSIGNMENT.rate)
-    assert x is not None
-    best, even = float(ASSIGNMENT.effective(x).sum()), proportional(ASSIGNMENT)
+    best, even = max_sum(ASSIGNMENT, ASSIGNMENT.rate).value, proportional(ASSIGNMENT)
     fair = max_min(ASSIGNMENT, even)
     throughput = ASSIGNMENT.effective(fair.x)
     figures: list[tuple[Cell, ...]] = [
@@ -250,7 +248,7 @@ def assignment() -> Lesson:
         ("linear programme: largest sum", round(best, 6)),
         ("gain over turns, %", round(100 * (best / turns - 1), 2)),
         ("feasible assignments", float(len(ranked))),
-        ("max-min ratio to equal time on all GPUs", round(fair.level, 5)),
+        ("max-min ratio to equal time on all GPUs", round(fair.value, 5)),
         *((f"  throughput of {job}", round(float(throughput[i]), 2))
             for i, job in enumerate("ABC")),
         ("  total", round(float(throughput.sum()), 2)),
@@ -287,19 +285,15 @@ TWO = np.array([[80.0, 10.0], [70.0, 50.0]])
 
 def reading(scale: float, limit: float) -> Shares:
     """2 V100 and 2 K80 for A (80, 10) and B (70, 50), under one reading of what a job may use."""
-    return Shares(TWO * scale, np.full(2, scale), np.array([2.0, 2.0]), np.full(2, limit))
+    return shares(TWO * scale, np.full(2, scale), np.array([2.0, 2.0]), limit)
 
 
 def fairness_figures(scale: float, limit: float) -> dict[str, float]:
     """Largest total; max-min ratio to the equal share, the throughputs at it, their total."""
-    shares = reading(scale, limit)
-    x = max_sum(shares, shares.rate)
-    assert x is not None
-    ratio = max_min(shares, isolated(shares)).level
-    a, b = (isolated(shares) * ratio).tolist()
-    return {
-        "largest": float(shares.effective(x).sum()), "ratio": ratio, "A": a, "B": b, "total": a + b,
-    }  # fmt: skip
+    read = reading(scale, limit)
+    largest, ratio = max_sum(read, read.rate).value, max_min(read, isolated(read)).value
+    a, b = (isolated(read) * ratio).tolist()
+    return {"largest": largest, "ratio": ratio, "A": a, "B": b, "total": a + b}
 
 
 def static_sharing() -> tuple[float, float]:

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
 from ganger.core.plan import Plan, Reason
+from ganger.core.spec import TenantSpec
 from ganger.core.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.admit import Walk
 from ganger.mechanisms.order import FIRST_COME, Order
 from ganger.mechanisms.place import PACK, Placer
+from ganger.solve import hierarchy
 
 Floats = NDArray[np.float64]
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE | QUEUED
@@ -163,43 +165,28 @@ class Tree:
 
     inside: Inside = Inside.FAIRNESS
 
-    def weights(self, view: View, ids: Ids, live: NDArray[np.bool_]) -> Floats:
-        """Each job's part of the whole; 0 for those that are not live."""
-        out = np.zeros(len(ids))
-        jobs = view.jobs
-        members: dict[str, list[int]] = {}
-        for at in np.flatnonzero(live).tolist():
-            members.setdefault(jobs.tenants[int(jobs.tenant[ids[at]])], []).append(at)
-        parent = {tenant.name: tenant.parent for tenant in view.nodes.spec.tenants}
-        weight = {tenant.name: tenant.weight for tenant in view.nodes.spec.tenants}
-        children: dict[str, list[str]] = {}
-        for name in sorted(_with_ancestors(members, parent)):
-            children.setdefault(parent.get(name, ""), []).append(name)
-        parts = [("", 1.0)]
-        while parts:
-            name, part = parts.pop()
-            below, own = children.get(name, []), members.get(name, [])
-            total = sum(weight.get(child, 1.0) for child in below) + bool(own)
-            parts += [(child, part * weight.get(child, 1.0) / total) for child in below]
-            if own:
-                self._divide(out, own, jobs.weight[ids[own]], part / total)
-        return out
-
-    def _divide(self, out: Floats, own: list[int], weights: Floats, part: float) -> None:
-        if self.inside is Inside.FIFO:
-            out[own[0]] = part
-        else:
-            out[own] = part * weights / weights.sum()
+    def over(self, view: View, ids: Ids) -> hierarchy.Tree:
+        """The tree as arrays, with the jobs of `ids` in it."""
+        jobs, spec = view.jobs, {tenant.name: tenant for tenant in view.nodes.spec.tenants}
+        codes, owner = np.unique(jobs.tenant[ids], return_inverse=True)
+        number = {"": 0}
+        mine = [_enter(jobs.tenants[int(code)], spec, number) for code in codes.tolist()]
+        known = [spec.get(name) for name in number]
+        return hierarchy.Tree(
+            np.array([number[tenant.parent] if tenant else 0 for tenant in known]),
+            np.array([tenant.weight if tenant else 1.0 for tenant in known]),
+            np.full(len(number), self.inside is Inside.FIFO),
+            np.array(mine, np.int64)[owner], jobs.weight[ids],
+        )  # fmt: skip
 
 
-def _with_ancestors(members: dict[str, list[int]], parent: dict[str, str]) -> set[str]:
-    found: set[str] = set()
-    for name in members:
-        at = name
-        while at and at not in found:
-            found.add(at)
-            at = parent.get(at, "")
-    return found
+def _enter(name: str, spec: dict[str, TenantSpec], number: dict[str, int]) -> int:
+    """The tenant's row, entered after its parents."""
+    if name not in number:
+        if name in spec:
+            _enter(spec[name].parent, spec, number)
+        number[name] = len(number)
+    return number[name]
 
 
 # ---------------------------------------------------------------------- finish-time fairness

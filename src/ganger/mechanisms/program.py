@@ -19,15 +19,10 @@ from ganger.core.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.backfill import believed_duration
 from ganger.mechanisms.fair import Notes, Tree, integrate_isolated
-from ganger.solve.shares import (
-    Shares,
-    efficient,
-    isolated,
-    least_largest,
-    max_min,
-    proportional,
-    water_filling,
-)
+from ganger.solve.lexicographic import Paces, water_filling
+from ganger.solve.programme import Shares, isolated, proportional, shares
+from ganger.solve.search import largest
+from ganger.solve.shares import SharesPool, efficient, max_min, max_sum
 from ganger.solve.waterfill import water_fill
 
 Floats = NDArray[np.float64]
@@ -71,8 +66,8 @@ def pose(view: View, ids: Ids) -> Problem:
     rate *= _allowed(view, ids, types)
     can = np.flatnonzero((rate > 0).any(axis=1))
     counts = np.array([capacity[kind] for kind in types], np.float64)
-    shares = Shares(rate[can], gpus[can].astype(np.float64), counts, np.ones(len(can)))
-    return Problem(ids[can], types, shares, view.jobs.weight[ids[can]])
+    posed = shares(rate[can], gpus[can].astype(np.float64), counts)
+    return Problem(ids[can], types, posed, view.jobs.weight[ids[can]])
 
 
 def _allowed(view: View, ids: Ids, types: tuple[str, ...]) -> Floats:
@@ -103,50 +98,57 @@ def work_left(view: View, ids: Ids) -> Floats:
 def fair_unit(problem: Problem) -> Floats:
     """What counts as 1 in max-min fairness: weight x throughput of equal time everywhere, per
     GPU asked for (Gavel, section 4.1)."""
-    shares = problem.shares
-    unit: Floats = problem.weight * proportional(shares) / shares.scale
+    posed = problem.shares
+    unit: Floats = problem.weight * proportional(posed) / posed.scale
     return unit
 
 
 def most_even(view: View, problem: Problem) -> Floats:
     """Max-min fairness in one programme; what is left goes where it does most."""
-    unit = fair_unit(problem)
-    best = max_min(problem.shares, unit)
-    return efficient(problem.shares, unit * best.level, problem.shares.rate / unit[:, None])
+    return _raised(problem, fair_unit(problem))
+
+
+def _raised(problem: Problem, unit: Floats) -> Floats:
+    """The smallest multiple of `unit` at its largest, then the largest sum of multiples."""
+    level = max_min(problem.shares, unit).value
+    return efficient(problem.shares, unit * level, problem.shares.rate / unit[:, None]).x
 
 
 def water_filled(view: View, problem: Problem) -> Floats:
     """Max-min fairness all the way: after the worst off, the second worst, and so on."""
-    ones = np.ones(len(problem.ids))
-    return water_filling(problem.shares, lambda free: ones, fair_unit(problem))
+    return _filled_up(problem, fair_unit(problem), None)
+
+
+def _filled_up(problem: Problem, unit: Floats, pace_of: Paces | None) -> Floats:
+    posed = problem.shares
+    filled = water_filling(SharesPool(posed), posed.capacity, unit, pace_of)
+    return efficient(posed, filled.level, posed.rate / unit[:, None]).x
 
 
 def largest_sum(view: View, problem: Problem) -> Floats:
     """The largest sum of throughputs. Starves whoever is slow everywhere."""
-    return efficient(problem.shares, np.zeros(len(problem.ids)), problem.shares.rate)
+    return max_sum(problem.shares, problem.shares.rate).x
 
 
 def cheapest(view: View, problem: Problem) -> Floats:
     """The largest sum of throughput per dollar; types without a price count as 1 USD/h."""
     prices = {kind.name: kind.price for kind in view.nodes.type_specs}
     price = np.array([prices.get(kind) or 1.0 for kind in problem.types])
-    return efficient(problem.shares, np.zeros(len(problem.ids)), problem.shares.rate / price)
+    return max_sum(problem.shares, problem.shares.rate / price).x
 
 
 def first_come(view: View, problem: Problem) -> Floats:
     """Gavel's FIFO: throughput over the job's best, the earlier the heavier."""
     rate, n = problem.shares.rate, len(problem.ids)
     gain = rate / rate.max(axis=1, keepdims=True) * (n - np.arange(n))[:, None]
-    return efficient(problem.shares, np.zeros(n), gain)
+    return max_sum(problem.shares, gain).x
 
 
 def shortest_makespan(view: View, problem: Problem) -> Floats:
     """All done as early as possible: eff_i >= left_i / T is linear in 1/T, so that one programme
     is enough where the public code bisects."""
     left = work_left(view, problem.ids)
-    unit = left / left.max()
-    best = max_min(problem.shares, unit)
-    return efficient(problem.shares, unit * best.level, problem.shares.rate / unit[:, None])
+    return _raised(problem, left / left.max())
 
 
 # ---------------------------------------------------------------------- allocators
@@ -168,9 +170,9 @@ class Programme:
 
 def fold(problem: Problem) -> Problem:
     """The same as if all types were one, on which everybody runs at speed 1."""
-    shares = problem.shares
-    alike = shares._replace(
-        rate=np.ones((len(problem.ids), 1)), capacity=shares.capacity.sum(keepdims=True)
+    posed = problem.shares
+    alike = shares(
+        np.ones((len(problem.ids), 1)), posed.scale, posed.capacity.sum(keepdims=True), posed.limit
     )
     return problem._replace(types=("",), shares=alike)
 
@@ -226,9 +228,7 @@ class Hierarchical:
 
     def _fill(self, view: View, problem: Problem) -> Floats:
         unit = proportional(problem.shares) / problem.shares.scale
-        return water_filling(
-            problem.shares, lambda free: self.tree.weights(view, problem.ids, free), unit
-        )
+        return _filled_up(problem, unit, self.tree.over(view, problem.ids).parts)
 
 
 @dataclass(frozen=True)
@@ -259,18 +259,20 @@ class FinishTimeFairness:
 
 
 def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
-    ids, shares = problem.ids, problem.shares
+    ids, posed = problem.ids, problem.shares
     left = work_left(view, ids)
     age = (view.now - view.jobs.submitted[ids]).astype(np.float64)
     past = np.array([notes[job][0] if job in notes else 0.0 for job in ids.tolist()])
-    independent = past + left / isolated(shares)
+    independent = past + left / isolated(posed)
 
-    def need(rho: float) -> Floats:
-        time = rho * independent - age
-        return np.where(time > 0, left / np.where(time > 0, time, 1.0), np.inf)
+    def demand(part: float) -> Floats:
+        """The throughputs for which every rho is 1 / part."""
+        needed: Floats = left * part / (independent - age * part)
+        return needed
 
-    def ratio(eff: Floats) -> float:
-        return float(((age + left / np.maximum(eff, 1e-300)) / independent).max())
+    def reached(eff: Floats) -> float:
+        return float((independent / (age + left / eff)).min())
 
-    _, floor = least_largest(shares, need, ratio, left / independent)
-    return efficient(shares, floor, shares.rate)
+    start, top = reached(isolated(posed)), reached(posed.fastest())
+    found = largest(SharesPool(posed), demand, start, top)
+    return efficient(posed, demand(found.value), posed.rate).x

@@ -187,6 +187,10 @@ class RoundPolicy:
     keeps its place is not interrupted; jobs without GPUs always run. `fill`: between rounds,
     waiting jobs start on GPUs that became free. A change of the job set makes a new allocation,
     at the next round.
+
+    How far off: the rule is Adams' method of apportionment. With jobs of one GPU nobody is ever a
+    round ahead of its fraction, so that after R rounds none of n jobs is off by n/R or more.
+    Gangs that do not fit beside those before them can fall further behind.
     """
 
     name: str

@@ -6,24 +6,22 @@ from typing import Any, TypeAlias
 
 from ganger import __version__
 from ganger.core.cluster import Nodes
-from ganger.core.errors import BadInput, InvariantError
+from ganger.core.errors import InvariantError
 from ganger.core.events import ANYTHING
 from ganger.core.jobs import Declared
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan
-from ganger.core.protocols import Ignorant, Oracle, Policy
+from ganger.core.protocols import Policy
 from ganger.core.snapshot import Snapshot, restore
 from ganger.core.spec import ClusterSpec
 from ganger.core.units import SECOND
 from ganger.core.view import View
-from ganger.estimate.history import History
 from ganger.lab.log import Divergence, memory_hash
-from ganger.lab.simulation import load_policy
+from ganger.lab.simulation import load_policy, oracle_of_past
 from ganger.service.journal import Decided, Header, Journal
 
 RETRY_AFTER = 10 * SECOND
 """A policy that failed is asked again after this time, if nothing else happens."""
-KNOWS = ("history", "nothing")
 
 
 class Guard:
@@ -68,18 +66,10 @@ class Guard:
         return plan, memory
 
 
-def make_oracle(knows: str) -> Oracle:
-    """What a live policy may believe about durations: what was learnt here, or nothing."""
-    if knows not in KNOWS:
-        raise BadInput(f"{knows!r} is not one of {', '.join(KNOWS)}", where="--knows")
-    oracle: Oracle = History() if knows == "history" else Ignorant()
-    return oracle
-
-
 def make_kernel(header: Header, snapshot: Snapshot | None, *, validate: bool = False) -> Kernel:
     """A kernel under `header`, from `snapshot`, or empty; its policy is in a `Guard`."""
     nodes, policy = Nodes(header.cluster), load_policy(header.policy)
-    oracle = make_oracle(header.knows)
+    oracle = oracle_of_past(header.knows)
     if snapshot is None:
         kernel = Kernel(
             nodes, Declared(), policy, oracle=oracle, seed=header.seed, validate=validate

@@ -27,6 +27,7 @@ from ganger.engines.agent.folder import short_path
 from ganger.engines.clock import Clock
 from ganger.engines.gpus import find_nodes
 from ganger.engines.local import AgentAt, LocalEngine
+from ganger.lab.simulation import load_policy, oracle_of_past
 from ganger.service import agents
 from ganger.service.api import UNIX, Identify, application
 from ganger.service.daemon import Daemon, FullDisk, LiveEngine
@@ -60,14 +61,11 @@ MakeEngine = Callable[[Settings, Home, Daemon, Clock], LiveEngine]
 
 def header_for(settings: Settings, before: Header | None) -> Header:
     """The header that `settings` ask for, `before` where they say nothing. Raises BadInput."""
-    from ganger.lab.simulation import load_policy
-    from ganger.service.recovery import make_oracle
-
     recipe = settings.recipe or (before.policy if before else DEFAULT_RECIPE)
     knows = settings.knows or (before.knows if before else "history")
     seed = settings.seed if settings.seed is not None else (before.seed if before else 0)
     load_policy(recipe)
-    make_oracle(knows)
+    oracle_of_past(knows)
     nodes = find_nodes(settings.gpus, settings.name)
     if before is not None:
         refuse_others(before.cluster, nodes)

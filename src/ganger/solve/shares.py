@@ -1,169 +1,199 @@
-"""Programmes over shares of time: who spends which fraction of the time on which kind of machine.
+"""The linear programmes over shares of time: the smallest throughput, or a sum, at its largest.
 
-x[i, j] is the fraction of time that i spends on kind j, using `scale[i]` machines while it does:
-x >= 0, sum_i scale_i x_ij <= capacity_j, sum_j x_ij <= limit_i (Gavel, OSDI 2020, section 3).
-Effective throughput is eff_i = sum_j rate_ij x_ij.
+Both scale the numbers, merge equal jobs, divide by prices (`prices`), and certify the answer on
+the numbers as given: x is made feasible, and the bound is that of weak duality.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 
-from ganger.solve.lp import maximise
+from ganger.solve.blocks import Blocks
+from ganger.solve.classes import Classes, classes
+from ganger.solve.highs import Infeasible
+from ganger.solve.prices import Found, Start, Stop, optimum
+from ganger.solve.programme import TINY, Answer, Floats, Ints, Mask, Shares, dot, fitted
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+GAP = 1e-6
+"""How far from the best an answer may be, relatively."""
+STEPS = 40
+"""How many small programmes one answer may take before HiGHS gets it whole."""
+
+
+class Warm(NamedTuple):
+    """Where a like programme ended: prices and t as it was posed, and how far off they may be."""
+
+    prices: Floats
+    t: float
+    reach: float = 0.02
+
+
+def max_min(
+    posed: Shares, pace: Floats, floor: Floats | None = None, *, gap: float = GAP,
+    steps: int = STEPS, warm: Warm | None = None, stop: Stop | None = None,
+) -> Answer:  # fmt: skip
+    """The largest t for which everybody reaches eff_i >= floor_i + pace_i t at once.
+
+    `pace` >= 0, somewhere above 0. `prices` and `worth` are per unit of t; `worth` is 0 for those
+    that could rise further without anybody falling. Raises Infeasible if the floors cannot be had.
+    """
+    floor = np.zeros(len(pace)) if floor is None else floor
+    merged = classes([posed.rate, posed.scale, posed.limit, floor, pace])
+    few, count = _merged(posed, merged), merged.size
+    low, rise, cap = floor[merged.first], pace[merged.first], few.fastest()
+    moves = rise > 0
+    alone = float(((cap - low)[moves] / rise[moves]).min())
+    _check_alone(cap, low, merged)
+    best = np.maximum(few.rate.max(axis=1, initial=0.0), TINY)
+    unit = few.capacity.sum() / max(dot(few.scale / count, rise / best * count), TINY)
+    unit = min(alone, unit) if 0 < alone < np.inf else unit
+    share = np.minimum(few.limit, (low + rise * unit) / best)
+    share[share <= 0] = np.minimum(few.limit, 1.0)[share <= 0]
+    blocks = Blocks(
+        np.ascontiguousarray((few.rate / best[:, None]).T), None, few.scale * share,
+        few.limit / share, low / best / share, rise * unit / best / share, few.capacity,
+        few.kind, float(moves.sum()), alone / unit,
+    )  # fmt: skip
+    hope = blocks.hope / unit
+    start = None if warm is None else Start(warm.prices * hope, warm.t / unit, warm.reach)
+    found = optimum(blocks, gap / 2, steps, start, stop)
+    x = fitted(posed, (found.x.T * share[:, None])[merged.of], floor)
+    worth = (found.worth / best / share / count)[merged.of]
+    rise_of = posed.effective(x)[pace > 0] - floor[pace > 0]
+    value = float((rise_of / pace[pace > 0]).min())
+    prices, worth, bound = _proved(posed, found.prices, worth, pace, floor)
+    if alone <= bound:  # somebody is at the most that all machines would give
+        prices, worth, bound = np.zeros(len(prices)), np.zeros(len(pace)), alone
+        last = np.flatnonzero(pace > 0)
+        last = last[np.argmin((posed.fastest() - floor)[last] / pace[last])]
+        worth[last] = 1.0 / pace[last]
+    return Answer(x, value, max(bound, value), prices, worth, found.steps)
+
+
+def _check_alone(cap: Floats, low: Floats, merged: Classes) -> None:
+    short = cap < low * (1 - 1e-9)
+    if short.any():
+        raise Infeasible(np.flatnonzero(short[merged.of]))
+
+
+def _merged(posed: Shares, merged: Classes) -> Shares:
+    return posed._replace(
+        rate=posed.rate[merged.first], scale=posed.scale[merged.first] * merged.size,
+        limit=posed.limit[merged.first],
+    )  # fmt: skip
+
+
+def _spare(posed: Shares, prices: Floats, worth: Floats, gain: Floats | None) -> Floats:
+    """What one more unit of limit would be worth to each: the dual's slack."""
+    spare = np.zeros(len(worth))
+    for column, kind in enumerate(posed.kind.tolist()):
+        profit = worth * posed.rate[:, column] - prices[kind] * posed.scale
+        np.maximum(spare, profit if gain is None else profit + gain[:, column], out=spare)
+    return spare
+
+
+def _dual(
+    posed: Shares, prices: Floats, worth: Floats, floor: Floats, gain: Floats | None = None
+) -> tuple[Floats, float]:
+    """A worth that is feasible in the dual, and the dual's value there."""
+    free = np.flatnonzero(~np.isfinite(posed.limit))
+    if len(free):
+        worth = worth.copy()
+        paid = posed.scale[free, None] * prices[posed.kind]
+        paid = paid if gain is None else paid - gain[free]
+        rate = posed.rate[free]
+        most = np.where(rate > 0, paid / np.maximum(rate, TINY), np.inf).min(axis=1)
+        worth[free] = np.clip(worth[free], 0.0, np.maximum(most, 0.0))
+    spare = _spare(posed, prices, worth, gain)
+    spare[free] = 0.0
+    kept = np.where(np.isfinite(posed.limit), posed.limit, 0.0)
+    return worth, dot(prices, posed.capacity) + dot(spare, kept) - dot(worth, floor)
+
+
+def _proved(
+    posed: Shares, prices: Floats, worth: Floats, pace: Floats, floor: Floats
+) -> tuple[Floats, Floats, float]:
+    """Prices and worths per unit of t, and the bound that they prove."""
+    worth, total = _dual(posed, prices, worth, floor)
+    raised = dot(worth, pace)
+    if raised <= 0:
+        return prices, worth, np.inf
+    return prices / raised, worth / raised, total / raised
+
+
+def max_sum(
+    posed: Shares, gain: Floats, floor: Floats | None = None, *, gap: float = GAP,
+    steps: int = STEPS, warm: Warm | None = None, stop: Stop | None = None,
+) -> Answer:  # fmt: skip
+    """The largest sum of gain_ic x_ic where eff_i >= floor_i; time where nothing can be done is
+    never given. Raises Infeasible if the floors cannot be had, Unbounded if the sum has no end.
+    """
+    floor = np.zeros(len(gain)) if floor is None else floor
+    gain = np.where(posed.rate > 0, gain, 0.0)
+    merged = classes([posed.rate, posed.scale, posed.limit, floor, gain])
+    few, count, low = _merged(posed, merged), merged.size, floor[merged.first]
+    _check_alone(few.fastest(), low, merged)
+    best = np.maximum(few.rate.max(axis=1, initial=0.0), TINY)
+    share = np.where(np.isfinite(few.limit), few.limit, 1.0)
+    wanted = gain[merged.first] * (count * share)[:, None]
+    unit = float(np.abs(wanted).max(axis=1).mean()) or 1.0
+    blocks = Blocks(
+        np.ascontiguousarray((few.rate / best[:, None]).T), np.ascontiguousarray(wanted.T / unit),
+        few.scale * share, few.limit / share, low / best / share, np.zeros(len(low)),
+        few.capacity, few.kind, 0.0,
+    )  # fmt: skip
+    start = None if warm is None else Start(warm.prices / unit, 0.0, warm.reach)
+    found = optimum(blocks, gap / 2, steps, start, stop)
+    return _summed(posed, gain, floor, found, (share, best, merged, unit))
+
+
+def _summed(
+    posed: Shares, gain: Floats, floor: Floats, found: Found,
+    scaling: tuple[Floats, Floats, Classes, float],
+) -> Answer:  # fmt: skip
+    share, best, merged, unit = scaling
+    x = fitted(posed, (found.x.T * share[:, None])[merged.of], floor)
+    worth = (found.worth * unit / best / share / merged.size)[merged.of]
+    prices = found.prices * unit
+    worth, bound = _dual(posed, prices, worth, floor, gain)
+    value = float(np.einsum("ic,ic->", gain, x))
+    return Answer(x, value, max(bound, value), prices, worth, found.steps)
+
+
+class SharesPool(NamedTuple):
+    """The shares as a search asks them (`search.Pool`)."""
+
+    posed: Shares
+    stop: Stop | None = None
+
+    def max_min(self, pace: Floats, warm: Warm | None = None) -> Answer:
+        """The largest t with eff >= pace t, closely."""
+        return max_min(self.posed, pace, gap=1e-9, warm=warm, stop=self.stop)
+
+    def throughput(self, answer: Answer) -> Floats:
+        """eff of an answer."""
+        return self.posed.effective(answer.x)
+
+    def fastest(self, free: Mask) -> Floats:
+        """The most that each could do on the `free` kinds."""
+        return self.posed.fastest(free)
+
 
 SLACKS = (0.0, 1e-9, 1e-6)
 """Relative room given to a floor that an earlier programme found, tried in turn, so that rounding
 in the solver cannot make it infeasible."""
 
 
-class Shares(NamedTuple):
-    """The constraints. `rate` is (n, m), 0 where i cannot run; `limit` is 1 for a gang that is in
-    one place at a time and infinite for work that can be spread over any mix of machines."""
-
-    rate: Floats
-    scale: Floats
-    capacity: Floats
-    limit: Floats
-
-    def rows(self) -> sparse.csr_array:
-        """Capacity and time, over the n x m variables in row-major order."""
-        n, m = self.rate.shape
-        parts: list[Any] = [sparse.kron(self.scale[None, :], sparse.eye_array(m))]
-        bounded = np.flatnonzero(np.isfinite(self.limit))
-        once = sparse.csr_array(sparse.kron(sparse.eye_array(n), np.ones((1, m))))
-        if len(bounded):
-            parts.append(once[bounded])
-        return sparse.csr_array(sparse.vstack(parts))
-
-    def limits(self) -> Floats:
-        """The right-hand side of `rows`."""
-        return np.concatenate([self.capacity, self.limit[np.isfinite(self.limit)]])
-
-    def throughput(self) -> sparse.csr_array:
-        """The (n, n x m) matrix that turns x into eff."""
-        n, m = self.rate.shape
-        at = np.repeat(np.arange(n), m)
-        return sparse.csr_array((self.rate.ravel(), (at, np.arange(n * m))), shape=(n, n * m))
-
-    def effective(self, x: Floats) -> Floats:
-        """eff of an (n, m) solution."""
-        total: Floats = (self.rate * x).sum(axis=1)
-        return total
-
-
-def proportional(shares: Shares) -> Floats:
-    """Throughput of equal time on every machine: sum_j rate_ij N_j / sum_j N_j."""
-    even: Floats = shares.rate @ shares.capacity / shares.capacity.sum()
-    return even
-
-
-def isolated(shares: Shares) -> Floats:
-    """Throughput with 1/n of the cluster for oneself: x_ij = N_j / (n scale_i), cut to `limit`."""
-    x = shares.capacity[None, :] / (len(shares.scale) * shares.scale[:, None])
-    cut = np.minimum(1.0, shares.limit / np.maximum(x.sum(axis=1), 1e-300))
-    return shares.effective(x * cut[:, None])
-
-
-def max_sum(shares: Shares, gain: Floats, floor: Floats | None = None) -> Floats | None:
-    """The x with the largest sum of gain_ij x_ij where eff_i >= floor_i; None if there is none."""
-    rows, limits = shares.rows(), shares.limits()
-    if floor is not None:
-        rows = sparse.csr_array(sparse.vstack([rows, -shares.throughput()]))
-        limits = np.concatenate([limits, -floor])
-    found = maximise(gain.ravel(), rows, limits, upper=_upper(shares))
-    return None if found is None else found.x.reshape(shares.rate.shape)
-
-
-def _upper(shares: Shares) -> Floats:
-    """No time where nothing can be done, so that solutions hold no idle shares."""
-    able = np.where(shares.rate > 0, np.inf, 0.0)
-    return able.ravel()
-
-
-class Level(NamedTuple):
-    """How far the smallest could be raised. `tight`: what each i's own row is worth; where it is
-    positive, i is a bottleneck: no solution gives it more without giving somebody less."""
-
-    x: Floats
-    level: float
-    tight: Floats
-
-
-def max_min(shares: Shares, pace: Floats, floor: Floats | None = None) -> Level:
-    """Raise eff_i = floor_i + pace_i t together, to the largest t."""
-    floor = np.zeros(len(pace)) if floor is None else floor
-    rows, limits = shares.rows(), shares.limits()
-    eff = sparse.csr_array(sparse.hstack([-shares.throughput(), sparse.csr_array(pace[:, None])]))
-    above = sparse.hstack([rows, sparse.csr_array((rows.shape[0], 1))])
-    gain = np.zeros(shares.rate.size + 1)
-    gain[-1] = 1.0
-    every = sparse.csr_array(sparse.vstack([above, eff]))
-    upper = np.append(_upper(shares), np.inf)
+def efficient(posed: Shares, floor: Floats, gain: Floats, warm: Warm | None = None) -> Answer:
+    """Of all x with eff >= floor, known to be within reach, one with the largest total gain."""
     for slack in SLACKS:
-        found = maximise(gain, every, np.concatenate([limits, -floor * (1 - slack)]), upper)
-        if found is not None:
-            x = found.x[:-1].reshape(shares.rate.shape)
-            return Level(x, found.value, found.duals[rows.shape[0] :])
-    raise ArithmeticError("the floor of a max-min programme cannot be reached")
-
-
-def efficient(shares: Shares, floor: Floats, gain: Floats) -> Floats:
-    """Of all x with eff >= floor, one with the largest total gain."""
-    for slack in SLACKS:
-        x = max_sum(shares, gain, floor * (1 - slack))
-        if x is not None:
-            return x
+        try:
+            return max_sum(posed, gain, floor * (1 - slack), warm=warm)
+        except Infeasible:
+            continue
     raise ArithmeticError("a floor that was reached before cannot be reached any more")
 
 
-def water_filling(shares: Shares, pace_of: Callable[[Mask], Floats], unit: Floats) -> Floats:
-    """Lexicographic max-min: raise all, freeze the bottlenecks, raise the others, and so on.
-
-    `pace_of(open)` tells how fast each still open i rises (0: not yet), as a multiple of its
-    `unit`; the bottlenecks are read off the duals, so that no integer programme is needed.
-    Ends after at most n rounds, for each freezes somebody.
-    """
-    n = len(unit)
-    level, free = np.zeros(n), np.ones(n, np.bool_)
-    while free.any():
-        pace = np.where(free, pace_of(free), 0.0) * unit
-        if not (pace > 0).any():
-            break
-        found = max_min(shares, pace, level)
-        level = level + pace * found.level
-        frozen = (found.tight * pace > 1e-9) & (pace > 0)
-        if not frozen.any():
-            frozen = pace > 0
-        free &= ~frozen
-    gain = np.where(unit[:, None] > 0, shares.rate / np.maximum(unit, 1e-300)[:, None], 0.0)
-    return efficient(shares, level, gain)
-
-
-def least_largest(
-    shares: Shares,
-    need: Callable[[float], Floats],
-    ratio: Callable[[Floats], float],
-    start: Floats,
-    steps: int = 20,
-) -> tuple[float, Floats]:
-    """The smallest r for which eff_i >= need_i(r) can be had, and the needs there.
-
-    `ratio(eff)` is the r that eff reaches; `need` is its inverse and falls in r. From what
-    raising `start` together reaches, every programme raises the needs of the best r so far as
-    far as they go, which reaches a better one; `steps` programmes at most.
-    """
-    best = ratio(shares.effective(max_min(shares, start).x))
-    for _ in range(steps):
-        reached = ratio(shares.effective(max_min(shares, need(best)).x))
-        if reached >= best * (1 - 1e-6):
-            break
-        best = reached
-    return best, need(best)
+__all__ = ["GAP", "STEPS", "Infeasible", "Ints", "Warm", "efficient", "max_min", "max_sum"]

@@ -1,0 +1,207 @@
+"""Linear and integer programmes by HiGHS, its model built straight from arrays.
+
+One thread, a fixed seed, budgets as counts: the same answer on a slow day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import highspy
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_BY_COLUMN = 1
+_BY_ROW = 2
+_MINIMISE = 1
+_TOLERANCE = 1e-9
+_ANSWERS = (
+    highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible,
+    highspy.HighsModelStatus.kUnbounded, highspy.HighsModelStatus.kUnboundedOrInfeasible,
+)  # fmt: skip
+
+
+class Solution(NamedTuple):
+    """The best x found, what the objective is there, and what it can be at most.
+
+    `duals[r]`: what one more unit of row r's binding side would gain (continuous programmes
+    only). `bound` equals `value` where the optimum is proved. `work`: simplex iterations, or
+    nodes.
+    """
+
+    x: Floats
+    value: float
+    bound: float
+    duals: Floats
+    work: int
+
+    @property
+    def gap(self) -> float:
+        """How far the value may be from the best, relative to the bound."""
+        return abs(self.bound - self.value) / max(abs(self.bound), 1e-12)
+
+
+class Basis(NamedTuple):
+    """Where to begin: which columns and rows are basic. Other columns are at their lower bound,
+    other rows at their upper one; as many are basic as there are rows."""
+
+    columns: NDArray[np.bool_]
+    rows: NDArray[np.bool_]
+
+
+class Infeasible(ArithmeticError):  # noqa: N818 - reads as a sentence where it is raised
+    """No x satisfies the rows. `rows` are some that cannot hold together, as far as known."""
+
+    def __init__(self, rows: Ints) -> None:
+        self.rows = rows
+        super().__init__("no solution satisfies all rows")
+
+
+class Unbounded(ArithmeticError):  # noqa: N818 - reads as a sentence where it is raised
+    """The objective grows for ever. `columns` are those that grow, as far as known."""
+
+    def __init__(self, columns: Ints) -> None:
+        self.columns = columns
+        super().__init__("the objective has no limit")
+
+
+class Model(NamedTuple):
+    """Maximise `gain @ x` under `least <= rows @ x <= most` and `lower <= x <= upper`.
+
+    `integer`: which x must be whole numbers.
+    """
+
+    gain: Floats
+    rows: Any
+    least: Floats
+    most: Floats
+    lower: Floats
+    upper: Floats
+    integer: NDArray[np.bool_] | None = None
+
+
+def model(
+    gain: Floats, rows: Any, most: Floats, *, least: Floats | None = None,
+    upper: Floats | None = None, integer: NDArray[np.bool_] | None = None,
+) -> Model:  # fmt: skip
+    """A model whose x are >= 0, and whose rows are bounded above unless `least` is given."""
+    return Model(
+        gain, rows, np.full(len(most), -np.inf) if least is None else least, most,
+        np.zeros(len(gain)), np.full(len(gain), np.inf) if upper is None else upper, integer,
+    )  # fmt: skip
+
+
+def _engine(posed: Model, options: dict[str, Any]) -> Any:
+    engine: Any = highspy._Highs()  # type: ignore[attr-defined]  # the public class around it starts threads
+    settings: dict[str, Any] = {
+        "output_flag": False, "threads": 1, "random_seed": 0, "small_matrix_value": 1e-12,
+        "primal_feasibility_tolerance": _TOLERANCE, "dual_feasibility_tolerance": _TOLERANCE,
+        **options,
+    }  # fmt: skip
+    for name, value in settings.items():
+        engine.setOptionValue(name, value)
+    by_column = isinstance(posed.rows, sparse.csc_array)
+    rows: Any = posed.rows if by_column else sparse.csr_array(posed.rows)
+    whole = np.zeros(len(posed.gain), np.int32)
+    if posed.integer is not None:
+        whole = posed.integer.astype(np.int32)
+    engine.passModel(
+        len(posed.gain), len(posed.most), rows.nnz, _BY_COLUMN if by_column else _BY_ROW,
+        _MINIMISE, 0.0, -posed.gain, posed.lower, posed.upper, posed.least, posed.most,
+        rows.indptr.astype(np.int32), rows.indices.astype(np.int32), rows.data, whole,
+    )  # fmt: skip
+    return engine
+
+
+def maximise(
+    posed: Model, *, method: str = "simplex", presolve: bool = True, basis: Basis | None = None
+) -> Solution:
+    """The optimum of a continuous programme: a vertex with `simplex`, else by `ipm`.
+
+    `basis`: one that is nearly the best; the primal simplex method goes on from there. Raises
+    Infeasible or Unbounded; ArithmeticError if HiGHS gives up.
+    """
+    if basis is not None:
+        engine = _begun(posed, basis)
+        engine.run()
+        if engine.getModelStatus() == highspy.HighsModelStatus.kOptimal:
+            return _solution(engine)
+    for solver, first in ((method, presolve), ("simplex", False), ("ipm", True)):
+        engine = _engine(posed, {"solver": solver, "presolve": "choose" if first else "off"})
+        engine.run()
+        if engine.getModelStatus() in _ANSWERS:  # numbers far apart make HiGHS give up at times
+            break
+    status = engine.getModelStatus()
+    if status != highspy.HighsModelStatus.kOptimal:
+        _explain(engine, posed, status)
+    return _solution(engine)
+
+
+def _begun(posed: Model, basis: Basis) -> Any:
+    engine = _engine(posed, {"presolve": "off", "solver": "simplex", "simplex_strategy": 4})
+    states, start = highspy.HighsBasisStatus, highspy.HighsBasis()
+    start.valid = True
+    start.col_status = [states.kBasic if basic else states.kLower for basic in basis.columns]
+    start.row_status = [states.kBasic if basic else states.kUpper for basic in basis.rows]
+    engine.setBasis(start)
+    return engine
+
+
+def _solution(engine: Any) -> Solution:
+    solution, info = engine.getSolution(), engine.getInfo()
+    x, value = np.array(solution.col_value), -float(info.objective_function_value)
+    work = max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0)
+    return Solution(x, value, value, -np.array(solution.row_dual), work)
+
+
+def _explain(engine: Any, posed: Model, status: Any) -> None:
+    """Say why there is no optimum: the rows or columns of HiGHS' ray, found without presolve."""
+    kinds = highspy.HighsModelStatus
+    if status not in _ANSWERS:
+        raise ArithmeticError(f"HiGHS: {engine.modelStatusToString(status)}")
+    engine = _engine(posed, {"presolve": "off", "solver": "simplex"})
+    engine.run()
+    if engine.getModelStatus() == kinds.kUnbounded:
+        raise Unbounded(_ray(engine.getPrimalRay, len(posed.gain)))
+    raise Infeasible(_ray(engine.getDualRay, len(posed.most)))
+
+
+def _ray(asked: Callable[[], Any], size: int) -> Ints:
+    found = asked()
+    ray = np.asarray(found[-1], np.float64)
+    if not found[1] or len(ray) != size:
+        return np.zeros(0, np.int64)
+    return np.flatnonzero(np.abs(ray) > 1e-9 * np.abs(ray).max(initial=0.0))
+
+
+def maximise_whole(
+    posed: Model, start: Floats, *, nodes: int = 10_000, gap: float = 1e-6,
+    seconds: float = np.inf,
+) -> Solution:  # fmt: skip
+    """The best solution within `nodes` nodes or `gap`, never worse than the feasible `start`.
+
+    `seconds` is for the edge only: with it the answer depends on the machine's speed. Raises
+    Unbounded; Infeasible cannot be, for `start` is feasible.
+    """
+    engine = _engine(posed, {
+        "mip_max_nodes": nodes, "mip_rel_gap": gap, "mip_feasibility_tolerance": _TOLERANCE,
+        "time_limit": seconds,
+    })  # fmt: skip
+    engine.run()
+    if engine.getModelStatus() == highspy.HighsModelStatus.kUnbounded:
+        raise Unbounded(np.zeros(0, np.int64))
+    info, known = engine.getInfo(), float(posed.gain @ start)
+    bound = -float(info.mip_dual_bound)
+    x, value = start, known
+    if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+        found = np.array(engine.getSolution().col_value)
+        if posed.integer is not None:
+            found = np.where(posed.integer, np.round(found), found)
+        if float(posed.gain @ found) > known:
+            x, value = found, float(posed.gain @ found)
+    return Solution(x, value, max(bound, value), np.zeros(0), int(info.mip_node_count))

@@ -1,0 +1,155 @@
+"""Water-filling: raise all, freeze who can get no more, raise the others, and so on.
+
+Who stops because a whole share of the fastest machine gives no more is known beforehand, so that
+one search passes all of them; the other bottlenecks are read off the duals, so that no integer
+programme is needed. As every round exhausts a kind of machines, there are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from ganger.solve.programme import TINY, Answer, Floats, Mask
+from ganger.solve.search import Level, Pool, largest
+from ganger.solve.shares import Warm
+
+SLACK = 2e-8
+"""A part of a level that may be lost in a round."""
+PAID = 1e-7
+"""What a bottleneck's level is worth at least, as a part of the largest."""
+EVENTS = 128
+"""Jobs that may stop within one search where that changes how fast the others rise."""
+
+Paces: TypeAlias = Callable[[Mask], Floats]
+"""How fast each still open job rises, as a multiple of its unit; 0: not yet."""
+
+
+class Filled(NamedTuple):
+    """Everybody's level, the smallest multiple of its unit that rose at first, and the last
+    answer, which reaches all levels."""
+
+    level: Floats
+    first: float
+    bound: float
+    answer: Answer
+    prices: Floats
+    rounds: int
+
+
+class _Path(NamedTuple):
+    """Levels as straight lines between times; the last line goes on to `top`."""
+
+    times: list[float]
+    levels: list[Floats]
+    paces: list[Floats]
+    cap: Floats
+    top: float
+
+    def at(self, time: float) -> Floats:
+        """All levels at a time."""
+        line = max(int(np.searchsorted(self.times, time, "right")) - 1, 0)
+        risen = self.levels[line] + self.paces[line] * (time - self.times[line])
+        level: Floats = np.minimum(risen, self.cap)
+        return level
+
+
+def water_filling(
+    pool: Pool, capacity: Floats, unit: Floats, pace_of: Paces | None = None, steps: int = 60
+) -> Filled:
+    """Lexicographic max-min of eff / unit. `pace_of`: as all alike where None.
+
+    Ends after at most two rounds for each job; nearly always after one for each kind.
+    """
+    free = np.ones(len(capacity), np.bool_)
+    cap = pool.fastest(free)
+    level, open_ = np.zeros(len(unit)), (unit > 0) & (cap > 0)
+    first, bound, rounds = 0.0, np.inf, 0
+    answer: Answer | None = None
+    prices: Floats | None = None
+    warm: Warm | None = None
+    while open_.any() and rounds <= 2 * len(unit):
+        path = _path(level, open_, cap, unit, pace_of)
+        if path.top <= 0:
+            break
+        start = path.top if rounds else _even(pool, path)
+        found = largest(
+            pool, path.at, start, path.top, gap=SLACK / 2, steps=steps, slack=SLACK, warm=warm
+        )
+        before = level
+        level = np.minimum(path.at(found.value), pool.throughput(found.answer))
+        risen = open_ & (level > before * (1 + SLACK))
+        answer = found.answer if risen.any() or answer is None else answer
+        rounds += 1
+        warm = Warm(answer.prices, 1.0, 0.1)
+        if rounds == 1:
+            first, bound = _first(path, found.value, found.bound)
+            prices = found.prices
+        moving = open_ & (path.paces[0] > 0)
+        open_ = _still_open(path, found, open_, level, risen if risen.any() else moving)
+        if len(found.prices):
+            paid = found.prices * capacity
+            free &= paid <= PAID * max(float(paid.sum()), TINY)
+            cap = np.where(open_, np.minimum(cap, pool.fastest(free)), level)
+            open_ &= level < cap * (1 - 2 * SLACK)
+    if answer is None or prices is None:
+        raise ArithmeticError("water-filling: nobody can rise")
+    return Filled(level, first, max(bound, first), answer, prices, rounds)
+
+
+def _first(path: _Path, value: float, bound: float) -> tuple[float, float]:
+    """The level of the worst off, as it is and at most: time, until somebody is at the cap."""
+    stop = path.times[1] if len(path.times) > 1 else path.top
+    moving = path.paces[0] > 0
+    cap = path.cap[moving] / np.maximum(path.paces[0][moving], TINY)
+    stop = min(stop, float(cap.min()))
+    return min(value, stop), min(bound, stop)
+
+
+def _even(pool: Pool, path: _Path) -> float:
+    """Where to begin: what raising the first line alone reaches, or half the way."""
+    pace = path.paces[0]
+    return min(pool.max_min(pace).value, path.top) or path.top / 2
+
+
+def _path(level: Floats, open_: Mask, cap: Floats, unit: Floats, pace_of: Paces | None) -> _Path:
+    if pace_of is None:
+        pace = np.where(open_, unit, 0.0)
+        room = np.where(open_, (cap - level) / np.maximum(unit, TINY), 0.0)
+        return _Path([0.0], [level], [pace], cap, float(room.max()))
+    times, levels, paces, time = [0.0], [level], list[Floats](), 0.0
+    left = open_.copy()
+    for _ in range(EVENTS):
+        pace = np.where(left, pace_of(left), 0.0) * unit
+        moving = pace > 0
+        paces.append(pace)
+        if not moving.any():
+            break
+        room = np.where(moving, (cap - levels[-1]) / np.maximum(pace, TINY), np.inf)
+        step = max(float(room.min()), 0.0)
+        level = np.minimum(levels[-1] + pace * step, cap)
+        stopped = moving & (room <= step * (1 + 1e-12))
+        level[stopped] = cap[stopped]
+        left = left & ~stopped
+        time += step
+        times.append(time)
+        levels.append(level)
+        if not left.any():
+            break
+    paces += [np.zeros(len(cap))] * (len(times) - len(paces))
+    return _Path(times, levels, paces, cap, time)
+
+
+def _still_open(path: _Path, found: Level, open_: Mask, level: Floats, risen: Mask) -> Mask:
+    """Open are those below the cap whose throughput costs nobody anything."""
+    full = level >= path.cap * (1 - 2 * SLACK)
+    if found.value >= path.top * (1 - 1e-12):
+        return open_ & ~full
+    paid = found.worth * level
+    tight = risen & (paid > PAID * max(float(paid.max(initial=0.0)), TINY))
+    if not ((tight | full) & open_).any():
+        tight = risen
+    still: Mask = open_ & ~full & ~tight
+    return still

@@ -1,0 +1,115 @@
+"""The best of a family of demands: one number is searched, the programme is asked at each.
+
+Whatever demands rise together in one number (finish-time fairness, levels that stop at what a job
+can do at most), the largest number within reach is between what an answer reaches and where the
+dual of that answer forbids more. The second is where to ask next, which converges like Newton's
+method: a handful of programmes instead of a bisection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ganger.solve.highs import Infeasible
+from ganger.solve.programme import Answer, Floats, Mask, dot
+from ganger.solve.shares import GAP, Warm
+
+
+class Pool(Protocol):
+    """What a search asks: everybody's throughput can be scaled up to what multiple of `pace`?"""
+
+    def max_min(self, pace: Floats, warm: Warm | None = None) -> Answer:
+        """The largest t with eff >= pace t."""
+        ...
+
+    def throughput(self, answer: Answer) -> Floats:
+        """eff of an answer."""
+        ...
+
+    def fastest(self, free: Mask) -> Floats:
+        """The most that each could do with all machines of the `free` kinds to itself."""
+        ...
+
+
+class Level(NamedTuple):
+    """The number reached, the number that nothing exceeds, and the answer that reaches it.
+
+    `worth`, `prices`: the dual that proves the bound: no division gives those of a worth above 0
+    more than at `bound` without giving others less. 0 where `bound` is the `top` asked for.
+    """
+
+    value: float
+    bound: float
+    answer: Answer
+    worth: Floats
+    prices: Floats
+    steps: int
+
+    @property
+    def gap(self) -> float:
+        """Relative to the bound."""
+        return (self.bound - self.value) / max(abs(self.bound), 1e-300)
+
+
+def largest(
+    pool: Pool, demand: Callable[[float], Floats], start: float, top: float, *,
+    gap: float = GAP, steps: int = 60, slack: float = 0.0, warm: Warm | None = None,
+) -> Level:  # fmt: skip
+    """The largest v <= `top` for which everybody reaches demand(v) at once.
+
+    `demand` is 0 nowhere at `start`, rises in v and is finite up to `top`. A demand counts as
+    reached if it is but for a part of `slack`. Ends within `gap` or after `steps` programmes.
+    """
+    low, bound, best, at = 0.0, top, None, start
+    worth, prices = np.zeros(len(demand(top))), np.zeros(0)
+    done = 0
+    while done < steps:
+        done += 1
+        pace = demand(at)
+        answer = pool.max_min(pace, warm)
+        warm = Warm(answer.prices, 1.0, 0.02)
+        reached = pool.throughput(answer) / (1 - slack) * (1 + 1e-13)
+        value = _last(partial(_within, demand, reached), low, bound)
+        if best is None or value > low:
+            low, best = max(value, low), answer
+        most = answer.bound * (1 + max(slack / 4, 1e-12))
+        if dot(answer.worth, pace) > 0:
+            cut = _last(partial(_below, demand, answer.worth, most), low, bound)
+            if cut < bound:
+                bound, worth, prices = cut, answer.worth, answer.prices
+        if bound - low <= gap * abs(bound):
+            break
+        at = bound if at != bound else 0.5 * (low + bound)
+    assert best is not None
+    return Level(low, max(bound, low), best, worth, prices, done)
+
+
+def _within(demand: Callable[[float], Floats], reached: Floats, value: float) -> bool:
+    return bool((demand(value) <= reached).all())
+
+
+def _below(demand: Callable[[float], Floats], worth: Floats, most: float, value: float) -> bool:
+    return dot(worth, demand(value)) <= most
+
+
+def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """The largest v in [low, high] where what holds at low still holds, to 15 digits; `high` where
+    it holds throughout."""
+    if holds(high):
+        return high
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        if not low < middle < high or high - low <= 1e-15 * high:
+            break
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+__all__ = ["Infeasible", "Level", "Pool", "largest"]

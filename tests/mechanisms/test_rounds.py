@@ -1,0 +1,61 @@
+"""Rounds give every job its fraction of the time in the long run, and nobody runs far ahead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from ganger.core.allocation import Allocation
+from ganger.core.table import Ids
+from ganger.core.units import SECOND
+from ganger.core.view import View
+from ganger.mechanisms.realise import RoundPolicy
+from worlds import cluster, job, play
+
+ROUNDS = 60
+
+
+@dataclass(frozen=True)
+class Given:
+    """An allocator that always gives these fractions of these gangs."""
+
+    fractions: tuple[float, ...]
+    gangs: tuple[int, ...]
+
+    def allocate(self, view: View, ids: Ids) -> Allocation:
+        """Rows in order of job."""
+        allocation = Allocation()
+        for row in ids.tolist():
+            allocation.add((row,), "V100", self.gangs[row], self.fractions[row])
+        return allocation
+
+
+def rounds_of(fractions: list[float], gangs: list[int], gpus: int) -> np.ndarray:
+    """Rounds that each job has had after `ROUNDS`."""
+    policy = RoundPolicy("given", Given(tuple(fractions), tuple(gangs)), 10 * SECOND, fill=False)
+    works = [job(f"j{i}", lasts=1e5, size=gang) for i, gang in enumerate(gangs)]
+    run = play(policy, works, cluster(1, gpus), until=ROUNDS * 10 * SECOND, validate=False)
+    return run.kernel.view.ran(np.arange(len(works))) / (10 * SECOND)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_single_gpus_are_never_a_round_ahead_and_converge(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    gpus, n = int(rng.integers(1, 5)), int(rng.integers(5, 9))
+    share = rng.uniform(0.1, 1, n)
+    for _ in range(50):  # fractions of at most 1 that use all GPUs
+        share = np.minimum(share * gpus / share.sum(), 1.0)
+    had = rounds_of(share.tolist(), [1] * n, gpus)
+    assert had.sum() == pytest.approx(gpus * ROUNDS)
+    ahead = had - share * ROUNDS
+    assert ahead.max() < 1 + 1e-6
+    assert ahead.min() > -n
+    assert np.abs(had / ROUNDS - share).max() < n / ROUNDS
+
+
+@pytest.mark.parametrize("whole", [0.25, 0.5, 0.8])
+def test_gangs_of_a_whole_node_take_turns_by_their_fractions(whole: float) -> None:
+    had = rounds_of([whole, 1 - whole], [8, 8], 8)
+    assert had == pytest.approx([whole * ROUNDS, (1 - whole) * ROUNDS], abs=1 + 1e-6)
