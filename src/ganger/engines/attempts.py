@@ -225,7 +225,8 @@ class Attempts:
     def _prepare(self, one: Attempt, node: int, seat: Seat) -> None:
         box = self._box(node)
         if box is None or box.down:
-            if box is not None or self._stranded_at == inf:
+            coming = box is not None and box.link is not None  # it says that it is up in a moment
+            if not coming and (box is not None or self._stranded_at == inf):
                 seat.status, seat.why = Status.REFUSED, "its node is down"
         elif box.ready and box.up:
             single = len(one.seats) == 1
