@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -326,9 +327,10 @@ def test_nobody_home(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="two users need root")
 def test_in_shared_mode_users_are_kept_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
     base = tmp_path_factory.mktemp("shared")
-    for folder in (base, *base.parents[:2]):
-        if folder != Path("/tmp"):
-            folder.chmod(0o711)
+    for folder in (base, *base.parents):
+        if folder == Path(tempfile.gettempdir()):
+            break
+        folder.chmod(0o711)
     machine = Machine(base / "home", shared=True)
     root = machine.up()
     try:
