@@ -180,3 +180,16 @@ def test_states_are_slurms() -> None:
 )  # fmt: skip
 def test_exit_codes(phase: Phase, outcome: str, code: int | None) -> None:
     assert exit_code(phase, outcome) == code
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python", "-u", "src/train.py", "--lr", "1"], "train.py"),
+        (["/usr/bin/python3", "-m", "torch.distributed.run", "x.py"], "torch.distributed.run"),
+        (["python3", "-c", "print('a'); import b"], "python3"),
+        (["./run.sh", "-c", "x"], "run.sh"),
+    ],
+)
+def test_a_job_without_a_name_is_called_after_what_it_runs(command: list[str], name: str) -> None:
+    assert made(command=command).facts.name == name

@@ -177,7 +177,9 @@ def _called(request: JobRequest) -> str:
     """A name for people, from the command."""
     word = Path(request.command[0]).name if request.command else "script"
     for argument in request.command[1:] if word.startswith("python") else ():
-        if not argument.startswith("-"):
+        if argument == "-c":
+            break
+        if not argument.startswith("-"):  # a script, or what follows -m
             word = Path(argument).name
             break
     return word[:200] if _NAME.fullmatch(word[:200]) else "job"
