@@ -21,6 +21,7 @@ from ganger.core.spec import Needs, Role, Shape
 from ganger.core.units import SECOND
 from ganger.engines.agent.output import TAIL_BYTES
 from ganger.engines.launch import MIB
+from worlds import open_way
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 NOBODY = 65534
@@ -279,8 +280,9 @@ def test_a_job_runs_as_its_user_and_its_log_is_theirs(play: Play, agents: Agents
 @as_root
 @pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="no Python for all users")
 def test_the_sdk_works_for_another_user_and_its_links_are_not_followed(
-    play: Play, tmp_path: Path
+    play: Play, agents: Agents, tmp_path: Path
 ) -> None:
+    open_way(agents.homes["a"])
     victim = tmp_path / "victim"
     text = (
         "import os, sys, time; from ganger import sdk\n"

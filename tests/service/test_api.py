@@ -9,7 +9,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from ganger.client.connection import Client, NoDaemon, Refusal
 from ganger.service.api import openapi
 from ganger.service.endpoints import ENDPOINTS
 from service.machines import Machine, wait_for
+from worlds import open_way
 
 
 @pytest.fixture(scope="module")
@@ -327,10 +327,7 @@ def test_nobody_home(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="two users need root")
 def test_in_shared_mode_users_are_kept_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
     base = tmp_path_factory.mktemp("shared")
-    for folder in (base, *base.parents):
-        if folder == Path(tempfile.gettempdir()):
-            break
-        folder.chmod(0o711)
+    open_way(base)
     machine = Machine(base / "home", shared=True)
     root = machine.up()
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import selectors
 import socket
 import subprocess
@@ -17,8 +16,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND
 from ganger.engines.agent.folder import short_path
+from ganger.engines.agent.party import Parties, Party
 from ganger.engines.agent.protocol import (
-    NONCE_BYTES,
     VERSION,
     Challenge,
     Denied,
@@ -80,15 +79,14 @@ class Owner(Protocol):
         ...
 
 
-class _Connection:
+class _Connection(Party):
     def __init__(self, link: Link, at: AgentAt | None) -> None:
-        self.link, self.at = link, at
-        self.nonce = secrets.token_bytes(NONCE_BYTES)
+        super().__init__(link)
+        self.at = at
         self.box: Box | None = None
-        self.heard_at = self.told_at = time.monotonic()
 
 
-class Boxes:
+class Boxes(Parties[_Connection]):
     """All agents. Not thread-safe but for `interrupt`."""
 
     def __init__(
@@ -97,14 +95,13 @@ class Boxes:
     ) -> None:  # fmt: skip
         if listen is not None and not token:
             raise BadInput("agents that join need a token", where="engine", mend="give it one")
+        super().__init__(selectors.DefaultSelector())
         self.owner: Owner
         """Set before the first `wait`."""
         self._admit = admit
         self._token, self._cluster = token, cluster
         self._patience = lost_after / SECOND
         self.by_name: dict[str, Box] = {}
-        self._connections: list[_Connection] = []
-        self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake, selectors.EVENT_READ, lambda mask: self._awake())
         self._agents = list(agents)
@@ -193,17 +190,11 @@ class Boxes:
         self._send(one, Challenge(one.nonce))
 
     def _add(self, sock: socket.socket, at: AgentAt | None) -> _Connection:
-        one = _Connection(Link(sock, ToEngine), at)
-        self._connections.append(one)
-        self._selector.register(one.link, selectors.EVENT_READ, lambda mask: self._serve(one, mask))
-        return one
+        return self._watch(_Connection(Link(sock, ToEngine), at))
 
     def _drop(self, one: _Connection) -> None:
-        if one not in self._connections:
+        if not self._forget(one):
             return
-        self._connections.remove(one)
-        self._selector.unregister(one.link)
-        one.link.close()
         box = one.box
         if box is not None and box.link is one.link:
             box.link, box.ready, box.lost_at = None, False, time.monotonic()
@@ -219,34 +210,6 @@ class Boxes:
             if one.box is box and box.link is one.link:
                 self._send(one, message)
                 return
-
-    def _send(self, one: _Connection, message: Message) -> None:
-        try:
-            one.link.send(message)
-            one.told_at = time.monotonic()
-        except GoneError:
-            self._drop(one)
-            return
-        self._watch_writes(one)
-
-    def _watch_writes(self, one: _Connection) -> None:
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if one.link.unsent else 0)
-        key = self._selector.get_key(one.link)
-        if key.events != wanted:
-            self._selector.modify(one.link, wanted, key.data)
-
-    def _serve(self, one: _Connection, mask: int) -> None:
-        try:
-            if mask & selectors.EVENT_WRITE:
-                one.link.flush()
-                self._watch_writes(one)
-            if not mask & selectors.EVENT_READ:
-                return
-            for message in one.link.receive():
-                one.heard_at = time.monotonic()
-                self._take(one, message)
-        except GoneError:
-            self._drop(one)
 
     def _take(self, one: _Connection, message: Any) -> None:
         if isinstance(message, Ping):

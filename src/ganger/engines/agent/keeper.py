@@ -170,13 +170,7 @@ class Keeper:
 
     def _reap(self) -> None:
         """Take the exits of workers and of orphans that came to us."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
+        for pid, status in processes.reaped():
             self._ended(pid, status)
 
     def _ended(self, pid: int, status: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import secrets
 import selectors
 import socket
 import struct
@@ -18,8 +17,8 @@ from typing import Any, Final, Protocol
 from ganger.core.spec import NodeSpec
 from ganger.engines.agent.cgroup import Containment
 from ganger.engines.agent.folder import short_path
+from ganger.engines.agent.party import Parties, Party
 from ganger.engines.agent.protocol import (
-    NONCE_BYTES,
     VERSION,
     Challenge,
     Denied,
@@ -59,27 +58,26 @@ class Host(Protocol):
         ...
 
 
-class _Engine:
+class _Engine(Party):
     """One connection; `address` where it was dialled."""
 
     def __init__(self, link: Link, address: tuple[str, int] | None) -> None:
-        self.link, self.address = link, address
-        self.nonce = secrets.token_bytes(NONCE_BYTES)
+        super().__init__(link)
+        self.address = address
         self.theirs = b""
         self.welcome = False
-        self.heard_at = self.told_at = time.monotonic()
 
 
-class Peer:
+class Peer(Parties[_Engine]):
     """The engine that is connected: at most one; a newer one takes the place of an older."""
 
     def __init__(
         self, host: Host, selector: selectors.BaseSelector, joins: Sequence[tuple[str, int]],
         token: str, silence_seconds: float,
     ) -> None:  # fmt: skip
-        self._host, self._selector = host, selector
+        super().__init__(selector)
+        self._host = host
         self._token, self._silence = token, silence_seconds
-        self._connections: list[_Engine] = []
         self._now: _Engine | None = None
         self._listener: socket.socket | None = None
         self._dial_at = dict.fromkeys(joins, 0.0)
@@ -108,12 +106,7 @@ class Peer:
         self._greet(engine)
 
     def _add(self, sock: socket.socket, address: tuple[str, int] | None) -> _Engine:
-        engine = _Engine(Link(sock, ToAgent), address)
-        self._connections.append(engine)
-        self._selector.register(
-            engine.link, selectors.EVENT_READ, lambda mask: self._ready(engine, mask)
-        )
-        return engine
+        return self._watch(_Engine(Link(sock, ToAgent), address))
 
     def _dial(self, address: tuple[str, int]) -> None:
         self._dial_at[address] = inf  # until the connection ends
@@ -132,11 +125,8 @@ class Peer:
         self._add(sock, address)
 
     def _drop(self, engine: _Engine) -> None:
-        if engine not in self._connections:
+        if not self._forget(engine):
             return
-        self._connections.remove(engine)
-        self._selector.unregister(engine.link)
-        engine.link.close()
         if self._now is engine:
             self._now = None
         if engine.address is not None:
@@ -150,35 +140,6 @@ class Peer:
         """Say it to the engine; if none is there it learns the state when it comes."""
         if self._now is not None:
             self._send(self._now, message)
-
-    def _send(self, engine: _Engine, message: Message) -> None:
-        try:
-            engine.link.send(message)
-            engine.told_at = time.monotonic()
-        except GoneError:
-            self._drop(engine)
-            return
-        self._watch_writes(engine)
-
-    def _watch_writes(self, engine: _Engine) -> None:
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if engine.link.unsent else 0)
-        if engine in self._connections:
-            key = self._selector.get_key(engine.link)
-            if key.events != wanted:
-                self._selector.modify(engine.link, wanted, key.data)
-
-    def _ready(self, engine: _Engine, mask: int) -> None:
-        try:
-            if mask & selectors.EVENT_WRITE:
-                engine.link.flush()
-                self._watch_writes(engine)
-            if not mask & selectors.EVENT_READ:
-                return
-            for message in engine.link.receive():
-                engine.heard_at = time.monotonic()
-                self._take(engine, message)
-        except GoneError:
-            self._drop(engine)
 
     def _take(self, engine: _Engine, message: Any) -> None:
         if isinstance(message, Ping):

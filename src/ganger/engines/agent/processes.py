@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ganger.engines.launch import MIB
@@ -15,6 +15,18 @@ _SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36  # prctl(2)
 _CLONE3, _INTO_CGROUP = 435, 0x200000000  # clone3(2)
 _libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, so that it can fork
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def reaped() -> Iterator[tuple[int, int]]:
+    """The children that have ended, orphans that came to us included: (process, status) each."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        yield pid, status
 
 
 def adopt_orphans() -> None:

@@ -130,13 +130,7 @@ class Agent:
         self._stopping = True
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
+        for pid, _ in processes.reaped():
             self._keepers.discard(pid)
             self._warmth.ended(pid)
 
