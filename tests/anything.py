@@ -49,7 +49,8 @@ class World(NamedTuple):
     @property
     def uniform(self) -> bool:
         """Whether every job runs at speed 1 everywhere."""
-        return self.setup.profiles == Profiles() and not self.cluster.gpu_types
+        plain = self.setup.profiles == Profiles() and not self.cluster.gpu_types
+        return plain and self.setup.costs.rescale != "device-proxy"
 
 
 groups = st.builds(
@@ -131,6 +132,7 @@ costs = st.builds(
     checkpoint=st.sampled_from([0, 0, 2 * SECOND]),
     restore=st.sampled_from([0, 0, 3 * SECOND]),
     checkpoint_every=st.sampled_from([0, 4 * SECOND]),
+    rescale=st.sampled_from(["", "", "side-car", "stop-free", "device-proxy"]),
 )
 profiles = st.sampled_from(
     [

@@ -16,6 +16,7 @@ from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Shape
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.simulation import Setup, make_oracle
 from ganger.recipes import registry
+from ganger.sim.detailed import simulator
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from ganger.workloads.trace import Trace
@@ -174,6 +175,6 @@ def play(
         seed=setup.seed,
         validate=validate,
     )
-    engine = Simulator(trace.declared, trace.duration, physics, setup.outages)
+    engine = simulator(trace.declared, trace.duration, physics, setup.outages)
     kernel.run(engine, setup.until)
     return Played(kernel, diary, engine)

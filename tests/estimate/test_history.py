@@ -74,7 +74,7 @@ def test_a_prediction_stands_while_the_job_waits() -> None:
     assert told(kernel, history, "waits") == 50
     assert told(kernel, history, "later") == 30
     kernel.run(engine)
-    assert history.past.pinned == {}
+    assert history.learnt.pinned == {}
 
 
 def test_it_learns_who_is_short_and_beats_knowing_nothing() -> None:
@@ -101,6 +101,6 @@ def test_it_learns_who_is_short_and_beats_knowing_nothing() -> None:
 def test_its_state_is_plain_data() -> None:
     history = History(enough=2)
     run([job(f"j{i}", at=20 * i, lasts=5 + i % 3, user=f"u{i % 2}") for i in range(9)], history)
-    assert history.past.learnt > 2
-    again = msgspec.json.decode(msgspec.json.encode(history.past), type=Past)
-    assert again == history.past
+    assert history.learnt.learnt > 2
+    again = msgspec.json.decode(msgspec.json.encode(history.learnt), type=Past)
+    assert again == history.learnt

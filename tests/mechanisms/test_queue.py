@@ -15,6 +15,7 @@ from ganger.core.view import View
 from ganger.mechanisms.admit import Quotas, Walk
 from ganger.mechanisms.order import FIRST_COME, Levels
 from ganger.mechanisms.place import SPREAD, Relaxing
+from ganger.mechanisms.promote import Promoting
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.sim.physics import Costs
 from worlds import cluster, job, play
@@ -130,17 +131,14 @@ def test_patience_with_locality_ends_exactly_on_time(
 # ---------------------------------------------------------------------- starvation
 
 
-@pytest.mark.xfail(
-    reason="the paper resets the attained service; here the promotion ends as soon as the job"
-    " runs, so that it is evicted in the same instant (Levels needs a memory of resets)"
-)
 def test_a_starved_job_goes_back_to_the_top_and_runs() -> None:
     """It ran 10 s, was demoted, and waits; after 2 x 10 s of waiting it may go again."""
-    policy = QueuePolicy("mlfq", Levels((10 * SECOND,), starvation=2.0), Walk.SKIP, preempt=True)
+    levels = Levels((10 * SECOND,), starvation=2.0)
+    policy = QueuePolicy("mlfq", levels, Walk.SKIP, preempt=True)
     works = [job("old", 0, 20), *(job(f"new {i}", 10 * i, 10) for i in range(1, 8))]
     without = play(replace(policy, order=Levels((10 * SECOND,))), works, ONE)
     assert without.ended("old") == 90
-    run = play(policy, works, ONE)
+    run = play(Promoting(policy, levels), works, ONE)
     assert run.ended("old") == 40
 
 

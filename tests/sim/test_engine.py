@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ganger.core.events import Failed, NodeDown, NodeUp, Released, Submitted, Woke
@@ -22,7 +24,8 @@ HOUR = 3600
 
 def costs(**in_seconds: float) -> Costs:
     """Costs given in seconds."""
-    return Costs(**{name: round(value * SECOND) for name, value in in_seconds.items()})
+    times: dict[str, Any] = {name: round(value * SECOND) for name, value in in_seconds.items()}
+    return Costs(**times)
 
 
 # ---------------------------------------------------------------------- speed

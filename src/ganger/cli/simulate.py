@@ -29,6 +29,7 @@ Examples:
   ganger simulate jobs.csv --cluster 16x4xT4 --recipe las --seed 0-4 --knows noisy
   ganger simulate jobs.csv --cluster 8x8xV100 --recipe fifo,las --load 0.7,0.9,1.1
   ganger simulate jobs.csv --cluster 8x8xV100 --recipe mine.py:MyPolicy --json
+  ganger simulate jobs.csv --cluster 8x8xV100 --recipe las --outages mtbf=30d,mttr=4h
 """
 
 
@@ -63,8 +64,9 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     help="Recipes, comma separated; parameters in parentheses; or FILE.py:Class.",
 )  # fmt: skip
 @click.option(
-    "--knows", type=click.Choice(["truth", "noisy", "history", "nothing"]), default="truth",
-    show_default=True, help="What policies may know about durations.",
+    "--knows", default="truth", show_default=True,
+    type=click.Choice(["truth", "noisy", "history", "rolling", "group", "nothing"]),
+    help="What policies may know about durations.",
 )  # fmt: skip
 @click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
               help="Spread of the lognormal error for --knows noisy.")  # fmt: skip
@@ -75,6 +77,17 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
               help="Time a preempted job needs to save, before its GPUs are free.")  # fmt: skip
 @click.option("--restore-cost", "restore", default="0s", show_default=True,
               help="Time a resumed job needs before it computes again.")  # fmt: skip
+@click.option("--rescale", default="", metavar="PROTOCOL",
+              help="How running jobs get other GPUs: stop-restart, side-car, stop-free, io-free or"
+              " device-proxy.")  # fmt: skip
+@click.option(
+    "--outages",
+    metavar="FILE|mtbf=..,mttr=..",
+    help="Nodes fail: a CSV file (node,down,up), or drawn, like mtbf=30d,mttr=4h.",
+)
+@click.option("--checkpoint-every", "every", default="0s", metavar="TIME", show_default=True,
+              help="What a job loses when its node fails: all, or what it did since the last"
+              " multiple of TIME.")  # fmt: skip
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path),
               help="Write the run's log here, for `ganger replay` (one run).")  # fmt: skip
 @trace_options
@@ -96,6 +109,8 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     costs = Costs(
         checkpoint=parse_duration(options["checkpoint"], where="--checkpoint-cost"),
         restore=parse_duration(options["restore"], where="--restore-cost"),
+        rescale=_protocol(options["rescale"]),
+        checkpoint_every=parse_duration(options["every"], where="--checkpoint-every"),
     )
     setup = Setup(
         knows=options["knows"], noise=options["noise"], costs=costs, validate=options["validate"]
@@ -106,8 +121,9 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     tasks: list[Task] = []
     for load in _loads(options["load"]):
         loaded = base if load is None else _scaled(base, load, spec.gpus)
+        failing = {seed: _outages(options["outages"], spec, loaded, seed) for seed in seeds}
         tasks += [
-            Task(name, loaded, replace(setup, seed=seed), load or 1.0)
+            Task(name, loaded, replace(setup, seed=seed, outages=failing[seed]), load or 1.0)
             for name in split_specs(recipe)
             for seed in seeds
         ]
@@ -121,6 +137,19 @@ def _scaled(trace: Any, load: float, gpus: int) -> Any:
     from ganger.workloads.transform import scale_load
 
     return scale_load(trace, load, gpus)
+
+
+def _outages(text: str | None, cluster: ClusterSpec, trace: Any, seed: int) -> Any:
+    from ganger.lab.outages import read_outages
+
+    return () if text is None else read_outages(text, cluster, trace, seed)
+
+
+def _protocol(name: str) -> str:
+    from ganger.sim.rescale import protocol
+
+    protocol(name)
+    return name
 
 
 def _missing_cluster() -> str:

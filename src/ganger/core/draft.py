@@ -31,15 +31,19 @@ class Draft:
     """A plan being drawn. Jobs that it does not touch keep what they have."""
 
     def __init__(self, jobs: Jobs, ledger: Ledger, inner: dict[int, Ledger]) -> None:
-        self._jobs, self._ledger, self._inner = jobs, ledger, inner
-        self._parent, self._attempt = jobs.cells("parent"), jobs.cells("attempt")
-        self._shape, self._shapes = jobs.cells("shape"), jobs.shapes.values
+        self._ledger, self._inner = ledger, inner
+        self.bind(jobs)
         self._steps: list[_Step] = []
         self._stops = False
         self._others: list[AnyAction] = []
         self.made: Plan | None = None
         self.freed = _NOTHING
         """What each job held that `made` stops or resizes."""
+
+    def bind(self, jobs: Jobs) -> None:
+        """Take hold of the columns' cells; again whenever the table grew."""
+        self._parent, self._attempt = jobs.cells("parent"), jobs.cells("attempt")
+        self._shape, self._shapes = jobs.cells("shape"), jobs.shapes.values
 
     def ledger_of(self, job: int) -> Ledger | None:
         """The books that `job` is placed in: the cluster's, or its running parent's grant."""

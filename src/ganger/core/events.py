@@ -10,6 +10,8 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
+from ganger.core.spec import JobSpec
+
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Base of all events. `rank` orders a batch."""
@@ -95,13 +97,29 @@ class Submitted(Event, frozen=True, gc=False):
     job: int
 
 
+class Accepted(Event, frozen=True, gc=False):
+    """A job that the tables do not hold yet becomes row `job`, and asks to run."""
+
+    rank: ClassVar[int] = 8
+    job: int
+    spec: JobSpec
+
+
 class Command(Event, frozen=True, gc=False):
-    """A person said so: `cancel`, `hold`, `release`, `priority` (with `value`)."""
+    """A person said so of a job: one of `commands.VERBS`, some of them with a `value`."""
 
     rank: ClassVar[int] = 9
     job: int
     verb: str
     value: float = 0.0
+
+
+class NodeCommand(Event, frozen=True, gc=False):
+    """A person said so of a node: `drain` (nothing new starts there) or `resume`."""
+
+    rank: ClassVar[int] = 9
+    node: int
+    verb: str
 
 
 class Woke(Event, frozen=True, gc=False):
@@ -120,7 +138,9 @@ AnyEvent: TypeAlias = (
     | Started
     | Progressed
     | Submitted
+    | Accepted
     | Command
+    | NodeCommand
     | Woke
 )
 

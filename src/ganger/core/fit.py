@@ -48,6 +48,7 @@ class Cell:
         "nodes",
         "pool",
         "racks",
+        "returned",
         "total",
         "widest",
     )
@@ -58,6 +59,8 @@ class Cell:
         self.racks: dict[int, int] = {}
         self.by_free: list[int] = [0]
         self.free = 0
+        self.returned = 0
+        """GPUs given back so far, all in all: what could not be placed waits for this to grow."""
         self.total = 0
         self.widest = 0
 

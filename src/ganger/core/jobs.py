@@ -212,14 +212,20 @@ class Jobs(Declared):
     def of(cls, declared: Declared) -> Jobs:
         """A jobs table over the memory of `declared`: nothing is copied, all state is new."""
         jobs = cls()
+        declared.reserve(1)
         jobs.__dict__.update(declared.__dict__)
-        jobs.capacity = max(declared.capacity, 1)
         for name, dtype in cls._columns.items():
             if name not in Declared._columns:
                 setattr(jobs, name, np.zeros(jobs.capacity, dtype))
         jobs.first_start[:] = -1
         jobs.finished[:] = -1
         return jobs
+
+    def append(self, spec: JobSpec, rows_by_name: dict[str, int] | None = None) -> int:
+        """Declare one job more while others run; returns its row."""
+        job = super().append(spec, rows_by_name)
+        self.first_start[job] = self.finished[job] = -1
+        return job
 
 
 class JobCells:

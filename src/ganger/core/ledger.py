@@ -213,6 +213,7 @@ class Ledger(Capacity):
             by_free[room] ^= bit
             by_free[room + count] ^= bit
             cell.free += count
+            cell.returned += count
 
     def _share(self, needs: Needs, slot: Slot, *, take: bool) -> int:
         """Book or return shares; the mask of devices that turned from whole to shared or back."""

@@ -81,6 +81,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `locality`: time factors for GPUs in one island, node, rack, or anywhere (1 = no slow-down).
     `scaling`: throughput at 1, 2, 3, ... GPUs relative to one GPU; past its end it stays level;
     empty: linear. `skewed`: the largest tensor holds so much of the model that spreading hurts.
+    `disturbed`: by another model, the factor by which each job of it on a node that this one uses
+    makes this one's steps longer.
     `goodput`: a job that chooses its batch size; its reference is one GPU at the batch size M0, and
     `locality` and `scaling` do not count.
     """
@@ -89,6 +91,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     locality: tuple[float, float, float, float] = NO_SLOWDOWN
     scaling: tuple[float, ...] = ()
     skewed: bool = False
+    disturbed: dict[str, float] = {}
     goodput: Goodput | None = None
 
     def speedup(self, gpus: int, asked: int) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, get_type_hints, runtime_checkable
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -63,6 +65,8 @@ class Oracle(Protocol):
     knows: Knows
     learns: bool
     """Whether `observe` must see every step."""
+    learnt: Any
+    """All that it has learnt, as a plain struct that a snapshot keeps; None if it never learns."""
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
         """Expected total run time at the size asked for, microseconds."""
@@ -92,6 +96,18 @@ class Journal(Protocol):
         ...
 
 
+def memory_type(decides: Callable[..., Any], name: str = "memory") -> Any:
+    """The type of a memory, from the annotation of the function that takes it as `name`."""
+    return get_type_hints(decides).get(name, Any)
+
+
+def revived(memory: Any, decides: Callable[..., Any], name: str = "memory") -> Any:
+    """A memory inside another one, which a snapshot gives back as plain data: as `decides` takes
+    it under `name`."""
+    kind = memory_type(decides, name)
+    return msgspec.convert(memory, kind) if isinstance(memory, dict | list) else memory
+
+
 def no_oracle_answer(*like: Any) -> NDArray[np.float64]:
     """What an oracle that knows nothing says: not a number, as many as `like` broadcast to."""
     return np.full(np.broadcast_shapes(*map(np.shape, like)), np.nan)
@@ -102,6 +118,7 @@ class Ignorant:
 
     knows = Knows.NOTHING
     learns = False
+    learnt: Any = None
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
         """NaN: unknown."""

@@ -70,14 +70,18 @@ class View:
         self.now = 0
         self.revision = 0
         self.events: list[AnyEvent] = []
-        self.jobs = jobs
-        self.at = JobCells(jobs)
+        self.bind(jobs)
         self.nodes = nodes
         self.draft = draft
         self.oracle = oracle
         self.seed = seed
         self._scopes = scopes
         self._scope = scopes[-1]
+
+    def bind(self, jobs: Jobs) -> None:
+        """Look at `jobs` from now on: its columns moved when it grew."""
+        self.jobs = jobs
+        self.at = JobCells(jobs)
 
     def inside(self, parent: int) -> View | None:
         """The same instant for the children of `parent`: their jobs, their grant. None if

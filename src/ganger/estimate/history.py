@@ -1,12 +1,13 @@
-"""Durations from history: what the same user's like jobs took, and a small regression.
+"""Durations from history: what like jobs took, and gradient boosting over that.
 
-Follows Helios' QSSF predictor (Hu et al., SC 2021): `blend` x regression + the rest x a rolling
-mean over the most alike jobs seen. Reconstructed: a ridge regression on logarithms stands where
-the paper has gradient boosting, and users, groups and models where it has job names.
+Follows Helios' QSSF predictor (Hu et al., SC 2021): `blend` x boosted trees + the rest x a rolling
+mean over the most alike jobs seen. Reconstructed: users, groups and models stand where the paper
+has job names, and the trees see the means of those alike instead of encoded names.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,11 +17,12 @@ from numpy.typing import NDArray
 from ganger.core.events import Failed, Finished
 from ganger.core.jobs import Phase
 from ganger.core.protocols import Ignorant, Knows
-from ganger.core.units import HOUR, NEVER
+from ganger.core.units import DAY, HOUR, NEVER
 from ganger.core.view import View
+from ganger.solve.boost import Trees, boost
 
-FEATURES = 5
-_RIDGE = 1.0
+WINDOW = 4000
+"""How many of the last jobs the trees are fitted to."""
 
 
 class Past(msgspec.Struct):
@@ -33,34 +35,56 @@ class Past(msgspec.Struct):
     seen: dict[int, list[float]] = {}
     """The features each was predicted from."""
     learnt: int = 0
-    products: list[list[float]] = []
-    """Sums of feature x feature over the jobs learnt from."""
-    moments: list[float] = []
-    """Sums of feature x log duration."""
+    rows: list[list[float]] = []
+    """Features and the log duration of the jobs learnt from, the latest WINDOW or some more."""
+    trees: Trees | None = None
+    fitted: int = 0
+    """How much was learnt when the trees were fitted."""
     shortest: float = 0.0
     longest: float = 0.0
+
+
+def like_helios(view: View, job: int) -> list[str]:
+    """Same user's jobs of the same model and size, then of the same size, then all of the user's;
+    then the group's."""
+    jobs = view.jobs
+    user, group = jobs.users[int(jobs.user[job])], jobs.groups[int(jobs.group[job])]
+    model = jobs.models[int(jobs.model[job])]
+    gpus = int(jobs.gpus[job])
+    return [f"u/{user}/{model}/{gpus}", f"u/{user}/{gpus}", f"u/{user}", f"g/{group}", "all"]
+
+
+def like_pai(view: View, job: int) -> list[str]:
+    """Same group tag and GPUs, then the same group, then the same user (Weng et al., NSDI 2022)."""
+    jobs = view.jobs
+    user, group = jobs.users[int(jobs.user[job])], jobs.groups[int(jobs.group[job])]
+    return [f"g/{group}/{int(jobs.gpus[job])}", f"g/{group}", f"u/{user}", "all"]
 
 
 class History(Ignorant):
     """Predicts a job's run time once, when it is first asked (at its submission, for queues that
     order by it), and keeps to that; learns from every job that finishes.
 
-    `blend`: weight of the regression (0: the rolling mean alone), used once `enough` jobs have
-    finished. Before the first one finishes, the user's estimate counts, then the time limit,
-    then one hour. Of speeds and models it knows nothing.
+    `blend`: weight of the boosted trees (0: the rolling mean alone), which are used once `enough`
+    jobs have finished and fitted anew whenever a tenth more has been learnt. `alike` names the jobs
+    that count as alike, the most alike first. Before the first one finishes, the user's estimate
+    counts, then the time limit, then one hour. Of speeds and models it knows nothing.
     """
 
     knows = Knows.HISTORY
     learns = True
+    learnt: Past
 
-    def __init__(self, blend: float = 0.9, enough: int = 30) -> None:
-        self.blend, self.enough = blend, enough
-        self.past = Past()
-        self._weights: tuple[int, NDArray[np.float64]] = (-1, np.zeros(FEATURES))
+    def __init__(
+        self, blend: float = 0.9, enough: int = 30,
+        alike: Callable[[View, int], list[str]] = like_helios,
+    ) -> None:  # fmt: skip
+        self.blend, self.enough, self.alike = blend, enough, alike
+        self.learnt = Past()
 
     def duration(self, view: View, ids: Any) -> NDArray[np.float64]:
         """The pinned predictions, microseconds at the size asked for."""
-        pinned = self.past.pinned
+        pinned = self.learnt.pinned
         if np.ndim(ids) == 0:
             return np.float64(self._of(view, int(ids)))  # type: ignore[return-value]
         return np.array(
@@ -75,53 +99,51 @@ class History(Ignorant):
                 if phase == Phase.FINISHED and view.jobs.finished[job] == view.now:
                     self._learn(view, job)
                 if phase >= Phase.FINISHED:
-                    self.past.pinned.pop(job, None)
-                    self.past.seen.pop(job, None)
+                    self.learnt.pinned.pop(job, None)
+                    self.learnt.seen.pop(job, None)
 
     # ------------------------------------------------------------------ predicting
 
     def _of(self, view: View, job: int) -> float:
-        pinned = self.past.pinned
+        pinned = self.learnt.pinned
         if job not in pinned:
             pinned[job] = self._predict(view, job)
         return pinned[job]
 
     def _predict(self, view: View, job: int) -> float:
-        past = self.past
+        past = self.learnt
         if not past.count:
             return _prior(view, job)
         rolling = self._means(view, job)
-        features = _features(int(view.jobs.gpus[job]), rolling)
-        past.seen[job] = features
+        features = past.seen[job] = _features(view, job, rolling)
         if not self.blend or past.learnt < self.enough:
             return rolling[0]
-        told = float(np.exp(np.clip(np.dot(self._fit(), features), -700.0, 700.0)))
-        told = min(max(told, past.shortest), past.longest)
+        told = min(max(float(np.exp(self._fit().at(features))), past.shortest), past.longest)
         return self.blend * told + (1 - self.blend) * rolling[0]
 
     def _means(self, view: View, job: int) -> list[float]:
         """Means of the jobs alike, from the most alike that were seen to all of them."""
-        past, found = self.past, list[float]()
-        for key in reversed(_keys(view, job)):
+        past, found = self.learnt, list[float]()
+        for key in reversed(self.alike(view, job)):
             known = past.count.get(key, 0)
             found.append(past.total[key] / known if known else found[-1])
         return found[::-1]
 
-    def _fit(self) -> NDArray[np.float64]:
-        """The regression's weights, solved for anew when something was learnt."""
-        past = self.past
-        if self._weights[0] != past.learnt:
-            matrix = np.array(past.products) + _RIDGE * np.eye(FEATURES)
-            self._weights = (past.learnt, np.linalg.solve(matrix, np.array(past.moments)))
-        return self._weights[1]
+    def _fit(self) -> Trees:
+        """The trees, fitted anew if much was learnt since."""
+        past = self.learnt
+        if past.trees is None or past.learnt > 1.1 * past.fitted:
+            rows = np.array(past.rows)
+            past.trees, past.fitted = boost(rows[:, :-1], rows[:, -1]), past.learnt
+        return past.trees
 
     # ------------------------------------------------------------------ learning
 
     def _learn(self, view: View, job: int) -> None:
-        past, took = self.past, float(view.work(job))
+        past, took = self.learnt, float(view.work(job))
         if took <= 0:
             return
-        for key in _keys(view, job):
+        for key in self.alike(view, job):
             past.count[key] = past.count.get(key, 0) + 1
             past.total[key] = past.total.get(key, 0.0) + took
         past.shortest = min(past.shortest or took, took)
@@ -129,27 +151,17 @@ class History(Ignorant):
         features = past.seen.get(job)
         if features is None:
             return
-        x = np.array(features)
-        before = np.array(past.products) if past.products else np.zeros((FEATURES, FEATURES))
-        past.products = (before + np.outer(x, x)).tolist()
-        moments = np.array(past.moments) if past.moments else np.zeros(FEATURES)
-        past.moments = (moments + x * np.log(took)).tolist()
+        past.rows.append([*features, float(np.log(took))])
+        if len(past.rows) > 2 * WINDOW:
+            del past.rows[:-WINDOW]
         past.learnt += 1
 
 
-def _keys(view: View, job: int) -> list[str]:
-    """Those alike, the most alike first; the last one is everybody."""
-    jobs = view.jobs
-    user, group = jobs.users[int(jobs.user[job])], jobs.groups[int(jobs.group[job])]
-    model = jobs.models[int(jobs.model[job])]
-    gpus = int(jobs.gpus[job])
-    return [f"u/{user}/{model}/{gpus}", f"u/{user}/{gpus}", f"u/{user}", f"g/{group}", "all"]
-
-
-def _features(gpus: int, means: list[float]) -> list[float]:
-    """1, log GPUs, and the logs of three of the means: most alike, user's, everybody's."""
-    logs = np.log(np.maximum([means[0], means[2], means[4]], 1.0)).tolist()
-    return [1.0, float(np.log(max(gpus, 1))), *logs]
+def _features(view: View, job: int, means: list[float]) -> list[float]:
+    """GPUs, hour of the day, day of the week, and the logs of the means of those alike."""
+    at = int(view.jobs.submitted[job])
+    logs = np.log(np.maximum(means, 1.0)).tolist()
+    return [float(view.jobs.gpus[job]), at // HOUR % 24, at // DAY % 7, *logs]
 
 
 def _prior(view: View, job: int) -> float:

@@ -45,7 +45,7 @@ class Header(msgspec.Struct, forbid_unknown_fields=True):
     noise: float
     cluster: ClusterSpec
     profiles: Profiles
-    costs: dict[str, int]
+    costs: dict[str, Any]
     trace: str
     jobs: int
     libraries: dict[str, str] = {}

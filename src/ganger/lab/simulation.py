@@ -26,7 +26,8 @@ from ganger.core.units import NEVER, SECOND
 from ganger.lab.recorder import GANTT_JOBS, Recorder
 from ganger.lab.result import JobTable, Run
 from ganger.recipes import registry
-from ganger.sim.engine import Outage, Simulator
+from ganger.sim.detailed import simulator
+from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs, Physics
 from ganger.sim.truth import Noisy, Truth
 from ganger.workloads.trace import Trace
@@ -36,8 +37,9 @@ from ganger.workloads.trace import Trace
 class Setup:
     """Everything that decides how a run goes, besides trace, cluster and recipe.
 
-    `knows`: truth, noisy (with `noise` as the lognormal spread), history or nothing. `until`: stop
-    there (microseconds). `outages`: nodes that go down and come back.
+    `knows`: truth, noisy (with `noise` as the lognormal spread), history (boosted trees over what
+    like jobs took), rolling (the mean of the user's like jobs), group (the mean by group and GPUs)
+    or nothing. `until`: stop there (microseconds). `outages`: nodes that go down and come back.
     """
 
     seed: int = 0
@@ -95,13 +97,17 @@ def make_oracle(trace: Trace, physics: Physics, setup: Setup) -> Oracle:
         return truth
     if setup.knows == "noisy":
         return Noisy(truth, setup.noise, setup.seed, trace.jobs)
-    if setup.knows == "history":
-        from ganger.estimate.history import History
+    if setup.knows in ("history", "rolling", "group"):
+        from ganger.estimate.history import History, like_helios, like_pai
 
-        history: Oracle = History()
+        history: Oracle = History(
+            blend=0.9 if setup.knows == "history" else 0.0,
+            alike=like_pai if setup.knows == "group" else like_helios,
+        )
         return history
     raise BadInput(
-        f"{setup.knows!r} is no kind of knowledge", mend="use truth, noisy, history or nothing"
+        f"{setup.knows!r} is no kind of knowledge",
+        mend="use truth, noisy, history, rolling, group or nothing",
     )
 
 
@@ -165,7 +171,7 @@ def run_one(
         journals.append(_Ticker(kernel, trace.jobs, progress))
     if journals:
         kernel.journal = journals[0] if len(journals) == 1 else _Both(journals)
-    engine = Simulator(trace.declared, trace.duration, physics, setup.outages)
+    engine = simulator(trace.declared, trace.duration, physics, setup.outages)
     started = time.process_time()
     kernel.run(engine, setup.until)
     cpu_seconds = time.process_time() - started

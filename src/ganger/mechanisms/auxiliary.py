@@ -10,7 +10,7 @@ import msgspec
 
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST
 from ganger.core.plan import Plan, Start, Tune
-from ganger.core.protocols import Policy
+from ganger.core.protocols import Policy, revived
 from ganger.core.view import View
 
 
@@ -53,7 +53,7 @@ class RemoteInput:
     def decide(self, view: View, memory: InputMemory | None) -> tuple[Plan, InputMemory]:
         """The inner plan, and a Tune for every job whose workers change."""
         memory = memory or InputMemory(None, {})
-        plan, inner = self.inner.decide(view, memory.inner)
+        plan, inner = self.inner.decide(view, revived(memory.inner, self.inner.decide))
         attempts = {job: int(view.jobs.attempt[job]) for job in view.ledger.holds}
         sizes = {job: int(view.jobs.size[job]) for job in attempts}
         for action in plan.actions:

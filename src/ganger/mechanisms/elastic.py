@@ -17,6 +17,7 @@ from ganger.core.allocation import Allocation
 from ganger.core.jobs import Phase
 from ganger.core.spec import OnPreempt
 from ganger.core.table import Ids
+from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.gain import Curve, afs, exact, greedy
 
@@ -101,6 +102,32 @@ def _speeds(
     return np.maximum.accumulate(np.maximum(answer, 1e-12), axis=1)
 
 
+def run_times(view: View, job: int) -> dict[int, float]:
+    """Expected time left, microseconds, by the GPUs (in all) on which `job` could run."""
+    ids = np.array([job])
+    shape = view.draft.shape(job)
+    first, (low, high) = shape.roles[0], shape.roles[0].range
+    fixed = shape.gpus - first.size * first.needs.gpus
+    sizes = fixed + first.needs.gpus * np.arange(low, high + 1)
+    sizes = np.unique(sizes)
+    cells = view.ledger.cells_for(shape)
+    widest = max((cell.widest for cell in cells), default=1)
+    rows = _speeds(view, ids, cells[0].gpu_type if cells else "", np.maximum(sizes, 1), widest)
+    left = float(np.nan_to_num(view.remaining(ids), nan=1.0)[0])
+    return {
+        size: left / speed for size, speed in zip(sizes.tolist(), rows[0].tolist(), strict=True)
+    }
+
+
+def cheapest_on_time(view: View, job: int) -> list[int]:
+    """Sizes of `job` in order of preference: the fewest GPUs that meet its deadline, and where none
+    does the fastest (GENIE)."""
+    times, end = run_times(view, job), int(view.jobs.deadline[job]) - view.now
+    met = [size for size, time in times.items() if time <= end]
+    late = sorted((size for size in times if size not in met), key=lambda size: (times[size], size))
+    return met + late
+
+
 def by_greedy(view: View, market: Market) -> list[int]:
     """Optimus: the next GPU where the predicted remaining time falls most."""
     return greedy(market.curves, market.work.tolist(), market.capacity, market.least, market.units)
@@ -136,6 +163,12 @@ class Elastic:
 
     rule: Rule
     small_first: bool = False
+    wakes: Callable[[View], int] = lambda view: NEVER
+    """When the rule would decide otherwise although nothing happens."""
+
+    def wake(self, view: View) -> int:
+        """When it wants to be asked again at the latest."""
+        return self.wakes(view)
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """A row for every job that gets GPUs."""

@@ -37,7 +37,18 @@ def greedy(
     gains = [
         np.diff(-each / curve) / unit for curve, each, unit in zip(curves, work, units, strict=True)
     ]
-    heap = [(-float(gains[i][n - 1]), i) for i, n in enumerate(sizes) if 0 < n < len(curves[i])]
+    return grow(sizes, gains, left, units)
+
+
+def grow(
+    sizes: Sequence[int], gains: Sequence[Curve], left: int, units: Sequence[int]
+) -> list[int]:
+    """`sizes`, and every next step where it gains most, while `left` GPUs last and it gains.
+
+    `gains[i][n - 1]`: of going from n to n + 1 steps. Jobs of size 0 stay out.
+    """
+    sizes = list(sizes)
+    heap = [(-float(gains[i][n - 1]), i) for i, n in enumerate(sizes) if 0 < n <= len(gains[i])]
     heapify(heap)
     while heap and left:
         gain, i = heappop(heap)
@@ -47,9 +58,35 @@ def greedy(
             continue
         sizes[i] += 1
         left -= units[i]
-        if sizes[i] < len(curves[i]):
+        if sizes[i] <= len(gains[i]):
             heappush(heap, (-float(gains[i][sizes[i] - 1]), i))
     return sizes
+
+
+def shrink(
+    sizes: Sequence[int],
+    losses: Sequence[Curve],
+    least: Sequence[int],
+    need: int,
+    units: Sequence[int],
+) -> list[int] | None:
+    """`sizes` less as many steps as free `need` GPUs, each where it loses least; None if `least`
+    does not allow it. `losses[i][n - 2]`: of going from n to n - 1 steps."""
+    sizes = list(sizes)
+    heap = [(float(losses[i][n - 2]), i) for i, n in enumerate(sizes) if n > max(least[i], 1)]
+    heapify(heap)
+    while heap and need > 0:
+        _, i = heappop(heap)
+        sizes[i] -= 1
+        need -= units[i]
+        if sizes[i] > max(least[i], 1):
+            heappush(heap, (float(losses[i][sizes[i] - 2]), i))
+    return sizes if need <= 0 else None
+
+
+def knee(curve: Curve, tolerance: float) -> int:
+    """The least size within `tolerance` of the largest throughput (MARBLE)."""
+    return int(np.flatnonzero(curve >= (1.0 - tolerance) * curve.max() - 1e-12)[0]) + 1
 
 
 def afs(

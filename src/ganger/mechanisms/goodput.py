@@ -63,7 +63,8 @@ class GoodputPolicy:
 
     `power`: p of the mean; `restart`: what a re-allocation costs, microseconds; `growth`: how many
     times the most GPUs that it ever ran on a job may get. Only plain shapes take part; others get
-    what they ask for where there is room. On several GPU types a job stays on its preferred one.
+    what they ask for where there is room. On several GPU types a job stays on the first one that
+    can hold it.
     """
 
     name: str
@@ -147,12 +148,17 @@ def _held(view: View, ids: Ids) -> Counts:
 
 
 def _where(view: View, ids: Ids) -> tuple[NDArray[np.bool_], list[str]]:
-    """Nodes that each job may use (those of its preferred type), and that type."""
+    """Nodes that each job may use (those of its preferred type that can hold it), and that type."""
     may = np.zeros((len(ids), view.nodes.n), np.bool_)
     kinds: list[str] = []
     for row, job in enumerate(ids.tolist()):
-        cells = view.ledger.cells_for(view.draft.shape(job))
-        kinds.append(cells[0].gpu_type if cells else "")
+        shape = view.draft.shape(job)
+        cells = view.ledger.cells_for(shape)
+        room = dict[str, int]()
+        for cell in cells:
+            room[cell.gpu_type] = room.get(cell.gpu_type, 0) + cell.total
+        able = [kind for kind, gpus in room.items() if gpus >= shape.least]
+        kinds.append(next(iter([*able, *room]), ""))
         for cell in cells:
             if cell.gpu_type == kinds[-1]:
                 may[row, cell.nodes] = True

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 from ganger.core.jobs import Phase
 from ganger.core.spec import OnPreempt
 from ganger.core.units import NEVER
 from ganger.core.view import View
+from ganger.mechanisms.blocked import Blocked, Entry
 from ganger.mechanisms.order import Moves, Order
-
-Entry: TypeAlias = tuple[Any, ...]
-"""A key (floats) with the job's number (an int) at its end."""
 
 SLACK = 1000
 """A heap is swept when more than half of it, and so many entries, are out of date."""
@@ -51,27 +49,36 @@ class Pending:
         self._key, self._class_of = order.key, classes.class_of
         self.heaps: dict[int, list[Entry]] = {}
         self.entry: dict[int, Entry] = {}
+        self.blocked = Blocked()
 
     def add(self, view: View, job: int) -> Entry:
         """File a waiting job, again if its key changed."""
+        if job in self.entry:
+            self.blocked.went(job)
         entry = self.entry[job] = (*self._key(view, job), job)
         kind = self._class_of(view, job)
+        self.blocked.came(kind, entry)
         heap = self.heaps.get(kind)
         if heap is None:
             heap = self.heaps[kind] = []
         heappush(heap, entry)
         return entry
 
+    def remove(self, job: int) -> None:
+        """The job waits no longer."""
+        del self.entry[job]
+        self.blocked.went(job)
+
     def head(self, kind: int) -> Entry | None:
         """The first of a class, or None if it is empty; then the class is forgotten, so that
         decisions cost as much as there are classes that wait."""
-        heap, current = self.heaps[kind], self.entry
+        heap, current = self.heaps.get(kind), self.entry
         while heap:
             entry = heap[0]
             if current.get(entry[-1]) is entry:
                 return entry
             heappop(heap)
-        del self.heaps[kind]
+        self.heaps.pop(kind, None)
         return None
 
     def in_order(self, kinds: set[int]) -> Iterator[int]:
@@ -151,9 +158,11 @@ class QueueIndex:
         self._until, self._timed, self._preempt = classes.until, classes.timed, preempt
         self._due: list[tuple[int, int, Entry]] = []
         self.pending = Pending(order, classes)
+        self.blocked = self.pending.blocked
         self.running = Running(order)
-        self.starting: set[int] = set()
-        """Jobs told to start that do not execute yet: not to be evicted so far."""
+        self.starting: dict[int, Entry] = {}
+        """Jobs told to start that do not execute yet, not to be evicted so far, and where they
+        stood; () if that is not known."""
         for job in (*view.pending.tolist(), *view.active.tolist()):
             self.file(view, job)
 
@@ -165,16 +174,21 @@ class QueueIndex:
         if phase == _PENDING:
             entry = self.pending.add(view, job)
         elif job in self.pending.entry:
-            del self.pending.entry[job]
+            self.pending.remove(job)
         if self._preempt:
-            if phase == _STARTING:
-                self.starting.add(job)
-            elif self.starting:
-                self.starting.discard(job)
             if phase == _RUNNING and at.on_preempt[job] != _UNTOUCHABLE:
                 entry = self.running.add(view, job)
+                stood = self.starting.get(job)
+                if stood != ():
+                    stands = tuple([-part for part in entry])
+                    if stood is None or stands > stood:
+                        self.blocked.moved(stands, at.size[job])
             elif job in running:
                 del running[job]
+            if phase == _STARTING:
+                self.starting.setdefault(job, ())
+            elif self.starting:
+                self.starting.pop(job, None)
         if entry is None or not self._timed:
             return
         jumps = self._until(view, job)

@@ -125,6 +125,13 @@ def deadline(view: View, ids: Any) -> Any:
     return view.jobs.deadline[ids]
 
 
+def allowance(view: View, ids: Any) -> Any:
+    """How long the start may be put off, up to a constant: deadline less expected run time
+    (GENIE). Unknown run times count as nothing."""
+    told = view.oracle.duration(view, ids)
+    return view.jobs.deadline[ids] - (0.0 if told != told else told)
+
+
 def priority_smallest(view: View, ids: Any) -> Any:
     """Priority, 1 before 2."""
     return view.jobs.priority[ids]
@@ -154,6 +161,12 @@ def first_start(view: View, ids: Any) -> Any:
     return np.where(started < 0, NEVER, started)
 
 
+def forgiven(view: View, job: int) -> tuple[int, int]:
+    """Executed time and service that `promote.Promoting` no longer counts."""
+    past: tuple[int, int] = view.scratch.get("forgiven", {}).get(job, (0, 0))
+    return past
+
+
 def reaches(view: View, job: int, attained: Formula, have: int, target: int) -> int:
     """When a running job's attained quantity, `have` now, will be `target`; NEVER for service
     without GPUs."""
@@ -172,6 +185,7 @@ SHORTEST_REMAINING = By((remaining_time,), Moves.IMPROVES)
 SMALLEST_REMAINING_SERVICE = By((remaining_service,), Moves.IMPROVES)
 SHORTEST_SERVICE = By((service,))
 EARLIEST_DEADLINE = By((deadline,))
+LEAST_ALLOWANCE = By((allowance,))
 
 
 @dataclass(frozen=True)
@@ -196,9 +210,9 @@ class Levels:
 
     def level(self, view: View, job: int) -> int:
         """The level `job` is in now."""
-        if self.starvation is not None and self._starved_at(view, job) <= view.now:
+        if self.starvation is not None and self.starved_at(view, job) <= view.now:
             return 0
-        return bisect_right(self.thresholds, self.attained(view, job))
+        return bisect_right(self.thresholds, self._counted(view, job))
 
     def key(self, view: View, job: int) -> tuple[float, ...]:
         """The level, then `within`."""
@@ -208,20 +222,27 @@ class Levels:
     def until(self, view: View, job: int) -> int:
         """When the job reaches the next threshold, or has starved long enough."""
         if not view.at.rate[job]:
-            at = self._starved_at(view, job)
+            at = self.starved_at(view, job)
             return at if at > view.now else NEVER
-        have, ladder = int(self.attained(view, job)), self.thresholds
+        have, ladder = self._counted(view, job), self.thresholds
         above = bisect_right(ladder, have)
         if above == len(ladder):
             return NEVER
         return reaches(view, job, self.attained, have, ladder[above])
 
-    def _starved_at(self, view: View, job: int) -> int:
+    def _counted(self, view: View, job: int) -> int:
+        """What the job has attained and has not been forgiven."""
+        have = int(self.attained(view, job))
+        if self.starvation is None:
+            return have
+        return have - forgiven(view, job)[self.attained is attained_service]
+
+    def starved_at(self, view: View, job: int) -> int:
         """When waiting promotes `job`; NEVER if it runs or never ran."""
         at = view.at
         if self.starvation is None or at.rate[job]:
             return NEVER
-        ran = at.ran[job]
+        ran = at.ran[job] - forgiven(view, job)[0]
         if not ran:
             return NEVER
         starved: int = at.pending_since[job] + round(self.starvation * ran)

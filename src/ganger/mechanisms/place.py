@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ganger.core.ledger import Cell, Fit, Ledger, pick_devices
 from ganger.core.plan import Placement, Slot
 from ganger.core.spec import Locality, OnPreempt
@@ -22,6 +25,16 @@ class Placer(Protocol):
     @property
     def patient(self) -> bool:
         """Whether any job's locality changes while it waits."""
+        ...
+
+    @property
+    def sizes(self) -> bool:
+        """Whether it may place a job at other sizes than it asks for."""
+        ...
+
+    @property
+    def by_room(self) -> bool:
+        """Whether a job that found no place finds none before GPUs are given back."""
         ...
 
     def locality(self, view: View, job: int) -> Locality:
@@ -51,6 +64,8 @@ class Place:
     fit: Fit = Fit.BEST
     within: Locality = Locality.ANY
     patient: ClassVar[bool] = False
+    sizes: ClassVar[bool] = False
+    by_room: ClassVar[bool] = True
 
     def locality(self, view: View, job: int) -> Locality:
         """The limit."""
@@ -212,10 +227,88 @@ def hidden(ledger: Ledger, nodes: list[int]) -> Iterator[None]:
             ledger.switch(node, up=True)
 
 
+SENSITIVE = 1.1
+"""A model is sensitive to placement if spanning nodes makes a step this many times as long."""
+
+
+def sensitive_model(view: View, job: int) -> bool:
+    """Whether the job's model is known to be slower over several nodes."""
+    jobs = view.jobs
+    slower = view.oracle.profile(jobs.models[jobs.model[job]]).locality
+    return slower[Locality.RACK] >= SENSITIVE * slower[Locality.NODE]
+
+
 def skewed_model(view: View, job: int) -> bool:
     """Whether the job's model has one tensor so large that spreading it hurts."""
     jobs = view.jobs
     return view.oracle.profile(jobs.models[jobs.model[job]]).skewed
+
+
+@dataclass(frozen=True)
+class Sized(Place):
+    """A job starts at the first of the sizes (GPUs in all) that `choices` names and that fits."""
+
+    by_room: ClassVar[bool] = False
+
+    choices: Callable[[View, int], list[int]] = lambda view, job: [view.at.gpus[job]]
+    sizes: ClassVar[bool] = True
+
+    def find(
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
+    ) -> Placement | None:
+        """By the fit rule, at the first size that fits."""
+        for size in [gpus] if gpus else self.choices(view, job):
+            found = super().find(view, ledger, job, cells, size)
+            if found is not None:
+                return found
+        return None
+
+
+@dataclass(frozen=True)
+class Sampled(Place):
+    """Biased sampling (FfDL): `samples` complete assignments are drawn, each worker on a node with
+    room by chances that grow with how full the node is (to the power `bias`); the one on the
+    fewest nodes wins, then the one that leaves the least free beside it. Jobs that ask for more
+    than whole GPUs are placed by the fit rule."""
+
+    by_room: ClassVar[bool] = False
+
+    samples: int = 5
+    bias: float = 3.0
+
+    def find(
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
+    ) -> Placement | None:
+        """The best of the samples; by the fit rule where they all miss a place that exists."""
+        shape = view.draft.shape(job)
+        likely = super().find(view, ledger, job, cells, gpus)
+        if likely is None or not shape.is_plain or shape.locality < self.within:
+            return likely
+        rng = view.rng(f"sample {job}")
+        cell = ledger.cell_of[likely[0].node]
+        nodes = [node for node in cell.nodes if ledger.up[node] and ledger.free_count[node]]
+        free = np.array([ledger.free_count[node] for node in nodes], np.int64)
+        full = np.array([ledger.full[node].bit_count() for node in nodes], np.float64)
+        drawn = [_draw(free, full, gpus or shape.gpus, self.bias, rng) for _ in range(self.samples)]
+        best = min(drawn, key=lambda taken: ((taken > 0).sum(), (free - taken)[taken > 0].sum()))
+        counts = tuple((nodes[i], int(best[i])) for i in np.flatnonzero(best).tolist())
+        return on_nodes(ledger, counts)
+
+
+def _draw(
+    free: NDArray[np.int64], full: NDArray[np.float64], need: int, bias: float,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:  # fmt: skip
+    """GPUs by node of one sampled assignment: nodes that hold the whole gang first, if any does."""
+    taken = np.zeros_like(free)
+    while need:
+        left = free - taken
+        able = left >= need if (left >= need).any() else left > 0
+        chances = np.where(able, (1.0 + full - left) ** bias, 0.0)
+        node = int(rng.choice(len(free), p=chances / chances.sum()))
+        taken[node] = min(need, int(left[node]))
+        need -= int(taken[node])
+    return taken
 
 
 PACK = Place()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from types import MappingProxyType
@@ -30,7 +31,8 @@ from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.admit import Quotas, Walk
 from ganger.mechanisms.backfill import Reservations
-from ganger.mechanisms.index import Entry, QueueIndex
+from ganger.mechanisms.blocked import Entry, by_shape
+from ganger.mechanisms.index import QueueIndex
 from ganger.mechanisms.order import FIRST_COME, Moves, Order
 from ganger.mechanisms.place import PACK, Placer
 
@@ -38,6 +40,8 @@ _UNLESS_BEHIND = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE
 _ANY_CHANGE = _UNLESS_BEHIND | QUEUED
 _ONLY_NEW = QUEUED | COMMANDED
 _STRICT, _SKIP, _TENANT, _STEPS = Walk.STRICT, Walk.SKIP, Walk.TENANT, Moves.STEPS
+_AS_IS: Mapping[int, int] = MappingProxyType({})
+_BACKFILLING = (Walk.EASY, Walk.CONSERVATIVE)
 _EVICTED = -1
 """The class of those who were evicted in this walk and stand in line again, each for itself."""
 
@@ -85,6 +89,13 @@ class QueuePolicy:
             kind |= at.tenant[job] << 50
         return kind | (self.place.kind(view, job) << 45)
 
+    @cached_property
+    def remembers(self) -> bool:
+        """Whether a class that was blocked need not be tried until something changed for it. Where
+        the first who is blocked decides over the others, all are looked at in order."""
+        alone = self.walk in (_SKIP, _TENANT) or (self.walk is _STRICT and self.quotas is None)
+        return alone and self.place.by_room
+
     @property
     def timed(self) -> bool:
         """Whether keys jump or patience ends while nothing else happens."""
@@ -101,9 +112,17 @@ class _Pass:
     is made for every decision."""
 
     wake = NEVER
-    hopeless, hopeless_in = NEVER, list[Cell]()
+    hopeless, hopeless_in, hopeless_most = NEVER, list[Cell](), dict[int, int]()
     """No fewer GPUs than so many can be freed in those cells for whoever comes from here on."""
-    limits: Mapping[int, int] = MappingProxyType({})
+    most: Mapping[int, int] = _AS_IS
+    """What each cell (by index) could have free at best for the last one that did not fit, if that
+    is more than it has."""
+    guarded = False
+    """Whether `most` counts GPUs of jobs that may not be evicted yet."""
+    late = 0
+    """GPUs of jobs that were told to start and cannot be evicted before they have."""
+    gave_back = False
+    limits: Mapping[int, int] = _AS_IS
     used: dict[int, int]
 
     def __init__(self, policy: QueuePolicy, view: View, index: QueueIndex) -> None:
@@ -117,49 +136,61 @@ class _Pass:
 
     def run(self) -> Plan:
         """The plan."""
-        pending, heads = self.pending, self.heads
-        for kind in list(pending.heaps):
+        policy, pending, heads = self.policy, self.pending, self.heads
+        remembers = policy.remembers
+        for kind in pending.blocked.due() if remembers else list(pending.heaps):
             head = pending.head(kind)
             if head is not None:
                 heads.append((head, kind))
-        if len(heads) > 1:
-            heapify(heads)
-        blocked = self._walk()
-        for entry, _, _ in self.line:
-            self.index.running.put_back(entry)
-        if blocked and self.policy.walk in (Walk.EASY, Walk.CONSERVATIVE):
+        if heads:
+            self._walk()
+        blocked = bool(pending.blocked.records) if remembers else bool(heads)
+        if blocked and policy.walk in _BACKFILLING:
             self._backfill()
-        if not self.pending.entry:
+        if not pending.entry:
             return self.draft.plan(self.reasons, NEVER, _ONLY_NEW)
         until = _ANY_CHANGE
-        if blocked and self.policy.order.arrival and self.policy.walk is _STRICT:
+        if blocked and policy.order.arrival and policy.walk is _STRICT:
             until = _UNLESS_BEHIND
-        if self.policy.timed:
+        if policy.timed:
             self.wake = min(self.wake, self.index.next_jump())
-        if self.policy.preempt and (self.policy.timed or self.index.starting):
+        if policy.preempt and (policy.timed or self.index.starting):
             until |= STARTED  # who starts can be evicted from then on, and its key begins to move
-        return self.draft.plan(self.reasons, self.wake, until)
+        reasons = pending.blocked.reasons
+        if self.reasons:
+            reasons = sorted(reasons + self.reasons, key=by_shape)
+        return self.draft.plan(reasons, self.wake, until)
 
-    def _walk(self) -> bool:
-        """Start whom the walk lets start; True if somebody who could be placed first waits."""
+    def _walk(self) -> None:
+        """Start whom the walk lets start. A strict walk leaves whoever blocks it in `heads`."""
+        if len(self.heads) > 1:
+            heapify(self.heads)
+        if self.may_evict and self.index.starting:
+            sizes = self.view.at.size
+            self.late = sum(sizes[job] for job in self.index.starting)
         heads, skips = self.heads, self.policy.walk in (_SKIP, _TENANT)
         while heads:
             entry, kind = heads[0]
             job = entry[-1]
             if self.limits and self._over_quota(job):
                 heappop(heads)
+                self.pending.blocked.always(kind)
             elif self._start(job, entry):
                 self._next(kind)
-            elif kind != _EVICTED and not skips:
-                self._wait(job)
-                return True
-            else:
-                self._wait(job)
+            elif kind == _EVICTED:
                 heappop(heads)
-        return False
+            else:
+                self._block(job, entry, kind)
+                if not skips:
+                    break
+                heappop(heads)
+        for entry, _, _ in self.line:
+            self.index.running.put_back(entry)
 
     def _next(self, kind: int) -> None:
         """Bring the next of a class to its head; the present head has started."""
+        if self.gave_back:
+            self._look_again()
         head = None if kind == _EVICTED else self.pending.head(kind)
         if head is None:
             heappop(self.heads)
@@ -178,6 +209,40 @@ class _Pass:
         """Note why the job's class waits."""
         self.reasons.append(Reason(code, "queue", self.view.at.shape[job]))
 
+    def _block(self, job: int, entry: Entry, kind: int) -> None:
+        """The head of `kind` cannot be placed; remember what would have to be given back first."""
+        shape, blocked = self.draft.shape(job), self.pending.blocked
+        if not self.policy.remembers or self.view.at.parent[job] >= 0 or not shape.is_plain:
+            self._wait(job)
+            blocked.always(kind)
+            return
+        need, limits = self.view.at.gpus[job], dict[Cell, int]()
+        for cell in self.view.ledger.cells_for(shape):
+            lacks = need - self.late - self.most.get(cell.index, cell.free)
+            if lacks <= 0 and (self.late or self.guarded):
+                self._wait(job)
+                blocked.always(kind)
+                return
+            limits[cell] = cell.returned + max(lacks, 1)
+        blocked.file(kind, entry, Reason("Resources", "queue", self.view.at.shape[job]), limits)
+
+    def _look_again(self) -> None:
+        """Evictions left more free than the one they were for has taken: classes behind it that
+        were not to be tried may fit now, those before it at the next decision."""
+        self.gave_back = False
+        if not self.policy.remembers:
+            return
+        present = self.heads[0][0]
+        for kind in self.pending.blocked.crossed():
+            head = self.pending.head(kind)
+            if head is None:
+                continue
+            if head > present:
+                heappush(self.heads, (head, kind))
+            else:
+                self._wait(head[-1])
+                self.pending.blocked.always(kind)
+
     # ------------------------------------------------------------------ starting
 
     def _start(self, job: int, entry: Entry) -> bool:
@@ -186,18 +251,19 @@ class _Pass:
         if ledger is None:
             return False
         placement = None
-        if not ledger.lacks(self.draft.shape(job)):
+        if self.place.sizes or not ledger.lacks(self.draft.shape(job)):
             placement = self.place.find(self.view, ledger, job)
         if placement is None:
+            self.most, self.guarded = _AS_IS, False
             return self.may_evict and self._evict_for(job, entry, ledger)
-        self._book(job, placement)
+        self._book(job, entry, placement)
         return True
 
-    def _book(self, job: int, placement: Placement) -> None:
+    def _book(self, job: int, entry: Entry, placement: Placement) -> None:
         self.draft.start(job, placement)
         self.pending.entry.pop(job, None)
         if self.policy.preempt:
-            self.index.starting.add(job)
+            self.index.starting[job] = entry
         if self.limits:
             tenant = self.view.at.tenant[job]
             self.used[tenant] = self.used.get(tenant, 0) + self.view.at.gpus[job]
@@ -209,12 +275,14 @@ class _Pass:
         draft = self.draft
         cells, need = ledger.cells_for(draft.shape(job)), self.view.at.gpus[job]
         if need >= self.hopeless and cells == self.hopeless_in:
+            self.most = self.hopeless_most
             return False
         # What each cell would have free. Only when that is enough are the books touched: most
         # who wait cannot be helped by evicting all who come after them.
         room = {cell.index: cell.free for cell in cells}
         threshold = tuple([-part for part in entry])
         chosen: list[Entry] = []
+        spared: list[tuple[int, int, int]] = []
         gone: list[tuple[Entry, Placement]] = []
         mark, seen, placement = draft.mark(), 0, None
         while placement is None:
@@ -223,7 +291,10 @@ class _Pass:
                 break
             seen += 1
             one, where, size = victim
-            if where not in room or not self._ran_enough(-one[-1]):
+            if where not in room:
+                continue
+            if self.policy.min_run and (end := self._safe_until(-one[-1])) > self.view.now:
+                spared.append((end, where, size))
                 continue
             chosen.append(one)
             room[where] += size
@@ -232,17 +303,30 @@ class _Pass:
             gone += [(each, draft.stop(-each[-1])) for each in chosen]
             chosen.clear()
             placement = self.place.find(self.view, ledger, job)
-        if placement is None:
-            draft.rollback(mark)
-            if max(room.values(), default=0) < need:
-                # Whoever comes later has fewer to evict, so needs this much in vain as well.
-                self.hopeless, self.hopeless_in = need, cells
-            if not seen:
-                self.may_evict = False  # nobody comes after this one, so after no later one either
-            return False
-        self._book(job, placement)
-        self._put_back(gone, ledger)
-        return True
+        if placement is not None:
+            self._book(job, entry, placement)
+            self._put_back(gone, ledger)
+            self.gave_back = True
+            return True
+        draft.rollback(mark)
+        if not seen:
+            self.may_evict = False  # nobody comes after this one, so after no later one either
+        self._give_up(need, cells, room, spared)
+        return False
+
+    def _give_up(
+        self, need: int, cells: list[Cell], room: dict[int, int], spared: list[tuple[int, int, int]]
+    ) -> None:
+        """Keep what an attempt in vain has shown. `spared`: until when, in which cell, how many
+        GPUs of those who come later may not be taken yet."""
+        for _, where, size in spared:
+            room[where] += size
+        self.most, self.guarded = room, bool(spared)
+        if max(room.values(), default=0) < need:
+            # Whoever comes later has fewer to evict, so needs this much in vain as well.
+            self.hopeless, self.hopeless_in, self.hopeless_most = need, cells, room
+        elif spared:
+            self.wake = min(self.wake, min(spared)[0])
 
     def _victim(self, number: int, threshold: Entry, ledger: Ledger) -> _Victim | None:
         """The running job that is so many places before the last one in order, if its (negated)
@@ -260,15 +344,10 @@ class _Pass:
         line.append((entry, where, self.view.at.size[job]))
         return line[number]
 
-    def _ran_enough(self, victim: int) -> bool:
-        """Whether the job may be preempted by now; if not, come back when it may."""
-        min_run = self.policy.min_run
-        if min_run:
-            end = self.view.at.since[victim] + min_run
-            if self.view.now < end:
-                self.wake = min(self.wake, end)
-                return False
-        return True
+    def _safe_until(self, victim: int) -> int:
+        """When the job may be preempted at the earliest."""
+        began: int = self.view.at.since[victim]
+        return began + self.policy.min_run
 
     def _put_back(self, gone: list[tuple[Entry, Placement]], ledger: Ledger) -> None:
         """Restore those whose devices are still free, the first in order first."""
@@ -303,7 +382,7 @@ class _Pass:
             if placement is None:
                 able.discard(kind)
             elif reserved.start_now(job, ledger.cell_of[placement[0].node]):
-                self._book(job, placement)
+                self._book(job, (), placement)
                 continue
             if not able:
                 return

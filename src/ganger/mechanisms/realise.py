@@ -77,6 +77,15 @@ class Remembering(Protocol):
         ...
 
 
+@runtime_checkable
+class Waking(Protocol):
+    """An allocator that would decide otherwise at some time although nothing happens."""
+
+    def wake(self, view: View) -> int:
+        """That time, after now; NEVER if there is none."""
+        ...
+
+
 def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
     """Draw the way from what runs to exactly `wanted`, given in order of precedence.
 
@@ -102,6 +111,8 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
 
 
 def _runs_so(view: View, want: Want) -> bool:
+    if not view.jobs.gpus[want.job]:
+        return True  # without GPUs there is nothing to resize
     if view.jobs.size[want.job] != want.gpus:
         return False
     held = view.ledger.holds[want.job][1]
@@ -283,6 +294,13 @@ def _competition_changed(view: View, memory: RoundMemory, jobs: Ids) -> bool:
 # ---------------------------------------------------------------------- elastic targets
 
 
+def _least(view: View, job: int, gpus: int) -> int:
+    """The least that will do where `gpus` are not to be had: less only if the first role alone
+    has GPUs, since all elasticity is that role's."""
+    shape = view.draft.shape(job)
+    return gpus if any(role.needs.gpus for role in shape.roles[1:]) else shape.least
+
+
 class TargetMemory(msgspec.Struct):
     """When the next regular decision is due, microseconds."""
 
@@ -309,11 +327,13 @@ class TargetPolicy:
                 memory = TargetMemory(min(view.now + self.every, NEVER))
             allocation = self.allocator.allocate(view, jobs)
             wants = [
-                Want(row.jobs[0], row.gpus, row.gpu_type, int(view.draft.shape(row.jobs[0]).least))
+                Want(row.jobs[0], row.gpus, row.gpu_type, _least(view, row.jobs[0], row.gpus))
                 for row in allocation
             ]
             towards(view, wants, self.place)
         reasons = [Reason("Resources", "targets")] if len(view.pending) else []
         wake = memory.due if len(jobs) else NEVER
+        if isinstance(self.allocator, Waking):
+            wake = min(wake, self.allocator.wake(view))
         until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
         return view.draft.plan(reasons, wake, until), memory

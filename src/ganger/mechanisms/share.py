@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ganger.core.ledger import Cell, Ledger, members
 from ganger.core.plan import Placement, Slot
@@ -17,6 +18,8 @@ from ganger.mechanisms.place import Place
 class Parts(Place):
     """Jobs that ask for a share of a GPU go where `mode` lets them sit, on the fullest device
     first; jobs that ask for whole GPUs are placed as ever."""
+
+    by_room: ClassVar[bool] = False
 
     mode: Sharing = Sharing.MPS
 
@@ -51,6 +54,34 @@ class Parts(Place):
             if not left:
                 return tuple(Slot(at, mask, mask.bit_count()) for at, mask in masks.items())
         return None
+
+
+@dataclass(frozen=True)
+class ReserveAndPack(Parts):
+    """GPUs of the types `high` are kept for jobs that demand such a type, or that could run on no
+    others; all the rest are packed on the other types (Weng et al., NSDI 2022, section 6)."""
+
+    high: tuple[str, ...] = ()
+
+    def find(
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
+    ) -> Placement | None:
+        """As parts or whole GPUs, in the cells that are not reserved for others."""
+        shape = view.draft.shape(job)
+        cells = ledger.cells_for(shape) if cells is None else cells
+        common = [cell for cell in cells if cell.gpu_type not in self.high]
+        if common and not set(shape.gpu_types) & set(self.high) and self._could(view, job, common):
+            cells = common
+        return super().find(view, ledger, job, cells, gpus)
+
+    def _could(self, view: View, job: int, cells: list[Cell]) -> bool:
+        """Whether the job would fit into `cells` if they were empty."""
+        key = f"common {view.jobs.shape[job]}"
+        if key not in view.scratch:
+            empty = Ledger(view.nodes)
+            there = [empty.cells[cell.index] for cell in cells]
+            view.scratch[key] = empty.find(view.draft.shape(job), cells=there) is not None
+        return bool(view.scratch[key])
 
 
 def _parts(ledger: Ledger) -> dict[tuple[int, int], list[Part]]:

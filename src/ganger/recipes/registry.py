@@ -66,15 +66,23 @@ class Recipe:
 _T = "ganger.recipes.training."
 CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("fifo", "sjf", "srtf", "srsf", "priority", "edf"), _T + "baselines"),
-    **dict.fromkeys(("las", "mlfq", "tiresias", "gittins"), _T + "attained"),
+    **dict.fromkeys(("las", "mlfq", "tiresias", "gittins", "e-las"), _T + "attained"),
     **dict.fromkeys(("backfill",), _T + "backfill"),
     **dict.fromkeys(("drf", "max-min", "ftf", "hierarchical"), _T + "fairness"),
+    **dict.fromkeys(("themis", "gandiva-fair", "astraea"), _T + "fairness"),
     **dict.fromkeys(("gavel",), _T + "gavel"),
     **dict.fromkeys(("pollux",), _T + "goodput"),
     **dict.fromkeys(("optimus", "afs", "elastic-scaling"), _T + "elasticity"),
+    **dict.fromkeys(
+        ("marble", "non-intrusive", "dragon", "elan", "edl", "ones"), _T + "elasticity"
+    ),
     **dict.fromkeys(("placement", "delay-scheduling", "heterogeneity-agnostic"), _T + "placement"),
+    **dict.fromkeys(("topology-aware", "hived", "spin"), _T + "placement"),
     **dict.fromkeys(("space-sharing", "spot", "cpu-disaggregation"), _T + "resources"),
-    **dict.fromkeys(("yarn-cs", "helios"), _T + "production"),
+    **dict.fromkeys(
+        ("yarn-cs", "helios", "helios-ces", "philly", "ffdl", "ali-mlaas"), _T + "production"
+    ),
+    **dict.fromkeys(("genie",), _T + "deadlines"),
 }
 """Name of every recipe, and the module that defines it."""
 

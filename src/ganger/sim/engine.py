@@ -25,7 +25,7 @@ from ganger.core.events import (
     Woke,
 )
 from ganger.core.jobs import Declared
-from ganger.core.plan import Placement, Plan, Resize, Resume, Start, Stop, Suspend
+from ganger.core.plan import Placement, Plan, Provision, Resize, Resume, Start, Stop, Suspend
 from ganger.core.spec import OnPreempt
 from ganger.core.table import cells
 from ganger.core.units import NEVER
@@ -146,15 +146,21 @@ class Simulator:
             elif type(action) is Stop:
                 self._stop(action.job, action.attempt)
             elif type(action) is Resize:
-                self._stop(action.job, action.attempt - 1)
-                own = (*action.waits, action.job)  # its own checkpoint comes first
-                self._start(action.job, action.attempt, action.placement, own)
+                self._resize(action)
             elif type(action) is Suspend:
                 self._halt(action.job)
                 self._began[action.job] = NEVER
                 self._alive[action.job] += _SUSPENSION  # what was filed for it is void
             elif type(action) is Resume:
                 self._go(action.job, self.now)
+            elif type(action) is Provision:
+                self._provision(action.node, action.verb)
+
+    def _resize(self, action: Resize) -> None:
+        """Stop and restart."""
+        self._stop(action.job, action.attempt - 1)
+        own = (*action.waits, action.job)  # its own checkpoint comes first
+        self._start(action.job, action.attempt, action.placement, own)
 
     def _wake(self, until: int) -> Batch | None:
         if until == NEVER:
@@ -314,7 +320,14 @@ class Simulator:
         events.append(Progressed(job, attempt, self._done(job), self._rate[job]))
         self._file_pace(job, self.now)
 
-    # ------------------------------------------------------------------ failures
+    # ------------------------------------------------------------------ power, failures
+
+    def _provision(self, node: int, verb: str) -> None:
+        """A node is switched off at once (the policy sees to it that it is idle), on after boot."""
+        if verb == "on":
+            heappush(self._heap, (self.now + self._physics.costs.boot, _UP, node, 0))
+        elif verb == "off":
+            self._instant.append(NodeDown(node))
 
     def _node_down(self, node: int, events: list[AnyEvent]) -> None:
         assert self._on_node is not None

@@ -11,6 +11,7 @@ from ganger.core.plan import Placement
 from ganger.core.profiles import Profiles
 from ganger.core.spec import Locality
 from ganger.sim.pace import Pace, counts_of
+from ganger.sim.rescale import protocol
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,16 @@ class Costs:
     `start`: from the decision until a first attempt computes. `checkpoint`: from a stop until the
     devices are free. `restore`: from the decision until a later attempt computes.
     `checkpoint_every`: work between automatic checkpoints, 0 for none; a failure falls back to
-    the last.
+    the last. `boot`: from switching a node on until it can be used. `rescale`: the name of the
+    protocol (see `sim.rescale`) by which a running job gets other GPUs; "" for a stop and a start.
     """
 
     start: int = 0
     checkpoint: int = 0
     restore: int = 0
     checkpoint_every: int = 0
+    boot: int = 0
+    rescale: str = ""
 
 
 @dataclass
@@ -39,7 +43,11 @@ class Physics:
 
     def __post_init__(self) -> None:
         speeds = {gpu.speed for gpu in self.nodes.type_specs}
+        self.protocol = protocol(self.costs.rescale)
+        self.steady = 1.0 - self.protocol.overhead
+        """Speed that is left beside what the rescale protocol costs all the time."""
         self.uniform = not self.profiles.models and self.profiles == Profiles() and speeds == {1.0}
+        self.uniform &= self.steady == 1.0
         """Every job of the size it asked for runs at speed 1 anywhere."""
         self.paces = {
             model: Pace(profile.goodput)
@@ -68,7 +76,7 @@ class Physics:
         profile = self.profiles.of(declared.models[declared.model[job]])
         kind = self.nodes.type_specs[self.nodes.gpu_type[placement[0].node]]
         factor: float = profile.by_type.get(kind.name, kind.speed)
-        return factor
+        return self.steady * factor
 
     def rate(self, declared: Declared, job: int, placement: Placement) -> float:
         """Work per microsecond of `job` on `placement`; 1 on the reference."""
@@ -79,11 +87,11 @@ class Physics:
             return 1.0 if gpus == asked or not asked else gpus / int(asked)
         asked = int(asked)
         if not gpus:
-            return 1.0
+            return self.steady
         profile = self.profiles.of(declared.models[declared.model[job]])
         if profile.goodput is not None:
             pace = self.paces[declared.models[declared.model[job]]]
             start = float(pace.speeds(counts_of(placement))[0])
             return start * self.type_factor(declared, job, placement)
         kind = self.nodes.type_specs[self.nodes.gpu_type[placement[0].node]]
-        return profile.rate(kind.name, kind.speed, gpus, asked, self.tier(placement))
+        return self.steady * profile.rate(kind.name, kind.speed, gpus, asked, self.tier(placement))

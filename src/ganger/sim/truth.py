@@ -20,6 +20,7 @@ class Truth:
 
     knows = Knows.TRUTH
     learns = False
+    learnt: Any = None
 
     def __init__(self, duration: NDArray[np.int64], physics: Physics) -> None:
         self._duration = duration.astype(np.float64)
@@ -89,6 +90,16 @@ class Noisy:
         self._inner = inner
         self.learns = inner.learns
         self._factor = np.exp(np.random.default_rng([seed, 0x6E]).normal(0.0, sigma, jobs))
+
+    @property
+    def learnt(self) -> Any:
+        """What the inner oracle has learnt."""
+        return self._inner.learnt
+
+    @learnt.setter
+    def learnt(self, learnt: Any) -> None:
+        """Go on from what was learnt before."""
+        self._inner.learnt = learnt
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
         """The inner answer times the job's factor."""

@@ -17,7 +17,9 @@ from ganger.mechanisms.order import (
     attained_time,
     first_start,
 )
-from ganger.mechanisms.place import PACK, ConsolidateIf, skewed_model
+from ganger.mechanisms.place import PACK, ConsolidateIf, sensitive_model, skewed_model
+from ganger.mechanisms.progress import ByProgress, discounted, remaining_estimate
+from ganger.mechanisms.promote import Promoting
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.recipes.registry import Duration, Paper, recipe
 
@@ -104,7 +106,8 @@ def tiresias(
 
     Attained service is GPUs x executed time; the queues' thresholds (GPU-time) are the public
     simulator's. Inside a queue jobs go by their first start, so that a running job is not
-    preempted by its equal. `starvation` is the paper's PROMOTEKNOB. With `consolidate`, models
+    preempted by its equal. `starvation` is the paper's PROMOTEKNOB: a job that has waited so many
+    times its executed time starts over with nothing attained. With `consolidate`, models
     whose tensor sizes are skewed insist on the fewest nodes; others take any free GPUs.
     With `index=gittins` (Tiresias-G) jobs of one queue go by their Gittins index for the fixed
     `step` first.
@@ -112,11 +115,55 @@ def tiresias(
     least = Levels(thresholds, attained_service, (first_start,), starvation)
     queues = Levels(thresholds, attained_service, (), starvation)
     ranked = Then(queues, Gittins(step=step), (first_start,))
-    return QueuePolicy(
+    queue = QueuePolicy(
         "tiresias",
         ranked if index is Index.GITTINS else least,
         walk,
         preempt=True,
         place=ConsolidateIf(wants=skewed_model) if consolidate else PACK,
+        min_run=min_run,
+    )
+    return queue if starvation is None else Promoting(queue, queues)
+
+
+class Remaining(Enum):
+    """How attained service and progress make an index."""
+
+    ESTIMATE = "estimate"
+    """Estimated remaining service, A (1 - r) / r."""
+    DISCOUNT = "discount"
+    """A (1 - r)."""
+
+
+@recipe(
+    Paper(
+        "E-LAS: Design and Analysis of Completion-Time Agnostic Scheduling for Distributed Deep"
+        " Learning Cluster",
+        "Sultana et al.", "ICPP", 2020, "JCT",
+    ),
+    needs="durations",
+    reconstructed="how attained service and the epoch progress rate combine (the public text does"
+    " not say); epochs are hundredths of the duration that the oracle expects",
+)  # fmt: skip
+def e_las(
+    index: Remaining = Remaining.ESTIMATE,
+    epochs: int = 100,
+    walk: Walk = Walk.SKIP,
+    min_run: Duration = 0,
+) -> Policy:
+    """Epoch-based least attained service: of two jobs with equal service the one nearer to its end
+    goes first.
+
+    Progress r is the share of its epochs that a job has done, as of the last whole one, and
+    `index` says how it weighs attained service A. Fresh jobs go first. Models that are slower over
+    several nodes insist on the fewest nodes.
+    """
+    weigh = remaining_estimate if index is Remaining.ESTIMATE else discounted
+    return QueuePolicy(
+        "e-las",
+        ByProgress(weigh, epochs),
+        walk,
+        preempt=True,
+        place=ConsolidateIf(wants=sensitive_model),
         min_run=min_run,
     )

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 
 from ganger.core.protocols import Policy
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.elastic import Elastic, by_afs, by_attained_afs, by_greedy, by_total
+from ganger.mechanisms.orchestrate import Evolving
+from ganger.mechanisms.order import Levels, attained_service, first_start
 from ganger.mechanisms.realise import TargetPolicy
+from ganger.mechanisms.resizing import (
+    by_least_loss,
+    by_levels,
+    into_idle,
+    next_level,
+    patience_ends,
+    patiently,
+    up_to_knee,
+)
 from ganger.recipes.registry import Duration, Paper, recipe
 
 
@@ -77,3 +89,121 @@ def elastic_scaling(interval: Duration = NEVER) -> Policy:
     is fixed, so that a job's speedup is a function of its GPUs alone.
     """
     return TargetPolicy("elastic-scaling", Elastic(by_total), every=interval)
+
+
+@recipe(
+    Paper(
+        "MARBLE: A Multi-GPU Aware Job Scheduler for Deep Learning on HPC Systems", "Han et al.",
+        "CCGrid", 2020, "utilisation, JCT",
+    ),
+    needs="throughputs",
+    reconstructed="the tolerance that makes a knee",
+)  # fmt: skip
+def marble(tolerance: float = 0.15) -> Policy:
+    """First come, first served, each job on the GPUs at the knee of its scalability curve.
+
+    The knee is the least size within `tolerance` of the best throughput. Where fewer are free a job
+    starts on those, and grows up to its knee later, so that several share a multi-GPU node.
+    """
+    return TargetPolicy("marble", Elastic(up_to_knee(tolerance)))
+
+
+@recipe(
+    Paper(
+        "An Efficient and Non-Intrusive GPU Scheduling Framework for Deep Learning Training"
+        " Systems",
+        "Wang et al.", "SC", 2020, "utilisation, JCT",
+    ),
+    needs="durations, throughputs",
+)  # fmt: skip
+def non_intrusive() -> Policy:
+    """Who arrives gets its least from the job that loses least; what becomes free goes where
+    remaining time falls most.
+
+    Sizes change at arrivals and completions only, step by step from what runs. The paper's side-car
+    makes that cheap: `--rescale side-car`.
+    """
+    return TargetPolicy("non-intrusive", Elastic(by_least_loss))
+
+
+@recipe(
+    Paper(
+        "DRAGON: A Dynamic Scheduling and Scaling Controller for Managing Distributed Deep Learning"
+        " Jobs in Kubernetes Cluster",
+        "Lin et al.", "CLOSER", 2019, "utilisation, JCT",
+    ),
+    reconstructed="whoever is furthest above its least shrinks first, where the authors look at the"
+    " distance from the parameter server",
+)  # fmt: skip
+def dragon(patience: Duration = 30 * SECOND, quiet: Duration = 60 * SECOND) -> Policy:
+    """First come, first served with passing; those who run shrink for the head once it has waited
+    for `patience`, and grow when nothing was done for `quiet` and GPUs are idle.
+
+    Jobs start at the size they ask for, are shrunk towards their least only as far as the head
+    needs for its own least, and grow up to their most.
+    """
+    wakes = partial(patience_ends, patience, quiet)
+    return TargetPolicy("dragon", Elastic(patiently(patience, quiet), wakes=wakes))
+
+
+@recipe(
+    Paper(
+        "Elan: Towards Generic and Efficient Elastic Training for Deep Learning", "Xie et al.",
+        "ICDCS", 2020, "utilisation, JCT",
+    ),
+    needs="throughputs",
+    reconstructed="which job grows first; batch sizes are fixed",
+)  # fmt: skip
+def elan() -> Policy:
+    """First come, first served with backfilling by size; elastic jobs shrink to let others in and
+    grow into idle GPUs.
+
+    Everybody's least comes first, those who run before those who wait; then each GPU goes where it
+    adds most speedup. The paper's IO-free replication makes that cheap: `--rescale io-free`.
+    """
+    return TargetPolicy("elan", Elastic(into_idle))
+
+
+@recipe(
+    Paper(
+        "EDL: Elastic Deep Learning on Multi-Tenant GPU Clusters", "Wu et al.", "TPDS", 2022,
+        "utilisation, JCT",
+    ),
+    needs="throughputs",
+    reconstructed="the thresholds of the queues are those of Tiresias' public simulator",
+)  # fmt: skip
+def edl(
+    thresholds: tuple[Duration, ...] = (3250 * SECOND, 7200 * SECOND, 18000 * SECOND),
+    many: int = 10,
+) -> Policy:
+    """Elastic-Tiresias: Tiresias' queues say who runs; when more than `many` jobs wait, those below
+    the top queue shrink to their least; what is left goes where it adds most speedup.
+
+    The paper's stop-free scaling makes that cheap: `--rescale stop-free`.
+    """
+    levels = Levels(thresholds, attained_service, (first_start,))
+    rule = by_levels(levels, many)
+    return TargetPolicy("edl", Elastic(rule, wakes=partial(next_level, levels)))
+
+
+@recipe(
+    Paper(
+        "Online Evolutionary Batch Size Orchestration for Scheduling Deep Learning Workloads in GPU"
+        " Clusters",
+        "Bian et al.", "SC", 2021, "utilisation, JCT",
+    ),
+    needs="durations, throughputs",
+    reconstructed="schedules say how many GPUs a job gets, not which; the oracle's remaining work"
+    " stands for the predicted progress; an epoch is a time; batch sizes follow the GPUs",
+)  # fmt: skip
+def ones(
+    population: int = 16, rounds: int = 10, mutation: float = 0.3, epoch: Duration = 60 * SECOND
+) -> Policy:
+    """A population of schedules that evolves online: jobs near their end keep their GPUs, new jobs
+    always get some.
+
+    At every change and every `epoch` the schedules are refreshed, crossed, mutated and filled for
+    `rounds` generations (section 3.2), and the one with the least GPU-time still to come for those
+    who run is put in force. A job may grow to what it asks for, and twice as far after each epoch.
+    """
+    return Evolving("ones", population, rounds, mutation, epoch)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from enum import Enum
 
+from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
-from ganger.core.units import SECOND
+from ganger.core.units import HOUR, MINUTE, SECOND
 from ganger.mechanisms.admit import Walk
+from ganger.mechanisms.auction import Auction
 from ganger.mechanisms.fair import FairPolicy, Inside, Owner, Tree, demands, gpu_demands
+from ganger.mechanisms.lease import LeasePolicy
+from ganger.mechanisms.ltgf import LongTermFairness
 from ganger.mechanisms.program import (
     EqualShares,
     FinishTimeFairness,
@@ -16,6 +20,7 @@ from ganger.mechanisms.program import (
     water_filled,
 )
 from ganger.mechanisms.realise import RoundPolicy
+from ganger.mechanisms.stride import Stride
 from ganger.recipes.registry import Duration, Paper, recipe
 
 GAVEL = Paper(
@@ -25,7 +30,9 @@ GAVEL = Paper(
     2020,
     "JCT, fairness, makespan, cost",
 )
-THEMIS = Paper("Themis: Fair and Efficient GPU Cluster Scheduling", "Mahajan et al.", "NSDI", 2020)
+THEMIS = Paper(
+    "Themis: Fair and Efficient GPU Cluster Scheduling", "Mahajan et al.", "NSDI", 2020, "fairness"
+)
 
 
 class Resources(Enum):
@@ -91,3 +98,64 @@ def hierarchical(
     are read off the dual prices, where the paper solves an integer programme.
     """
     return RoundPolicy("hierarchical", Hierarchical(Tree(inside), agnostic), every, fill=fill)
+
+
+@recipe(
+    THEMIS,
+    needs="durations",
+    reconstructed="an application is one job, which bids for the gang it asks for, anywhere; the"
+    " hidden payment is taken from jobs that may shrink; lease and fairness knob",
+)
+def themis(lease: Duration = 20 * MINUTE, fairness: float = 0.8) -> Policy:
+    """GPUs are leased; at the end of a lease they are auctioned among the jobs with the worst
+    finish-time fairness (section 5).
+
+    The part 1 - `fairness` of the contestants with the largest rho bids; the winners are those with
+    the largest product of 1 / rho. Who may shrink keeps only what its presence costs the others
+    (hidden payment). Left-overs go to the rest at random.
+    """
+    if not 0.0 <= fairness < 1.0:
+        raise BadInput(f"fairness {fairness}", where="themis", mend="give 0 to below 1")
+    return LeasePolicy("themis", Auction(fairness, lease), lease)
+
+
+@recipe(
+    Paper(
+        "Balancing Efficiency and Fairness in Heterogeneous GPU Clusters for Deep Learning",
+        "Chaudhary et al.", "EuroSys", 2020, "fairness",
+    ),
+    needs="throughputs",
+    reconstructed="one stride queue per GPU type where the paper splits it by server and balances"
+    " load by migration; the two fastest types are traded",
+)  # fmt: skip
+def gandiva_fair(quantum: Duration = MINUTE, trading: bool = True) -> Policy:
+    """Users get GPU time in proportion to their tickets, gang by gang, quantum by quantum.
+
+    Stride scheduling: the user with the least pass goes first, and a pass grows with the GPU time
+    received over tickets. A gang that does not fit keeps its place. With `trading` users whose jobs
+    gain little from fast GPUs sell them for more slow ones to those that gain most, at the
+    second-highest speedup (sections 3.2 and 3.3).
+    """
+    return LeasePolicy("gandiva-fair", Stride(trading), quantum)
+
+
+@recipe(
+    Paper(
+        "Astraea: A Fair Deep Learning Scheduler for Multi-Tenant GPU Clusters", "Ye et al.",
+        "TPDS", 2021, "fairness",
+    ),
+    reconstructed="ties inside a tenant go by submission, not by conditional finishing probability;"
+    " no over-commitment beyond idle GPUs; leases end on ticks of a tenth of their length",
+)  # fmt: skip
+def astraea(
+    lease: Duration = 30 * MINUTE, window: int = 24, starving: Duration = 4 * HOUR
+) -> Policy:
+    """Long-term GPU-time fairness: at the end of each lease, the tenant that used least of what it
+    deserved goes first, and inside it the job that did.
+
+    A tenant deserves its quota as far as it demands it, counted over `window` leases. All tenants
+    are served up to their quotas before anybody goes beyond. Jobs that have waited longer than
+    `starving` precede all.
+    """
+    contest = LongTermFairness(lease, window, starving)
+    return LeasePolicy("astraea", contest, lease)

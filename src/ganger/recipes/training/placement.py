@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from ganger.core.errors import BadInput
 from ganger.core.ledger import Fit
 from ganger.core.protocols import Policy
 from ganger.core.spec import Locality
 from ganger.core.units import SECOND
 from ganger.mechanisms.admit import Walk
+from ganger.mechanisms.cells import CellPolicy
+from ganger.mechanisms.delay import SkipPolicy
 from ganger.mechanisms.order import FIRST_COME
 from ganger.mechanisms.place import AnyType, Place, Relaxing
 from ganger.mechanisms.queue import QueuePolicy
+from ganger.mechanisms.timeindex import TimeIndexed
+from ganger.mechanisms.topology import ByUtility
 from ganger.recipes.registry import Duration, Paper, recipe
 from ganger.recipes.training.baselines import LECTURE
 from ganger.recipes.training.fairness import GAVEL
@@ -29,15 +34,22 @@ def placement(
     return QueuePolicy("placement", FIRST_COME, walk, place=Place(fit, within))
 
 
-@recipe(DELAY, reconstructed="patience in time (W), not in skipped opportunities (D)")
+@recipe(DELAY, reconstructed="every decision is an opportunity, where the paper has heartbeats")
 def delay_scheduling(
-    node_wait: Duration = 60 * SECOND, rack_wait: Duration = 60 * SECOND, walk: Walk = Walk.SKIP
+    node_wait: Duration = 60 * SECOND,
+    rack_wait: Duration = 60 * SECOND,
+    node_skips: int | None = None,
+    rack_skips: int = 0,
+    walk: Walk = Walk.SKIP,
 ) -> Policy:
     """Wait a little for a good place, then take a worse one.
 
     A job insists on one node for `node_wait` (W1), on one rack for `rack_wait` (W2) more, then
-    takes any GPUs; meanwhile others pass it.
+    takes any GPUs; meanwhile others pass it. With `node_skips` (D1) it is not time that counts but
+    how often it could have started elsewhere and was skipped; `rack_skips` (D2) likewise.
     """
+    if node_skips is not None:
+        return SkipPolicy("delay-scheduling", (node_skips, rack_skips))
     place = Relaxing(node_wait=node_wait, rack_wait=rack_wait)
     return QueuePolicy("delay-scheduling", FIRST_COME, walk, place=place)
 
@@ -50,3 +62,77 @@ def heterogeneity_agnostic(chance: bool = False, walk: Walk = Walk.STRICT) -> Po
     type i mod n, or at one drawn at random, and takes the next type where that is full.
     """
     return QueuePolicy("heterogeneity-agnostic", FIRST_COME, walk, place=AnyType(chance=chance))
+
+
+@recipe(
+    Paper(
+        "Topology-Aware GPU Scheduling for Learning Workloads in Cloud Environments",
+        "Amaral et al.", "SC", 2017, "JCT",
+    ),
+    reconstructed="candidates are listed kind by kind of node where the authors bisect the cluster"
+    " recursively; the distances beyond a node",
+)  # fmt: skip
+def topology_aware(threshold: float = 0.0, walk: Walk = Walk.STRICT) -> Policy:
+    """First come, first served, where communication, interference and fragmentation cost least.
+
+    A placement's utility falls with the distance between its GPUs, with how much neighbours and the
+    job slow each other down (`disturbed` in their profiles), and with the share of GPUs left over
+    in the sockets that it touches. With a `threshold` up to 0.75 a job is postponed while no
+    place has that utility; with `walk=skip` others pass it meanwhile.
+    """
+    if not 0.0 <= threshold <= 0.75:
+        mend = "on an idle cluster the best place has 0.75 or more; give 0 to 0.75"
+        raise BadInput(f"threshold {threshold}", where="topology-aware", mend=mend)
+    return QueuePolicy("topology-aware", FIRST_COME, walk, place=ByUtility(threshold=threshold))
+
+
+@recipe(
+    Paper(
+        "HiveD: Sharing a GPU Cluster for Deep Learning with Guarantees", "Zhao et al.",
+        "OSDI", 2020, "JCT",
+    ),
+    reconstructed="cells end at the node; a gang larger than its tenant's cells takes several; bad"
+    " nodes are avoided, but not made up for",
+)  # fmt: skip
+def hived(cells: tuple[str, ...] = ()) -> Policy:
+    """Virtual clusters that own cells, not GPUs: whoever owns two GPUs side by side always gets
+    them.
+
+    `cells`, like `ann:2x4;ann:1x1;bob:1x8`, says that ann owns two cells of 4 GPUs and one of 1; by
+    default each tenant's quota is cut into the largest cells. Inside a virtual cluster jobs go
+    first come, first served. Jobs of others, and those of negative priority, run opportunistically
+    on what is free and are preempted by guaranteed jobs (sections 3 and 4).
+    """
+    owned: dict[str, dict[int, int]] = {}
+    for text in cells:
+        tenant, count, size = _cell(text)
+        owned.setdefault(tenant, {})[size] = count
+    return CellPolicy("hived", owned)
+
+
+def _cell(text: str) -> tuple[str, int, int]:
+    """Tenant, count and size of `ann:2x4`. Raises BadInput."""
+    tenant, _, rest = text.rpartition(":")
+    count, _, size = rest.partition("x")
+    if not (tenant and count.isdecimal() and size.isdecimal() and int(size)):
+        raise BadInput(f"{text!r} is no cell", where="hived(cells)", mend="write like ann:2x4")
+    return tenant, int(count), int(size)
+
+
+@recipe(
+    Paper(
+        "SPIN: BSP Job Scheduling With Placement-Sensitive Execution", "Han et al.",
+        "INFOCOM", 2020, "JCT",
+    ),
+    needs="durations, throughputs",
+    reconstructed="the programme: one node or anywhere as configurations, nodes counted by how many"
+    " GPUs are expected to be free; the first jobs of the queue only",
+)  # fmt: skip
+def spin(window: int = 20, slots: int = 20, slot: Duration = 0) -> Policy:
+    """Start now, or later in a better place: a linear programme over time slots, rounded at random.
+
+    Every waiting job gets chances of starting in each slot, on one node or spread, such that the
+    weighted sum of completion times is least and no slot holds more than will be free; a draw from
+    them says who starts now. So a job may deliberately wait for locality.
+    """
+    return TimeIndexed("spin", window, slots, slot)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from ganger.core.protocols import Policy
+from ganger.core.share import Sharing
 from ganger.core.spec import Locality
+from ganger.core.units import MINUTE
+from ganger.estimate.forecast import forecast
 from ganger.mechanisms.admit import Quotas, Walk
-from ganger.mechanisms.order import FIRST_COME, SHORTEST_SERVICE
-from ganger.mechanisms.place import ConsolidateIf
+from ganger.mechanisms.order import FIRST_COME, SHORTEST, SHORTEST_SERVICE
+from ganger.mechanisms.place import ConsolidateIf, Relaxing, Sampled
+from ganger.mechanisms.provision import EnergySaving, PowerSaver
 from ganger.mechanisms.queue import QueuePolicy
-from ganger.recipes.registry import Paper, recipe
+from ganger.mechanisms.share import ReserveAndPack
+from ganger.mechanisms.tenancy import VirtualClusters
+from ganger.recipes.registry import Duration, Paper, recipe
 
 YARN = Paper(
     "Apache Hadoop YARN: Yet Another Resource Negotiator",
@@ -39,16 +45,97 @@ def yarn_cs(within: Locality = Locality.RACK, walk: Walk = Walk.TENANT) -> Polic
     )
 
 
-@recipe(
-    HELIOS,
-    needs="durations",
-    reconstructed="a ridge regression of our own takes the place of gradient boosting",
-)
+@recipe(HELIOS, needs="durations")
 def helios(walk: Walk = Walk.STRICT) -> Policy:
     """QSSF: the least GPUs x predicted duration first, without preemption (section 4.2).
 
-    The head of the queue blocks, as in the public simulator. The paper's predictor, 0.1 x what
-    the same user's like jobs took + 0.9 x a regression, is the oracle that `--knows history`
-    gives; with another oracle the same order follows its durations.
+    The head of the queue blocks, as in the public simulator. The paper's predictor, 0.1 x the mean
+    of what the same user's like jobs took + 0.9 x gradient boosting, is the oracle that
+    `--knows history` gives, and the mean alone `--knows rolling`; with another oracle the same
+    order follows its durations.
     """
     return QueuePolicy("helios", SHORTEST_SERVICE, walk)
+
+
+@recipe(
+    HELIOS,
+    needs="durations",
+    reconstructed="the forecast: yesterday's rhythm moved to today's level, where the paper boosts"
+    " trees; those who wait count as using nodes, and wake them at once",
+)
+def helios_ces(
+    buffer: int = 5, hold: int = 12, falls: float = 1.0, every: Duration = 10 * MINUTE
+) -> Policy:
+    """QSSF, and Cluster Energy Saving beside it: idle nodes are switched off (section 4.3).
+
+    Every `every`: more nodes used than on wakes as many and `buffer`, and for `hold` bins none is
+    switched off. Nodes beyond used + `buffer` go off once use has fallen by `falls` below its mean
+    of the last hour and the next three hours are forecast as much lower again.
+    """
+    saving = EnergySaving(buffer, hold, falls=falls)
+    return PowerSaver(QueuePolicy("helios-ces", SHORTEST_SERVICE), forecast, saving, every)
+
+
+@recipe(
+    Paper(
+        "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads",
+        "Jeon et al.", "ATC", 2019, "JCT",
+    ),
+    reconstructed="how long each tier is insisted on; who is evicted first; that a job which does"
+    " not fit is passed by others of its tenant",
+)  # fmt: skip
+def philly(
+    node_wait: Duration = 5 * MINUTE,
+    rack_wait: Duration = 5 * MINUTE,
+    full: float = 0.9,
+    min_run: Duration = 0,
+) -> Policy:
+    """Virtual clusters with quotas that may be exceeded while others leave GPUs idle.
+
+    The tenant that uses least of its quota goes first. Gangs want one node for `node_wait`, one
+    rack for `rack_wait` more, then take any GPUs (section 2.3). Once `full` of the cluster is held,
+    jobs of tenants over their quotas are preempted for jobs within theirs. Waiting for a share
+    (AssocGrpGRES) and waiting for a place (Resources) are told apart, as the paper does.
+    """
+    place = Relaxing(node_wait=node_wait, rack_wait=rack_wait)
+    return VirtualClusters("philly", place, full, min_run)
+
+
+@recipe(
+    Paper(
+        "FfDL: A Flexible Multi-tenant Deep Learning Platform", "Jayaram et al.",
+        "Middleware", 2019, "JCT",
+    ),
+    reconstructed="the chances of the sampling; the platform's own code is not public in this part",
+)  # fmt: skip
+def ffdl(samples: int = 5, bias: float = 3.0, walk: Walk = Walk.STRICT) -> Policy:
+    """Gangs, first come, first served within quotas, packed by biased sampling.
+
+    Of `samples` random assignments, drawn with a bias towards full nodes, the one on the fewest
+    nodes is taken. Learners start together or not at all.
+    """
+    place = Sampled(samples=samples, bias=bias)
+    return QueuePolicy("ffdl", FIRST_COME, walk, place=place, quotas=Quotas())
+
+
+@recipe(
+    Paper(
+        "MLaaS in the Wild: Workload Analysis and Scheduling in Large-Scale Heterogeneous GPU"
+        " Clusters",
+        "Weng et al.", "NSDI", 2022, "JCT, utilisation",
+    ),
+    needs="durations",
+    reconstructed="jobs that share a GPU do not slow each other down",
+)  # fmt: skip
+def ali_mlaas(
+    reserved: tuple[str, ...] = ("V100", "V100-32GB", "V100M32", "V100M16"),
+    walk: Walk = Walk.SKIP,
+) -> Policy:
+    """Shortest predicted job first, GPUs shared by parts, the best GPUs reserved.
+
+    Parts of a GPU go to the fullest device that has room. GPUs of the types `reserved` are for jobs
+    that demand them; all others are packed on the rest (reserving-and-packing, section 6). The
+    paper predicts by user, group and GPUs: `--knows group` does so.
+    """
+    place = ReserveAndPack(mode=Sharing.TIME, high=reserved)
+    return QueuePolicy("ali-mlaas", SHORTEST, walk, place=place)

@@ -1,0 +1,90 @@
+"""Nodes that fail while a trace is replayed: from a file, or drawn."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from pathlib import Path
+
+import numpy as np
+
+from ganger.core.cluster import Nodes
+from ganger.core.errors import BadInput
+from ganger.core.spec import ClusterSpec
+from ganger.core.units import DAY, NEVER, parse_duration
+from ganger.sim.engine import Outage
+from ganger.workloads.trace import Trace
+
+_MEND = "write a CSV file with the columns node,down,up, or like mtbf=30d,mttr=4h"
+
+
+def read_outages(text: str, cluster: ClusterSpec, trace: Trace, seed: int) -> tuple[Outage, ...]:
+    """The outages that `text` means, times counted from the trace's start of time.
+
+    Either a CSV file with the columns `node` (its name or number), `down` and `up` (durations
+    since the trace began, `up` empty for never), or `mtbf=30d,mttr=4h`: every node by itself fails
+    after exponential times of that mean and is repaired after exponential times of the other,
+    until twice the span of arrivals and a day. Raises BadInput.
+    """
+    nodes = Nodes(cluster)
+    if Path(text).is_file():
+        return _from_file(Path(text), nodes)
+    if "=" not in text:
+        raise BadInput(f"no file {text!r}", where="--outages", mend=_MEND)
+    return _drawn(text, nodes, trace, seed)
+
+
+def _from_file(path: Path, nodes: Nodes) -> tuple[Outage, ...]:
+    found: list[Outage] = []
+    names = {name: row for row, name in enumerate(nodes.names)}
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        rows = csv.DictReader(file)
+        missing = {"node", "down", "up"} - set(rows.fieldnames or ())
+        if missing:
+            raise BadInput(f"no column {min(missing)!r}", where=f"{path}:1", mend=_MEND)
+        for row in rows:
+            where = f"{path}:{rows.line_num}"
+            name = (row["node"] or "").strip()
+            number = int(name) if name.isdecimal() and int(name) < nodes.n else -1
+            node = names.get(name, number)
+            if node < 0:
+                raise BadInput(f"no node {name!r}", where=f"{where}: node", mend="see the cluster")
+            down = parse_duration(row["down"] or "", where=f"{where}: down")
+            up = parse_duration(row["up"], where=f"{where}: up") if row["up"] else NEVER
+            if up <= down:
+                raise BadInput("it is up before it is down", where=where, mend="swap down and up")
+            found.append(Outage(node, down, up))
+    return _apart(found, str(path))
+
+
+def _apart(found: list[Outage], where: str) -> tuple[Outage, ...]:
+    ordered = sorted(found)
+    for one, other in itertools.pairwise(ordered):
+        if one.node == other.node and other.down <= one.up:
+            raise BadInput(
+                f"two outages of node {one.node} overlap", where=where, mend="make them one"
+            )
+    return tuple(ordered)
+
+
+def _drawn(text: str, nodes: Nodes, trace: Trace, seed: int) -> tuple[Outage, ...]:
+    given = {}
+    for part in text.split(","):
+        key, equals, value = part.strip().partition("=")
+        if not equals or key not in ("mtbf", "mttr"):
+            raise BadInput(f"{part!r} is no time between failures", where="--outages", mend=_MEND)
+        given[key] = parse_duration(value, where=f"--outages: {key}")
+        if given[key] <= 0:
+            raise BadInput(f"{key} must be longer than 0", where="--outages", mend=_MEND)
+    if len(given) != 2:
+        raise BadInput("it needs mtbf and mttr", where="--outages", mend=_MEND)
+    declared = trace.declared
+    end = 2 * int(declared.submitted[: declared.n].max(initial=0)) + DAY
+    rng = np.random.default_rng([seed, 0x0FF])
+    found: list[Outage] = []
+    for node in range(nodes.n):
+        at = 0
+        while (down := at + 1 + round(rng.exponential(given["mtbf"]))) < end:
+            at = down + 1 + round(rng.exponential(given["mttr"]))
+            found.append(Outage(node, down, at))
+    return tuple(found)

@@ -1,0 +1,269 @@
+"""Buddy cells: virtual clusters made of GPUs that belong together (HiveD, OSDI 2020).
+
+A node is a cell; a cell of even size is split into two buddies, one of odd size into single GPUs. A
+virtual cluster owns so many cells of each size. When one of them is first used it is bound to a
+physical cell, and stays so while anybody runs in it. Because the binding takes a free cell of that
+very size before it splits a larger one, and split cells are whole again once both buddies are
+free, a virtual cluster always finds the cells that it owns: sharing is safe.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
+from ganger.core.plan import Placement, Plan, Reason, Slot
+from ganger.core.spec import OnPreempt
+from ganger.core.view import View
+from ganger.mechanisms.place import PACK, Placer
+
+_CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
+
+
+def sizes_of(gpus: int) -> list[int]:
+    """The sizes of the cells of a node, largest first: 8 gives 8, 4, 2, 1."""
+    sizes = [gpus] if gpus else []
+    while sizes and sizes[-1] > 1:
+        sizes.append(sizes[-1] // 2 if sizes[-1] % 2 == 0 else 1)
+    return sizes
+
+
+def owned_by_quota(quota: int, nodes: list[int]) -> Counter[int]:
+    """Cells, largest first, that make up `quota` GPUs on nodes of so many GPUs each."""
+    sizes = sorted({size for gpus in nodes for size in sizes_of(gpus)}, reverse=True)
+    owned: Counter[int] = Counter()
+    for size in sizes:
+        owned[size], quota = divmod(quota, size)
+    return +owned
+
+
+class Bound(msgspec.Struct, frozen=True, array_like=True):
+    """A cell of `size` GPUs that a tenant's virtual cluster owns, bound to those of `node` from
+    `start` on."""
+
+    tenant: int
+    size: int
+    node: int
+    start: int
+
+    @property
+    def devices(self) -> int:
+        """Its GPUs as a mask."""
+        return (1 << self.size) - 1 << self.start
+
+
+class CellMemory(msgspec.Struct, frozen=True):
+    """The cells in use, and the jobs that run in them: all others are opportunistic."""
+
+    bound: tuple[Bound, ...] = ()
+    guaranteed: tuple[int, ...] = ()
+
+
+class Spot(NamedTuple):
+    """A place in a cell: how much would be split for it, how many opportunistic GPUs are in it
+    (less of both is better), and which it is."""
+
+    splits: int
+    busy: int
+    cell: Bound
+    start: int
+
+
+@dataclass(frozen=True)
+class CellPolicy:
+    """Virtual clusters of buddy cells, each a first-come-first-served queue whose head blocks.
+
+    `owned`: cells by tenant name and size; tenants that are not named get theirs from the cluster's
+    quotas. Jobs of tenants without cells, jobs that their own cells could never hold, and jobs of
+    negative priority run opportunistically: on whatever is free, until a guaranteed job needs it.
+    """
+
+    name: str
+    owned: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    place: Placer = PACK
+
+    def decide(self, view: View, memory: CellMemory | None) -> tuple[Plan, CellMemory]:
+        """Guaranteed jobs first, then opportunistic ones."""
+        return _Binding(self, view, memory or CellMemory()).run()
+
+    def cells(self, view: View) -> dict[int, Counter[int]]:
+        """What each tenant (by code) owns: size to count."""
+        nodes = view.nodes.gpus[: view.nodes.n].tolist()
+        found = {
+            tenant.name: owned_by_quota(tenant.quota, nodes)
+            for tenant in view.nodes.spec.tenants
+            if tenant.quota > 0
+        }
+        found.update({name: Counter(dict(sizes)) for name, sizes in self.owned.items()})
+        codes = {view.jobs.tenants.find(name): sizes for name, sizes in found.items()}
+        return {code: sizes for code, sizes in codes.items() if code >= 0}
+
+
+class _Binding:
+    """One decision."""
+
+    def __init__(self, policy: CellPolicy, view: View, memory: CellMemory) -> None:
+        self.policy, self.view, self.ledger = policy, view, view.ledger
+        self.owned = policy.cells(view)
+        holds = view.ledger.holds
+        self.guaranteed = [job for job in memory.guaranteed if job in holds]
+        self.taken = [0] * view.nodes.n
+        """Devices that guaranteed jobs hold, and those that nobody can be evicted from."""
+        for job in self.guaranteed:
+            self._take(holds[job][1])
+        self.bound = [cell for cell in memory.bound if self.taken[cell.node] & cell.devices]
+        safe = set(self.guaranteed)
+        for job, (_, placement) in holds.items():
+            if job not in safe and view.at.on_preempt[job] == OnPreempt.NEVER:
+                self._take(placement)
+
+    def _take(self, placement: Placement) -> None:
+        for slot in placement:
+            self.taken[slot.node] |= slot.devices
+
+    def run(self) -> tuple[Plan, CellMemory]:
+        """The plan, and what is bound after it."""
+        view = self.view
+        blocked: set[int] = set()
+        full: set[int] = set()
+        reasons: list[Reason] = []
+        others: list[int] = []
+        for job in view.pending.tolist():
+            tenant = view.at.tenant[job]
+            if not self._is_guaranteed(job):
+                others.append(job)
+            elif tenant not in blocked and not self._start(job):
+                blocked.add(tenant)
+                reasons.append(Reason("AssocGrpGRES", "cells", view.at.shape[job], tenant))
+        for job in others:
+            shape = view.at.shape[job]
+            ledger = view.draft.ledger_of(job)
+            if shape in full or ledger is None:
+                continue
+            placement = self.policy.place.find(view, ledger, job)
+            if placement is None:
+                full.add(shape)
+                reasons.append(Reason("Resources", "cells", shape))
+            else:
+                view.draft.start(job, placement)
+        plan = view.draft.plan(reasons, until=_CHANGES)
+        return plan, CellMemory(tuple(self.bound), tuple(sorted(self.guaranteed)))
+
+    def _is_guaranteed(self, job: int) -> bool:
+        view = self.view
+        owned = self.owned.get(view.at.tenant[job])
+        shape = view.draft.shape(job)
+        if owned is None or not shape.is_plain or view.at.priority[job] < 0:
+            return False
+        return 0 < shape.gpus <= sum(size * count for size, count in owned.items())
+
+    # ------------------------------------------------------------------ guaranteed jobs
+
+    def _start(self, job: int) -> bool:
+        """Start `job` in cells that its tenant owns; whoever is there without a right goes."""
+        placement = self._in_cells(job, self.view.at.gpus[job])
+        if placement is None:
+            return False
+        for slot in placement:
+            mine = self.ledger.full[slot.node] & slot.devices
+            for other, (_, held) in list(self.ledger.holds.items()):
+                if any(part.node == slot.node and part.devices & mine for part in held):
+                    self.view.draft.stop(other)
+        self.view.draft.start(job, placement)
+        self._take(placement)
+        self.guaranteed.append(job)
+        return True
+
+    def _in_cells(self, job: int, gpus: int) -> Placement | None:
+        """A place for `gpus` GPUs in cells of the job's tenant, bound already or from now on."""
+        tenant = self.view.at.tenant[job]
+        able = {node for cell in self.ledger.cells_for(self.view.draft.shape(job))
+                for node in cell.nodes if self.ledger.up[node]}  # fmt: skip
+        mine = [cell for cell in self.bound if cell.tenant == tenant and cell.node in able]
+        spots = [spot for cell in mine for spot in self._spots(cell, gpus)]
+        if spots:
+            best = min(spots, key=lambda spot: (*spot[:2], spot.cell.node, spot.start))
+            return (self._slot(best.cell.node, best.start, gpus),)
+        free = self.owned[tenant] - Counter(
+            cell.size for cell in self.bound if cell.tenant == tenant
+        )
+        sizes = sorted(size for size in free if size >= gpus)
+        if sizes:
+            cell = self._bind(tenant, sizes[0], able)
+            if cell is None:
+                return None
+            first = min(self._spots(cell, gpus), key=lambda spot: (*spot[:2], spot.start))
+            return (self._slot(cell.node, first.start, gpus),)
+        return self._in_many(tenant, gpus, free, able)
+
+    def _in_many(
+        self, tenant: int, gpus: int, free: Counter[int], able: set[int]
+    ) -> Placement | None:
+        """A gang larger than any cell of its tenant's: in several unused ones, largest first."""
+        before, slots = list(self.bound), list[Slot]()
+        for size in sorted(free.elements(), reverse=True):
+            cell = self._bind(tenant, size, able)
+            if cell is None:
+                break
+            slots.append(self._slot(cell.node, cell.start, min(gpus, size)))
+            gpus -= min(gpus, size)
+            if not gpus:
+                return tuple(slots)
+        self.bound = before
+        return None
+
+    def _slot(self, node: int, start: int, gpus: int) -> Slot:
+        return Slot(node, (1 << gpus) - 1 << start, gpus)
+
+    def _spots(self, cell: Bound, gpus: int) -> Iterator[Spot]:
+        """Free places of the least size that holds `gpus`, inside a bound cell."""
+        sizes = [size for size in sizes_of(cell.size) if size >= gpus]
+        if not sizes:
+            return
+        for start in range(cell.start, cell.start + cell.size - sizes[-1] + 1, sizes[-1]):
+            window = (1 << sizes[-1]) - 1 << start
+            if not self.taken[cell.node] & window:
+                splits = self._whole(cell, start, sizes, self.taken[cell.node])
+                busy = (window & ~self.ledger.free_mask[cell.node]).bit_count()
+                yield Spot(splits, busy, cell, start)
+
+    def _whole(self, cell: Bound, start: int, sizes: list[int], taken: int) -> int:
+        """The size of the largest free cell around `start` that would have to be split."""
+        whole = sizes[-1]
+        for size in reversed(sizes):
+            first = cell.start + (start - cell.start) // size * size
+            if taken & ((1 << size) - 1 << first):
+                break
+            whole = size
+        return whole
+
+    def _bind(self, tenant: int, size: int, able: set[int]) -> Bound | None:
+        """Bind one more cell: of that size if one is free, else by splitting the lowest larger one;
+        among equals the one with the fewest opportunistic GPUs in it."""
+        best: tuple[tuple[int, int, int, int], Bound] | None = None
+        for node in sorted(able):
+            gpus = self.ledger.full[node].bit_length()
+            if size not in sizes_of(gpus):
+                continue
+            taken = self.taken[node]
+            for cell in self.bound:
+                if cell.node == node:
+                    taken |= cell.devices
+            whole = Bound(tenant, gpus, node, 0)
+            sizes = [each for each in sizes_of(gpus) if each >= size]
+            for start in range(0, gpus - size + 1, size):
+                window = (1 << size) - 1 << start
+                if not taken & window:
+                    busy = (window & ~self.ledger.free_mask[node]).bit_count()
+                    key = (self._whole(whole, start, sizes, taken), busy, node, start)
+                    if best is None or key < best[0]:
+                        best = key, Bound(tenant, size, node, start)
+        if best is None:
+            return None
+        self.bound.append(best[1])
+        return best[1]

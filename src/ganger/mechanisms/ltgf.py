@@ -1,0 +1,182 @@
+"""Long-term GPU-time fairness: what a tenant and its jobs have used over what they deserved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.table import Ids
+from ganger.core.view import View
+from ganger.mechanisms.admit import Quotas
+from ganger.mechanisms.lease import Room
+from ganger.mechanisms.realise import Want
+
+_UNUSED = 1e-9
+
+
+class Account(msgspec.Struct, frozen=True, array_like=True):
+    """One tenant. `past`: (used, deserved) GPU-time of each interval of the window, the latest
+    last; `holds`, `due`: GPUs that it has and deserves now; `each`: the integral over time of what
+    one of its jobs of weight 1 deserved."""
+
+    past: tuple[tuple[float, float], ...] = ((0.0, 0.0),)
+    holds: float = 0.0
+    due: float = 0.0
+    each: float = 0.0
+    one: float = 0.0
+    """GPUs that a job of weight 1 deserves now."""
+
+    @property
+    def ltgf(self) -> float:
+        """Used over deserved GPU-time within the window; 0 for one that never deserved any."""
+        used, due = (sum(column) for column in zip(*self.past, strict=True))
+        return used / due if due > 0 else 0.0
+
+
+class Accounts(msgspec.Struct, frozen=True):
+    """All tenants by code, until when they are kept, and what each live job's tenant's `each` was
+    when it arrived."""
+
+    tenants: dict[int, Account] = {}
+    until: int = 0
+    arrived: dict[int, float] = {}
+
+
+@dataclass(frozen=True)
+class LongTermFairness:
+    """Whoever has used least of what it deserved goes first: of tenants, then of their jobs.
+
+    A tenant deserves the smaller of its demand and its quota (tenants without one share what no
+    quota claims), a job its weight's part of the quota. LTGF counts over `window` intervals of
+    `interval` microseconds. First every tenant is served up to its quota, then what is left goes
+    beyond. Jobs that have waited longer than `starving` precede all.
+    """
+
+    interval: int
+    window: int = 24
+    starving: int = 0
+    quotas: Quotas = field(default_factory=Quotas)
+
+    def account(self, view: View, notes: Accounts | None) -> Accounts:
+        """Use and due of all tenants, up to now."""
+        notes = notes or Accounts(until=view.now)
+        spans = list(self._spans(notes.until, view.now))
+        tenants = {code: self._book(account, spans) for code, account in notes.tenants.items()}
+        live = [*view.pending.tolist(), *view.active.tolist()]
+        arrived = {
+            job: notes.arrived[job] if job in notes.arrived
+            else tenants.get(view.at.tenant[job], Account()).each
+            for job in live
+        }  # fmt: skip
+        return Accounts(tenants, view.now, arrived)
+
+    def _spans(self, start: int, end: int) -> Iterator[tuple[int, bool]]:
+        """(microseconds, whether a new interval follows) of the pieces of [start, end)."""
+        edge = (start // self.interval + 1) * self.interval
+        if (end - edge) // self.interval > self.window:  # all that went before is out of sight
+            yield end - start, True
+            return
+        while edge <= end:
+            yield edge - start, True
+            start, edge = edge, edge + self.interval
+        yield end - start, False
+
+    def _book(self, account: Account, spans: list[tuple[int, bool]]) -> Account:
+        past, each = list(account.past), account.each
+        for lasting, over in spans:
+            used, due = past[-1]
+            past[-1] = used + account.holds * lasting, due + account.due * lasting
+            each += account.one * lasting
+            if over:
+                past.append((0.0, 0.0))
+        kept = tuple(past[-self.window :])
+        return Account(kept, account.holds, account.due, each, account.one)
+
+    def settle(self, view: View, notes: Accounts) -> Accounts:
+        """What everybody holds and deserves from now on."""
+        jobs = view.jobs
+        ids = np.array(sorted(notes.arrived), np.int64)
+        holding = np.array(list(view.ledger.holds), np.int64)
+        quota = self._quota(view, ids)
+        demand = np.bincount(jobs.tenant[ids], jobs.gpus[ids], minlength=1)
+        weight = np.bincount(jobs.tenant[ids], jobs.weight[ids], minlength=1)
+        size = np.where(jobs.size[holding] > 0, jobs.size[holding], jobs.gpus[holding])
+        held = np.bincount(jobs.tenant[holding], size, minlength=len(demand))
+        tenants: dict[int, Account] = {}
+        for code in {*notes.tenants, *quota}:
+            before = notes.tenants.get(code, Account())
+            share = quota.get(code, 0.0)
+            due = min(float(demand[code]), share) if code < len(demand) else 0.0
+            total = float(weight[code]) if code < len(weight) else 0.0
+            tenants[code] = Account(
+                before.past, float(held[code]) if code < len(held) else 0.0, due,
+                before.each, share / total if total > 0 else 0.0,
+            )  # fmt: skip
+        return Accounts(tenants, notes.until, notes.arrived)
+
+    def _quota(self, view: View, ids: Ids) -> dict[int, float]:
+        """GPUs that each tenant with live jobs is entitled to."""
+        live = np.unique(view.jobs.tenant[ids]).tolist()
+        limits = self.quotas.limits(view)
+        others = [code for code in live if code not in limits]
+        left = max(view.ledger.total - sum(limits.values()), 0)
+        share = left / max(len(others), 1)
+        return {code: float(limits.get(code, share)) for code in live}
+
+    def job_ltgf(self, view: View, ids: Ids, notes: Accounts) -> NDArray[np.float64]:
+        """Of each job: used GPU-time over its weight's part of what its tenant was due, at most
+        what it asked for."""
+        jobs = view.jobs
+        since = np.array([
+            notes.tenants.get(view.at.tenant[job], Account()).each - notes.arrived[job]
+            for job in ids.tolist()
+        ])  # fmt: skip
+        asked = jobs.gpus[ids] * (view.now - jobs.submitted[ids]).astype(np.float64)
+        due = np.minimum(jobs.weight[ids] * since, asked)
+        found: NDArray[np.float64]
+        found = np.where(due > 0, view.attained(ids) / np.maximum(due, _UNUSED), 0.0)
+        return found
+
+    def choose(self, view: View, ids: Ids, room: Room, notes: Accounts) -> list[Want]:
+        """Starving jobs, then tenants up to their quotas, then beyond, each time the least LTGF."""
+        jobs, wants = view.jobs, list[Want]()
+        quota = self._quota(view, np.array(sorted(notes.arrived), np.int64))
+        order = ids[np.lexsort((ids, self.job_ltgf(view, ids, notes).round(9)))].tolist()
+        queues: dict[int, list[int]] = {}
+        for job in order:
+            queues.setdefault(view.at.tenant[job], []).append(job)
+        contested = set(order)
+        kept = np.array([job for job in view.ledger.holds if job not in contested], np.int64)
+        held = np.bincount(jobs.tenant[kept], jobs.size[kept], minlength=len(jobs.tenants))
+        used = {code: float(held[code]) for code in queues}
+        taken: set[int] = set()
+
+        def take(job: int, within: float) -> None:
+            code, gpus = view.at.tenant[job], view.at.gpus[job]
+            if job in taken or gpus > room.total or used[code] + gpus > within:
+                return
+            want = room.take(job, gpus)
+            if want is not None:
+                wants.append(want)
+                taken.add(job)
+                used[code] += gpus
+
+        waited = view.now - jobs.pending_since[ids]
+        late = (
+            ids[(waited > self.starving) & np.isin(ids, view.pending)] if self.starving else ids[:0]
+        )
+        for job in sorted(late.tolist(), key=lambda job: (view.at.pending_since[job], job)):
+            take(job, float("inf"))
+        tenants = sorted(queues, key=lambda code: (self._level(notes, code), code))
+        for beyond in (False, True):
+            for code in tenants:
+                for job in queues[code] if room.total else ():
+                    take(job, float("inf") if beyond else quota[code])
+        return wants
+
+    def _level(self, notes: Accounts, code: int) -> float:
+        return round(notes.tenants.get(code, Account()).ltgf, 9)

@@ -1,0 +1,174 @@
+"""An online evolutionary search over schedules, whose population lives on from decision to decision
+(ONES, SC 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
+from ganger.core.plan import Plan, Reason
+from ganger.core.units import NEVER
+from ganger.core.view import View
+from ganger.mechanisms.elastic import Market, market
+from ganger.mechanisms.place import PACK, Placer
+from ganger.mechanisms.realise import Want, competitors, towards
+from ganger.mechanisms.resizing import asked, held
+
+_CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
+PASSES = 3
+"""How often those who did not fit behind somebody larger are looked at again."""
+Sizes = NDArray[np.int64]
+"""Schedules x jobs: steps of each job, 0 for none."""
+
+
+class Schedules(msgspec.Struct, frozen=True):
+    """The population: by job its steps in each schedule, and its limit; when to evolve again."""
+
+    sizes: dict[int, tuple[int, ...]] = {}
+    limits: dict[int, int] = {}
+    due: int = 0
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What schedules divide. `cost[j, n]`: GPU-time that job j still takes on n steps; `low`,
+    `high`: its steps where it runs; `unit`: GPUs a step; `fresh`: jobs that never ran."""
+
+    cost: NDArray[np.float64]
+    low: Sizes
+    high: Sizes
+    unit: Sizes
+    fresh: NDArray[np.bool_]
+    capacity: int
+
+
+@dataclass(frozen=True)
+class Evolving:
+    """Keeps `population` schedules and improves them by `rounds` generations at every change and
+    every `epoch` microseconds; the best one is put in force.
+
+    A generation: parents by chance, each job's size from either; with the chance `mutation` one job
+    is evicted; then every schedule is filled. Who runs keeps its least, jobs that never ran get
+    theirs next, then those who wait in order of the GPU-time they would take; then who ran keeps
+    what it had as far as that is left, and who runs grows up to its limit. The schedules with the
+    least GPU-time still to come for those who run survive. A job's limit is what it asks for, and
+    doubles with each epoch in which it ran.
+    """
+
+    name: str
+    population: int = 16
+    rounds: int = 10
+    mutation: float = 0.3
+    epoch: int = 0
+    place: Placer = PACK
+
+    def decide(self, view: View, memory: Schedules | None) -> tuple[Plan, Schedules]:
+        """Evolve, then go towards the best schedule."""
+        memory = memory or Schedules(due=view.now + self.epoch)
+        shop = market(view, competitors(view))
+        limits, due = self._limits(view, shop, memory)
+        if len(shop.ids):
+            sizes = self._evolve(view, shop, limits, memory)
+            rows = zip(shop.ids.tolist(), sizes[0].tolist(), shop.units, shop.least, strict=True)
+            wants = [Want(job, size * unit, "", low * unit)
+                     for job, size, unit, low in rows if size]  # fmt: skip
+            towards(view, wants, self.place)
+            columns = sizes.T.tolist()
+            kept = {job: tuple(column)
+                    for job, column in zip(shop.ids.tolist(), columns, strict=True)}  # fmt: skip
+            memory = Schedules(kept, limits, due)
+        else:
+            memory = Schedules({}, {}, due)
+        ends = zip(limits.values(), shop.curves, strict=True)
+        changes = len(view.pending) or any(limit < len(curve) for limit, curve in ends)
+        reasons = [Reason("Resources", "evolving")] if len(view.pending) else []
+        return view.draft.plan(reasons, due if changes else NEVER, _CHANGES), memory
+
+    def _limits(self, view: View, shop: Market, memory: Schedules) -> tuple[dict[int, int], int]:
+        """The most steps of each job by now, and the end of the present epoch."""
+        over, due = 0, memory.due
+        if view.now >= due:
+            over = (view.now - due) // self.epoch + 1
+            due += over * self.epoch
+        usual, now = asked(view, shop), held(view, shop)
+        rows = zip(shop.ids.tolist(), usual, now, shop.curves, strict=True)
+        limits = {
+            job: min(memory.limits.get(job, want) << (min(over, 20) if size else 0), len(curve))
+            for job, want, size, curve in rows
+        }
+        return limits, due
+
+    def _evolve(self, view: View, shop: Market, limits: dict[int, int], memory: Schedules) -> Sizes:
+        """The population after all rounds, the best schedule first."""
+        ids, rng = shop.ids.tolist(), view.rng("evolve")
+        offer = self._offer(view, shop, limits)
+        if (offer.high * offer.unit).sum() <= offer.capacity:
+            return np.tile(offer.high, (self.population, 1))  # nobody competes
+        old = [memory.sizes.get(job, (0,) * self.population) for job in ids]
+        people = np.concatenate([np.array([held(view, shop)]), np.array(old).T])
+        people = filled(people, offer, rng)
+        for _ in range(self.rounds):
+            parents = rng.integers(len(people), size=(2, self.population))
+            either = rng.random((self.population, len(ids))) < 0.5
+            children = np.where(either, people[parents[0]], people[parents[1]])
+            evicted = rng.random(self.population) < self.mutation
+            children[evicted, rng.integers(len(ids), size=self.population)[evicted]] = 0
+            people = np.concatenate([people, filled(children, offer, rng)])
+            best = np.argsort(scores(people, offer), kind="stable")
+            people = people[best[: self.population]]
+        return people
+
+    def _offer(self, view: View, shop: Market, limits: dict[int, int]) -> Offer:
+        most = max(len(curve) for curve in shop.curves)
+        cost = np.full((len(shop.ids), most + 1), np.inf)
+        rows = zip(shop.curves, shop.work.tolist(), shop.units, strict=True)
+        for row, (curve, work, unit) in enumerate(rows):
+            steps = np.arange(1, len(curve) + 1)
+            cost[row, 1 : len(curve) + 1] = steps * unit * work / curve
+        cost[:, 0] = 0.0
+        low = np.array(shop.least)
+        high = np.maximum(np.array([limits[job] for job in shop.ids.tolist()]), low)
+        fresh = view.jobs.first_start[shop.ids] < 0
+        return Offer(cost, low, high, np.array(shop.units), fresh, shop.capacity)
+
+
+def scores(people: Sizes, offer: Offer) -> NDArray[np.float64]:
+    """Of each schedule the GPU-time still to come for the jobs that run (least remaining
+    utilisation first)."""
+    costs: NDArray[np.float64] = offer.cost[np.arange(people.shape[1]), people]
+    left: NDArray[np.float64] = costs.sum(axis=1).round(3)
+    return left
+
+
+def filled(people: Sizes, offer: Offer, rng: np.random.Generator) -> Sizes:
+    """The nearest schedules in which few GPUs are idle that somebody could use."""
+    sizes = np.minimum(people, offer.high)
+    sizes[sizes < offer.low] = 0
+    runs, shape = sizes > 0, sizes.shape
+    alone = offer.cost[np.arange(shape[1]), offer.low].argsort(kind="stable").argsort()
+    # Who runs comes first, in any order; then who never ran; then who waits, the cheapest first.
+    rank = np.where(runs, rng.random(shape), np.where(offer.fresh, 1.0, 2.0 + alone))
+    order = rank.argsort(axis=1, kind="stable")
+    need = np.broadcast_to(offer.low * offer.unit, shape)
+    out, left = np.zeros(shape, np.int64), np.full(len(people), offer.capacity)
+    for _ in range(PASSES):
+        asks = np.take_along_axis(np.where(out > 0, 0, need), order, 1)
+        asks = np.where(asks > left[:, None], 0, asks)
+        fits = (asks > 0) & (asks.cumsum(axis=1) <= left[:, None])
+        got = np.zeros(shape, np.bool_)
+        np.put_along_axis(got, order, fits, 1)
+        out = np.where(got, offer.low, out)
+        left = left - (got * need).sum(axis=1)
+    for goal in (np.maximum(sizes, offer.low), np.broadcast_to(offer.high, shape)):
+        asks = np.where(out > 0, (goal - out) * offer.unit, 0)
+        sums = np.take_along_axis(np.maximum(asks, 0), order, 1).cumsum(axis=1)
+        given = np.diff(np.minimum(sums, left[:, None]), axis=1, prepend=0)
+        more = np.zeros(shape, np.int64)
+        np.put_along_axis(more, order, given, 1)
+        more //= offer.unit
+        out = out + more
+        left = left - (more * offer.unit).sum(axis=1)
+    return out

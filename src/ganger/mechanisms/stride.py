@@ -1,0 +1,158 @@
+"""Stride scheduling of gangs by tickets, and trading of GPU types between users (Gandiva_fair)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from ganger.core.table import Ids
+from ganger.core.view import View
+from ganger.mechanisms.lease import Room
+from ganger.mechanisms.realise import Want
+
+
+def trade(
+    old: list[float], new: list[float], speedups: list[float], step: float = 1.0, deals: int = 1000
+) -> tuple[list[float], list[float]]:
+    """What users own of two GPU types after they traded (Chaudhary et al., EuroSys 2020, section
+    3.3).
+
+    `speedups`: of each user's jobs on the new type over the old one. In each deal the user with the
+    lowest speedup that still owns new GPUs sells `step` of them to the one with the highest that
+    can pay; the price, in old GPUs, is the second-highest speedup. It ends where the price is no
+    more than the seller's own speedup or no less than the buyer's.
+    """
+    old, new = list(old), list(new)
+    by_speedup = sorted(range(len(speedups)), key=lambda user: (-speedups[user], user))
+    for _ in range(deals if len(by_speedup) > 1 else 0):
+        price = speedups[by_speedup[1]]
+        buyer = by_speedup[0]
+        sellers = [user for user in reversed(by_speedup[1:]) if new[user] > 1e-9]
+        if not sellers:
+            break
+        seller = sellers[0]
+        amount = min(step, new[seller], old[buyer] / price if price else 0.0)
+        if amount <= 1e-9 or not speedups[seller] < price < speedups[buyer]:
+            break
+        new[seller] -= amount
+        new[buyer] += amount
+        old[seller] += price * amount
+        old[buyer] -= price * amount
+    return old, new
+
+
+class Passes(msgspec.Struct, frozen=True):
+    """By `user/type`: pass, GPUs held, and tickets, as of `until`."""
+
+    passes: dict[str, float] = {}
+    held: dict[str, float] = {}
+    tickets: dict[str, float] = {}
+    until: int = 0
+
+
+@dataclass(frozen=True)
+class Stride:
+    """The user with the least pass runs its next gang; a user's pass grows with the GPU-time that
+    it gets over its tickets, per GPU type.
+
+    Every user with live jobs has one ticket's worth of each type; with `trading` users exchange the
+    fastest type for the next one by what their jobs gain. A gang that does not fit keeps its place,
+    and smaller ones fill the slot. A user's own jobs go by what they have attained, and by where
+    they run. Users who come (back) begin at the least pass of those who are there.
+    """
+
+    trading: bool = True
+
+    def account(self, view: View, notes: Passes | None) -> Passes:
+        """Every pass brought up to now."""
+        notes = notes or Passes(until=view.now)
+        lasting = view.now - notes.until
+        passes = dict(notes.passes)
+        for key, gpus in notes.held.items():
+            passes[key] = passes.get(key, 0.0) + gpus * lasting / max(
+                notes.tickets.get(key, 1.0), 1e-3
+            )
+        live = np.concatenate([view.pending, view.active])
+        users = {int(code) for code in np.unique(view.jobs.user[live])}
+        here = {key: value for key, value in passes.items() if int(key.split("/")[0]) in users}
+        floors = {kind: min((value for key, value in here.items() if key.endswith(f"/{kind}")),
+                            default=0.0) for kind in self._kinds(view)}  # fmt: skip
+        present = set(notes.tickets)
+        for user in sorted(users):
+            for kind, floor in floors.items():
+                key = f"{user}/{kind}"
+                if key not in present:
+                    passes[key] = max(passes.get(key, 0.0), floor)
+        return Passes(passes, {}, self._tickets(view, sorted(users), live), view.now)
+
+    def settle(self, view: View, notes: Passes) -> Passes:
+        """Who holds what from now on."""
+        held: dict[str, float] = {}
+        for job, (_, placement) in view.ledger.holds.items():
+            kind = view.ledger.cell_of[placement[0].node].gpu_type
+            key = f"{view.at.user[job]}/{kind}"
+            gpus = sum(slot.devices.bit_count() for slot in placement)
+            held[key] = held.get(key, 0.0) + gpus
+        return Passes(notes.passes, held, notes.tickets, notes.until)
+
+    def choose(self, view: View, ids: Ids, room: Room, notes: Passes) -> list[Want]:
+        """Type by type, the fastest first, the least pass first."""
+        wants: list[Want] = []
+        left = ids.tolist()
+        for kind in self._kinds(view):
+            queues: dict[int, list[int]] = {}
+            for job in sorted(left, key=lambda job: self._own_order(view, room, job, kind)):
+                queues.setdefault(view.at.user[job], []).append(job)
+            passes = {user: notes.passes.get(f"{user}/{kind}", 0.0) for user in queues}
+            while queues and room.total:
+                user = min(queues, key=lambda user: (round(passes[user], 3), user))
+                job = queues[user].pop(0)
+                if not queues[user]:
+                    del queues[user]
+                fits = view.at.gpus[job] <= room.total
+                want = room.take(job, view.at.gpus[job], kind) if fits else None
+                if want is not None:
+                    wants.append(want)
+                    left.remove(job)
+                    tickets = max(notes.tickets.get(f"{user}/{kind}", 1.0), 1e-3)
+                    passes[user] += view.at.gpus[job] / tickets
+        return wants
+
+    def _own_order(self, view: View, room: Room, job: int, kind: str) -> tuple[bool, int, int]:
+        cell = room.cell_of.get(job)
+        here = cell is not None and view.ledger.cells[cell].gpu_type == kind
+        return not here, view.attained(job), job
+
+    def _kinds(self, view: View) -> list[str]:
+        """GPU types in the cluster, the fastest first."""
+        specs = sorted(view.nodes.type_specs, key=lambda kind: (-kind.speed, kind.name))
+        return [kind.name for kind in specs if kind.name]
+
+    def _tickets(self, view: View, users: list[int], live: Ids) -> dict[str, float]:
+        """GPUs of each type that each user is entitled to."""
+        kinds = self._kinds(view)
+        total = dict.fromkeys(kinds, 0)
+        for cell in view.ledger.cells:
+            if cell.gpu_type:
+                total[cell.gpu_type] += cell.total
+        share = {kind: [total[kind] / max(len(users), 1)] * len(users) for kind in kinds}
+        if self.trading and len(kinds) > 1 and len(users) > 1:
+            fast, slow = kinds[:2]
+            gains = self._speedups(view, users, live, fast, slow)
+            share[slow], share[fast] = trade(share[slow], share[fast], gains)
+        return {f"{user}/{kind}": share[kind][row]
+                for kind in kinds for row, user in enumerate(users)}  # fmt: skip
+
+    def _speedups(
+        self, view: View, users: list[int], live: Ids, fast: str, slow: str
+    ) -> list[float]:
+        """The mean speedup of each user's live jobs on the fast type over the slow one."""
+        one = np.ones(len(live), np.int64)
+        gpus = np.maximum(view.jobs.gpus[live], 1)
+        quick = view.oracle.throughput(view, live, fast, gpus, one)
+        late = view.oracle.throughput(view, live, slow, gpus, one)
+        ratio = np.nan_to_num(quick / np.where(late > 0, late, 1.0), nan=1.0)
+        owner = view.jobs.user[live]
+        return [float(ratio[owner == user].mean()) for user in users]

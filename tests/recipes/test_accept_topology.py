@@ -1,0 +1,236 @@
+"""Hand checks of placement by utility, buddy cells, planned waiting, and skipped opportunities."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ganger.core.errors import BadInput
+from ganger.core.profiles import Profile, Profiles
+from ganger.core.spec import ClusterSpec, Locality, NodeSpec, TenantSpec
+from ganger.core.units import HOUR, SECOND
+from ganger.mechanisms.cells import owned_by_quota, sizes_of
+from ganger.recipes import registry
+from worlds import Played, Work, cluster, gpus, job, play
+
+SOCKETS = cluster(1, 4, island=2)
+
+
+def devices(run: Played, name: str) -> str:
+    """Where `name` was started, as the diary says it."""
+    return next(said.split(" on ")[1].split(" after")[0]
+                for _, said in run.actions if said.startswith(f"start {name} "))  # fmt: skip
+
+
+# ---------------------------------------------------------------------- topology-aware
+
+
+def test_a_pair_takes_a_whole_socket_and_the_next_single_job_fills_the_other() -> None:
+    works = [job("one", 0, 9), job("pair", 1, 9, size=2), job("last", 2, 9)]
+    run = play("topology-aware", works, SOCKETS)
+    assert [devices(run, name) for name in ("one", "pair", "last")] == ["0:0", "0:2,3", "0:1"]
+
+
+def test_utility_of_the_card() -> None:
+    """A whole socket: all costs are 1. Split over sockets: distance 20, half of each left."""
+    from ganger.core.cluster import Nodes
+    from ganger.core.plan import Slot
+    from ganger.mechanisms.topology import ByUtility
+
+    run = play("topology-aware", [job("pair", 0, 1, size=2)], SOCKETS, until=0)
+    view, rule = run.kernel.view, ByUtility()
+    ledger = type(run.kernel.ledger)(Nodes(SOCKETS))
+    together, apart = (Slot(0, 0b0011, 2),), (Slot(0, 0b0101, 2),)
+    assert rule.utility(view, ledger, 0, together, 1.0) == 1.0
+    assert rule.utility(view, ledger, 0, apart, 1.0) == pytest.approx(3 / (20 + 1 + 1.5))
+
+
+def test_a_threshold_postpones_what_first_fit_would_split() -> None:
+    works = [
+        job("a", 0, 9),
+        job("b", 0, 4, shape=gpus(1)),
+        job("c", 0, 9),
+        job("pair", 1, 2, size=2),
+    ]
+    on = cluster(2, 2)
+    # best fit packs a, b on node 0 and c on node 1: the pair would need both nodes.
+    two = [*works[:3], job("pair", 1, 2, size=2)]
+    assert play("topology-aware(threshold=0.5)", two, on).started("pair") == 9
+    split = [job("x", 0, 9), job("y", 0, 3, size=2), job("pair", 1, 2, size=2)]
+    on = cluster(2, 2, nodes_per_rack=2)
+    late = play("topology-aware(threshold=0.5)", [*split[:2], job("z", 3, 9), *split[2:]], on)
+    assert late.started("pair") == 3
+    with pytest.raises(BadInput, match=r"0 to 0\.75"):
+        registry.make("topology-aware(threshold=0.9)")
+
+
+def test_it_stays_away_from_whom_it_disturbs() -> None:
+    noisy = Profiles({"net": Profile(disturbed={"loud": 3.0}), "loud": Profile()})
+    works = [job("loud", 0, 9, model="loud"), job("net", 1, 9, model="net")]
+    assert devices(play("topology-aware", works, cluster(2, 4), profiles=noisy), "net") == "1:0"
+    assert devices(play("topology-aware", works, cluster(2, 4)), "net") == "0:1"
+    assert devices(play("fifo", works, cluster(2, 4), profiles=noisy), "net") == "0:1"
+
+
+# ---------------------------------------------------------------------- hived
+
+
+def test_cells_are_buddies() -> None:
+    assert [sizes_of(n) for n in (8, 6, 3, 1, 0)] == [[8, 4, 2, 1], [6, 3, 1], [3, 1], [1], []]
+    assert owned_by_quota(13, [8, 8]) == {8: 1, 4: 1, 1: 1}
+
+
+def two_tenants(nodes: int, each: int, a: int, b: int) -> ClusterSpec:
+    return ClusterSpec(
+        (NodeSpec(count=nodes, gpus=each, gpu_type="V100"),),
+        tenants=(TenantSpec("A", quota=a), TenantSpec("B", quota=b)),
+    )
+
+
+def test_two_single_jobs_share_a_cell_and_the_other_tenants_pair_starts_at_once() -> None:
+    works = [job("a1", 0, 9, tenant="A"), job("a2", 0, 9, tenant="A"),
+             job("b", 1, 5, tenant="B", shape=gpus(2, locality=Locality.NODE))]  # fmt: skip
+    one = play("hived(cells=A:1x2;B:1x2)", works, two_tenants(1, 4, 2, 2))
+    assert [devices(one, name) for name in ("a1", "a2", "b")] == ["0:0", "0:1", "0:2,3"]
+    on = two_tenants(2, 2, 2, 2)
+    assert play("hived", works, on).started("b") == 1
+    # With plain quotas of 2 GPUs each, A may sit on both nodes, and B waits with two GPUs free.
+    assert play("placement(fit=worst,walk=skip)", works, on).started("b") == 9
+
+
+def test_opportunistic_jobs_use_what_is_free_and_go_when_it_is_needed() -> None:
+    works = [job("guest", 0, 20, size=4), job("low", 0, 20, size=2, tenant="A", priority=-1),
+             job("b", 5, 5, size=2, tenant="B")]  # fmt: skip
+    run = play("hived", works, two_tenants(2, 4, 4, 4))
+    assert [run.started(name) for name in ("guest", "low", "b")] == [0, 0, 5]
+    assert [run.jobs.preemptions[run.row(name)] for name in ("guest", "low")] == [0, 0]
+    full = play("hived", [*works[:2], job("b", 5, 5, size=4, tenant="B")],
+                two_tenants(2, 4, 4, 4))  # fmt: skip
+    assert full.started("b") == 5
+    assert full.jobs.preemptions[full.row("low")] == 1, "fewer GPUs are lost with it"
+
+
+def test_a_cell_is_taken_before_a_larger_one_is_split() -> None:
+    """A's two cells of 2 and B's 4: A's second job takes the buddy of its first."""
+    works = [job("a1", 0, 9, size=2, tenant="A"), job("a2", 0, 9, size=2, tenant="A"),
+             job("b", 0, 9, size=4, tenant="B")]  # fmt: skip
+    run = play("hived(cells=A:2x2;B:1x4)", works, two_tenants(2, 4, 4, 4))
+    assert [run.started(name) for name in ("a1", "a2", "b")] == [0, 0, 0]
+
+
+def test_gangs_larger_than_a_cell_take_several_and_what_never_fits_is_opportunistic() -> None:
+    on = two_tenants(3, 4, 8, 4)
+    works = [job("wide", 0, 9, size=8, tenant="A"), job("b", 1, 5, size=4, tenant="B"),
+             job("wider", 2, 3, size=12, tenant="A")]  # fmt: skip
+    run = play("hived", works, on)
+    assert [run.started(name) for name in ("wide", "b", "wider")] == [0, 1, 9]
+
+
+def test_cells_that_are_no_cells_are_refused() -> None:
+    with pytest.raises(BadInput, match="'A2x2' is no cell"):
+        registry.make("hived(cells=A2x2)")
+
+
+cell_sizes = st.sampled_from([1, 2, 4])
+requests = st.tuples(st.integers(0, 40), st.integers(1, 15), st.integers(1, 6),
+                     st.sampled_from(["A", "B", "C", "guest"]))  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from("ABC"), cell_sizes), min_size=1, max_size=8),
+       st.lists(requests, min_size=1, max_size=25))  # fmt: skip
+def test_sharing_is_safe(
+    owned: list[tuple[str, int]], asked: list[tuple[int, int, int, str]]
+) -> None:
+    """On nodes of 4 that hold all cells, every tenant's guaranteed jobs start when they would on a
+    private cluster of its cells: not one of them later, whatever the others do."""
+    total = sum(size for _, size in owned)
+    counts = {(t, s): owned.count((t, s)) for t, s in product("ABC", (1, 2, 4))}
+    text = ";".join(f"{t}:{n}x{s}" for (t, s), n in counts.items() if n)
+    asked = sorted(asked)
+    works = [job(f"job {i}", at, lasts, size=min(size, total), tenant=tenant)
+             for i, (at, lasts, size, tenant) in enumerate(asked)]  # fmt: skip
+    shared = play(f"hived(cells={text})", works, cluster(-(-total // 4), 4))
+    for tenant in "ABC":
+        mine = {s: n for (t, s), n in counts.items() if t == tenant and n}
+        quota = sum(s * n for s, n in mine.items())
+        own = [work for work in works if work.spec.tenant == tenant
+               and work.spec.shape.gpus <= quota]  # fmt: skip
+        if not own:
+            continue
+        private = ClusterSpec(tuple(
+            NodeSpec(count=n, gpus=s, gpu_type="V100") for s, n in sorted(mine.items())
+        ))  # fmt: skip
+        alone = play(f"hived(cells={';'.join(f'{tenant}:{n}x{s}' for s, n in mine.items())})",
+                     own, private)  # fmt: skip
+        for work in own:
+            name = work.spec.name
+            assert shared.started(name) == alone.started(name)
+            assert not shared.jobs.preemptions[shared.row(name)]
+
+
+# ---------------------------------------------------------------------- spin, skipped opportunities
+
+
+def split_pair(**more: Any) -> list[Work]:
+    """Two nodes of 3, one GPU free on each; a second after the gang comes one frees a pair."""
+    return [job("short", lasts=2, size=2), job("long", lasts=100, size=2),
+            job("gang", at=1, lasts=10, size=2, model="net", **more)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("slower", "jct"), [(2.0, 11), (1.05, 10.5)])
+def test_spin_waits_for_a_node_exactly_where_that_pays(slower: float, jct: float) -> None:
+    slow = Profiles({"net": Profile(locality=(1.0, 1.0, slower, slower))})
+    run = play("spin(slot=1s)", split_pair(), cluster(2, 3), profiles=slow)
+    assert run.jct()[2] == jct
+    auto = play("spin", split_pair(), cluster(2, 3), profiles=slow)
+    assert auto.jct()[2] == jct
+
+
+def test_spin_differs_from_always_waiting_and_from_never() -> None:
+    for slower, fifo, wait, planned in ((2.0, 20, 11, 11), (1.05, 10.5, 11, 10.5)):
+        slow = Profiles({"net": Profile(locality=(1.0, 1.0, slower, slower))})
+        ends = [play(recipe, split_pair(), cluster(2, 3), profiles=slow).jct()[2]
+                for recipe in ("fifo", "placement(within=node)", "spin(slot=1s)")]  # fmt: skip
+        assert ends == [fifo, wait, planned]
+
+
+def test_spin_lets_the_heavier_job_go_first() -> None:
+    works = [job("busy", 0, 5), job("light", 1, 10), job("heavy", 1, 10, weight=9)]
+    run = play("spin(slot=1s)", works, cluster(1, 1))
+    assert run.started("heavy") == 5
+    assert run.started("light") == 15
+
+
+def test_spin_goes_on_when_durations_are_wrong_or_unknown() -> None:
+    works = [job(f"j{i}", i, 30 + i, size=1 + i % 3) for i in range(12)]
+    for knows in ("noisy", "nothing", "history"):
+        run = play("spin", works, cluster(2, 3), knows=knows, until=HOUR)
+        assert run.jobs.finished[:12].min() > 0
+
+
+@pytest.mark.parametrize(("skips", "starts"), [(0, 0), (1, 3), (2, 4), (3, 5), (9, 6)])
+def test_a_job_takes_a_worse_place_after_so_many_skipped_opportunities(
+    skips: int, starts: float
+) -> None:
+    """Opportunities pass at 0, 3, 4 and 5 s, when others arrive; a pair is free at 6 s."""
+    works = [job("short", lasts=6, size=2), job("long", lasts=100, size=2),
+             job("gang", lasts=10, size=2, model="net"),
+             *(job(f"cpu {at}", at, 1, size=4) for at in (3, 4, 5))]  # fmt: skip
+    slow = Profiles({"net": Profile(locality=(1.0, 1.0, 2.0, 2.0))})
+    recipe = f"delay-scheduling(node_skips={skips})"
+    run = play(recipe, works, cluster(2, 3), profiles=slow, until=50 * SECOND)
+    assert run.started("gang") == starts
+    patient = play("delay-scheduling(node_wait=1h)", works, cluster(2, 3), profiles=slow,
+                   until=50 * SECOND)  # fmt: skip
+    assert patient.started("gang") == 6
+
+
+def test_a_tier_that_no_node_has_is_not_waited_for() -> None:
+    run = play("delay-scheduling(node_skips=9,rack_skips=9)", [job("wide", 0, 5, size=4)],
+               cluster(2, 2, nodes_per_rack=2))  # fmt: skip
+    assert run.started("wide") == 0
