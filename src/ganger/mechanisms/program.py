@@ -199,6 +199,27 @@ def _rows(problem: Problem, x: Floats) -> Allocation:
 
 
 @dataclass(frozen=True)
+class FirstFit:
+    """First come, first served without a programme: each in turn gets all of the type on which it
+    is fastest among those with room for it, until somebody finds room on none."""
+
+    def allocate(self, view: View, ids: Ids) -> Allocation:
+        """Rows in order of job."""
+        problem = pose(view, ids)
+        free, gpus = problem.shares.capacity.copy(), problem.shares.scale
+        order = sorted(range(len(problem.types)), key=lambda j: problem.types[j].lower())
+        allocation = Allocation()
+        for i, rate in enumerate(problem.shares.rate):
+            fits = [j for j in order if free[j] >= gpus[i]]
+            if not fits:
+                break
+            best = max(fits, key=lambda j: float(rate[j]))
+            free[best] -= gpus[i]
+            allocation.add((int(problem.ids[i]),), problem.types[best], int(gpus[i]), 1.0)
+        return allocation
+
+
+@dataclass(frozen=True)
 class EqualShares:
     """Weighted water-filling of like GPUs: a job asks for its gang and gets a fraction of the
     time on any type."""

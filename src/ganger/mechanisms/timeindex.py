@@ -15,7 +15,7 @@ from ganger.core.spec import Locality
 from ganger.core.units import HOUR, NEVER
 from ganger.core.view import View
 from ganger.mechanisms.backfill import believed_duration
-from ganger.solve.lp import maximise
+from ganger.solve.highs import maximise, model
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
 Floats = NDArray[np.float64]
@@ -144,9 +144,8 @@ class TimeIndexed:
             limits[base : base + 1 + len(sizes)] = free[at].tolist()
         at_row, at_column, value = (np.array(part) for part in zip(*entries, strict=True))
         rows = coo_array((value, (at_row, at_column)), shape=(len(limits), gain.size)).tocsr()
-        found = maximise(gain.ravel(), rows, np.array(limits), np.ones(gain.size))
-        assert found is not None, "starting nobody is always feasible"
-        return found.x.reshape(gain.shape)
+        posed = model(gain.ravel(), rows, np.array(limits), upper=np.ones(gain.size))
+        return maximise(posed).x.reshape(gain.shape)  # starting nobody is always feasible
 
 
 def _ways(view: View, job: int) -> list[Way]:

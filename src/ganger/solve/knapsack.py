@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.solve.lp import maximise
+from ganger.solve.highs import maximise, model
 
 
 def knapsack(values: Sequence[float], sizes: Sequence[int], capacity: int) -> list[int]:
@@ -66,8 +66,8 @@ def _rounded(
     """Of `rest`, those that the programme takes whole, and then whoever still fits."""
     if not rest:
         return []
-    found = maximise(values[rest], demands[rest].T, np.maximum(left, 0.0), np.ones(len(rest)))
-    whole = found.x if found is not None else np.zeros(len(rest))
+    least = np.maximum(left, 0.0)
+    whole = maximise(model(values[rest], demands[rest].T, least, upper=np.ones(len(rest)))).x
     order = sorted(range(len(rest)), key=lambda i: (whole[i] < 1 - 1e-9, -values[rest[i]], i))
     chosen: list[int] = []
     for i in order:

@@ -6,8 +6,10 @@ from enum import Enum
 
 from ganger.core.protocols import Policy
 from ganger.core.units import SECOND
+from ganger.mechanisms.barrier import BarrierRounds, Ways
 from ganger.mechanisms.program import (
     FinishTimeFairness,
+    FirstFit,
     Programme,
     cheapest,
     first_come,
@@ -56,6 +58,17 @@ def gavel(
     agnostic: bool = False,
     every: Duration = 360 * SECOND,
     fill: bool = True,
+    compatible: bool = False,
+    in_order: bool = False,
+    whole_steps: bool = False,
+    barrier: bool = False,
+    patience: Duration = 0,
+    counters: bool = False,
+    by_type: bool = False,
+    left_over: bool = False,
+    held_back: bool = False,
+    dropped: bool = False,
+    shuffled: bool = False,
 ) -> Policy:
     """A linear programme divides every GPU type's time among jobs; rounds make it true.
 
@@ -63,8 +76,24 @@ def gavel(
     the same objective with all types held to be alike. `fill`: free GPUs go to waiting jobs
     between rounds; without it a round lasts to its end, as in the paper. `ftf` and `makespan`
     need durations too.
+
+    `compatible` turns on all that the public simulator does otherwise than the paper and that moves
+    its figures; each can be had by itself. `in_order`: FIFO without a programme. The others are
+    those of `mechanisms.barrier.Ways`; `shuffled` and `left_over` come with `compatible` only
+    where the objective has them.
     """
     allocator: Allocator = FinishTimeFairness(agnostic)
-    if objective in PROGRAMMES:
+    fifo = objective is Objective.FIFO
+    if fifo and (in_order or compatible):
+        allocator = FirstFit()
+    elif objective in PROGRAMMES:
         allocator = Programme(PROGRAMMES[objective], agnostic)
+    ways = Ways(
+        whole_steps or compatible, barrier or compatible,
+        patience or 1920 * SECOND * compatible, counters or compatible, by_type or compatible,
+        left_over or (compatible and not fifo), held_back or compatible, dropped or compatible,
+        shuffled or (compatible and agnostic),
+    )  # fmt: skip
+    if any(ways):
+        return BarrierRounds("gavel", allocator, every, ways)
     return RoundPolicy("gavel", allocator, every, fill=fill)
