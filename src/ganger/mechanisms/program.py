@@ -182,12 +182,13 @@ def divide(problem: Problem, agnostic: bool, solve: Callable[[Problem], Floats])
     if not len(problem.ids):
         return Allocation()
     if not agnostic:
-        return _rows(problem, solve(problem))
+        return rows_of(problem, solve(problem))
     part = (problem.shares.rate > 0) * problem.shares.capacity
-    return _rows(problem, solve(fold(problem)) * part / part.sum(axis=1, keepdims=True))
+    return rows_of(problem, solve(fold(problem)) * part / part.sum(axis=1, keepdims=True))
 
 
-def _rows(problem: Problem, x: Floats) -> Allocation:
+def rows_of(problem: Problem, x: Floats) -> Allocation:
+    """A solution as rows, without what is only rounding."""
     allocation = Allocation()
     rounded = np.round(np.where(x < LEAST_SHARE, 0.0, x), 9)
     for i, j in np.argwhere(rounded).tolist():
@@ -279,7 +280,10 @@ class FinishTimeFairness:
         return divide(pose(view, ids), self.agnostic, lambda posed: _fairest(view, posed, notes))
 
 
-def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
+def rho_demand(
+    view: View, problem: Problem, notes: Notes
+) -> tuple[Callable[[float], Floats], Callable[[Floats], float]]:
+    """The throughputs for which every rho is 1 / part, and the largest such part of some."""
     ids, posed = problem.ids, problem.shares
     left = work_left(view, ids)
     age = (view.now - view.jobs.submitted[ids]).astype(np.float64)
@@ -287,13 +291,18 @@ def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
     independent = past + left / isolated(posed)
 
     def demand(part: float) -> Floats:
-        """The throughputs for which every rho is 1 / part."""
         needed: Floats = left * part / (independent - age * part)
         return needed
 
     def reached(eff: Floats) -> float:
         return float((independent / (age + left / eff)).min())
 
+    return demand, reached
+
+
+def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
+    posed = problem.shares
+    demand, reached = rho_demand(view, problem, notes)
     start, top = reached(isolated(posed)), reached(posed.fastest())
     found = largest(SharesPool(posed), demand, start, top)
     return efficient(posed, demand(found.value), posed.rate).x

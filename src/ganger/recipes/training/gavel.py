@@ -7,6 +7,7 @@ from enum import Enum
 from ganger.core.protocols import Policy
 from ganger.core.units import SECOND
 from ganger.mechanisms.barrier import BarrierRounds, Ways
+from ganger.mechanisms.centred import Centred, CentredProgramme
 from ganger.mechanisms.program import (
     FinishTimeFairness,
     FirstFit,
@@ -46,6 +47,12 @@ PROGRAMMES = {
     Objective.COST: cheapest,
 }
 
+CENTRED = {
+    Objective.MAX_MIN: Centred.MAX_MIN,
+    Objective.MAKESPAN: Centred.MAKESPAN,
+    Objective.FTF: Centred.FTF,
+}
+
 
 @recipe(
     GAVEL,
@@ -60,6 +67,7 @@ def gavel(
     fill: bool = True,
     compatible: bool = False,
     in_order: bool = False,
+    centred: bool = False,
     whole_steps: bool = False,
     barrier: bool = False,
     patience: Duration = 0,
@@ -78,7 +86,8 @@ def gavel(
     need durations too.
 
     `compatible` turns on all that the public simulator does otherwise than the paper and that moves
-    its figures; each can be had by itself. `in_order`: FIFO without a programme. The others are
+    its figures; each can be had by itself. `in_order`: FIFO without a programme. `centred`: of
+    all best answers the middle, not a vertex. The others are
     those of `mechanisms.barrier.Ways`; `shuffled` and `left_over` come with `compatible` only
     where the objective has them.
     """
@@ -86,6 +95,8 @@ def gavel(
     fifo = objective is Objective.FIFO
     if fifo and (in_order or compatible):
         allocator = FirstFit()
+    elif objective in CENTRED and (centred or compatible):
+        allocator = CentredProgramme(CENTRED[objective], agnostic)
     elif objective in PROGRAMMES:
         allocator = Programme(PROGRAMMES[objective], agnostic)
     ways = Ways(
