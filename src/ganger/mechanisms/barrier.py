@@ -33,7 +33,7 @@ from ganger.mechanisms.backfill import believed_duration
 from ganger.mechanisms.fair import Notes
 from ganger.mechanisms.place import PACK, Placer
 from ganger.mechanisms.program import FOREVER
-from ganger.mechanisms.realise import Allocator, Remembering, cells_of, competitors
+from ganger.mechanisms.realise import Allocator, cells_of, competitors, remembers
 
 _DECLARED, _RUNNING, _SUSPENDED = int(Phase.DECLARED), int(Phase.RUNNING), int(Phase.SUSPENDED)
 _STOPPING, _FINISHED = int(Phase.STOPPING), int(Phase.FINISHED)
@@ -221,7 +221,7 @@ class BarrierRounds:
                     deficits[job] = deficits.get(job, 0.0) + (due.get((job, kind), 0.0) - had)
                 received[job] = first
                 memory.total[kind] += first
-        if isinstance(self.allocator, Remembering):
+        if remembers(self.allocator):
             memory.notes = self.allocator.remember(view, jobs, memory.notes)
             memory.allocation = self.allocator.allocate_from(view, jobs, memory.notes)
         else:

@@ -108,8 +108,25 @@ def most_even(view: View, problem: Problem) -> Floats:
     return _raised(problem, fair_unit(problem))
 
 
+def unrivalled(posed: Shares, gain: Floats) -> Floats | None:
+    """Everybody all the time where it gains most, if there is room for that, and for nobody two such
+    types: then there is no better answer, and no other as good. None otherwise."""
+    best = gain.argmax(axis=1)
+    rows = np.arange(len(gain))
+    top = gain[rows, best]
+    used = np.bincount(best, posed.scale, len(posed.capacity))
+    if (used > posed.capacity).any() or ((gain >= top[:, None] * (1 - 1e-6)).sum(axis=1) > 1).any():
+        return None
+    x = np.zeros(gain.shape)
+    x[rows, best] = 1.0
+    return x
+
+
 def _raised(problem: Problem, unit: Floats) -> Floats:
     """The smallest multiple of `unit` at its largest, then the largest sum of multiples."""
+    alone = unrivalled(problem.shares, problem.shares.rate)
+    if alone is not None:
+        return alone
     level = max_min(problem.shares, unit).value
     return efficient(problem.shares, unit * level, problem.shares.rate / unit[:, None]).x
 
@@ -121,27 +138,35 @@ def water_filled(view: View, problem: Problem) -> Floats:
 
 def _filled_up(problem: Problem, unit: Floats, pace_of: Paces | None) -> Floats:
     posed = problem.shares
+    alone = unrivalled(posed, posed.rate)
+    if alone is not None:
+        return alone
     filled = water_filling(SharesPool(posed), posed.capacity, unit, pace_of)
     return efficient(posed, filled.level, posed.rate / unit[:, None]).x
 
 
 def largest_sum(view: View, problem: Problem) -> Floats:
     """The largest sum of throughputs. Starves whoever is slow everywhere."""
-    return max_sum(problem.shares, problem.shares.rate).x
+    return _most(problem, problem.shares.rate)
+
+
+def _most(problem: Problem, gain: Floats) -> Floats:
+    alone = unrivalled(problem.shares, gain)
+    return max_sum(problem.shares, gain).x if alone is None else alone
 
 
 def cheapest(view: View, problem: Problem) -> Floats:
     """The largest sum of throughput per dollar; types without a price count as 1 USD/h."""
     prices = {kind.name: kind.price for kind in view.nodes.type_specs}
     price = np.array([prices.get(kind) or 1.0 for kind in problem.types])
-    return max_sum(problem.shares, problem.shares.rate / price).x
+    return _most(problem, problem.shares.rate / price)
 
 
 def first_come(view: View, problem: Problem) -> Floats:
     """Gavel's FIFO: throughput over the job's best, the earlier the heavier."""
     rate, n = problem.shares.rate, len(problem.ids)
     gain = rate / rate.max(axis=1, keepdims=True) * (n - np.arange(n))[:, None]
-    return max_sum(problem.shares, gain).x
+    return _most(problem, gain)
 
 
 def shortest_makespan(view: View, problem: Problem) -> Floats:
