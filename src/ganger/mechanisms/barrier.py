@@ -125,7 +125,9 @@ class BarrierRounds:
         """Pause who is through with its part of the round; when all are, begin the next."""
         memory = _copied(memory or BarrierMemory())
         going = [turn for turn in memory.turns if _goes_on(view, turn)]
-        over = not going or not (self.ways.barrier or view.now < memory.ends)
+        over = not going
+        if not self.ways.barrier:
+            over = view.now >= memory.ends or not len(view.active)
         if over:
             self._settle(view, memory)
             self._begin(view, memory)
@@ -139,10 +141,10 @@ class BarrierRounds:
                 if through and view.at.phase[turn.job] == _RUNNING:
                     view.draft.act(Suspend(turn.job, view.at.attempt[turn.job]))
         times = [turn.until for turn in going if turn.until > view.now and not turn.last]
-        if going and not self.ways.barrier:
+        if memory.turns and not self.ways.barrier:
             times.append(memory.ends)
         until = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE | STARTED
-        if not going:
+        if not memory.turns:
             until |= QUEUED
         reasons = [Reason("Priority", "rounds")] if len(view.pending) else []
         return view.draft.plan(reasons, min(times, default=NEVER), until), memory
