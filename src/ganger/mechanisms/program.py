@@ -212,10 +212,10 @@ def divide(problem: Problem, agnostic: bool, solve: Callable[[Problem], Floats])
     return rows_of(problem, solve(fold(problem)) * part / part.sum(axis=1, keepdims=True))
 
 
-def rows_of(problem: Problem, x: Floats) -> Allocation:
-    """A solution as rows, without what is only rounding."""
+def rows_of(problem: Problem, x: Floats, *, exact: bool = False) -> Allocation:
+    """A solution as rows, unless `exact` without what is only rounding."""
     allocation = Allocation()
-    rounded = np.round(np.where(x < LEAST_SHARE, 0.0, x), 9)
+    rounded = x if exact else np.round(np.where(x < LEAST_SHARE, 0.0, x), 9)
     for i, j in np.argwhere(rounded).tolist():
         allocation.add(
             (int(problem.ids[i]),), problem.types[j], int(problem.shares.scale[i]),
@@ -305,29 +305,27 @@ class FinishTimeFairness:
         return divide(pose(view, ids), self.agnostic, lambda posed: _fairest(view, posed, notes))
 
 
-def rho_demand(
-    view: View, problem: Problem, notes: Notes
-) -> tuple[Callable[[float], Floats], Callable[[Floats], float]]:
-    """The throughputs for which every rho is 1 / part, and the largest such part of some."""
-    ids, posed = problem.ids, problem.shares
+def rho_parts(view: View, problem: Problem, notes: Notes) -> tuple[Floats, Floats, Floats]:
+    """Work left, age, and the time that each would take alone, microseconds."""
+    ids = problem.ids
     left = work_left(view, ids)
     age = (view.now - view.jobs.submitted[ids]).astype(np.float64)
     past = np.array([notes[job][0] if job in notes else 0.0 for job in ids.tolist()])
-    independent = past + left / isolated(posed)
+    return left, age, past + left / isolated(problem.shares)
+
+
+def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
+    posed = problem.shares
+    left, age, independent = rho_parts(view, problem, notes)
 
     def demand(part: float) -> Floats:
+        """The throughputs for which every rho is 1 / part."""
         needed: Floats = left * part / (independent - age * part)
         return needed
 
     def reached(eff: Floats) -> float:
         return float((independent / (age + left / eff)).min())
 
-    return demand, reached
-
-
-def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
-    posed = problem.shares
-    demand, reached = rho_demand(view, problem, notes)
     start, top = reached(isolated(posed)), reached(posed.fastest())
     found = largest(SharesPool(posed), demand, start, top)
     return efficient(posed, demand(found.value), posed.rate).x
