@@ -1,4 +1,4 @@
-"""Rounds in the ways of Gavel's public simulator: what each switch does, on jobs counted by hand."""
+"""Rounds in the ways of Gavel's public simulator: what each switch does, counted by hand."""
 
 from __future__ import annotations
 

@@ -160,9 +160,13 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ) -> NDArray[np.float64]:
         """`rate` for many sizes and tiers at once; arrays of one shape."""
         if self.measured is not None and gpu_type in self.measured.steps:
-            kinds = zip(gpus.ravel().tolist(), (tiers > Locality.NODE).ravel().tolist(), strict=True)
+            kinds = zip(
+                gpus.ravel().tolist(), (tiers > Locality.NODE).ravel().tolist(), strict=True
+            )
             each = [self._told(self.measured, gpu_type, size, asked, far) for size, far in kinds]
-            return np.array(each).reshape(gpus.shape) / np.array(self.locality)[tiers]
+            told: NDArray[np.float64] = np.array(each).reshape(gpus.shape)
+            told /= np.array(self.locality)[tiers]
+            return told
         typed = self.by_type.get(gpu_type, speed)
         if not asked:
             many = np.ones(gpus.shape)

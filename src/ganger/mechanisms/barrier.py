@@ -150,8 +150,8 @@ class BarrierRounds:
         return view.draft.plan(reasons, min(times, default=NEVER), until), memory
 
     def _stuck(self, view: View, memory: BarrierMemory) -> bool:
-        """Whether jobs wait, none may run, and nothing will change that. The public simulator, which
-        holds back newcomers, then waits for the next arrival as long as there is one."""
+        """Whether jobs wait, none may run, and nothing will change that. The public simulator,
+        which holds back newcomers, then waits for the next arrival as long as there is one."""
         if not any(memory.failures.get(job, 0) < ATTEMPTS for job in view.pending.tolist()):
             return False
         coming = bool((view.jobs.phase[: view.jobs.n] == _DECLARED).any())
@@ -212,9 +212,7 @@ class BarrierRounds:
     def _allocate(self, view: View, memory: BarrierMemory, jobs: Ids, first: float) -> None:
         """A new allocation, and counters that begin anew."""
         elapsed = (view.now - memory.since) / SECOND
-        due = {
-            (row.jobs[0], row.gpu_type): row.amount * elapsed for row in memory.allocation.rows
-        }
+        due = {(row.jobs[0], row.gpu_type): row.amount * elapsed for row in memory.allocation.rows}
         for kind, received in memory.received.items():
             deficits, memory.total[kind] = memory.deficits.setdefault(kind, {}), 0.0
             for job in received:
@@ -260,9 +258,7 @@ class BarrierRounds:
             ranked.sort(key=lambda row: row[:3], reverse=True)
         return ranked
 
-    def _choose(
-        self, view: View, memory: BarrierMemory, types: list[str], jobs: Ids
-    ) -> list[Turn]:
+    def _choose(self, view: View, memory: BarrierMemory, types: list[str], jobs: Ids) -> list[Turn]:
         """The turns of the coming round."""
         free = dict.fromkeys(types, 0)
         for cell in view.ledger.cells:
@@ -301,7 +297,7 @@ class BarrierRounds:
         return Turn(job, kind, until, steps >= left and not fails, fails)
 
     def _draw(self, view: View, turns: list[Turn], jobs: Ids) -> list[Turn]:
-        """Draw the way from what runs to `turns`; those for which there is no place are left out."""
+        """Draw the way from what runs to `turns`; those that find no place are left out."""
         draft, phase = view.draft, view.at.phase
         wanted = {turn.job: turn for turn in turns if not turn.fails}
         kept: set[int] = set()
@@ -316,10 +312,11 @@ class BarrierRounds:
                     draft.act(Resume(job, view.at.attempt[job]))
             else:
                 draft.stop(job)
-        placed: list[Turn] = []
-        for turn in sorted(turns, key=lambda turn: -int(view.at.gpus[turn.job])):
-            if turn.fails or turn.job in kept or self._start(view, turn.job, turn.gpu_type):
-                placed.append(turn)
+        placed = [
+            turn
+            for turn in sorted(turns, key=lambda turn: -int(view.at.gpus[turn.job]))
+            if turn.fails or turn.job in kept or self._start(view, turn.job, turn.gpu_type)
+        ]
         for job in jobs[view.jobs.gpus[jobs] == 0].tolist():
             if job not in kept:
                 self._start(view, job, "")

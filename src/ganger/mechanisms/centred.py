@@ -21,15 +21,17 @@ from ganger.mechanisms.backfill import believed_duration
 from ganger.mechanisms.fair import Notes
 from ganger.mechanisms.program import (
     FinishTimeFairness,
+    Floats,
     Problem,
     fair_unit,
-    rows_of,
+    most_even,
     pose,
     rho_parts,
+    rows_of,
     work_left,
 )
 from ganger.solve.interior import interior
-from ganger.solve.programme import Floats, Shares, isolated_shares
+from ganger.solve.programme import Shares, isolated_shares
 from ganger.solve.shares import max_min
 
 
@@ -39,7 +41,6 @@ class Centred(Enum):
     MAX_MIN = "max-min"
     MAKESPAN = "makespan"
     FTF = "ftf"
-
 
 
 @dataclass(frozen=True)
@@ -68,14 +69,21 @@ class CentredProgramme:
             alike = problem.shares._replace(rate=np.ones_like(problem.shares.rate))
             problem = problem._replace(shares=alike)
         if self.objective is Centred.MAX_MIN:
-            return rows_of(problem, highest(problem.shares, fair_unit(problem)), exact=True)
+            return rows_of(problem, _most_even(view, problem), exact=True)
         solve = _soonest if self.objective is Centred.MAKESPAN else _fairest
         return rows_of(problem, solve(view, problem, notes), exact=True)
 
 
+def _most_even(view: View, problem: Problem) -> Floats:
+    try:
+        return highest(problem.shares, fair_unit(problem))
+    except ArithmeticError:
+        return most_even(view, problem)
+
+
 def _soonest(view: View, problem: Problem, notes: Notes) -> Floats:
-    """Halving between 100 and 1e6 s (then ten times that, and so on) until it is within 5 %; the
-    middle of all that ends within the last time that was enough."""
+    """Halving between 100 and 1e6 s (then up to ten times that, and so on) until it is within 5 %,
+    and any division that ends within the last time that was enough."""
     left = work_left(view, problem.ids) / SECOND
     found = max_min(problem.shares, left)
     soonest = 1.0 / found.value
@@ -108,7 +116,7 @@ def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
     u = np.full((m, 1), -1.0)
     eff = -sparse.csr_array(rows[above - m :])  # rows were -eff
     rows, most = rows[: above - m], most[: above - m]
-    fair = sparse.hstack([sparse.csr_array((m, count)), of_y, u])
+    fair: Any = sparse.hstack([sparse.csr_array((m, count)), of_y, sparse.csr_array(u)])
     flat = sparse.hstack([rows, sparse.csr_array((len(most), m + 1))])
     nothing = sparse.csr_array((m, 1))
     one = sparse.eye_array(m)
@@ -156,7 +164,7 @@ def _asked(posed: Shares, floor: Floats) -> tuple[Any, Floats]:
     """x >= 0, the kinds, everybody's time, eff >= floor, as rows and what they are at most."""
     m, n = posed.rate.shape
     of_job = sparse.kron(sparse.eye_array(m), np.ones((1, n)))
-    rates = sparse.csr_array(of_job).multiply(posed.rate.ravel()[None, :])
+    rates: Any = sparse.csr_array(of_job).multiply(posed.rate.ravel()[None, :])
     kinds = sparse.kron(posed.scale[None, :], sparse.eye_array(n))
     rows = sparse.vstack([-sparse.eye_array(m * n), kinds, of_job, -rates])
     return rows, np.concatenate([np.zeros(m * n), posed.capacity, posed.limit, -floor])

@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from ganger.core.allocation import Allocation
 from ganger.core.ledger import Ledger
 from ganger.core.table import Ids
+from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.backfill import believed_duration
 from ganger.mechanisms.fair import Notes, Tree, integrate_isolated
+from ganger.solve.highs import Infeasible
 from ganger.solve.lexicographic import Paces, water_filling
 from ganger.solve.programme import Shares, isolated, proportional, shares
 from ganger.solve.search import largest
@@ -109,8 +111,8 @@ def most_even(view: View, problem: Problem) -> Floats:
 
 
 def unrivalled(posed: Shares, gain: Floats) -> Floats | None:
-    """Everybody all the time where it gains most, if there is room for that, and for nobody two such
-    types: then there is no better answer, and no other as good. None otherwise."""
+    """Everybody all the time where it gains most, if there is room for that, and for nobody two
+    such types: then there is no better answer, and no other as good. None otherwise."""
     best = gain.argmax(axis=1)
     rows = np.arange(len(gain))
     top = gain[rows, best]
@@ -145,21 +147,42 @@ def _filled_up(problem: Problem, unit: Floats, pace_of: Paces | None) -> Floats:
     return efficient(posed, filled.level, posed.rate / unit[:, None]).x
 
 
-def largest_sum(view: View, problem: Problem) -> Floats:
-    """The largest sum of throughputs. Starves whoever is slow everywhere."""
-    return _most(problem, problem.shares.rate)
+@dataclass(frozen=True)
+class LargestSum:
+    """The largest sum of throughputs; starves whoever is slow everywhere. `priced`: of throughput
+    per dollar, types without a price counting as 1 USD/h. `deadlines`: whoever has one gets what
+    it takes to meet it, unless that is out of reach (Gavel, sections 4.2 and 4.4)."""
+
+    priced: bool = False
+    deadlines: bool = False
+
+    def __call__(self, view: View, problem: Problem) -> Floats:
+        """The fractions of time."""
+        gain = problem.shares.rate
+        if self.priced:
+            prices = {kind.name: kind.price for kind in view.nodes.type_specs}
+            gain = gain / np.array([prices.get(kind) or 1.0 for kind in problem.types])
+        floor = _in_time(view, problem) if self.deadlines else np.zeros(len(problem.ids))
+        if not floor.any():
+            return _most(problem, gain)
+        try:
+            return max_sum(problem.shares, gain, floor).x
+        except Infeasible:
+            return _most(problem, gain)
+
+
+def _in_time(view: View, problem: Problem) -> Floats:
+    """The throughput at which each would meet its deadline; 0 without one or if it cannot."""
+    deadline = view.jobs.deadline[problem.ids]
+    rest = (deadline - view.now).astype(np.float64)
+    needed = work_left(view, problem.ids) / np.maximum(rest, 1.0)
+    able = (deadline < NEVER) & (rest > 0) & (needed <= problem.shares.fastest())
+    return np.where(able, needed, 0.0)
 
 
 def _most(problem: Problem, gain: Floats) -> Floats:
     alone = unrivalled(problem.shares, gain)
     return max_sum(problem.shares, gain).x if alone is None else alone
-
-
-def cheapest(view: View, problem: Problem) -> Floats:
-    """The largest sum of throughput per dollar; types without a price count as 1 USD/h."""
-    prices = {kind.name: kind.price for kind in view.nodes.type_specs}
-    price = np.array([prices.get(kind) or 1.0 for kind in problem.types])
-    return _most(problem, problem.shares.rate / price)
 
 
 def first_come(view: View, problem: Problem) -> Floats:

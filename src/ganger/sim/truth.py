@@ -40,9 +40,9 @@ class Truth:
         that chooses its batch size: its goodput at the best batch, with the noise it has now."""
         profiles, jobs = self._physics.profiles, view.jobs
         speed = {kind.name: kind.speed for kind in view.nodes.type_specs}.get(gpu_type, 1.0)
-        if ids.ndim == 1 and ids.shape == np.shape(gpus) == np.shape(nodes):
-            if not self._physics.paces:
-                return self._static(view, ids, (gpu_type, speed), gpus, nodes > 1)
+        flat = ids.ndim == 1 and ids.shape == np.shape(gpus) == np.shape(nodes)
+        if flat and not self._physics.paces:
+            return self._static(view, ids, (gpu_type, speed), gpus, nodes > 1)
         shape = np.broadcast_shapes(ids.shape, np.shape(gpus), np.shape(nodes))
         many, spread = np.broadcast_to(gpus, shape), np.broadcast_to(nodes, shape)
         out = np.empty(shape)

@@ -21,7 +21,7 @@ TOLERANCE = 1e-8
 """Of the residuals and the gap, at which to end."""
 SMALLEST, LARGEST = 1e-6, 0.999
 """The least and the most of a step towards the edge."""
-REGULAR, REFINED = 1e-10, 3
+REGULAR, REFINED = 7e-8, 9
 CLOSE = 5e-5
 """A gap that will do where numbers do not suffice for less."""
 _J = np.array([1.0, -1.0, -1.0])
@@ -38,8 +38,8 @@ class _Point(NamedTuple):
 def interior(cost: Floats, rows: Any, most: Floats, cones: int = 0) -> Floats:
     """The x with the least `cost @ x` for which `most - rows @ x` is nowhere below 0, from inside.
 
-    The last `cones` triples of rows are second-order cones instead: the first is at least the length
-    of the other two. Raises ArithmeticError if it does not get there.
+    The last `cones` triples of rows are second-order cones instead: the first is at least the
+    length of the other two. Raises ArithmeticError if it does not get there.
     """
     scaled, by_row, by_column = _equilibrated(sparse.csc_array(rows), cones)
     return _followed(cost / by_column, scaled, most / by_row, cones) / by_column
@@ -74,9 +74,9 @@ class _Scaling:
         self.blocks: NDArray[np.float64] = np.zeros((cones, 3, 3))
         self.blocks[:, 0, :] = middle
         self.blocks[:, 1:, 0] = tail
-        self.blocks[:, 1:, 1:] = np.eye(2) + tail[:, :, None] * tail[:, None, :] / (
-            1 + middle[:, 0]
-        )[:, None, None]
+        self.blocks[:, 1:, 1:] = (
+            np.eye(2) + tail[:, :, None] * tail[:, None, :] / (1 + middle[:, 0])[:, None, None]
+        )
         self.blocks *= np.sqrt(length_a / length_b)[:, None, None]
 
     def times(self, v: Floats) -> Floats:
@@ -143,9 +143,7 @@ def _begun(cost: Floats, rows: Any, most: Floats, cones: int) -> _Point:
     factored = _Factored(rows, sparse.eye_array(m))
     first = factored.solve(np.concatenate([np.zeros(n), most]))
     second = factored.solve(np.concatenate([-cost, np.zeros(m)]))
-    return _Point(
-        first[:n], _shifted(-first[n:], cones), _shifted(second[n:], cones), 1.0, 1.0
-    )
+    return _Point(first[:n], _shifted(-first[n:], cones), _shifted(second[n:], cones), 1.0, 1.0)
 
 
 def _shifted(part: Floats, cones: int) -> Floats:
@@ -217,7 +215,10 @@ class _Turn:
         kappa = aim - at.kappa * at.tau - guess.kappa * guess.tau
         step = self._towards(1 - centring, full + crossed - aim * unit, kappa, middle)
         far = 0.99 * self._far(step)
-        return _Point(*(was + far * change for was, change in zip(at, step, strict=True)))
+        return _Point(
+            at.x + far * step.x, at.s + far * step.s, at.z + far * step.z,
+            at.tau + far * step.tau, at.kappa + far * step.kappa,
+        )  # fmt: skip
 
     def _towards(self, keep: float, aim: Floats, aim_kappa: float, middle: Floats) -> _Point:
         at, cost, most, along, n = self.at, self.cost, self.most, self.along, len(self.cost)
@@ -248,4 +249,5 @@ def _edge(a: Floats, d: Floats) -> Floats:
     # The largest root v of (v a + d)' J (v a + d) = 0, where v is one over the step.
     square, cross, rest = (a * a) @ _J, (a * d) @ _J, (d * d) @ _J
     root = np.sqrt(np.maximum(cross**2 - square * rest, 0.0))
-    return np.maximum((-cross + root) / square, 0.0)
+    found: Floats = np.maximum((-cross + root) / square, 0.0)
+    return found

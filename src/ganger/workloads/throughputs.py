@@ -1,4 +1,4 @@
-"""Gavel's throughput table: steps per second by GPU type, job type and gang size, alone and in pairs.
+"""Gavel's throughput table: steps per second by GPU type, job type and gang, alone and in pairs.
 
 JSON: type (`v100`; `v100_unconsolidated` for gangs over more than one server) to job type and gang
 size (`('ResNet-18 (batch size 16)', 2)`) to `null`, alone, or a like key, the two numbers of a pair

@@ -11,10 +11,9 @@ from ganger.mechanisms.centred import Centred, CentredProgramme
 from ganger.mechanisms.program import (
     FinishTimeFairness,
     FirstFit,
+    LargestSum,
     Programme,
-    cheapest,
     first_come,
-    largest_sum,
     most_even,
     shortest_makespan,
     water_filled,
@@ -43,8 +42,6 @@ PROGRAMMES = {
     Objective.WATER_FILLING: water_filled,
     Objective.FIFO: first_come,
     Objective.MAKESPAN: shortest_makespan,
-    Objective.MAX_SUM: largest_sum,
-    Objective.COST: cheapest,
 }
 
 CENTRED = {
@@ -58,11 +55,12 @@ CENTRED = {
     GAVEL,
     needs="throughputs",
     reconstructed="what a programme leaves undecided goes where it does most; makespan is one"
-    " programme in 1/T instead of a bisection; no job pairs, no deadlines in the objectives",
+    " programme in 1/T instead of a bisection; no job pairs",
 )
 def gavel(
     objective: Objective = Objective.MAX_MIN,
     agnostic: bool = False,
+    deadlines: bool = False,
     every: Duration = 360 * SECOND,
     fill: bool = True,
     compatible: bool = False,
@@ -83,7 +81,8 @@ def gavel(
     In each round (job, type) pairs run by allocation over fraction of time received. `agnostic`:
     the same objective with all types held to be alike. `fill`: free GPUs go to waiting jobs
     between rounds; without it a round lasts to its end, as in the paper. `ftf` and `makespan`
-    need durations too.
+    need durations too. `deadlines`: `max-sum` and `cost` first give whoever has a deadline what it
+    takes to meet it.
 
     `compatible` turns on all that the public simulator does otherwise than the paper and that moves
     its figures; each can be had by itself. `in_order`: FIFO without a programme. `centred`: of
@@ -97,6 +96,8 @@ def gavel(
         allocator = FirstFit()
     elif objective in CENTRED and (centred or compatible):
         allocator = CentredProgramme(CENTRED[objective], agnostic)
+    elif objective in (Objective.MAX_SUM, Objective.COST):
+        allocator = Programme(LargestSum(objective is Objective.COST, deadlines), agnostic)
     elif objective in PROGRAMMES:
         allocator = Programme(PROGRAMMES[objective], agnostic)
     ways = Ways(
