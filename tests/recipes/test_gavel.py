@@ -72,9 +72,7 @@ def test_cost_prefers_the_cheap_type_unless_a_deadline_forbids() -> None:
     assert plain.jobs.finish == pytest.approx([200])
     blind = run_one(trace_of(bound), PRICED, "gavel(objective=cost)", setup)
     assert blind.jobs.finish == pytest.approx([200])
-    soon = run_one(
-        trace_of(bound), PRICED, "gavel(objective=cost,deadlines=yes,every=10s)", setup
-    )
+    soon = run_one(trace_of(bound), PRICED, "gavel(objective=cost,deadlines=yes,every=10s)", setup)
     assert soon.jobs.finish[0] <= 115
     hopeless = [job("a", lasts=100, model="m", steps=100, deadline=50)]
     late = run_one(trace_of(hopeless), PRICED, "gavel(objective=cost,deadlines=yes)", setup)

@@ -368,11 +368,10 @@ class Pace:
             told = view.oracle.profile(view.jobs.models[view.at.model[job]]).measured
             if told is not None and kind in told.steps and steps > 0:
                 known[key] = told.at(kind, gpus), True
-            else:
-                rate = view.oracle.throughput(
-                    view, np.array([job]), kind, np.array([gpus]), np.array([1])
-                )
-                known[key] = float(np.nan_to_num(rate[0], nan=1.0)) * SECOND, False
+            else:  # what may change is not kept
+                one, many, nodes = np.array([job]), np.array([gpus]), np.array([1])
+                rate = view.oracle.throughput(view, one, kind, many, nodes)
+                return float(np.nan_to_num(rate[0], nan=1.0)) * SECOND, False
         found: tuple[float, bool] = known[key]
         return found
 

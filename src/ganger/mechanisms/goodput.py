@@ -105,7 +105,7 @@ class GoodputPolicy:
         return GoodputMemory(view.now + self.every, Population.of(ids, people), largest)
 
     def _offer(self, view: View, ids: Ids, largest: dict[int, int]) -> Offer:
-        jobs, now = view.jobs, _held(view, ids)
+        now = _held(view, ids)
         up = np.array(view.ledger.up)
         room = np.where(up, np.array(view.ledger.free_count) + now.sum(axis=0), 0)
         shapes = [view.draft.shape(job) for job in ids.tolist()]
@@ -119,12 +119,18 @@ class GoodputPolicy:
         speed = _speeds(view, ids, kinds, int(max(most.max(initial=1), fair.max(initial=1))))
         widest = max(int(room.max(initial=1)), 1)
         base = speed[np.arange(len(ids)), np.minimum(-(-fair // widest), speed.shape[1] - 1), fair]
-        age = view.now - jobs.submitted[ids]
-        kept = np.maximum(age - self.restart * jobs.restarts[ids], 0)
-        again = np.where(now.any(axis=1), kept / np.maximum(age + self.restart, 1), 1.0)
+        again = np.where(now.any(axis=1), after_restart(view, ids, self.restart), 1.0)
         small = np.int16
         space = Space(room.astype(small), least.astype(small), most.astype(small), may)
         return Offer(ids, space, now, speed / base[:, None, None], again)
+
+
+def after_restart(view: View, ids: Ids, restart: int) -> Scores:
+    """What a change now leaves of a job's speed: (age - restarts x cost) / (age + cost), the cost
+    `restart` in microseconds (Pollux, section 4.2.1; Sia, section 3.3)."""
+    age = view.now - view.jobs.submitted[ids]
+    kept = np.maximum(age - restart * view.jobs.restarts[ids], 0)
+    return np.asarray(kept / np.maximum(age + restart, 1))
 
 
 def _largest(view: View, memory: GoodputMemory, jobs: Ids) -> dict[int, int]:

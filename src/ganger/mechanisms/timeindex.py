@@ -145,7 +145,7 @@ class TimeIndexed:
         at_row, at_column, value = (np.array(part) for part in zip(*entries, strict=True))
         rows = coo_array((value, (at_row, at_column)), shape=(len(limits), gain.size)).tocsr()
         posed = model(gain.ravel(), rows, np.array(limits), upper=np.ones(gain.size))
-        return maximise(posed).x.reshape(gain.shape)  # starting nobody is always feasible
+        return maximise(posed).x.reshape(gain.shape)
 
 
 def _ways(view: View, job: int) -> list[Way]:

@@ -70,11 +70,11 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("backfill",), _T + "backfill"),
     **dict.fromkeys(("drf", "max-min", "ftf", "hierarchical"), _T + "fairness"),
     **dict.fromkeys(("themis", "gandiva-fair", "astraea"), _T + "fairness"),
-    **dict.fromkeys(("gavel",), _T + "gavel"),
-    **dict.fromkeys(("pollux",), _T + "goodput"),
+    **dict.fromkeys(("gavel", "pop"), _T + "gavel"),
+    **dict.fromkeys(("pollux", "sia"), _T + "goodput"),
     **dict.fromkeys(("optimus", "afs", "elastic-scaling"), _T + "elasticity"),
     **dict.fromkeys(
-        ("marble", "non-intrusive", "dragon", "elan", "edl", "ones"), _T + "elasticity"
+        ("marble", "non-intrusive", "dragon", "elan", "edl", "ones", "smd"), _T + "elasticity"
     ),
     **dict.fromkeys(("placement", "delay-scheduling", "heterogeneity-agnostic"), _T + "placement"),
     **dict.fromkeys(("topology-aware", "hived", "spin"), _T + "placement"),
@@ -82,7 +82,8 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(
         ("yarn-cs", "helios", "helios-ces", "philly", "ffdl", "ali-mlaas"), _T + "production"
     ),
-    **dict.fromkeys(("genie",), _T + "deadlines"),
+    **dict.fromkeys(("allox", "dorm"), _T + "programmes"),
+    **dict.fromkeys(("genie", "chronus"), _T + "deadlines"),
 }
 """Name of every recipe, and the module that defines it."""
 

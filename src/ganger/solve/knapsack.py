@@ -66,8 +66,8 @@ def _rounded(
     """Of `rest`, those that the programme takes whole, and then whoever still fits."""
     if not rest:
         return []
-    least = np.maximum(left, 0.0)
-    whole = maximise(model(values[rest], demands[rest].T, least, upper=np.ones(len(rest)))).x
+    room = np.maximum(left, 0.0)
+    whole = maximise(model(values[rest], demands[rest].T, room, upper=np.ones(len(rest)))).x
     order = sorted(range(len(rest)), key=lambda i: (whole[i] < 1 - 1e-9, -values[rest[i]], i))
     chosen: list[int] = []
     for i in order:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from enum import Enum
 
+from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
 from ganger.core.units import SECOND
 from ganger.mechanisms.barrier import BarrierRounds, Ways
 from ganger.mechanisms.centred import Centred, CentredProgramme
+from ganger.mechanisms.partition import Partitioned
 from ganger.mechanisms.program import (
     FinishTimeFairness,
     FirstFit,
@@ -18,9 +20,11 @@ from ganger.mechanisms.program import (
     shortest_makespan,
     water_filled,
 )
+from ganger.mechanisms.program import Objective as Solve
 from ganger.mechanisms.realise import Allocator, RoundPolicy
-from ganger.recipes.registry import Duration, recipe
+from ganger.recipes.registry import Duration, Paper, recipe
 from ganger.recipes.training.fairness import GAVEL
+from ganger.solve.pop import Deal
 
 
 class Objective(Enum):
@@ -37,11 +41,13 @@ class Objective(Enum):
     FTF = "ftf"
 
 
-PROGRAMMES = {
+PROGRAMMES: dict[Objective, Solve] = {
     Objective.MAX_MIN: most_even,
     Objective.WATER_FILLING: water_filled,
     Objective.FIFO: first_come,
     Objective.MAKESPAN: shortest_makespan,
+    Objective.MAX_SUM: LargestSum(),
+    Objective.COST: LargestSum(priced=True),
 }
 
 CENTRED = {
@@ -86,9 +92,9 @@ def gavel(
 
     `compatible` turns on all that the public simulator does otherwise than the paper and that moves
     its figures; each can be had by itself. `in_order`: FIFO without a programme. `centred`: of
-    all best answers the middle, not a vertex. The others are
-    those of `mechanisms.barrier.Ways`; `shuffled` and `left_over` come with `compatible` only
-    where the objective has them.
+    all best answers the one that an interior-point method ends in. The others are those of
+    `mechanisms.barrier.Ways`; `compatible` sets `shuffled` and `left_over` only where the objective
+    has them.
     """
     allocator: Allocator = FinishTimeFairness(agnostic)
     fifo = objective is Objective.FIFO
@@ -96,8 +102,8 @@ def gavel(
         allocator = FirstFit()
     elif objective in CENTRED and (centred or compatible):
         allocator = CentredProgramme(CENTRED[objective], agnostic)
-    elif objective in (Objective.MAX_SUM, Objective.COST):
-        allocator = Programme(LargestSum(objective is Objective.COST, deadlines), agnostic)
+    elif deadlines:
+        allocator = Programme(_in_time(objective), agnostic)
     elif objective in PROGRAMMES:
         allocator = Programme(PROGRAMMES[objective], agnostic)
     ways = Ways(
@@ -109,3 +115,41 @@ def gavel(
     if any(ways):
         return BarrierRounds("gavel", allocator, every, ways)
     return RoundPolicy("gavel", allocator, every, fill=fill)
+
+
+def _in_time(objective: Objective) -> LargestSum:
+    """The objective with rows for deadlines."""
+    if objective not in (Objective.MAX_SUM, Objective.COST):
+        raise BadInput(
+            f"no deadlines with {objective.value}", where="gavel", mend="use max-sum or cost"
+        )
+    return LargestSum(objective is Objective.COST, deadlines=True)
+
+
+@recipe(
+    Paper(
+        "Solving Large-Scale Granular Resource Allocation Problems Efficiently with POP",
+        "Narayanan et al.", "SOSP", 2021, "fairness, JCT",
+    ),
+    needs="throughputs",
+    reconstructed="the parts are solved one after the other",
+)  # fmt: skip
+def pop(
+    objective: Objective = Objective.MAX_MIN,
+    parts: int = 4,
+    deal: Deal = Deal.RANDOM,
+    every: Duration = 360 * SECOND,
+    fill: bool = True,
+) -> Policy:
+    """Partitioned optimisation: jobs are dealt at random to `parts` small programmes, each with that
+    part of every GPU type, and the answers are put side by side (sections 3 and 4).
+
+    A wrapper over `gavel`'s objectives but for `ftf`. `deal=stratified` spreads like jobs evenly;
+    `replicated` also puts gangs wider than a part into all parts (section 4.2).
+    """
+    if objective not in PROGRAMMES or parts < 1:
+        raise BadInput(
+            f"no {objective.value} in {parts} parts", where="pop",
+            mend=f"parts are 1 or more, objectives {', '.join(each.value for each in PROGRAMMES)}",
+        )  # fmt: skip
+    return RoundPolicy("pop", Partitioned(PROGRAMMES[objective], parts, deal), every, fill=fill)

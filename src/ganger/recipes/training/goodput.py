@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
 from ganger.core.units import SECOND
+from ganger.mechanisms.autoscale import Autoscaling
+from ganger.mechanisms.configuration import Configurations
 from ganger.mechanisms.evolve import Genetic
 from ganger.mechanisms.goodput import GoodputPolicy
+from ganger.mechanisms.realise import TargetPolicy
 from ganger.recipes.registry import Duration, Paper, recipe
 
 
@@ -23,6 +27,9 @@ def pollux(
     population: int = 100,
     generations: int = 100,
     rescale: Duration = 30 * SECOND,
+    autoscale: bool = False,
+    low: float = 0.35,
+    high: float = 0.65,
 ) -> Policy:
     """Every `interval` a genetic search gives each job GPUs on each node, for the largest power
     mean (`p`) of speedups, goodput over that of the fair share (section 4.2).
@@ -30,9 +37,41 @@ def pollux(
     A job's speedup counts max(age - rescale x restarts, 0) / (age + rescale) if it is
     re-allocated; a job gets at most twice the GPUs that it ever ran on; at most one job that spans
     nodes touches a node. Batch sizes follow the largest goodput (section 4.1), which the oracle
-    tells by nodes and GPUs; autoscaling of the cluster is left out. Reconstructed: the operators of
+    tells by nodes and GPUs. With `autoscale` so many nodes are switched on that speedup over one
+    GPU, per GPU, stays between `low` and `high`. Reconstructed: the operators of
     the search (the authors use NSGA-II, with one objective where the cluster's size is fixed), and
     a floor of 0.01 under each speedup.
     """
     search = Genetic(population, generations)
-    return GoodputPolicy("pollux", search, interval, p, rescale)
+    policy = GoodputPolicy("pollux", search, interval, p, rescale)
+    return Autoscaling(policy, low, high) if autoscale else policy
+
+
+@recipe(
+    Paper(
+        "Sia: Heterogeneity-aware, Goodput-optimized ML-cluster Scheduling", "Jayaram Subramanya"
+        " et al.", "SOSP", 2023, "JCT, fairness",
+    ),
+    needs="throughputs",
+    reconstructed="the oracle tells goodput on every GPU type, where the paper bootstraps it from"
+    " one; whoever is moved is packed, the others stay where they are",
+)  # fmt: skip
+def sia(
+    interval: Duration = 60 * SECOND,
+    p: float = -0.5,
+    wait: float = 1.1,
+    restart: Duration = 30 * SECOND,
+) -> Policy:
+    """Every `interval` a 0-1 programme gives each job one configuration: so many GPUs of one type.
+
+    Powers of two inside a node, whole nodes beyond, at most twice what the job has, one GPU at
+    first. A configuration counts goodput over that of the job's worst, times (age - restarts x
+    `restart`) / (age + `restart`) if it is a change, to the power `p`; a job that waits costs `wait`
+    (lambda). Jobs that cannot change size have one configuration per GPU type, and those that must
+    not be preempted keep theirs (sections 3.3 and 3.4). The paper prints p = 0.5; its evaluation and
+    its code take -0.5.
+    """
+    if not p:
+        raise BadInput("p 0", where="sia", mend="give a power below or above 0")
+    allocator = Configurations(p, wait, restart)
+    return TargetPolicy("sia", allocator, interval, on_events=False)

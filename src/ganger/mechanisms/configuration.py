@@ -1,0 +1,135 @@
+"""Sia's cluster decision (SOSP 2023, section 3): every job gets one configuration, a number of GPUs
+of one type, by a 0-1 programme over the goodput that each would have there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ganger.core.allocation import Allocation
+from ganger.core.ledger import Cell
+from ganger.core.spec import Shape
+from ganger.core.table import Ids
+from ganger.core.view import View
+from ganger.mechanisms.elastic import resizable
+from ganger.mechanisms.goodput import after_restart
+from ganger.solve.choice import choose
+from ganger.solve.programme import Floats, Ints
+
+
+class Options(NamedTuple):
+    """What may be chosen. Option o lets job `row[o]` run on `gpus[o]` GPUs of cell `cell[o]` at
+    `speed[o]`; `kept[o]` is what a change leaves of that (1 for what the job has now)."""
+
+    row: Ints
+    cell: Ints
+    gpus: Ints
+    speed: Floats
+    kept: Floats
+
+
+def value(options: Options, power: float, wait: float) -> Floats:
+    """What each option adds to the objective over letting its job wait.
+
+    Speeds count in multiples of the job's slowest option, to the `power`; a job that waits costs
+    `wait`. With a negative power the sum of the powers is minimised (section 3.3). The restart
+    factor scales the speed, not its power, so that with a negative power it deters, too.
+    """
+    slowest = np.full(int(options.row.max(initial=-1)) + 1, np.inf)
+    np.minimum.at(slowest, options.row, options.speed)
+    speed = np.maximum(options.speed / slowest[options.row] * options.kept, 1e-9) ** power
+    gain: Floats = wait + (speed if power > 0 else -speed)
+    return gain
+
+
+def sizes(shape: Shape, cell: Cell, most: int) -> list[int]:
+    """GPUs on which a job of `shape` may run in `cell`: powers of two within a node, whole nodes
+    beyond, up to `most`; and what it asks for, which is all for a shape that cannot change."""
+    low, high = shape.least, min(shape.most, cell.total)
+    if not shape.is_plain or low == shape.most:
+        return [shape.gpus] if shape.gpus <= cell.total else []
+    inside = [1 << k for k in range(cell.widest.bit_length()) if 1 << k <= cell.widest]
+    whole = range(cell.widest, cell.total + 1, max(cell.widest, 1))
+    found = {low, shape.gpus, *inside, *whole}
+    return sorted(n for n in found if low <= n <= high and (n <= most or n == low))
+
+
+@dataclass(frozen=True)
+class Configurations:
+    """Allocates by the programme. `power` and `wait`: p and lambda; `restart`: what a change costs,
+    microseconds; `growth`: how many times its present GPUs a job may get at once; `nodes`: the
+    budget of the search, and `gap`: how far from the best it may stop."""
+
+    power: float = -0.5
+    wait: float = 1.1
+    restart: int = 30_000_000
+    growth: int = 2
+    nodes: int = 200
+    gap: float = 1e-4
+
+    def allocate(self, view: View, ids: Ids) -> Allocation:
+        """A row for every job that is to run, the largest first, so that they find whole nodes."""
+        ids = resizable(view, ids)
+        without = ids[view.jobs.gpus[ids] == 0].tolist()
+        ids = ids[view.jobs.gpus[ids] > 0]
+        cells = view.ledger.cells
+        options = self._options(view, ids)
+        free = np.array([cell.free for cell in cells], np.float64)
+        for job in ids.tolist():
+            held = view.draft.holds(job)
+            if held is not None:
+                for slot in held:
+                    if view.ledger.up[slot.node]:
+                        free[view.ledger.cell_of[slot.node].index] += slot.devices.bit_count()
+        take = np.zeros((len(options.row), len(cells)))
+        take[np.arange(len(options.row)), options.cell] = options.gpus
+        found = choose(
+            value(options, self.power, self.wait), options.row, take, free,
+            nodes=self.nodes, gap=self.gap,
+        )  # fmt: skip
+        chosen = np.flatnonzero(found.taken)
+        allocation = Allocation()
+        for at in chosen[np.lexsort((options.row[chosen], -options.gpus[chosen]))].tolist():
+            job, cell = int(ids[options.row[at]]), cells[options.cell[at]]
+            allocation.add((job,), cell.gpu_type, int(options.gpus[at]), 1.0)
+        for job in without:
+            allocation.add((job,), "", view.draft.shape(job).roles[0].size, 1.0)
+        return allocation
+
+    def _options(self, view: View, ids: Ids) -> Options:
+        """All that the jobs of `ids` could get, by job."""
+        again = after_restart(view, ids, self.restart)
+        row, cell, gpus, kept = list[int](), list[int](), list[int](), list[float]()
+        for at, job in enumerate(ids.tolist()):
+            shape, held = view.draft.shape(job), view.draft.holds(job)
+            size = view.at.size[job]
+            here = view.ledger.cell_of[held[0].node].index if held else -1
+            for each in view.ledger.cells_for(shape):
+                for many in sizes(shape, each, self.growth * size or max(shape.least, 1)):
+                    row.append(at)
+                    cell.append(each.index)
+                    gpus.append(many)
+                    stays = here < 0 or (each.index == here and many == size)
+                    kept.append(1.0 if stays else float(again[at]))
+        speed = _speeds(view, ids, np.array(row, np.int64), cell, np.array(gpus, np.int64))
+        return Options(
+            np.array(row, np.int64), np.array(cell, np.int64), np.array(gpus, np.int64), speed,
+            np.array(kept),
+        )  # fmt: skip
+
+
+def _speeds(view: View, ids: Ids, row: Ints, cell: list[int], gpus: Ints) -> Floats:
+    """Throughput (goodput) of every option; linear in GPUs where the oracle does not know."""
+    out, cells = np.ones(len(row)), view.ledger.cells
+    where = np.array(cell, np.int64)
+    for each in cells:
+        at = np.flatnonzero(where == each.index)
+        if len(at):
+            nodes = -(-gpus[at] // max(each.widest, 1))
+            told = view.oracle.throughput(view, ids[row[at]], each.gpu_type, gpus[at], nodes)
+            linear = gpus[at] / np.maximum(view.jobs.gpus[ids[row[at]]], 1)
+            out[at] = np.where(np.isnan(told), linear, told)
+    return np.maximum(out, 1e-12)

@@ -1,0 +1,181 @@
+"""Containers by a mixed-integer programme: the most in use, within bounds on unfairness and on how
+many jobs are disturbed (Dorm, SMARTCOMP 2017).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from ganger.core.allocation import Allocation
+from ganger.core.jobs import Phase
+from ganger.core.spec import OnPreempt, Shape
+from ganger.core.table import Ids
+from ganger.core.units import WHOLE
+from ganger.core.view import View
+from ganger.mechanisms.elastic import resizable
+from ganger.solve.dominant import dominant_shares
+from ganger.solve.highs import maximise_whole, model
+from ganger.solve.programme import Floats, Ints
+
+NODES = 200
+_LAZY, _LOSS, _JOB, _CHANGE = 1e-3, 10.0, 100.0, 1000.0
+"""Where a full cluster is worth 1 to 3: what a changed job costs, and a unit of unfairness beyond the
+bound; what admitting a job is worth; what a changed job beyond the bound costs."""
+
+
+class Applications(NamedTuple):
+    """Jobs as rows. `needs`: (n, 3), what one container takes of GPUs, CPUs and memory, as fractions
+    of the cluster; `least` and `most` containers; `now`: what they have, 0 for those who wait;
+    `cell`: where they are, or would start; `weight`: of their shares."""
+
+    needs: Floats
+    least: Ints
+    most: Ints
+    now: Ints
+    cell: Ints
+    weight: Floats
+
+
+def containers(apps: Applications, room: Floats, loss: float, changes: float) -> Ints:
+    """How many containers each gets; 0 for those who must wait.
+
+    `room`: (cells, 3) as fractions of the cluster. The sum of |share - DRF share| stays within
+    `loss`, and of those who run at most the fraction `changes` (rounded up) is changed. Where whole
+    containers do not allow the first, the breach is as small as can be. Who runs keeps its least.
+    """
+    n, runs = len(apps.now), apps.now > 0
+    now, least, most = (each.astype(np.float64) for each in (apps.now, apps.least, apps.most))
+    dominant = apps.needs.max(axis=1)
+    fair = dominant_shares(apps.needs, apps.weight, most)
+    eye, none = sparse.eye_array(n, format="csr"), np.zeros((1, n))
+    inside = sparse.csr_array((np.ones(n), (apps.cell, np.arange(n))), shape=(len(room), n))
+    # Columns: containers; unfairness; admitted (or, of those who run, changed); two excesses.
+    rows = sparse.block_array([
+        *[[inside @ sparse.diags_array(need), None, None, None] for need in apps.needs.T],
+        [sparse.diags_array(dominant), -eye, None, None],
+        [-sparse.diags_array(dominant), -eye, None, None],
+        [eye, None, -sparse.diags_array(most), None],
+        [-eye, None, sparse.diags_array(np.where(runs, -most, least)), None],
+        [none, np.ones((1, n)), none, np.array([[-1.0, 0.0]])],
+        [none, none, runs[None, :].astype(np.float64), np.array([[0.0, -1.0]])],
+    ])  # fmt: skip
+    allowed = float(ceil(changes * runs.sum() - 1e-9))
+    limits = np.concatenate([room.T.ravel(), fair, -fair, now, -now, [loss, allowed]])
+    gain = np.concatenate([
+        apps.needs.sum(axis=1), np.zeros(n), np.where(runs, -_LAZY, _JOB), [-_LOSS, -_CHANGE],
+    ])  # fmt: skip
+    upper = np.concatenate([most, np.full(n, np.inf), np.ones(n), np.full(2, np.inf)])
+    whole = np.concatenate([np.ones(n), np.zeros(n), np.ones(n), np.zeros(2)]) > 0
+    lower = np.concatenate([np.where(runs, least, 0.0), np.zeros(2 * n + 2)])
+    off = np.abs(now * dominant - fair)
+    start = np.concatenate([now, off, np.zeros(n), [max(off.sum() - loss, 0.0), 0.0]])
+    posed = model(gain, sparse.csr_array(rows), limits, upper=upper, integer=whole)
+    found = maximise_whole(posed._replace(lower=lower), start, nodes=NODES, gap=1e-9)
+    return np.round(found.x[:n]).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Containers:
+    """Allocates by the programme of `containers`.
+
+    Nodes of one cell are pooled. A job starts in the first cell that has room for its least beside
+    the least of all who come before it, and stays there; who finds none waits, and at most
+    `window` of those who wait take part. A job of several roles is one container, and jobs inside
+    another's grant get what they ask for.
+    """
+
+    loss: float = 0.2
+    changes: float = 0.2
+    window: int = 50
+
+    def allocate(self, view: View, ids: Ids) -> Allocation:
+        """A row for every job that gets anything."""
+        movable = resizable(view, ids)
+        apart = view.jobs.parent[movable] >= 0
+        jobs = [job for job in movable[~apart].tolist() if view.draft.holds(job) is not None]
+        units = {job: _unit(view.draft.shape(job)) for job in movable.tolist()}
+        cells = [view.ledger.cell_of[view.ledger.holds[job][1][0].node].index for job in jobs]
+        now = [max(view.at.size[job] // units[job].gpus, 1) for job in jobs]
+        room = _free(view)
+        for job, cell, many in zip(jobs, cells, now, strict=True):
+            room[cell] += many * units[job].needs
+        left = room.copy()
+        for job, cell in zip(jobs, cells, strict=True):
+            left[cell] -= units[job].least * units[job].needs
+        running = len(jobs)
+        for job in movable[~apart & (view.jobs.phase[movable] == Phase.PENDING)].tolist():
+            least = units[job].least * units[job].needs
+            able = view.ledger.cells_for(view.draft.shape(job))
+            found = [cell.index for cell in able if (least <= left[cell.index] + 1e-9).all()]
+            if found and len(jobs) < running + self.window:
+                left[found[0]] -= least
+                jobs.append(job)
+                cells.append(found[0])
+        now += [0] * (len(jobs) - running)
+        counts = self._solve(view, jobs, [units[job] for job in jobs], now, cells, room)
+        allocation = Allocation()
+        for job, cell, count in zip(jobs, cells, counts, strict=True):
+            kind = view.ledger.cells[cell].gpu_type
+            allocation.add((job,), kind, count * units[job].gpus, 1.0)
+        for job in movable[apart].tolist():
+            allocation.add((job,), "", view.at.gpus[job] or units[job].gpus, 1.0)
+        return allocation
+
+    def _solve(
+        self, view: View, jobs: list[int], units: list[_Unit], now: list[int], cells: list[int],
+        room: Floats,
+    ) -> list[int]:  # fmt: skip
+        if not jobs:
+            return []
+        there = room.sum(axis=0)
+        of_all = np.where(there > 0, there, np.inf)
+        needs = np.array([unit.needs for unit in units])
+        least, most = (np.array(x) for x in zip(*[unit[1:3] for unit in units], strict=True))
+        held = np.array(now)
+        kills = (view.jobs.on_preempt[jobs] == OnPreempt.KILL) & (held > 0)
+        fits = np.where(needs > 0, room[cells] / np.maximum(needs, 1e-300), np.inf).min(axis=1)
+        most = np.maximum(np.minimum(most, np.floor(fits + 1e-9)), np.maximum(least, held))
+        apps = Applications(
+            needs / of_all, np.where(kills, held, least),
+            np.where(kills, held, most).astype(np.int64), held, np.array(cells),
+            view.jobs.weight[jobs],
+        )  # fmt: skip
+        return containers(apps, room / of_all, self.loss, self.changes).tolist()  # type: ignore[no-any-return]
+
+
+class _Unit(NamedTuple):
+    """What one container takes (GPUs, thousandths of a core, MiB), how many there may be, and the
+    GPUs that each counts as."""
+
+    needs: Floats
+    least: int
+    most: int
+    gpus: int
+
+
+def _unit(shape: Shape) -> _Unit:
+    asked = np.array([
+        [role.needs.gpus * role.needs.share / WHOLE, role.needs.cpus, role.needs.memory]
+        for role in shape.roles
+    ], np.float64)  # fmt: skip
+    only = shape.roles[0]
+    if len(shape.roles) == 1 and only.needs.gpus:
+        return _Unit(asked[0], *only.range, only.needs.gpus)
+    sizes = np.array([role.size for role in shape.roles], np.float64)
+    return _Unit(np.einsum("r,rk->k", sizes, asked), 1, 1, shape.gpus or only.size)
+
+
+def _free(view: View) -> Floats:
+    """What is free now by cell: GPUs, thousandths of a core, MiB."""
+    ledger = view.ledger
+    free = np.zeros((len(ledger.cells), 3))
+    for node, cell in enumerate(ledger.cell_of):
+        if ledger.up[node]:
+            free[cell.index, 1:] += ledger.free_cpus[node], ledger.free_memory[node]
+    free[:, 0] = [cell.free for cell in ledger.cells]
+    return free

@@ -1,0 +1,39 @@
+"""Hand checks of Chronus, and where it differs from its neighbours."""
+
+from __future__ import annotations
+
+from ganger.core.units import SECOND
+from worlds import cluster, job, play
+
+FOUR = cluster(1, 4)
+A = job("a", 0, 20, size=4, deadline=40)
+B = job("b", 0, 20, size=2, deadline=20)
+C = job("c", 0, 20, size=2)
+
+
+def test_chronus_packs_a_late_deadline_late_and_best_effort_fills() -> None:
+    """4 GPUs, leases of 10 s: B and C in leases 0 and 1, A in 2 and 3; fifo lets B miss."""
+    run = play("chronus(lease=10s)", [A, B, C], FOUR)
+    assert [run.ended(name) for name in "abc"] == [40, 20, 20]
+    late = play("fifo", [A, B, C], FOUR)
+    assert [late.ended(name) for name in "abc"] == [20, 40, 40]
+
+
+def test_chronus_refuses_a_deadline_that_it_cannot_keep() -> None:
+    """D comes in lease 1; 2 and 3, before its deadline, are A's. It runs as best effort, after A,
+    and A keeps its promise. Earliest deadline first would not refuse."""
+    late = job("d", 15, 10, deadline=40)
+    run = play("chronus(lease=10s)", [A, B, C, late], FOUR)
+    assert [run.ended(name) for name in "abcd"] == [40, 20, 20, 50]
+    memory = play("chronus(lease=10s)", [A, B, C, late], FOUR, until=25 * SECOND).kernel.memory
+    assert memory.accepted == {0: "V100"}
+    assert memory.refused == [3]
+
+
+def test_chronus_differs_from_edf_in_what_best_effort_gets() -> None:
+    """The deadline is far: best effort goes first, and the deadline is still met."""
+    works = [job("slo", 0, 20, size=4, deadline=100), job("quick", 1, 10, size=4)]
+    chronus = play("chronus(lease=10s)", works, FOUR)
+    edf = play("edf", works, FOUR)
+    assert [chronus.ended(name) for name in ("slo", "quick")] == [30, 20]
+    assert [edf.ended(name) for name in ("slo", "quick")] == [20, 30]
