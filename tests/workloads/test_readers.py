@@ -255,4 +255,4 @@ def test_sacct_takes_any_statement_of_the_run_time(
 def test_the_registry_is_complete_and_described() -> None:
     assert {sample.format for sample in SAMPLES.values()} == set(FORMATS)
     assert [name for name, each in FORMATS.items() if each.write] == ["ganger", "swf"]
-    assert FORMATS["gavel"].options == ("throughputs",)
+    assert FORMATS["gavel"].options == ("throughputs", "placement")

@@ -44,7 +44,7 @@ class Stop(Action, frozen=True, gc=False):
 
 
 class Resize(Action, frozen=True, gc=False):
-    """Move a running job to `placement` as a new attempt: grow, shrink or migrate it."""
+    """Move a running or suspended job to `placement` as a new attempt: grow, shrink, migrate."""
 
     job: int
     attempt: int

@@ -76,6 +76,36 @@ class Goodput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.examples / self.batch * self.alone()
 
 
+class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Steps per second by GPU type and number of GPUs, as measured; 0 where the model cannot run.
+
+    Speed 1 is that of the GPUs asked for on `reference`. `apart`: the same on GPUs of more than one
+    node, where that makes a difference. `beside`: by another model that shares the GPUs, with a
+    gang of the same size.
+    """
+
+    steps: dict[str, dict[int, float]]
+    reference: str
+    apart: dict[str, dict[int, float]] = {}
+    beside: dict[str, dict[str, dict[int, float]]] = {}
+
+    def at(self, gpu_type: str, gpus: int, *, apart: bool = False) -> float:
+        """Alone on so many GPUs; where that was not measured, on the next smaller number."""
+        if apart and gpus in self.apart.get(gpu_type, {}):
+            return self.apart[gpu_type][gpus]
+        return _smaller(self.steps.get(gpu_type, {}), gpus)
+
+    def shared(self, other: str, gpu_type: str, gpus: int) -> float:
+        """Beside `other`; 0 where that was not measured at this very size."""
+        return self.beside.get(other, {}).get(gpu_type, {}).get(gpus, 0.0)
+
+
+def _smaller(by_size: dict[int, float], gpus: int) -> float:
+    if gpus in by_size:
+        return by_size[gpus]
+    return by_size[max(sizes)] if (sizes := [size for size in by_size if size < gpus]) else 0.0
+
+
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model. `by_type`: speed factor by GPU type (missing: the type's own `speed`).
     `locality`: time factors for GPUs in one island, node, rack, or anywhere (1 = no slow-down).
@@ -83,6 +113,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     empty: linear. `skewed`: the largest tensor holds so much of the model that spreading hurts.
     `disturbed`: by another model, the factor by which each job of it on a node that this one uses
     makes this one's steps longer.
+    `measured`: steps per second, which stand for `by_type` and `scaling` on the types measured.
     `goodput`: a job that chooses its batch size; its reference is one GPU at the batch size M0, and
     `locality` and `scaling` do not count.
     """
@@ -93,6 +124,12 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     skewed: bool = False
     disturbed: dict[str, float] = {}
     goodput: Goodput | None = None
+    measured: Measured | None = None
+
+    def runs_on(self, gpu_type: str, gpus: int) -> bool:
+        """Whether the model is not known to fail on so many GPUs of this type."""
+        told = self.measured
+        return told is None or gpu_type not in told.steps or told.at(gpu_type, gpus) > 0
 
     def speedup(self, gpus: int, asked: int) -> float:
         """Throughput on `gpus` GPUs over that on the `asked` ones."""
@@ -109,13 +146,27 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def rate(self, gpu_type: str, speed: float, gpus: int, asked: int, tier: Locality) -> float:
         """Work per unit of time on `gpus` GPUs of `gpu_type` (whose own speed is `speed`)."""
+        if self.measured is not None and gpu_type in self.measured.steps:
+            told = self._told(self.measured, gpu_type, gpus, asked, tier > Locality.NODE)
+            return told / self.locality[tier]
         typed = self.by_type.get(gpu_type, speed)
         return typed * self.speedup(gpus, asked) / self.locality[tier]
+
+    def _told(self, told: Measured, gpu_type: str, gpus: int, asked: int, apart: bool) -> float:
+        return told.at(gpu_type, gpus, apart=apart) / told.at(told.reference, asked)
 
     def rates(
         self, gpu_type: str, speed: float, gpus: NDArray[Any], asked: int, tiers: NDArray[Any]
     ) -> NDArray[np.float64]:
         """`rate` for many sizes and tiers at once; arrays of one shape."""
+        if self.measured is not None and gpu_type in self.measured.steps:
+            kinds = zip(
+                gpus.ravel().tolist(), (tiers > Locality.NODE).ravel().tolist(), strict=True
+            )
+            each = [self._told(self.measured, gpu_type, size, asked, far) for size, far in kinds]
+            told: NDArray[np.float64] = np.array(each).reshape(gpus.shape)
+            told /= np.array(self.locality)[tiers]
+            return told
         typed = self.by_type.get(gpu_type, speed)
         if not asked:
             many = np.ones(gpus.shape)

@@ -379,7 +379,7 @@ class Reducer:
 
     def _resize(self, action: Resize) -> None:
         job, phase = action.job, self._phase[action.job]
-        if phase not in (STARTING, RUNNING) or action.attempt != self._attempt[job] + 1:
+        if phase not in (STARTING, RUNNING, SUSPENDED) or action.attempt != self._attempt[job] + 1:
             raise InvariantError(f"{action} on a job that is {Phase(phase).name}")
         self._accrue(job)
         self._leave(job)

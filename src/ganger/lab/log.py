@@ -90,11 +90,12 @@ class LogWriter:
     ) -> None:  # fmt: skip
         self._file = _open(path, "wb")
         self._encode = msgspec.json.Encoder().encode
+        profiles = setup.profiles if setup.profiles.models else trace.profiles
         costs = {key: getattr(setup.costs, key) for key in Costs.__dataclass_fields__}
         self._line(
             Header(
                 FORMAT, __version__, policy, setup.seed, setup.knows, setup.noise, cluster,
-                setup.profiles, costs, trace.name, trace.jobs,
+                profiles, costs, trace.name, trace.jobs,
                 {"python": platform.python_version(), "numpy": np.__version__},
             )
         )  # fmt: skip

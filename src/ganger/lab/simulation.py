@@ -7,7 +7,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from ganger.sim.detailed import simulator
 from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs, Physics
 from ganger.sim.truth import Noisy, Truth
+from ganger.workloads.profiles import where_it_runs
 from ganger.workloads.trace import Trace
 
 
@@ -160,7 +161,10 @@ def run_one(
     `progress` is called with the share of jobs done. Raises BadInput for what the user can mend.
     """
     setup = setup or Setup()
+    if not setup.profiles.models:
+        setup = replace(setup, profiles=trace.profiles)
     nodes = Nodes(cluster.check())
+    trace = where_it_runs(trace, setup.profiles, [name for name in nodes.types if name])
     refuse_impossible(trace, nodes)
     physics = Physics(nodes, setup.profiles, setup.costs)
     policy = load_policy(recipe) if isinstance(recipe, str) else recipe

@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from ganger.core.allocation import Allocation
 from ganger.core.ledger import Ledger
 from ganger.core.table import Ids
+from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.backfill import believed_duration
 from ganger.mechanisms.fair import Notes, Tree, integrate_isolated
+from ganger.solve.highs import Infeasible
 from ganger.solve.lexicographic import Paces, water_filling
 from ganger.solve.programme import Shares, isolated, proportional, shares
 from ganger.solve.search import largest
@@ -108,8 +110,25 @@ def most_even(view: View, problem: Problem) -> Floats:
     return _raised(problem, fair_unit(problem))
 
 
+def unrivalled(posed: Shares, gain: Floats) -> Floats | None:
+    """Everybody all the time where it gains most, if there is room for that, and for nobody two
+    such types: then there is no better answer, and no other as good. None otherwise."""
+    best = gain.argmax(axis=1)
+    rows = np.arange(len(gain))
+    top = gain[rows, best]
+    used = np.bincount(best, posed.scale, len(posed.capacity))
+    if (used > posed.capacity).any() or ((gain >= top[:, None] * (1 - 1e-6)).sum(axis=1) > 1).any():
+        return None
+    x = np.zeros(gain.shape)
+    x[rows, best] = 1.0
+    return x
+
+
 def _raised(problem: Problem, unit: Floats) -> Floats:
     """The smallest multiple of `unit` at its largest, then the largest sum of multiples."""
+    alone = unrivalled(problem.shares, problem.shares.rate)
+    if alone is not None:
+        return alone
     level = max_min(problem.shares, unit).value
     return efficient(problem.shares, unit * level, problem.shares.rate / unit[:, None]).x
 
@@ -121,27 +140,56 @@ def water_filled(view: View, problem: Problem) -> Floats:
 
 def _filled_up(problem: Problem, unit: Floats, pace_of: Paces | None) -> Floats:
     posed = problem.shares
+    alone = unrivalled(posed, posed.rate)
+    if alone is not None:
+        return alone
     filled = water_filling(SharesPool(posed), posed.capacity, unit, pace_of)
     return efficient(posed, filled.level, posed.rate / unit[:, None]).x
 
 
-def largest_sum(view: View, problem: Problem) -> Floats:
-    """The largest sum of throughputs. Starves whoever is slow everywhere."""
-    return max_sum(problem.shares, problem.shares.rate).x
+@dataclass(frozen=True)
+class LargestSum:
+    """The largest sum of throughputs; starves whoever is slow everywhere. `priced`: of throughput
+    per dollar, types without a price counting as 1 USD/h. `deadlines`: whoever has one gets what
+    it takes to meet it, unless that is out of reach (Gavel, sections 4.2 and 4.4)."""
+
+    priced: bool = False
+    deadlines: bool = False
+
+    def __call__(self, view: View, problem: Problem) -> Floats:
+        """The fractions of time."""
+        gain = problem.shares.rate
+        if self.priced:
+            prices = {kind.name: kind.price for kind in view.nodes.type_specs}
+            gain = gain / np.array([prices.get(kind) or 1.0 for kind in problem.types])
+        floor = _in_time(view, problem) if self.deadlines else np.zeros(len(problem.ids))
+        if not floor.any():
+            return _most(problem, gain)
+        try:
+            return max_sum(problem.shares, gain, floor).x
+        except Infeasible:
+            return _most(problem, gain)
 
 
-def cheapest(view: View, problem: Problem) -> Floats:
-    """The largest sum of throughput per dollar; types without a price count as 1 USD/h."""
-    prices = {kind.name: kind.price for kind in view.nodes.type_specs}
-    price = np.array([prices.get(kind) or 1.0 for kind in problem.types])
-    return max_sum(problem.shares, problem.shares.rate / price).x
+def _in_time(view: View, problem: Problem) -> Floats:
+    """The throughput at which each would meet its deadline; 0 without one or if it cannot."""
+    deadline = view.jobs.deadline[problem.ids]
+    rest = (deadline - view.now).astype(np.float64)
+    needed = work_left(view, problem.ids) / np.maximum(rest, 1.0)
+    able = (deadline < NEVER) & (rest > 0) & (needed <= problem.shares.fastest())
+    return np.where(able, needed, 0.0)
+
+
+def _most(problem: Problem, gain: Floats) -> Floats:
+    alone = unrivalled(problem.shares, gain)
+    return max_sum(problem.shares, gain).x if alone is None else alone
 
 
 def first_come(view: View, problem: Problem) -> Floats:
     """Gavel's FIFO: throughput over the job's best, the earlier the heavier."""
     rate, n = problem.shares.rate, len(problem.ids)
     gain = rate / rate.max(axis=1, keepdims=True) * (n - np.arange(n))[:, None]
-    return max_sum(problem.shares, gain).x
+    return _most(problem, gain)
 
 
 def shortest_makespan(view: View, problem: Problem) -> Floats:
@@ -182,20 +230,42 @@ def divide(problem: Problem, agnostic: bool, solve: Callable[[Problem], Floats])
     if not len(problem.ids):
         return Allocation()
     if not agnostic:
-        return _rows(problem, solve(problem))
+        return rows_of(problem, solve(problem))
     part = (problem.shares.rate > 0) * problem.shares.capacity
-    return _rows(problem, solve(fold(problem)) * part / part.sum(axis=1, keepdims=True))
+    return rows_of(problem, solve(fold(problem)) * part / part.sum(axis=1, keepdims=True))
 
 
-def _rows(problem: Problem, x: Floats) -> Allocation:
+def rows_of(problem: Problem, x: Floats, *, exact: bool = False) -> Allocation:
+    """A solution as rows, unless `exact` without what is only rounding."""
     allocation = Allocation()
-    rounded = np.round(np.where(x < LEAST_SHARE, 0.0, x), 9)
+    rounded = x if exact else np.round(np.where(x < LEAST_SHARE, 0.0, x), 9)
     for i, j in np.argwhere(rounded).tolist():
         allocation.add(
             (int(problem.ids[i]),), problem.types[j], int(problem.shares.scale[i]),
             float(rounded[i, j]),
         )  # fmt: skip
     return allocation
+
+
+@dataclass(frozen=True)
+class FirstFit:
+    """First come, first served without a programme: each in turn gets all of the type on which it
+    is fastest among those with room for it, until somebody finds room on none."""
+
+    def allocate(self, view: View, ids: Ids) -> Allocation:
+        """Rows in order of job."""
+        problem = pose(view, ids)
+        free, gpus = problem.shares.capacity.copy(), problem.shares.scale
+        order = sorted(range(len(problem.types)), key=lambda j: problem.types[j].lower())
+        allocation = Allocation()
+        for i, rate in enumerate(problem.shares.rate):
+            fits = [j for j in order if free[j] >= gpus[i]]
+            if not fits:
+                break
+            best = max(fits, key=lambda j: float(rate[j]))
+            free[best] -= gpus[i]
+            allocation.add((int(problem.ids[i]),), problem.types[best], int(gpus[i]), 1.0)
+        return allocation
 
 
 @dataclass(frozen=True)
@@ -258,12 +328,18 @@ class FinishTimeFairness:
         return divide(pose(view, ids), self.agnostic, lambda posed: _fairest(view, posed, notes))
 
 
-def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
-    ids, posed = problem.ids, problem.shares
+def rho_parts(view: View, problem: Problem, notes: Notes) -> tuple[Floats, Floats, Floats]:
+    """Work left, age, and the time that each would take alone, microseconds."""
+    ids = problem.ids
     left = work_left(view, ids)
     age = (view.now - view.jobs.submitted[ids]).astype(np.float64)
     past = np.array([notes[job][0] if job in notes else 0.0 for job in ids.tolist()])
-    independent = past + left / isolated(posed)
+    return left, age, past + left / isolated(problem.shares)
+
+
+def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
+    posed = problem.shares
+    left, age, independent = rho_parts(view, problem, notes)
 
     def demand(part: float) -> Floats:
         """The throughputs for which every rho is 1 / part."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -38,6 +38,7 @@ _MOVABLE = (int(Phase.STARTING), int(Phase.RUNNING))
 _STAYS = (int(OnPreempt.NEVER), int(OnPreempt.KILL))
 
 
+_STOPPING = int(Phase.STOPPING)
 _ALL = 0.999
 """A part of the time that is as good as all of it."""
 
@@ -63,7 +64,6 @@ class Allocator(Protocol):
         ...
 
 
-@runtime_checkable
 class Remembering(Protocol):
     """An allocator whose answer depends on more of the past than the tables keep. `notes` are
     three numbers by job, part of the policy's memory; `remember` is called at every decision."""
@@ -75,6 +75,11 @@ class Remembering(Protocol):
     def allocate_from(self, view: View, ids: Ids, notes: Notes) -> Allocation:
         """The allocation for the jobs of `ids` (ascending), all of which compete."""
         ...
+
+
+def remembers(allocator: Any) -> TypeGuard[Remembering]:
+    """Whether it is one."""
+    return hasattr(allocator, "remember")
 
 
 @runtime_checkable
@@ -99,8 +104,7 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
     stopped: dict[int, Placement] = {}
     for job in view.active.tolist():
         want = by_job.get(job)
-        fixed = view.jobs.phase[job] not in _MOVABLE
-        fixed |= view.jobs.on_preempt[job] in _STAYS
+        fixed = view.at.phase[job] not in _MOVABLE or view.at.on_preempt[job] in _STAYS
         if fixed or (want is not None and _runs_so(view, want)):
             kept.add(job)
         else:
@@ -111,9 +115,9 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
 
 
 def _runs_so(view: View, want: Want) -> bool:
-    if not view.jobs.gpus[want.job]:
+    if not view.at.gpus[want.job]:
         return True  # without GPUs there is nothing to resize
-    if view.jobs.size[want.job] != want.gpus:
+    if view.at.size[want.job] != want.gpus:
         return False
     held = view.ledger.holds[want.job][1]
     if want.nodes:
@@ -204,7 +208,7 @@ class RoundPolicy:
         memory = self._account(view, memory)
         jobs = competitors(view)
         boundary = view.now >= memory.next_round or not len(view.active)
-        if isinstance(self.allocator, Remembering) and _competition_changed(view, memory, jobs):
+        if remembers(self.allocator) and _competition_changed(view, memory, jobs):
             memory.notes = self.allocator.remember(view, jobs, memory.notes)
         if boundary:
             if memory.jobs != jobs.tolist() or not len(memory.allocation):
@@ -223,7 +227,7 @@ class RoundPolicy:
         return view.draft.plan(reasons, wake, until), memory
 
     def _allocate(self, view: View, jobs: Ids, memory: RoundMemory) -> Allocation:
-        if isinstance(self.allocator, Remembering):
+        if remembers(self.allocator):
             memory.notes = self.allocator.remember(view, jobs, memory.notes)
             return self.allocator.allocate_from(view, jobs, memory.notes)
         return self.allocator.allocate(view, jobs)
@@ -255,15 +259,19 @@ class RoundPolicy:
         """Who runs in the coming round, larger gangs first so that they find whole nodes."""
         free = {cell.index: cell.total for cell in view.ledger.cells}
         chosen: dict[int, Want] = {}
+        at, fitting = view.at, dict[tuple[int, str], list[Cell]]()
         for job, (_, placement) in view.ledger.holds.items():
-            if view.jobs.on_preempt[job] in _STAYS:
-                chosen[job] = Want(job, int(view.jobs.size[job]))
-                free[view.ledger.cell_of[placement[0].node].index] -= int(view.jobs.size[job])
+            if at.on_preempt[job] in _STAYS:
+                chosen[job] = Want(job, at.size[job])
+                free[view.ledger.cell_of[placement[0].node].index] -= at.size[job]
         for row in self._ranked(view, memory):
             job = row.jobs[0]
-            if job in chosen or view.jobs.phase[job] > Phase.STOPPING:
+            if job in chosen or at.phase[job] > _STOPPING:
                 continue
-            for cell in cells_of(view.ledger, view, job, row.gpu_type):
+            kind = at.shape[job], row.gpu_type
+            if kind not in fitting:
+                fitting[kind] = cells_of(view.ledger, view, job, row.gpu_type)
+            for cell in fitting[kind]:
                 if free[cell.index] >= row.gpus:
                     free[cell.index] -= row.gpus
                     chosen[job] = Want(job, row.gpus, row.gpu_type)

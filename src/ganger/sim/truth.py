@@ -26,6 +26,8 @@ class Truth:
         self._duration = duration.astype(np.float64)
         self._one = cells(self._duration)
         self._physics = physics
+        self._told: dict[tuple[Any, ...], float] = {}
+        """Speeds that do not change, by model, GPUs asked for, type, its speed, GPUs, spread."""
 
     def duration(self, view: View, ids: Any) -> Any:
         """The true run time at the size asked for, on the reference type, microseconds."""
@@ -38,6 +40,9 @@ class Truth:
         that chooses its batch size: its goodput at the best batch, with the noise it has now."""
         profiles, jobs = self._physics.profiles, view.jobs
         speed = {kind.name: kind.speed for kind in view.nodes.type_specs}.get(gpu_type, 1.0)
+        flat = ids.ndim == 1 and ids.shape == np.shape(gpus) == np.shape(nodes)
+        if flat and not self._physics.paces:
+            return self._static(view, ids, (gpu_type, speed), gpus, nodes > 1)
         shape = np.broadcast_shapes(ids.shape, np.shape(gpus), np.shape(nodes))
         many, spread = np.broadcast_to(gpus, shape), np.broadcast_to(nodes, shape)
         out = np.empty(shape)
@@ -57,6 +62,22 @@ class Truth:
             sizes = zip(spread[at].tolist(), many[at].tolist(), strict=True)
             out[at] = [factor * pace.even(*size)[start] for size in sizes]
         return out
+
+    def _static(
+        self, view: View, ids: Ids, kind: tuple[str, float], gpus: NDArray[Any], spread: Any
+    ) -> NDArray[np.float64]:
+        """`throughput` of jobs whose speed never changes, remembered."""
+        jobs, told, out = view.jobs, self._told, []
+        columns = (jobs.model[ids], jobs.gpus[ids], gpus, spread)
+        for key in zip(*(column.tolist() for column in columns), strict=True):
+            rate = told.get((kind, key))
+            if rate is None:
+                model, asked, many, apart = key
+                profile = self._physics.profiles.of(jobs.models[model])
+                tier = Locality.ANY if apart else Locality.ISLAND
+                rate = told[kind, key] = profile.rate(*kind, many, asked, tier)
+            out.append(rate)
+        return np.array(out)
 
     def _starts(self, view: View, ids: Ids) -> NDArray[np.int64]:
         """Which of its model's starts each job has reached."""

@@ -61,7 +61,7 @@ def load_cluster(text_or_path: str | Path) -> ClusterSpec:
 
 def _short(text: str) -> ClusterSpec:
     nodes = [
-        NodeSpec(count=_count(count, text), gpus=_count(gpus, text), gpu_type=_known(kind),
+        NodeSpec(count=_count(count, text), gpus=_count(gpus, text), gpu_type=known_type(kind),
                  pool=pool or "")
         for count, gpus, kind, pool in (_PART.fullmatch(part).groups()  # type: ignore[union-attr]
                                         for part in text.split("+"))
@@ -75,7 +75,8 @@ def _count(digits: str, text: str) -> int:
     return int(digits)
 
 
-def _known(name: str) -> str:
+def known_type(name: str) -> str:
+    """The usual spelling of a GPU type."""
     return _BY_LOWER.get(name.lower(), name)
 
 

@@ -8,23 +8,23 @@ duration (s) before the arrival.
 
 job_type becomes `model`, total_steps `steps`, scale_factor the gang, the mode the group; an SLO
 of x sets the deadline x durations after the arrival. The first two orders state no duration: it
-is total_steps over the V100's steps per second in Gavel's throughput JSON, which the option
-`throughputs` names (or is, as decoded).
+is total_steps over the V100's steps per second in Gavel's throughput JSON (`throughputs`), which
+the option `throughputs` names (or is, as decoded). The trace then knows, too, how fast each job is
+on which GPUs; with `placement=yes` also how much slower where its GPUs are not in one node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
 from ganger.core.names import Names
+from ganger.core.profiles import Profiles
 from ganger.core.units import NEVER, SECOND
 from ganger.workloads.build import Coded, Rows, build, coded
 from ganger.workloads.files import TextFile, open_text
@@ -38,6 +38,7 @@ from ganger.workloads.rows import (
     Table,
     read_delimited,
 )
+from ganger.workloads.throughputs import REFERENCE, Given, load_throughputs, steps_per_second
 from ganger.workloads.trace import Trace
 
 ORDERS = {
@@ -48,15 +49,20 @@ ORDERS = {
     12: ("job_type", "command", "working_dir", "num_steps_arg", "needs_data_dir", "total_steps",
          "scale_factor", "mode", "priority_weight", "slo", "duration", "arrival_time"),
 }  # fmt: skip
-REFERENCE = "v100"
+_YES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
 def read(
-    path: Path, *, skip_bad: bool = False,
-    throughputs: str | Path | Mapping[str, Any] | None = None,
+    path: Path, *, skip_bad: bool = False, throughputs: Given | None = None,
+    placement: bool | str = False,
 ) -> Trace:  # fmt: skip
     """The jobs of a Gavel or Shockwave trace. Raises BadInput, also where durations are neither
     stated nor to be had from `throughputs`."""
+    if str(placement).lower() not in _YES:
+        raise BadInput(f"placement={placement}", where=str(path), mend="write yes or no")
+    profiles = None
+    if throughputs is not None:
+        profiles = load_throughputs(throughputs, placement=_YES[str(placement).lower()])
     file = open_text(path, skip_bad=skip_bad)
     header = ORDERS.get(len(file.header("\t")))
     if header is None:
@@ -72,28 +78,32 @@ def read(
     }  # fmt: skip
     wanted = {name: kind for name, kind in kinds.items() if name in header}
     table = read_delimited(file, wanted, delimiter="\t", header=header)
-    duration = _durations(file, table, model.names, throughputs)
+    duration = _durations(file, table, model.names, profiles)
     rows = Rows(
         table["arrival_time"], duration, table["scale_factor"], steps=table["total_steps"],
         model=Coded(table["job_type"], model.names), group=coded(table, "mode", mode),
         weight=table.get("priority_weight", 1.0), deadline=_deadlines(table, duration),
     )  # fmt: skip
-    return build(table, rows, name=file.path.name.split(".")[0])
+    trace = build(table, rows, name=file.path.name.split(".")[0])
+    if profiles is None:
+        return trace
+    used = {name: profiles.models[name] for name in model.names if name in profiles.models}
+    return replace(trace, profiles=Profiles(used))
 
 
 def _durations(
-    file: TextFile, table: Table, models: Names[str], given: str | Path | Mapping[str, Any] | None
+    file: TextFile, table: Table, models: Names[str], profiles: Profiles | None
 ) -> NDArray[np.int64]:
     if "duration" in table:
         stated: NDArray[np.int64] = table["duration"]
         return stated
-    if given is None:
+    if profiles is None:
         raise file.refuse(
             "a Gavel trace states steps, not durations",
             "give Gavel's throughput file as the option throughputs=FILE",
         )  # fmt: skip
-    speed = steps_per_second(given)
     models_, scales = table["job_type"].tolist(), table["scale_factor"].tolist()
+    speed = steps_per_second(profiles)
     per_second = np.array(
         [speed(models[model], scale) for model, scale in zip(models_, scales, strict=True)]
     )
@@ -107,38 +117,6 @@ def _durations(
         np.divide(steps * SECOND, per_second, out=np.zeros(len(table)), where=per_second > 0)
     ).astype(np.int64)
     return micros
-
-
-def steps_per_second(given: str | Path | Mapping[str, Any]) -> Callable[[str, int], float]:
-    """What Gavel's throughput table says a job of (type, scale factor) does alone on V100s.
-
-    Where it was not measured at that size (many types do not run distributed, though the traces
-    give them gangs), the largest smaller size counts; 0 where there is none. Raises BadInput where
-    it is no such table.
-    """
-    where = "throughputs"
-    if not isinstance(given, Mapping):
-        file = open_text(given)
-        where = file.where
-        try:
-            given = msgspec.json.decode(file.text, type=dict[str, Any])
-        except msgspec.DecodeError as error:
-            raise file.refuse(f"no JSON object: {error}", "give Gavel's throughput file") from None
-    table = given.get(REFERENCE)
-    if not isinstance(table, Mapping):
-        raise BadInput(f"it has no {REFERENCE!r}", where=where, mend="give Gavel's throughput file")
-
-    def measured(model: str, scale: int) -> float:
-        entry = table.get(f"({model!r}, {scale})")
-        alone = entry.get("null", 0.0) if isinstance(entry, Mapping) else 0.0
-        return float(alone) if isinstance(alone, int | float) else 0.0
-
-    @cache
-    def speed(model: str, scale: int) -> float:
-        scales = (size for size in (scale, 8, 4, 2, 1) if size <= scale)
-        return next((rate for size in scales if (rate := measured(model, size)) > 0), 0.0)
-
-    return speed
 
 
 def _deadlines(table: Table, duration: NDArray[np.int64]) -> Any:

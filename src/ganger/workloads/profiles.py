@@ -12,7 +12,7 @@ import csv
 import gzip
 import io
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,3 +141,30 @@ def with_goodput(trace: Trace, profiles: Profiles, *, elastic: int = 0) -> Trace
             declared.shape[job] = shapes.code(msgspec.structs.replace(shape, roles=roles))
     declared.shapes = shapes
     return replace(trace, declared=declared, duration=duration)
+
+
+def where_it_runs(trace: Trace, profiles: Profiles, types: Sequence[str]) -> Trace:
+    """`trace` with jobs that may go anywhere bound to those of `types` on which their model was
+    not measured to fail. Raises BadInput where it fails on all."""
+    declared, n = trace.declared, trace.jobs
+    kinds = np.stack([declared.model[:n], declared.shape[:n]], axis=1)
+    bound: list[tuple[int, int, Shape]] = []
+    for model, code in np.unique(kinds, axis=0).tolist():
+        shape, profile = declared.shapes[code], profiles.of(declared.models[model])
+        able = tuple(kind for kind in types if profile.runs_on(kind, shape.gpus))
+        if shape.gpus and not shape.gpu_types and len(able) < len(types):
+            if not able:
+                raise BadInput(
+                    f"{declared.models[model]!r} runs on {shape.gpus} GPUs of no type there",
+                    where=trace.name, mend="add a GPU type to --cluster on which it does",
+                )  # fmt: skip
+            bound.append((model, code, msgspec.structs.replace(shape, gpu_types=able)))
+    if not bound:
+        return trace
+    declared = declared.take(slice(None))
+    shapes: Names[Shape] = Names(declared.shapes.values)
+    for model, code, shape in bound:
+        rows = (kinds[:, 0] == model) & (kinds[:, 1] == code)
+        declared.shape[:n][rows] = shapes.code(shape)
+    declared.shapes = shapes
+    return replace(trace, declared=declared)

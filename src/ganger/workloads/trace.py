@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.jobs import Declared
+from ganger.core.profiles import Profiles
 
 
 @dataclass
@@ -17,7 +18,8 @@ class Trace:
     `duration`: microseconds each job takes at the size it asks for, on the reference GPU type, in
     one piece; NEVER for a service that runs until stopped. `cluster`: a cluster spec that the
     source itself states, in short form, or "". `skipped`: rows left out by `--skip-bad`, as
-    messages. `source`: where it came from, for people.
+    messages. `source`: where it came from, for people. `profiles`: how fast its models run on what,
+    where the source says so.
     """
 
     declared: Declared
@@ -26,6 +28,7 @@ class Trace:
     source: str = ""
     cluster: str = ""
     skipped: list[str] = field(default_factory=list)
+    profiles: Profiles = field(default_factory=Profiles)
 
     @property
     def jobs(self) -> int:

@@ -7,17 +7,20 @@ from enum import Enum
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
 from ganger.core.units import SECOND
+from ganger.mechanisms.barrier import BarrierRounds, Ways
+from ganger.mechanisms.centred import Centred, CentredProgramme
 from ganger.mechanisms.partition import Partitioned
 from ganger.mechanisms.program import (
     FinishTimeFairness,
+    FirstFit,
+    LargestSum,
     Programme,
-    cheapest,
     first_come,
-    largest_sum,
     most_even,
     shortest_makespan,
     water_filled,
 )
+from ganger.mechanisms.program import Objective as Solve
 from ganger.mechanisms.realise import Allocator, RoundPolicy
 from ganger.recipes.registry import Duration, Paper, recipe
 from ganger.recipes.training.fairness import GAVEL
@@ -38,13 +41,19 @@ class Objective(Enum):
     FTF = "ftf"
 
 
-PROGRAMMES = {
+PROGRAMMES: dict[Objective, Solve] = {
     Objective.MAX_MIN: most_even,
     Objective.WATER_FILLING: water_filled,
     Objective.FIFO: first_come,
     Objective.MAKESPAN: shortest_makespan,
-    Objective.MAX_SUM: largest_sum,
-    Objective.COST: cheapest,
+    Objective.MAX_SUM: LargestSum(),
+    Objective.COST: LargestSum(priced=True),
+}
+
+CENTRED = {
+    Objective.MAX_MIN: Centred.MAX_MIN,
+    Objective.MAKESPAN: Centred.MAKESPAN,
+    Objective.FTF: Centred.FTF,
 }
 
 
@@ -52,25 +61,69 @@ PROGRAMMES = {
     GAVEL,
     needs="throughputs",
     reconstructed="what a programme leaves undecided goes where it does most; makespan is one"
-    " programme in 1/T instead of a bisection; no job pairs, no deadlines in the objectives",
+    " programme in 1/T instead of a bisection; no job pairs",
 )
 def gavel(
     objective: Objective = Objective.MAX_MIN,
     agnostic: bool = False,
+    deadlines: bool = False,
     every: Duration = 360 * SECOND,
     fill: bool = True,
+    compatible: bool = False,
+    in_order: bool = False,
+    centred: bool = False,
+    whole_steps: bool = False,
+    barrier: bool = False,
+    patience: Duration = 0,
+    counters: bool = False,
+    by_type: bool = False,
+    left_over: bool = False,
+    held_back: bool = False,
+    dropped: bool = False,
+    shuffled: bool = False,
 ) -> Policy:
     """A linear programme divides every GPU type's time among jobs; rounds make it true.
 
     In each round (job, type) pairs run by allocation over fraction of time received. `agnostic`:
     the same objective with all types held to be alike. `fill`: free GPUs go to waiting jobs
     between rounds; without it a round lasts to its end, as in the paper. `ftf` and `makespan`
-    need durations too.
+    need durations too. `deadlines`: `max-sum` and `cost` first give whoever has a deadline what it
+    takes to meet it.
+
+    `compatible` turns on all that the public simulator does otherwise than the paper and that moves
+    its figures; each can be had by itself. `in_order`: FIFO without a programme. `centred`: of
+    all best answers the one that an interior-point method ends in. The others are those of
+    `mechanisms.barrier.Ways`; `compatible` sets `shuffled` and `left_over` only where the objective
+    has them.
     """
     allocator: Allocator = FinishTimeFairness(agnostic)
-    if objective in PROGRAMMES:
+    fifo = objective is Objective.FIFO
+    if fifo and (in_order or compatible):
+        allocator = FirstFit()
+    elif objective in CENTRED and (centred or compatible):
+        allocator = CentredProgramme(CENTRED[objective], agnostic)
+    elif deadlines:
+        allocator = Programme(_in_time(objective), agnostic)
+    elif objective in PROGRAMMES:
         allocator = Programme(PROGRAMMES[objective], agnostic)
+    ways = Ways(
+        whole_steps or compatible, barrier or compatible,
+        patience or 1920 * SECOND * compatible, counters or compatible, by_type or compatible,
+        left_over or (compatible and not fifo), held_back or compatible, dropped or compatible,
+        shuffled or (compatible and agnostic),
+    )  # fmt: skip
+    if any(ways):
+        return BarrierRounds("gavel", allocator, every, ways)
     return RoundPolicy("gavel", allocator, every, fill=fill)
+
+
+def _in_time(objective: Objective) -> LargestSum:
+    """The objective with rows for deadlines."""
+    if objective not in (Objective.MAX_SUM, Objective.COST):
+        raise BadInput(
+            f"no deadlines with {objective.value}", where="gavel", mend="use max-sum or cost"
+        )
+    return LargestSum(objective is Objective.COST, deadlines=True)
 
 
 @recipe(

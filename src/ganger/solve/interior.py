@@ -1,0 +1,253 @@
+"""Programmes over cones from inside: where a path-following method ends among many best answers.
+
+Mehrotra's predictor and corrector on the homogeneous embedding with Nesterov-Todd scaling, from
+least squares, after equilibration, as conic solvers do (Domahidi, Chu and Boyd, "ECOS: An SOCP
+solver for embedded systems", ECC 2013). Its answer depends on the way there; that is its use.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.linalg import splu
+
+from ganger.solve.programme import Floats
+
+STEPS = 100
+TOLERANCE = 1e-8
+"""Of the residuals and the gap, at which to end."""
+SMALLEST, LARGEST = 1e-6, 0.999
+"""The least and the most of a step towards the edge."""
+REGULAR, REFINED = 7e-8, 9
+CLOSE = 5e-5
+"""A gap that will do where numbers do not suffice for less."""
+_J = np.array([1.0, -1.0, -1.0])
+
+
+class _Point(NamedTuple):
+    x: Floats
+    s: Floats
+    z: Floats
+    tau: float
+    kappa: float
+
+
+def interior(cost: Floats, rows: Any, most: Floats, cones: int = 0) -> Floats:
+    """The x with the least `cost @ x` for which `most - rows @ x` is nowhere below 0, from inside.
+
+    The last `cones` triples of rows are second-order cones instead: the first is at least the
+    length of the other two. Raises ArithmeticError if it does not get there.
+    """
+    scaled, by_row, by_column = _equilibrated(sparse.csc_array(rows), cones)
+    return _followed(cost / by_column, scaled, most / by_row, cones) / by_column
+
+
+def _equilibrated(rows: Any, cones: int) -> tuple[Any, Floats, Floats]:
+    """Rows and columns with largest entries near 1, by three rounds of Ruiz' scaling; the rows of a
+    cone alike."""
+    by_row, by_column = np.ones(rows.shape[0]), np.ones(rows.shape[1])
+    plain = rows.shape[0] - 3 * cones
+    for _ in range(3):
+        sizes = abs(rows)
+        row, column = sizes.max(axis=1).toarray().ravel(), sizes.max(axis=0).toarray().ravel()
+        row[plain:] = row[plain:].reshape(-1, 3).sum(axis=1).repeat(3)
+        row, column = (np.where(part < 1e-6, 1.0, np.sqrt(part)) for part in (row, column))
+        rows = sparse.csc_array(sparse.diags_array(1 / row) @ rows @ sparse.diags_array(1 / column))
+        by_row, by_column = by_row * row, by_column * column
+    return rows, by_row, by_column
+
+
+class _Scaling:
+    """Nesterov and Todd's W, with W z = W^-1 s, of the cone that `s` and `z` are in."""
+
+    def __init__(self, s: Floats, z: Floats, cones: int) -> None:
+        self.plain = len(s) - 3 * cones
+        self.line = np.sqrt(s[: self.plain] / z[: self.plain])
+        a, b = (part[self.plain :].reshape(-1, 3) for part in (s, z))
+        length_a, length_b = np.sqrt((a * a) @ _J), np.sqrt((b * b) @ _J)
+        a, b = a / length_a[:, None], b / length_b[:, None]
+        middle = (a + b * _J) / np.sqrt(2 + 2 * (a * b).sum(axis=1))[:, None]
+        tail = middle[:, 1:]
+        self.blocks: NDArray[np.float64] = np.zeros((cones, 3, 3))
+        self.blocks[:, 0, :] = middle
+        self.blocks[:, 1:, 0] = tail
+        self.blocks[:, 1:, 1:] = (
+            np.eye(2) + tail[:, :, None] * tail[:, None, :] / (1 + middle[:, 0])[:, None, None]
+        )
+        self.blocks *= np.sqrt(length_a / length_b)[:, None, None]
+
+    def times(self, v: Floats) -> Floats:
+        """W v."""
+        curved = np.einsum("cij,cj->ci", self.blocks, v[self.plain :].reshape(-1, 3))
+        return np.concatenate([self.line * v[: self.plain], curved.ravel()])
+
+    def over(self, v: Floats) -> Floats:
+        """W^-1 v."""
+        curved = np.linalg.solve(self.blocks, v[self.plain :].reshape(-1, 3, 1))
+        return np.concatenate([v[: self.plain] / self.line, curved.ravel()])
+
+    def squared(self) -> Any:
+        """W^2 as a matrix."""
+        line = sparse.diags_array(self.line**2)
+        if not len(self.blocks):
+            return line
+        return sparse.block_diag([line, *(self.blocks @ self.blocks)])
+
+    def product(self, u: Floats, v: Floats) -> Floats:
+        """Jordan's u o v."""
+        a, b = u[self.plain :].reshape(-1, 3), v[self.plain :].reshape(-1, 3)
+        curved = a[:, :1] * b + b[:, :1] * a
+        curved[:, 0] = (a * b).sum(axis=1)
+        return np.concatenate([u[: self.plain] * v[: self.plain], curved.ravel()])
+
+    def divided(self, v: Floats, u: Floats) -> Floats:
+        """The y with u o y = v."""
+        a = u[self.plain :].reshape(-1, 3)
+        arrow = np.zeros((len(a), 3, 3))
+        arrow[:, range(3), range(3)] = a[:, :1]
+        arrow[:, 0, 1:] = arrow[:, 1:, 0] = a[:, 1:]
+        curved = np.linalg.solve(arrow, v[self.plain :].reshape(-1, 3, 1))
+        return np.concatenate([v[: self.plain] / u[: self.plain], curved.ravel()])
+
+
+def _unit(size: int, cones: int) -> Floats:
+    """The middle of the cone."""
+    unit = np.ones(size)
+    unit[size - 3 * cones :].reshape(-1, 3)[:, 1:] = 0.0
+    return unit
+
+
+class _Factored:
+    """[[0, G'], [G, -W^2]], factored with a slight regularisation that refinement takes back."""
+
+    def __init__(self, rows: Any, squared: Any) -> None:
+        m, n = rows.shape
+        regular = sparse.diags_array(REGULAR * np.concatenate([np.ones(n), -np.ones(m)]))
+        nothing = sparse.csc_array((n, n))
+        self._matrix = sparse.block_array([[nothing, rows.T], [rows, -squared]], format="csc")
+        self._factors = splu(sparse.csc_array(self._matrix + regular))
+
+    def solve(self, wanted: Floats) -> Floats:
+        """The solution for a right-hand side."""
+        found: Floats = self._factors.solve(wanted)
+        for _ in range(REFINED):
+            found = found + self._factors.solve(wanted - self._matrix @ found)
+        return found
+
+
+def _begun(cost: Floats, rows: Any, most: Floats, cones: int) -> _Point:
+    m, n = rows.shape
+    factored = _Factored(rows, sparse.eye_array(m))
+    first = factored.solve(np.concatenate([np.zeros(n), most]))
+    second = factored.solve(np.concatenate([-cost, np.zeros(m)]))
+    return _Point(first[:n], _shifted(-first[n:], cones), _shifted(second[n:], cones), 1.0, 1.0)
+
+
+def _shifted(part: Floats, cones: int) -> Floats:
+    """Moved along the middle until it is inside."""
+    plain = len(part) - 3 * cones
+    curved = part[plain:].reshape(-1, 3)
+    lengths = np.sqrt((curved[:, 1:] ** 2).sum(axis=1))
+    least = min(part[:plain].min(initial=np.inf), (curved[:, 0] - lengths).min(initial=np.inf))
+    return part + (0.01 if least > 0 else 1.0 - least) * _unit(len(part), cones)
+
+
+def _followed(cost: Floats, rows: Any, most: Floats, cones: int) -> Floats:
+    at, m = _begun(cost, rows, most, cones), len(most)
+    sizes = max(1.0, float(np.linalg.norm(cost))), max(1.0, float(np.linalg.norm(most)))
+    for _ in range(STEPS):
+        x, s, z, tau, kappa = at
+        off = rows.T @ z + cost * tau, s + rows @ x - most * tau
+        gap = float(s @ z)
+        value, near = float(cost @ x) / tau, gap / tau**2
+        fits = all(
+            np.linalg.norm(each) < TOLERANCE * tau * size
+            for each, size in zip(off, sizes, strict=True)
+        )
+        if fits and (near < TOLERANCE or near < TOLERANCE * abs(value)):
+            return x / tau
+        try:
+            ahead = _Turn(cost, rows, most, cones, at).next(
+                (gap + kappa * tau) / (m - 2 * cones + 1)
+            )
+        except (RuntimeError, np.linalg.LinAlgError):  # singular
+            ahead = None
+        if ahead is None or not _inside(ahead, cones):
+            if near < CLOSE:
+                return x / tau
+            break
+        at = ahead
+    raise ArithmeticError("the path from inside does not end")
+
+
+def _inside(at: _Point, cones: int) -> bool:
+    for part in (at.s, at.z):
+        plain = len(part) - 3 * cones
+        curved = part[plain:].reshape(-1, 3)
+        if not (part[:plain] > 0).all() or not ((curved * curved) @ _J > 0).all():
+            return False
+    return at.tau > 0 and at.kappa > 0
+
+
+class _Turn:
+    """One predictor and corrector."""
+
+    def __init__(self, cost: Floats, rows: Any, most: Floats, cones: int, at: _Point) -> None:
+        self.cost, self.rows, self.most, self.cones, self.at = cost, rows, most, cones, at
+        self.scaling = _Scaling(at.s, at.z, cones)
+        self.squared = self.scaling.squared()
+        self.factored = _Factored(rows, self.squared)
+        self.along = self.factored.solve(np.concatenate([-cost, most]))
+
+    def next(self, mu: float) -> _Point:
+        """Where it leads."""
+        at, scaling = self.at, self.scaling
+        middle = scaling.times(at.z)
+        full = scaling.product(middle, middle)
+        guess = self._towards(1.0, full, -at.kappa * at.tau, middle)
+        centring = min(max((1 - self._far(guess)) ** 3, 1e-4), 1.0)
+        aim = centring * mu
+        crossed = scaling.product(scaling.over(guess.s), scaling.times(guess.z))
+        unit = _unit(len(at.s), self.cones)
+        kappa = aim - at.kappa * at.tau - guess.kappa * guess.tau
+        step = self._towards(1 - centring, full + crossed - aim * unit, kappa, middle)
+        far = 0.99 * self._far(step)
+        return _Point(
+            at.x + far * step.x, at.s + far * step.s, at.z + far * step.z,
+            at.tau + far * step.tau, at.kappa + far * step.kappa,
+        )  # fmt: skip
+
+    def _towards(self, keep: float, aim: Floats, aim_kappa: float, middle: Floats) -> _Point:
+        at, cost, most, along, n = self.at, self.cost, self.most, self.along, len(self.cost)
+        off_x = self.rows.T @ at.z + cost * at.tau
+        off_z = at.s + self.rows @ at.x - most * at.tau
+        off_tau = at.kappa + float(cost @ at.x + most @ at.z)
+        move = -self.scaling.times(self.scaling.divided(aim, middle))
+        own = self.factored.solve(np.concatenate([-keep * off_x, -keep * off_z - move]))
+        top = -keep * off_tau - aim_kappa / at.tau - cost @ own[:n] - most @ own[n:]
+        dt = float(top / (cost @ along[:n] + most @ along[n:] - at.kappa / at.tau))
+        both = own + dt * along
+        ds = move - self.squared @ both[n:]
+        return _Point(both[:n], ds, both[n:], dt, (aim_kappa - at.kappa * dt) / at.tau)
+
+    def _far(self, step: _Point) -> float:
+        """How far one can go before the edge."""
+        at, plain = self.at, len(self.at.s) - 3 * self.cones
+        worst = max(-step.tau / at.tau, -step.kappa / at.kappa)
+        for was, change in ((at.s, step.s), (at.z, step.z)):
+            worst = max(worst, float((-change[:plain] / was[:plain]).max(initial=0.0)))
+            a, d = was[plain:].reshape(-1, 3), change[plain:].reshape(-1, 3)
+            worst = max(worst, float(_edge(a, d).max(initial=0.0)))
+        return min(max(1 / worst if worst > 0 else 1.0, SMALLEST), LARGEST)
+
+
+def _edge(a: Floats, d: Floats) -> Floats:
+    """One over the steps along `d` at which `a` leaves its cones; 0 for never."""
+    # The largest root v of (v a + d)' J (v a + d) = 0, where v is one over the step.
+    square, cross, rest = (a * a) @ _J, (a * d) @ _J, (d * d) @ _J
+    root = np.sqrt(np.maximum(cross**2 - square * rest, 0.0))
+    found: Floats = np.maximum((-cross + root) / square, 0.0)
+    return found

@@ -1,0 +1,158 @@
+"""Rounds in the ways of Gavel's public simulator: what each switch does, counted by hand."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ganger.core.profiles import Measured, Profile, Profiles
+from ganger.lab.simulation import Setup, run_one
+from ganger.mechanisms.barrier import shuffle
+from ganger.workloads.clusters import load_cluster
+from worlds import Work, job, trace_of
+
+EVERY = "every=100s"
+
+
+def steps_of(**rates: float) -> Profile:
+    """One GPU does so many steps per second by type."""
+    return Profile(measured=Measured({kind: {1: rate} for kind, rate in rates.items()}, "V100"))
+
+
+def work(name: str, model: str, steps: float, lasts: float, **more: Any) -> Work:
+    """A job of so many steps that takes `lasts` seconds on its GPUs of type V100."""
+    return job(name, lasts=lasts, model=model, steps=steps, **more)
+
+
+def finishes(works: list[Work], ways: str, profiles: Profiles, cluster: str = "1x1xV100") -> Any:
+    """Seconds at which each job finishes under gavel in these ways; NaN for never."""
+    setup = Setup(profiles=profiles, validate=True)
+    run = run_one(trace_of(works), load_cluster(cluster), f"gavel({EVERY},{ways})", setup)
+    return run.jobs.finish
+
+
+THIRDS = Profiles({"m": steps_of(V100=1 / 3), "n": steps_of(V100=1.0)})
+
+
+def test_a_round_is_whole_steps_and_ends_for_all_at_once() -> None:
+    # 33 steps of 3 s are 99 s; both share one GPU, so that each gets every second round.
+    works = [work("a", "m", 66, 198), work("b", "m", 66, 198)]
+    plain = finishes(works, "barrier=yes", THIRDS)
+    whole = finishes(works, "barrier=yes,whole_steps=yes", THIRDS)
+    assert sorted(whole) == pytest.approx([297, 396])
+    assert sorted(plain) == pytest.approx([398 - 100, 396])
+
+
+def test_without_a_barrier_whole_steps_leave_the_rest_of_the_round_idle() -> None:
+    works = [work("a", "m", 66, 198), work("b", "m", 66, 198)]
+    whole = finishes(works, "whole_steps=yes", THIRDS)
+    assert sorted(whole) == pytest.approx([200 + 99, 299 + 99])  # at 299 nobody runs
+
+
+def test_behind_a_barrier_arrivals_wait_for_the_round_to_end() -> None:
+    works = [work("a", "n", 150, 150), work("b", "n", 10, 10, at=5)]
+    assert finishes(works, "barrier=yes", THIRDS, "2x1xV100") == pytest.approx([150, 110])
+    free = finishes(works, "objective=max-min", THIRDS, "2x1xV100")
+    assert free == pytest.approx([150, 15])
+
+
+def test_a_round_ends_early_when_all_are_through() -> None:
+    works = [work("a", "n", 30, 30), work("b", "n", 10, 10, at=5)]
+    assert finishes(works, "barrier=yes", THIRDS) == pytest.approx([30, 40])
+    assert finishes(works, "whole_steps=yes", THIRDS) == pytest.approx([30, 40])
+
+
+def test_patience_keeps_an_allocation_that_newcomers_are_not_in() -> None:
+    # The allocation at 0 does not count; the one at 100, for a and b, then lasts to 400.
+    works = [
+        work("a", "n", 1000, 1000), work("b", "n", 1000, 1000, at=5),
+        work("c", "n", 50, 50, at=105),
+    ]  # fmt: skip
+    ways = "barrier=yes,whole_steps=yes"
+    assert finishes(works, ways, THIRDS, "3x1xV100")[2] == pytest.approx(250)
+    late = finishes(works, f"{ways},patience=300s", THIRDS, "3x1xV100")
+    assert late[2] == pytest.approx(450)
+
+
+TWO_TYPES = Profiles({"fast": steps_of(V100=1.0, P100=2.0)})
+
+
+def test_what_is_left_over_is_taken_although_allocated_elsewhere() -> None:
+    works = [work("a", "fast", 400, 400)]
+    cluster = "1x1xV100+1x1xP100"
+    assert finishes(works, "barrier=yes", TWO_TYPES, cluster) == pytest.approx([200])
+    # V100s are filled first, by whoever fits.
+    ways = "barrier=yes,by_type=yes,left_over=yes"
+    assert finishes(works, ways, TWO_TYPES, cluster) == pytest.approx([400])
+    assert finishes(works, "barrier=yes,left_over=yes", TWO_TYPES, cluster) == pytest.approx([200])
+
+
+def test_those_held_back_take_gpus_and_do_not_run() -> None:
+    works = [
+        work("a", "n", 1000, 1000), work("b", "n", 1000, 1000, at=5),
+        work("c", "n", 50, 50, at=105),
+    ]  # fmt: skip
+    ways = "barrier=yes,whole_steps=yes,patience=300s,left_over=yes"
+    cluster = "3x1xV100"
+    assert finishes(works, ways, THIRDS, cluster)[2] == pytest.approx(250)
+    assert finishes(works, f"{ways},held_back=yes", THIRDS, cluster)[2] == pytest.approx(450)
+
+
+def test_fewer_steps_than_gpus_are_never_done() -> None:
+    gang = Profiles({"g": Profile(measured=Measured({"V100": {4: 1.0}}, "V100"))})
+    works = [work("a", "g", 101, 101, size=4), work("b", "g", 8, 8, size=4, at=300)]
+    ways = "barrier=yes,whole_steps=yes"
+    kept = finishes(works, ways, gang, "4x1xV100")
+    assert kept == pytest.approx([101, 308])
+    lost = finishes(works, f"{ways},dropped=yes", gang, "4x1xV100")
+    assert np.isnan(lost[0])
+    assert lost[1] == pytest.approx(308)
+
+
+def test_counters_begin_with_half_a_round() -> None:
+    # With counters a job that got a round has 150 of 250 s; without, all of the time.
+    works = [work("a", "n", 300, 300), work("b", "n", 300, 300)]
+    ways = "barrier=yes,whole_steps=yes,counters=yes"
+    done = finishes(works, ways, THIRDS)
+    assert sorted(done) == pytest.approx([500, 600])
+
+
+def test_fifo_in_order_stops_at_the_first_that_finds_no_room() -> None:
+    slow = Profiles({"m": Profile(measured=Measured({"V100": {1: 1.0, 2: 1.0}}, "V100"))})
+    works = [
+        work("a", "m", 100, 100), work("wide", "m", 100, 100, size=2), work("c", "m", 100, 100),
+    ]  # fmt: skip
+    ways = "objective=fifo,barrier=yes,whole_steps=yes"
+    strict = finishes(works, f"{ways},in_order=yes", slow, "2x1xV100")
+    assert strict == pytest.approx([100, 200, 300])
+    programme = finishes(works, ways, slow, "2x1xV100")
+    assert programme[2] == pytest.approx(100)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_types_are_shuffled_as_by_pythons_generator(seed: int) -> None:
+    generator, view = random.Random(seed + 5), SimpleNamespace(seed=seed, scratch={})
+    for number in range(200):
+        expected = [0, 1, 2]
+        generator.shuffle(expected)
+        if number % 50 == 0:
+            view.scratch.clear()  # it may vanish at any time
+        order: list[int] = shuffle(view, number, 3)  # type: ignore[arg-type]
+        assert order == expected
+    assert sorted(shuffle(view, 3, 3)) == [0, 1, 2]  # type: ignore[arg-type]
+
+
+def test_a_paused_job_may_be_moved() -> None:
+    # Shares of two types that differ: jobs change places between rounds, and lose nothing.
+    profiles = Profiles({"x": steps_of(V100=1.0, K80=0.7), "y": steps_of(V100=1.0, K80=0.9)})
+    works = [work(f"j{i}", "xy"[i % 2], 300, 300) for i in range(4)]
+    setup = Setup(profiles=profiles, validate=True)
+    cluster = load_cluster("1x1xV100+1x1xK80")
+    run = run_one(trace_of(works), cluster, f"gavel({EVERY},compatible=yes)", setup)
+    assert run.jobs.state == ["finished"] * 4
+    assert (run.jobs.lost == 0).all()
+    assert run.jobs.preemptions.sum() > 0
