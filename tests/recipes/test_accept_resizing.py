@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ganger.core.spec import JobSpec, Role, Shape
+from ganger.core.spec import ClusterSpec, JobSpec, Needs, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
 from ganger.mechanisms.gain import grow, knee, shrink
 from ganger.sim.physics import Costs
+from ganger.solve.ratios import best_split, ps_step
 
 from .elastic_jobs import cluster, jct, job, play, profiles
 
@@ -208,7 +211,54 @@ def test_a_jobs_limit_doubles_with_each_epoch_in_which_it_ran() -> None:
     assert log[:4] == [(0, "a", 1), (30, "a", 2), (60, "a", 4), (90, "a", 8)]
 
 
-@pytest.mark.parametrize("recipe", ["marble", "non-intrusive", "dragon", "elan", "edl", "ones"])
+# ---------------------------------------------------------------------- smd
+
+
+def test_the_split_of_workers_and_servers() -> None:
+    """8 / w + w / p with w + p <= 6: (3, 3) takes 3.667, (4, 2) takes 4."""
+    assert best_split(8, 1, 1, 1, 6) == (3, 3)
+    assert ps_step(8, 1, 3, 3) == pytest.approx(3.667, abs=5e-4)
+    assert ps_step(8, 1, 4, 2) == 4
+    assert best_split(8, 1, 4, 4, 6) == (0, 0)
+
+
+@given(st.integers(1, 50), st.integers(1, 20), st.integers(2, 40))
+def test_the_grid_finds_what_trying_all_finds(compute: int, transfer: int, budget: int) -> None:
+    pairs = [(w, p) for w in range(1, budget) for p in range(1, budget - w + 1)]
+    least = min(ps_step(compute, transfer, w, p) for w, p in pairs)
+    exact = ps_step(compute, transfer, *best_split(compute, transfer, 1, 1, budget))
+    near = ps_step(compute, transfer, *best_split(compute, transfer, 1, 1, budget, epsilon=0.2))
+    assert exact == pytest.approx(least)
+    assert near <= 1.2 * least + 1e-9
+
+
+def test_smd_picks_the_two_jobs_that_fit_together() -> None:
+    """GPUs and CPUs 4 and 4: (2, 2), (4, 1) and (2, 2) worth 5, 6, 4: the first and the third."""
+    needs = {"a": Needs(cpus=1000), "b": Needs(cpus=250), "c": Needs(cpus=1000)}
+    sizes, weight = {"a": 2, "b": 4, "c": 2}, {"a": 5.0, "b": 6.0, "c": 4.0}
+    jobs = [(JobSpec(name=name, weight=weight[name],
+                     shape=Shape((Role(size=sizes[name], needs=needs[name]),))), 100.0)
+            for name in "abc"]  # fmt: skip
+    spec = ClusterSpec((NodeSpec(gpus=4, gpu_type="V100", cpus=4000),))
+    log, _ = play(jobs, spec, "smd")
+    assert {name for at, name, _ in log if not at} == {"a", "c"}
+    optimus, _ = play(jobs[1:], spec, "optimus")
+    smd, _ = play([jobs[1], (jobs[2][0], 5.0)], spec, "smd")
+    assert [name for at, name, _ in optimus if not at] == ["b"], "first come, first served"
+    assert [name for at, name, _ in smd if not at] == ["b"]
+
+
+def test_smd_lets_the_job_that_is_worth_more_go_first() -> None:
+    jobs = [(job("long", 0, 4, 4), 40000.0), (job("short", 0, 4, 4), 60.0)]
+    log, _ = play(jobs, cluster(1, 4), "smd")
+    assert [name for at, name, _ in log if not at] == ["short"]
+    optimus, _ = play(jobs, cluster(1, 4), "optimus")
+    assert [name for at, name, _ in optimus if not at] == ["long"]
+
+
+@pytest.mark.parametrize(
+    "recipe", ["smd", "marble", "non-intrusive", "dragon", "elan", "edl", "ones"]
+)
 @pytest.mark.parametrize("knows", ["nothing", "history", "noisy"])
 def test_without_the_truth_they_still_run(recipe: str, knows: str) -> None:
     jobs = [(job(f"j{i}", 5.0 * i, 4), 60.0) for i in range(6)]

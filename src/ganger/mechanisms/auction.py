@@ -25,7 +25,7 @@ def winners(gains: Sequence[float], gpus: Sequence[int], free: int) -> list[int]
 
 def kept_share(gains: Sequence[float], gpus: Sequence[int], free: int, winner: int) -> float:
     """What part of its GPUs `winner` keeps, the rest being its hidden payment: the product of the
-    others' values with it there over that without it (partial allocation, section 5.1)."""
+    others' values with it there over that without it (partial allocation)."""
     with_it = sum(gains[i] for i in winners(gains, gpus, free) if i != winner)
     others = [i for i in range(len(gains)) if i != winner]
     without = winners([gains[i] for i in others], [gpus[i] for i in others], free)

@@ -65,13 +65,19 @@ class CellMemory(msgspec.Struct, frozen=True):
 
 
 class Spot(NamedTuple):
-    """A place in a cell: how much would be split for it, how many opportunistic GPUs are in it
-    (less of both is better), and which it is."""
+    """A place in a cell; the least is taken. Between places that are not alike the choice never
+    looks at anything outside the tenant's own cells: that makes sharing safe.
+
+    `splits`: the size of the free cell around it that is split for it; `number`: of the cell among
+    its tenant's, in order of binding; `inside`: where that free cell begins; `busy`: opportunistic
+    GPUs in it; `start`: its first GPU."""
 
     splits: int
+    number: int
+    inside: int
     busy: int
-    cell: Bound
     start: int
+    node: int
 
 
 @dataclass(frozen=True)
@@ -185,10 +191,10 @@ class _Binding:
         able = {node for cell in self.ledger.cells_for(self.view.draft.shape(job))
                 for node in cell.nodes if self.ledger.up[node]}  # fmt: skip
         mine = [cell for cell in self.bound if cell.tenant == tenant and cell.node in able]
-        spots = [spot for cell in mine for spot in self._spots(cell, gpus)]
+        spots = [spot for i, cell in enumerate(mine) for spot in self._spots(cell, gpus, i)]
         if spots:
-            best = min(spots, key=lambda spot: (*spot[:2], spot.cell.node, spot.start))
-            return (self._slot(best.cell.node, best.start, gpus),)
+            best = min(spots)
+            return (self._slot(best.node, best.start, gpus),)
         free = self.owned[tenant] - Counter(
             cell.size for cell in self.bound if cell.tenant == tenant
         )
@@ -197,7 +203,7 @@ class _Binding:
             cell = self._bind(tenant, sizes[0], able)
             if cell is None:
                 return None
-            first = min(self._spots(cell, gpus), key=lambda spot: (*spot[:2], spot.start))
+            first = min(self._spots(cell, gpus))
             return (self._slot(cell.node, first.start, gpus),)
         return self._in_many(tenant, gpus, free, able)
 
@@ -220,7 +226,7 @@ class _Binding:
     def _slot(self, node: int, start: int, gpus: int) -> Slot:
         return Slot(node, (1 << gpus) - 1 << start, gpus)
 
-    def _spots(self, cell: Bound, gpus: int) -> Iterator[Spot]:
+    def _spots(self, cell: Bound, gpus: int, number: int = 0) -> Iterator[Spot]:
         """Free places of the least size that holds `gpus`, inside a bound cell."""
         sizes = [size for size in sizes_of(cell.size) if size >= gpus]
         if not sizes:
@@ -230,7 +236,8 @@ class _Binding:
             if not self.taken[cell.node] & window:
                 splits = self._whole(cell, start, sizes, self.taken[cell.node])
                 busy = (window & ~self.ledger.free_mask[cell.node]).bit_count()
-                yield Spot(splits, busy, cell, start)
+                inside = (start - cell.start) // splits * splits
+                yield Spot(splits, number, inside, busy, start, cell.node)
 
     def _whole(self, cell: Bound, start: int, sizes: list[int], taken: int) -> int:
         """The size of the largest free cell around `start` that would have to be split."""

@@ -25,7 +25,7 @@ class Skipped(msgspec.Struct, frozen=True):
 @dataclass(frozen=True)
 class SkipPolicy:
     """First come, first served; a job that could start, but not as close together as it wants, is
-    skipped, and counts it (Zaharia et al., EuroSys 2010, algorithm 2).
+    skipped, and counts it (Zaharia et al., EuroSys 2010).
 
     It wants one node until it was skipped `skips[0]` times, one rack until `skips[1]` times more,
     then takes any GPUs. A tier that no empty node or rack could offer is not waited for. Every

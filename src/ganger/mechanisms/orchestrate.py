@@ -138,9 +138,8 @@ class Evolving:
 def scores(people: Sizes, offer: Offer) -> NDArray[np.float64]:
     """Of each schedule the GPU-time still to come for the jobs that run (least remaining
     utilisation first)."""
-    costs: NDArray[np.float64] = offer.cost[np.arange(people.shape[1]), people]
-    left: NDArray[np.float64] = costs.sum(axis=1).round(3)
-    return left
+    costs: NDArray[np.float64] = offer.cost[np.arange(people.shape[1]), people].sum(axis=1)
+    return costs.round(3)
 
 
 def filled(people: Sizes, offer: Offer, rng: np.random.Generator) -> Sizes:

@@ -21,8 +21,7 @@ class Forgiven(msgspec.Struct):
 @dataclass(frozen=True)
 class Promoting:
     """An ordered queue by `levels`, in which a job's attained quantity is reset to nothing
-    whenever it has waited `levels.starvation` times what it counts as executed (NSDI 2019, section
-    3.3)."""
+    whenever it has waited `levels.starvation` times what it counts as executed (NSDI 2019)."""
 
     queue: QueuePolicy
     levels: Levels

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -14,6 +15,9 @@ from ganger.core.plan import Plan, Provision
 from ganger.core.protocols import Policy, revived
 from ganger.core.units import MINUTE
 from ganger.core.view import View
+
+Forecast: TypeAlias = Callable[[Sequence[float], int], Any]
+"""The next so many values of a series."""
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -27,7 +31,7 @@ class Use(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class EnergySaving:
-    """Helios' Cluster Energy Saving (SC 2021, section 4.3), bin by bin.
+    """Helios' Cluster Energy Saving (SC 2021), bin by bin.
 
     More nodes used than active: `active` becomes used + `buffer`, and none is switched off for
     `hold` bins. Otherwise `active` falls to used + `buffer` if use has fallen by `falls` below its
@@ -43,7 +47,7 @@ class EnergySaving:
     least: int = 1
     season: int = 144
 
-    def step(self, use: Use, used: int, nodes: int, predicted: Any) -> Use:
+    def step(self, use: Use, used: int, nodes: int, predicted: Forecast) -> Use:
         """After one more bin with `used` of `nodes` in use; `predicted(series, n)` forecasts n."""
         series = (*use.used, float(used))[-2 * self.season :]
         if used > use.active:
@@ -83,7 +87,7 @@ class PowerSaver:
     """
 
     inner: Policy
-    predicted: Any
+    predicted: Forecast
     saving: EnergySaving = field(default_factory=EnergySaving)
     bin: int = 10 * MINUTE
 

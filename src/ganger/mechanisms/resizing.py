@@ -5,16 +5,23 @@ Each takes a view and a market and gives sizes in steps, 0 for none, like those 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ganger.core.jobs import Phase
-from ganger.core.units import NEVER
+from ganger.core.units import HOUR, NEVER
 from ganger.core.view import View
 from ganger.mechanisms.elastic import Market, Rule
+from ganger.mechanisms.fair import demands
 from ganger.mechanisms.gain import Curve, grow, knee, shrink
 from ganger.mechanisms.order import Levels
+from ganger.solve.knapsack import multi_knapsack
+
+Utility: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""What completing after so many microseconds is worth; falls with time."""
 
 
 def held(view: View, market: Market) -> list[int]:
@@ -89,32 +96,37 @@ def into_idle(view: View, market: Market) -> list[int]:
     """Elan: those who run, then those who wait, first come, first served, get their least, and
     smaller ones pass; then each idle GPU goes where it adds most speed."""
     runs = held(view, market)
-    sizes, left = [0] * len(runs), market.capacity
-    for i in sorted(range(len(runs)), key=lambda i: (not runs[i], i)):
-        if market.least[i] * market.units[i] <= left:
-            sizes[i] = market.least[i]
-            left -= sizes[i] * market.units[i]
-    return grow(sizes, speed_gains(market), left, market.units)
+    order = sorted(range(len(runs)), key=lambda i: (not runs[i], i))
+    sizes = _walk(market, order, market.least)
+    return grow(sizes, speed_gains(market), left_over(market, sizes), market.units)
 
 
 def by_levels(levels: Levels, many: int) -> Rule:
-    """Elastic-Tiresias (EDL): the walk of Tiresias' queues at the sizes asked for; if more than
-    `many` wait, those below the top queue are content with their least; what is left goes
-    where it adds most speed."""
+    """Elastic-Tiresias (EDL): the walk of Tiresias' queues at the sizes asked for; if that leaves
+    more than `many` waiting, those below the top queue are content with their least. What is left
+    goes where it adds most speed."""
 
     def rule(view: View, market: Market) -> list[int]:
-        ids = market.ids.tolist()
-        crowded = int((view.jobs.phase[market.ids] == Phase.PENDING).sum()) > many
-        sizes, left, usual = [0] * len(ids), market.capacity, asked(view, market)
-        for i in sorted(range(len(ids)), key=lambda i: (*levels.key(view, ids[i]), ids[i])):
-            meek = crowded and levels.level(view, ids[i]) > 0
-            want = market.least[i] if meek else usual[i]
-            if want * market.units[i] <= left:
-                sizes[i] = want
-                left -= want * market.units[i]
-        return grow(sizes, speed_gains(market), left, market.units)
+        ids, usual = market.ids.tolist(), asked(view, market)
+        order = sorted(range(len(ids)), key=lambda i: (*levels.key(view, ids[i]), ids[i]))
+        sizes = _walk(market, order, usual)
+        if sizes.count(0) > many:
+            top = [levels.level(view, job) == 0 for job in ids]
+            rows = zip(usual, market.least, top, strict=True)
+            sizes = _walk(market, order, [want if up else low for want, low, up in rows])
+        return grow(sizes, speed_gains(market), left_over(market, sizes), market.units)
 
     return rule
+
+
+def _walk(market: Market, order: Sequence[int], wants: Sequence[int]) -> list[int]:
+    """What everybody wants, in `order`, where there is room."""
+    sizes, left = [0] * len(wants), market.capacity
+    for i in order:
+        if wants[i] * market.units[i] <= left:
+            sizes[i] = wants[i]
+            left -= wants[i] * market.units[i]
+    return sizes
 
 
 def next_level(levels: Levels, view: View) -> int:
@@ -174,3 +186,41 @@ def patience_ends(patience: int, quiet: int, view: View) -> int:
     if len(view.active) and view.ledger.free:
         ends.append(_last_change(view) + quiet)
     return min((end for end in ends if end > view.now), default=NEVER)
+
+
+def by_knapsack(utility: Utility, epsilon: float, effort: int, few: int = 12) -> Rule:
+    """SMD: every job names the size that it wants, the least within `epsilon` of its fastest; a
+    knapsack over GPUs, CPUs and host memory picks those whose `utility` of completing is largest in
+    all. Who was not picked gets its least while there is room.
+
+    `effort`: how many jobs the knapsack tries out as its first ones, where at most `few` compete.
+    """
+
+    def rule(view: View, market: Market) -> list[int]:
+        ids = market.ids
+        rows = zip(market.curves, market.least, market.units, strict=True)
+        sizes = [max(min(knee(curve, epsilon), market.capacity // unit), low)
+                 for curve, low, unit in rows]  # fmt: skip
+        speed = np.array([curve[size - 1]
+                          for curve, size in zip(market.curves, sizes, strict=True)])  # fmt: skip
+        done = view.now + market.work / speed - view.jobs.submitted[ids]
+        values = np.maximum(view.jobs.weight[ids] * utility(done), 0.0)
+        taken = np.array(sizes) * np.array(market.units, np.int64)
+        demand = demands(view, ids) * (taken / np.maximum(view.jobs.gpus[ids], 1))[:, None]
+        total = max(view.ledger.total, 1)
+        demand[:, 0] = taken / total
+        room = np.array([market.capacity / total, 1.0, 1.0])
+        chosen = multi_knapsack(values, demand, room, effort if len(ids) <= few else 0)
+        out = [size if i in set(chosen) else 0 for i, size in enumerate(sizes)]
+        for i, low in enumerate(market.least):
+            if not out[i] and low * market.units[i] <= left_over(market, out):
+                out[i] = low
+        return out
+
+    return rule
+
+
+def hourly(done: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The utility of a job that is done after so many microseconds: it halves every hour at first,
+    and is never nothing."""
+    return 1.0 / (1.0 + np.maximum(done, 0.0) / HOUR)

@@ -59,7 +59,7 @@ class Parts(Place):
 @dataclass(frozen=True)
 class ReserveAndPack(Parts):
     """GPUs of the types `high` are kept for jobs that demand such a type, or that could run on no
-    others; all the rest are packed on the other types (Weng et al., NSDI 2022, section 6)."""
+    others; all the rest are packed on the other types (Weng et al., NSDI 2022)."""
 
     high: tuple[str, ...] = ()
 

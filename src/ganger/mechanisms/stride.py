@@ -16,8 +16,7 @@ from ganger.mechanisms.realise import Want
 def trade(
     old: list[float], new: list[float], speedups: list[float], step: float = 1.0, deals: int = 1000
 ) -> tuple[list[float], list[float]]:
-    """What users own of two GPU types after they traded (Chaudhary et al., EuroSys 2020, section
-    3.3).
+    """What users own of two GPU types after they traded (Chaudhary et al., EuroSys 2020).
 
     `speedups`: of each user's jobs on the new type over the old one. In each deal the user with the
     lowest speedup that still owns new GPUs sells `step` of them to the one with the highest that
@@ -100,30 +99,33 @@ class Stride:
     def choose(self, view: View, ids: Ids, room: Room, notes: Passes) -> list[Want]:
         """Type by type, the fastest first, the least pass first."""
         wants: list[Want] = []
-        left = ids.tolist()
+        taken = np.zeros(len(ids), np.bool_)
+        attained, user_of = view.attained(ids), view.jobs.user[ids]
         for kind in self._kinds(view):
+            here = np.array([self._runs_on(view, room, job, kind) for job in ids.tolist()])
+            order = np.lexsort((ids, attained, ~here))
             queues: dict[int, list[int]] = {}
-            for job in sorted(left, key=lambda job: self._own_order(view, room, job, kind)):
-                queues.setdefault(view.at.user[job], []).append(job)
+            for row in order[~taken[order]][::-1].tolist():
+                queues.setdefault(int(user_of[row]), []).append(row)
             passes = {user: notes.passes.get(f"{user}/{kind}", 0.0) for user in queues}
             while queues and room.total:
                 user = min(queues, key=lambda user: (round(passes[user], 3), user))
-                job = queues[user].pop(0)
+                row = queues[user].pop()
                 if not queues[user]:
                     del queues[user]
+                job = int(ids[row])
                 fits = view.at.gpus[job] <= room.total
                 want = room.take(job, view.at.gpus[job], kind) if fits else None
                 if want is not None:
                     wants.append(want)
-                    left.remove(job)
+                    taken[row] = True
                     tickets = max(notes.tickets.get(f"{user}/{kind}", 1.0), 1e-3)
                     passes[user] += view.at.gpus[job] / tickets
         return wants
 
-    def _own_order(self, view: View, room: Room, job: int, kind: str) -> tuple[bool, int, int]:
+    def _runs_on(self, view: View, room: Room, job: int, kind: str) -> bool:
         cell = room.cell_of.get(job)
-        here = cell is not None and view.ledger.cells[cell].gpu_type == kind
-        return not here, view.attained(job), job
+        return cell is not None and view.ledger.cells[cell].gpu_type == kind
 
     def _kinds(self, view: View) -> list[str]:
         """GPU types in the cluster, the fastest first."""

@@ -19,7 +19,7 @@ _HIGHEST = 3.0
 
 @dataclass(frozen=True)
 class ByUtility(Place):
-    """The place of the highest utility (Amaral et al., SC 2017, section 4).
+    """The place of the highest utility (Amaral et al., SC 2017).
 
     Utility = 3 / (communication^a + interference^b + fragmentation^c), in (0, 1], with `weights`
     (a, b, c). Communication: the mean distance between pairs of GPUs over the least that the empty

@@ -74,7 +74,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("pollux", "sia"), _T + "goodput"),
     **dict.fromkeys(("optimus", "afs", "elastic-scaling"), _T + "elasticity"),
     **dict.fromkeys(
-        ("marble", "non-intrusive", "dragon", "elan", "edl", "ones"), _T + "elasticity"
+        ("marble", "non-intrusive", "dragon", "elan", "edl", "ones", "smd"), _T + "elasticity"
     ),
     **dict.fromkeys(("placement", "delay-scheduling", "heterogeneity-agnostic"), _T + "placement"),
     **dict.fromkeys(("topology-aware", "hived", "spin"), _T + "placement"),

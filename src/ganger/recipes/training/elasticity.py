@@ -10,10 +10,13 @@ from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.elastic import Elastic, by_afs, by_attained_afs, by_greedy, by_total
 from ganger.mechanisms.orchestrate import Evolving
 from ganger.mechanisms.order import Levels, attained_service, first_start
+from ganger.mechanisms.place import ConsolidateIf
 from ganger.mechanisms.realise import TargetPolicy
 from ganger.mechanisms.resizing import (
+    by_knapsack,
     by_least_loss,
     by_levels,
+    hourly,
     into_idle,
     next_level,
     patience_ends,
@@ -103,9 +106,10 @@ def marble(tolerance: float = 0.15) -> Policy:
     """First come, first served, each job on the GPUs at the knee of its scalability curve.
 
     The knee is the least size within `tolerance` of the best throughput. Where fewer are free a job
-    starts on those, and grows up to its knee later, so that several share a multi-GPU node.
+    starts on those, and grows up to its knee later, so that several share a multi-GPU node. A job
+    that fits on a node never spans two.
     """
-    return TargetPolicy("marble", Elastic(up_to_knee(tolerance)))
+    return TargetPolicy("marble", Elastic(up_to_knee(tolerance)), place=ConsolidateIf())
 
 
 @recipe(
@@ -203,7 +207,29 @@ def ones(
     always get some.
 
     At every change and every `epoch` the schedules are refreshed, crossed, mutated and filled for
-    `rounds` generations (section 3.2), and the one with the least GPU-time still to come for those
+    `rounds` generations, and the one with the least GPU-time still to come for those
     who run is put in force. A job may grow to what it asks for, and twice as far after each epoch.
     """
     return Evolving("ones", population, rounds, mutation, epoch)
+
+
+@recipe(
+    Paper(
+        "A Sum-of-Ratios Multi-Dimensional-Knapsack Decomposition for DNN Resource Scheduling",
+        "Yu et al.", "INFOCOM", 2021, "JCT",
+    ),
+    needs="durations, throughputs",
+    reconstructed="the algorithm is known from its abstract; jobs have workers only, so the sum of"
+    " ratios over workers and servers (`solve.ratios`) has one unknown; the utility; who was not"
+    " picked gets its least",
+)  # fmt: skip
+def smd(slot: Duration = 600 * SECOND, epsilon: float = 0.05, effort: int = 1) -> Policy:
+    """Every `slot`, each job names the size that serves it best, and a knapsack over GPUs, CPUs and
+    host memory picks the jobs whose completion is worth most.
+
+    The size is the least within `epsilon` of the fastest; the utility falls with the time from
+    submission to expected completion. Few jobs are picked with `effort` tried out first (Frieze and
+    Clarke's scheme), many by one linear programme.
+    """
+    rule = by_knapsack(hourly, epsilon, effort)
+    return TargetPolicy("smd", Elastic(rule), every=slot)

@@ -108,7 +108,7 @@ def hierarchical(
 )
 def themis(lease: Duration = 20 * MINUTE, fairness: float = 0.8) -> Policy:
     """GPUs are leased; at the end of a lease they are auctioned among the jobs with the worst
-    finish-time fairness (section 5).
+    finish-time fairness.
 
     The part 1 - `fairness` of the contestants with the largest rho bids; the winners are those with
     the largest product of 1 / rho. Who may shrink keeps only what its presence costs the others
@@ -134,7 +134,7 @@ def gandiva_fair(quantum: Duration = MINUTE, trading: bool = True) -> Policy:
     Stride scheduling: the user with the least pass goes first, and a pass grows with the GPU time
     received over tickets. A gang that does not fit keeps its place. With `trading` users whose jobs
     gain little from fast GPUs sell them for more slow ones to those that gain most, at the
-    second-highest speedup (sections 3.2 and 3.3).
+    second-highest speedup.
     """
     return LeasePolicy("gandiva-fair", Stride(trading), quantum)
 

@@ -66,7 +66,7 @@ def helios(walk: Walk = Walk.STRICT) -> Policy:
 def helios_ces(
     buffer: int = 5, hold: int = 12, falls: float = 1.0, every: Duration = 10 * MINUTE
 ) -> Policy:
-    """QSSF, and Cluster Energy Saving beside it: idle nodes are switched off (section 4.3).
+    """QSSF, and Cluster Energy Saving beside it: idle nodes are switched off.
 
     Every `every`: more nodes used than on wakes as many and `buffer`, and for `hold` bins none is
     switched off. Nodes beyond used + `buffer` go off once use has fallen by `falls` below its mean
@@ -93,7 +93,7 @@ def philly(
     """Virtual clusters with quotas that may be exceeded while others leave GPUs idle.
 
     The tenant that uses least of its quota goes first. Gangs want one node for `node_wait`, one
-    rack for `rack_wait` more, then take any GPUs (section 2.3). Once `full` of the cluster is held,
+    rack for `rack_wait` more, then take any GPUs. Once `full` of the cluster is held,
     jobs of tenants over their quotas are preempted for jobs within theirs. Waiting for a share
     (AssocGrpGRES) and waiting for a place (Resources) are told apart, as the paper does.
     """
@@ -134,7 +134,7 @@ def ali_mlaas(
     """Shortest predicted job first, GPUs shared by parts, the best GPUs reserved.
 
     Parts of a GPU go to the fullest device that has room. GPUs of the types `reserved` are for jobs
-    that demand them; all others are packed on the rest (reserving-and-packing, section 6). The
+    that demand them; all others are packed on the rest (reserving-and-packing). The
     paper predicts by user, group and GPUs: `--knows group` does so.
     """
     place = ReserveAndPack(mode=Sharing.TIME, high=reserved)

@@ -1,0 +1,1 @@
+"""Published effects of the recipes, in shape: set-up, their figure, ours, and whether it holds."""

@@ -1,0 +1,68 @@
+"""Measure every effect and write the table.
+
+    python benchmarks/effects [--only NAME,...] [--no-write]
+
+Prints a row as soon as it is measured, and puts it into docs/effects.md unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from effects import elasticity, fairness, placement, queues
+from effects.common import EFFECTS, SEEDS, Effect
+
+FAMILIES = (queues, placement, fairness, elasticity)
+HEAD = """# Published effects, in shape
+
+What each recipe's publication claims, and what this simulator says on small synthetic workloads
+(means over {seeds} seeds; made by `python benchmarks/effects`). Set-ups differ from the papers', so
+figures are not expected to be equal: *holds* says whether the claim's direction and order of size
+are there.
+Speeds are those of `ganger.workloads.published`; jobs know their true durations unless stated.
+
+| recipe | set-up | published | ours | holds | remark |
+|:---|:---|:---|:---|:---|:---|
+"""
+
+
+def row(found: Effect) -> str:
+    """A line of the table."""
+    ours = "; ".join(f"{name} {value:.2f}" for name, value in found.ours.items())
+    verdict = "yes" if found.holds else "**no**"
+    cells = (found.recipe, found.setup, found.published, ours, verdict, found.remark)
+    return f"| {' | '.join(cells)} |"
+
+
+def known(docs: Path) -> dict[str, str]:
+    """The rows of the table as it stands, by recipe."""
+    lines = docs.read_text().splitlines() if docs.exists() else []
+    rows = [line for line in lines if line.startswith("| ") and not line.startswith("| recipe")]
+    return {line.split("|")[1].strip(): line for line in rows}
+
+
+def main() -> None:
+    """Measure, print, and put each row into the table at once."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="")
+    parser.add_argument("--no-write", action="store_true")
+    args = parser.parse_args()
+    wanted = {name.replace("-", "_") for name in args.only.split(",") if name}
+    docs = Path(__file__).parents[2] / "docs" / "effects.md"
+    for measure in EFFECTS:
+        if not wanted or measure.__name__ in wanted:
+            started, found = time.process_time(), measure()
+            print(row(found), f"<!-- {time.process_time() - started:.0f} CPU-s -->", flush=True)
+            if not args.no_write:
+                rows = {**known(docs), found.recipe: row(found)}
+                table = "\n".join(rows[name] for name in sorted(rows))
+                docs.write_text(HEAD.format(seeds=len(SEEDS)) + table + "\n")
+
+
+if __name__ == "__main__":
+    main()
