@@ -19,6 +19,7 @@ _WHERE = {
     "load_trace": "ganger.workloads.formats",
     "load_cluster": "ganger.workloads.clusters",
     "recipes": "ganger.recipes.registry",
+    "Client": "ganger.client.futures",
 }
 __all__ = ["__version__", *_WHERE]
 

@@ -11,7 +11,35 @@ import click
 from ganger import __version__
 from ganger.core.errors import GangerError, InvariantError
 
-_COMMANDS = {
+_LIVE = {
+    "up": ("ganger.cli.service", "Start the daemon on this machine."),
+    "down": ("ganger.cli.service", "Stop the daemon; running jobs go on."),
+    "status": ("ganger.cli.service", "Say whether the daemon runs, and how it does."),
+    "submit": ("ganger.cli.submit", "Submit a command, a script or a job file."),
+    "queue": ("ganger.cli.jobs", "List jobs: who runs, who waits and why."),
+    "show": ("ganger.cli.jobs", "Show all about jobs."),
+    "explain": ("ganger.cli.jobs", "Say why a job waits."),
+    "logs": ("ganger.cli.jobs", "Print what a job wrote."),
+    "wait": ("ganger.cli.jobs", "Wait until jobs are over."),
+    "history": ("ganger.cli.jobs", "List jobs that are over."),
+    "cancel": ("ganger.cli.jobs", "Cancel jobs."),
+    "hold": ("ganger.cli.jobs", "Keep jobs from starting."),
+    "release": ("ganger.cli.jobs", "Let held jobs go."),
+    "update": ("ganger.cli.jobs", "Change priority and limits of jobs."),
+    "requeue": ("ganger.cli.jobs", "Stop running jobs and put them back in line."),
+    "suspend": ("ganger.cli.jobs", "Freeze running jobs."),
+    "resume": ("ganger.cli.jobs", "Let drained nodes or suspended jobs go on."),
+    "preempt": ("ganger.cli.jobs", "Preempt a job once, to see whether it comes back."),
+    "nodes": ("ganger.cli.cluster", "List nodes."),
+    "drain": ("ganger.cli.cluster", "Let nothing new start on nodes."),
+    "fairshare": ("ganger.cli.cluster", "What each tenant has used and holds."),
+    "policy": ("ganger.cli.cluster", "Show or change the recipe that decides."),
+    "whatif": ("ganger.cli.cluster", "What other recipes or more nodes would make of the queue."),
+    "shell": ("ganger.cli.shell", "Open a shell inside a job."),
+    "agent": ("ganger.cli.shell", "Make this machine part of a daemon's cluster."),
+    "install-service": ("ganger.cli.service", "Write a systemd unit for the daemon."),
+}
+_STUDY = {
     "demo": ("ganger.cli.simulate", "Replay the bundled workload under eight schedulers."),
     "simulate": ("ganger.cli.simulate", "Replay a trace under one or more recipes."),
     "replay": ("ganger.cli.replay", "Decide a run's log again and compare."),
@@ -26,11 +54,13 @@ _COMMANDS = {
     "completion": ("ganger.cli.completion", "Print a shell completion script."),
 }
 
+_COMMANDS = {**_STUDY, **_LIVE}
+
 EPILOG = """\b
 Examples:
   ganger demo --report demo.html
   ganger simulate jobs.csv --cluster 8x8xV100 --recipe fifo,tiresias
-  ganger trace synth philly --jobs 10000 --gpus 512 -o jobs.csv
+  ganger up --gpus 4 && ganger submit --gpus 2 -- python train.py
 
 Exit codes: 0 done, 1 a check failed, 2 wrong input, 3 a bug, 130 interrupted.
 """
@@ -48,13 +78,14 @@ class LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = import_module(_COMMANDS[cmd_name][0])
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Names and summaries, without loading anything."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+        for title, commands in (("Simulate", _STUDY), ("Run jobs", _LIVE)):
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

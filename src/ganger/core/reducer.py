@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from ganger.core.cluster import Nodes
@@ -104,6 +104,35 @@ class Reducer:
         self._done_at, self._preempted = cells("finished"), cells("preemptions")
         self._restarts, self._lost = cells("restarts"), cells("lost")
         self._parent, self._kind = cells("parent"), cells("kind")
+
+    # ------------------------------------------------------------------ for whom it may concern
+
+    @property
+    def on_hold(self) -> Set[int]:
+        """Jobs that were told to hold."""
+        return self._on_hold
+
+    @property
+    def blockers(self) -> Mapping[int, int]:
+        """How many jobs each blocked job still waits for."""
+        return self._blockers
+
+    @property
+    def letting_go(self) -> Mapping[tuple[int, int], Placement]:
+        """What the attempts (job, attempt) hold that were told to go."""
+        return self._letting_go
+
+    def placements(self) -> dict[int, Placement]:
+        """What each job holds."""
+        return {
+            job: placement
+            for scope in self._scopes.values()
+            for job, (_, placement) in scope.ledger.holds.items()
+        }
+
+    def barred(self, node: int) -> str:
+        """Why nothing starts on a node: `down`, `drained`, or ""."""
+        return "down" if node in self._down else "drained" if node in self._drained else ""
 
     # ------------------------------------------------------------------ events
 

@@ -161,7 +161,8 @@ def _features(view: View, job: int, means: list[float]) -> list[float]:
     """GPUs, hour of the day, day of the week, and the logs of the means of those alike."""
     at = int(view.jobs.submitted[job])
     logs = np.log(np.maximum(means, 1.0)).tolist()
-    return [float(view.jobs.gpus[job]), at // HOUR % 24, at // DAY % 7, *logs]
+    # A snapshot makes floats of them, so that they must be floats from the beginning.
+    return [float(view.jobs.gpus[job]), float(at // HOUR % 24), float(at // DAY % 7), *logs]
 
 
 def _prior(view: View, job: int) -> float:

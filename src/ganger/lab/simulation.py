@@ -88,26 +88,36 @@ def needs_of(spec: str) -> str:
     return "own" if spec.partition(":")[0].endswith(".py") else registry.parse(spec)[0].needs
 
 
+PAST = ("history", "rolling", "group", "nothing")
+"""What an oracle can know without being told the truth."""
+
+
+def oracle_of_past(knows: str) -> Oracle:
+    """An oracle that has only what it sees: one of `PAST`. Raises BadInput."""
+    if knows not in PAST:
+        raise BadInput(f"{knows!r} is no kind of knowledge", mend=f"use {', '.join(PAST)}")
+    if knows == "nothing":
+        return Ignorant()
+    from ganger.estimate.history import History, like_helios, like_pai
+
+    history: Oracle = History(
+        blend=0.9 if knows == "history" else 0.0,
+        alike=like_pai if knows == "group" else like_helios,
+    )
+    return history
+
+
 def make_oracle(trace: Trace, physics: Physics, setup: Setup) -> Oracle:
     """The oracle that `setup.knows` names."""
-    if setup.knows == "nothing":
-        return Ignorant()
+    if setup.knows in PAST:
+        return oracle_of_past(setup.knows)
     truth = Truth(trace.duration, physics)
     if setup.knows == "truth":
         return truth
     if setup.knows == "noisy":
         return Noisy(truth, setup.noise, setup.seed, trace.jobs)
-    if setup.knows in ("history", "rolling", "group"):
-        from ganger.estimate.history import History, like_helios, like_pai
-
-        history: Oracle = History(
-            blend=0.9 if setup.knows == "history" else 0.0,
-            alike=like_pai if setup.knows == "group" else like_helios,
-        )
-        return history
     raise BadInput(
-        f"{setup.knows!r} is no kind of knowledge",
-        mend="use truth, noisy, history, rolling, group or nothing",
+        f"{setup.knows!r} is no kind of knowledge", mend=f"use truth, noisy, {', '.join(PAST)}"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from math import ceil
 from operator import attrgetter
@@ -24,7 +24,7 @@ from ganger.core.events import (
     Submitted,
     Woke,
 )
-from ganger.core.jobs import Declared
+from ganger.core.jobs import Declared, Jobs, Phase
 from ganger.core.plan import Placement, Plan, Provision, Resize, Resume, Start, Stop, Suspend, Tune
 from ganger.core.spec import OnPreempt
 from ganger.core.table import cells
@@ -108,6 +108,33 @@ class Simulator:
         self._paced: dict[int, tuple[Pace, NDArray[np.float64]]] = {}
         """Running jobs whose speed changes with progress, and their speed from each start on."""
         self._idle_wakes = 0
+
+    def adopt(
+        self, jobs: Jobs, placements: Mapping[int, Placement],
+        letting_go: Iterable[tuple[int, int]], now: int,
+    ) -> None:  # fmt: skip
+        """Go on from the middle of a run: what `jobs` says has happened, has. Nobody arrives any
+        more, and the attempts of `letting_go` (job, attempt) let go at once."""
+        self.now, self._next, self._arrives = now, self._n, NEVER
+        phase = jobs.phase[: jobs.n]
+        lasting = (now - jobs.since[: jobs.n]) * (phase == Phase.RUNNING)
+        done = jobs.work[: jobs.n] + lasting * jobs.rate[: jobs.n]
+        for job in np.flatnonzero(phase < Phase.FINISHED).tolist():
+            self._left[job] = max(self._left[job] - float(done[job]), 0.0)
+        for job in np.flatnonzero((phase >= Phase.STARTING) & (phase < Phase.STOPPING)).tolist():
+            attempt = int(jobs.attempt[job])
+            self._alive[job] = attempt
+            rate = float(jobs.rate[job]) or self._physics.rate(jobs, job, placements[job])
+            self._rate[job] = rate
+            if phase[job] == Phase.SUSPENDED:
+                self._began[job] = NEVER
+                self._alive[job] += _SUSPENSION
+                continue
+            if phase[job] == Phase.STARTING:
+                self._instant.append(Started(job, attempt, rate))
+            self._go(job, now)
+        for job, attempt in letting_go:
+            self._instant.append(Released(job, attempt, self._done(job)))
 
     # ------------------------------------------------------------------ Engine
 

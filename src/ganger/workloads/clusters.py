@@ -66,7 +66,7 @@ def _short(text: str) -> ClusterSpec:
         for count, gpus, kind, pool in (_PART.fullmatch(part).groups()  # type: ignore[union-attr]
                                         for part in text.split("+"))
     ]  # fmt: skip
-    return _complete(ClusterSpec(tuple(nodes), name=text)).check(f"cluster {text!r}")
+    return describe(ClusterSpec(tuple(nodes), name=text)).check(f"cluster {text!r}")
 
 
 def _count(digits: str, text: str) -> int:
@@ -79,7 +79,7 @@ def _known(name: str) -> str:
     return _BY_LOWER.get(name.lower(), name)
 
 
-def _complete(spec: ClusterSpec) -> ClusterSpec:
+def describe(spec: ClusterSpec) -> ClusterSpec:
     """The cluster with every GPU type it uses described: as stated, else as known, else plainly."""
     types = {gpu.name: gpu for gpu in spec.gpu_types}
     for node in spec.nodes:
@@ -138,7 +138,7 @@ def _document(file: TextFile) -> ClusterSpec:
               for i, gpu in enumerate(document.gpu_types)),
         tuple(document.tenants), document.name or file.path.name.split(".")[0],
     )  # fmt: skip
-    return _complete(spec).check(file.where)
+    return describe(spec).check(file.where)
 
 
 def _parse(file: TextFile) -> Any:
@@ -199,4 +199,4 @@ def _openb_nodes(file: TextFile) -> ClusterSpec:
         for count, (cpus, memory, gpus, kind) in zip(counts, columns[:, starts].T, strict=True)
     ]
     spec = ClusterSpec(tuple(nodes), name=file.path.name.split(".")[0])
-    return _complete(spec).check(file.where)
+    return describe(spec).check(file.where)

@@ -1,0 +1,132 @@
+"""Data-parallel training that Ganger may stop, resume, grow and shrink at any step.
+
+Run it alone (`python train.py`), under torchrun, or as a job: `ganger submit -- python train.py`.
+
+What makes it elastic: the *global* batch is fixed and is the next slice of the epoch's permutation,
+however many workers share it, and a checkpoint holds the place in that permutation. So each sample
+is seen once an epoch at any number of workers, and with a fixed number a run that was stopped and
+resumed gives the same bits as one that was not.
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ganger import sdk
+
+
+def main() -> None:
+    given = arguments()
+    if "MASTER_ADDR" in os.environ:
+        dist.init_process_group("gloo")
+    else:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    torch.set_num_threads(1)
+    torch.manual_seed(given.seed)
+    samples, labels = make_data(given.samples)
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+    parallel = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.05, momentum=0.9)
+
+    place = {"step": 0, "epoch": 0, "seen": 0}  # where the run is
+    checkpoint = sdk.checkpoint_dir / "train.pt"
+    if checkpoint.exists():
+        state = torch.load(checkpoint, weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        place = state["place"]
+
+    def save() -> None:
+        if sdk.rank == 0:
+            checkpoint.parent.mkdir(parents=True, exist_ok=True)
+            made = checkpoint.with_suffix(".new")
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            torch.save({**state, "place": place}, made)
+            made.rename(checkpoint)
+        dist.barrier()  # nobody tears the group down while another still works
+
+    steps = -(-given.samples // given.batch)
+    while place["epoch"] < given.epochs:
+        order = permutation(given, place["epoch"])
+        batch = order[place["seen"] : place["seen"] + given.batch]
+        mine = batch[sdk.rank :: sdk.world_size]
+        loss = train(parallel, optimizer, samples[mine], labels[mine], len(batch))
+        record(given, place, mine, loss)
+        place["step"] += 1
+        place["seen"] += len(batch)
+        if place["seen"] >= given.samples:
+            place["epoch"], place["seen"] = place["epoch"] + 1, 0
+        sdk.progress(place["step"], steps * given.epochs, loss=loss)
+        if agreed_to_leave(given):
+            save()
+            dist.destroy_process_group()
+            sdk.leave(place["step"])
+    save()
+    dist.destroy_process_group()
+
+
+def train(
+    model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor, size: int
+) -> float:
+    """One step on this worker's part of a batch of `size`; the batch's mean loss."""
+    optimizer.zero_grad()
+    # Gradients are averaged over workers, whose parts may differ in size: weigh by samples.
+    loss = nn.functional.cross_entropy(model(x), y, reduction="sum") / size
+    (loss * sdk.world_size).backward()
+    optimizer.step()
+    mean = loss.detach().clone()
+    dist.all_reduce(mean)
+    return mean.item()
+
+
+def agreed_to_leave(given: argparse.Namespace) -> bool:
+    """Whether Ganger wants the devices: rank 0 asks, all hear the same answer at the same step."""
+    time.sleep(given.pause)
+    flag = torch.tensor([int(sdk.rank == 0 and sdk.should_checkpoint())])
+    dist.broadcast(flag, src=0)
+    return bool(flag.item())
+
+
+def make_data(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Points and which of four quarters they are in, the same on every worker."""
+    generator = torch.Generator().manual_seed(1)
+    samples = torch.randn(count, 16, generator=generator)
+    return samples, (samples[:, 0] > 0).long() * 2 + (samples[:, 1] > 0).long()
+
+
+def permutation(given: argparse.Namespace, epoch: int) -> torch.Tensor:
+    """The order of an epoch, which any worker can make."""
+    generator = torch.Generator().manual_seed(given.seed * 1_000_003 + epoch)
+    return torch.randperm(given.samples, generator=generator)
+
+
+def record(
+    given: argparse.Namespace, place: dict[str, int], mine: torch.Tensor, loss: float
+) -> None:
+    """Write down which samples this worker saw, and the loss to the last bit."""
+    if given.record:
+        with Path(given.record, str(sdk.rank)).open("a") as file:
+            seen = " ".join(map(str, mine.tolist()))
+            file.write(f"{place['step']} {place['epoch']} {sdk.world_size} {loss.hex()} {seen}\n")
+
+
+def arguments() -> argparse.Namespace:
+    """What to run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--samples", type=int, default=1000)
+    parser.add_argument("--batch", type=int, default=32, help="samples a step, over all workers")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds to wait after each step")
+    parser.add_argument("--record", default="", help="folder for what each worker saw")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,349 @@
+"""`ganger queue`, `show`, `explain`, `logs`, `wait`, `history` and what people order of jobs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from math import inf
+from typing import Any, Final
+
+import click
+
+from ganger.cli.text import WATCH_SECONDS, clock, moment, print_json, table, watch
+from ganger.client.answers import AttemptAnswer, Changed, Explanation, JobDetail, JobPage
+from ganger.client.connection import Client, NoDaemon
+
+AWAY_SECONDS: Final = 20.0
+"""`wait` gives a daemon that is being restarted so long to come back."""
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_jobs = click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+_watch = click.option("--watch", "-w", "again", is_flag=True, help="Show it again every 2 s.")
+
+
+def path_of(jobs: tuple[str, ...] | list[str]) -> str:
+    """The jobs as the API's path has them."""
+    from urllib.parse import quote
+
+    return quote(",".join(job for word in jobs for job in word.split(",") if job), safe=",")
+
+
+def _listing(client: Client, query: dict[str, Any], limit: int) -> JobPage:
+    """A page of up to `limit` jobs, put together from as many answers as it takes."""
+    first = {**query, "limit": min(limit, 1000)}
+    page: JobPage = client.call("GET", "/v1/jobs", JobPage, query=first)
+    while page.next is not None and len(page.jobs) < limit:
+        wanted = min(limit - len(page.jobs), 1000)
+        more = client.call(
+            "GET", "/v1/jobs", JobPage, query={**query, "limit": wanted, "offset": page.next}
+        )
+        page.jobs += more.jobs
+        page.next = more.next
+    return page
+
+
+_FILTERS = (
+    click.option("--state", "-t", default="", help="Words or codes with commas: running,PD; "
+                 "active, over, all."),
+    click.option("--user", "-u", default="", help="Only this user's."),
+    click.option("--tenant", "-A", default="", help="Only this tenant's."),
+    click.option("--name", "-n", default="", help="Only names with this part in them."),
+    click.option("--limit", "-l", default=100, show_default=True, help="At most so many."),
+)  # fmt: skip
+
+
+def _filtered(command: Any) -> Any:
+    for option in reversed(_FILTERS):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog="\b\nExamples:\n  ganger queue\n  ganger queue -t running -u ann --json\n"
+    "  ganger queue --watch"
+)
+@_filtered
+@click.option("--all", "everything", is_flag=True, help="Those that are over, too.")
+@_watch
+@_json
+def queue(everything: bool, again: bool, as_json: bool, limit: int, **filters: str) -> None:
+    """List jobs: who runs, who waits and why (as squeue)."""
+    client = Client()
+    if everything and not filters["state"]:
+        filters["state"] = "all"
+
+    def show() -> None:
+        page = _listing(client, filters, limit)
+        if as_json:
+            print_json(page)
+            return
+        click.echo(_queue_table(page))
+        if page.next is not None:
+            click.echo(f"... {page.total - len(page.jobs)} more (--limit)")
+
+    watch(show, WATCH_SECONDS) if again else show()
+
+
+def _queue_table(page: JobPage) -> str:
+    rows = [
+        (job.label, job.name, job.user, job.code, clock(job.ran) if job.started else "-",
+         clock(job.time_limit), str(job.gpus), str(job.priority),
+         ",".join(job.nodes) or (f"({job.reason})" if job.reason else ""))
+        for job in page.jobs
+    ]  # fmt: skip
+    titles = ("JOBID", "NAME", "USER", "ST", "TIME", "LIMIT", "GPUS", "PRIO", "NODELIST(REASON)")
+    return table(titles, rows, shrink=(1, 8, 2))
+
+
+@click.command()
+@_filtered
+@_json
+def history(as_json: bool, limit: int, **filters: str) -> None:
+    """List jobs that are over, the last first (as sacct)."""
+    page = _listing(Client(), {**filters, "state": filters["state"] or "over"}, limit)
+    if as_json:
+        print_json(page)
+        return
+    rows = [
+        (job.label, job.name, job.user, job.state, str(job.gpus), moment(job.submitted),
+         moment(job.finished), clock(job.ran), str(job.preemptions), job.reason)
+        for job in page.jobs
+    ]  # fmt: skip
+    titles = ("JOBID", "NAME", "USER", "STATE", "GPUS", "SUBMIT", "END", "RAN", "PREEMPTED", "WHY")
+    click.echo(table(titles, rows, shrink=(1, 9, 5, 6)))
+
+
+@click.command()
+@_jobs
+@_json
+def show(jobs: tuple[str, ...], as_json: bool) -> None:
+    """Show all about jobs (as scontrol show job)."""
+    found = Client().call("GET", f"/v1/jobs/{path_of(jobs)}", list[JobDetail])
+    if as_json:
+        print_json(found)
+        return
+    click.echo("\n\n".join(_spoken(job) for job in found))
+
+
+def _spoken(job: JobDetail) -> str:
+    limits = f"of {job.least_gpus} to {job.most_gpus}" if job.least_gpus != job.most_gpus else ""
+    lines = [
+        ("Job", f"{job.label} {job.name}"),
+        ("State", job.state + (f" ({job.reason})" if job.reason else "")),
+        ("User, tenant", f"{job.user}, {job.tenant}"),
+        ("Command", " ".join(job.command) if not job.script else "script " + " ".join(job.command)),
+        ("Folder", job.cwd),
+        ("Output", job.output),
+        ("Error", job.error),
+        ("GPUs", f"{job.gpus} {'|'.join(job.gpu_types)} {limits}".strip()),
+        ("Workers", f"{job.workers}, each with {job.cpus:g} CPUs and {job.memory} MiB"),
+        ("Nodes", ", ".join(job.nodes)),
+        ("Priority", str(job.priority)),
+        ("Submitted", moment(job.submitted)),
+        ("Begin", moment(job.begin) if job.begin else ""),
+        ("Started", moment(job.started)),
+        ("Finished", moment(job.finished) if job.finished else ""),
+        ("Ran, waited", f"{clock(job.ran)}, {clock(job.pending)}"),
+        ("Time limit", clock(job.time_limit)),
+        ("Deadline", moment(job.deadline) if job.deadline else ""),
+        ("After", ", ".join(map(str, job.after))),
+        ("Preempted", f"{job.preemptions} times; then: {job.on_preempt}"),
+        ("Exit code", "" if job.exit_code is None else str(job.exit_code)),
+        ("Progress", ", ".join(f"{key} {value:g}" for key, value in job.progress.items())),
+    ]  # fmt: skip
+    text = [f"{title + ':':13} {value}" for title, value in lines if value]
+    for one in job.attempts:
+        how = one.outcome or ("finished" if one.ended else "runs")
+        text.append(
+            f"  attempt {one.attempt}: {moment(one.started)} to {moment(one.ended)}"
+            f" on {' '.join(one.devices)}: {how}"
+        )
+    return "\n".join(text)
+
+
+@click.command()
+@click.argument("job")
+@_json
+def explain(job: str, as_json: bool) -> None:
+    """Say why a job waits, who holds what it waits for, and what would change it."""
+    found = Client().call("GET", f"/v1/jobs/{path_of([job])}/explain", Explanation)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"job {found.label}: {found.state}" + (f" ({found.reason})" if found.reason else ""))
+    for line in found.lines:
+        click.echo(f"  {line}")
+    if found.expected_start is not None:
+        low, high = moment(found.expected_start_low), moment(found.expected_start_high)
+        click.echo(f"  Expected start: {moment(found.expected_start)} ({low} to {high}).")
+
+
+@click.command()
+@click.argument("job")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the job is over.")
+@click.option("--lines", "-n", default=0, help="Only the last so many lines.")
+@click.option("--error", "-e", "stream", flag_value="error", help="What went to its error file.")
+@click.option("--attempt", default=0, help="Of this attempt. Default: the last.")
+def logs(job: str, follow: bool, lines: int, stream: str | None, attempt: int) -> None:
+    """Print what a job wrote."""
+    query = {
+        "follow": "1" if follow else "", "lines": lines or "", "stream": stream or "output",
+        "attempt": attempt or "",
+    }  # fmt: skip
+    for chunk in Client().stream(f"/v1/jobs/{path_of([job])}/logs", query):
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.flush()
+
+
+@click.command()
+@_jobs
+@click.option("--timeout", type=float, help="Give up after so many seconds, with exit code 124.")
+def wait(jobs: tuple[str, ...], timeout: float | None) -> None:
+    """Wait until jobs are over; exit with the worst of their codes."""
+    raise SystemExit(wait_for(Client(), list(jobs), timeout))
+
+
+def wait_for(client: Client, jobs: list[str], timeout: float | None) -> int:
+    """Wait; the worst exit code, or 124 after `timeout` seconds. A daemon that goes away for a
+    moment is waited for, too."""
+    until = inf if timeout is None else time.monotonic() + timeout
+    path = f"/v1/jobs/{path_of(jobs)}"
+    kind = dict[str, int | None]
+    codes = client.call("GET", f"{path}/codes", kind)
+    away_since = inf
+    while None in codes.values():
+        now = time.monotonic()
+        if now >= until:
+            return 124
+        try:
+            query = {"timeout": min(until - now, 30.0)}
+            client.call("GET", f"{path}/wait", JobPage, query=query)
+            codes = client.call("GET", f"{path}/codes", kind)
+            away_since = inf
+        except NoDaemon:
+            away_since = min(away_since, time.monotonic())
+            if time.monotonic() > away_since + AWAY_SECONDS:
+                raise
+            time.sleep(0.2)
+    return max((code or 0 for code in codes.values()), default=0)
+
+
+# ---------------------------------------------------------------------- orders
+
+
+def _order(verb: str, text: str, past: str) -> click.Command:
+    @click.command(verb, help=text)
+    @_jobs
+    @_json
+    def command(jobs: tuple[str, ...], as_json: bool) -> None:
+        found = Client().call("POST", f"/v1/jobs/{path_of(jobs)}/{verb}", Changed)
+        _done(found, past, as_json)
+
+    return command
+
+
+def _done(found: Changed, past: str, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+    elif len(found.jobs) > 10:
+        click.echo(f"{past} {len(found.jobs)} jobs")
+    else:
+        click.echo(f"{past} {', '.join(map(str, found.jobs))}")
+
+
+cancel = _order("cancel", "Cancel jobs (as scancel).", "cancelled")
+hold = _order("hold", "Keep jobs from starting until they are released.", "held")
+release = _order("release", "Let held jobs go.", "released")
+requeue = _order("requeue", "Stop running jobs (they save) and put them back in line.", "requeued")
+suspend = _order("suspend", "Freeze running jobs; they keep their GPUs.", "suspended")
+
+
+@click.command(epilog="\b\nExamples:\n  ganger resume box-1\n  ganger resume 12")
+@click.argument("names", nargs=-1, required=True, metavar="NODE|JOB...")
+@_json
+def resume(names: tuple[str, ...], as_json: bool) -> None:
+    """Let drained nodes, or suspended jobs, go on."""
+    if all(name.replace("_", "").isdecimal() for name in names):
+        found = Client().call("POST", f"/v1/jobs/{path_of(names)}/resume", Changed)
+        _done(found, "resumed", as_json)
+        return
+    from ganger.cli.cluster import say_of_nodes
+
+    say_of_nodes(names, "resume", as_json)
+
+
+@click.command()
+@_jobs
+@click.option("--priority", type=int)
+@click.option("--weight", type=float)
+@click.option(
+    "--time", "-t", "time_limit", metavar="TIME|never", help="For attempts that start from now on."
+)
+@click.option("--estimate", metavar="TIME|never")
+@click.option("--deadline", metavar="WHEN|never")
+@_json
+def update(jobs: tuple[str, ...], as_json: bool, **changes: Any) -> None:
+    """Change priority, weight, limits of jobs that are not over."""
+    body = {name: value for name, value in changes.items() if value is not None}
+    found = Client().call("PATCH", f"/v1/jobs/{path_of(jobs)}", Changed, body=body)
+    _done(found, "updated", as_json)
+
+
+@click.command()
+@click.argument("job")
+@click.option("--rehearse", is_flag=True, help="Needed: this preempts the job now.")
+@click.option("--timeout", default=120.0, show_default=True, help="Seconds to watch.")
+@_json
+def preempt(job: str, rehearse: bool, timeout: float, as_json: bool) -> None:
+    """Preempt a running job once, to see whether it saves and comes back.
+
+    It is stopped as a policy would stop it, put back in line, and watched until it runs again.
+    """
+    if not rehearse:
+        raise click.UsageError("say --rehearse: the job will be stopped and started again")
+    client = Client()
+    path = f"/v1/jobs/{path_of([job])}"
+    before = client.call("GET", path, list[JobDetail])[0]
+    began = time.monotonic()
+    client.call("POST", f"{path}/requeue", Changed)
+
+    def last_of(now: JobDetail) -> AttemptAnswer | None:
+        return next((one for one in now.attempts if one.attempt == before.attempt), None)
+
+    def has_left(now: JobDetail) -> bool:
+        last = last_of(now)
+        return last is None or last.ended is not None
+
+    _until(client, path, timeout, has_left)
+    gone = time.monotonic() - began
+    back = _until(
+        client, path, timeout,
+        lambda now: bool(now.finished) or (now.attempt > before.attempt and now.state == "RUNNING"),
+    )  # fmt: skip
+    last = last_of(back)
+    runs = back.state == "RUNNING"
+    found = {
+        "job": back.job, "left_after_seconds": round(gone, 3),
+        "outcome": last.outcome if last else back.reason, "state": back.state,
+        "back_after_seconds": round(time.monotonic() - began, 3) if runs else None,
+        "step_before": before.progress.get("step"), "step_after": back.progress.get("step"),
+    }  # fmt: skip
+    if as_json:
+        print_json(found)
+        return
+    for key, value in found.items():
+        if value is not None:
+            click.echo(f"{key.replace('_', ' ')}: {value}")
+
+
+def _until(
+    client: Client, path: str, timeout: float, true: Callable[[JobDetail], bool]
+) -> JobDetail:
+    until = time.monotonic() + timeout
+    while True:
+        now: JobDetail = client.call("GET", path, list[JobDetail])[0]
+        if true(now):
+            return now
+        if time.monotonic() > until:
+            raise click.ClickException(f"job {now.label} is still {now.state.lower()}")
+        time.sleep(0.05)

@@ -1,0 +1,218 @@
+"""`ganger up`, `down`, `status`, `install-service`: the daemon as people handle it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import msgspec
+
+from ganger.cli.text import clock, print_json
+from ganger.client.answers import Status
+from ganger.client.connection import Client, NoDaemon
+from ganger.client.places import Places, home
+from ganger.core.errors import BadInput, GangerError
+
+START_SECONDS = 60.0
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  ganger up\n  ganger up --gpus 8xV100+4xK80 --recipe tiresias"
+)
+@click.option(
+    "--gpus",
+    default="",
+    metavar="GPUS",
+    help="Simulate these devices, like 8 or 8xV100+4xK80. Default: as before, or what NVML finds.",
+)
+@click.option("--recipe", default="", help="The policy. Default: as before, or backfill.")
+@click.option(
+    "--knows",
+    type=click.Choice(["history", "rolling", "group", "nothing"]),
+    default=None,
+    help="What the policy may believe about run times. Default: as before, or history.",
+)
+@click.option("--seed", type=int, help="Seed of the policy's random numbers.")
+@click.option(
+    "--listen",
+    default="",
+    metavar="HOST:PORT",
+    help="Answer over TCP, too; whoever connects needs the token.",
+)
+@click.option(
+    "--agents",
+    default="",
+    metavar="HOST:PORT",
+    help="Let agents of other machines join there.",
+)
+@click.option(
+    "--shared", is_flag=True, help="Several users: root's daemon, jobs run as their submitters."
+)
+@click.option("--name", default="", help="This machine's name in the cluster.")
+@click.option("--foreground", is_flag=True, help="Stay, and end with Ctrl-C.")
+@click.option("--dry-run", is_flag=True, help="Say what would be started, and start nothing.")
+@_json
+def up(
+    gpus: str, recipe: str, knows: str | None, seed: int | None, listen: str, agents: str,
+    shared: bool, name: str, foreground: bool, dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Start the daemon on this machine; returns when it answers.
+
+    State lives in $GANGER_HOME (default: ~/.local/state/ganger). Jobs that ran before go on.
+    """
+    if shared and os.getuid():
+        raise BadInput("only root can serve several users", where="--shared")
+    settings = {
+        "home": str(home()), "gpus": gpus, "recipe": recipe, "knows": knows or "", "seed": seed,
+        "listen": listen, "agents": agents, "shared": shared, "name": name,
+    }  # fmt: skip
+    if dry_run:
+        _say_what(settings, as_json)
+        return
+    if foreground:
+        from ganger.service.serve import main
+
+        raise SystemExit(main(msgspec.json.encode(settings).decode()))
+    _start(Places(home()), settings)
+    _show(Client().call("GET", "/v1/status", Status), as_json, Places(home()))
+
+
+def _say_what(settings: Mapping[str, object], as_json: bool) -> None:
+    from ganger.service.serve import Settings, preview
+
+    header = preview(msgspec.convert(settings, Settings))
+    nodes = [
+        {"name": node.name, "gpus": node.gpus, "gpu_type": node.gpu_type,
+         "cpus": node.cpus / 1000, "memory": node.memory}
+        for node in header.cluster.nodes
+    ]  # fmt: skip
+    if as_json:
+        print_json({"recipe": header.policy, "knows": header.knows, "nodes": nodes})
+        return
+    for node in nodes:
+        click.echo(f"{node['name']}: {node['gpus']} GPUs {node['gpu_type']}, {node['cpus']:g} CPUs,"
+                   f" {node['memory']} MiB")  # fmt: skip
+    click.echo(f"recipe {header.policy}, which knows {header.knows}")
+
+
+def _start(places: Places, settings: Mapping[str, object]) -> None:
+    """Start the daemon and wait until it answers. Raises GangerError with what it said."""
+    try:
+        places.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"no folder can be made: {error.strerror}", where=str(places.root)) from None
+    with places.log.open("ab") as log:
+        begin = log.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ganger.service", msgspec.json.encode(settings).decode()],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
+        )  # fmt: skip
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            said = places.log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
+            last = said[-1] if said else f"it ended with {process.returncode}"
+            raise GangerError(last.removeprefix("ganger: "))
+        try:
+            if Client(timeout=5).call("GET", "/v1/status", Status).pid == process.pid:
+                return
+        except GangerError:
+            pass
+        time.sleep(0.02)
+    raise GangerError(f"the daemon does not answer; see {places.log}")
+
+
+@click.command()
+@click.option(
+    "--jobs", is_flag=True, help="Stop running jobs first; they are put back in line, on hold."
+)
+def down(jobs: bool) -> None:
+    """Stop the daemon. Running jobs go on, and the next `ganger up` finds them."""
+    client = Client()
+    pid = client.call("GET", "/v1/status", Status).pid
+    client.call("POST", "/v1/shutdown", body={"jobs": jobs})
+    client.close()
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        if client.places.pid() != pid and not Path(f"/proc/{pid}").exists():
+            click.echo("down")
+            return
+        time.sleep(0.02)
+    raise GangerError(f"the daemon (pid {pid}) does not go")
+
+
+@click.command()
+@_json
+def status(as_json: bool) -> None:
+    """Say whether the daemon runs, and how it does. Exits with 1 if it does not."""
+    client = Client()
+    try:
+        found = client.call("GET", "/v1/status", Status)
+    except NoDaemon as error:
+        if as_json:
+            print_json({"up": False, "why": str(error)})
+        else:
+            click.echo(str(error))
+        raise SystemExit(1) from None
+    _show(found, as_json, client.places)
+
+
+def _show(found: Status, as_json: bool, places: Places) -> None:
+    if as_json:
+        print_json({"up": True, **msgspec.to_builtins(found)})
+        return
+    counts = ", ".join(f"{number} {phase}" for phase, number in found.jobs.items()) or "none"
+    click.echo(f"up for {clock(found.now - found.since)}, pid {found.pid}, {found.mode} mode")
+    click.echo(f"home:    {found.home}")
+    click.echo(f"recipe:  {found.recipe}, which knows {found.knows}")
+    click.echo(f"cluster: {found.nodes} nodes, {found.gpus_free} of {found.gpus} GPUs free")
+    click.echo(f"jobs:    {counts}")
+    if found.listen:
+        click.echo(f"listens: {found.listen} (token in {places.root / 'token'})")
+    for line in found.trouble:
+        click.echo(f"trouble: {line}")
+
+
+_UNIT = """[Unit]
+Description=Ganger, a scheduler for deep-learning work on GPUs
+After=network.target
+
+[Service]
+Type=exec
+Environment=GANGER_HOME={home}
+ExecStart={ganger} up --foreground{extra}
+ExecStop={ganger} down
+KillMode=process
+Restart=on-failure
+
+[Install]
+WantedBy={target}
+"""
+
+
+@click.command("install-service")
+@click.option("--print", "only_print", is_flag=True, help="Print the unit and write nothing.")
+@click.option("--system", is_flag=True, help="For all users (as root), in shared mode.")
+def install_service(only_print: bool, system: bool) -> None:
+    """Write a systemd unit that runs the daemon; its jobs survive a restart of it."""
+    program = shutil.which("ganger") or sys.argv[0]
+    unit = _UNIT.format(
+        home=home(), ganger=Path(program).absolute(), extra=" --shared" if system else "",
+        target="multi-user.target" if system else "default.target",
+    )  # fmt: skip
+    if only_print:
+        click.echo(unit, nl=False)
+        return
+    folder = Path("/etc/systemd/system") if system else Path("~/.config/systemd/user").expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "ganger.service"
+    path.write_text(unit)
+    user = "" if system else " --user"
+    click.echo(f"wrote {path}\nstart it: systemctl{user} enable --now ganger")

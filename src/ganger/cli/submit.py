@@ -1,0 +1,208 @@
+"""`ganger submit`: commands, scripts with `#SBATCH` lines, job files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from ganger.cli.text import moment, print_json
+from ganger.client import sbatch
+from ganger.client.answers import Submitted
+from ganger.client.connection import Client
+from ganger.client.environment import environment, variables
+from ganger.client.request import JobRequest, convert, read_file
+from ganger.core.errors import BadInput
+
+_SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
+_JOB_FILES = (".toml", ".yaml", ".yml", ".json")
+
+_OPTIONS = (
+    click.option("--name", "-J", "--job-name", help="A name for people."),
+    click.option("--gpus", "-G", metavar="N|TYPE:N", help="GPUs in all. Default: 1."),
+    click.option("--gpu-type", "gpu_types", multiple=True, help="An allowed type, the preferred "
+                 "first. Repeatable."),
+    click.option("--workers", "-n", type=int, help="Processes that share the GPUs evenly, each in "
+                 "one node. Default: --nodes, or one."),
+    click.option("--nodes", "-N", type=int, help="As --workers, one per node's worth."),
+    click.option("--min-gpus", type=int, help="Elastic: the fewest GPUs."),
+    click.option("--max-gpus", type=int, help="Elastic: the most GPUs."),
+    click.option("--share", type=float, help="Part of one GPU, above 0 up to 1."),
+    click.option("--cpus", "-c", type=float, help="Cores per worker."),
+    click.option("--memory", "--mem", metavar="SIZE", help="Memory per worker: 16GiB, 512M."),
+    click.option("--time", "-t", "time_limit", metavar="TIME", help="Stop it after: 90m, 1h30m, "
+                 "1-12:00:00."),
+    click.option("--estimate", metavar="TIME", help="Your guess of its run time."),
+    click.option("--deadline", metavar="WHEN", help="When it should be done: 2026-05-01T18:00, "
+                 "+2h."),
+    click.option("--begin", "-b", metavar="WHEN", help="Not before: 2026-05-01T18:00, +2h."),
+    click.option("--priority", type=int, help="Higher is sooner. Default: 0."),
+    click.option("--weight", type=float, help="In fair shares. Default: 1."),
+    click.option("--tenant", "-A", "--account", help="Whose share it uses. Default: yours."),
+    click.option("--array", "-a", metavar="LIST", help="Tasks, like 0-7 or 1,3,5; {array} in the "
+                 "command is the task's number."),
+    click.option("--after", multiple=True, metavar="JOB", help="Start when JOB has finished. "
+                 "Repeatable."),
+    click.option("--after-any", multiple=True, metavar="JOB", help="Start when JOB is over."),
+    click.option("--dependency", "-d", metavar="LIST", help="As sbatch: afterok:12,afterany:13."),
+    click.option("--hold", "-H", is_flag=True, help="Wait until released."),
+    click.option("--retries", type=int, help="Failed attempts that are forgiven."),
+    click.option("--on-preempt", type=click.Choice(["checkpoint", "kill", "suspend", "never"])),
+    click.option("--grace", metavar="TIME", help="To save and leave in. Default: 30s."),
+    click.option("--kind", type=click.Choice(["train", "serve", "tune", "task"])),
+    click.option("--per", type=click.Choice(["worker", "node", "job"]), help="How often the "
+                 "command runs."),
+    click.option("--locality", type=click.Choice(["island", "node", "rack", "any"])),
+    click.option("--pool", help="The pool of nodes."),
+    click.option("--model", help="Its name in throughput profiles."),
+    click.option("--warm", multiple=True, metavar="MODULE", help="Have MODULE imported before "
+                 "the start. Repeatable."),
+    click.option("--env", "-E", multiple=True, metavar="NAME[=VALUE]", help="Set a variable, or "
+                 "take it over. Repeatable."),
+    click.option("--export", metavar="ALL|NONE|LIST", help="As sbatch."),
+    click.option("--cwd", "--chdir", "-D", type=click.Path(), help="Default: here."),
+    click.option("--output", "-o", metavar="PATH", help="Its output; {job}, {array}, %j, %a are "
+                 "put in."),
+    click.option("--error", "-e", metavar="PATH", help="Its errors. Default: with the output."),
+)  # fmt: skip
+
+
+def with_options(command: Any) -> Any:
+    """Add the options that say what a job needs."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+    epilog="\b\nExamples:\n  ganger submit -- python train.py"
+    "\n  ganger submit --gpus 4 --time 2h --after 12 -- python train.py --lr 0.1"
+    "\n  ganger submit --array 0-7 -- python train.py --seed {array}"
+    "\n  ganger submit train.sbatch\n  ganger submit job.toml",
+)
+@with_options
+@click.option("--wait", is_flag=True, help="Wait, and exit with the job's code.")
+@click.option("--dry-run", "--test-only", is_flag=True, help="Print the request, submit nothing.")
+@click.option("--parsable", is_flag=True, help="Print only the job's number.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def submit(
+    command: tuple[str, ...], wait: bool, dry_run: bool, parsable: bool, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Submit COMMAND, a script (.sh, .sbatch, .slurm, or with #SBATCH lines), or a job file (.toml,
+    .yaml, .json). A script is copied, so that it may change afterwards."""
+    request, notes = build(command, options)
+    for note in notes:
+        click.echo(f"ganger: {note}", err=True)
+    if dry_run:
+        print_json(request)
+        return
+    client = Client()
+    query = {"expect": "" if parsable else "1"}
+    answer = client.call("POST", "/v1/jobs", Submitted, body=request, query=query)
+    if as_json:
+        print_json(answer)
+    elif parsable:
+        click.echo(answer.job)
+    else:
+        _tell(answer)
+    if wait:
+        from ganger.cli.jobs import wait_for
+
+        raise SystemExit(wait_for(client, [str(job) for job in answer.jobs], None))
+
+
+def _tell(answer: Submitted) -> None:
+    count = len(answer.jobs)
+    which = f"job {answer.job}" if count == 1 else f"array {answer.job} of {count} tasks"
+    if answer.nodes:
+        click.echo(f"submitted {which}: starts now on {', '.join(answer.nodes)}")
+        return
+    when = (
+        f", expected to start at {moment(answer.expected_start)}" if answer.expected_start else ""
+    )
+    click.echo(f"submitted {which}: {answer.state.lower()} ({answer.reason or 'Priority'}){when}")
+
+
+def build(command: tuple[str, ...], options: dict[str, Any]) -> tuple[JobRequest, list[str]]:
+    """The request that the words and options make, and what to tell about it. Raises BadInput."""
+    fields, notes, export = _from_words(command)
+    fields |= _from_options(options)
+    export = options.get("export") or export
+    cwd = Path(fields.get("cwd") or ".").absolute()
+    fields["cwd"] = str(cwd)
+    fields["env"] = {**environment(export), **fields.get("env", {}), **variables(options["env"])}
+    return convert(fields, "submit"), notes
+
+
+def _from_words(command: tuple[str, ...]) -> tuple[dict[str, Any], list[str], str | None]:
+    if not command:
+        raise BadInput("nothing to run", mend="write like: ganger submit -- python train.py")
+    first = Path(command[0])
+    if first.suffix in _JOB_FILES and first.is_file():
+        if len(command) > 1:
+            raise BadInput(f"words after a job file: {' '.join(command[1:])}", where=str(first))
+        fields = msgspec.to_builtins(read_file(first))
+        return fields, [], None
+    script = _script(first)
+    if script is None:
+        return {"command": list(command)}, [], None
+    fields, export, notes = sbatch.parse(script, str(first))
+    slurm = "\n#SBATCH" in script
+    if not slurm:
+        fields = {}
+    return (
+        {"name": first.name, **fields, "script": script, "command": list(command[1:])},
+        notes, export or ("ALL" if slurm else None),
+    )  # fmt: skip
+
+
+def _script(path: Path) -> str | None:
+    """The text of a script that is to be copied; None if the word is something else."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        begin = file.read(2)
+        if path.suffix not in _SCRIPTS and begin != b"#!":
+            return None
+        data = begin + file.read(1 << 20)
+    if path.suffix not in _SCRIPTS and b"\n#SBATCH" not in data:
+        return None
+    if not data.startswith(b"#!"):
+        raise BadInput("it does not begin with #!", where=str(path),
+                       mend="begin with #!/bin/sh, for example")  # fmt: skip
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise BadInput("it is no UTF-8 text", where=str(path)) from None
+
+
+def _from_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Fields for the options that were given."""
+    fields: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in ("env", "export", "dependency", "gpus") or value in (None, (), False, ""):
+            continue
+        fields[name] = list(value) if isinstance(value, tuple) else value
+    for name in ("time_limit", "estimate"):
+        if str(fields.get(name, "")).isdecimal():
+            raise BadInput(
+                f"{fields[name]!r} could be minutes or seconds", where=name,
+                mend=f"write {fields[name]}m or {fields[name]}s",
+            )  # fmt: skip
+    gpus = options.get("gpus")
+    if gpus is not None:
+        kind, _, number = gpus.rpartition(":")
+        if not number.isdecimal():
+            raise BadInput(f"{gpus!r} is no number of GPUs", where="--gpus",
+                           mend="write like 4 or V100:4")  # fmt: skip
+        fields["gpus"] = int(number)
+        if kind:
+            fields["gpu_types"] = [kind, *fields.get("gpu_types", [])]
+    if options.get("dependency"):
+        sbatch.dependencies(fields, options["dependency"])
+    return fields

@@ -1,0 +1,195 @@
+"""What the API answers with. Times are Unix seconds, lengths of time seconds; null: not known."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class JobAnswer(msgspec.Struct, kw_only=True):
+    """A job in a list. `job` is its number, `label` what people call it by (`12`, or `12_3` for a
+    task); `state` and `code` are Slurm's; `reason` says why it waits or how it ended."""
+
+    job: int
+    label: str
+    name: str
+    user: str
+    tenant: str
+    state: str
+    code: str
+    reason: str
+    gpus: int
+    gpu_types: list[str]
+    priority: int
+    submitted: float
+    started: float | None
+    finished: float | None
+    ran: float
+    time_limit: float | None
+    nodes: list[str]
+    attempt: int
+    preemptions: int
+
+
+class AttemptAnswer(msgspec.Struct, kw_only=True):
+    """One attempt of a job."""
+
+    attempt: int
+    started: float | None
+    ended: float | None
+    outcome: str
+    devices: list[str]
+
+
+class JobDetail(JobAnswer, kw_only=True):
+    """All about one job. `progress` is what it last reported of itself."""
+
+    command: list[str]
+    script: bool
+    cwd: str
+    output: str
+    error: str
+    cpus: float
+    memory: int
+    workers: int
+    least_gpus: int
+    most_gpus: int
+    deadline: float | None
+    estimate: float | None
+    begin: float | None
+    after: list[int]
+    on_preempt: str
+    kind: str
+    exit_code: int | None
+    attained_gpu_seconds: float
+    pending: float
+    retries: int
+    attempts: list[AttemptAnswer]
+    progress: dict[str, float]
+
+
+class JobPage(msgspec.Struct, kw_only=True):
+    """Jobs from `offset` on; `next` is where the next page begins, null after the last."""
+
+    jobs: list[JobAnswer]
+    total: int
+    offset: int
+    next: int | None
+
+
+class Submitted(msgspec.Struct, kw_only=True):
+    """What became of a submission: the first job, all of them, and the first one's state."""
+
+    job: int
+    jobs: list[int]
+    state: str
+    reason: str
+    nodes: list[str]
+    expected_start: float | None = None
+
+
+class Changed(msgspec.Struct, kw_only=True):
+    """The jobs that an order was carried out on."""
+
+    jobs: list[int]
+
+
+class NodeAnswer(msgspec.Struct, kw_only=True):
+    """A node. `memory` in MiB, `cpus` in cores; `state`: up, down or drained."""
+
+    name: str
+    state: str
+    gpu_type: str
+    gpus: int
+    gpus_free: int
+    cpus: float
+    memory: int
+    jobs: list[int]
+
+
+class PolicyAnswer(msgspec.Struct, kw_only=True):
+    """The recipe in force, or what another one would do at once (`dry_run`)."""
+
+    recipe: str
+    knows: str
+    dry_run: bool = False
+    starts: list[int] = []
+    stops: list[int] = []
+    resizes: list[int] = []
+    error: str = ""
+
+
+class Share(msgspec.Struct, kw_only=True):
+    """What a tenant has used and holds. Shares are parts of all tenants' sums."""
+
+    tenant: str
+    running: int
+    pending: int
+    gpus: int
+    gpu_hours: float
+    lost_gpu_hours: float
+    usage_share: float
+    fair_share: float
+
+
+class Status(msgspec.Struct, kw_only=True):
+    """How the daemon does. `mode`: personal or shared; `trouble`: what people should know."""
+
+    version: str
+    mode: str
+    home: str
+    pid: int
+    listen: str
+    recipe: str
+    knows: str
+    since: float
+    now: float
+    revision: int
+    decisions: int
+    last_decision_seconds: float
+    slowest_decision_seconds: float
+    jobs: dict[str, int]
+    nodes: int
+    gpus: int
+    gpus_free: int
+    trouble: list[str]
+
+
+class Explanation(msgspec.Struct, kw_only=True):
+    """Why a job is where it is: Slurm's word, sentences, who holds what it waits for."""
+
+    job: int
+    label: str
+    state: str
+    reason: str
+    lines: list[str]
+    position: int | None = None
+    ahead: int | None = None
+    holders: list[int] = []
+    expected_start: float | None = None
+    expected_start_low: float | None = None
+    expected_start_high: float | None = None
+
+
+class FutureAnswer(msgspec.Struct, kw_only=True):
+    """What a recipe would make of the queue. Of the `waiting` jobs the mean time from now to their
+    start, of all the mean time to their end, and the last end; of history: of all jobs the mean
+    queueing delay, the mean JCT, and the makespan."""
+
+    recipe: str
+    waiting: int = 0
+    unstarted: int = 0
+    wait_mean_seconds: float = 0.0
+    end_mean_seconds: float = 0.0
+    last_end_seconds: float = 0.0
+    preemptions: int = 0
+
+
+class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """An error, as RFC 9457 has it."""
+
+    title: str
+    status: int
+    detail: str = ""
+    where: str = ""
+    mend: str = ""
+    type: str = "about:blank"

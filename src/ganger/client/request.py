@@ -1,0 +1,115 @@
+"""A job as it is asked for: the body of `POST /v1/jobs` and the job file `ganger.job/1`.
+
+In TOML or YAML the fields stand as they are named here; lengths of time as seconds or like `1h30m`,
+amounts of memory as MiB or like `16GiB`, moments as Unix seconds, an ISO date and time, or `+2h`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from ganger.core.errors import BadInput
+
+FORMAT: Final = "ganger.job/1"
+FILE_BYTES_MAX: Final = 4 << 20
+
+
+class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One job, or with `array` many of them.
+
+    `command` is an argv, `script` the text of a script with a `#!` line (its arguments stand in
+    `command`). `{array}` in either the command or the outputs stands for the task's number, `{job}`
+    for the job's.
+
+    `gpus` in all; `workers` share them evenly, each within one node (default: as many as `nodes`,
+    or one; an elastic job has a worker per GPU). `min_gpus` and `max_gpus` make the job elastic.
+    `per`: the command runs once per `worker`, `node` or `job`. `cpus` (cores) and `memory` count
+    per worker. `after` are jobs that must finish first, `after_any` jobs that must be over; a job
+    is named by its number, an array by that of its first task, a task like `12_3`.
+    `retries`: failed attempts that are forgiven. `hold`: it waits until it is released.
+    """
+
+    format: str = FORMAT
+    command: list[str] = []
+    script: str = ""
+    name: str = ""
+    gpus: int = 1
+    workers: int = 0
+    nodes: int = 0
+    min_gpus: int = 0
+    max_gpus: int = 0
+    gpu_types: list[str] = []
+    share: float = 1.0
+    gpu_memory: str | float = 0
+    cpus: float = 0.0
+    memory: str | float = 0
+    locality: str = ""
+    pool: str = ""
+    labels: list[str] = []
+    per: str = "worker"
+    time_limit: str | float | None = None
+    estimate: str | float | None = None
+    deadline: str | float | None = None
+    begin: str | float | None = None
+    priority: int = 0
+    weight: float = 1.0
+    tenant: str = ""
+    kind: str = "train"
+    on_preempt: str = "checkpoint"
+    grace: str | float | None = None
+    model: str = ""
+    steps: float = 0.0
+    array: str = ""
+    after: list[str | int] = []
+    after_any: list[str | int] = []
+    hold: bool = False
+    retries: int = 0
+    env: dict[str, str] = {}
+    cwd: str = ""
+    output: str = ""
+    error: str = ""
+    checkpoint_dir: str = ""
+    warm: list[str] = []
+
+
+def read_file(path: Path) -> JobRequest:
+    """The job that a TOML, YAML or JSON file describes. Raises BadInput, naming the field."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot read it: {error.strerror}", where=str(path)) from None
+    if len(data) > FILE_BYTES_MAX:
+        raise BadInput("it is larger than 4 MiB", where=str(path), mend="give a job file")
+    found = _parse(path, data)
+    if not isinstance(found, dict):
+        raise BadInput("it holds no fields", where=str(path), mend=f"begin with format: {FORMAT}")
+    stated = found.setdefault("format", FORMAT)
+    if stated != FORMAT:
+        raise BadInput(
+            f"format {stated!r} is not {FORMAT}", where=str(path), mend=f"write format: {FORMAT}"
+        )
+    return convert(found, str(path))
+
+
+def _parse(path: Path, data: bytes) -> Any:
+    try:
+        if path.suffix == ".toml":
+            return tomllib.loads(data.decode())
+        if path.suffix == ".json":
+            return msgspec.json.decode(data)
+        return msgspec.yaml.decode(data)
+    except (ValueError, msgspec.MsgspecError) as error:
+        what = " ".join(str(error).split())
+        raise BadInput(what, where=str(path), mend="give TOML, YAML or JSON") from None
+
+
+def convert(found: Any, where: str) -> JobRequest:
+    """Fields as a request. Raises BadInput, naming the first that is wrong."""
+    try:
+        return msgspec.convert(found, JobRequest)
+    except msgspec.ValidationError as error:
+        raise BadInput(str(error), where=where, mend="see `ganger submit --help`") from None

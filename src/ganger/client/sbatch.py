@@ -1,0 +1,220 @@
+"""`#SBATCH` lines as a request, for scripts that were written for Slurm."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from ganger.core.errors import BadInput
+
+SHORT: Final = {
+    "J": "job-name", "G": "gpus", "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "t": "time",
+    "p": "partition", "A": "account", "q": "qos", "a": "array", "d": "dependency", "b": "begin",
+    "H": "hold", "o": "output", "e": "error", "D": "chdir", "C": "constraint",
+}  # fmt: skip
+FLAGS: Final = ("hold", "requeue", "no-requeue", "exclusive", "test-only")
+NOTHING_HERE: Final = (
+    "partition", "qos", "exclusive", "mail-type", "mail-user", "comment", "open-mode", "licenses",
+    "reservation", "exclude", "nodelist", "test-only", "requeue", "distribution", "ntasks-per-core",
+    "hint", "wckey", "threads-per-core", "parsable", "get-user-env", "export-file", "propagate",
+)  # fmt: skip
+"""Options that are understood and mean nothing here; the user is told."""
+_SILENT = ("requeue", "comment", "parsable")
+_GPUS = re.compile(r"(?:gpu:)?(?:([A-Za-z][\w.-]*):)?(\d+)")
+_SIGNAL = re.compile(r"(?:[RB]+:)?[A-Z0-9]+(?:@(\d+))?")
+_NOW = re.compile(r"now(?:\+(\d+)(second|minute|hour|day|week)?s?)?")
+
+
+class Directives(NamedTuple):
+    """What a script's lines ask for: fields of a JobRequest, Slurm's `--export`, and what people
+    should know."""
+
+    fields: dict[str, Any]
+    export: str | None
+    notes: list[str]
+
+
+def parse(script: str, where: str) -> Directives:
+    """The `#SBATCH` lines of a script. Raises BadInput, naming the line."""
+    options: dict[str, tuple[str, int]] = {}
+    for number, line in enumerate(script.splitlines(), 1):
+        text = line.strip()
+        if text.startswith("#SBATCH"):
+            for name, value in _words(text[7:], f"{where}:{number}"):
+                options[name] = value, number
+        elif text and not text.startswith("#"):
+            break  # as Slurm does: directives stand before the first command
+    return _fields(options, where)
+
+
+def _words(text: str, where: str) -> list[tuple[str, str]]:
+    try:
+        words = shlex.split(text, comments=True)
+    except ValueError as error:
+        raise BadInput(f"{text.strip()!r}: {error}", where=where) from None
+    found: list[tuple[str, str]] = []
+    at = 0
+    while at < len(words):
+        word, at = words[at], at + 1
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+        elif word.startswith("-") and word[1:2] in SHORT:
+            name, value = SHORT[word[1]], word[2:].removeprefix("=")
+            equals = value
+        else:
+            raise BadInput(f"{word!r} is no option of sbatch that is known here", where=where)
+        if not equals and name not in FLAGS:
+            if at == len(words):
+                raise BadInput(f"--{name} wants a value", where=where)
+            value, at = words[at], at + 1
+        found.append((name, value))
+    return found
+
+
+def _fields(options: dict[str, tuple[str, int]], where: str) -> Directives:
+    fields: dict[str, Any] = {}
+    notes: list[str] = []
+    export = None
+    for name, (value, number) in options.items():
+        place = f"{where}:{number}"
+        if name == "export":
+            export = value
+        elif name in _READ:
+            try:
+                _READ[name](fields, value)
+            except (BadInput, ValueError) as error:
+                what = error.what if isinstance(error, BadInput) else f"{value!r} is not understood"
+                raise BadInput(what, where=f"{place}: --{name}") from None
+        elif name in NOTHING_HERE:
+            if name not in _SILENT:
+                notes.append(f"--{name} means nothing here and is left out")
+        else:
+            raise BadInput(f"--{name} is no option of sbatch that is known here", where=place)
+    return Directives(_settle(fields, where), export, notes)
+
+
+def _settle(fields: dict[str, Any], where: str) -> dict[str, Any]:
+    """Counts per node and per task become counts in all and per worker."""
+    nodes = fields.get("nodes", 1)
+    per_node, ntasks = fields.pop("_tasks_per_node", 0), fields.pop("_ntasks", 0)
+    workers = ntasks or nodes * (per_node or 1)
+    if per_node and ntasks and ntasks != nodes * per_node:
+        workers = ntasks
+    gpus_per_node, per_task = fields.pop("_gpus_per_node", 0), fields.pop("_gpus_per_task", 0)
+    if gpus_per_node:
+        fields["gpus"] = gpus_per_node * nodes
+    elif per_task:
+        fields["gpus"] = per_task * workers
+    else:
+        fields.setdefault("gpus", 0)
+    if workers > 1:
+        fields["workers"] = workers
+    tasks_a_node = max(workers // max(nodes, 1), 1)
+    if "_memory" in fields:
+        from ganger.core.units import parse_memory
+
+        memory, what = fields.pop("_memory")
+        amount = parse_memory(memory, where=where)
+        cpus, gpus = fields.get("cpus", 1), fields["gpus"] / workers
+        factor = {"node": 1 / tasks_a_node, "cpu": cpus, "gpu": gpus}[what]
+        fields["memory"] = round(amount * factor)
+    return fields
+
+
+def _gpus(field: str) -> Callable[[dict[str, Any], str], None]:
+    def read(fields: dict[str, Any], value: str) -> None:
+        total = 0
+        for part in value.split(","):
+            found = _GPUS.fullmatch(part.strip())
+            if not found:
+                raise BadInput(f"{part!r} is no number of GPUs", mend="write like 4 or a100:4")
+            if found[1] and found[1] != "gpu":
+                fields.setdefault("gpu_types", []).append(found[1])
+            total += int(found[2])
+        fields[field] = total
+
+    return read
+
+
+def _number(field: str) -> Callable[[dict[str, Any], str], None]:
+    def read(fields: dict[str, Any], value: str) -> None:
+        if not value.isdecimal():
+            raise BadInput(f"{value!r} is no whole number")
+        fields[field] = int(value)
+
+    return read
+
+
+def _text(field: str) -> Callable[[dict[str, Any], str], None]:
+    return lambda fields, value: fields.__setitem__(field, value)
+
+
+def _flag(field: str, meaning: Any) -> Callable[[dict[str, Any], str], None]:
+    return lambda fields, value: fields.__setitem__(field, meaning)
+
+
+def _memory(what: str) -> Callable[[dict[str, Any], str], None]:
+    return lambda fields, value: fields.__setitem__("_memory", (value, what))
+
+
+def _nodes(fields: dict[str, Any], value: str) -> None:
+    least, _, most = value.partition("-")
+    if most and most != least:
+        raise BadInput("a range of nodes is not supported", mend="name one number")
+    _number("nodes")(fields, least)
+
+
+def _time(fields: dict[str, Any], value: str) -> None:
+    if value.upper() not in ("INFINITE", "UNLIMITED"):
+        fields["time_limit"] = f"{value}m" if value.isdecimal() else value
+
+
+def _begin(fields: dict[str, Any], value: str) -> None:
+    found = _NOW.fullmatch(value)
+    if found is None:
+        fields["begin"] = value
+    elif found[1]:
+        fields["begin"] = f"+{found[1]}{(found[2] or 's')[0]}"
+
+
+def _nice(fields: dict[str, Any], value: str) -> None:
+    fields["priority"] = -int(value or 100)
+
+
+def _signal(fields: dict[str, Any], value: str) -> None:
+    found = _SIGNAL.fullmatch(value)
+    if not found:
+        raise BadInput(f"{value!r} is no signal and time", mend="write like USR1@120")
+    if found[1]:
+        fields["grace"] = int(found[1])
+
+
+def dependencies(fields: dict[str, Any], value: str) -> None:
+    """`afterok:1:2,afterany:3` into `after` and `after_any`. Raises BadInput."""
+    if "?" in value:
+        raise BadInput("dependencies of which one is enough are not supported",
+                       where="--dependency")  # fmt: skip
+    for part in value.split(","):
+        kind, *jobs = part.split(":")
+        field = {"afterok": "after", "afterany": "after_any"}.get(kind.strip())
+        if field is None or not all(jobs) or not jobs:
+            raise BadInput(f"{part!r} is not supported", where="--dependency",
+                           mend="write like afterok:12:13,afterany:14")  # fmt: skip
+        fields.setdefault(field, []).extend(jobs)
+
+
+_READ: Final[dict[str, Callable[[dict[str, Any], str], None]]] = {
+    "job-name": _text("name"), "gpus": _gpus("gpus"), "gpus-per-node": _gpus("_gpus_per_node"),
+    "gpus-per-task": _gpus("_gpus_per_task"), "gres": _gpus("_gpus_per_node"), "nodes": _nodes,
+    "ntasks": _number("_ntasks"), "ntasks-per-node": _number("_tasks_per_node"),
+    "cpus-per-task": _number("cpus"), "mem": _memory("node"), "mem-per-cpu": _memory("cpu"),
+    "mem-per-gpu": _memory("gpu"), "time": _time, "account": _text("tenant"),
+    "array": _text("array"), "dependency": dependencies, "begin": _begin,
+    "deadline": _text("deadline"), "hold": _flag("hold", True), "nice": _nice,
+    "priority": lambda fields, value: fields.__setitem__("priority", int(value)),
+    "no-requeue": _flag("on_preempt", "never"), "signal": _signal, "output": _text("output"),
+    "error": _text("error"), "chdir": _text("cwd"),
+    "constraint": lambda fields, value: fields.__setitem__("labels", value.split("&")),
+}  # fmt: skip

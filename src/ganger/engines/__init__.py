@@ -1,0 +1,1 @@
+"""Live engines: they make a plan true on real machines. Linux only."""

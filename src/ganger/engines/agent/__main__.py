@@ -1,0 +1,58 @@
+"""`python -m ganger.engines.agent`: run the node agent of this machine."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import socket
+import sys
+from pathlib import Path
+
+from ganger.core.errors import GangerError
+from ganger.engines.agent.server import Agent
+from ganger.engines.gpus import find_nodes
+
+
+def main() -> int:
+    """Read the arguments, serve until told to stop; the exit code."""
+    parser = argparse.ArgumentParser(prog="ganger-agent", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="its folder; made if missing")
+    parser.add_argument("--name", default=socket.gethostname(), help="its name in the cluster")
+    parser.add_argument("--gpus", default="", help="simulate these: 8, or 8xV100+4xK80")
+    parser.add_argument(
+        "--join", action="append", default=[], metavar="HOST:PORT", help="an engine to join"
+    )
+    parser.add_argument("--token-file", type=Path, help="holds the token of the engines to join")
+    parser.add_argument("--no-cgroups", action="store_true", help="hold jobs by process tree only")
+    parser.add_argument("--silence", type=float, default=20.0, help="seconds until a peer is gone")
+    given = parser.parse_args()
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO)
+    try:
+        token = given.token_file.read_text().strip() if given.token_file else ""
+        joins = tuple(_address(text) for text in given.join)
+        if joins and not token:
+            parser.error("--join needs --token-file")
+        agent = Agent(
+            given.home, given.name, find_nodes(given.gpus, given.name), joins=joins, token=token,
+            silence_seconds=given.silence, cgroups=not given.no_cgroups,
+        )  # fmt: skip
+    except (GangerError, OSError) as error:
+        print(f"ganger-agent: {error}", file=sys.stderr)
+        return 2
+    agent.run()
+    return 0
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise GangerError(f"--join {text}: write HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+if __name__ == "__main__":
+    # Skip finalisers: keepers share this process's history, and nothing needs them.
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,165 @@
+"""From a prepared folder to a running keeper: the fork, and what the child does first."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+from ganger.engines.agent.cgroup import Group
+from ganger.engines.agent.folder import Folder
+from ganger.engines.agent.keeper import Keeper
+from ganger.engines.agent.protocol import Exit, Go, Prepare
+from ganger.engines.agent.spawn import Places, become, workers_of
+from ganger.engines.launch import Launch
+
+_OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK  # a FIFO must not hold us
+
+
+class Home(NamedTuple):
+    """The agent's own folder."""
+
+    path: Path
+
+    @property
+    def attempts(self) -> Path:
+        """A folder per part."""
+        return self.path / "attempts"
+
+    @property
+    def socket(self) -> Path:
+        """Where the engine dials."""
+        return self.path / "agent"
+
+    def log(self, prepare: Prepare) -> Path:
+        """The output of an attempt that names no file of its own."""
+        key = prepare.key
+        node = prepare.parts[0].node_rank if prepare.parts else 0
+        suffix = f".{node}" if node else ""
+        return self.path / "logs" / f"{key.job}.{key.attempt}{suffix}.log"
+
+    def make(self) -> None:
+        """Make what is missing, and put the SDK where jobs can import it."""
+        for name in ("attempts", "logs", "checkpoints", "jobs", "sdk/ganger/sdk", "warm"):
+            # Others may pass through, to what belongs to them.
+            (self.path / name).mkdir(parents=True, exist_ok=True)
+            (self.path / name).chmod(0o711)
+        source = Path(__file__).parents[2] / "sdk" / "__init__.py"
+        made = self.path / "sdk" / "ganger" / "sdk" / f".{os.getpid()}"
+        made.write_bytes(source.read_bytes())
+        made.chmod(0o644)
+        made.rename(made.with_name("__init__.py"))
+        for folder in (made.parent, made.parent.parent, made.parent.parent.parent):
+            folder.chmod(0o755)
+
+
+class Start(NamedTuple):
+    """All that a keeper needs."""
+
+    home: Home
+    folder: Folder
+    prepare: Prepare
+    go: Go
+    group: Group
+    devices_before: int
+    umask: int
+    zygote: str
+    """The socket of an interpreter that is warm for this job; empty to start cold."""
+
+
+def fork_keeper(start: Start, lock: int, control: socket.socket) -> int:
+    """Fork a keeper; its process number. The child never returns."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        gc.freeze()  # what the agent left behind must not be finalised here
+        os.setsid()
+        first, second = sorted((lock, control.fileno()))
+        os.closerange(3, first)
+        os.closerange(first + 1, second)
+        os.closerange(second + 1, os.sysconf("SC_OPEN_MAX"))
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+        os.dup2(os.open(start.folder.path / "keeper.log", _OPEN, 0o600), 1)
+        os.dup2(1, 2)
+        _keep(start, control)
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+        os._exit(1)
+    finally:
+        os._exit(0)
+
+
+def _keep(start: Start, control: socket.socket) -> None:
+    launch = start.prepare.launch
+    try:
+        places = _places(start)
+        files = _open_files(start, launch)
+    except OSError as why:
+        where = f"{why.filename}: " if why.filename else ""
+        start.group.remove()
+        start.folder.write_exit(Exit(code=127, why="LaunchFailed", detail=f"{where}{why.strerror}"))
+        return
+    workers = workers_of(start.prepare, start.go, places, start.devices_before)
+    keeper = Keeper(
+        start.folder, start.prepare, start.group, control, files, start.umask, start.zygote
+    )
+    keeper.run(workers, str(places.cwd))
+
+
+def _places(start: Start) -> Places:
+    launch, home, job = start.prepare.launch, start.home, str(start.prepare.key.job)
+    checkpoints = Path(launch.checkpoint_dir or home.path / "checkpoints" / job)
+    if not launch.checkpoint_dir:
+        _give(checkpoints, launch)
+    if not launch.cwd:
+        _give(home.path / "jobs" / job, launch)
+    _give(start.folder.job, launch)
+    cwd = Path(launch.cwd) if launch.cwd else home.path / "jobs" / job
+    return Places(start.folder.job, cwd, checkpoints, home.path / "sdk")
+
+
+def _give(folder: Path, launch: Launch) -> None:
+    """Make a folder within the agent's own that belongs to the job's user."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if launch.uid >= 0:
+        os.chown(folder, launch.uid, launch.gid)
+
+
+def _open_files(start: Start, launch: Launch) -> tuple[int, int]:
+    if launch.output:
+        output = _open_as(launch, launch.output)
+    else:
+        output = os.open(start.home.log(start.prepare), _OPEN, 0o600)
+        if launch.uid >= 0:
+            os.fchown(output, launch.uid, launch.gid)
+    return output, _open_as(launch, launch.error) if launch.error else output
+
+
+def _open_as(launch: Launch, path: str) -> int:
+    """Open a file that the job's user named, with that user's rights and no others: in a child
+    that becomes the user and hands the descriptor back."""
+    if launch.uid < 0 or launch.uid == os.getuid():
+        return os.open(path, _OPEN, 0o666)
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if not pid:
+        try:
+            become(launch)
+            socket.send_fds(theirs, [b"f"], [os.open(path, _OPEN, 0o666)])
+        except OSError as why:
+            theirs.send(str(why.errno).encode())
+        finally:
+            os._exit(0)
+    theirs.close()
+    data, descriptors, _, _ = socket.recv_fds(ours, 64, 1)
+    ours.close()
+    os.waitpid(pid, 0)
+    if not descriptors:
+        number = int(data or b"5")
+        raise OSError(number, os.strerror(number), path)
+    os.set_inheritable(descriptors[0], False)
+    return descriptors[0]

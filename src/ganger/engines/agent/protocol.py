@@ -1,0 +1,247 @@
+"""What an engine and a node agent say to each other. Version 1.
+
+A frame is a length (4 bytes, big endian) and that many bytes of msgpack: one tagged struct. Both
+sides may close at any time. The protocol is level-triggered, so no message needs a sequence
+number: every message about an attempt states what should be, or what is, and may be repeated.
+
+1. The agent says `Hello`, the engine `Welcome`. Over TCP, where the agent dials, the engine sends
+   `Challenge` first, and each carries a proof (HMAC-SHA256 of both nonces) that its sender knows
+   the token, which itself never travels. Nothing is encrypted: use a network you trust. Over a
+   Unix socket, where the engine dials, the kernel vouches for the peer's user instead.
+2. The agent sends the state of each attempt that it has (`Prepared`, `Launched`, `Exited`), then
+   `Ready`. From now on either side sends what changes. The engine repeats what the agent has not
+   got: after a lost connection both know again what the other does.
+3. `Exited` is kept on the agent's disk and repeated at each connection until `Forget`.
+4. Over TCP both send `Ping` at times; who hears nothing for long closes the connection.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final, TypeAlias
+
+import msgspec
+
+from ganger.core.spec import NodeSpec
+from ganger.engines.launch import Launch
+
+VERSION: Final = 1
+FRAME_BYTES_MAX: Final = 16 << 20
+NONCE_BYTES: Final = 32
+
+
+class Key(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """One node's part of an attempt. `seat` counts the agent's own nodes from 0."""
+
+    job: int
+    attempt: int
+    seat: int = 0
+
+    @property
+    def name(self) -> str:
+        """The folder of the part."""
+        return f"{self.job}.{self.attempt}.{self.seat}"
+
+
+class Message(msgspec.Struct, frozen=True, tag=True):
+    """Base of all messages."""
+
+
+# ---------------------------------------------------------------------- who is there
+
+
+class Challenge(Message, frozen=True):
+    """Over TCP the engine speaks first; `nonce` is random."""
+
+    nonce: bytes
+    version: int = VERSION
+
+
+class Hello(Message, frozen=True):
+    """The agent: its name, the nodes it offers (GPUs, CPUs, memory), and what it cannot do.
+
+    `boot` tells one boot of the machine from another; `containment` is `v2`, `hybrid`, `v1` or
+    `none`; `warnings` are for people.
+    """
+
+    name: str
+    nodes: tuple[NodeSpec, ...]
+    boot: str = ""
+    containment: str = "none"
+    warnings: tuple[str, ...] = ()
+    nonce: bytes = b""
+    proof: bytes = b""
+    version: int = VERSION
+
+
+class Welcome(Message, frozen=True):
+    """The engine: which cluster it speaks for. An agent serves one cluster for as long as its
+    folder lives."""
+
+    cluster: str
+    nonce: bytes = b""
+    proof: bytes = b""
+    version: int = VERSION
+
+
+class Denied(Message, frozen=True):
+    """No: the connection ends here."""
+
+    why: str
+
+
+class Ready(Message, frozen=True):
+    """The agent has told all that it had before this connection."""
+
+
+# ---------------------------------------------------------------------- engine to agent
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What one node runs of a gang.
+
+    `devices` are numbers of the seat's GPUs; the part's workers have the ranks from `first_rank`
+    on, of `world_size`; `node_rank` of `nodes`; `role_rank` is the first worker's rank in its role.
+    """
+
+    devices: tuple[int, ...] = ()
+    workers: int = 1
+    role: int = 0
+    first_rank: int = 0
+    world_size: int = 1
+    node_rank: int = 0
+    nodes: int = 1
+    role_rank: int = 0
+    role_size: int = 1
+
+
+class Prepare(Message, frozen=True):
+    """Make the attempt's folder and be able to start it. Answered by `Prepared` or `Refused`.
+
+    With `go` it is started at once: the gang has this part only. The parts of one node come in
+    `parts`, one per role."""
+
+    key: Key
+    launch: Launch
+    parts: tuple[Part, ...]
+    go: bool = False
+
+
+class Go(Message, frozen=True):
+    """All parts of the gang are prepared: start this one. Answered by `Launched` or `Exited`."""
+
+    key: Key
+    master_address: str
+    master_port: int
+
+
+class Stop(Message, frozen=True):
+    """End the part: with `checkpoint` ask first and give it its grace, with `kill` at once."""
+
+    key: Key
+    checkpoint: bool = True
+    kill: bool = False
+
+
+class Suspend(Message, frozen=True):
+    """Freeze the part."""
+
+    key: Key
+
+
+class Resume(Message, frozen=True):
+    """Let the part go on."""
+
+    key: Key
+
+
+class Forget(Message, frozen=True):
+    """The exit is in the owner's journal: the agent may drop its record."""
+
+    key: Key
+
+
+class Ping(Message, frozen=True):
+    """Somebody is there."""
+
+
+# ---------------------------------------------------------------------- agent to engine
+
+
+class Prepared(Message, frozen=True):
+    """The part can start. `port` is free on the agent's machine (for the gang's first node)."""
+
+    key: Key
+    port: int = 0
+
+
+class Refused(Message, frozen=True):
+    """The part cannot start, or was not there to be stopped; nothing of it is left."""
+
+    key: Key
+    why: str
+
+
+class Launched(Message, frozen=True):
+    """The part's processes run."""
+
+    key: Key
+    pids: tuple[int, ...] = ()
+
+
+class Progress(Message, frozen=True):
+    """What the job reported: steps done of `total` (0: unknown), microseconds a step takes now
+    (0: not known yet), the last step that is saved (-1: none), metrics as the job names them."""
+
+    key: Key
+    step: int
+    total: int = 0
+    step_micros: float = 0.0
+    saved: int = -1
+    metrics: dict[str, float] = {}
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """How a part ended.
+
+    `code`: the exit code of the first worker that failed, -N for signal N, 0 if none did; `why`:
+    "" or TimeLimit, OutOfMemory, NodeFail (the record was lost), LaunchFailed; `asked`: it had been
+    told to leave; `heard`: it could have noticed (a signal was delivered, or it speaks to Ganger).
+    """
+
+    code: int = 0
+    why: str = ""
+    detail: str = ""
+    asked: bool = False
+    heard: bool = False
+    step: int = -1
+    total: int = 0
+    saved: int = -1
+    step_micros: float = 0.0
+    codes: dict[int, int] = {}
+    output_dropped: int = 0
+
+
+class Exited(Message, frozen=True):
+    """The part is over and nothing of it runs any more."""
+
+    key: Key
+    exit: Exit
+
+
+ToAgent: TypeAlias = (
+    Challenge | Welcome | Denied | Prepare | Go | Stop | Suspend | Resume | Forget | Ping
+)
+ToEngine: TypeAlias = (
+    Hello | Denied | Ready | Prepared | Refused | Launched | Progress | Exited | Ping
+)
+
+
+def proof(token: str, who: str, first: bytes, second: bytes) -> bytes:
+    """That `who` (`agent` or `engine`) knows the token, for these two nonces."""
+    return hmac.digest(token.encode(), who.encode() + b"\0" + first + second, "sha256")
+
+
+def proves(given: bytes, token: str, who: str, first: bytes, second: bytes) -> bool:
+    """Whether `given` is that proof; takes as long if it is not."""
+    return hmac.compare_digest(given, proof(token, who, first, second))

@@ -1,0 +1,426 @@
+"""The node agent's loop: engines on one side, keepers on the other."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from ganger.core.errors import BadInput
+from ganger.core.spec import NodeSpec
+from ganger.engines.agent import processes
+from ganger.engines.agent.cgroup import Containment, Group
+from ganger.engines.agent.folder import Folder, KeeperRecord, write_durably
+from ganger.engines.agent.keep import Home, Start, fork_keeper
+from ganger.engines.agent.peer import Peer
+from ganger.engines.agent.protocol import (
+    Exit,
+    Exited,
+    Forget,
+    Go,
+    Key,
+    Launched,
+    Message,
+    Prepare,
+    Prepared,
+    Progress,
+    Ready,
+    Refused,
+    Resume,
+    Stop,
+    Suspend,
+)
+from ganger.engines.agent.warm import Warmth
+from ganger.engines.agent.wire import GoneError, Link
+from ganger.engines.launch import Launch
+
+log = logging.getLogger("ganger.agent")
+_STRAY_SECONDS: Final = 1.0
+_LOOK_AGAIN_SECONDS: Final = 0.02
+
+
+class _Part:
+    """One part: prepared, launched (its keeper lives), or exited."""
+
+    def __init__(self, folder: Folder, prepare: Prepare) -> None:
+        self.folder, self.prepare, self.key = folder, prepare, prepare.key
+        self.port = 0
+        self.link: Link | None = None
+        self.taken = False
+        self.keeper = 0
+        """Its process number, if this agent forked it."""
+        self.launched: Launched | None = None
+        self.progress: Progress | None = None
+        self.exit: Exit | None = None
+
+
+class Agent:
+    """Owns one machine's jobs. `nodes` are its seats, in order; `joins` engines to dial. Without
+    `cgroups` jobs are held by their process tree."""
+
+    def __init__(
+        self, home: Path, name: str, nodes: tuple[NodeSpec, ...], *,
+        joins: tuple[tuple[str, int], ...] = (), token: str = "", silence_seconds: float = 20.0,
+        cgroups: bool = True,
+    ) -> None:  # fmt: skip
+        self.home = Home(home.resolve())
+        self._umask = os.umask(0o077)
+        self.home.make()
+        self._lock = _lock(self.home.path / "lock")
+        self.containment = Containment("none", {}, ())
+        if cgroups:
+            self.containment = Containment.find(f"ganger-{os.stat(self.home.path).st_ino}")
+        self.boot = processes.boot()
+        self.name, self.nodes = name, nodes
+        self._before = [sum(node.gpus for node in nodes[:seat]) for seat in range(len(nodes))]
+        self._parts: dict[Key, _Part] = {}
+        self._keepers: set[int] = set()
+        self._warmth = Warmth(self.home.path / "warm")
+        self._lost: dict[Key, float] = {}
+        """Parts whose keeper hung up without a record, and when to look again."""
+        self._over = _Over(self.home.path / "forgotten")
+        self._selector = selectors.DefaultSelector()
+        self._stopping = False
+        self._peer = Peer(self, self._selector, joins, token, silence_seconds)
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT. Jobs stay; the next agent on this folder adopts them."""
+        processes.adopt_orphans()
+        wake, woken = socket.socketpair()
+        wake.setblocking(False)
+        woken.setblocking(False)
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop_serving)
+        self._selector.register(woken, selectors.EVENT_READ, lambda mask: woken.recv(4096))
+        for warning in self.containment.warnings:
+            log.warning(warning)
+        self._scan()
+        self._peer.listen(self.home.socket)
+        while not self._stopping:
+            due = min([self._peer.due, *self._lost.values()])
+            wait = None if due == inf else max(due - time.monotonic(), 0)
+            for ready, mask in self._selector.select(wait):
+                ready.data(mask)
+            self._reap()
+            for part in [
+                self._parts[key] for key, at in self._lost.items() if at < time.monotonic()
+            ]:
+                self._look(part)
+            self._peer.tend()
+        self._peer.close()
+        self.containment.remove()
+
+    def _stop_serving(self, *_: Any) -> None:
+        self._stopping = True
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            self._keepers.discard(pid)
+            self._warmth.ended(pid)
+
+    # ------------------------------------------------------------------ what is there already
+
+    def _scan(self) -> None:
+        """Adopt what an earlier agent on this folder left."""
+        boot = self.home.path / "boot"
+        same = boot.exists() and boot.read_text() == self.boot
+        if not same:
+            write_durably(boot, self.boot.encode())
+        for path in self.home.attempts.iterdir():
+            folder = Folder(path)
+            prepare, taken = folder.prepare(), folder.was_taken()
+            restarted = not same and not folder.is_kept()
+            if prepare is None and not taken and not restarted:
+                folder.remove()  # never became a start
+                continue
+            nothing = Prepare(folder.key, Launch(command=()), ())
+            part = self._parts[folder.key] = _Part(folder, prepare or nothing)
+            part.taken, part.exit = taken or restarted, folder.exit()
+            if part.exit is None and restarted:
+                self._ended(part, Exit(code=-9, why="NodeFail", detail="the machine restarted"))
+            elif part.exit is None and taken:
+                self._look(part)
+        self.containment.sweep()
+
+    def states(self) -> list[Message]:
+        """The state of every part, and that this was all."""
+        return [*(message for part in self._parts.values() for message in _state(part)), Ready()]
+
+    # ------------------------------------------------------------------ orders
+
+    def obey(self, order: Message) -> None:
+        """Do what an engine says; the answers go to it."""
+        do: dict[type, Callable[[Any], None]] = {
+            Prepare: self._prepare, Go: self._go, Stop: self._stop, Forget: self._forget,
+            Suspend: self._pass_on, Resume: self._pass_on,
+        }  # fmt: skip
+        do[type(order)](order)
+
+    def _prepare(self, order: Prepare) -> None:
+        key = order.key
+        part = self._parts.get(key)
+        if part is None:
+            if self._over.holds(key):
+                self._tell(Refused(key, f"attempt {key.attempt} of job {key.job} is over"))
+                return
+            try:
+                self._check(order)
+                part = self._parts[key] = _Part(Folder.make(self.home.attempts, order), order)
+            except (OSError, BadInput) as why:
+                text = why.strerror if isinstance(why, OSError) else str(why)
+                self._tell(Refused(key, text or "it cannot be prepared"))
+                return
+        if order.go and not part.taken:
+            self._start(part, Go(key, "127.0.0.1", _free_port()))
+        else:
+            part.port = part.port or _free_port()
+            self._tell(*_state(part))
+
+    def _check(self, order: Prepare) -> None:
+        where = f"job {order.key.job}"
+        if not 0 <= order.key.seat < len(self.nodes):
+            raise BadInput(f"no node {order.key.seat} here", where=where)
+        gpus = self.nodes[order.key.seat].gpus
+        for part in order.parts:
+            if any(not 0 <= device < gpus for device in part.devices):
+                raise BadInput(f"devices {part.devices} of {gpus}", where=where)
+
+    def _go(self, order: Go) -> None:
+        part = self._parts.get(order.key)
+        if part is None:
+            self._tell(Refused(order.key, "it is not prepared"))
+        elif part.taken:
+            self._tell(*_state(part))
+        else:
+            self._start(part, order)
+
+    def _start(self, part: _Part, go: Go) -> None:
+        prepare, seat = part.prepare, part.key.seat
+        roles = prepare.launch.shape.roles
+        needs = [(roles[one.role].needs, one.workers) for one in prepare.parts]
+        group = self.containment.make(
+            part.key.name,
+            sum(need.memory * workers for need, workers in needs),
+            sum(need.cpus * workers for need, workers in needs),
+        )
+        try:
+            lock = part.folder.take(KeeperRecord(group.paths))
+            part.taken = True
+            control = part.folder.listen()
+        except OSError as why:
+            group.remove()
+            if part.taken:
+                self._ended(part, Exit(code=127, why="NodeFail", detail=str(why)))
+            else:
+                self._drop(part)
+                self._tell(Refused(part.key, why.strerror or str(why)))
+            return
+        warm = self._warmth.zygote(prepare.launch) if group.paths else ""
+        before = self._before[seat]
+        start = Start(self.home, part.folder, prepare, go, group, before, self._umask, warm)
+        part.keeper = fork_keeper(start, lock, control)
+        self._keepers.add(part.keeper)
+        os.close(lock)
+        control.close()
+        self._connect(part)
+
+    def _stop(self, order: Stop) -> None:
+        part = self._parts.get(order.key)
+        if part is None:
+            self._tell(Refused(order.key, "it is not here"))
+        elif not part.taken:
+            self._drop(part)
+            self._tell(Refused(order.key, "it was not started"))
+        elif part.exit is not None:
+            self._tell(*_state(part))
+        else:
+            self._pass_on(order)
+
+    def _pass_on(self, order: Stop | Suspend | Resume) -> None:
+        part = self._parts.get(order.key)
+        if part is not None and part.link is not None:
+            try:
+                part.link.send(order)
+            except GoneError:
+                self._hung_up(part)
+
+    def _forget(self, order: Forget) -> None:
+        part = self._parts.get(order.key)
+        if part is not None and part.exit is not None:
+            self._over.add(order.key)
+            self._drop(part)
+
+    def _drop(self, part: _Part) -> None:
+        part.folder.remove()
+        del self._parts[part.key]
+
+    def bind(self, cluster: str) -> bool:
+        """Serve this cluster from now on; False if this folder serves another."""
+        path = self.home.path / "cluster"
+        if path.exists():
+            return path.read_text() == cluster
+        if cluster:
+            write_durably(path, cluster.encode())
+        return True
+
+    # ------------------------------------------------------------------ keepers
+
+    def _connect(self, part: _Part) -> None:
+        try:
+            link = Link(part.folder.connect(), Launched | Progress)
+        except OSError:
+            self._lost[part.key] = time.monotonic() + _LOOK_AGAIN_SECONDS
+            return
+        part.link = link
+        self._selector.register(link, selectors.EVENT_READ, lambda mask: self._hear(part))
+
+    def _hear(self, part: _Part) -> None:
+        if part.link is None:
+            return
+        try:
+            for message in part.link.receive():
+                if isinstance(message, Launched):
+                    part.launched = message
+                else:
+                    part.progress = message
+                self._tell(message)
+        except GoneError:
+            self._hung_up(part)
+
+    def _hung_up(self, part: _Part) -> None:
+        if part.link is not None:
+            self._selector.unregister(part.link)
+            part.link.close()
+            part.link = None
+        self._look(part)
+
+    def _look(self, part: _Part) -> None:
+        """See what became of a part whose keeper is not connected."""
+        self._lost.pop(part.key, None)
+        exit_ = part.folder.exit()
+        if exit_ is not None:
+            self._ended(part, exit_)
+        elif not part.folder.is_kept():
+            self._clean_up(part)
+        else:
+            self._connect(part)
+
+    def _clean_up(self, part: _Part) -> None:
+        """The keeper was killed: nothing of its part may stay."""
+        record = part.folder.keeper()
+        if record is not None:
+            group = Group(record.groups)
+            group.kill_and_wait()
+            self._kill_strays(part.keeper)
+            group.remove()
+        self._ended(part, Exit(code=-9, why="NodeFail", detail="the keeper of the job was killed"))
+
+    def _kill_strays(self, keeper: int) -> None:
+        """Children that are no keepers were orphaned by a keeper that died. They are here when it
+        can be reaped, which is a little later than it hangs up."""
+        until = time.monotonic() + _STRAY_SECONDS
+        while time.monotonic() < until:
+            self._reap()
+            ours = self._keepers | self._warmth.pids
+            strays = [pid for pid in processes.children(os.getpid()) if pid not in ours]
+            if not strays and keeper not in self._keepers:
+                return
+            for stray in strays:
+                processes.send([stray, *processes.descendants(stray)], signal.SIGKILL)
+            time.sleep(0.002)
+
+    def _ended(self, part: _Part, exit_: Exit) -> None:
+        if part.folder.exit() is None:
+            try:
+                part.folder.write_exit(exit_)
+            except OSError as why:  # told, though not kept: the next agent finds it lost again
+                log.error("job %d: no exit record: %s", part.key.job, why)
+        part.exit = exit_
+        self._tell(Exited(part.key, exit_))
+
+    def _tell(self, *messages: Message) -> None:
+        for message in messages:
+            self._peer.tell(message)
+
+
+class _Over:
+    """The last attempt of each job that was forgotten: none up to it may start again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last: dict[int, int] = {}
+        lines = path.read_text().splitlines() if path.exists() else []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # the last line may be cut
+                job, attempt = map(int, line.split())
+                self._last[job] = max(attempt, self._last.get(job, 0))
+        if len(lines) > 2 * len(self._last) + 1000:
+            text = "".join(f"{job} {attempt}\n" for job, attempt in self._last.items())
+            write_durably(path, text.encode())
+
+    def holds(self, key: Key) -> bool:
+        """Whether that attempt is over."""
+        return key.attempt <= self._last.get(key.job, 0)
+
+    def add(self, key: Key) -> None:
+        """It is over."""
+        self._last[key.job] = max(key.attempt, self._last.get(key.job, 0))
+        with contextlib.suppress(OSError), self._path.open("a") as file:
+            file.write(f"{key.job} {key.attempt}\n")
+
+
+def _state(part: _Part) -> list[Message]:
+    if part.exit is not None:
+        return [Exited(part.key, part.exit)]
+    if not part.taken:
+        return [Prepared(part.key, part.port)]
+    # Also if its keeper has not spoken yet: a part that is not mentioned would be taken for lost.
+    launched = part.launched if part.launched is not None else Launched(part.key)
+    return [launched, part.progress] if part.progress is not None else [launched]
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("", 0))
+        return int(sock.getsockname()[1])
+
+
+def _lock(path: Path) -> int:
+    """Hold the folder, or BadInput: two agents must not share one."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BadInput(
+            "another agent runs here", where=str(path.parent), mend="give it another --home"
+        ) from None
+    os.truncate(descriptor, 0)
+    os.write(descriptor, str(os.getpid()).encode())
+    return descriptor
+
+
+def encode_nodes(nodes: tuple[NodeSpec, ...]) -> str:
+    """Nodes as an argument for another process."""
+    return msgspec.json.encode(nodes).decode()

@@ -1,0 +1,327 @@
+"""The engine's side of its connections: agents dialled on this machine, agents that join by TCP."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import selectors
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+from ganger.core.errors import BadInput
+from ganger.core.units import SECOND
+from ganger.engines.agent.folder import short_path
+from ganger.engines.agent.protocol import (
+    NONCE_BYTES,
+    VERSION,
+    Challenge,
+    Denied,
+    Hello,
+    Message,
+    Ping,
+    Ready,
+    ToEngine,
+    Welcome,
+    proof,
+    proves,
+)
+from ganger.engines.agent.wire import GoneError, Link
+
+log = logging.getLogger("ganger.engine")
+_DIAL_SECONDS: Final = (0.02, 2.0)
+
+
+class AgentAt(NamedTuple):
+    """An agent on this machine: its Unix socket, and what starts it if nobody answers. It is not
+    started again before the process that `spawn` returned has ended."""
+
+    path: Path
+    spawn: Callable[[], subprocess.Popen[bytes]] | None = None
+
+
+class Box:
+    """A machine as its agent describes it, connected (`link`) or away since `lost_at`."""
+
+    def __init__(self, hello: Hello, nodes: tuple[int, ...]) -> None:
+        self.hello, self.nodes = hello, nodes
+        self.link: Link | None = None
+        self.ready = False
+        """Whether it has told all that it had."""
+        self.up = False
+        """Whether the owner was told that its nodes are up, and not since that they are down."""
+        self.down = False
+        """Whether it was given up."""
+        self.lost_at = inf
+        self.unwanted: set[Any] = set()
+        """Parts that run there though nobody wants them any more."""
+        self.mentioned: set[Any] = set()
+        """Parts that it has told of since it connected."""
+
+
+class Owner(Protocol):
+    """Who is told."""
+
+    def welcomed(self, box: Box) -> None:
+        """An agent has connected; what it tells follows."""
+        ...
+
+    def told(self, box: Box, message: Message) -> None:
+        """An agent says something about a part, or that it is ready."""
+        ...
+
+    def lost(self, box: Box) -> None:
+        """An agent has been away for too long."""
+        ...
+
+
+class _Connection:
+    def __init__(self, link: Link, at: AgentAt | None) -> None:
+        self.link, self.at = link, at
+        self.nonce = secrets.token_bytes(NONCE_BYTES)
+        self.box: Box | None = None
+        self.heard_at = self.told_at = time.monotonic()
+
+
+class Boxes:
+    """All agents. Not thread-safe but for `interrupt`."""
+
+    def __init__(
+        self, admit: Callable[[Hello], Sequence[int]], agents: Sequence[AgentAt],
+        listen: tuple[str, int] | None, token: str, cluster: str, lost_after: int,
+    ) -> None:  # fmt: skip
+        if listen is not None and not token:
+            raise BadInput("agents that join need a token", where="engine", mend="give it one")
+        self.owner: Owner
+        """Set before the first `wait`."""
+        self._admit = admit
+        self._token, self._cluster = token, cluster
+        self._patience = lost_after / SECOND
+        self.by_name: dict[str, Box] = {}
+        self._connections: list[_Connection] = []
+        self._selector = selectors.DefaultSelector()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector.register(self._wake, selectors.EVENT_READ, lambda mask: self._awake())
+        self._agents = list(agents)
+        self._dial_at = [0.0] * len(agents)
+        self._pause = [_DIAL_SECONDS[0]] * len(agents)
+        self._spawned: list[subprocess.Popen[bytes] | None] = [None] * len(agents)
+        self._listener: socket.socket | None = None
+        self.port = 0
+        if listen is not None:
+            self._listener = socket.create_server(listen)
+            self._listener.setblocking(False)
+            self.port = self._listener.getsockname()[1]
+            self._selector.register(
+                self._listener, selectors.EVENT_READ, lambda mask: self._accept()
+            )
+
+    # ------------------------------------------------------------------ time
+
+    def interrupt(self) -> None:
+        """End a `wait` that is going on, or the next one. Any thread."""
+        os.eventfd_write(self._wake, 1)
+
+    def _awake(self) -> None:
+        os.eventfd_read(self._wake)
+
+    def wait(self, seconds: float) -> None:
+        """Take what comes within `seconds`; returns after the first thing that came."""
+        lost = [box.lost_at + self._patience for box in self._away()]
+        due = min([*self._dial_at, *lost], default=inf)
+        if self._remote():
+            due = min(due, time.monotonic() + self._patience / 4)
+        seconds = min(seconds, max(due - time.monotonic(), 0))
+        for key, mask in self._selector.select(None if seconds == inf else seconds):
+            key.data(mask)
+        self._tend()
+
+    def _away(self) -> list[Box]:
+        return [box for box in self.by_name.values() if box.link is None and not box.down]
+
+    def _remote(self) -> list[_Connection]:
+        return [one for one in self._connections if one.at is None]
+
+    def _tend(self) -> None:
+        now = time.monotonic()
+        for i, at in enumerate(self._dial_at):
+            if now >= at:
+                self._dial(i)
+        for box in self._away():
+            if now >= box.lost_at + self._patience:
+                box.up, box.down = False, True
+                self.owner.lost(box)
+        for one in self._remote():
+            if now - one.heard_at > self._patience:
+                self._drop(one)
+            elif one.box is not None and now - one.told_at > self._patience / 4:
+                self._send(one, Ping())
+
+    # ------------------------------------------------------------------ coming and going
+
+    def _dial(self, i: int) -> None:
+        path, spawn = self._agents[i]
+        now = time.monotonic()
+        self._dial_at[i] = now + self._pause[i]
+        self._pause[i] = min(2 * self._pause[i], _DIAL_SECONDS[1])
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with short_path(path.parent, path.name) as short:
+                sock.connect(short)
+        except OSError:
+            sock.close()
+            last = self._spawned[i]
+            if spawn is not None and (last is None or last.poll() is not None):
+                self._spawned[i] = spawn()
+            return
+        self._dial_at[i] = inf
+        self._add(sock, self._agents[i])
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        one = self._add(sock, None)
+        self._send(one, Challenge(one.nonce))
+
+    def _add(self, sock: socket.socket, at: AgentAt | None) -> _Connection:
+        one = _Connection(Link(sock, ToEngine), at)
+        self._connections.append(one)
+        self._selector.register(one.link, selectors.EVENT_READ, lambda mask: self._serve(one, mask))
+        return one
+
+    def _drop(self, one: _Connection) -> None:
+        if one not in self._connections:
+            return
+        self._connections.remove(one)
+        self._selector.unregister(one.link)
+        one.link.close()
+        box = one.box
+        if box is not None and box.link is one.link:
+            box.link, box.ready, box.lost_at = None, False, time.monotonic()
+        if one.at is not None:
+            i = self._agents.index(one.at)
+            self._dial_at[i] = time.monotonic() + self._pause[i]
+
+    # ------------------------------------------------------------------ talking
+
+    def send(self, box: Box, message: Message) -> None:
+        """Say it, if the box is connected; what it missed is said when it is back."""
+        for one in self._connections:
+            if one.box is box and box.link is one.link:
+                self._send(one, message)
+                return
+
+    def _send(self, one: _Connection, message: Message) -> None:
+        try:
+            one.link.send(message)
+            one.told_at = time.monotonic()
+        except GoneError:
+            self._drop(one)
+            return
+        self._watch_writes(one)
+
+    def _watch_writes(self, one: _Connection) -> None:
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if one.link.unsent else 0)
+        key = self._selector.get_key(one.link)
+        if key.events != wanted:
+            self._selector.modify(one.link, wanted, key.data)
+
+    def _serve(self, one: _Connection, mask: int) -> None:
+        try:
+            if mask & selectors.EVENT_WRITE:
+                one.link.flush()
+                self._watch_writes(one)
+            if not mask & selectors.EVENT_READ:
+                return
+            for message in one.link.receive():
+                one.heard_at = time.monotonic()
+                self._take(one, message)
+        except GoneError:
+            self._drop(one)
+
+    def _take(self, one: _Connection, message: Any) -> None:
+        if isinstance(message, Ping):
+            return
+        if isinstance(message, Denied):
+            log.warning("an agent does not serve us: %s", message.why)
+            if one.at is not None:
+                self._pause[self._agents.index(one.at)] = _DIAL_SECONDS[1]
+            raise GoneError(message.why)
+        if isinstance(message, Hello):
+            self._hello(one, message)
+        elif one.box is None or one.box.link is not one.link:
+            raise GoneError("it has not said who it is")
+        else:
+            if isinstance(message, Ready):
+                one.box.ready = True
+            self.owner.told(one.box, message)
+
+    def _hello(self, one: _Connection, hello: Hello) -> None:
+        why, nodes = "", tuple[int, ...]()
+        if hello.version != VERSION:
+            why = f"it speaks version {hello.version}, this engine {VERSION}"
+        elif one.at is None and not proves(
+            hello.proof, self._token, "agent", one.nonce, hello.nonce
+        ):
+            why = "it does not know the token"
+        else:
+            box = self.by_name.get(hello.name)
+            if box is not None and box.link is not None and box.hello.boot != hello.boot:
+                why = f"an agent named {hello.name!r} is connected already"
+            else:
+                try:
+                    nodes = tuple(self._admit(hello))
+                except BadInput as error:
+                    why = str(error)
+        if why:
+            log.warning("agent %r was turned away: %s", hello.name, why)
+            self._send(one, Denied(why))
+            raise GoneError(why)
+        self._welcome(one, hello, nodes)
+
+    def _welcome(self, one: _Connection, hello: Hello, nodes: tuple[int, ...]) -> None:
+        box = self.by_name.get(hello.name)
+        if box is None:
+            box = self.by_name[hello.name] = Box(hello, nodes)
+        for other in list(self._connections):
+            if other.box is box:
+                self._drop(other)
+        box.hello, box.nodes, box.link, box.ready = hello, nodes, one.link, False
+        box.unwanted.clear()
+        box.mentioned.clear()
+        one.box = box
+        if one.at is not None:
+            self._pause[self._agents.index(one.at)] = _DIAL_SECONDS[0]
+            given = b""
+        else:
+            given = proof(self._token, "engine", hello.nonce, one.nonce)
+        self._send(one, Welcome(self._cluster, b"", given))
+        self.owner.welcomed(box)
+
+    def address(self, box: Box) -> tuple[str, str] | None:
+        """(its address, ours as it sees us) if it is away over TCP; None for this machine."""
+        if box.link is None or box.link.socket.family == socket.AF_UNIX:
+            return None
+        try:
+            theirs, ours = box.link.socket.getpeername()[0], box.link.socket.getsockname()[0]
+        except OSError:
+            return None
+        return theirs, ours
+
+    def close(self) -> None:
+        """End all connections; the agents go on."""
+        for one in list(self._connections):
+            self._drop(one)
+        if self._listener is not None:
+            self._listener.close()
+        self._selector.close()
+        os.close(self._wake)

@@ -1,0 +1,188 @@
+"""An attempt as the engine follows it: its parts, what is wanted of it, how it ended."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from ganger.core.jobs import Phase
+from ganger.core.plan import Placement
+from ganger.core.spec import OnPreempt
+from ganger.core.units import NEVER
+from ganger.engines.agent.protocol import Exit, Part
+from ganger.engines.launch import Launch
+from ganger.sdk import PREEMPTED
+
+UNCHANGED: Final = float(NEVER)
+"""As `kept`: the kernel leaves the job's work as it is."""
+
+
+class Status(IntEnum):
+    """How far a part is."""
+
+    UNSENT = 0
+    PREPARING = 1
+    PREPARED = 2
+    GOING = 3
+    LAUNCHED = 4
+    EXITED = 5
+    REFUSED = 6
+    LOST = 7
+
+
+class Want(IntEnum):
+    """What is wanted of an attempt."""
+
+    RUN = 0
+    SUSPEND = 1
+    LEAVE = 2
+    """Save and leave."""
+    TERMINATE = 3
+    """Leave without saving."""
+
+
+class Seat:
+    """One node's part of an attempt."""
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self.parts = parts
+        self.status = Status.UNSENT
+        self.unsure = False
+        """An engine before this one may have sent it: what its agent has is not known yet."""
+        self.port = 0
+        self.exit: Exit | None = None
+        self.why = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it runs or will."""
+        return self.status >= Status.EXITED
+
+
+class Attempt:
+    """One attempt of a job; `seats` by node, in order of rank."""
+
+    def __init__(self, job: int, attempt: int, placement: Placement, launch: Launch) -> None:
+        self.job, self.attempt, self.launch = job, attempt, launch
+        self.seats = {node: Seat(parts) for node, parts in parts_of(placement, launch.per).items()}
+        self.want = Want.RUN
+        self.waits: set[tuple[int, int]] = set()
+        self.started = False
+        self.failing = False
+        """A part of it broke, and the others were told to go."""
+        self.told_at = -NEVER
+        self.told_rate = 0.0
+        self.told_step = -1
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """(job, attempt)"""
+        return self.job, self.attempt
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it runs or will."""
+        return all(seat.over for seat in self.seats.values())
+
+
+def parts_of(placement: Placement, per: str) -> dict[int, tuple[Part, ...]]:
+    """What each node runs of a gang: ranks node by node, in the order in which the placement names
+    the nodes. A job that runs once has a part on its first node only."""
+    nodes = list(dict.fromkeys(slot.node for slot in placement))
+    world = sum(slot.workers for slot in placement)
+    sizes: dict[int, int] = {}
+    for slot in placement:
+        sizes[slot.role] = sizes.get(slot.role, 0) + slot.workers
+    found: dict[int, tuple[Part, ...]] = {}
+    rank, by_role = 0, dict.fromkeys(sizes, 0)
+    for node_rank, node in enumerate(nodes):
+        parts = []
+        for slot in placement:
+            if slot.node != node:
+                continue
+            devices = tuple(i for i in range(slot.devices.bit_length()) if slot.devices >> i & 1)
+            parts.append(
+                Part(
+                    devices, slot.workers, slot.role, rank, world, node_rank, len(nodes),
+                    by_role[slot.role], sizes[slot.role],
+                )
+            )  # fmt: skip
+            rank += slot.workers
+            by_role[slot.role] += slot.workers
+        found[node] = tuple(parts)
+    if per == "worker":
+        return found
+    # One process per node or in all: it speaks for every role there.
+    once: dict[int, tuple[Part, ...]] = {node: (_merged(all_),) for node, all_ in found.items()}
+    return once if per == "node" else {nodes[0]: once[nodes[0]]}
+
+
+def _merged(parts: tuple[Part, ...]) -> Part:
+    first = parts[0]
+    devices = tuple(sorted({device for part in parts for device in part.devices}))
+    return Part(
+        devices, sum(part.workers for part in parts), first.role, first.first_rank,
+        first.world_size, first.node_rank, first.nodes, first.role_rank, first.role_size,
+    )  # fmt: skip
+
+
+class Outcome(NamedTuple):
+    """How an attempt ended, over all its parts."""
+
+    finished: bool
+    asked: bool
+    why: str
+    final: bool
+    saved: int
+    kept_all: bool
+    """It left in order, so nothing is lost even if it did not say what it saved."""
+
+
+def outcome(attempt: Attempt) -> Outcome:
+    """Judge the parts of an attempt that is over."""
+    seats = attempt.seats.values()
+    exits = [seat.exit for seat in seats if seat.exit is not None]
+    lost = [seat for seat in seats if seat.status in (Status.LOST, Status.REFUSED)]
+    asked = any(one.asked for one in exits)
+    saved = max((one.saved for one in exits), default=-1)
+    complete = any(0 < one.total <= one.step for one in exits)
+    good = not lost and all(one.code == 0 and not one.why for one in exits)
+    worst = next((one for one in exits if one.why), None) or next(
+        (one for one in exits if one.code and not one.asked), None
+    )
+    if lost:
+        why = "NodeFail"
+    elif worst is None:
+        why = ""
+    else:
+        why = worst.why + (f": {worst.detail}" if worst.detail else "") or _code_words(worst.code)
+    left = not lost and all(one.code in (0, PREEMPTED) and not one.why for one in exits)
+    return Outcome(
+        finished=good and (not asked or complete),
+        asked=asked,
+        why=why,
+        final=worst is not None and worst.why in ("TimeLimit", "LaunchFailed"),
+        saved=saved,
+        kept_all=left and attempt.launch.on_preempt != OnPreempt.KILL,
+    )
+
+
+def _code_words(code: int) -> str:
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+class Hold(NamedTuple):
+    """What a restored kernel believes about one attempt that holds devices."""
+
+    job: int
+    attempt: int
+    phase: Phase
+    placement: Placement
+
+
+def overlap(one: Hold, other: Hold) -> bool:
+    """Whether two holds have a device in common, or are of one job."""
+    return one.job == other.job or any(
+        mine.node == theirs.node and (mine.devices & theirs.devices or not mine.devices)
+        for mine in one.placement for theirs in other.placement
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+"""The local engine: makes plans true through node agents, on this machine and on others.
+
+See docs/live.md for how an owner uses it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
+from operator import attrgetter
+from typing import Final
+
+from ganger.core.events import (
+    AnyEvent,
+    Batch,
+    Failed,
+    Finished,
+    Refused,
+    Released,
+    Started,
+    Woke,
+)
+from ganger.core.plan import Plan, Resize, Resume, Start, Stop, Suspend
+from ganger.core.units import NEVER, SECOND
+from ganger.engines.agent.protocol import Hello, Progress
+from ganger.engines.attempts import Attempts
+from ganger.engines.boxes import AgentAt, Box, Boxes
+from ganger.engines.clock import Clock
+from ganger.engines.gang import Hold, Want
+from ganger.engines.launch import Launch
+
+__all__ = ["CANCELLED", "AgentAt", "Hold", "LocalEngine"]
+
+CANCELLED: Final = "cancelled"
+"""`Stop.why` of a job that need not save: it gets SIGTERM at once."""
+_rank = attrgetter("rank")
+
+
+class LocalEngine:
+    """Executes plans through node agents. `poll`, `apply`, `adopt`, `close` belong to one thread;
+    `post` may be called from any.
+
+    `launch_of` tells how to launch a job; `admit` gives the kernel's node numbers of the nodes that
+    an agent offers; either may raise BadInput. `lost_after` and `progress_every` in microseconds.
+    """
+
+    def __init__(
+        self,
+        launch_of: Callable[[int], Launch],
+        admit: Callable[[Hello], Sequence[int]],
+        *,
+        agents: Sequence[AgentAt] = (),
+        listen: tuple[str, int] | None = None,
+        token: str = "",
+        cluster: str = "",
+        clock: Clock | None = None,
+        lost_after: int = 30 * SECOND,
+        progress_every: int = 5 * SECOND,
+    ) -> None:
+        self.clock = clock if clock is not None else Clock()
+        self._boxes = Boxes(admit, agents, listen, token, cluster, lost_after)
+        self._attempts = Attempts(
+            self._boxes, launch_of, self.clock.now, lost_after, progress_every
+        )
+        self._boxes.owner = self._attempts
+        self._posted: list[AnyEvent] = []
+        self._nudged = False
+        self._lock = threading.Lock()
+        self._told: list[tuple[int, int]] = []
+        """Attempts whose end was in the last batch."""
+        self._at = 0
+
+    # ------------------------------------------------------------------ Engine
+
+    def poll(self, until: int) -> Batch | None:
+        """What happened, as soon as anything did; a Woke at `until`; an empty batch if `post`
+        interrupted. Calling it says that the last batch is journalled."""
+        for key in self._told:
+            self._attempts.journalled(key)
+        self._told.clear()
+        self._boxes.wait(0)
+        while True:
+            self._attempts.tend()
+            with self._lock:
+                events, self._posted = self._posted, []
+                nudged, self._nudged = self._nudged, False
+            self._attempts.events.extend(events)
+            if self._attempts.events or nudged or self.clock.now() >= until:
+                return self._batch(until)
+            wait = inf if until >= NEVER else self.clock.seconds_until(until)
+            self._boxes.wait(min(wait, max(self._attempts.due - time.monotonic(), 0)))
+
+    def _batch(self, until: int) -> Batch:
+        events = self._attempts.events
+        started = {(e.job, e.attempt) for e in events if isinstance(e, Started)}
+        now, later = list[AnyEvent](), list[AnyEvent]()
+        for event in events:
+            if isinstance(event, Finished | Failed | Released | Refused):
+                if (event.job, event.attempt) in started:
+                    later.append(event)  # a start must be seen before its end
+                    continue
+                self._told.append((event.job, event.attempt))
+            now.append(event)
+        events[:] = later
+        self._at = max(self.clock.now(), self._at + 1)
+        if self._at >= until:
+            now.append(Woke())
+        now.sort(key=_rank)
+        return Batch(self._at, now)
+
+    def apply(self, plan: Plan, now: int) -> None:
+        """Set the plan's actions going. An attempt that was started is not started again."""
+        attempts = self._attempts
+        for action in plan.actions:  # who leaves, first: a start may wait for any of them
+            if isinstance(action, Stop):
+                want = Want.TERMINATE if action.why == CANCELLED else Want.LEAVE
+                attempts.stop((action.job, action.attempt), want)
+            elif isinstance(action, Resize):
+                attempts.stop((action.job, action.attempt - 1), Want.LEAVE)
+            elif isinstance(action, Suspend | Resume):
+                attempts.suspend((action.job, action.attempt), isinstance(action, Suspend))
+        for action in plan.actions:
+            if isinstance(action, Start):
+                attempts.start(action.job, action.attempt, action.placement, action.waits)
+            elif isinstance(action, Resize) and not attempts.was_done(action):
+                waits = (*action.waits, action.job)
+                attempts.start(action.job, action.attempt, action.placement, waits)
+
+    # ------------------------------------------------------------------ the owner's side
+
+    def post(self, *events: AnyEvent) -> None:
+        """Put events into the next batch and interrupt a waiting `poll`. Any thread."""
+        with self._lock:
+            self._posted.extend(events)
+            self._nudged = True
+        self._boxes.interrupt()
+
+    def adopt(self, holds: Iterable[Hold]) -> None:
+        """Take over what a restored kernel believes to hold devices. Before the first `poll`."""
+        self._attempts.adopt(holds)
+
+    @property
+    def progress(self) -> Mapping[int, Progress]:
+        """The last report of each job that told its progress."""
+        return self._attempts.progress
+
+    @property
+    def boxes(self) -> Mapping[str, Box]:
+        """The machines that were ever seen, by their agents' names."""
+        return self._boxes.by_name
+
+    @property
+    def port(self) -> int:
+        """Where agents join; 0 if nowhere."""
+        return self._boxes.port
+
+    def close(self) -> None:
+        """Leave; everything goes on running."""
+        self._boxes.close()

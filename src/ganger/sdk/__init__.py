@@ -1,0 +1,187 @@
+"""What a job imports to work with Ganger: one file, standard library only, Python 3.9 or newer.
+
+>>> from ganger import sdk
+>>> for step in range(first, total):                                # doctest: +SKIP
+...     train(step)
+...     sdk.progress(step + 1, total, loss=loss)
+...     if sdk.should_checkpoint():
+...         save(sdk.checkpoint_dir / "model.pt")
+...         sdk.leave(step + 1)
+
+`progress` tells how far the job is, and so how fast it goes. When Ganger wants the job's devices
+back, `should_checkpoint()` turns true: the job saves and calls `leave(step)`, which ends it with
+exit code 75 (EX_TEMPFAIL); Ganger starts it again later. A job of several workers must agree on the
+step at which all leave: let rank 0 ask and broadcast the answer. Work that is saved in between is
+told by `saved(step)`: a job that fails resumes from there in Ganger's books.
+
+Outside Ganger every call is harmless: nothing is sent, no file is made, no signal handler is set,
+`should_checkpoint()` is false, and the job has rank 0 of 1.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+__all__ = [
+    "PREEMPTED", "checkpoint_dir", "inside", "leave", "local_rank", "on_preempt", "progress",
+    "rank", "saved", "should_checkpoint", "world_size",
+]  # fmt: skip
+
+PREEMPTED = 75
+"""The exit code of a job that saved because it was asked to leave (EX_TEMPFAIL)."""
+_EVERY = 0.05  # seconds between reports; what comes faster is told by the next one
+_Save = TypeVar("_Save", bound=Callable[[], Any])
+
+rank: int
+"""This worker's number in its gang, from 0."""
+local_rank: int
+"""This worker's number on its node."""
+world_size: int
+"""Workers in the gang."""
+checkpoint_dir: Path
+"""Where the job's checkpoints belong: the same folder for every attempt of the job."""
+
+
+def __getattr__(name: str) -> Any:
+    # Asked for late: an interpreter that was started ahead imports this before it has a job.
+    if name == "rank":
+        return int(os.environ.get("RANK", "0"))
+    if name == "local_rank":
+        return int(os.environ.get("LOCAL_RANK", "0"))
+    if name == "world_size":
+        return int(os.environ.get("WORLD_SIZE", "1"))
+    if name == "checkpoint_dir":
+        return Path(os.environ.get("GANGER_CHECKPOINT_DIR", "checkpoints"))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def inside() -> bool:
+    """Whether Ganger started this process."""
+    return "GANGER_DIR" in os.environ
+
+
+class _Reports:
+    """Datagrams to the keeper of this job. What cannot be sent is dropped: the job goes first."""
+
+    def __init__(self) -> None:
+        self.socket: socket.socket | None = None
+        self.owner = 0
+        self.waiting: dict[str, Any] = {}
+        self.sent_at = float("-inf")
+        self.lock = threading.RLock()  # a signal handler may interrupt a report
+
+    def add(self, urgent: bool = False, **fields: Any) -> None:
+        if not inside() or os.environ.get("RANK", "0") != "0":
+            return
+        with self.lock:
+            if "metrics" in fields and "metrics" in self.waiting:
+                fields["metrics"] = {**self.waiting["metrics"], **fields["metrics"]}
+            self.waiting.update(fields)
+            if urgent or time.monotonic() - self.sent_at >= _EVERY:
+                self.flush()
+
+    def flush(self) -> None:
+        with self.lock:
+            if not self.waiting or not inside():
+                return
+            try:
+                data = json.dumps(self.waiting).encode()
+                self._open().send(data)
+                self.waiting = {}
+            except (OSError, TypeError, ValueError):
+                self._close()
+            self.sent_at = time.monotonic()
+
+    def _open(self) -> socket.socket:
+        if self.socket is None or self.owner != os.getpid():  # a fork must not share it
+            self._close()
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            sock.setblocking(False)
+            # Through the folder's descriptor: a socket's own path may have only 107 bytes.
+            folder = os.open(os.environ["GANGER_DIR"], os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                sock.connect("/proc/self/fd/%d/sdk" % folder)  # noqa: UP031
+            finally:
+                os.close(folder)
+            self.socket, self.owner = sock, os.getpid()
+        return self.socket
+
+    def _close(self) -> None:
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
+
+
+_reports = _Reports()
+atexit.register(_reports.flush)
+_saves: list[Callable[[], Any]] = []
+_asked = _listening = False
+
+
+def progress(step: int, total: int = 0, **metrics: float) -> None:
+    """Tell that `step` steps are done, of `total` (0: unknown); `metrics` are named numbers.
+
+    Call it after every step: it costs microseconds, and at most twenty reports a second are sent.
+    Only rank 0 is heard.
+    """
+    _reports.add(
+        urgent=0 < total <= step, step=int(step), total=int(total), at=time.monotonic(),
+        metrics={name: float(value) for name, value in metrics.items()},
+    )  # fmt: skip
+
+
+def should_checkpoint() -> bool:
+    """Whether Ganger wants the job to save and leave, now. Costs one look at a file."""
+    global _asked, _listening
+    if not _asked and inside():
+        if not _listening:  # so that Ganger gives it time when it asks
+            _listening = True
+            _reports.add(urgent=True, listens=1)
+        _asked = os.path.exists(os.path.join(os.environ["GANGER_DIR"], "leave"))
+    return _asked
+
+
+def saved(step: int) -> None:
+    """Tell that a checkpoint of `step` steps is safely on disk."""
+    _reports.add(urgent=True, saved=int(step))
+
+
+def leave(step: int | None = None) -> NoReturn:
+    """End this process because Ganger asked; `step` if a checkpoint of it was just saved."""
+    if step is not None:
+        _reports.add(urgent=True, saved=int(step))
+    _reports.flush()
+    sys.exit(PREEMPTED)
+
+
+def on_preempt(save: _Save) -> _Save:
+    """Call `save()` in the main thread when Ganger asks the job to leave, then `leave()`.
+
+    For jobs without a loop of their own; use it as a decorator. `save` runs between two bytecodes
+    of the main thread, so prefer `should_checkpoint()` where there is a step to finish. If `save`
+    returns a number it is the step that was saved. Call this from the main thread.
+    """
+    if inside():
+        if not _saves:
+            signal.signal(signal.SIGUSR1, _leave_now)
+        _saves.append(save)
+        if should_checkpoint():  # it was asked for before anybody listened
+            _leave_now()
+    return save
+
+
+def _leave_now(*_: object) -> None:
+    global _asked
+    _asked = True
+    steps = [step for step in (save() for save in _saves) if isinstance(step, int)]
+    leave(max(steps) if steps else None)

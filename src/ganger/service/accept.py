@@ -1,0 +1,274 @@
+"""From what is asked for to what the kernel is told: a request becomes specs and launch facts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from enum import IntEnum
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from ganger.client.request import FORMAT, JobRequest
+from ganger.core.cluster import Nodes
+from ganger.core.errors import BadInput
+from ganger.core.ledger import Ledger
+from ganger.core.spec import JobSpec, Kind, Locality, Needs, OnPreempt, Role, Shape
+from ganger.core.units import NEVER, SECOND, WHOLE, micros, parse_duration, parse_memory
+from ganger.engines.launch import PER, Launch
+from ganger.service.facts import Facts, Prepared
+
+TASKS_MAX: Final = 100_000
+GPUS_MAX: Final = 1 << 20
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
+_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+E = TypeVar("E", bound=IntEnum)
+
+Rows = Callable[[str | int], list[int]]
+"""The rows that a job's number, an array's or a task's stands for. Raises BadInput."""
+
+
+class Who(msgspec.Struct, frozen=True):
+    """Who asks. `uid` is -1 where the transport does not tell."""
+
+    user: str
+    uid: int = -1
+    gid: int = -1
+
+
+def prepare(
+    request: JobRequest, who: Who, now: int, rows: Rows, switch_user: bool
+) -> list[Prepared]:
+    """The jobs that `request` asks for, one per task of its array. Raises BadInput."""
+    _check(request)
+    shape = shape_of(request)
+    spec = JobSpec(
+        name="", shape=shape, kind=_word(Kind, request.kind, "kind"),
+        tenant=request.tenant or who.user, user=who.user, priority=request.priority,
+        weight=request.weight, deadline=moment(request.deadline, now, "deadline", NEVER),
+        limit=_span(request.time_limit, "time_limit"), estimate=_span(request.estimate, "estimate"),
+        steps=request.steps, model=request.model, group=request.name,
+        on_preempt=_word(OnPreempt, request.on_preempt, "on_preempt"),
+        after=tuple(str(row + 1) for job in request.after for row in rows(job)),
+    )  # fmt: skip
+    facts = Facts(
+        name=request.name or _called(request), user=who.user, script=request.script,
+        launch=_launch(request, spec, who, switch_user), hold=request.hold,
+        begin=moment(request.begin, now, "begin", 0),
+        after_any=tuple(row for job in request.after_any for row in rows(job)),
+    )  # fmt: skip
+    if not request.array:
+        return [Prepared(spec, facts)]
+    return [
+        Prepared(spec, msgspec.structs.replace(facts, task=task))
+        for task in tasks_of(request.array)
+    ]
+
+
+def _check(request: JobRequest) -> None:
+    """Raise BadInput for the first field that cannot be."""
+    ranges = (
+        ("gpus", 0, GPUS_MAX), ("workers", 0, GPUS_MAX), ("nodes", 0, GPUS_MAX),
+        ("min_gpus", 0, GPUS_MAX), ("max_gpus", 0, GPUS_MAX), ("share", 0.001, 1.0),
+        ("cpus", 0.0, 1e6), ("priority", -(1 << 31), (1 << 31) - 1), ("weight", 1e-9, 1e9),
+        ("steps", 0.0, 1e18), ("retries", 0, 1000),
+    )  # fmt: skip
+    for field, least, most in ranges:
+        value = getattr(request, field)
+        if not least <= value <= most:
+            raise BadInput(f"{value} is not in {least} .. {most}", where=field)
+    if request.format != FORMAT:
+        raise BadInput(f"{request.format!r} is not {FORMAT}", where="format")
+    if not request.command and not request.script:
+        raise BadInput("nothing to run", where="command", mend="name a command or a script")
+    if request.script and not request.script.startswith("#!"):
+        raise BadInput(
+            "it does not begin with #!", where="script", mend="begin with #!/bin/sh, for example"
+        )
+    if request.name and not _NAME.fullmatch(request.name):
+        raise BadInput("no name is longer than 200 characters or has control characters in it",
+                       where="name")  # fmt: skip
+    if request.per not in PER:
+        raise BadInput(f"{request.per!r} is not one of {', '.join(PER)}", where="per")
+    _check_strings(request)
+
+
+def _check_strings(request: JobRequest) -> None:
+    for name, value in request.env.items():
+        if not _VARIABLE.fullmatch(name):
+            raise BadInput(f"{name[:80]!r} is no name of a variable", where="env")
+        if "\0" in value:
+            raise BadInput(f"the value of {name} has a zero byte in it", where="env")
+    for word in (*request.command, request.cwd, request.output, request.error):
+        if "\0" in word:
+            raise BadInput("a zero byte is in it", where="command")
+    if request.cwd and not request.cwd.startswith("/"):
+        raise BadInput(f"{request.cwd!r} is not absolute", where="cwd")
+
+
+def shape_of(request: JobRequest) -> Shape:
+    """Where the job can run. Raises BadInput."""
+    gpus, elastic = request.gpus, bool(request.min_gpus or request.max_gpus)
+    workers = request.workers or request.nodes or (gpus if elastic and gpus else 1)
+    if gpus % workers:
+        raise BadInput(
+            f"{gpus} GPUs cannot be shared evenly by {workers} workers", where="gpus",
+            mend=f"ask for a multiple of {workers}",
+        )  # fmt: skip
+    per_worker, share = gpus // workers, round(request.share * WHOLE)
+    if share < WHOLE and per_worker != 1:
+        raise BadInput("a share is of one GPU per worker", where="share", mend="ask for --gpus 1")
+    cpus = round(request.cpus * WHOLE)
+    if not gpus and not cpus:
+        cpus = WHOLE  # a job without GPUs occupies at least a core
+    least, most = _range(request, max(per_worker, 1)) if elastic else (0, 0)
+    needs = Needs(
+        per_worker, share, parse_memory(request.gpu_memory, where="gpu_memory"), cpus,
+        parse_memory(request.memory, where="memory"),
+    )  # fmt: skip
+    return Shape(
+        roles=(Role(size=workers, least=least, most=most, needs=needs),),
+        gpu_types=tuple(request.gpu_types),
+        pool=request.pool,
+        labels=tuple(request.labels),
+        locality=_word(Locality, request.locality or "any", "locality"),
+    )
+
+
+def _range(request: JobRequest, per_worker: int) -> tuple[int, int]:
+    """The least and the most workers of an elastic job."""
+    least, most = request.min_gpus or request.gpus, request.max_gpus or request.gpus
+    if not 0 < least <= request.gpus <= most:
+        raise BadInput(
+            f"min_gpus {least} <= gpus {request.gpus} <= max_gpus {most} does not hold",
+            where="min_gpus",
+        )  # fmt: skip
+    if least % per_worker or most % per_worker:
+        raise BadInput(f"a worker has {per_worker} GPUs", where="min_gpus",
+                       mend=f"give multiples of {per_worker}")  # fmt: skip
+    return least // per_worker, most // per_worker
+
+
+def _launch(request: JobRequest, spec: JobSpec, who: Who, switch_user: bool) -> Launch:
+    grace = 30 * SECOND if request.grace is None else parse_duration(request.grace, where="grace")
+    return Launch(
+        command=tuple(request.command), shape=spec.shape, per=request.per, env=request.env,
+        cwd=request.cwd, output=_absolute(request.output, request.cwd, "output"),
+        error=_absolute(request.error, request.cwd, "error"), limit=spec.limit,
+        on_preempt=spec.on_preempt, grace=grace, retries=request.retries,
+        checkpoint_dir=_absolute(request.checkpoint_dir, request.cwd, "checkpoint_dir"),
+        warm=tuple(request.warm),
+        uid=who.uid if switch_user else -1, gid=who.gid if switch_user else -1,
+    )  # fmt: skip
+
+
+def _absolute(path: str, cwd: str, where: str) -> str:
+    if not path or path.startswith("/"):
+        return path
+    if not cwd:
+        raise BadInput(f"{path!r} is not absolute", where=where, mend="or say in which cwd it is")
+    return f"{cwd.rstrip('/')}/{path}"
+
+
+def _called(request: JobRequest) -> str:
+    """A name for people, from the command."""
+    word = Path(request.command[0]).name if request.command else "script"
+    for argument in request.command[1:] if word.startswith("python") else ():
+        if not argument.startswith("-"):
+            word = Path(argument).name
+            break
+    return word[:200] if _NAME.fullmatch(word[:200]) else "job"
+
+
+def tasks_of(text: str) -> list[int]:
+    """`0-7`, `1,3,5-9:2` as numbers, ascending. Raises BadInput."""
+    mend = "write like 0-7, 1,3,5 or 0-20:5"
+    if "%" in text:
+        raise BadInput("a bound on running tasks is not supported", where="array", mend=mend)
+    tasks: set[int] = set()
+    for part in text.split(","):
+        found = _RANGE.fullmatch(part.strip())
+        if not found:
+            raise BadInput(f"{text!r} is no list of tasks", where="array", mend=mend)
+        first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+        if last < first or step < 1 or (last - first) // step >= TASKS_MAX:
+            raise BadInput(f"{part!r} holds no task, or too many", where="array", mend=mend)
+        tasks.update(range(first, last + 1, step))
+    if len(tasks) > TASKS_MAX:
+        raise BadInput(f"more than {TASKS_MAX:,} tasks", where="array", mend="submit it in parts")
+    return sorted(tasks)
+
+
+def moment(value: str | float | None, now: int, where: str, default: int) -> int:
+    """Microseconds since the epoch of Unix seconds, an ISO date and time, or `+2h`."""
+    if value is None or value == "":
+        return default
+    if isinstance(value, int | float):
+        return max(micros(value), 0)
+    text = value.strip()
+    if text.startswith("+"):
+        return now + parse_duration(text[1:], where=where)
+    try:
+        return max(micros(datetime.fromisoformat(text).timestamp()), 0)
+    except (ValueError, OverflowError, OSError):
+        raise BadInput(
+            f"{value!r} is no time", where=where, mend="write like 2026-05-01T18:00 or +2h"
+        ) from None
+
+
+def _span(value: str | float | None, where: str) -> int:
+    if value is None or value == "":
+        return NEVER
+    span = parse_duration(value, where=where)
+    if not span:
+        raise BadInput("it is zero", where=where, mend="leave it out for no limit")
+    return span
+
+
+def _word(enum: type[E], word: str, where: str) -> E:
+    try:
+        return enum[word.upper()]
+    except KeyError:
+        known = ", ".join(member.name.lower() for member in enum)
+        raise BadInput(f"{word!r} is not one of {known}", where=where) from None
+
+
+class Fits:
+    """Which shapes could ever run on a cluster; remembers what it found."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._ledger = Ledger(nodes)
+        self._known: set[Shape] = set()
+
+    def check(self, shape: Shape) -> None:
+        """Raise BadInput if not even the empty cluster has room for it."""
+        if shape in self._known:
+            return
+        types = self._nodes.types.values
+        for gpu_type in shape.gpu_types:
+            if gpu_type not in types:
+                known = ", ".join(t for t in types if t) or "no GPU"
+                raise BadInput(
+                    f"no GPU is a {gpu_type}", where="gpu_types", mend=f"there is {known}"
+                )
+        least = tuple(role.range[0] for role in shape.roles)
+        if self._ledger.find(shape, least) is None:
+            raise BadInput(
+                f"{self._spoken(shape)} can never fit this cluster", where="gpus",
+                mend="ask for less; `ganger nodes` shows what there is",
+            )  # fmt: skip
+        self._known.add(shape)
+
+    @staticmethod
+    def _spoken(shape: Shape) -> str:
+        role = shape.roles[0]
+        parts = [f"{role.size} x {role.needs.gpus} GPUs"]
+        if role.needs.cpus:
+            parts.append(f"{role.needs.cpus / WHOLE:g} CPUs")
+        if role.needs.memory:
+            parts.append(f"{role.needs.memory} MiB")
+        return " with ".join(parts[:2]) + (f" and {parts[2]}" if len(parts) > 2 else "")

@@ -1,0 +1,122 @@
+"""Why a job is where it is, in sentences, from the plan's reasons and the present state."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ganger.client.answers import Explanation
+from ganger.core.jobs import Phase
+from ganger.core.units import SECOND, format_duration
+from ganger.lab.whatif import Outlook
+from ganger.service import rows
+from ganger.service.daemon import Daemon
+from ganger.service.states import state_of
+
+_HOLDERS_MAX = 20
+
+
+def explain(daemon: Daemon, row: int) -> Explanation:
+    """Wants the daemon's lock."""
+    kernel = daemon.kernel
+    phase = Phase(kernel.jobs.phase[row])
+    reason = rows.reason_of(daemon, row)
+    found = Explanation(
+        job=row + 1, label=rows.label(daemon, row),
+        state=state_of(phase, daemon.ends.get(row, ""))[0], reason=reason, lines=[],
+    )  # fmt: skip
+    if phase == Phase.BLOCKED:
+        _blocked(daemon, row, found)
+    elif phase == Phase.PENDING:
+        _pending(daemon, row, found)
+    elif phase >= Phase.FINISHED:
+        found.lines.append(f"It is over: {found.state.lower()}{f' ({reason})' if reason else ''}.")
+    else:
+        held = kernel.placements().get(row, ())
+        since = format_duration(daemon.now() - int(kernel.jobs.held_since[row]))
+        found.lines.append(f"It holds {', '.join(rows.devices(daemon, held))} since {since}.")
+    preemptions = int(kernel.jobs.preemptions[row])
+    if preemptions:
+        last = daemon.ends.get(row, "")
+        times = "once" if preemptions == 1 else f"{preemptions} times"
+        found.lines.append(f"It was preempted {times}{f'; last: {last}' if last else ''}.")
+    return found
+
+
+def _blocked(daemon: Daemon, row: int, found: Explanation) -> None:
+    facts, kernel = daemon.reader.facts(row), daemon.kernel
+    if found.reason == "Dependency":
+        before = [*kernel.jobs.after.get(row, ()), *facts.after_any]
+        waits = [job for job in before if kernel.jobs.phase[job] < Phase.FINISHED]
+        found.holders = [job + 1 for job in waits[:_HOLDERS_MAX]]
+        found.lines.append(f"It waits for {_jobs(daemon, waits)} to be over.")
+    elif found.reason == "BeginTime":
+        left = format_duration(facts.begin - daemon.now())
+        found.lines.append(f"It may begin in {left}.")
+    else:
+        found.lines.append(f"It is held; `ganger release {found.label}` lets it go.")
+
+
+def _pending(daemon: Daemon, row: int, found: Explanation) -> None:
+    kernel = daemon.kernel
+    jobs = kernel.jobs
+    waiting = np.flatnonzero(jobs.phase[: jobs.n] == Phase.PENDING)
+    order = waiting[np.lexsort((waiting, -jobs.priority[waiting]))]
+    found.position = int(np.flatnonzero(order == row)[0]) + 1
+    found.ahead = found.position - 1
+    shape = jobs.shapes[jobs.shape[row]]
+    since = format_duration(daemon.now() - int(jobs.pending_since[row]))
+    wanted = f"{shape.gpus} GPU{'s' if shape.gpus != 1 else ''}"
+    if shape.gpu_types:
+        wanted += f" of type {' or '.join(shape.gpu_types)}"
+    free = sum(node.gpus_free for node in rows.node_answers(daemon) if node.state == "up")
+    found.lines.append(
+        f"It waits for {wanted} since {since}; {free} of {kernel.nodes.total_gpus} are free."
+    )
+    by = {reason.by for reason in (daemon.plan.reasons if daemon.plan else [])}
+    if found.reason == "Priority":
+        found.lines.append(
+            f"{daemon.header.policy} serves others first"
+            f" ({found.ahead} of {len(order)} by priority and submission)."
+        )
+    elif found.reason == "AssocGrpGRES":
+        found.lines.append("Its tenant is at its quota.")
+    else:
+        said = f" ({', '.join(sorted(by))})" if by else ""
+        found.lines.append(f"No place for it is free{said}.")
+    holders = _holders(daemon, shape.gpu_types)
+    found.holders = [job + 1 for job in holders[:_HOLDERS_MAX]]
+    if holders:
+        found.lines.append(f"What it could use is held by {_jobs(daemon, holders)}.")
+    down = [node.name for node in rows.node_answers(daemon) if node.state != "up"]
+    if down:
+        found.lines.append(f"Out of use: {', '.join(down)}.")
+
+
+def expect(found: Explanation, ahead: Outlook | None) -> None:
+    """Say when the job is expected to start."""
+    if ahead is None:
+        found.lines.append("When it will start cannot be foreseen.")
+        return
+    found.expected_start = ahead.expected / SECOND
+    found.expected_start_low, found.expected_start_high = ahead.low / SECOND, ahead.high / SECOND
+
+
+def _holders(daemon: Daemon, types: tuple[str, ...]) -> list[int]:
+    """Top-level jobs on nodes of a type that would do, the longest holding last."""
+    kernel = daemon.kernel
+    nodes = kernel.nodes
+    fits = {
+        node for node in range(nodes.n)
+        if not types or nodes.types[nodes.gpu_type[node]] in types
+    }  # fmt: skip
+    found = [
+        row for row, (_, placement) in kernel.ledger.holds.items()
+        if any(slot.node in fits and slot.devices for slot in placement)
+    ]  # fmt: skip
+    return sorted(found, key=lambda row: -int(kernel.jobs.held_since[row]))
+
+
+def _jobs(daemon: Daemon, found: list[int]) -> str:
+    some = ", ".join(rows.label(daemon, row) for row in found[:5])
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return f"job{'s' if len(found) != 1 else ''} {some}{more}"

@@ -1,0 +1,54 @@
+"""The folder that a daemon lives in, and the lock that makes it the only one there."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+from ganger.client.places import Places
+from ganger.core.errors import BadInput
+
+
+class Home(Places):
+    """A state folder that this process owns until it ends."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._lock: IO[bytes] | None = None
+
+    def take(self, *, shared: bool = False) -> None:
+        """Make the folder, and be its only daemon. Raises BadInput if another one runs.
+
+        `shared`: other users may pass through it, to the socket and to what is theirs.
+        """
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = (self.root / "daemon.lock").open("ab")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise BadInput(
+                f"a daemon runs there already{self._whose()}", where=str(self.root),
+                mend="use it, or stop it with `ganger down`",
+            ) from None  # fmt: skip
+        self._lock = file
+        self.scripts.mkdir(exist_ok=True)
+        for folder in (self.root, self.scripts):
+            folder.chmod(0o711 if shared else 0o700)
+        self.pid_file.write_text(f"{os.getpid()}\n")
+
+    def _whose(self) -> str:
+        pid = self.pid()
+        return f" (pid {pid})" if pid else ""
+
+    def leave(self) -> None:
+        """Stop being its daemon."""
+        for path in (self.pid_file, self.socket):
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None

@@ -1,0 +1,291 @@
+"""The journal: what happened and what was decided on it, durable in SQLite. One writer.
+
+A *segment* is a header (cluster, policy, seed, what the oracle knows) with a snapshot, and the
+batches since. A new policy and a node that joins start one; in between, further snapshots only make
+a restart short. A batch is durable before the kernel sees it, a plan before an engine does.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from ganger.core.errors import BadInput
+from ganger.core.events import AnyEvent, Batch
+from ganger.core.plan import AnyAction, Placement
+from ganger.core.snapshot import Snapshot
+from ganger.core.spec import ClusterSpec
+from ganger.service.facts import DECODE, ENCODE, Facts
+
+MIGRATIONS: Final = (
+    """
+    CREATE TABLE segments (id INTEGER PRIMARY KEY, revision INTEGER NOT NULL, header BLOB NOT NULL);
+    CREATE TABLE snapshots (
+        segment INTEGER NOT NULL, revision INTEGER NOT NULL, first INTEGER NOT NULL,
+        data BLOB NOT NULL, PRIMARY KEY (segment, revision)
+    );
+    CREATE TABLE batches (
+        revision INTEGER PRIMARY KEY, at INTEGER NOT NULL, events BLOB NOT NULL
+    );
+    CREATE TABLE plans (revision INTEGER PRIMARY KEY, plan BLOB NOT NULL);
+    CREATE TABLE jobs (
+        job INTEGER PRIMARY KEY, name TEXT NOT NULL, array INTEGER NOT NULL, task INTEGER NOT NULL,
+        held INTEGER NOT NULL, facts BLOB NOT NULL
+    );
+    CREATE INDEX tasks ON jobs (array, task) WHERE array >= 0;
+    CREATE TABLE attempts (
+        job INTEGER NOT NULL, attempt INTEGER NOT NULL, started INTEGER, ended INTEGER,
+        outcome TEXT NOT NULL DEFAULT '', placement BLOB, PRIMARY KEY (job, attempt)
+    ) WITHOUT ROWID;
+    CREATE TABLE keys (key TEXT PRIMARY KEY, body BLOB NOT NULL, jobs BLOB NOT NULL);
+    CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+    """,
+)
+"""Numbered by position: a database of `user_version` n has seen the first n of them."""
+
+
+class Header(msgspec.Struct, forbid_unknown_fields=True):
+    """What a segment's plans were decided with."""
+
+    version: str
+    policy: str
+    seed: int
+    knows: str
+    cluster: ClusterSpec
+
+
+class Decided(msgspec.Struct, frozen=True, array_like=True):
+    """A plan as it is kept. Of `actions` the last `own` are the policy's, those before people's
+    orders (-1: it was not asked); `memory` is a hash of the policy's memory after it."""
+
+    actions: list[AnyAction]
+    wake: int
+    until: int
+    own: int
+    memory: str = ""
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One attempt of a job, times in microseconds (-1: not yet). `outcome` says how it ended."""
+
+    attempt: int
+    started: int
+    ended: int
+    outcome: str
+    placement: Placement | None
+
+
+class FullError(Exception):
+    """Nothing can be written: the disk is full, or fails."""
+
+
+_EVENTS = msgspec.msgpack.Decoder(list[AnyEvent])
+_PLAN = msgspec.msgpack.Decoder(Decided)
+_HEADER = msgspec.msgpack.Decoder(Header)
+_SNAPSHOT = msgspec.msgpack.Decoder(Snapshot)
+_PLACEMENT = msgspec.msgpack.Decoder(Placement)
+
+
+class Journal:
+    """An open journal. Writing from one thread; reading from any through a `Journal` of its own
+    (`readonly`)."""
+
+    def __init__(self, path: Path, *, readonly: bool = False) -> None:
+        self.path = path
+        mode = "?mode=ro" if readonly else ""
+        try:
+            self.db = sqlite3.connect(
+                f"{path.absolute().as_uri()}{mode}", uri=True, isolation_level=None,
+                check_same_thread=False, timeout=10.0,
+            )  # fmt: skip
+            if not readonly:
+                path.chmod(0o600)
+                self.db.execute("PRAGMA journal_mode = WAL")
+                self.db.execute("PRAGMA synchronous = FULL")
+            self._migrate(readonly)
+        except sqlite3.Error as error:
+            raise BadInput(f"no journal can be kept there: {error}", where=str(path)) from None
+
+    def _migrate(self, readonly: bool) -> None:
+        (version,) = self.db.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS) or (readonly and version < len(MIGRATIONS)):
+            raise BadInput(
+                f"its format {version} is not {len(MIGRATIONS)}", where=str(self.path),
+                mend="use the version of Ganger that wrote it",
+            )  # fmt: skip
+        for number in range(version, len(MIGRATIONS)):
+            script = f"BEGIN; {MIGRATIONS[number]}; PRAGMA user_version = {number + 1}; COMMIT"
+            self.db.executescript(script)
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Cursor]:
+        """One transaction: durable when this returns, undone if it raises. Raises FullError."""
+        cursor = self.db.cursor()
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+            yield cursor
+            cursor.execute("COMMIT")
+        except BaseException as error:
+            if self.db.in_transaction:
+                self.db.rollback()
+            if isinstance(error, sqlite3.OperationalError):
+                raise FullError(str(error)) from None
+            raise
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.db.close()
+
+    # ------------------------------------------------------------------ segments
+
+    def begin_segment(self, header: Header, revision: int, snapshot: Snapshot | None) -> None:
+        """From the next batch on, `header` is in force, and `snapshot` where it starts from."""
+        with self.writing() as cursor:
+            cursor.execute(
+                "INSERT INTO segments (revision, header) VALUES (?, ?)",
+                (revision, msgspec.msgpack.encode(header)),
+            )
+            if snapshot is not None:
+                cursor.execute(
+                    "INSERT INTO snapshots VALUES (?, ?, 1, ?)",
+                    (cursor.lastrowid, revision, msgspec.msgpack.encode(snapshot)),
+                )
+
+    def keep_snapshot(self, snapshot: Snapshot) -> None:
+        """Make the next restart short. Of a segment, the first snapshot and the last are kept."""
+        data = msgspec.msgpack.encode(snapshot)
+        with self.writing() as cursor:
+            (segment,) = cursor.execute("SELECT max(id) FROM segments").fetchone()
+            cursor.execute("DELETE FROM snapshots WHERE NOT first")
+            cursor.execute(
+                "INSERT OR IGNORE INTO snapshots VALUES (?, ?, 0, ?)",
+                (segment, snapshot.revision, data),
+            )
+
+    def segments(self) -> list[tuple[int, int, Header]]:
+        """All segments: number, revision that they start after, header."""
+        found = self.db.execute("SELECT id, revision, header FROM segments ORDER BY id")
+        return [(number, revision, _HEADER.decode(data)) for number, revision, data in found]
+
+    def snapshot(self, segment: int, *, first: bool = False) -> Snapshot | None:
+        """The last snapshot of a segment, or the one it starts with; None: it starts empty."""
+        found = self.db.execute(
+            "SELECT data FROM snapshots WHERE segment = ? AND first >= ?"
+            " ORDER BY revision DESC LIMIT 1", (segment, int(first)),
+        ).fetchone()  # fmt: skip
+        return None if found is None else _SNAPSHOT.decode(found[0])
+
+    # ------------------------------------------------------------------ steps
+
+    @staticmethod
+    def write_batch(cursor: sqlite3.Cursor, revision: int, batch: Batch) -> None:
+        """Keep the batch that the kernel will reduce as `revision`."""
+        cursor.execute(
+            "INSERT INTO batches VALUES (?, ?, ?)",
+            (revision, batch.at, msgspec.msgpack.encode(batch.events)),
+        )
+
+    @staticmethod
+    def write_plan(cursor: sqlite3.Cursor, revision: int, plan: Decided) -> None:
+        """Keep what was decided on that batch."""
+        cursor.execute("INSERT INTO plans VALUES (?, ?)", (revision, msgspec.msgpack.encode(plan)))
+
+    def steps(
+        self, after: int, until: int = 1 << 62
+    ) -> Iterator[tuple[int, Batch, Decided | None]]:
+        """Batches of the revisions in (after, until], each with its plan, oldest first."""
+        found = self.db.execute(
+            "SELECT revision, at, events, plan FROM batches LEFT JOIN plans USING (revision)"
+            " WHERE revision > ? AND revision <= ? ORDER BY revision", (after, until),
+        )  # fmt: skip
+        for revision, at, events, plan in found:
+            decided = None if plan is None else _PLAN.decode(plan)
+            yield revision, Batch(at, _EVENTS.decode(events)), decided
+
+    def last_time(self) -> int:
+        """The time of the last batch, 0 if there is none."""
+        found = self.db.execute("SELECT at FROM batches ORDER BY revision DESC LIMIT 1").fetchone()
+        return found[0] if found else 0
+
+    # ------------------------------------------------------------------ jobs
+
+    @staticmethod
+    def write_jobs(cursor: sqlite3.Cursor, jobs: Iterable[tuple[int, Facts]]) -> None:
+        """Keep the facts of new jobs."""
+        cursor.executemany(
+            "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?)",
+            [(job, facts.name, facts.array, facts.task, int(facts.hold), ENCODE(facts))
+             for job, facts in jobs],
+        )  # fmt: skip
+
+    @staticmethod
+    def write_held(cursor: sqlite3.Cursor, job: int, held: bool) -> None:
+        """A person holds the job, or no longer does."""
+        cursor.execute("UPDATE jobs SET held = ? WHERE job = ?", (int(held), job))
+
+    @staticmethod
+    def write_launch(cursor: sqlite3.Cursor, job: int, facts: Facts) -> None:
+        """Other facts from now on."""
+        cursor.execute("UPDATE jobs SET facts = ? WHERE job = ?", (ENCODE(facts), job))
+
+    def facts(self, job: int) -> Facts:
+        """The facts of one job. Raises KeyError."""
+        found = self.db.execute("SELECT facts FROM jobs WHERE job = ?", (job,)).fetchone()
+        if found is None:
+            raise KeyError(job)
+        return DECODE(found[0])
+
+    def names(self) -> Iterator[tuple[int, str, int, int, int]]:
+        """Job, name, array, task, held, of every job, in order."""
+        return self.db.execute("SELECT job, name, array, task, held FROM jobs ORDER BY job")
+
+    # ------------------------------------------------------------------ attempts
+
+    def attempts(self, job: int) -> list[Attempt]:
+        """What became of each attempt of a job, oldest first."""
+        found = self.db.execute(
+            "SELECT attempt, started, ended, outcome, placement FROM attempts WHERE job = ?"
+            " ORDER BY attempt", (job,),
+        )  # fmt: skip
+        return [
+            Attempt(
+                attempt, -1 if started is None else started, -1 if ended is None else ended,
+                outcome, None if placement is None else _PLACEMENT.decode(placement),
+            )
+            for attempt, started, ended, outcome, placement in found
+        ]  # fmt: skip
+
+    def outcomes(self) -> dict[int, str]:
+        """Of every job whose last ended attempt did not end well: how it ended."""
+        found = self.db.execute(
+            "SELECT job, outcome, max(attempt) FROM attempts WHERE ended IS NOT NULL GROUP BY job"
+            " HAVING outcome != ''"
+        )
+        return {job: outcome for job, outcome, _ in found}
+
+    # ------------------------------------------------------------------ the rest
+
+    @staticmethod
+    def write_key(cursor: sqlite3.Cursor, key: str, body: bytes, jobs: list[int]) -> None:
+        """Remember what an Idempotency-Key was used for."""
+        cursor.execute("INSERT INTO keys VALUES (?, ?, ?)", (key, body, msgspec.json.encode(jobs)))
+
+    def key(self, key: str) -> tuple[bytes, list[int]] | None:
+        """What an Idempotency-Key was used for: a hash of the body, and the jobs that it made."""
+        found = self.db.execute("SELECT body, jobs FROM keys WHERE key = ?", (key,)).fetchone()
+        return None if found is None else (found[0], msgspec.json.decode(found[1]))
+
+    def setting(self, name: str) -> str:
+        """A setting, "" if it was never set."""
+        found = self.db.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        return found[0] if found else ""
+
+    def set(self, name: str, value: str) -> None:
+        """Keep a setting."""
+        with self.writing() as cursor:
+            cursor.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))

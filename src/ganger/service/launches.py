@@ -1,0 +1,84 @@
+"""What an engine is told when it launches a job: its facts, with the names of this job put in."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from ganger.engines.launch import Launch
+from ganger.service.facts import Facts
+from ganger.service.journal import Journal
+
+_SLURM = re.compile(r"%(%|\d*[jJAaxu])")
+
+
+def launch_of(journal: Journal, scripts: Path, job: int) -> Launch:
+    """How `job` is launched now, `retries` counted down by the attempts that failed."""
+    facts = journal.facts(job)
+    launch, words = facts.launch, _words(facts, job)
+    command = tuple(fill(word, words) for word in launch.command)
+    if facts.script:
+        command = (str(_script(scripts, facts, job)), *command)  # executed, so the kernel reads #!
+    failed = sum(failure(attempt.outcome) for attempt in journal.attempts(job))
+    env = dict(launch.env)
+    if facts.task >= 0:
+        env["GANGER_ARRAY_ID"] = str(facts.array + 1)
+        env["GANGER_ARRAY_INDEX"] = str(facts.task)
+    env["GANGER_JOB_ID"], env["GANGER_JOB_NAME"] = str(job + 1), facts.name
+    return msgspec.structs.replace(
+        launch, command=command, env=env, name=facts.name,
+        output=pattern(launch.output, facts, job), error=pattern(launch.error, facts, job),
+        retries=max(launch.retries - failed, 0),
+    )  # fmt: skip
+
+
+def failure(outcome: str) -> bool:
+    """Whether an attempt that ended so failed by its own doing."""
+    return bool(outcome) and outcome != "Preempted" and not outcome.startswith("Refused")
+
+
+def _words(facts: Facts, job: int) -> dict[str, str]:
+    words = {"{job}": str(job + 1), "{name}": facts.name}
+    if facts.task >= 0:
+        words["{array}"] = str(facts.task)
+    return words
+
+
+def fill(text: str, words: dict[str, str]) -> str:
+    """`text` with `{array}`, `{job}` and `{name}` replaced; other braces stay."""
+    for word, meaning in words.items():
+        text = text.replace(word, meaning)
+    return text
+
+
+def pattern(path: str, facts: Facts, job: int) -> str:
+    """A path with our words and Slurm's (`%j`, `%A`, `%a`, `%x`, `%u`) replaced."""
+    meaning = {
+        "j": str(job + 1), "J": str(job + 1), "x": facts.name.replace("/", "_"), "u": facts.user,
+        "A": str((facts.array if facts.array >= 0 else job) + 1),
+        "a": str(max(facts.task, 0)),
+    }  # fmt: skip
+
+    def word(found: re.Match[str]) -> str:
+        if found[1] == "%":
+            return "%"
+        width = found[1][:-1]
+        return meaning[found[1][-1]].rjust(int(width or 0), "0")
+
+    return fill(_SLURM.sub(word, path), _words(facts, job))
+
+
+def _script(scripts: Path, facts: Facts, job: int) -> Path:
+    """The script as a file that can be executed; tasks of an array share one."""
+    path = scripts / str((facts.array if facts.array >= 0 else job) + 1)
+    if not path.exists():
+        part = path.with_suffix(".part")
+        part.write_text(facts.script)
+        part.chmod(0o700)
+        if facts.launch.uid >= 0:
+            os.chown(part, facts.launch.uid, -1)
+        part.replace(path)
+    return path

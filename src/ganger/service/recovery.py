@@ -1,0 +1,157 @@
+"""From the journal to a kernel: the last snapshot, and the batches since decided again."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from ganger import __version__
+from ganger.core.cluster import Nodes
+from ganger.core.errors import InvariantError
+from ganger.core.events import ANYTHING
+from ganger.core.jobs import Declared
+from ganger.core.kernel import Kernel
+from ganger.core.plan import Plan
+from ganger.core.protocols import Policy
+from ganger.core.snapshot import Snapshot, restore
+from ganger.core.spec import ClusterSpec
+from ganger.core.units import SECOND
+from ganger.core.view import View
+from ganger.lab.log import Divergence, memory_hash
+from ganger.lab.simulation import load_policy, oracle_of_past
+from ganger.service.journal import Decided, Header, Journal
+
+RETRY_AFTER = 10 * SECOND
+"""A policy that failed is asked again after this time, if nothing else happens."""
+
+
+class Guard:
+    """A policy that cannot stop the daemon: one that fails decides nothing, for now.
+
+    `recorded`: what the journal says was decided. If the policy now says otherwise (another
+    version of it, or one that is not pure), the record stands, and `differed` counts it.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.name = policy.name
+        self.recorded: Decided | None = None
+        self.differed = 0
+        self.error = ""
+        self.mute = -1
+        """The revision at which it planned what cannot be: it is not asked there again."""
+        self.last: Plan | None = None
+        """The plan of the last decision, if the present step made one."""
+        self.own = -1
+        """How many actions of the present step's plan are the policy's; -1: it was not asked."""
+
+    def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
+        """What the policy decides, or what it decided when it first was asked."""
+        try:
+            if view.revision == self.mute:
+                raise InvariantError(self.error)
+            plan, remembered = self.policy.decide(view, memory)
+            if plan.wake <= view.now:
+                raise InvariantError("it wants to be woken in the past")
+            memory, self.error = remembered, ""
+        except Exception as error:
+            self.error = f"{type(error).__name__}: {error}"
+            plan = Plan([], [], view.now + RETRY_AFTER, ANYTHING)
+        recorded = self.recorded
+        if recorded is not None and recorded.own >= 0:
+            actions = recorded.actions[len(recorded.actions) - recorded.own :]
+            if actions != plan.actions or plan.wake != recorded.wake:
+                self.differed += 1
+                plan = Plan(actions, plan.reasons, recorded.wake, recorded.until)
+        self.last, self.own = plan, len(plan.actions)
+        return plan, memory
+
+
+def make_kernel(header: Header, snapshot: Snapshot | None, *, validate: bool = False) -> Kernel:
+    """A kernel under `header`, from `snapshot`, or empty; its policy is in a `Guard`."""
+    nodes, policy = Nodes(header.cluster), load_policy(header.policy)
+    oracle = oracle_of_past(header.knows)
+    if snapshot is None:
+        kernel = Kernel(
+            nodes, Declared(), policy, oracle=oracle, seed=header.seed, validate=validate
+        )
+    else:
+        kernel = restore(
+            snapshot, nodes, policy, oracle=oracle, seed=header.seed, validate=validate
+        )
+    kernel.policy = Guard(policy)
+    return kernel
+
+
+def guard_of(kernel: Kernel) -> Guard:
+    """The guard around a kernel's policy."""
+    assert isinstance(kernel.policy, Guard)
+    return kernel.policy
+
+
+def decided(kernel: Kernel, plan: Plan | None) -> Decided | None:
+    """The plan of the present step, as it is kept."""
+    guard = guard_of(kernel)
+    own, guard.own = guard.own, -1
+    if plan is None:
+        return None
+    return Decided(plan.actions, plan.wake, plan.until, own, memory_hash(kernel.memory))
+
+
+Missing: TypeAlias = list[tuple[int, Decided]]
+
+
+def recover(
+    journal: Journal, *, mute: int = -1, why: str = ""
+) -> tuple[Header, Kernel, Missing] | None:
+    """The header in force, the kernel as it was, and the plans that were not kept before the end
+    came, by revision. None for a journal without a segment.
+
+    At the revision `mute` the policy decides nothing, because of `why`.
+    """
+    segments = journal.segments()
+    if not segments:
+        return None
+    number, _, header = segments[-1]
+    snapshot = journal.snapshot(number)
+    kernel = make_kernel(header, snapshot)
+    guard = guard_of(kernel)
+    guard.mute, guard.error = mute, why
+    missing: Missing = []
+    for revision, batch, record in journal.steps(kernel.revision):
+        guard.recorded = record
+        try:
+            again = decided(kernel, kernel.step(batch))
+        except Exception as error:  # what it planned could not be booked
+            if record is not None or revision == mute:
+                raise
+            return recover(journal, mute=revision, why=f"{type(error).__name__} {error}")
+        if record is None and again is not None:
+            missing.append((revision, again))
+    guard.recorded = None
+    return header, kernel, missing
+
+
+def check_history(journal: Journal) -> int:
+    """Decide everything in a journal again; the number of steps that agreed.
+
+    Raises Divergence, naming the first step that does not.
+    """
+    segments = journal.segments()
+    compared = 0
+    for position, (number, start, header) in enumerate(segments):
+        later = segments[position + 1 :]
+        kernel = make_kernel(header, journal.snapshot(number, first=True))
+        for revision, batch, record in journal.steps(start, later[0][1] if later else 1 << 62):
+            again = decided(kernel, kernel.step(batch))
+            if record is not None and again != record:
+                raise Divergence(
+                    f"revision {revision} at {batch.at / 1e6:.6f} s, under {header.policy}:"
+                    f" the journal says {record}, decided now {again}"
+                )
+            compared += 1
+    return compared
+
+
+def header_of(cluster: ClusterSpec, policy: str, seed: int, knows: str) -> Header:
+    """A header of this version."""
+    return Header(__version__, policy, seed, knows, cluster)

@@ -1,0 +1,254 @@
+"""The kernel's tables as answers. Each function wants the daemon's lock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.client.answers import (
+    AttemptAnswer,
+    JobAnswer,
+    JobDetail,
+    JobPage,
+    NodeAnswer,
+    Share,
+)  # fmt: skip
+from ganger.core.errors import BadInput
+from ganger.core.jobs import HOLDS_DEVICES, Phase
+from ganger.core.plan import Placement
+from ganger.core.spec import Kind, OnPreempt
+from ganger.core.units import HOUR, NEVER, SECOND, WHOLE
+from ganger.service.daemon import Daemon
+from ganger.service.launches import pattern
+from ganger.service.states import exit_code, phases_of, state_of
+
+
+class NoSuch(BadInput):
+    """There is no such job or node."""
+
+
+def span(time: int) -> float | None:
+    """Seconds, None for never and for what has not been."""
+    return time / SECOND if 0 <= time < NEVER else None
+
+
+def label(daemon: Daemon, row: int) -> str:
+    """What people call a job: its number, or `ARRAY_TASK`."""
+    part = daemon.tasks.get(row)
+    return str(row + 1) if part is None else f"{part[0] + 1}_{part[1]}"
+
+
+def rows_of(daemon: Daemon, text: str | int) -> list[int]:
+    """The rows that `12`, `12_3` (a task) or `12` (an array, by its first task) stand for."""
+    number, underscore, task = str(text).strip().partition("_")
+    if not number.isdecimal() or (underscore and not task.isdecimal()) or len(number) > 12:
+        raise BadInput(f"{text!r} is no job's number", mend="write like 12 or 12_3")
+    row = int(number) - 1
+    jobs = daemon.kernel.jobs
+    if not 0 <= row < jobs.n:
+        raise NoSuch(f"no job {text}", mend="`ganger queue --all` lists them")
+    part = daemon.tasks.get(row)
+    if not underscore:
+        if part is None or part[0] != row:
+            return [row]
+        return np.flatnonzero(jobs.array[: jobs.n] == jobs.array[row]).tolist()
+    if part is not None and part[0] == row:
+        for found in np.flatnonzero(jobs.array[: jobs.n] == jobs.array[row]).tolist():
+            if daemon.tasks[found][1] == int(task):
+                return [found]
+    raise NoSuch(f"no job {text}", mend=f"`ganger show {number}` shows the array")
+
+
+def reason_of(daemon: Daemon, row: int) -> str:
+    """Slurm's word for why a job waits, or how it ended; "" while it runs or ended well."""
+    kernel = daemon.kernel
+    phase = Phase(kernel.jobs.phase[row])
+    if phase == Phase.CANCELLED:
+        before = kernel.jobs.phase[list(kernel.jobs.after.get(row, ()))]
+        never = ((before == Phase.FAILED) | (before == Phase.CANCELLED)).any()
+        return "DependencyNeverSatisfied" if never else ""
+    if phase >= Phase.FINISHED:
+        return daemon.ends.get(row, "") if phase == Phase.FAILED else ""
+    if phase == Phase.BLOCKED:
+        return "Dependency" if row in kernel.blockers else daemon.gates.reason(row) or "JobHeldUser"
+    if phase != Phase.PENDING:
+        return ""
+    shape, tenant = int(kernel.jobs.shape[row]), int(kernel.jobs.tenant[row])
+    reasons = daemon.plan.reasons if daemon.plan is not None else []
+    for reason in reasons:
+        if reason.shape in (shape, -1) and reason.tenant in (tenant, -1):
+            return reason.code
+    return "Priority" if reasons else "Resources"
+
+
+def job_answer(daemon: Daemon, row: int) -> JobAnswer:
+    """One job, as lists show it."""
+    return JobAnswer(**_common(daemon, row))
+
+
+def _common(daemon: Daemon, row: int) -> dict[str, Any]:
+    kernel = daemon.kernel
+    jobs = kernel.jobs
+    phase = Phase(jobs.phase[row])
+    state, code = state_of(phase, daemon.ends.get(row, ""))
+    shape = jobs.shapes[jobs.shape[row]]
+    ran = int(jobs.ran[row])
+    if phase == Phase.RUNNING:
+        ran += daemon.now() - int(jobs.since[row])
+    return {
+        "job": row + 1, "label": label(daemon, row), "name": daemon.names[row],
+        "user": jobs.users[jobs.user[row]], "tenant": jobs.tenants[jobs.tenant[row]],
+        "state": state, "code": code, "reason": reason_of(daemon, row),
+        "gpus": int(jobs.size[row]) if phase in HOLDS_DEVICES else int(jobs.gpus[row]),
+        "gpu_types": list(shape.gpu_types), "priority": int(jobs.priority[row]),
+        "submitted": int(jobs.submitted[row]) / SECOND, "started": span(int(jobs.first_start[row])),
+        "finished": span(int(jobs.finished[row])), "ran": max(ran, 0) / SECOND,
+        "time_limit": span(int(jobs.limit[row])), "nodes": _nodes(daemon, _held(daemon, row)),
+        "attempt": int(jobs.attempt[row]), "preemptions": int(jobs.preemptions[row]),
+    }  # fmt: skip
+
+
+def _held(daemon: Daemon, row: int) -> Placement:
+    held = daemon.kernel.ledger.holds.get(row)
+    if held is None and daemon.kernel.jobs.parent[row] >= 0:
+        return daemon.kernel.placements().get(row, ())
+    return held[1] if held is not None else ()
+
+
+def _nodes(daemon: Daemon, placement: Placement) -> list[str]:
+    names = daemon.kernel.nodes.names
+    return list(dict.fromkeys(names[slot.node] for slot in placement))
+
+
+def devices(daemon: Daemon, placement: Placement) -> list[str]:
+    """A placement in words: `box:0,1,2`."""
+    names = daemon.kernel.nodes.names
+    held: dict[int, int] = {}
+    for slot in placement:
+        held[slot.node] = held.get(slot.node, 0) | slot.devices
+    return [
+        f"{names[node]}:{','.join(str(i) for i in range(64) if mask >> i & 1) or '-'}"
+        for node, mask in held.items()
+    ]
+
+
+def job_detail(daemon: Daemon, row: int) -> JobDetail:
+    """All about one job."""
+    kernel = daemon.kernel
+    jobs, facts = kernel.jobs, daemon.reader.facts(row)
+    shape, launch = jobs.shapes[jobs.shape[row]], facts.launch
+    needs = shape.roles[0].needs
+    phase = Phase(jobs.phase[row])
+    pended = int(jobs.pended[row])
+    if phase == Phase.PENDING:
+        pended += daemon.now() - int(jobs.pending_since[row])
+    attempts = daemon.reader.attempts(row)
+    return JobDetail(
+        **_common(daemon, row), command=list(launch.command), script=bool(facts.script),
+        cwd=launch.cwd, output=pattern(launch.output, facts, row),
+        error=pattern(launch.error, facts, row), cpus=needs.cpus / WHOLE, memory=needs.memory,
+        workers=sum(role.size for role in shape.roles), least_gpus=shape.least,
+        most_gpus=shape.most, deadline=span(int(jobs.deadline[row])),
+        estimate=span(int(jobs.estimate[row])), begin=span(facts.begin) or None,
+        after=[before + 1 for before in (*jobs.after.get(row, ()), *facts.after_any)],
+        on_preempt=OnPreempt(jobs.on_preempt[row]).name.lower(),
+        kind=Kind(jobs.kind[row]).name.lower(),
+        exit_code=exit_code(phase, daemon.ends.get(row, "")),
+        attained_gpu_seconds=int(jobs.served[row]) / SECOND, pending=pended / SECOND,
+        retries=launch.retries, progress=daemon.progress(row),
+        attempts=[
+            AttemptAnswer(
+                attempt=one.attempt, started=span(one.started), ended=span(one.ended),
+                outcome=one.outcome, devices=devices(daemon, one.placement or ()),
+            )
+            for one in attempts
+        ],
+    )  # fmt: skip
+
+
+def _matching(daemon: Daemon, filters: dict[str, str]) -> NDArray[np.int64]:
+    jobs = daemon.kernel.jobs
+    n = jobs.n
+    phase = jobs.phase[:n]
+    wanted = phases_of((filters.get("state") or "active").split(","))
+    mask = np.isin(phase, [int(one) for one in wanted])
+    for column, names in (("user", jobs.users), ("tenant", jobs.tenants)):
+        if filters.get(column):
+            mask &= getattr(jobs, column)[:n] == names.find(filters[column])
+    rows = np.flatnonzero(mask)
+    if filters.get("name"):
+        part = filters["name"]
+        rows = np.array([row for row in rows.tolist() if part in daemon.names[row]], np.int64)
+    return rows
+
+
+def job_page(daemon: Daemon, filters: dict[str, str], offset: int, limit: int) -> JobPage:
+    """Jobs that match: those that hold devices first, then those that wait (by priority and
+    submission), then those that are over, the last first."""
+    rows = _matching(daemon, filters)
+    jobs = daemon.kernel.jobs
+    phase = jobs.phase[rows]
+    over = phase >= Phase.FINISHED
+    group = np.where(over, 2, np.where(phase >= Phase.STARTING, 0, 1))
+    within = np.where(over, -jobs.finished[rows], np.where(group == 1, -jobs.priority[rows], 0))
+    ordered = rows[np.lexsort((rows, within, group))]
+    page = ordered[offset : offset + limit].tolist()
+    end = offset + len(page)
+    return JobPage(
+        jobs=[job_answer(daemon, row) for row in page], total=len(ordered), offset=offset,
+        next=end if end < len(ordered) else None,
+    )  # fmt: skip
+
+
+def node_answers(daemon: Daemon) -> list[NodeAnswer]:
+    """All nodes."""
+    kernel = daemon.kernel
+    nodes = kernel.nodes
+    used, holders = [0] * nodes.n, [[] for _ in range(nodes.n)]  # type: ignore[var-annotated]
+    for row, placement in kernel.ledger.holds.items():
+        for slot in placement[1]:
+            used[slot.node] |= slot.devices
+            if row + 1 not in holders[slot.node]:
+                holders[slot.node].append(row + 1)
+    return [
+        NodeAnswer(
+            name=nodes.names[node],
+            state=kernel.barred(node) or "up",
+            gpu_type=nodes.types[nodes.gpu_type[node]],
+            gpus=int(nodes.gpus[node]),
+            gpus_free=int(nodes.gpus[node]) - used[node].bit_count(),
+            cpus=int(nodes.cpus[node]) / WHOLE,
+            memory=int(nodes.memory[node]),
+            jobs=sorted(holders[node]),
+        )
+        for node in range(nodes.n)
+    ]
+
+
+def shares(daemon: Daemon) -> list[Share]:
+    """What each tenant has used, holds, and waits for."""
+    kernel = daemon.kernel
+    jobs, n, now = kernel.jobs, kernel.jobs.n, daemon.now()
+    tenant, phase = jobs.tenant[:n], jobs.phase[:n]
+    running = (phase >= Phase.STARTING) & (phase <= Phase.STOPPING)
+    lasting = np.where(phase == Phase.RUNNING, now - jobs.since[:n], 0)
+    served = jobs.served[:n] + lasting * jobs.size[:n]
+    lost = jobs.lost[:n] * jobs.gpus[:n]
+    weights = {spec.name: spec.weight for spec in daemon.header.cluster.tenants}
+    codes = sorted(set(tenant.tolist()))
+    total = float(served.sum()) or 1.0
+    weight = sum(weights.get(jobs.tenants[code], 1.0) for code in codes) or 1.0
+    return [
+        Share(
+            tenant=jobs.tenants[code], running=int((running & (tenant == code)).sum()),
+            pending=int(((phase == Phase.PENDING) & (tenant == code)).sum()),
+            gpus=int(jobs.size[:n][running & (tenant == code)].sum()),
+            gpu_hours=float(served[tenant == code].sum()) / HOUR,
+            lost_gpu_hours=float(lost[tenant == code].sum()) / HOUR,
+            usage_share=float(served[tenant == code].sum()) / total,
+            fair_share=weights.get(jobs.tenants[code], 1.0) / weight,
+        )
+        for code in codes
+    ]  # fmt: skip

@@ -1,0 +1,306 @@
+"""One server process: state folder, journal, engine, kernel thread, HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ganger.core.errors import BadInput, GangerError
+from ganger.engines.agent.detached import start_agent
+from ganger.engines.agent.folder import short_path
+from ganger.engines.clock import Clock
+from ganger.engines.gpus import find_nodes
+from ganger.engines.local import AgentAt, LocalEngine
+from ganger.lab.simulation import load_policy, oracle_of_past
+from ganger.service import agents
+from ganger.service.api import UNIX, Identify, application
+from ganger.service.daemon import Daemon, FullDisk, LiveEngine
+from ganger.service.home import Home
+from ganger.service.journal import FullError, Header, Journal
+from ganger.service.nodes import cluster_of, refuse_others
+from ganger.service.recovery import header_of
+from ganger.service.world import World
+
+log = logging.getLogger("ganger.service")
+DEFAULT_RECIPE: Final = "backfill"
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What `ganger up` says. Empty: as before, or the default."""
+
+    home: str
+    gpus: str = ""
+    recipe: str = ""
+    knows: str = ""
+    seed: int | None = None
+    listen: str = ""
+    agents: str = ""
+    shared: bool = False
+    name: str = ""
+
+
+MakeEngine = Callable[[Settings, Home, Daemon, Clock], LiveEngine]
+
+
+def header_for(settings: Settings, before: Header | None) -> Header:
+    """The header that `settings` ask for, `before` where they say nothing. Raises BadInput."""
+    recipe = settings.recipe or (before.policy if before else DEFAULT_RECIPE)
+    knows = settings.knows or (before.knows if before else "history")
+    seed = settings.seed if settings.seed is not None else (before.seed if before else 0)
+    load_policy(recipe)
+    oracle_of_past(knows)
+    nodes = find_nodes(settings.gpus, settings.name)
+    if before is not None:
+        refuse_others(before.cluster, nodes)
+        return header_of(before.cluster, recipe, seed, knows)
+    return header_of(cluster_of(nodes), recipe, seed, knows)
+
+
+def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -> LiveEngine:
+    """The engine over the agent of this machine, which is started if it does not run."""
+
+    def admit(hello: Any) -> Sequence[int]:
+        daemon.warnings[hello.name] = hello.warnings
+        try:
+            return daemon.node_numbers(hello.nodes)
+        except FullError as error:
+            raise BadInput(f"nothing can be kept: {error}") from None
+
+    words = ["--name", settings.name] + (["--gpus", settings.gpus] if settings.gpus else [])
+    agent = AgentAt(home.agent / "agent", lambda: start_agent(home.agent, *words))
+    listen = address(settings.agents, "--agents") if settings.agents else None
+    return LocalEngine(
+        daemon.launch, admit, agents=(agent,), cluster=cluster_id(daemon.journal), clock=clock,
+        listen=listen, token=_agent_token(home) if listen else "",
+    )  # fmt: skip
+
+
+def cluster_id(journal: Journal) -> str:
+    """This cluster's own name, made once."""
+    found = journal.setting("cluster")
+    if not found:
+        found = secrets.token_hex(8)
+        journal.set("cluster", found)
+    return found
+
+
+def serve(settings: Settings, make_engine: MakeEngine = local_engine) -> int:
+    """Serve until told to stop; the exit code. Raises BadInput, before anything is served."""
+    home = Home(Path(settings.home))
+    home.take(shared=settings.shared)
+    try:
+        journal = Journal(home.journal)
+        try:
+            return _serve(settings, home, journal, make_engine)
+        except FullError as error:
+            raise FullDisk(f"{home.journal}: nothing can be kept: {error}") from None
+        finally:
+            journal.close()
+    finally:
+        home.leave()
+
+
+def _serve(settings: Settings, home: Home, journal: Journal, make_engine: MakeEngine) -> int:
+    segments = journal.segments()
+    settings = completed(settings, journal)
+    header = header_for(settings, segments[-1][2] if segments else None)
+    _remember(settings, journal, home)
+    daemon = Daemon(journal, home.scripts)
+    last = daemon.open(header)
+    sockets = [_unix_socket(home, settings.shared)]
+    if settings.listen:
+        sockets.append(_tcp_socket(settings.listen))
+    world = World(
+        daemon, home.root, shared=settings.shared, listen=_spoken(sockets[1:]),
+        token_hash=_token_hash(journal, home) if settings.listen else "",
+        logs=home.agent / "logs",
+    )  # fmt: skip
+    server = Server(world, sockets)
+    failed, ready = threading.Event(), threading.Event()
+
+    def loop() -> None:
+        try:
+            daemon.engine = make_engine(settings, home, daemon, Clock(last))
+            ready.set()
+            daemon.run()
+        except BaseException:
+            log.exception("the loop ended")
+            failed.set()
+            ready.set()
+        server.stop()
+
+    thread = threading.Thread(target=loop, name="kernel")
+    thread.start()
+    ready.wait()
+    try:
+        if not failed.is_set():
+            server.run()
+    finally:
+        if not failed.is_set():
+            daemon.stop()
+        thread.join()
+    if not daemon.holds():
+        agents.stop(home.agent)
+    return 3 if failed.is_set() else 0
+
+
+def completed(settings: Settings, journal: Journal | None) -> Settings:
+    """The settings, with those of before, or the machine's own, where they say nothing."""
+    gpus = settings.gpus or (journal.setting("gpus") if journal else "")
+    name = settings.name or (journal.setting("name") if journal else "") or socket.gethostname()
+    return msgspec.structs.replace(settings, gpus=gpus, name=name)
+
+
+def _remember(settings: Settings, journal: Journal, home: Home) -> None:
+    """Keep what this machine offers; an agent that offers something else is replaced."""
+    if (settings.gpus, settings.name) != (journal.setting("gpus"), journal.setting("name")):
+        agents.stop(home.agent)
+        journal.set("gpus", settings.gpus)
+        journal.set("name", settings.name)
+
+
+class Server:
+    """uvicorn over our sockets."""
+
+    def __init__(self, world: World, sockets: list[socket.socket]) -> None:
+        self._sockets = sockets
+        self._world = world
+        app = Identify(application(world), world)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app, http=Peered, ws="none", lifespan="off", log_level="warning", loop="asyncio",
+                access_log=False, timeout_graceful_shutdown=2, server_header=False,
+                log_config=None,
+            )
+        )  # fmt: skip
+        world.go_down = self.stop
+
+    def stop(self) -> None:
+        """Answer what is being asked, then end."""
+        self._world.leaving = True
+        self._server.should_exit = True
+
+    def run(self) -> None:
+        """Serve until `stop`, SIGTERM or SIGINT."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.stop())  # uvicorn raises them again at its end
+
+        async def main() -> None:
+            self._world.listen_for_steps(asyncio.get_running_loop())
+            await self._server.serve(sockets=self._sockets)
+
+        asyncio.run(main())
+
+
+class Peered(H11Protocol):
+    """Says of a connection over a Unix socket which user is at its other end."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Ask the kernel who it is."""
+        super().connection_made(transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family == socket.AF_UNIX:
+            data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            self.client = (UNIX, _CREDENTIALS.unpack(data)[1])
+
+
+def _unix_socket(home: Home, shared: bool) -> socket.socket:
+    with contextlib.suppress(FileNotFoundError):
+        home.socket.unlink()
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o111 if shared else 0o177)
+    try:
+        with short_path(home.root, home.socket.name) as path:
+            made.bind(path)
+    finally:
+        os.umask(before)
+    made.listen(1024)
+    return made
+
+
+def address(text: str, where: str) -> tuple[str, int]:
+    """HOST:PORT in its parts. Raises BadInput."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or len(port) > 5 or int(port) > 65535:
+        raise BadInput(f"{text!r} is no address", where=where, mend="write HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _tcp_socket(listen: str) -> socket.socket:
+    host, port = address(listen, "--listen")
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise BadInput(f"{listen}: {error.strerror}", where="--listen") from None
+
+
+def _spoken(sockets: Sequence[socket.socket]) -> str:
+    return ",".join("{}:{}".format(*sock.getsockname()[:2]) for sock in sockets)
+
+
+def _agent_token(home: Home) -> str:
+    """What agents of other machines must know: in a file, since both sides prove that they know it
+    and neither says it."""
+    path = home.root / "agent-token"
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_urlsafe(32) + "\n")
+    return path.read_text().strip()
+
+
+def _token_hash(journal: Journal, home: Home) -> str:
+    """The hash of the token that TCP wants; a new token goes to a file of 0600."""
+    known = journal.setting("token")
+    if not known:
+        token = secrets.token_urlsafe(32)
+        known = hashlib.sha256(token.encode()).hexdigest()
+        path = home.root / "token"
+        path.touch(mode=0o600)
+        path.write_text(token + "\n")
+        journal.set("token", known)
+    return known
+
+
+def main(argument: str) -> int:
+    """Serve as a process of its own; `argument` is `Settings` in JSON."""
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO)
+    try:
+        return serve(msgspec.json.decode(argument, type=Settings))
+    except GangerError as error:
+        print(f"ganger: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"ganger: {error.filename or 'daemon'}: {error.strerror or error}", file=sys.stderr)
+        return 2
+
+
+def preview(settings: Settings) -> Header:
+    """What `serve` would begin with; nothing is written. Raises BadInput."""
+    path = Home(Path(settings.home)).journal
+    if not path.exists():
+        return header_for(completed(settings, None), None)
+    journal = Journal(path, readonly=True)
+    try:
+        segments = journal.segments()
+        before = segments[-1][2] if segments else None
+        return header_for(completed(settings, journal), before)
+    finally:
+        journal.close()

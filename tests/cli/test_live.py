@@ -1,0 +1,331 @@
+"""`ganger up`, `submit`, `queue` and their like, as a user runs them, on one daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganger.cli.text import clock, table
+from ganger.service import agents
+
+
+class Shell:
+    """A user's shell in a folder, with a daemon's state beside it."""
+
+    def __init__(self, root: Path) -> None:
+        self.cwd = root / "work"
+        self.cwd.mkdir()
+        self.home = root / "home"
+        self.env = {
+            **os.environ, "GANGER_HOME": str(self.home), "COLUMNS": "80", "LINES": "24",
+            "GANGER_URL": "", "TERM": "dumb",
+        }  # fmt: skip
+
+    def ganger(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run a command; its exit code must be `code`, and never a traceback."""
+        done = subprocess.run(
+            [sys.executable, "-m", "ganger.cli", *words], cwd=self.cwd, env=self.env, text=True,
+            capture_output=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert "Traceback" not in done.stdout + done.stderr, done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    def said(self, *words: str, code: int = 0) -> str:
+        """What it printed."""
+        return self.ganger(*words, code=code).stdout
+
+    def json(self, *words: str) -> Any:
+        """What it printed, parsed."""
+        return json.loads(self.said(*words, "--json"))
+
+    def submit(self, *words: str) -> int:
+        """Submit; the job's number."""
+        return int(self.said("submit", "--parsable", *words))
+
+    def on_a_terminal(self, *words: str) -> str:
+        """What it prints on a terminal of 80 columns."""
+        pid, terminal = pty.fork()
+        if not pid:
+            os.chdir(self.cwd)
+            os.execve(sys.executable, [sys.executable, "-m", "ganger.cli", *words], self.env)
+        text, until = b"", time.monotonic() + 20
+        while time.monotonic() < until and select.select([terminal], [], [], 20)[0]:
+            try:
+                chunk = os.read(terminal, 4096)
+            except OSError:
+                break
+            text += chunk
+        os.close(terminal)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        return text.decode().replace("\r\n", "\n")
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    made = Shell(tmp_path_factory.mktemp("live"))
+    text = made.said("up", "--gpus", "4xV100+2xK80", "--name", "box")
+    assert "cluster: 2 nodes, 6 of 6 GPUs free" in text
+    yield made
+    try:
+        running = [job["label"] for job in made.json("queue")["jobs"]]
+        if running:
+            made.ganger("cancel", *running)
+            made.ganger("wait", *running, code=130)
+        assert made.said("down") == "down\n"
+        assert agents.running(made.home / "agent") == 0, "nothing ran, so nothing stays"
+    finally:
+        agents.stop(made.home / "agent")
+
+
+def test_up_twice_is_refused(shell: Shell) -> None:
+    done = shell.ganger("up", code=2)
+    assert re.fullmatch(r"ganger: .*a daemon runs there already \(pid \d+\).*\n", done.stderr)
+
+
+def test_status_says_how_it_is(shell: Shell) -> None:
+    found = shell.json("status")
+    assert (found["up"], found["gpus"], found["mode"]) == (True, 6, "personal")
+    assert all(line.startswith("box: ") for line in found["trouble"])  # what its agent cannot do
+
+
+def test_a_command_its_log_and_its_exit_code(shell: Shell) -> None:
+    done = shell.ganger("submit", "--gpus", "2", "--wait", "--", "sh", "-c", "echo seen; exit 9",
+                        code=9)  # fmt: skip
+    job = re.search(r"submitted job (\d+): starts now on box-", done.stdout)
+    assert job
+    assert shell.said("logs", job[1]) == "seen\n"
+    text = shell.said("show", job[1])
+    assert re.search(r"State: +FAILED \(exit code 9\)", text)
+    assert re.search(r"Exit code: +9", text)
+    shell.ganger("wait", job[1], code=9)
+
+
+def test_the_submitters_folder_and_choice_of_environment(shell: Shell) -> None:
+    shell.env["SECRET"], shell.env["WANTED"] = "s", "w"
+    try:
+        job = shell.submit("--env", "WANTED", "-E", "X=1", "-o", "out-%j.txt", "--",
+                           "sh", "-c", "pwd; echo [$SECRET][$WANTED][$X]")  # fmt: skip
+        shell.ganger("wait", str(job))
+        text = (shell.cwd / f"out-{job}.txt").read_text()
+        assert text == f"{shell.cwd}\n[][w][1]\n"
+        job = shell.submit("--export", "ALL", "--", "sh", "-c", "echo [$SECRET]")
+        shell.ganger("wait", str(job))
+        assert shell.said("logs", str(job)) == "[s]\n"
+        job = shell.submit("--export", "NONE", "--", "/bin/sh", "-c", "echo [$SECRET][$WANTED]")
+        shell.ganger("wait", str(job))
+        assert shell.said("logs", str(job)) == "[][]\n"
+    finally:
+        del shell.env["SECRET"], shell.env["WANTED"]
+
+
+def test_a_script_with_sbatch_lines(shell: Shell) -> None:
+    script = shell.cwd / "train.sbatch"
+    script.write_text(
+        "#!/bin/bash\n#SBATCH --job-name=trains --gres=gpu:v100:2 --time=10\n"
+        "#SBATCH --partition=gpu --array=0-2 -o %A-%a.out\necho $1 $GANGER_ARRAY_INDEX\n"
+        "echo $CUDA_VISIBLE_DEVICES | tr , '\\n' | wc -l\n"
+    )
+    done = shell.ganger("submit", "train.sbatch", "word")
+    job = re.search(r"submitted array (\d+) of 3 tasks", done.stdout)
+    assert job
+    assert "--partition means nothing here" in done.stderr
+    script.write_text("#!/bin/sh\nexit 1\n")  # what was submitted is what runs
+    shell.ganger("wait", job[1])
+    assert (shell.cwd / f"{job[1]}-2.out").read_text().split() == ["word", "2", "2"]
+    found = shell.json("show", f"{job[1]}_2")[0]
+    assert (found["name"], found["gpus"], found["time_limit"]) == ("trains", 2, 600.0)
+    assert found["gpu_types"] == ["V100"]
+
+
+def test_a_job_file_and_options_over_it(shell: Shell) -> None:
+    (shell.cwd / "job.yaml").write_text(
+        "command: [sh, -c, 'echo $A']\ngpus: 2\nname: filed\nenv: {A: '5'}\nhold: true\n"
+    )
+    job = shell.submit("--gpus", "3", "job.yaml")
+    found = shell.json("show", str(job))[0]
+    assert (found["name"], found["gpus"], found["reason"]) == ("filed", 3, "JobHeldUser")
+    assert shell.said("release", str(job)) == f"released {job}\n"
+    shell.ganger("wait", str(job))
+    assert shell.said("logs", str(job)) == "5\n"
+
+
+BAD = [
+    (("submit",), "nothing to run"), (("submit", "--gpus", "x", "--", "ls"), "--gpus"),
+    (("submit", "--gpus", "99", "--", "ls"), "can never fit"),
+    (("submit", "--gpus", "A100:1", "--", "ls"), "no GPU is a A100"),
+    (("submit", "--time", "60", "--", "ls"), "60m or 60s"),
+    (("submit", "--time", "soon", "--", "ls"), "time_limit"),
+    (("submit", "--array", "x", "--", "ls"), "array"),
+    (("submit", "--after", "999", "--", "ls"), "no job 999"),
+    (("submit", "--env", "NOT_SET_ANYWHERE", "--", "ls"), "not set here"),
+    (("submit", "-d", "singleton", "--", "ls"), "--dependency"),
+    (("show", "999"), "no job 999"), (("logs", "x"), "no job's number"),
+    (("cancel", "999"), "no job 999"), (("wait", "999"), "no job 999"),
+    (("drain", "nowhere"), "no node 'nowhere'"), (("policy", "set", "magic"), "no recipe 'magic'"),
+    (("queue", "-t", "sleepy"), "no state"), (("whatif", "--add", "many"), "no cluster"),
+    (("update", "1"), "nothing to change"), (("whatif", "--history", "x"), "no duration"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "said"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_bad_input_gets_one_clear_line(shell: Shell, words: tuple[str, ...], said: str) -> None:
+    done = shell.ganger(*words, code=2)
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("ganger: ")
+    assert said in line
+
+
+def test_the_queue_in_eighty_columns_and_in_a_pipe(shell: Shell) -> None:
+    name = "a-name-that-is-so-long-that-no-terminal-of-eighty-columns-has-room-for-it"
+    holder = shell.submit("--gpus", "V100:4", "-J", "holder", "--", "sleep", "60")
+    waits = shell.submit("--gpus", "V100:4", "-J", name, "--", "true")
+    narrow = shell.on_a_terminal("queue")
+    assert all(len(line) <= 80 for line in narrow.splitlines()), narrow
+    assert "JOBID" in narrow
+    assert name not in narrow
+    wide = shell.said("queue")
+    row = next(line for line in wide.splitlines() if name in line)
+    assert row.split() == [str(waits), name, row.split()[2], "PD", "-", "-", "4", "0",
+                           "(Resources)"]  # fmt: skip
+    for listing in ("nodes", "fairshare", "history", "status"):
+        lines = shell.on_a_terminal(listing).splitlines()
+        assert all(len(line) <= 80 for line in lines), lines
+    text = shell.said("explain", str(waits))
+    assert f"held by job {holder}" in text
+    assert "Expected start:" in text
+    found = shell.json("whatif", "--recipe", "sjf", "--add", "1x4xV100")
+    assert [one["recipe"] for one in found] == ["backfill", "sjf on more"]
+    assert found[1]["wait_mean_seconds"] < found[0]["wait_mean_seconds"]
+    shell.ganger("cancel", str(holder))
+    shell.ganger("wait", str(waits))
+
+
+def test_orders_answer_with_what_was_done(shell: Shell) -> None:
+    job = shell.submit("--gpus", "4", "--", "sleep", "60")
+    for verb, past in (("suspend", "suspended"), ("resume", "resumed")):
+        until = time.monotonic() + 10
+        while True:
+            done = subprocess.run(
+                [sys.executable, "-m", "ganger.cli", verb, str(job)], env=shell.env, text=True,
+                capture_output=True, check=False,
+            )  # fmt: skip
+            if done.returncode == 0 or time.monotonic() > until:
+                break
+        assert done.stdout == f"{past} {job}\n", done.stderr
+    assert shell.said("update", str(job), "--priority", "9", "-t", "never") == f"updated {job}\n"
+    assert shell.json("show", str(job))[0]["priority"] == 9
+    assert "drained" in shell.said("drain", "box-K80")
+    assert "up" in shell.said("resume", "box-K80")
+    assert shell.said("cancel", str(job)) == f"cancelled {job}\n"
+    shell.ganger("wait", str(job), code=130)
+    assert f"job {job} is cancelled" in shell.ganger("hold", str(job), code=2).stderr
+
+
+def test_a_rehearsed_preemption_comes_back(shell: Shell) -> None:
+    job = shell.submit("--", sys.executable, "-c", SAVES)
+    until = time.monotonic() + 10
+    while shell.json("show", str(job))[0]["state"] != "RUNNING":
+        assert time.monotonic() < until
+    assert "--rehearse" in shell.ganger("preempt", str(job), code=2).stderr
+    found = json.loads(shell.said("preempt", str(job), "--rehearse", "--json"))
+    assert (found["outcome"], found["state"]) == ("Preempted", "RUNNING")
+    assert shell.json("show", str(job))[0]["attempt"] == 2
+    shell.ganger("cancel", str(job))
+
+
+SAVES = """
+import time
+from ganger import sdk
+step = 0
+while True:
+    step += 1
+    sdk.progress(step, 100000)
+    if sdk.should_checkpoint():
+        sdk.leave(step)
+    time.sleep(0.01)
+"""
+
+
+def test_a_shell_inside_a_job(shell: Shell) -> None:
+    assert "no terminal" in shell.ganger("shell", code=2).stderr
+    pid, terminal = pty.fork()
+    if not pid:
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "ganger.cli", "shell", "--gpus", "2", "--", "/bin/sh"],
+            shell.env,
+        )
+    os.write(terminal, b"echo $((6*7)) on [$CUDA_VISIBLE_DEVICES]; exit 3\n")
+    text, until = b"", time.monotonic() + 20
+    while time.monotonic() < until and select.select([terminal], [], [], 20)[0]:
+        try:
+            text += os.read(terminal, 4096)
+        except OSError:
+            break
+    os.close(terminal)
+    assert re.search(rb"42 on \[\d,\d\]\r\n", text), text
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+
+
+def test_a_policy_is_set_while_jobs_run(shell: Shell) -> None:
+    job = shell.submit("--", "sleep", "0.5")
+    assert "would change nothing" in shell.said("policy", "set", "tiresias", "--dry-run")
+    assert "decides now: tiresias" in shell.said("policy", "set", "tiresias")
+    assert shell.said("policy", "show").startswith("tiresias")
+    shell.ganger("wait", str(job))
+    shell.ganger("policy", "set", "backfill")
+
+
+def test_history_and_the_journal_agree(shell: Shell) -> None:
+    job = shell.submit("-J", "remembered", "--", "true")
+    shell.ganger("wait", str(job))
+    assert shell.json("history", "-n", "remembered")["jobs"][0]["state"] == "COMPLETED"
+    text = shell.said("replay", str(shell.home / "journal.db"), "--check")
+    assert re.fullmatch(r"\d+ steps replayed, every plan is the same\n", text)
+
+
+def test_down_and_up_again_keeps_what_runs(shell: Shell) -> None:
+    job = shell.submit("--", "sh", "-c", "sleep 1.5; echo survived")
+    waits = subprocess.Popen(
+        [sys.executable, "-m", "ganger.cli", "wait", str(job)], env=shell.env, cwd=shell.cwd
+    )
+    time.sleep(0.5)
+    shell.said("down")
+    done = shell.ganger("status", code=1)
+    assert "no daemon runs in" in done.stdout
+    assert "start one with `ganger up`" in shell.ganger("queue", code=2).stderr
+    assert "box-V100: 4 GPUs V100" in shell.said("up", "--dry-run")
+    done = shell.ganger("up", "--gpus", "2xV100+2xK80", code=2)
+    assert "node 'box-V100': it had 4 V100 GPUs and now offers 2 V100" in done.stderr
+    shell.said("up")
+    assert waits.wait(30) == 0
+    assert shell.said("logs", str(job)) == "survived\n"
+    assert shell.json("show", str(job))[0]["attempt"] == 1
+
+
+def test_a_unit_for_systemd(shell: Shell) -> None:
+    text = shell.said("install-service", "--print")
+    assert f"Environment=GANGER_HOME={shell.home}" in text
+    assert "up --foreground" in text
+    assert "KillMode=process" in text
+
+
+def test_tables_and_clocks() -> None:
+    text = table(["N", "NAME"], [["1", "a"], ["22", "bb"]])
+    assert text == " N  NAME\n 1  a\n22  bb"
+    assert [clock(t) for t in (None, 0, 61, 3600, 90061)] == [
+        "-", "0:00", "1:01", "1:00:00", "1-01:01:01"
+    ]  # fmt: skip

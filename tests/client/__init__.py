@@ -1,0 +1,1 @@
+"""What users and programs speak to the daemon with."""

@@ -1,0 +1,116 @@
+"""`#SBATCH` lines, as people write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ganger.client import sbatch
+from ganger.client.request import convert
+from ganger.core.errors import BadInput
+from ganger.service.accept import Who, prepare, shape_of
+
+TABLE: list[tuple[str, dict[str, Any]]] = [
+    ("--job-name=train", {"name": "train"}),
+    ("-J train", {"name": "train"}),
+    ("-Jtrain", {"name": "train"}),
+    ("--gpus=4", {"gpus": 4}),
+    ("--gpus=a100:4", {"gpus": 4, "gpu_types": ["a100"]}),
+    ("-G 2", {"gpus": 2}),
+    ("--gres=gpu:2", {"gpus": 2}),
+    ("--gres=gpu:v100:2", {"gpus": 2, "gpu_types": ["v100"]}),
+    ("--nodes=2 --gpus-per-node=8", {"nodes": 2, "gpus": 16, "workers": 2}),
+    ("-N2 --ntasks-per-node=4 --gpus-per-task=1", {"nodes": 2, "workers": 8, "gpus": 8}),
+    ("--ntasks=4 --gpus=4", {"workers": 4, "gpus": 4}),
+    ("-n1 --cpus-per-task=8", {"cpus": 8}),
+    ("--mem=64G --gres=gpu:1", {"memory": 65536, "gpus": 1}),
+    ("--mem=512", {"memory": 512}),
+    ("--mem-per-cpu=2G -c 4", {"memory": 8192, "cpus": 4}),
+    ("--mem-per-gpu=16G --gpus=2", {"memory": 32768, "gpus": 2}),
+    ("--nodes=1 --ntasks-per-node=4 --mem=64G", {"nodes": 1, "workers": 4, "memory": 16384}),
+    ("--time=60", {"time_limit": "60m"}),
+    ("--time=1-12:00:00", {"time_limit": "1-12:00:00"}),
+    ("-t 2:30:00", {"time_limit": "2:30:00"}),
+    ("--time=UNLIMITED", {}),
+    ("--account=physics", {"tenant": "physics"}),
+    ("--array=0-15:3", {"array": "0-15:3"}),
+    ("--dependency=afterok:12:13,afterany:9", {"after": ["12", "13"], "after_any": ["9"]}),
+    ("--begin=now+2hours", {"begin": "+2h"}),
+    ("--begin=now+30", {"begin": "+30s"}),
+    ("--begin=now", {}),
+    ("--begin=2026-05-01T18:00", {"begin": "2026-05-01T18:00"}),
+    ("--deadline=2026-05-02T18:00", {"deadline": "2026-05-02T18:00"}),
+    ("-H", {"hold": True}),
+    ("--hold", {"hold": True}),
+    ("--nice=100", {"priority": -100}),
+    ("--priority=7", {"priority": 7}),
+    ("--no-requeue", {"on_preempt": "never"}),
+    ("--requeue", {}),
+    ("--signal=B:USR1@120", {"grace": 120}),
+    ("-o logs/%j.out -e logs/%j.err", {"output": "logs/%j.out", "error": "logs/%j.err"}),
+    ("--chdir=/data", {"cwd": "/data"}),
+    ("--constraint=nvlink&fast", {"labels": ["nvlink", "fast"]}),
+    ('--job-name="two words" # a comment', {"name": "two words"}),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), TABLE, ids=[line for line, _ in TABLE])
+def test_a_line_means(line: str, expected: dict[str, Any]) -> None:
+    found = sbatch.parse(f"#!/bin/bash\n#SBATCH {line}\necho hi\n", "job.sh")
+    assert found.fields == {"gpus": 0, **expected}
+    assert found.notes == []
+    shape_of(convert({**found.fields, "command": ["x"]}, "test"))
+
+
+def test_lines_add_up_and_end_at_the_first_command() -> None:
+    script = (
+        "#!/bin/bash\n# a remark\n#SBATCH --gpus=2\n\n#SBATCH -J a\n#SBATCH -J b\n"
+        "cd /tmp\n#SBATCH --gpus=8\n"
+    )
+    assert sbatch.parse(script, "job.sh").fields == {"gpus": 2, "name": "b"}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--partition=gpu", "--partition"), ("-q high", "--qos"), ("--exclusive", "--exclusive"),
+        ("--mail-type=END --mail-user=a@b.c", "--mail-type"),
+    ],
+)  # fmt: skip
+def test_what_means_nothing_is_said(line: str, said: str) -> None:
+    found = sbatch.parse(f"#!/bin/sh\n#SBATCH {line}\n", "job.sh")
+    assert found.notes
+    assert said in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        ("--gpus=many", "job.sh:2: --gpus"), ("--frobnicate=1", "job.sh:2"),
+        ("--nodes=2-4", "job.sh:2: --nodes"), ("--dependency=singleton", "job.sh:2: --dependency"),
+        ("--dependency=afterok:1?afterok:2", "job.sh:2: --dependency"), ("--mem", "job.sh:2"),
+        ("--ntasks=x", "job.sh:2: --ntasks"), ('--job-name="open', "job.sh:2"),
+        ("stray", "job.sh:2"), ("--nice=low", "job.sh:2: --nice"), ("--signal=", "job.sh:2"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_with_its_line(line: str, where: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        sbatch.parse(f"#!/bin/sh\n#SBATCH {line}\n", "job.sh")
+    assert str(refused.value).startswith(where)
+
+
+@pytest.mark.parametrize("line", ["--mem=lots", "--time=soon", "--array=a-b", "--begin=teatime"])
+def test_what_only_the_daemon_understands_is_refused_there(line: str) -> None:
+    def submit() -> None:
+        fields = sbatch.parse(f"#!/bin/sh\n#SBATCH {line}\n", "job.sh").fields
+        request = convert({**fields, "command": ["x"]}, "test")
+        prepare(request, Who("ann"), 0, lambda job: [], False)
+
+    with pytest.raises(BadInput):
+        submit()
+
+
+def test_export_is_handed_on() -> None:
+    assert sbatch.parse("#!/bin/sh\n#SBATCH --export=NONE\n", "job.sh").export == "NONE"
+    assert sbatch.parse("#!/bin/sh\n", "job.sh").export is None

@@ -1,0 +1,141 @@
+"""Looking ahead: a run that is taken over in the middle goes on as it would have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ganger.core.cluster import Nodes
+from ganger.core.jobs import Phase
+from ganger.core.kernel import Kernel
+from ganger.core.protocols import Ignorant
+from ganger.core.snapshot import capture, restore
+from ganger.core.spec import ClusterSpec, NodeSpec
+from ganger.core.units import HOUR, NEVER, SECOND
+from ganger.lab.whatif import believed, drawn, expected_starts, future, past, play
+from ganger.recipes import registry
+from ganger.sim.engine import Simulator
+from ganger.sim.physics import Physics
+from ganger.sim.truth import Truth
+from ganger.workloads.synthetic import synthesize
+from ganger.workloads.trace import Trace
+
+CLUSTER = ClusterSpec((NodeSpec(count=4, gpus=8, gpu_type="V100"),))
+
+
+def all_at_once(seed: int, jobs: int = 60) -> Trace:
+    """A workload of which everybody is there from the beginning."""
+    trace = synthesize("philly", jobs, seed, gpus=32)
+    trace.declared.submitted[:jobs] = 0
+    return trace
+
+
+def begun(trace: Trace, recipe: str) -> tuple[Kernel, Simulator]:
+    nodes = Nodes(CLUSTER)
+    physics = Physics(nodes)
+    kernel = Kernel(
+        nodes, trace.declared, registry.make(recipe), oracle=Truth(trace.duration, physics)
+    )
+    return kernel, Simulator(trace.declared, trace.duration, physics)
+
+
+@pytest.mark.parametrize("recipe", ["fifo", "srtf", "backfill", "tiresias", "sjf"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_taken_over_in_the_middle_ends_the_same(recipe: str, seed: int) -> None:
+    trace = all_at_once(seed)
+    whole, engine = begun(trace, recipe)
+    whole.run(engine)
+    finished = whole.jobs.finished[: trace.jobs].copy()
+    half, engine = begun(all_at_once(seed), recipe)
+    half.run(engine, int(np.median(finished)))
+    nodes = Nodes(CLUSTER)
+    copy = restore(
+        capture(half), nodes, registry.make(recipe), oracle=Truth(trace.duration, Physics(nodes))
+    )
+    waiting = np.flatnonzero(copy.jobs.phase[: trace.jobs] == Phase.PENDING).tolist()
+    assert waiting
+    play(copy, trace.duration, [*waiting, -1])
+    ended = copy.jobs.finished[: trace.jobs]
+    assert np.abs(ended - finished).max() <= 3  # rounding to a microsecond at each stop
+
+
+def test_without_an_oracle_the_users_word_counts() -> None:
+    trace = all_at_once(1, 4)
+    declared = trace.declared
+    declared.estimate[:4] = NEVER
+    declared.limit[:4] = (NEVER, 2 * HOUR, NEVER, HOUR)
+    declared.estimate[2] = 3 * HOUR
+    kernel = Kernel(Nodes(CLUSTER), declared, registry.make("fifo"), oracle=Ignorant())
+    assert believed(kernel).tolist() == [HOUR, 2 * HOUR, 3 * HOUR, HOUR]
+    for seed in range(20):
+        lucky = drawn(kernel, np.random.default_rng(seed))
+        assert lucky[0] != HOUR
+        assert lucky[1] <= 2 * HOUR  # never beyond the limit
+
+
+def test_expected_starts_hold_what_comes_true() -> None:
+    trace = all_at_once(2)
+    kernel, engine = begun(trace, "fifo")
+    kernel.run(engine, 10 * SECOND)
+    data = capture(kernel)
+
+    def copy() -> Kernel:
+        nodes = Nodes(CLUSTER)
+        return restore(
+            data, nodes, registry.make("fifo"), oracle=Truth(trace.duration, Physics(nodes))
+        )
+
+    waiting = np.flatnonzero(kernel.jobs.phase[: trace.jobs] == Phase.PENDING).tolist()
+    found = expected_starts(copy, waiting, samples=0)
+    drawn_from = expected_starts(copy, waiting, samples=5)
+    kernel.run(engine)
+    assert set(found) == set(drawn_from) == set(waiting)
+    for row, outlook in found.items():
+        assert outlook.low == outlook.expected == outlook.high
+        assert abs(outlook.expected - int(kernel.jobs.first_start[row])) <= 3
+    assert all(one.low <= one.expected <= one.high for one in drawn_from.values())
+    assert any(one.low < one.high for one in drawn_from.values())
+
+
+def test_run_times_are_drawn_from_jobs_alike() -> None:
+    trace = all_at_once(5, 60)
+    declared = trace.declared
+    declared.user[:60] = [declared.users.code("ann"), declared.users.code("bob")] * 30
+    declared.gpus[:60] = 1
+    kernel = Kernel(Nodes(CLUSTER), declared, registry.make("fifo"), oracle=Ignorant())
+    jobs = kernel.jobs
+    jobs.phase[:60] = Phase.PENDING
+    jobs.phase[:40] = Phase.FINISHED
+    jobs.work[:40] = np.where(np.arange(40) % 2, 100.0, 1000.0 + np.arange(40)) * SECOND
+    for seed in range(10):
+        told = drawn(kernel, np.random.default_rng(seed))
+        assert (told[:40] == 0).all()
+        assert (told[41::2] == 100 * SECOND).all()  # bob's always took as long
+        assert set(told[40::2].tolist()) <= {(1000 + i) * SECOND for i in range(40)}
+    jobs.work[41] = 500.0 * SECOND  # longer than any of bob's: drawn from everybody's
+    assert drawn(kernel, np.random.default_rng(0))[41] >= 1000 * SECOND
+
+
+def test_a_better_policy_promises_more() -> None:
+    trace = all_at_once(3)
+    kernel, engine = begun(trace, "fifo")
+    kernel.run(engine, SECOND)
+    data = capture(kernel)
+    means = {}
+    for recipe in ("fifo", "sjf"):
+        nodes = Nodes(CLUSTER)
+        oracle = Truth(trace.duration, Physics(nodes))
+        found = future(restore(data, nodes, registry.make(recipe), oracle=oracle), recipe)
+        assert found.unstarted == 0
+        means[recipe] = found.wait_mean_seconds
+    assert means["sjf"] < means["fifo"]
+
+
+def test_the_past_becomes_a_trace() -> None:
+    trace = all_at_once(4, 20)
+    kernel, engine = begun(trace, "fifo")
+    kernel.run(engine)
+    again = past(kernel, 0)
+    assert again.jobs == 20
+    assert np.abs(again.duration - trace.duration[:20]).max() <= 1
+    assert past(kernel, kernel.now + 1).jobs == 0

@@ -1,0 +1,435 @@
+"""The HTTP API of a real daemon: what it answers to what should not be asked."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ganger.client.connection import Client, NoDaemon, Refusal
+from ganger.service.api import openapi
+from ganger.service.endpoints import ENDPOINTS
+from service.machines import Machine, wait_for
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    made = Machine(tmp_path_factory.mktemp("api") / "home", listen="127.0.0.1:0")
+    made.up()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def client(machine: Machine) -> Client:
+    return machine.client
+
+
+def asked(
+    machine: Machine, method: str, path: str, body: bytes | None = None,
+    headers: dict[str, str] | None = None,
+) -> tuple[int, dict[str, str], bytes]:  # fmt: skip
+    """A raw request over the Unix socket."""
+    connection = http.client.HTTPConnection("daemon")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(10)
+    folder = os.open(machine.root, os.O_RDONLY)
+    connection.sock.connect(f"/proc/self/fd/{folder}/daemon.sock")
+    os.close(folder)
+    connection.request(method, path, body, headers or {})
+    answer = connection.getresponse()
+    data = answer.read()
+    connection.close()
+    return answer.status, {key.lower(): value for key, value in answer.getheaders()}, data
+
+
+BAD_BODIES = [
+    b"", b"{", b"[]", b"null", b"7", b'"x"', b"\xff\xfe", b'{"command": "ls"}', b'{"command": [1]}',
+    b'{"command": []}', b'{"command": ["x"], "gpus": "2"}', b'{"command": ["x"], "gups": 2}',
+    b'{"command": ["x"], "gpus": 99}', b'{"command": ["x"], "gpus": -1}',
+    b'{"command": ["x"], "after": ["77"]}', b'{"command": ["x"], "after": ["../etc"]}',
+    b'{"command": ["x"], "array": "0-999999"}', b'{"command": ["x"], "gpu_types": ["Z9"]}',
+    b'[{"command": ["x"]}, {"command": ["x"], "gpus": 99}]',
+    b'{"command": ["x"], "env": {"=": ""}}',
+    b'{"command": ["x\\u0000y"]}', b'{"command": ["x"], "time_limit": "NaN"}',
+    b'{"command": ["x"], "begin": 1e400}', b"[" * 5000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", BAD_BODIES, ids=range(len(BAD_BODIES)))
+def test_malformed_submissions_change_nothing(machine: Machine, body: bytes) -> None:
+    before = machine.client.call("GET", "/v1/jobs", query={"state": "all"})["total"]
+    status, headers, data = asked(machine, "POST", "/v1/jobs", body)
+    assert status in (400, 404), data
+    assert headers["content-type"] == "application/problem+json"
+    problem = json.loads(data)
+    assert problem["status"] == status
+    assert problem["detail"]
+    assert machine.client.call("GET", "/v1/jobs", query={"state": "all"})["total"] == before
+
+
+WRONG = [
+    ("GET", "/v1/jobs/99", 404), ("GET", "/v1/jobs/x", 400), ("GET", "/v1/jobs/1_2_3", 400),
+    ("GET", "/v1/jobs?limit=many", 400), ("GET", "/v1/jobs?limit=-1", 400),
+    ("GET", "/v1/jobs?state=sleepy", 400), ("GET", "/v1/jobs?offset=1e99", 400),
+    ("POST", "/v1/jobs/99/cancel", 404), ("POST", "/v1/jobs/99/explode", 404),
+    ("GET", "/v1/jobs/99/logs", 404), ("GET", "/v1/jobs/99/explain", 404),
+    ("POST", "/v1/nodes/nowhere/drain", 404), ("DELETE", "/v1/jobs", 405), ("GET", "/v2/jobs", 404),
+    ("PUT", "/v1/policy", 400), ("PATCH", "/v1/jobs/99", 400), ("GET", "/v1/events?since=x", 400),
+    ("GET", "/v1/jobs/" + "9" * 400, 400), ("GET", "/v1/jobs/%00", 400),
+    ("POST", "/v1/whatif", 200), ("GET", "/v1/jobs?limit=nan", 400),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "expected"), WRONG)
+def test_wrong_paths_and_queries(machine: Machine, method: str, path: str, expected: int) -> None:
+    status, headers, data = asked(machine, method, path)
+    assert status == expected, data
+    if expected >= 400:
+        assert headers["content-type"] == "application/problem+json"
+
+
+@settings(max_examples=60)
+@given(
+    body=st.recursive(
+        st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["gpus", "array", "after", "env", "time_limit", "memory", "x", "warm"]),
+            inner, max_size=4,
+        ),
+        max_leaves=8,
+    )
+)  # fmt: skip
+def test_no_body_breaks_it(machine: Machine, body: Any) -> None:
+    for method, path in (("POST", "/v1/jobs"), ("PUT", "/v1/policy"), ("PATCH", "/v1/jobs/1"),
+                         ("POST", "/v1/whatif"), ("POST", "/v1/shutdown")):  # fmt: skip
+        if path == "/v1/shutdown" and body in ({}, None):
+            continue
+        status, _, data = asked(machine, method, path, json.dumps(body).encode())
+        assert status < 500, data
+        if path == "/v1/shutdown":
+            assert status == 400
+
+
+def test_a_submission_too_large_is_refused(machine: Machine) -> None:
+    body = b'{"command": ["' + b"x" * (33 << 20) + b'"]}'
+    status, _, data = asked(machine, "POST", "/v1/jobs", body)
+    assert (status, b"32 MiB" in data) == (400, True)
+
+
+def test_an_idempotency_key_submits_once(client: Client) -> None:
+    body = {"command": ["true"]}
+    keyed = {"Idempotency-Key": "one"}
+    first = client.call("POST", "/v1/jobs", body=body, headers=keyed)
+    assert client.call("POST", "/v1/jobs", body=body, headers=keyed)["job"] == first["job"]
+    with pytest.raises(Refusal, match="another request"):
+        client.call("POST", "/v1/jobs", body={"command": ["false"]}, headers=keyed)
+    wait_for(client, [first["job"]])
+
+
+def test_pages_are_complete_and_in_order(client: Client) -> None:
+    body = {"command": ["true"], "array": "0-24", "hold": True, "name": "paged"}
+    made = client.call("POST", "/v1/jobs", body=body)["jobs"]
+    seen: list[int] = []
+    offset: int | None = 0
+    while offset is not None:
+        page = client.call("GET", "/v1/jobs", query={"name": "paged", "limit": 7, "offset": offset})
+        assert page["total"] == 25
+        seen += [job["job"] for job in page["jobs"]]
+        offset = page["next"]
+    assert seen == made
+    client.call("POST", f"/v1/jobs/{made[0]}/cancel")
+    assert client.call("GET", "/v1/jobs", query={"name": "paged"})["total"] == 0
+
+
+def test_tcp_wants_the_token(machine: Machine) -> None:
+    address = machine.client.call("GET", "/v1/status")["listen"]
+    token_file = machine.root / "token"
+    assert stat.S_IMODE(token_file.stat().st_mode) == 0o600
+    token = token_file.read_text().strip()
+    assert token not in (machine.root / "journal.db").read_bytes().decode("latin-1")
+    for wrong in ("", "x", token[:-1], token + "x"):
+        with Client(url=f"http://{address}", token=wrong) as stranger, pytest.raises(Refusal) as no:
+            stranger.call("GET", "/v1/status")
+        assert no.value.status == 401
+    with Client(url=f"http://{address}", token=token) as friend:
+        assert friend.call("GET", "/v1/status")["pid"] == machine.client.call(
+            "GET", "/v1/status"
+        )["pid"]  # fmt: skip
+
+
+def test_the_socket_and_the_folder_are_the_owners(machine: Machine) -> None:
+    assert stat.S_IMODE((machine.root / "daemon.sock").stat().st_mode) == 0o600
+    assert stat.S_IMODE(machine.root.stat().st_mode) == 0o700
+    assert stat.S_IMODE((machine.root / "journal.db").stat().st_mode) == 0o600
+
+
+def test_no_shell_reads_names_words_or_variables(client: Client, tmp_path: Path) -> None:
+    evil = f"$(touch {tmp_path}/a); `touch {tmp_path}/b` && touch {tmp_path}/c #'\"\\ {{x}}"
+    body = {"command": ["printf", "%s", evil], "name": evil[:100], "env": {"E": evil},
+            "output": str(tmp_path / "out"), "cwd": str(tmp_path)}  # fmt: skip
+    job = client.call("POST", "/v1/jobs", body=body)["job"]
+    assert wait_for(client, [job])[0]["state"] == "COMPLETED"
+    assert (tmp_path / "out").read_text() == evil
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
+
+
+def test_a_script_runs_as_it_was_when_it_was_submitted(client: Client) -> None:
+    script = "#!/bin/sh\necho $1 $GANGER_JOB_NAME\n"
+    body = {"script": script, "command": ["hello"], "name": "greets"}
+    job = client.call("POST", "/v1/jobs", body=body)["job"]
+    text = b"".join(client.stream(f"/v1/jobs/{job}/logs", {"follow": "1"}))
+    assert text == b"hello greets\n"
+
+
+def test_logs_follow_and_tail(client: Client) -> None:
+    command = ["sh", "-c", "for i in 1 2 3 4 5; do echo line $i; sleep 0.05; done; echo oops >&2"]
+    job = client.call("POST", "/v1/jobs", body={"command": command})["job"]
+    followed = b"".join(client.stream(f"/v1/jobs/{job}/logs", {"follow": "1"}))
+    assert followed.startswith(b"line 1\n")
+    assert followed.endswith(b"line 5\noops\n")
+    wait_for(client, [job])
+    assert b"".join(client.stream(f"/v1/jobs/{job}/logs", {"lines": 2})) == b"line 5\noops\n"
+    with pytest.raises(Refusal, match="stream"):
+        list(client.stream(f"/v1/jobs/{job}/logs", {"stream": "thoughts"}))
+
+
+def test_events_tell_a_jobs_life(machine: Machine) -> None:
+    revision = machine.client.call("GET", "/v1/status")["revision"]
+    states: list[str] = []
+    done = threading.Event()
+
+    def listen() -> None:
+        with Client(machine.root) as listener:
+            for chunk in listener.stream("/v1/events", {"since": revision}):
+                data = [line[6:] for line in chunk.splitlines() if line.startswith(b"data: ")]
+                states.extend(json.loads(line)["state"] for line in data)
+                if "COMPLETED" in states:
+                    done.set()
+                    return
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    machine.client.call("POST", "/v1/jobs", body={"command": ["true"]})
+    assert done.wait(10)
+    thread.join()
+    assert states == ["CONFIGURING", "RUNNING", "COMPLETED"]
+
+
+def test_prometheus_can_read_it(client: Client) -> None:
+    text = b"".join(client.stream("/metrics")).decode()
+    assert 'ganger_gpus{kind="simulated",state="free"}' in text
+    assert "ganger_job_wait_seconds_bucket" in text
+    assert 'ganger_jobs{phase="finished"}' in text
+
+
+def test_openapi_describes_every_endpoint(client: Client) -> None:
+    document = client.call("GET", "/openapi.json")
+    assert document == json.loads(msgspec.json.encode(openapi()))
+    assert document["openapi"] == "3.1.0"
+    for one in ENDPOINTS:
+        operation = document["paths"][one.path][one.method.lower()]
+        assert operation["summary"], one.path
+    text = json.dumps(document)
+    for name in document["components"]["schemas"]:
+        assert f"#/components/schemas/{name}" in text
+    for reference in set(json.loads(json.dumps(text.split('"#/components/schemas/')[1:]))):
+        assert reference.split('"')[0] in document["components"]["schemas"]
+
+
+def test_a_second_daemon_refuses(machine: Machine) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ganger.service", msgspec.json.encode(machine.settings).decode()],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "a daemon runs there already" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert machine.client.call("GET", "/v1/status")["revision"] >= 0
+
+
+def test_drain_and_resume(client: Client) -> None:
+    node = client.call("GET", "/v1/nodes")[0]["name"]
+    assert client.call("POST", f"/v1/nodes/{node}/drain")[0]["state"] == "drained"
+    job = client.call("POST", "/v1/jobs", body={"command": ["true"]})["job"]
+    found = client.call("GET", f"/v1/jobs/{job}/explain")
+    assert found["reason"] == "Resources"
+    assert f"Out of use: {node}." in found["lines"]
+    client.call("POST", f"/v1/nodes/{node}/resume")
+    assert wait_for(client, [job])[0]["state"] == "COMPLETED"
+
+
+def test_a_policy_is_tried_before_it_decides(client: Client) -> None:
+    with pytest.raises(Refusal, match="no recipe"):
+        client.call("PUT", "/v1/policy", body={"recipe": "nonsense"})
+    trial = client.call("PUT", "/v1/policy", body={"recipe": "srtf", "dry_run": True})
+    assert trial["dry_run"]
+    assert client.call("GET", "/v1/policy")["recipe"] == "fifo"
+    job = client.call("POST", "/v1/jobs", body={"command": ["sleep", "0.3"]})["job"]
+    client.call("PUT", "/v1/policy", body={"recipe": "srtf"})
+    assert client.call("GET", "/v1/policy")["recipe"] == "srtf"
+    assert wait_for(client, [job])[0]["state"] == "COMPLETED"
+    client.call("PUT", "/v1/policy", body={"recipe": "fifo"})
+
+
+def test_orders_on_running_jobs(client: Client) -> None:
+    body = {"command": ["sleep", "60"], "grace": "1s"}
+    job = client.call("POST", "/v1/jobs", body=body)["job"]
+
+    def until(state: str) -> dict[str, Any]:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            found: dict[str, Any] = client.call("GET", f"/v1/jobs/{job}")[0]
+            if found["state"] == state:
+                return found
+            time.sleep(0.02)
+        raise AssertionError(f"{found['state']}, not {state}")
+
+    until("RUNNING")
+    client.call("POST", f"/v1/jobs/{job}/suspend")
+    until("SUSPENDED")
+    client.call("POST", f"/v1/jobs/{job}/resume")
+    until("RUNNING")
+    client.call("PATCH", f"/v1/jobs/{job}", body={"priority": 5, "time_limit": "1h"})
+    found = client.call("GET", f"/v1/jobs/{job}")[0]
+    assert (found["priority"], found["time_limit"]) == (5, 3600.0)
+    client.call("POST", f"/v1/jobs/{job}/requeue")
+    deadline = time.monotonic() + 10
+    while client.call("GET", f"/v1/jobs/{job}")[0]["attempt"] < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    until("RUNNING")
+    client.call("POST", f"/v1/jobs/{job}/cancel")
+    assert until("CANCELLED")["exit_code"] == 130
+
+
+def test_nobody_home(tmp_path: Path) -> None:
+    with Client(tmp_path) as client, pytest.raises(NoDaemon, match="ganger up"):
+        client.call("GET", "/v1/status")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="two users need root")
+def test_in_shared_mode_users_are_kept_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
+    base = tmp_path_factory.mktemp("shared")
+    for folder in (base, *base.parents[:2]):
+        if folder != Path("/tmp"):
+            folder.chmod(0o711)
+    machine = Machine(base / "home", shared=True)
+    root = machine.up()
+    try:
+        script = (
+            "import json,os,sys,encodings.idna;from pathlib import Path\n"
+            "from ganger.client.connection import Client,Refusal\n"
+            "os.setgid(65534);os.setuid(int(sys.argv[2]));c=Client(Path(sys.argv[1]));out=[]\n"
+            "for m,p,b in json.loads(sys.argv[3]):\n"
+            "    try: out.append([200,c.call(m,p,body=b)])\n"
+            "    except Refusal as e: out.append([e.status,str(e)])\n"
+            "print(json.dumps(out))"
+        )
+
+        def as_user(uid: int, *calls: tuple[str, str, Any]) -> list[Any]:
+            done = subprocess.run(
+                [sys.executable, "-c", script, str(machine.root), str(uid), json.dumps(calls)],
+                capture_output=True, text=True, timeout=30, check=False, cwd="/",
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+        body = {"command": ["sh", "-c", "id -u; sleep 30"]}
+        ((code, answer),) = as_user(65533, ("POST", "/v1/jobs", body))
+        assert code == 200
+        job = answer["job"]
+        theirs = (f"/v1/jobs/{job}", f"/v1/jobs/{job}/logs", f"/v1/jobs/{job}/explain")
+        for code, said in as_user(65532, *(("GET", path, None) for path in theirs)):
+            assert code == 403, said
+        node = root.call("GET", "/v1/nodes")[0]["name"]
+        denied = as_user(
+            65532, ("POST", f"/v1/jobs/{job}/cancel", None), ("POST", "/v1/shutdown", {}),
+            ("POST", f"/v1/nodes/{node}/drain", None), ("PUT", "/v1/policy", {"recipe": "fifo"}),
+        )  # fmt: skip
+        assert [code for code, _ in denied] == [403] * 4
+        deadline = time.monotonic() + 10
+        while b"65533\n" not in b"".join(root.stream(f"/v1/jobs/{job}/logs")):
+            assert time.monotonic() < deadline, "the job does not run as its submitter"
+            time.sleep(0.05)
+        stolen = {"command": ["true"], "output": "/etc/shadow"}
+        ((_, answer),) = as_user(65533, ("POST", "/v1/jobs", stolen))
+        wait_for(root, [answer["job"]])
+        denied = as_user(
+            65533, ("GET", f"/v1/jobs/{answer['job']}/logs", None),
+            ("POST", "/v1/whatif", {"recipes": ["/tmp/mine.py:Policy"]}),
+            ("POST", "/v1/whatif", {"add": "/etc/shadow"}),
+        )  # fmt: skip
+        assert [code for code, _ in denied] == [400, 403, 403]
+        log = next((machine.root / "agent" / "logs").glob("*.log"))
+        assert stat.S_IMODE(log.stat().st_mode) & 0o077 == 0
+        assert as_user(65533, ("POST", f"/v1/jobs/{job}/cancel", None))[0][0] == 200
+        wait_for(root, [job])
+    finally:
+        machine.end()
+
+
+def test_agents_of_other_machines_join(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    machine = Machine(tmp_path / "home", agents=f"127.0.0.1:{port}", name="head")
+    client = machine.up()
+    command = [
+        sys.executable, "-m", "ganger.cli", "agent", "--join", f"127.0.0.1:{port}", "--gpus", "4",
+        "--token-file", str(machine.root / "agent-token"), "--name", "other",
+        "--home", str(tmp_path / "other"),
+    ]  # fmt: skip
+    agent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 15
+        while len(client.call("GET", "/v1/nodes")) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        words = ["sh", "-c", "echo $RANK of $WORLD_SIZE > $0.$RANK", str(tmp_path / "rank")]
+        body = {"command": words, "gpus": 8, "nodes": 2}
+        job = client.call("POST", "/v1/jobs", body=body)["job"]
+        assert wait_for(client, [job])[0]["state"] == "COMPLETED"
+        assert [(tmp_path / f"rank.{i}").read_text() for i in (0, 1)] == ["0 of 2\n", "1 of 2\n"]
+        machine.kill()  # the grown cluster is there again after a restart
+        assert [node["name"] for node in machine.up().call("GET", "/v1/nodes")] == ["head", "other"]
+        job = client.call("POST", "/v1/jobs", body=body)["job"]
+        assert wait_for(client, [job])[0]["state"] == "COMPLETED"
+    finally:
+        agent.terminate()
+        agent.wait()
+        machine.end()
+
+
+def test_a_machine_grows_between_two_starts(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "home", gpus="2xV100+1xK80", name="box")
+    client = machine.up()
+    runs = client.call("POST", "/v1/jobs", body={"command": ["sleep", "1"], "gpus": 1})["job"]
+    more = {"command": ["true"], "gpus": 4, "gpu_types": ["A100"]}
+    with pytest.raises(Refusal, match="no GPU is a A100"):
+        client.call("POST", "/v1/jobs", body=more)
+    machine.kill()
+    client = machine.up(gpus="2xV100+1xK80+4xA100")
+    deadline = time.monotonic() + 10
+    while len(client.call("GET", "/v1/nodes")) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    job = client.call("POST", "/v1/jobs", body=more)["job"]
+    found = wait_for(client, [runs, job])
+    assert [(one["state"], one["attempt"]) for one in found] == [("COMPLETED", 1)] * 2
+    machine.end()
