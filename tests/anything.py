@@ -146,9 +146,13 @@ profiles = st.sampled_from(
         ),
         Profiles(
             {
-                "vgg": Profile(sensitivity=Sensitivity(
-                    (1000, 2000, 4000, 8000), (0, 16384), ((0.2, 0.4), (0.3, 0.8), (0.5, 1.5), (0.5, 2.0))
-                )),
+                "vgg": Profile(
+                    sensitivity=Sensitivity(
+                        (1000, 2000, 4000, 8000),
+                        (0, 16384),
+                        ((0.2, 0.4), (0.3, 0.8), (0.5, 1.5), (0.5, 2.0)),
+                    )
+                ),
                 "bert": Profile(sensitivity=Sensitivity((500,), (0,), ((1.0,),))),
             }
         ),

@@ -64,7 +64,7 @@ def test_jct_is_what_the_supply_makes_it_and_changes_when_a_neighbour_goes() -> 
 def test_a_gang_goes_where_its_demand_fits() -> None:
     """Node 0 has 2 hungry GPUs and would be the best fit; node 1 has cores to spare."""
     works = [job("x", 0, 90, size=2, model="hungry"), job("y", 0, 90, size=3, model="modest"),
-             job("z", 1, 90, size=1, model="hungry"), job("w", 1, 90, size=1, model="hungry")]  # fmt: skip
+             *(job(name, 1, 90, size=1, model="hungry") for name in "zw")]  # fmt: skip
     run = play("synergy", works, servers(2), profiles=MODELS, until=2 * SECOND)
     assert run.text().splitlines()[0].count("start") == 2
     assert rates(run) == [1.5, 1.0, 1.5, 1.0]

@@ -40,7 +40,7 @@ class PromiseMemory(msgspec.Struct):
 
 
 class _Asked(NamedTuple):
-    """What the jobs of `ids` need: (jobs, types) leases on each type, GPUs, leases to the deadline."""
+    """What jobs need: work left; leases by (job, type); GPUs; leases until the deadline."""
 
     problem: Problem
     left: Floats
@@ -51,12 +51,13 @@ class _Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class PromisePolicy:
-    """At the end of every lease of `length` microseconds: first, who came with a deadline is accepted
-    if all accepted jobs can have their leases in time, in order of submission; then the accepted
-    run in the leases that their packing says, as late as can be; jobs of best effort take what is
-    left of the lease, the shortest first; and what is left of that goes to accepted jobs ahead of
-    time. Who is refused becomes best effort, and so does an accepted job that is later than was
-    believed. In between, whoever fits starts on GPUs that become free.
+    """Decides at the end of every lease of `length` microseconds.
+
+    Who came with a deadline is accepted if all accepted jobs can have their leases in time, in
+    order of submission. The accepted run in the leases that their packing says, as late as can be;
+    jobs of best effort take what is left of the lease, the shortest first; what is left of that
+    goes to accepted jobs ahead of time. Who is refused becomes best effort, and so does an accepted
+    job that is later than was believed. In between, whoever fits starts on GPUs that become free.
     """
 
     name: str
@@ -92,8 +93,9 @@ class PromisePolicy:
             lasts = np.where(problem.shares.rate > 0, left[:, None] / problem.shares.rate, np.inf)
         ahead = (view.jobs.deadline[problem.ids] - view.now) // self.length
         return _Asked(
-            problem, left, np.ceil(lasts / self.length), view.jobs.gpus[problem.ids],
-            np.clip(ahead, 0, HORIZON),
+            problem, left, np.ceil(lasts / self.length),
+            view.jobs.gpus[problem.ids].astype(np.int64),
+            np.clip(ahead, 0, HORIZON).astype(np.int64),
         )  # fmt: skip
 
     def _lease(
@@ -107,7 +109,8 @@ class PromisePolicy:
         rows: list[list[int]] = [[] for _ in types]
         runs: list[Mask] = [np.zeros((0, free.shape[1]), np.bool_)] * len(types)
         refused = [job for job in memory.refused if job in set(ids.tolist())]
-        judged = [at for at in np.flatnonzero(dated & ~stays).tolist() if int(ids[at]) not in refused]
+        dated &= ~stays & ~np.isin(ids, refused)
+        judged: list[int] = np.flatnonzero(dated).tolist()
         judged.sort(key=lambda at: int(ids[at]) not in memory.accepted)
         accepted: dict[int, str] = {}
         for at in judged:

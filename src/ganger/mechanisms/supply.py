@@ -43,8 +43,8 @@ class User(NamedTuple):
 
 
 class Stock(NamedTuple):
-    """What a node has to give out, CPUs (thousandths of a core) and memory (MiB) each: in all, and to
-    every GPU at the least. Infinite where a node does not say."""
+    """What a node has to give out, CPUs (thousandths of a core) and memory (MiB) each: in all, and
+    to every GPU at the least. Infinite where a node does not say."""
 
     room: tuple[float, float]
     share: tuple[float, float]
@@ -186,8 +186,8 @@ class SupplyMemory(msgspec.Struct):
 
 @dataclass(frozen=True)
 class SupplyPolicy:
-    """Another policy, and beside it the division of every node's CPUs and host memory among the jobs
-    that it runs there."""
+    """Another policy, and beside it the division of every node's CPUs and host memory among the
+    jobs that it runs there."""
 
     inner: Policy
     how: Division = Division.TUNE

@@ -14,7 +14,6 @@ from ganger.core.spec import Locality
 from ganger.sim.pace import Pace, counts_of
 from ganger.sim.rescale import protocol
 
-
 TRICKLE = 0.01
 """The least factor by supply: no host is so busy that a job stands still."""
 

@@ -84,14 +84,14 @@ class First(Enum):
         2022, "JCT",
     ),
     needs="throughputs",
-    reconstructed="the oracle's table stands for the optimistic profiling; jobs are preempted after a"
-    " round of their own, not of the cluster; OPT divides where GPUs were placed, and moves nobody",
+    reconstructed="the oracle's table stands for the optimistic profiling; jobs are preempted after"
+    " a round of their own, not of the cluster; OPT divides where GPUs were placed, moving nobody",
 )  # fmt: skip
 def synergy(
     division: Division = Division.TUNE, order: First = First.SRTF, every: Duration = 300 * SECOND
 ) -> Policy:
-    """CPUs and host memory by sensitivity: a job gets what its GPUs can use of them if its nodes have
-    it, and never less than its GPUs' part.
+    """CPUs and host memory by sensitivity: a job gets what its GPUs can use of them if its nodes
+    have it, and never less than its GPUs' part.
 
     GPUs go by `order`; a gang is placed where its demand fits beside the others', else by best fit.
     `tune`: in order of submission each job gets all it wants, or falls back to its GPUs' part and
