@@ -31,6 +31,12 @@ def servers(count: int = 1) -> ClusterSpec:
     return ClusterSpec((NodeSpec(count=count, gpus=4, gpu_type="V100", cpus=24000),))
 
 
+def wants(sensitivity: Sensitivity) -> tuple[int, int]:
+    """The demand in whole numbers."""
+    cpus, memory = sensitivity.demand()
+    return int(cpus), int(memory)
+
+
 def rates(run: Played) -> list[float]:
     """How fast each job runs when the simulation stops."""
     return run.jobs.rate[: run.jobs.n].tolist()  # type: ignore[no-any-return]
@@ -88,7 +94,7 @@ def test_nobody_gets_less_than_its_part_and_nothing_is_given_twice(
     for number, (sensitivity, gpus, node) in enumerate(jobs):
         if there[node] + gpus <= 8:
             there[node] += gpus
-            users.append(User(number, ((node, gpus),), sensitivity))
+            users.append(User(number, ((node, gpus),), sensitivity, wants(sensitivity)))
     stocks = {node: Stock((48000.0, 1e5), (6000.0, 1e4)) for node in there}
     sums = {}
     for how in Division:
