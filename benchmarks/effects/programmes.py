@@ -168,7 +168,8 @@ def chronus() -> Effect:
         "chronus", "philly-like, 1500 jobs, 64 GPUs, load 1.3, half with deadlines at an hour and"
         " 1.2 to 4 times their run time; best effort over chronus",
         "deadline misses up to 14.7x fewer, best effort up to 19.9x sooner", ours,
-        ours["missed %, fifo"] > 3 * ours["missed %, chronus"] and ours["best effort JCT, edf"] > 1.2,
+        ours["missed %, fifo"] > 3 * ours["missed %, chronus"]
+        and ours["best effort JCT, edf"] > 1.2,
     )  # fmt: skip
 
 

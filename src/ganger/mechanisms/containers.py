@@ -97,7 +97,7 @@ class Containers:
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """A row for every job that gets anything."""
-        movable = resizable(view, ids)
+        movable = resizable(view, ids[view.jobs.gpus[ids] > 0])
         apart = view.jobs.parent[movable] >= 0
         jobs = [job for job in movable[~apart].tolist() if view.draft.holds(job) is not None]
         units = {job: _unit(view.draft.shape(job)) for job in movable.tolist()}
@@ -125,7 +125,7 @@ class Containers:
             kind = view.ledger.cells[cell].gpu_type
             allocation.add((job,), kind, count * units[job].gpus, 1.0)
         for job in movable[apart].tolist():
-            allocation.add((job,), "", view.at.gpus[job] or units[job].gpus, 1.0)
+            allocation.add((job,), "", view.at.gpus[job], 1.0)
         return allocation
 
     def _solve(
@@ -142,6 +142,8 @@ class Containers:
         kills = (view.jobs.on_preempt[jobs] == OnPreempt.KILL) & (held > 0)
         fits = np.where(needs > 0, room[cells] / np.maximum(needs, 1e-300), np.inf).min(axis=1)
         most = np.maximum(np.minimum(most, np.floor(fits + 1e-9)), np.maximum(least, held))
+        if (least == most).all():
+            return np.maximum(least, held).tolist()  # type: ignore[no-any-return]  # no choice
         apps = Applications(
             needs / of_all, np.where(kills, held, least),
             np.where(kills, held, most).astype(np.int64), held, np.array(cells),
@@ -169,7 +171,7 @@ def _unit(shape: Shape) -> _Unit:
     if len(shape.roles) == 1 and only.needs.gpus:
         return _Unit(asked[0], *only.range, only.needs.gpus)
     sizes = np.array([role.size for role in shape.roles], np.float64)
-    return _Unit(np.einsum("r,rk->k", sizes, asked), 1, 1, shape.gpus or only.size)
+    return _Unit(np.einsum("r,rk->k", sizes, asked), 1, 1, shape.gpus)
 
 
 def _free(view: View) -> Floats:

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
+from ganger.core.jobs import Phase
 from ganger.core.plan import Plan, Reason
 from ganger.core.spec import OnPreempt
 from ganger.core.table import Ids
@@ -69,18 +70,21 @@ class PromisePolicy:
         memory = memory or PromiseMemory(view.now)
         jobs = competitors(view)
         apart = (view.jobs.gpus[jobs] == 0) | (view.jobs.parent[jobs] >= 0)
-        asked = self._ask(view, jobs[~apart])
         if view.now >= memory.due or not len(view.active):
+            asked = self._ask(view, jobs[~apart])
             accepted, refused, wants = self._lease(view, asked, memory)
             memory = PromiseMemory(view.now + self.length, accepted, refused)
             wants += [Want(job, view.at.gpus[job] or view.draft.shape(job).roles[0].size)
                       for job in jobs[apart].tolist()]  # fmt: skip
             towards(view, wants, self.place)
-        else:
+        elif len(view.pending) and view.ledger.free:
+            asked = self._ask(view, jobs[~apart & (view.jobs.phase[jobs] == Phase.PENDING)])
             order = _by_length(asked, np.arange(len(asked.left)))
             first = [int(asked.problem.ids[at]) for at in order.tolist()]
             first.sort(key=lambda job: job not in memory.accepted)
             self._fill(view, [*first, *jobs[apart].tolist()], memory)
+        elif len(view.pending):
+            self._fill(view, jobs[apart].tolist(), memory)
         waits = any(view.draft.holds(job) is None for job in view.pending.tolist())
         reasons = [Reason("Priority", "leases")] if waits else []
         wake = memory.due if len(jobs) else NEVER

@@ -146,7 +146,7 @@ class Census:
     def __init__(self) -> None:
         self.seen: dict[int, tuple[Placement, tuple[tuple[int, int], ...], User | None]] = {}
         self.on_node: dict[int, set[int]] = {}
-        self.wanted: dict[int, tuple[int, int]] = {}
+        self.wanted: dict[int, tuple[float, float]] = {}
         """By node: CPUs and memory that all of its users want, whole numbers."""
         self.touched: tuple[int, set[int]] = -1, set()
         """A revision, and the nodes that were found changed when deciding on it, however often."""
@@ -179,7 +179,7 @@ class Census:
         if user is not None:
             cpus, memory = user.want
             for node, gpus in user.places:
-                had = self.wanted.get(node, (0, 0))
+                had = self.wanted.get(node, (0.0, 0.0))
                 self.wanted[node] = had[0] + sign * gpus * cpus, had[1] + sign * gpus * memory
 
     def together(self, node: int) -> tuple[list[int], list[User]]:
