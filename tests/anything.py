@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ganger.core.cluster import Nodes
 from ganger.core.ledger import Ledger
-from ganger.core.profiles import Profile, Profiles
+from ganger.core.profiles import Profile, Profiles, Sensitivity
 from ganger.core.spec import (
     ClusterSpec,
     GpuType,
@@ -142,6 +142,18 @@ profiles = st.sampled_from(
             {
                 "vgg": Profile({"B": 0.5}, locality=(1.0, 1.1, 1.5, 2.0), skewed=True),
                 "bert": Profile(scaling=(1.0, 1.8, 2.4, 3.0)),
+            }
+        ),
+        Profiles(
+            {
+                "vgg": Profile(
+                    sensitivity=Sensitivity(
+                        (1000, 2000, 4000, 8000),
+                        (0, 16384),
+                        ((0.2, 0.4), (0.3, 0.8), (0.5, 1.5), (0.5, 2.0)),
+                    )
+                ),
+                "bert": Profile(sensitivity=Sensitivity((500,), (0,), ((1.0,),))),
             }
         ),
     ]

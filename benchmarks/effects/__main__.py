@@ -14,10 +14,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from effects import elasticity, fairness, placement, queues
+from effects import elasticity, fairness, placement, programmes, queues
 from effects.common import EFFECTS, SEEDS, Effect
 
-FAMILIES = (queues, placement, fairness, elasticity)
+FAMILIES = (queues, placement, fairness, elasticity, programmes)
 HEAD = """# Published effects, in shape
 
 What each recipe's publication claims, and what this simulator says on small synthetic workloads

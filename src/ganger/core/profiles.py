@@ -6,6 +6,7 @@ the reference GPU type, all GPUs in one node.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
 import msgspec
@@ -106,6 +107,48 @@ def _smaller(by_size: dict[int, float], gpus: int) -> float:
     return by_size[max(sizes)] if (sizes := [size for size in by_size if size < gpus]) else 0.0
 
 
+class Sensitivity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much a job's speed depends on what feeds it: `speed[c][m]` with `cpus[c]` (thousandths of
+    a core) and `memory[m]` (MiB of the host) per GPU, both ascending, relative to the supply at
+    which its run time was taken. Linear between, level beyond, and below the fewest CPUs in
+    proportion to them.
+    """
+
+    cpus: tuple[float, ...]
+    memory: tuple[float, ...]
+    speed: tuple[tuple[float, ...], ...]
+
+    def at(self, cpus: float, memory: float) -> float:
+        """Speed with so much per GPU."""
+        short = min(cpus / self.cpus[0], 1.0) if self.cpus[0] > 0 else 1.0
+        row, above = _between(self.cpus, cpus)
+        column, right = _between(self.memory, memory)
+        last, end = min(row + 1, len(self.cpus) - 1), min(column + 1, len(self.memory) - 1)
+        here, there = self.speed[row], self.speed[last]
+        low = here[column] + (here[end] - here[column]) * right
+        high = there[column] + (there[end] - there[column]) * right
+        return short * (low + (high - low) * above)
+
+    def demand(self, part: float = 0.99) -> tuple[float, float]:
+        """The fewest CPUs per GPU, and with them the least memory, that give `part` of the largest
+        speed (Synergy, OSDI 2022, section 3.2)."""
+        enough = part * max(map(max, self.speed))
+        return next(
+            (cpus, memory)
+            for cpus, row in zip(self.cpus, self.speed, strict=True)
+            for memory, speed in zip(self.memory, row, strict=True)
+            if speed >= enough
+        )
+
+
+def _between(grid: tuple[float, ...], at: float) -> tuple[int, float]:
+    """The grid point below `at`, and how far `at` is towards the next; inside the grid."""
+    below = max(bisect_right(grid, at) - 1, 0)
+    if below == len(grid) - 1:
+        return below, 0.0
+    return below, max((at - grid[below]) / (grid[below + 1] - grid[below]), 0.0)
+
+
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model. `by_type`: speed factor by GPU type (missing: the type's own `speed`).
     `locality`: time factors for GPUs in one island, node, rack, or anywhere (1 = no slow-down).
@@ -114,8 +157,10 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `disturbed`: by another model, the factor by which each job of it on a node that this one uses
     makes this one's steps longer.
     `measured`: steps per second, which stand for `by_type` and `scaling` on the types measured.
+    `sensitivity`: how speed depends on CPUs and host memory, which nodes share out by GPUs unless a
+    policy says otherwise.
     `goodput`: a job that chooses its batch size; its reference is one GPU at the batch size M0, and
-    `locality` and `scaling` do not count.
+    `locality`, `scaling` do not count.
     """
 
     by_type: dict[str, float] = {}
@@ -123,6 +168,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scaling: tuple[float, ...] = ()
     skewed: bool = False
     disturbed: dict[str, float] = {}
+    sensitivity: Sensitivity | None = None
     goodput: Goodput | None = None
     measured: Measured | None = None
 

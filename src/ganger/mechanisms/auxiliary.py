@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST
-from ganger.core.plan import Plan, Start, Tune
+from ganger.core.plan import Plan, Resize, Start, Tune
 from ganger.core.protocols import Policy, revived
 from ganger.core.view import View
 
@@ -22,6 +22,15 @@ def remote_workers(rate: float, local: float, worker: float) -> int:
 def input_bound(rate: float, local: float, workers: int, worker: float) -> float:
     """Samples/s of a job whose GPUs could do `rate`: the smaller of that and what is supplied."""
     return min(rate, local + workers * worker)
+
+
+def attempts_after(view: View, plan: Plan) -> dict[int, int]:
+    """By job that holds devices once `plan` is drawn: its attempt then."""
+    attempts = {job: int(view.jobs.attempt[job]) for job in view.ledger.holds}
+    for action in plan.actions:
+        if isinstance(action, Start | Resize) and action.job in attempts:
+            attempts[action.job] = action.attempt
+    return attempts
 
 
 class InputMemory(msgspec.Struct):
@@ -54,12 +63,11 @@ class RemoteInput:
         """The inner plan, and a Tune for every job whose workers change."""
         memory = memory or InputMemory(None, {})
         plan, inner = self.inner.decide(view, revived(memory.inner, self.inner.decide))
-        attempts = {job: int(view.jobs.attempt[job]) for job in view.ledger.holds}
-        sizes = {job: int(view.jobs.size[job]) for job in attempts}
-        for action in plan.actions:
-            if isinstance(action, Start):
-                attempts[action.job] = action.attempt
-                sizes[action.job] = int(view.jobs.gpus[action.job])
+        attempts = attempts_after(view, plan)
+        sizes = {
+            job: sum(slot.devices.bit_count() for slot in view.ledger.holds[job][1])
+            for job in attempts
+        }
         granted, left = dict[int, int](), self.pool
         for job in sorted(attempts):
             want = remote_workers(self.rate * sizes[job], self.local * sizes[job], self.worker)

@@ -73,7 +73,6 @@ class Configurations:
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """A row for every job that is to run, the largest first, so that they find whole nodes."""
         ids = resizable(view, ids)
-        without = ids[view.jobs.gpus[ids] == 0].tolist()
         ids = ids[view.jobs.gpus[ids] > 0]
         cells = view.ledger.cells
         options = self._options(view, ids)
@@ -95,8 +94,6 @@ class Configurations:
         for at in chosen[np.lexsort((options.row[chosen], -options.gpus[chosen]))].tolist():
             job, cell = int(ids[options.row[at]]), cells[options.cell[at]]
             allocation.add((job,), cell.gpu_type, int(options.gpus[at]), 1.0)
-        for job in without:
-            allocation.add((job,), "", view.draft.shape(job).roles[0].size, 1.0)
         return allocation
 
     def _options(self, view: View, ids: Ids) -> Options:

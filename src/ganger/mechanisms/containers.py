@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -24,14 +24,14 @@ from ganger.solve.programme import Floats, Ints
 
 NODES = 200
 _LAZY, _LOSS, _JOB, _CHANGE = 1e-3, 10.0, 100.0, 1000.0
-"""Where a full cluster is worth 1 to 3: what a changed job costs, and a unit of unfairness beyond the
-bound; what admitting a job is worth; what a changed job beyond the bound costs."""
+"""Where a full cluster is worth 1 to 3: what a changed job costs, and a unit of unfairness beyond
+the bound; what admitting a job is worth; what a changed job beyond the bound costs."""
 
 
 class Applications(NamedTuple):
-    """Jobs as rows. `needs`: (n, 3), what one container takes of GPUs, CPUs and memory, as fractions
-    of the cluster; `least` and `most` containers; `now`: what they have, 0 for those who wait;
-    `cell`: where they are, or would start; `weight`: of their shares."""
+    """Jobs as rows. `needs`: (n, 3), what one container takes of GPUs, CPUs and memory, as
+    fractions of the cluster; `least` and `most` containers; `now`: what they have, 0 for those who
+    wait; `cell`: where they are, or would start; `weight`: of their shares."""
 
     needs: Floats
     least: Ints
@@ -55,7 +55,7 @@ def containers(apps: Applications, room: Floats, loss: float, changes: float) ->
     eye, none = sparse.eye_array(n, format="csr"), np.zeros((1, n))
     inside = sparse.csr_array((np.ones(n), (apps.cell, np.arange(n))), shape=(len(room), n))
     # Columns: containers; unfairness; admitted (or, of those who run, changed); two excesses.
-    rows = sparse.block_array([
+    blocks: Any = [
         *[[inside @ sparse.diags_array(need), None, None, None] for need in apps.needs.T],
         [sparse.diags_array(dominant), -eye, None, None],
         [-sparse.diags_array(dominant), -eye, None, None],
@@ -63,7 +63,7 @@ def containers(apps: Applications, room: Floats, loss: float, changes: float) ->
         [-eye, None, sparse.diags_array(np.where(runs, -most, least)), None],
         [none, np.ones((1, n)), none, np.array([[-1.0, 0.0]])],
         [none, none, runs[None, :].astype(np.float64), np.array([[0.0, -1.0]])],
-    ])  # fmt: skip
+    ]  # fmt: skip
     allowed = float(ceil(changes * runs.sum() - 1e-9))
     limits = np.concatenate([room.T.ravel(), fair, -fair, now, -now, [loss, allowed]])
     gain = np.concatenate([
@@ -74,7 +74,9 @@ def containers(apps: Applications, room: Floats, loss: float, changes: float) ->
     lower = np.concatenate([np.where(runs, least, 0.0), np.zeros(2 * n + 2)])
     off = np.abs(now * dominant - fair)
     start = np.concatenate([now, off, np.zeros(n), [max(off.sum() - loss, 0.0), 0.0]])
-    posed = model(gain, sparse.csr_array(rows), limits, upper=upper, integer=whole)
+    posed = model(
+        gain, sparse.csr_array(sparse.block_array(blocks)), limits, upper=upper, integer=whole
+    )
     found = maximise_whole(posed._replace(lower=lower), start, nodes=NODES, gap=1e-9)
     return np.round(found.x[:n]).astype(np.int64)
 
@@ -95,7 +97,7 @@ class Containers:
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """A row for every job that gets anything."""
-        movable = resizable(view, ids)
+        movable = resizable(view, ids[view.jobs.gpus[ids] > 0])
         apart = view.jobs.parent[movable] >= 0
         jobs = [job for job in movable[~apart].tolist() if view.draft.holds(job) is not None]
         units = {job: _unit(view.draft.shape(job)) for job in movable.tolist()}
@@ -123,7 +125,7 @@ class Containers:
             kind = view.ledger.cells[cell].gpu_type
             allocation.add((job,), kind, count * units[job].gpus, 1.0)
         for job in movable[apart].tolist():
-            allocation.add((job,), "", view.at.gpus[job] or units[job].gpus, 1.0)
+            allocation.add((job,), "", view.at.gpus[job], 1.0)
         return allocation
 
     def _solve(
@@ -140,6 +142,8 @@ class Containers:
         kills = (view.jobs.on_preempt[jobs] == OnPreempt.KILL) & (held > 0)
         fits = np.where(needs > 0, room[cells] / np.maximum(needs, 1e-300), np.inf).min(axis=1)
         most = np.maximum(np.minimum(most, np.floor(fits + 1e-9)), np.maximum(least, held))
+        if (least == most).all():
+            return np.maximum(least, held).tolist()  # type: ignore[no-any-return]  # no choice
         apps = Applications(
             needs / of_all, np.where(kills, held, least),
             np.where(kills, held, most).astype(np.int64), held, np.array(cells),
@@ -167,7 +171,7 @@ def _unit(shape: Shape) -> _Unit:
     if len(shape.roles) == 1 and only.needs.gpus:
         return _Unit(asked[0], *only.range, only.needs.gpus)
     sizes = np.array([role.size for role in shape.roles], np.float64)
-    return _Unit(np.einsum("r,rk->k", sizes, asked), 1, 1, shape.gpus or only.size)
+    return _Unit(np.einsum("r,rk->k", sizes, asked), 1, 1, shape.gpus)
 
 
 def _free(view: View) -> Floats:

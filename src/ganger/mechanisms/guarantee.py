@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
+from ganger.core.jobs import Phase
 from ganger.core.plan import Plan, Reason
 from ganger.core.spec import OnPreempt
 from ganger.core.table import Ids
@@ -40,7 +41,7 @@ class PromiseMemory(msgspec.Struct):
 
 
 class _Asked(NamedTuple):
-    """What the jobs of `ids` need: (jobs, types) leases on each type, GPUs, leases to the deadline."""
+    """What jobs need: work left; leases by (job, type); GPUs; leases until the deadline."""
 
     problem: Problem
     left: Floats
@@ -51,12 +52,13 @@ class _Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class PromisePolicy:
-    """At the end of every lease of `length` microseconds: first, who came with a deadline is accepted
-    if all accepted jobs can have their leases in time, in order of submission; then the accepted
-    run in the leases that their packing says, as late as can be; jobs of best effort take what is
-    left of the lease, the shortest first; and what is left of that goes to accepted jobs ahead of
-    time. Who is refused becomes best effort, and so does an accepted job that is later than was
-    believed. In between, whoever fits starts on GPUs that become free.
+    """Decides at the end of every lease of `length` microseconds.
+
+    Who came with a deadline is accepted if all accepted jobs can have their leases in time, in
+    order of submission. The accepted run in the leases that their packing says, as late as can be;
+    jobs of best effort take what is left of the lease, the shortest first; what is left of that
+    goes to accepted jobs ahead of time. Who is refused becomes best effort, and so does an accepted
+    job that is later than was believed. In between, whoever fits starts on GPUs that become free.
     """
 
     name: str
@@ -68,18 +70,21 @@ class PromisePolicy:
         memory = memory or PromiseMemory(view.now)
         jobs = competitors(view)
         apart = (view.jobs.gpus[jobs] == 0) | (view.jobs.parent[jobs] >= 0)
-        asked = self._ask(view, jobs[~apart])
         if view.now >= memory.due or not len(view.active):
+            asked = self._ask(view, jobs[~apart])
             accepted, refused, wants = self._lease(view, asked, memory)
             memory = PromiseMemory(view.now + self.length, accepted, refused)
             wants += [Want(job, view.at.gpus[job] or view.draft.shape(job).roles[0].size)
                       for job in jobs[apart].tolist()]  # fmt: skip
             towards(view, wants, self.place)
-        else:
+        elif len(view.pending) and view.ledger.free:
+            asked = self._ask(view, jobs[~apart & (view.jobs.phase[jobs] == Phase.PENDING)])
             order = _by_length(asked, np.arange(len(asked.left)))
             first = [int(asked.problem.ids[at]) for at in order.tolist()]
             first.sort(key=lambda job: job not in memory.accepted)
             self._fill(view, [*first, *jobs[apart].tolist()], memory)
+        elif len(view.pending):
+            self._fill(view, jobs[apart].tolist(), memory)
         waits = any(view.draft.holds(job) is None for job in view.pending.tolist())
         reasons = [Reason("Priority", "leases")] if waits else []
         wake = memory.due if len(jobs) else NEVER
@@ -92,8 +97,9 @@ class PromisePolicy:
             lasts = np.where(problem.shares.rate > 0, left[:, None] / problem.shares.rate, np.inf)
         ahead = (view.jobs.deadline[problem.ids] - view.now) // self.length
         return _Asked(
-            problem, left, np.ceil(lasts / self.length), view.jobs.gpus[problem.ids],
-            np.clip(ahead, 0, HORIZON),
+            problem, left, np.ceil(lasts / self.length),
+            view.jobs.gpus[problem.ids].astype(np.int64),
+            np.clip(ahead, 0, HORIZON).astype(np.int64),
         )  # fmt: skip
 
     def _lease(
@@ -107,7 +113,8 @@ class PromisePolicy:
         rows: list[list[int]] = [[] for _ in types]
         runs: list[Mask] = [np.zeros((0, free.shape[1]), np.bool_)] * len(types)
         refused = [job for job in memory.refused if job in set(ids.tolist())]
-        judged = [at for at in np.flatnonzero(dated & ~stays).tolist() if int(ids[at]) not in refused]
+        dated &= ~stays & ~np.isin(ids, refused)
+        judged: list[int] = np.flatnonzero(dated).tolist()
         judged.sort(key=lambda at: int(ids[at]) not in memory.accepted)
         accepted: dict[int, str] = {}
         for at in judged:

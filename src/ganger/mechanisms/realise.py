@@ -318,7 +318,7 @@ class TargetMemory(msgspec.Struct):
 @dataclass(frozen=True)
 class TargetPolicy:
     """Makes every job the size that `allocator` wants: every `every` microseconds, and (with
-    `on_events`) whenever a job arrives or GPUs become free."""
+    `on_events`) whenever a job arrives or GPUs become free. Jobs without GPUs always run."""
 
     name: str
     allocator: Allocator
@@ -338,6 +338,9 @@ class TargetPolicy:
                 Want(row.jobs[0], row.gpus, row.gpu_type, _least(view, row.jobs[0], row.gpus))
                 for row in allocation
             ]
+            named = {want.job for want in wants}
+            without = jobs[view.jobs.gpus[jobs] == 0].tolist()
+            wants += [Want(job, 0) for job in without if job not in named]
             towards(view, wants, self.place)
         reasons = [Reason("Resources", "targets")] if len(view.pending) else []
         wake = memory.due if len(jobs) else NEVER

@@ -78,7 +78,7 @@ CATALOGUE: dict[str, str] = {
     ),
     **dict.fromkeys(("placement", "delay-scheduling", "heterogeneity-agnostic"), _T + "placement"),
     **dict.fromkeys(("topology-aware", "hived", "spin"), _T + "placement"),
-    **dict.fromkeys(("space-sharing", "spot", "cpu-disaggregation"), _T + "resources"),
+    **dict.fromkeys(("space-sharing", "spot", "cpu-disaggregation", "synergy"), _T + "resources"),
     **dict.fromkeys(
         ("yarn-cs", "helios", "helios-ces", "philly", "ffdl", "ali-mlaas"), _T + "production"
     ),

@@ -1,4 +1,5 @@
-"""The simulator with what few runs need: rescale protocols, and neighbours that slow each other."""
+"""The simulator with what few runs need: rescale protocols, neighbours that slow each other, and
+CPUs and host memory that make jobs faster or slower."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from ganger.core.events import AnyEvent, Failed, Finished, Progressed, Released, Started
 from ganger.core.jobs import Declared
-from ganger.core.plan import Placement, Resize
+from ganger.core.plan import Placement, Resize, Tune
 from ganger.core.spec import OnPreempt
 from ganger.core.units import NEVER
 from ganger.sim.engine import _SUSPENSION, Outage, Simulator
@@ -27,7 +28,8 @@ def simulator(
     outages: Iterable[Outage] = (),
 ) -> Simulator:  # fmt: skip
     """The engine that `physics` needs: the plain one wherever it will do."""
-    crowds = any(profile.disturbed for profile in physics.profiles.models.values())
+    models = [physics.profiles.default, *physics.profiles.models.values()]
+    crowds = any(model.disturbed or model.sensitivity is not None for model in models)
     detailed = crowds or physics.protocol.pause is not None
     return (Detailed if detailed else Simulator)(declared, duration, physics, outages)
 
@@ -36,7 +38,8 @@ class Detailed(Simulator):
     """Jobs whose speed changes while they run: after a rescale, and as neighbours come and go.
 
     A job's speed is its level (what its placement allows, or what it had before it grew) over the
-    slow-down by its neighbours. Jobs that choose their batch size are not slowed down.
+    slow-down by its neighbours, times the factor of its supply with CPUs and host memory. Jobs that
+    choose their batch size know neither.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Detailed(Simulator):
         self._level: dict[int, float] = {}
         self._grown: dict[int, float] = {}
         """By job that still computes at its old level: the level that it will have."""
+        self._supply: dict[int, float] = {}
         self._limit_at: dict[int, int] = {}
         self._awaited: set[int] = set()
         """Jobs whose Started is filed and has not happened."""
@@ -90,6 +94,7 @@ class Detailed(Simulator):
             self._grown[job] = level
             level = self._before
         self._level[job] = level
+        self._supply[job] = self._physics.supply(self._declared, job, placement, {})
         self._refresh([job, *self._neighbours(job)], self._instant)
         if job in self._grown:
             until = self._began[job] + ready
@@ -105,6 +110,16 @@ class Detailed(Simulator):
         if rank == _START and self._alive[subject] == token:
             self._awaited.discard(subject)
         super()._happen(rank, subject, token, events)
+
+    # ------------------------------------------------------------------ supply
+
+    def _tune(self, action: Tune) -> None:
+        """What a running attempt is given of CPUs and host memory, per GPU."""
+        job, placement = action.job, self._where.get(action.job)
+        if placement is not None and self._alive[job] % _SUSPENSION == action.attempt:
+            supply = self._physics.supply(self._declared, job, placement, action.knobs)
+            self._supply[job] = supply
+            self._refresh([job], self._instant)
 
     # ------------------------------------------------------------------ neighbours
 
@@ -126,7 +141,7 @@ class Detailed(Simulator):
         """Bring the speed of those that hold GPUs up to date."""
         for job in jobs:
             if self._alive[job] and job not in self._paced:
-                rate = self._level[job] / self._slowdown(job)
+                rate = self._level[job] / self._slowdown(job) * self._supply[job]
                 if rate != self._rate[job]:
                     self._set_rate(job, rate, events)
 

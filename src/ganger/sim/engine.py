@@ -25,7 +25,7 @@ from ganger.core.events import (
     Woke,
 )
 from ganger.core.jobs import Declared, Jobs, Phase
-from ganger.core.plan import Placement, Plan, Provision, Resize, Resume, Start, Stop, Suspend
+from ganger.core.plan import Placement, Plan, Provision, Resize, Resume, Start, Stop, Suspend, Tune
 from ganger.core.spec import OnPreempt
 from ganger.core.table import cells
 from ganger.core.units import NEVER
@@ -182,6 +182,11 @@ class Simulator:
                 self._go(action.job, self.now)
             elif type(action) is Provision:
                 self._provision(action.node, action.verb)
+            elif type(action) is Tune:
+                self._tune(action)
+
+    def _tune(self, action: Tune) -> None:
+        """Knobs turn nothing here."""
 
     def _resize(self, action: Resize) -> None:
         """Stop and restart."""

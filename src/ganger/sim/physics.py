@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from ganger.core.cluster import Nodes
@@ -12,6 +13,9 @@ from ganger.core.profiles import Profiles
 from ganger.core.spec import Locality
 from ganger.sim.pace import Pace, counts_of
 from ganger.sim.rescale import protocol
+
+TRICKLE = 0.01
+"""The least factor by supply: no host is so busy that a job stands still."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,35 @@ class Physics:
         if island and len({device // island for device in members(devices)}) > 1:
             return Locality.NODE
         return Locality.ISLAND
+
+    def supply(
+        self, declared: Declared, job: int, placement: Placement, given: dict[str, float]
+    ) -> float:
+        """The factor on a job's speed by the CPUs and the host memory that it has per GPU: what a
+        policy has `given` it, else what it asks for, else its GPUs' part of its poorest node. A
+        node that states neither feeds all of them as their run times suppose, and what it does not
+        state it has plenty of."""
+        sensitivity = self.profiles.of(declared.models[declared.model[job]]).sensitivity
+        if sensitivity is None:
+            return 1.0
+        nodes, asked = self.nodes, declared.shapes[declared.shape[job]].roles
+        stated = False
+        least = [math.inf, math.inf]
+        for slot in placement:
+            gpus, need = int(nodes.gpus[slot.node]), asked[slot.role].needs
+            if not slot.devices:
+                continue
+            each = max(need.gpus, 1)
+            for at, (own, all_of_it) in enumerate([
+                (need.cpus, int(nodes.cpus[slot.node])), (need.memory, int(nodes.memory[slot.node]))
+            ]):  # fmt: skip
+                stated |= all_of_it > 0
+                if all_of_it or own:
+                    least[at] = min(least[at], own / each or all_of_it / gpus)
+        if not stated and not given:
+            return 1.0
+        cpus = given.get("cpus_per_gpu", least[0])
+        return max(sensitivity.at(cpus, given.get("memory_per_gpu", least[1])), TRICKLE)
 
     def type_factor(self, declared: Declared, job: int, placement: Placement) -> float:
         """How much faster than on the reference type, whatever the size."""

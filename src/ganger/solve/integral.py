@@ -119,7 +119,7 @@ def _greedy_leases(gpus: Ints, leases: Ints, early: Mask, value: Floats, free: I
 
 
 def fill_backwards(gpus: Ints, leases: Ints, deadline: Ints, free: Ints) -> Mask:
-    """Who runs in which lease by the rule that `pack_leases` begins with, all of one value: the least
-    slack first, each in the latest leases that are free (Chronus' fast check)."""
+    """Who runs in which lease by the rule that `pack_leases` begins with, all of one value: the
+    least slack first, each in the latest leases that are free (Chronus' fast check)."""
     early = np.arange(len(free))[None, :] < deadline[:, None]
     return _greedy_leases(gpus, leases, early, np.ones(len(gpus)), free)

@@ -1,9 +1,14 @@
-"""Goodput profiles of Pollux and Sia: one folder per application.
+"""Profiles measured by others: goodput (Pollux and Sia), CPUs and host memory (Synergy).
 
+Goodput: one folder per application.
 `placements*.csv`: placement (GPUs per node, one digit each), local_bsz, step_time, sync_time (s);
 `scalability*.csv`: num_nodes, num_replicas and the same; `validation-B.csv`: training once at
 batch size B: progress (in steps of the smallest batch), grad_sqr, grad_var by epoch. All may be
 gzipped. The suffix of the first two (`-aws`, `-dgx`, ...) names the hardware, none means T4.
+
+Sensitivity: one JSON file, `{model_1: {cpus_per_gpu_N: {tput: 9 x 5 table, ...}}}`; rows are the
+cores per GPU and columns the host memory per GPU of `SYNERGY_CPUS` and `SYNERGY_MEMORY`, which the
+file does not name: they are where its tables reach the demands that stand beside them.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ import numpy as np
 
 from ganger.core.errors import BadInput
 from ganger.core.names import Names
-from ganger.core.profiles import Goodput, Profile, Profiles, StepTimes
+from ganger.core.profiles import Goodput, Profile, Profiles, Sensitivity, StepTimes
 from ganger.core.spec import Shape
 from ganger.core.units import micros
 from ganger.workloads.trace import Trace
@@ -117,6 +122,37 @@ def _rows(folder: Path, stem: str) -> Iterator[dict[str, str]]:
     raw = path.read_bytes()
     text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
     yield from csv.DictReader(io.StringIO(text))
+
+
+SYNERGY_CPUS = (1000.0, 2000.0, 3000.0, 4000.0, 5000.0, 6000.0, 9000.0, 12000.0, 24000.0)
+"""Thousandths of a core per GPU; 3 cores are the reference."""
+SYNERGY_MEMORY = (0.0, 64000.0, 128000.0, 192000.0, 256000.0)
+"""MiB per GPU; 62.5 GiB are the reference."""
+
+
+def load_sensitivity(path: Path) -> Profiles:
+    """Synergy's table of throughput by CPUs and memory per GPU, by model. Raises BadInput."""
+    if not path.is_file():
+        raise BadInput("no such file", where=str(path))
+    mend = "give the tables of Synergy's simulator as JSON"
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, _Table]])
+    except msgspec.DecodeError as error:
+        raise BadInput(str(error), where=str(path), mend=mend) from None
+    models = {}
+    for name, by_server in found.items():
+        speed = next((table.tput for table in by_server.values()), ())
+        if len(speed) != len(SYNERGY_CPUS) or {len(row) for row in speed} != {len(SYNERGY_MEMORY)}:
+            raise BadInput(f"{name}: no table of 9 rows and 5 columns", where=str(path), mend=mend)
+        sensitivity = Sensitivity(SYNERGY_CPUS, SYNERGY_MEMORY, speed)
+        models[name.removesuffix("_1")] = Profile(sensitivity=sensitivity)
+    return Profiles(models)
+
+
+class _Table(msgspec.Struct):
+    """What is read of one model on one kind of server."""
+
+    tput: tuple[tuple[float, ...], ...]
 
 
 def with_goodput(trace: Trace, profiles: Profiles, *, elastic: int = 0) -> Trace:

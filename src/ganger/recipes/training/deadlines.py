@@ -43,8 +43,8 @@ def genie(walk: Walk = Walk.SKIP) -> Policy:
     " effort; deadlines are strict; GPUs are packed, without the paper's local search",
 )  # fmt: skip
 def chronus(lease: Duration = 20 * MINUTE) -> Policy:
-    """Time is cut into leases. A job with a deadline is accepted if it and all accepted before it can
-    have all their leases in time; jobs without one take what is left, the shortest first.
+    """Time is cut into leases. A job with a deadline is accepted if it and all accepted before it
+    can have all their leases in time; jobs without one take what is left, the shortest first.
 
     The packing fills from the latest lease before each deadline backwards, the least slack first;
     where that fails for a few jobs a mixed-integer programme decides (section 4).

@@ -141,8 +141,8 @@ def pop(
     every: Duration = 360 * SECOND,
     fill: bool = True,
 ) -> Policy:
-    """Partitioned optimisation: jobs are dealt at random to `parts` small programmes, each with that
-    part of every GPU type, and the answers are put side by side (sections 3 and 4).
+    """Partitioned optimisation: jobs are dealt at random to `parts` small programmes, each with
+    that part of every GPU type, and the answers are put side by side (sections 3 and 4).
 
     A wrapper over `gavel`'s objectives but for `ftf`. `deal=stratified` spreads like jobs evenly;
     `replicated` also puts gangs wider than a part into all parts (section 4.2).

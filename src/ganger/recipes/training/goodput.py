@@ -66,10 +66,10 @@ def sia(
 
     Powers of two inside a node, whole nodes beyond, at most twice what the job has, one GPU at
     first. A configuration counts goodput over that of the job's worst, times (age - restarts x
-    `restart`) / (age + `restart`) if it is a change, to the power `p`; a job that waits costs `wait`
-    (lambda). Jobs that cannot change size have one configuration per GPU type, and those that must
-    not be preempted keep theirs (sections 3.3 and 3.4). The paper prints p = 0.5; its evaluation and
-    its code take -0.5.
+    `restart`) / (age + `restart`) if it is a change, to the power `p`; a job that waits costs
+    `wait` (lambda). Jobs that cannot change size have one configuration per GPU type, and those
+    that must not be preempted keep theirs (sections 3.3 and 3.4). The paper prints p = 0.5; its
+    evaluation and its code take -0.5.
     """
     if not p:
         raise BadInput("p 0", where="sia", mend="give a power below or above 0")

@@ -33,9 +33,7 @@ ENTRANTS = {Entrants.USERS: of_poorest_users, Entrants.JOBS: oldest}
     reconstructed="GPU types stand for the paper's CPUs and GPUs; gangs, which the paper does not"
     " have, stand in one line for their whole GPU time; the window; what alpha leaves idle is used",
 )  # fmt: skip
-def allox(
-    alpha: float = 1.0, entrants: Entrants = Entrants.USERS, window: int = 200
-) -> Policy:
+def allox(alpha: float = 1.0, entrants: Entrants = Entrants.USERS, window: int = 200) -> Policy:
     """Min-cost matching of waiting jobs to (GPU, place in its line) for the least mean completion
     time: the k-th last job of a line costs k times its run time on that type. Nothing is preempted.
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from ganger.core.protocols import Policy
 from ganger.core.share import Sharing
+from ganger.core.units import SECOND
 from ganger.mechanisms.admit import Walk
 from ganger.mechanisms.auxiliary import RemoteInput
-from ganger.mechanisms.order import FIRST_COME
+from ganger.mechanisms.order import FIRST_COME, SHORTEST_REMAINING, Order, Quanta, attained_service
 from ganger.mechanisms.place import Revocable
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.mechanisms.share import Parts
-from ganger.recipes.registry import Paper, recipe
+from ganger.mechanisms.supply import BySupply, Division, SupplyPolicy
+from ganger.recipes.registry import Duration, Paper, recipe
 from ganger.recipes.training.baselines import LECTURE
 
 INGESTION = Paper(
@@ -64,3 +68,42 @@ def cpu_disaggregation(
     return RemoteInput(
         QueuePolicy("cpu-disaggregation", FIRST_COME, walk), rate, local, worker, pool
     )
+
+
+class First(Enum):
+    """Who goes first."""
+
+    FIFO = "fifo"
+    SRTF = "srtf"
+    LAS = "las"
+
+
+@recipe(
+    Paper(
+        "Looking Beyond GPUs for DNN Scheduling on Multi-Tenant Clusters", "Mohan et al.", "OSDI",
+        2022, "JCT",
+    ),
+    needs="throughputs",
+    reconstructed="the oracle's table stands for the optimistic profiling; jobs are preempted after"
+    " a round of their own, not of the cluster; OPT divides where GPUs were placed, moving nobody",
+)  # fmt: skip
+def synergy(
+    division: Division = Division.TUNE, order: First = First.SRTF, every: Duration = 300 * SECOND
+) -> Policy:
+    """CPUs and host memory by sensitivity: a job gets what its GPUs can use of them if its nodes
+    have it, and never less than its GPUs' part.
+
+    GPUs go by `order`; a gang is placed where its demand fits beside the others', else by best fit.
+    `tune`: in order of submission each job gets all it wants, or falls back to its GPUs' part and
+    leaves what it does not need. `opt`: an integer programme over the jobs' tables for the largest
+    sum of speeds (section 4). Needs nodes that state CPUs and memory; `srtf` needs durations.
+    """
+    keys: dict[First, Order] = {
+        First.FIFO: FIRST_COME, First.SRTF: SHORTEST_REMAINING,
+        First.LAS: Quanta(every, attained_service),
+    }  # fmt: skip
+    queue = QueuePolicy(
+        "synergy", keys[order], Walk.SKIP, preempt=order is not First.FIFO, place=BySupply(),
+        min_run=every,
+    )  # fmt: skip
+    return SupplyPolicy(queue, division)

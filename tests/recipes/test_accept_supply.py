@@ -1,0 +1,144 @@
+"""Hand checks of Synergy: who gets CPUs and host memory, and what that does to speed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ganger.core.errors import BadInput
+from ganger.core.profiles import Profile, Profiles, Sensitivity
+from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
+from ganger.core.units import SECOND
+from ganger.mechanisms.supply import Division, Stock, User, divide
+from ganger.workloads.profiles import load_sensitivity
+from worlds import Played, job, play
+
+CORES = (3000.0, 6000.0, 9000.0)
+MODELS = Profiles({
+    "hungry": Profile(sensitivity=Sensitivity(CORES, (0.0,), ((0.5,), (1.0,), (1.5,)))),
+    "modest": Profile(sensitivity=Sensitivity(CORES, (0.0,), ((1.0,), (1.0,), (1.0,)))),
+})  # fmt: skip
+HUNGRY, MODEST = (MODELS.of(name).sensitivity for name in ("hungry", "modest"))
+
+
+def servers(count: int = 1) -> ClusterSpec:
+    """Servers of 4 GPUs and 24 cores."""
+    return ClusterSpec((NodeSpec(count=count, gpus=4, gpu_type="V100", cpus=24000),))
+
+
+def wants(sensitivity: Sensitivity) -> tuple[int, int]:
+    """The demand in whole numbers."""
+    cpus, memory = sensitivity.demand()
+    return int(cpus), int(memory)
+
+
+def rates(run: Played) -> list[float]:
+    """How fast each job runs when the simulation stops."""
+    return run.jobs.rate[: run.jobs.n].tolist()  # type: ignore[no-any-return]
+
+
+A = job("a", 0, 30, size=2, model="hungry")
+B = job("b", 0, 30, size=2, model="modest")
+
+
+@pytest.mark.parametrize("division", list(Division))
+def test_both_jobs_run_at_full_speed_where_an_even_split_starves_one(division: Division) -> None:
+    """A wants 9 cores per GPU and B 3: 18 + 6 = 24. Its GPUs' part is 12 for A."""
+    run = play(f"synergy(division={division.value})", [A, B], servers(), profiles=MODELS,
+               until=SECOND)  # fmt: skip
+    assert rates(run) == [1.5, 1.0]
+    even = play("srtf", [A, B], servers(), profiles=MODELS, until=SECOND)
+    assert rates(even) == [1.0, 1.0]
+
+
+def test_jct_is_what_the_supply_makes_it_and_changes_when_a_neighbour_goes() -> None:
+    """Two hungry jobs get their part, 6 cores per GPU, and run as supposed. Beside a modest one the
+    first ends after 20 s, and the next takes what it had: 40 s for work of 60."""
+    works = [A, job("c", 0, 30, size=2, model="hungry")]
+    run = play("synergy", works, servers(), profiles=MODELS)
+    assert [run.ended(name) for name in "ac"] == [30, 30]
+    works = [A, B, job("c", 0, 60, size=2, model="hungry")]
+    run = play("synergy(order=fifo)", works, servers(), profiles=MODELS)
+    assert [run.ended(name) for name in "abc"] == [20, 30, 60]
+
+
+def test_a_gang_goes_where_its_demand_fits() -> None:
+    """Node 0 has 2 hungry GPUs and would be the best fit; node 1 has cores to spare."""
+    works = [job("x", 0, 90, size=2, model="hungry"), job("y", 0, 90, size=3, model="modest"),
+             *(job(name, 1, 90, size=1, model="hungry") for name in "zw")]  # fmt: skip
+    run = play("synergy", works, servers(2), profiles=MODELS, until=2 * SECOND)
+    assert run.text().splitlines()[0].count("start") == 2
+    assert rates(run) == [1.5, 1.0, 1.5, 1.0]
+
+
+def test_what_a_job_asks_for_itself_is_not_divided() -> None:
+    asks = job("asks", 0, 30, shape=Shape((Role(size=2, needs=Needs(cpus=9000)),)), model="hungry")
+    run = play("synergy", [asks, B, job("c", 0, 30, model="modest")], servers(), profiles=MODELS,
+               until=SECOND)  # fmt: skip
+    assert rates(run)[:2] == [1.5, 1.0]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(st.sampled_from([HUNGRY, MODEST]), st.integers(1, 4), st.integers(0, 2)),
+                max_size=9))  # fmt: skip
+def test_nobody_gets_less_than_its_part_and_nothing_is_given_twice(
+    jobs: list[tuple[Sensitivity, int, int]],
+) -> None:
+    """On three nodes of 8 GPUs and 48 cores; OPT is never below TUNE."""
+    users, there = list[User](), {0: 0, 1: 0, 2: 0}
+    for number, (sensitivity, gpus, node) in enumerate(jobs):
+        if there[node] + gpus <= 8:
+            there[node] += gpus
+            users.append(User(number, ((node, gpus),), sensitivity, wants(sensitivity)))
+    stocks = {node: Stock((48000.0, 1e5), (6000.0, 1e4)) for node in there}
+    sums = {}
+    for how in Division:
+        given_out = divide(users, stocks, how)
+        for user in users:
+            want = user.sensitivity.demand()[0]
+            assert min(want, 6000.0) - 1e-6 <= given_out[user.job][0] <= want + 1e-6
+        for node in stocks:
+            used = sum(gpus * given_out[user.job][0]
+                       for user in users for at, gpus in user.places if at == node)  # fmt: skip
+            assert used <= 48000.0 + 1e-6
+        sums[how] = sum(user.sensitivity.at(*given_out[user.job]) for user in users)
+    assert sums[Division.OPT] >= sums[Division.TUNE] - 1e-6
+
+
+def test_sensitivity_is_linear_between_and_level_beyond() -> None:
+    table = Sensitivity((1000.0, 3000.0), (0.0, 100.0), ((0.2, 0.4), (0.6, 1.0)))
+    assert table.at(1000, 0) == pytest.approx(0.2)
+    assert table.at(2000, 50) == pytest.approx(0.55)
+    assert table.at(9000, 900) == pytest.approx(1.0)
+    assert table.at(500, 100) == pytest.approx(0.2)
+    assert table.demand() == (3000.0, 100.0)
+
+
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "sensitivity.json"
+    for text in ("{", '{"m_1": {"cpus_per_gpu_3": {"tput": [[1.0]]}}}'):
+        path.write_text(text)
+        with pytest.raises(BadInput):
+            load_sensitivity(path)
+    with pytest.raises(BadInput):
+        load_sensitivity(tmp_path / "none.json")
+
+
+@pytest.mark.skipif("GANGER_TRACES" not in os.environ, reason="no folder of traces")
+def test_synergys_tables_reach_the_demands_that_stand_beside_them() -> None:
+    path = Path(os.environ["GANGER_TRACES"]) / "synergy" / "sensitivity_profiles.json"
+    models, compared = load_sensitivity(path).models, 0
+    for name, by_server in json.loads(path.read_text()).items():
+        sensitivity = models[name.removesuffix("_1")].sensitivity
+        assert sensitivity is not None
+        assert sensitivity.at(3000, 64000) == pytest.approx(1.0)
+        stated = by_server["cpus_per_gpu_4"]
+        if "mem" in stated:
+            compared += 1
+            assert sensitivity.demand() == (1000 * stated["cpus"], 1024 * stated["mem"]), name
+    assert compared == 7
