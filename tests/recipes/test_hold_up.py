@@ -25,9 +25,9 @@ VARIANTS = (
     "delay-scheduling(node_wait=5s, rack_wait=5s)", "placement(fit=random, walk=skip)",
     "spot", "space-sharing", "cpu-disaggregation(pool=20)", "yarn-cs(within=any)", "helios",
     "pop(every=7s, parts=3)", "pop(every=7s, objective=makespan, deal=replicated)",
-    "sia(interval=7s)", "sia(interval=7s, p=0.5)", "allox", "allox(alpha=0.3, entrants=jobs)",
-    "dorm", "dorm(theta1=0, theta2=0)", "chronus(lease=10s)", "synergy(division=opt, every=5s)",
-    "synergy(order=las, every=5s)",
+    "sia(interval=7s)", "sia(interval=7s, p=0.5)", "allox",
+    "allox(alpha=0.3, entrants=jobs)", "dorm", "dorm(theta1=0, theta2=0)", "chronus(lease=10s)",
+    "synergy(division=opt, every=5s)", "synergy(order=las, every=5s)",
 )  # fmt: skip
 CLUSTER = ClusterSpec(
     (
