@@ -133,6 +133,7 @@ class BarrierRounds:
             self._begin(view, memory)
             if not memory.turns and self._stuck(view, memory):
                 memory.since = 0
+                view.draft.rollback()
                 self._begin(view, memory)
             going = memory.turns
         elif self.ways.whole_steps:
@@ -275,9 +276,9 @@ class BarrierRounds:
         allocated, pace = set(memory.jobs), Pace(view, jobs)
         for due, _, _, job, kind in self._ranked(view, memory, types):
             gpus = int(view.at.gpus[job])
-            if not free[kind] or job in chosen or gpus > free[kind] or not pace.runs(job, kind):
+            if not gpus or job in chosen or gpus > free[kind] or not pace.runs(job, kind):
                 continue
-            if due <= 0 and not self.ways.left_over:
+            if (due <= 0 and not self.ways.left_over) or view.at.phase[job] == _STOPPING:
                 continue
             free[kind] -= gpus
             chosen.add(job)
@@ -318,7 +319,7 @@ class BarrierRounds:
             if turn.fails or turn.job in kept or self._start(view, turn.job, turn.gpu_type)
         ]
         for job in jobs[view.jobs.gpus[jobs] == 0].tolist():
-            if job not in kept:
+            if job not in kept and phase[job] != _STOPPING:
                 self._start(view, job, "")
         return placed
 
