@@ -37,7 +37,7 @@ SMALLER = {"pollux": "pollux(population=8,generations=4)"}
 """The same recipe with a smaller search, where its defaults take seconds a decision."""
 RECIPES = [SMALLER.get(name, name) for name in sorted(CATALOGUE)]
 VARIANTS = [
-    "gavel(compatible=yes)", "gavel(compatible=yes,objective=fifo)", "gavel(compatible=yes,objective=ftf)",
+    "gavel(compatible=yes,objective=fifo,every=5s,patience=9s)",
     "fifo(walk=skip)", "srtf(walk=strict,min_run=3s)", "priority(preempt=no)", "las(quantum=3s)",
     "las(attained=time,quantum=2s)", "mlfq(thresholds=4s;9s)", "tiresias(thresholds=5s;20s)",
     "tiresias(thresholds=5s;20s,min_run=2s,starvation=2)", "backfill(walk=conservative)",
