@@ -145,7 +145,7 @@ class Detailed(Simulator):
         elif not self._told(job, attempt, rate):
             events.append(Progressed(job, attempt, self._done(job), rate))
         if self._total[job] < NEVER:
-            ends = began + ceil(self._left[job] / rate)
+            ends = began + ceil(self._left[job] / rate) + self._leaving
             heappush(self._heap, (ends, _FINISH, job, self._alive[job]))
         if job in self._limit_at:
             heappush(self._heap, (self._limit_at[job], _FAIL, job, self._alive[job]))

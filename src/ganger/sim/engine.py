@@ -86,6 +86,7 @@ class Simulator:
             cells(declared.restore[:n]),
         )
         self._uniform = physics.uniform
+        self._leaving = physics.costs.finish
         self._left = cells(duration[:n].astype(np.float64))
         self._total = cells(np.ascontiguousarray(duration[:n]))
         self._alive = cells(np.zeros(n, np.int64))
@@ -280,7 +281,8 @@ class Simulator:
             else:
                 rate = self._rate[job]
                 takes = self._left[job] if rate == 1.0 else self._left[job] / rate
-                heappush(self._heap, (at + ceil(takes), _FINISH, job, self._alive[job]))
+                ends = at + ceil(takes) + self._leaving
+                heappush(self._heap, (ends, _FINISH, job, self._alive[job]))
         if self._limit is not None and self._limit[job] < NEVER:
             heappush(self._heap, (at + self._limit[job], _FAIL, job, self._alive[job]))
 
@@ -337,6 +339,7 @@ class Simulator:
         if now + 1 < len(pace.starts):
             left, rank = left - float(1.0 - pace.starts[now + 1]) * self._total[job], _PACE
         takes = max(ceil(left / float(speeds[now])), rank == _PACE)
+        takes += self._leaving if rank == _FINISH else 0
         heappush(self._heap, (at + takes, rank, job, self._alive[job]))
 
     def _change_pace(self, job: int, attempt: int, events: list[AnyEvent]) -> None:
