@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ganger.lab.parity import RECIPES, Parity, Study, Trial, columns
+from ganger.lab.parity import RECIPES, Parity, Study, columns, told
 
 NOTES = """
 Each run: the jobs as processes on the local engine (one agent, simulated GPUs), each of 0.3 to 3 s,
@@ -23,10 +23,10 @@ finishing took is measured in the run; the simulator gets the means, and the sam
 Every run's log was decided again to the same plans (`replayed`: steps).
 
 *error*: |simulated / live - 1| of the mean JCT, median of the runs; the goal is 5 %. *worst*: the
-largest of the runs. *with other runs' costs*: the same error where the simulator gets the mean costs
-of the recipe's other runs instead of this run's own. *live spread*: (largest - smallest) / median of
-the live mean JCTs. *same order*: share of all pairs of jobs that finish in the same order live and
-simulated; *live to live*: the same between two live runs. Costs are means over all runs.
+largest of the runs. *with other runs' costs*: the same error where the simulator gets the mean
+costs of the recipe's other runs instead of this run's own. *live spread*: (largest - smallest) /
+median of the live mean JCTs. *same order*: share of all pairs of jobs that finish in the same order
+live and simulated; *live to live*: the same between two live runs. Costs are means over all runs.
 """
 
 
@@ -42,17 +42,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         study = Study(Path(folder), given.jobs)
         for run in range(given.runs):
-            found = study.run(RECIPES, 1, tell)
+            found = study.run(RECIPES, 1, lambda *one: print(told(*one), flush=True))
             loads.append(os.getloadavg()[2])
             text = markdown(found, given.jobs, run + 1, given.date, sum(loads) / len(loads))
             given.output.write_text(text)
     print(text)
-
-
-def tell(recipe: str, trial: Trial) -> None:
-    """One line a run."""
-    live, said = trial.live.jct_mean_seconds, trial.simulated.jct_mean_seconds
-    print(f"{recipe}: {live:.3f} s live, {said:.3f} s simulated, {said / live - 1:+.2%}", flush=True)
 
 
 def markdown(found: list[Parity], jobs: int, runs: int, date: str, load: float) -> str:

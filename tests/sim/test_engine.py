@@ -76,6 +76,20 @@ def test_starting_checkpointing_and_restoring_take_their_time() -> None:
     assert run.jobs.lost[0] == 0
 
 
+def test_gpus_are_held_until_a_job_has_finished_in_order() -> None:
+    """2 s after its work is done, however often it was interrupted before."""
+    works = [job("a", 0, 20), job("urgent", 10, 4, priority=1)]
+    run = play("priority", works, ONE, costs=costs(restore=3, finish=2))
+    assert run.ended("urgent") == 10 + 4 + 2
+    assert run.ended("a") == 16 + 3 + 10 + 2
+
+
+def test_a_job_that_is_stopped_when_its_work_is_done_has_only_to_finish() -> None:
+    works = [job("a", 0, 10), job("urgent", 11, 4, priority=1)]
+    run = play("priority", works, ONE, costs=costs(restore=3, finish=2))
+    assert run.ended("a") == 11 + 4 + 2 + 3 + 2
+
+
 def test_a_jobs_own_costs_go_before_the_clusters() -> None:
     works = [job("a", 0, 20, checkpoint=0, restore=7), job("urgent", 10, 4, priority=1)]
     run = play("priority", works, ONE, costs=costs(checkpoint=2, restore=3))

@@ -5,12 +5,8 @@ from __future__ import annotations
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
-
-if TYPE_CHECKING:
-    from ganger.lab.parity import Trial
 
 
 @click.command(
@@ -44,22 +40,16 @@ def parity(
     recipes = split_specs(recipe) or list(lab.RECIPES)
     with tempfile.TemporaryDirectory(prefix="ganger-") as folder:
         study = lab.Study(Path(folder), jobs, gpus, seed, load)
-        found = study.run(recipes, runs, _tell)
+        found = study.run(
+            recipes, runs,
+            lambda one, trial: click.echo(lab.told(one, trial), err=True),
+        )  # fmt: skip
     if as_json:
         print_json([{**asdict(one), "good": one.good} for one in found])
     else:
         rows = [dict(lab.columns(one)) for one in found]
         # The recipes side by side: there are more figures than fit on a line.
-        titles = list(rows[0])
-        click.echo(table(titles[:1] + [row[titles[0]] for row in rows],
-                         [[title, *(row[title] for row in rows)] for title in titles[1:]]))  # fmt: skip
+        lines = [[title, *(row[title] for row in rows)] for title in rows[0]]
+        click.echo(table(lines[0], lines[1:]))
     if not all(one.good for one in found):
         raise SystemExit(1)
-
-
-def _tell(recipe: str, trial: Trial) -> None:
-    live, said = trial.live.jct_mean_seconds, trial.simulated.jct_mean_seconds
-    click.echo(
-        f"{recipe}: mean JCT {live:.3f} s live, {said:.3f} s simulated ({said / live - 1:+.1%}),"
-        f" {trial.preemptions} preemptions", err=True,
-    )  # fmt: skip

@@ -28,7 +28,7 @@ from ganger.lab.figures import completion_times
 from ganger.lab.live import STEP, run_live
 from ganger.lab.log import Divergence, replay
 from ganger.lab.result import JobTable
-from ganger.lab.simulation import Setup, run_one
+from ganger.lab.simulation import Setup, load_policy, run_one
 from ganger.sim.physics import Costs
 from ganger.workloads.trace import Trace
 
@@ -112,11 +112,7 @@ class Trial:
     @property
     def costs(self) -> Costs:
         """As the simulator takes them."""
-        times = (
-            round(seconds * SECOND)
-            for seconds in (self.start_seconds, self.checkpoint_seconds, self.restore_seconds)
-        )
-        return Costs(*times, finish=round(self.finish_seconds * SECOND))
+        return _costs([self])
 
 
 @dataclass(frozen=True)
@@ -176,6 +172,8 @@ class Study:
         self, recipes: Sequence[str], runs: int, tell: Callable[[str, Trial], None] | None = None
     ) -> list[Parity]:
         """Every recipe `runs` times in turns, so that what else the machine does hits all."""
+        for recipe in recipes:
+            load_policy(recipe)  # what cannot be run is refused before anything is
         for _ in range(runs):
             for recipe in recipes:
                 trial = self.trial(recipe)
@@ -189,9 +187,7 @@ class Study:
         number = sum(map(len, self.trials.values()))
         folder = self._folder / str(number)
         log = self._folder / f"{number}.log"
-        lived = run_live(
-            self.trace, self.cluster, recipe, self.setup, folder, log, self._patience
-        )
+        lived = run_live(self.trace, self.cluster, recipe, self.setup, folder, log, self._patience)
         steps, divergence = 0, ""
         try:
             steps = replay(log)
@@ -244,13 +240,7 @@ class Study:
         trials = self.trials[recipe]
         found = []
         for trial in trials if len(trials) > 1 else ():
-            others = [other.costs for other in trials if other is not trial]
-            costs = Costs(
-                **{
-                    name: round(fmean(getattr(one, name) for one in others))
-                    for name in ("start", "checkpoint", "restore", "finish")
-                }
-            )
+            costs = _costs([other for other in trials if other is not trial])
             said = self.simulate(recipe, costs).jct_mean_seconds
             found.append(_error(said, trial.live.jct_mean_seconds))
         return found
@@ -264,9 +254,20 @@ def agreement(one: Sequence[float], other: Sequence[float]) -> float:
     return float(np.triu((a == b) & (a != 0), 1).sum()) / (n * (n - 1) / 2)
 
 
+def _costs(trials: Sequence[Trial]) -> Costs:
+    """The mean costs of these."""
+    return Costs(
+        start=round(fmean(t.start_seconds for t in trials) * SECOND),
+        checkpoint=round(fmean(t.checkpoint_seconds for t in trials) * SECOND),
+        restore=round(fmean(t.restore_seconds for t in trials) * SECOND),
+        finish=round(fmean(t.finish_seconds for t in trials) * SECOND),
+    )
+
+
 def _order(finish: Sequence[float]) -> NDArray[Any]:
     times = np.array(finish)
-    return np.nan_to_num(np.sign(times[:, None] - times[None, :]))
+    order: NDArray[Any] = np.nan_to_num(np.sign(times[:, None] - times[None, :]))
+    return order
 
 
 def _error(said: float, was: float) -> float:
@@ -275,6 +276,15 @@ def _error(said: float, was: float) -> float:
 
 def _median(values: Sequence[float]) -> float:
     return median(values) if values else np.nan
+
+
+def told(recipe: str, trial: Trial) -> str:
+    """A trial in a line."""
+    live, said = trial.live.jct_mean_seconds, trial.simulated.jct_mean_seconds
+    return (
+        f"{recipe}: mean JCT {live:.3f} s live, {said:.3f} s simulated ({said / live - 1:+.1%}),"
+        f" {trial.preemptions} preemptions"
+    )
 
 
 def columns(parity: Parity) -> Iterator[tuple[str, str]]:
