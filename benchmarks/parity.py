@@ -25,8 +25,11 @@ Every run's log was decided again to the same plans (`replayed`: steps).
 *error*: |simulated / live - 1| of the mean JCT, median of the runs; the goal is 5 %. *worst*: the
 largest of the runs. *with other runs' costs*: the same error where the simulator gets the mean
 costs of the recipe's other runs instead of this run's own. *live spread*: (largest - smallest) /
-median of the live mean JCTs. *same order*: share of all pairs of jobs that finish in the same order
-live and simulated; *live to live*: the same between two live runs. Costs are means over all runs.
+median of the live mean JCTs. *spread with costs +-5 %*: the same of what the simulator says when
+all costs are scaled alike, by nine factors from 0.95 to 1.05: large where a small change makes
+other decisions, and those make others. *same order*: share of all pairs of jobs that finish in the
+same order live and simulated; *live to live*: the same between two live runs. Costs are means over
+all runs.
 """
 
 

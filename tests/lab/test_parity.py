@@ -109,6 +109,15 @@ def test_errors_are_medians_over_runs_beside_their_spread(tmp_path: Path) -> Non
     assert (table["error"], table["worst"], table["checkpoint"]) == ("10.0%", "25.0%", "-")
 
 
+def test_the_simulator_says_how_much_small_errors_in_costs_may_matter(tmp_path: Path) -> None:
+    """A lone job: its JCT is its costs and its work."""
+    study = Study(tmp_path, jobs=2, gpus=8, load=0.01)
+    work = float(study.trace.duration[:2].mean()) / SECOND
+    costs = Costs(start=SECOND, finish=SECOND, checkpoint=SECOND, restore=SECOND)
+    assert study.sensitivity("fifo", costs) == pytest.approx(0.2 / (2 + work), rel=1e-6)
+    assert study.sensitivity("fifo", Costs()) == 0
+
+
 def test_one_run_has_no_spread_and_an_unfinished_job_is_a_miss(tmp_path: Path) -> None:
     study = Study(tmp_path, jobs=2, gpus=1)
     study.trials["fifo"] = [trial(1.0, 1.0, (1.0, math.nan))]

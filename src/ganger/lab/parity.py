@@ -44,6 +44,7 @@ SPEEDUP: Final = (1.0, 1.8, 2.5, 3.1, 3.6, 4.0, 4.3, 4.5)
 _PROFILES: Final = Profiles(default=Profile(scaling=SPEEDUP))
 _SIZES: Final = ((1, 0.6), (2, 0.25), (4, 0.15))
 _SECONDS: Final = (0.3, 3.0)
+_FACTORS: Final = tuple(0.95 + 0.0125 * i for i in range(9))
 _PATIENCE: Final = 10
 """A live run is given up after so many times the time that all work would take on all GPUs."""
 
@@ -130,6 +131,8 @@ class Parity:
     """With the mean costs of the other runs; NaN for one run."""
     jct_spread: float
     """Of the live runs: (largest - smallest) / median; NaN for one run."""
+    sensitivity: float
+    """The same of the simulator's mean JCTs with costs up to 5 % lower and higher."""
     makespan_live_seconds: float
     makespan_error: float
     order: float
@@ -219,6 +222,7 @@ class Study:
             jct_error=median(errors), jct_error_worst=max(errors),
             jct_error_other_costs=_median(self._foretold(recipe)),
             jct_spread=(max(live) - min(live)) / median(live) if pairs else np.nan,
+            sensitivity=self.sensitivity(recipe, _costs(trials)),
             makespan_live_seconds=median(t.live.makespan_seconds for t in trials),
             makespan_error=median(
                 _error(t.simulated.makespan_seconds, t.live.makespan_seconds) for t in trials
@@ -234,6 +238,14 @@ class Study:
             steps=sum(t.steps for t in trials),
             divergence=next((t.divergence for t in trials if t.divergence), ""),
         )  # fmt: skip
+
+    def sensitivity(self, recipe: str, costs: Costs) -> float:
+        """(Largest - smallest) / median of the mean JCTs that the simulator says with all costs
+        scaled alike, by nine factors from 0.95 to 1.05: what a small error in them may do."""
+        found = [
+            self.simulate(recipe, _scaled(costs, factor)).jct_mean_seconds for factor in _FACTORS
+        ]
+        return (max(found) - min(found)) / median(found)
 
     def _foretold(self, recipe: str) -> list[float]:
         """The error of each run with the mean costs of the others."""
@@ -262,6 +274,13 @@ def _costs(trials: Sequence[Trial]) -> Costs:
         restore=round(fmean(t.restore_seconds for t in trials) * SECOND),
         finish=round(fmean(t.finish_seconds for t in trials) * SECOND),
     )
+
+
+def _scaled(costs: Costs, factor: float) -> Costs:
+    return Costs(
+        start=round(costs.start * factor), checkpoint=round(costs.checkpoint * factor),
+        restore=round(costs.restore * factor), finish=round(costs.finish * factor),
+    )  # fmt: skip
 
 
 def _order(finish: Sequence[float]) -> NDArray[Any]:
@@ -304,6 +323,7 @@ def columns(parity: Parity) -> Iterator[tuple[str, str]]:
     yield "worst", percent("jct_error_worst")
     yield "with other runs' costs", percent("jct_error_other_costs")
     yield "live spread", percent("jct_spread")
+    yield "spread with costs +-5 %", percent("sensitivity")
     yield "makespan", f"{parity.makespan_live_seconds:.2f} s"
     yield "its error", percent("makespan_error")
     yield "same order", percent("order")
