@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND
+from ganger.lab.live import run_live
 from ganger.lab.parity import Outcome, Study, Trial, agreement, columns, workload
 from ganger.sim.physics import Costs
 
@@ -36,6 +38,29 @@ def test_the_simulator_foretells_a_live_run(tmp_path: Path, recipe: str) -> None
     preempts = recipe != "fifo"
     assert bool(trial.preemptions) == preempts
     assert (trial.checkpoint_seconds > 0) == (trial.restore_seconds > 0) == preempts
+
+
+def test_a_run_that_takes_too_long_is_broken_off_and_leaves_no_process(tmp_path: Path) -> None:
+    study = Study(tmp_path, jobs=6, gpus=8, load=3)
+    with pytest.raises(BadInput, match="not over after 1 s"):
+        run_live(
+            study.trace, study.cluster, "fifo", study.setup, tmp_path / "a", tmp_path / "log", 1
+        )
+    assert '"Started"' in (tmp_path / "log").read_text()
+    late = time.monotonic() + 0.7  # a keeper ends a moment after its job
+    while (left := [one for one in Path("/proc").iterdir() if speaks_of(one, tmp_path)]) and (
+        time.monotonic() < late
+    ):
+        time.sleep(0.02)
+    assert left == []
+
+
+def speaks_of(process: Path, folder: Path) -> bool:
+    """Whether the folder is in a process's command line."""
+    try:
+        return str(folder).encode() in (process / "cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def test_the_command_prints_figures_and_says_if_one_misses(tmp_path: Path) -> None:

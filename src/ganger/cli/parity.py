@@ -31,7 +31,7 @@ def parity(
     The jobs are processes on this machine whose steps are paced by timers. The simulator gets the
     costs measured and the same submissions; every live log is decided again. Exit code 1 if the
     mean JCT of a recipe is off by more than 5 % (median of the runs), or a plan differs. With the
-    defaults it takes a quarter of an hour.
+    defaults it takes about twenty minutes.
     """
     from ganger.cli.text import print_json, table
     from ganger.lab import parity as lab

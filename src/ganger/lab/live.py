@@ -15,9 +15,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput
-from ganger.core.events import AnyEvent, Batch, Failed, Finished, Released, Submitted
+from ganger.core.events import AnyEvent, Batch, Failed, Finished, Refused, Released, Submitted
 from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan, Resize, Start, Stop
@@ -26,7 +28,7 @@ from ganger.core.units import SECOND
 from ganger.engines.agent.detached import start_agent
 from ganger.engines.clock import Clock
 from ganger.engines.launch import Launch
-from ganger.engines.local import AgentAt, LocalEngine
+from ganger.engines.local import CANCELLED, AgentAt, LocalEngine
 from ganger.lab import paced
 from ganger.lab.log import LogWriter
 from ganger.lab.result import JobTable
@@ -117,10 +119,27 @@ def run_live(
         )  # fmt: skip
     finally:
         over.set()
+        _stop_all(engine, kernel)
         engine.close()
         for agent in agents:
             agent.terminate()
             agent.wait()
+
+
+def _stop_all(engine: LocalEngine, kernel: Kernel) -> None:
+    """End what still runs, if the run was broken off."""
+    jobs = kernel.jobs
+    phase = jobs.phase[: jobs.n]
+    alive = np.flatnonzero((phase >= Phase.STARTING) & (phase < Phase.FINISHED)).tolist()
+    left = {(job, int(jobs.attempt[job])) for job in alive}
+    if left:
+        engine.apply(Plan([Stop(*key, why=CANCELLED) for key in sorted(left)]), kernel.now)
+    late = time.monotonic() + _AGENT_SECONDS
+    while left and time.monotonic() < late:
+        batch = engine.poll(engine.clock.now() + SECOND // 10)
+        for event in batch.events if batch is not None else ():
+            if isinstance(event, Finished | Failed | Released | Refused):
+                left.discard((event.job, event.attempt))
 
 
 def _launcher(
