@@ -33,6 +33,7 @@ def test_the_simulator_foretells_a_live_run(tmp_path: Path, recipe: str) -> None
     trial = study.trials[recipe][0]
     assert 0 < trial.start_seconds < 3
     assert trial.finish_seconds > 0
+    assert 0 < trial.load_seconds < trial.start_seconds + 1
     free = study.simulate(recipe, Costs()).jct_mean_seconds
     assert free < trial.live.jct_mean_seconds, "what is for nothing in the simulator is not here"
     preempts = recipe != "fifo"
@@ -114,7 +115,7 @@ def test_agreement_is_the_share_of_pairs_in_the_same_order() -> None:
 def trial(live: float, simulated: float, finish: tuple[float, ...] = (1.0, 2.0)) -> Trial:
     """A trial with these mean JCTs."""
     was, said = (Outcome(jct, 10 * jct, finish) for jct in (live, simulated))
-    return Trial(was, said, 0.1, 0.0, 0.0, 0.05, 3, 7, "")
+    return Trial(was, said, 0.1, 0.0, 0.0, 0.08, 0.05, 3, 7, "")
 
 
 def test_errors_are_medians_over_runs_beside_their_spread(tmp_path: Path) -> None:

@@ -19,7 +19,16 @@ import numpy as np
 
 from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput
-from ganger.core.events import AnyEvent, Batch, Failed, Finished, Refused, Released, Submitted
+from ganger.core.events import (
+    AnyEvent,
+    Batch,
+    Failed,
+    Finished,
+    Refused,
+    Released,
+    Started,
+    Submitted,
+)
 from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan, Resize, Start, Stop
@@ -209,6 +218,7 @@ class Probe:
         self._engine, self._phase = engine, kernel.jobs.phase[: kernel.jobs.n]
         self._decided: dict[_Key, tuple[int, tuple[int, ...]]] = {}
         """When each attempt was decided, and which jobs it had to wait for."""
+        self._launched: dict[_Key, int] = {}
         self.stopped: dict[_Key, int] = {}
         self._released: dict[_Key, int] = {}
         self._finished: dict[_Key, int] = {}
@@ -230,6 +240,8 @@ class Probe:
         for event in events:
             if isinstance(event, Finished):
                 self._finished[event.job, event.attempt] = at
+            elif isinstance(event, Started):
+                self._launched[event.job, event.attempt] = at
             elif isinstance(event, Released | Failed):
                 self._released[event.job, event.attempt] = at
 
@@ -248,17 +260,18 @@ class Probe:
     def costs(self, stamps: dict[_Key, Stamps]) -> Costs:
         """Mean costs of the run. Steps that a stopped attempt still took are kept, so that time is
         taken off the restore that follows."""
-        starts, restores, finishes = list[int](), list[int](), list[int]()
+        starts, restores, loads, finishes = list[int](), list[int](), list[int](), list[int]()
         for key, seen in stamps.items():
             (starts if key[1] == 1 else restores).append(seen.began - self._ready(key))
+            loads.append(seen.began - self._launched[key])
             if key in self._finished:
                 finishes.append(self._finished[key] - seen.alone)
         stops = [key for key in self.stopped if key in self._released]
         saves = [self._released[key] - self.stopped[key] for key in stops]
         more = [max(stamps[key].stopped - self.stopped[key], 0) for key in stops if key in stamps]
         return Costs(
-            start=_mean(starts), checkpoint=_mean(saves), finish=_mean(finishes),
-            restore=max(_mean(restores) - _mean(more), 0),
+            start=_mean(starts), checkpoint=_mean(saves), load=_mean(loads),
+            restore=max(_mean(restores) - _mean(more), 0), finish=_mean(finishes),
         )  # fmt: skip
 
     def _ready(self, key: _Key) -> int:

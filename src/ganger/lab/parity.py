@@ -103,6 +103,7 @@ class Trial:
     start_seconds: float
     checkpoint_seconds: float
     restore_seconds: float
+    load_seconds: float
     finish_seconds: float
     preemptions: int
     steps: int
@@ -142,6 +143,7 @@ class Parity:
     start_seconds: float
     checkpoint_seconds: float
     restore_seconds: float
+    load_seconds: float
     finish_seconds: float
     preemptions: float
     steps: int
@@ -199,8 +201,8 @@ class Study:
         costs = lived.costs
         trial = Trial(
             Outcome.of(lived.jobs), self.simulate(recipe, costs), costs.start / SECOND,
-            costs.checkpoint / SECOND, costs.restore / SECOND, costs.finish / SECOND,
-            lived.preemptions, steps, divergence,
+            costs.checkpoint / SECOND, costs.restore / SECOND, costs.load / SECOND,
+            costs.finish / SECOND, lived.preemptions, steps, divergence,
         )  # fmt: skip
         done.append(trial)
         return trial
@@ -233,6 +235,7 @@ class Study:
             start_seconds=fmean(t.start_seconds for t in trials),
             checkpoint_seconds=fmean(t.checkpoint_seconds for t in trials),
             restore_seconds=fmean(t.restore_seconds for t in trials),
+            load_seconds=fmean(t.load_seconds for t in trials),
             finish_seconds=fmean(t.finish_seconds for t in trials),
             preemptions=median(t.preemptions for t in trials),
             steps=sum(t.steps for t in trials),
@@ -272,6 +275,7 @@ def _costs(trials: Sequence[Trial]) -> Costs:
         start=round(fmean(t.start_seconds for t in trials) * SECOND),
         checkpoint=round(fmean(t.checkpoint_seconds for t in trials) * SECOND),
         restore=round(fmean(t.restore_seconds for t in trials) * SECOND),
+        load=round(fmean(t.load_seconds for t in trials) * SECOND),
         finish=round(fmean(t.finish_seconds for t in trials) * SECOND),
     )
 
@@ -279,7 +283,8 @@ def _costs(trials: Sequence[Trial]) -> Costs:
 def _scaled(costs: Costs, factor: float) -> Costs:
     return Costs(
         start=round(costs.start * factor), checkpoint=round(costs.checkpoint * factor),
-        restore=round(costs.restore * factor), finish=round(costs.finish * factor),
+        restore=round(costs.restore * factor), load=round(costs.load * factor),
+        finish=round(costs.finish * factor),
     )  # fmt: skip
 
 
@@ -332,6 +337,7 @@ def columns(parity: Parity) -> Iterator[tuple[str, str]]:
     yield "start", milliseconds("start_seconds")
     yield "checkpoint", milliseconds("checkpoint_seconds")
     yield "restore", milliseconds("restore_seconds")
+    yield "of which after launch", milliseconds("load_seconds")
     yield "finish", milliseconds("finish_seconds")
     replayed = f"{parity.steps} steps" if not parity.divergence else "diverged"
     yield "replayed", replayed

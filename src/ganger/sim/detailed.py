@@ -135,7 +135,7 @@ class Detailed(Simulator):
         awaited = job in self._awaited
         if not awaited and began < NEVER:
             self._halt(job)
-            self._began[job] = began = self.now
+            self._began[job] = began = max(began, self.now)
         self._rate[job] = rate
         if began == NEVER:
             return  # suspended: it will go on at this speed

@@ -86,7 +86,7 @@ class Simulator:
             cells(declared.restore[:n]),
         )
         self._uniform = physics.uniform
-        self._leaving = physics.costs.finish
+        self._loading, self._leaving = physics.costs.load, physics.costs.finish
         self._left = cells(duration[:n].astype(np.float64))
         self._total = cells(np.ascontiguousarray(duration[:n]))
         self._alive = cells(np.zeros(n, np.int64))
@@ -244,7 +244,8 @@ class Simulator:
                     self._end(parent, self._alive[parent] % _SUSPENSION, events)
 
     def _start(self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...]) -> None:
-        at = self.now + self._start_cost(job, attempt)
+        cost = self._start_cost(job, attempt)
+        at = self.now + cost
         if waits:
             at += max(max(self._free_at.get(other, 0) for other in waits) - self.now, 0)
         if self._uniform and len(placement) == 1 and placement[0].workers == self._gpus[job]:
@@ -259,10 +260,11 @@ class Simulator:
             self._where[job] = placement
             for slot in placement:
                 self._on_node.setdefault(slot.node, set()).add(job)
-        if at == self.now:
+        launched = at - min(cost, self._loading)
+        if launched == self.now:
             self._instant.append(Started(job, attempt, rate))
         else:
-            heappush(self._heap, (at, _START, job, attempt))
+            heappush(self._heap, (launched, _START, job, attempt))
         self._go(job, at)
 
     def _start_cost(self, job: int, attempt: int) -> int:
