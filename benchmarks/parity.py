@@ -19,7 +19,8 @@ from ganger.lab.parity import RECIPES, Parity, Study, columns, told
 NOTES = """
 Each run: the jobs as processes on the local engine (one agent, simulated GPUs), each of 0.3 to 3 s,
 its steps paced by a timer, submitted by a Poisson process. What starting, saving, restoring and
-finishing took is measured in the run; the simulator gets the means, and the same submissions.
+finishing took is measured in the run; the simulator gets the means, weighted by GPUs, and the same
+submissions.
 Every run's log is decided again (`replayed`: steps whose plans are the same).
 
 *error*: |simulated / live - 1| of the mean JCT, median of the runs; the goal is 5 %. *worst*: the

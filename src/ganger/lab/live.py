@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Final, NamedTuple
@@ -56,7 +56,7 @@ class Lived(NamedTuple):
 
     jobs: JobTable
     costs: Costs
-    """Means over all attempts."""
+    """Means over all attempts, weighted by GPUs."""
     preemptions: int
     """Stops and resizes."""
 
@@ -218,6 +218,7 @@ class Probe:
         self._engine, self._phase = engine, kernel.jobs.phase[: kernel.jobs.n]
         self._decided: dict[_Key, tuple[int, tuple[int, ...]]] = {}
         """When each attempt was decided, and which jobs it had to wait for."""
+        self._gpus: dict[_Key, int] = {}
         self._launched: dict[_Key, int] = {}
         self.stopped: dict[_Key, int] = {}
         self._released: dict[_Key, int] = {}
@@ -248,6 +249,9 @@ class Probe:
     def apply(self, plan: Plan, now: int) -> None:
         """Pass on."""
         for action in plan.actions:
+            if isinstance(action, Start | Resize):
+                gpus = sum(slot.devices.bit_count() for slot in action.placement)
+                self._gpus[action.job, action.attempt] = gpus
             if isinstance(action, Start):
                 self._decided[action.job, action.attempt] = now, action.waits
             elif isinstance(action, Stop):
@@ -258,21 +262,29 @@ class Probe:
         self._engine.apply(plan, now)
 
     def costs(self, stamps: dict[_Key, Stamps]) -> Costs:
-        """Mean costs of the run. Steps that a stopped attempt still took are kept, so that time is
-        taken off the restore that follows."""
-        starts, restores, loads, finishes = list[int](), list[int](), list[int](), list[int]()
-        for key, seen in stamps.items():
-            (starts if key[1] == 1 else restores).append(seen.began - self._ready(key))
-            loads.append(seen.began - self._launched[key])
-            if key in self._finished:
-                finishes.append(self._finished[key] - seen.alone)
+        """Mean costs of the run, weighted by GPUs, so that they take the GPU time that they took.
+
+        Steps that a stopped attempt still took are kept: that time is off the restore after it."""
+        waited = {key: seen.began - self._ready(key) for key, seen in stamps.items()}
+        loaded = {
+            key: stamps[key].began - at for key, at in self._launched.items() if key in stamps
+        }
+        done = {key: at - stamps[key].alone for key, at in self._finished.items() if key in stamps}
         stops = [key for key in self.stopped if key in self._released]
-        saves = [self._released[key] - self.stopped[key] for key in stops]
-        more = [max(stamps[key].stopped - self.stopped[key], 0) for key in stops if key in stamps]
+        saved = {key: self._released[key] - self.stopped[key] for key in stops}
+        more = {
+            key: max(stamps[key].stopped - self.stopped[key], 0) for key in stops if key in stamps
+        }
+        restored = self._mean({key: time for key, time in waited.items() if key[1] > 1})
         return Costs(
-            start=_mean(starts), checkpoint=_mean(saves), load=_mean(loads),
-            restore=max(_mean(restores) - _mean(more), 0), finish=_mean(finishes),
+            start=self._mean({key: time for key, time in waited.items() if key[1] == 1}),
+            checkpoint=self._mean(saved), restore=max(restored - self._mean(more), 0),
+            load=self._mean(loaded), finish=self._mean(done),
         )  # fmt: skip
+
+    def _mean(self, times: Mapping[_Key, int]) -> int:
+        weights = [self._gpus[key] for key in times]
+        return max(round(fmean(times.values(), weights)), 0) if times else 0
 
     def _ready(self, key: _Key) -> int:
         """When an attempt was decided and those that it had to wait for were gone."""
@@ -282,7 +294,3 @@ class Probe:
             if other[0] in waits and stopped <= at and other != key
         )  # fmt: skip
         return max(at, *others, at)
-
-
-def _mean(times: Sequence[int]) -> int:
-    return max(round(fmean(times)), 0) if times else 0
