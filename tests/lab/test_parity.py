@@ -8,16 +8,24 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput
+from ganger.core.events import Finished, Started
+from ganger.core.kernel import Kernel
+from ganger.core.plan import Stop
 from ganger.core.units import SECOND
-from ganger.lab.live import run_live
+from ganger.lab.live import Probe, Stamps, run_live
 from ganger.lab.parity import Outcome, Study, Trial, agreement, columns, workload
-from ganger.sim.physics import Costs
+from ganger.lab.simulation import load_policy
+from ganger.sim.engine import Simulator
+from ganger.sim.physics import Costs, Physics
+from worlds import Diary
 
 
 @pytest.mark.parametrize("recipe", ["fifo", "las(quantum=300ms)"])
@@ -62,6 +70,37 @@ def speaks_of(process: Path, folder: Path) -> bool:
         return str(folder).encode() in (process / "cmdline").read_bytes()
     except OSError:
         return False
+
+
+def test_what_a_run_cost_is_what_is_found(tmp_path: Path) -> None:
+    """A simulated run whose costs are known, stamped as its processes would have stamped it."""
+    given = Costs(start=90_000, checkpoint=40_000, restore=70_000, load=60_000, finish=20_000)
+    study = Study(tmp_path, jobs=30, gpus=8)
+    nodes, trace = Nodes(study.cluster), study.trace
+    physics = Physics(nodes, study.setup.profiles, given)
+    diary = Diary()
+    kernel = Kernel(nodes, trace.declared, load_policy("las(quantum=1s)"), journal=diary)
+    probe = Probe(Simulator(trace.declared, trace.duration, physics), kernel)
+    kernel.run(probe)
+    began: dict[tuple[int, int], int] = {}
+    stamps: dict[tuple[int, int], Stamps] = {}
+    for batch, plan in diary.steps:
+        for event in batch.events:
+            if isinstance(event, Started):
+                began[event.job, event.attempt] = batch.at + given.load
+            elif isinstance(event, Finished):
+                key, ends = (event.job, event.attempt), batch.at - given.finish
+                stamps[key] = Stamps(began[key], ends, ends)
+        for action in plan.actions if plan is not None else ():
+            if isinstance(action, Stop):
+                key = action.job, action.attempt
+                if began.get(key, batch.at) < batch.at:  # it computed
+                    stamps[key] = Stamps(began[key], batch.at, batch.at)
+    assert len(probe.stopped) > 10
+    assert any(waits for _, waits in probe.decided.values())
+    assert probe.costs(stamps) == given
+    late = {key: seen._replace(stopped=seen.stopped + 5_000) for key, seen in stamps.items()}
+    assert probe.costs(late) == replace(given, restore=65_000), "steps after a stop are kept"
 
 
 def test_the_command_prints_figures_and_says_if_one_misses(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from ganger.core.events import (
 from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan, Resize, Start, Stop
+from ganger.core.protocols import Engine
 from ganger.core.spec import ClusterSpec
 from ganger.core.units import SECOND
 from ganger.engines.agent.detached import start_agent
@@ -211,12 +212,12 @@ def read_stamps(folder: Path, clock: Stopwatch) -> dict[_Key, Stamps]:
 
 
 class Probe:
-    """A local engine whose conversation with the kernel is noted; it is at its end when all jobs
+    """An engine whose conversation with the kernel is noted; it is at its end when all jobs
     are over."""
 
-    def __init__(self, engine: LocalEngine, kernel: Kernel) -> None:
+    def __init__(self, engine: Engine, kernel: Kernel) -> None:
         self._engine, self._phase = engine, kernel.jobs.phase[: kernel.jobs.n]
-        self._decided: dict[_Key, tuple[int, tuple[int, ...]]] = {}
+        self.decided: dict[_Key, tuple[int, tuple[int, ...]]] = {}
         """When each attempt was decided, and which jobs it had to wait for."""
         self._gpus: dict[_Key, int] = {}
         self._launched: dict[_Key, int] = {}
@@ -253,11 +254,11 @@ class Probe:
                 gpus = sum(slot.devices.bit_count() for slot in action.placement)
                 self._gpus[action.job, action.attempt] = gpus
             if isinstance(action, Start):
-                self._decided[action.job, action.attempt] = now, action.waits
+                self.decided[action.job, action.attempt] = now, action.waits
             elif isinstance(action, Stop):
                 self.stopped[action.job, action.attempt] = now
             elif isinstance(action, Resize):
-                self._decided[action.job, action.attempt] = now, (*action.waits, action.job)
+                self.decided[action.job, action.attempt] = now, (*action.waits, action.job)
                 self.stopped[action.job, action.attempt - 1] = now
         self._engine.apply(plan, now)
 
@@ -288,7 +289,7 @@ class Probe:
 
     def _ready(self, key: _Key) -> int:
         """When an attempt was decided and those that it had to wait for were gone."""
-        at, waits = self._decided[key]
+        at, waits = self.decided[key]
         others = (
             self._released.get(other, at) for other, stopped in self.stopped.items()
             if other[0] in waits and stopped <= at and other != key
