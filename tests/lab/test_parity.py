@@ -106,8 +106,9 @@ def test_what_a_run_cost_is_what_is_found(tmp_path: Path) -> None:
 def test_the_command_prints_figures_and_says_if_one_misses(tmp_path: Path) -> None:
     words = ["--gpus", "8", "--jobs", "12", "--load", "3", "--runs", "1", "--recipe", "sjf"]
     done = subprocess.run(
-        [sys.executable, "-m", "ganger.cli", "parity", *words, "--json"], cwd=tmp_path, capture_output=True, text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)}, check=False,
+        [sys.executable, "-m", "ganger.cli", "parity", *words, "--json"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     )  # fmt: skip
     found = json.loads(done.stdout)[0]
     assert (found["recipe"], found["runs"], found["unfinished"]) == ("sjf", 1, 0)
