@@ -110,6 +110,20 @@ def test_a_neighbour_slows_a_job_down_while_it_is_there() -> None:
     assert play("fifo", works, cluster(2, 1), profiles=LOUD).ended("net") == 10, "another node"
 
 
+def test_finishing_takes_as_long_beside_a_neighbour() -> None:
+    works = [job("net", 0, 10, model="net"), job("loud", 4, 6, model="loud")]
+    run = play("fifo", works, profiles=LOUD, costs=Costs(finish=SECOND))
+    assert run.ended("loud") == 4 + 6 + 1
+    assert run.ended("net") == 4 + 7 + 2.5 + 1, "4 s of work, 3.5 in 7 s, 2.5 more"
+
+
+def test_a_neighbour_that_comes_while_a_job_loads_does_not_make_it_compute_sooner() -> None:
+    works = [job("net", 0, 10, model="net"), job("loud", 1, 6, model="loud")]
+    run = play("fifo", works, profiles=LOUD, costs=Costs(start=4 * SECOND, load=4 * SECOND))
+    assert run.ended("loud") == 1 + 4 + 6
+    assert run.ended("net") == 4 + 7 + 6.5, "3.5 s of work in 7 s, 6.5 more"
+
+
 def test_two_neighbours_count_twice_and_limits_stand() -> None:
     works = [job("net", 0, 10, model="net", limit=30),
              *(job(f"loud {i}", 0, 8, model="loud") for i in range(2))]  # fmt: skip

@@ -76,6 +76,34 @@ def test_starting_checkpointing_and_restoring_take_their_time() -> None:
     assert run.jobs.lost[0] == 0
 
 
+def test_gpus_are_held_until_a_job_has_finished_in_order() -> None:
+    """2 s after its work is done, however often it was interrupted before."""
+    works = [job("a", 0, 20), job("urgent", 10, 4, priority=1)]
+    run = play("priority", works, ONE, costs=costs(restore=3, finish=2))
+    assert run.ended("urgent") == 10 + 4 + 2
+    assert run.ended("a") == 16 + 3 + 10 + 2
+
+
+def test_a_job_that_is_stopped_when_its_work_is_done_has_only_to_finish() -> None:
+    works = [job("a", 0, 10), job("urgent", 11, 4, priority=1)]
+    run = play("priority", works, ONE, costs=costs(restore=3, finish=2))
+    assert run.ended("a") == 11 + 4 + 2 + 3 + 2
+
+
+def test_a_job_counts_as_running_from_its_launch_and_computes_when_it_has_loaded() -> None:
+    """5 s from the decision, of which 3 s after the launch; so the service attained is 13 s."""
+    run = play("fifo", [job("a", 0, 10)], ONE, costs=costs(start=5, load=3))
+    assert (run.started("a"), run.ended("a")) == (2, 15)
+    assert run.jobs.ran[0] == 13 * SECOND
+
+
+def test_a_job_that_is_stopped_while_it_loads_has_done_nothing() -> None:
+    works = [job("a", 0, 10), job("urgent", 3, 4, priority=1)]
+    run = play("priority", works, ONE, costs=costs(start=5, restore=4, load=3))
+    assert run.ended("urgent") == 3 + 5 + 4
+    assert run.ended("a") == 12 + 4 + 10
+
+
 def test_a_jobs_own_costs_go_before_the_clusters() -> None:
     works = [job("a", 0, 20, checkpoint=0, restore=7), job("urgent", 10, 4, priority=1)]
     run = play("priority", works, ONE, costs=costs(checkpoint=2, restore=3))

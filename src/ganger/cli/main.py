@@ -43,6 +43,7 @@ _STUDY = {
     "demo": ("ganger.cli.simulate", "Replay the bundled workload under eight schedulers."),
     "simulate": ("ganger.cli.simulate", "Replay a trace under one or more recipes."),
     "replay": ("ganger.cli.replay", "Decide a run's log again and compare."),
+    "parity": ("ganger.cli.parity", "Run jobs for real and in the simulator, and compare."),
     "allocate": ("ganger.cli.allocate", "Divide GPUs among jobs, exactly, under an objective."),
     "recipes": ("ganger.cli.recipes", "List the recipes."),
     "recipe": ("ganger.cli.recipes", "Show one recipe: paper, parameters, needs."),

@@ -73,6 +73,10 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--seed", "seeds", default="0", show_default=True, help="Seeds, like 0 or 0,1,7 or 0-4."
 )
+@click.option("--start-cost", "begin", default="0s", show_default=True,
+              help="Time a job needs before it first computes.")  # fmt: skip
+@click.option("--finish-cost", "finish", default="0s", show_default=True,
+              help="Time from the end of a job's work until its GPUs are free.")  # fmt: skip
 @click.option("--checkpoint-cost", "checkpoint", default="0s", show_default=True,
               help="Time a preempted job needs to save, before its GPUs are free.")  # fmt: skip
 @click.option("--restore-cost", "restore", default="0s", show_default=True,
@@ -107,6 +111,8 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     if options["noise"] != options["noise"]:
         raise BadInput("nan is no spread", where="--noise", mend="give a number from 0 to 10")
     costs = Costs(
+        start=parse_duration(options["begin"], where="--start-cost"),
+        finish=parse_duration(options["finish"], where="--finish-cost"),
         checkpoint=parse_duration(options["checkpoint"], where="--checkpoint-cost"),
         restore=parse_duration(options["restore"], where="--restore-cost"),
         rescale=_protocol(options["rescale"]),

@@ -150,7 +150,7 @@ class Detailed(Simulator):
         awaited = job in self._awaited
         if not awaited and began < NEVER:
             self._halt(job)
-            self._began[job] = began = self.now
+            self._began[job] = began = max(began, self.now)
         self._rate[job] = rate
         if began == NEVER:
             return  # suspended: it will go on at this speed
@@ -160,7 +160,7 @@ class Detailed(Simulator):
         elif not self._told(job, attempt, rate):
             events.append(Progressed(job, attempt, self._done(job), rate))
         if self._total[job] < NEVER:
-            ends = began + ceil(self._left[job] / rate)
+            ends = began + ceil((self._total[job] - self._did[job]) / rate) + self._leaving
             heappush(self._heap, (ends, _FINISH, job, self._alive[job]))
         if job in self._limit_at:
             heappush(self._heap, (self._limit_at[job], _FAIL, job, self._alive[job]))

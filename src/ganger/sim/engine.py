@@ -86,7 +86,9 @@ class Simulator:
             cells(declared.restore[:n]),
         )
         self._uniform = physics.uniform
-        self._left = cells(duration[:n].astype(np.float64))
+        self._loading, self._leaving = physics.costs.load, physics.costs.finish
+        self._did = cells(np.zeros(n, np.float64))
+        """Work done and kept, which says nothing of how much is to be done in all."""
         self._total = cells(np.ascontiguousarray(duration[:n]))
         self._alive = cells(np.zeros(n, np.int64))
         self._began = cells(np.zeros(n, np.int64))
@@ -120,7 +122,7 @@ class Simulator:
         lasting = (now - jobs.since[: jobs.n]) * (phase == Phase.RUNNING)
         done = jobs.work[: jobs.n] + lasting * jobs.rate[: jobs.n]
         for job in np.flatnonzero(phase < Phase.FINISHED).tolist():
-            self._left[job] = max(self._left[job] - float(done[job]), 0.0)
+            self._did[job] = min(float(done[job]), float(self._total[job]))
         for job in np.flatnonzero((phase >= Phase.STARTING) & (phase < Phase.STOPPING)).tolist():
             attempt = int(jobs.attempt[job])
             self._alive[job] = attempt
@@ -236,7 +238,7 @@ class Simulator:
 
     def _end(self, job: int, attempt: int, events: list[AnyEvent]) -> None:
         self._alive[job] = 0
-        self._left[job] = 0.0
+        self._did[job] = float(self._total[job])
         if self._on_node is not None:
             self._forget(job)
         events.append(Finished(job, attempt))
@@ -248,7 +250,8 @@ class Simulator:
                     self._end(parent, self._alive[parent] % _SUSPENSION, events)
 
     def _start(self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...]) -> None:
-        at = self.now + self._start_cost(job, attempt)
+        cost = self._start_cost(job, attempt)
+        at = self.now + cost
         if waits:
             at += max(max(self._free_at.get(other, 0) for other in waits) - self.now, 0)
         if self._uniform and len(placement) == 1 and placement[0].workers == self._gpus[job]:
@@ -263,10 +266,11 @@ class Simulator:
             self._where[job] = placement
             for slot in placement:
                 self._on_node.setdefault(slot.node, set()).add(job)
-        if at == self.now:
+        launched = at - min(cost, self._loading)
+        if launched == self.now:
             self._instant.append(Started(job, attempt, rate))
         else:
-            heappush(self._heap, (at, _START, job, attempt))
+            heappush(self._heap, (launched, _START, job, attempt))
         self._go(job, at)
 
     def _start_cost(self, job: int, attempt: int) -> int:
@@ -284,8 +288,10 @@ class Simulator:
                 self._file_pace(job, at)
             else:
                 rate = self._rate[job]
-                takes = self._left[job] if rate == 1.0 else self._left[job] / rate
-                heappush(self._heap, (at + ceil(takes), _FINISH, job, self._alive[job]))
+                left = total - self._did[job]
+                takes = left if rate == 1.0 else left / rate
+                ends = at + ceil(takes) + self._leaving
+                heappush(self._heap, (ends, _FINISH, job, self._alive[job]))
         if self._limit is not None and self._limit[job] < NEVER:
             heappush(self._heap, (at + self._limit[job], _FAIL, job, self._alive[job]))
 
@@ -293,14 +299,14 @@ class Simulator:
         """The attempt stops computing: book what it did."""
         did = (self.now - self._began[job]) * self._rate[job]
         if did > 0:
-            self._left[job] = max(self._left[job] - did, 0.0)
+            self._did[job] = min(self._did[job] + did, float(self._total[job]))
 
     def _stop(self, job: int, attempt: int) -> None:
         if self._alive[job] % _SUSPENSION != attempt:
             return
         killed = self._on_preempt[job] == _KILL
         if killed:
-            self._left[job] = float(self._total[job])
+            self._did[job] = 0.0
         else:
             self._halt(job)
         self._alive[job] = 0
@@ -316,8 +322,7 @@ class Simulator:
             self._instant.append(Released(job, attempt, self._kept.pop((job, attempt))))
 
     def _done(self, job: int) -> float:
-        total = self._total[job]
-        return float(total) - self._left[job] if total < NEVER else float(NEVER)
+        return self._did[job] if self._total[job] < NEVER else float(NEVER)
 
     # ------------------------------------------------------------------ changing speed
 
@@ -332,16 +337,17 @@ class Simulator:
         return float(speeds[pace.at(self._share(job))])
 
     def _share(self, job: int) -> float:
-        return 1.0 - self._left[job] / max(self._total[job], 1)  # type: ignore[no-any-return]
+        return self._did[job] / max(self._total[job], 1)  # type: ignore[no-any-return]
 
     def _file_pace(self, job: int, at: int) -> None:
         """File the end, or the next change of speed if that comes first."""
         pace, speeds = self._paced[job]
         now = pace.at(self._share(job))
-        left, rank = self._left[job], _FINISH
+        left, rank = self._total[job] - self._did[job], _FINISH
         if now + 1 < len(pace.starts):
             left, rank = left - float(1.0 - pace.starts[now + 1]) * self._total[job], _PACE
         takes = max(ceil(left / float(speeds[now])), rank == _PACE)
+        takes += self._leaving if rank == _FINISH else 0
         heappush(self._heap, (at + takes, rank, job, self._alive[job]))
 
     def _change_pace(self, job: int, attempt: int, events: list[AnyEvent]) -> None:
@@ -380,7 +386,7 @@ class Simulator:
         every = self._physics.costs.checkpoint_every
         kept = before + (did // every * every if every and did > 0 else 0.0)
         if self._total[job] < NEVER:
-            self._left[job] = float(self._total[job]) - kept
+            self._did[job] = kept
         self._alive[job] = 0
         if self._on_node is not None:
             self._forget(job)

@@ -24,6 +24,8 @@ class Costs:
 
     `start`: from the decision until a first attempt computes. `checkpoint`: from a stop until the
     devices are free. `restore`: from the decision until a later attempt computes.
+    `load`: how much of `start` and `restore` comes after the launch, which is what Started tells:
+    the job counts as running then. `finish`: from the end of the work until the devices are free.
     `checkpoint_every`: work between automatic checkpoints, 0 for none; a failure falls back to
     the last. `boot`: from switching a node on until it can be used. `rescale`: the name of the
     protocol (see `sim.rescale`) by which a running job gets other GPUs; "" for a stop and a start.
@@ -32,6 +34,8 @@ class Costs:
     start: int = 0
     checkpoint: int = 0
     restore: int = 0
+    load: int = 0
+    finish: int = 0
     checkpoint_every: int = 0
     boot: int = 0
     rescale: str = ""
