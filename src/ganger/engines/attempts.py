@@ -1,6 +1,6 @@
 """The attempts that an engine follows: what is wanted of each, what agents say of it, how it ends.
 
-No clock but the monotonic one, no socket: it is told by `Boxes`, and speaks through them. What it
+No clock but the monotonic one, no socket: it is told by the fleet, and speaks through it. What it
 makes of all that are events, in `events`.
 """
 
@@ -29,7 +29,7 @@ from ganger.core.plan import Placement, Resize
 from ganger.core.spec import OnPreempt
 from ganger.core.units import SECOND
 from ganger.engines.agent import protocol as wire
-from ganger.engines.boxes import Box, Boxes
+from ganger.engines.boxes import Box, Fleet
 from ganger.engines.gang import (
     UNCHANGED,
     Attempt,
@@ -51,7 +51,7 @@ class Attempts:
     """All attempts that are not over. `now` gives the journal's time, microseconds."""
 
     def __init__(
-        self, boxes: Boxes, launch_of: Callable[[int], Launch], now: Callable[[], int],
+        self, boxes: Fleet, launch_of: Callable[[int], Launch], now: Callable[[], int],
         lost_after: int, progress_every: int,
     ) -> None:  # fmt: skip
         self.events: list[AnyEvent] = []
@@ -366,7 +366,7 @@ class Attempts:
         self._up(box)
 
     def _up(self, box: Box) -> None:
-        if box.ready and not box.up and not box.unwanted:
+        if box.ready and not (box.up or box.closed or box.unwanted):
             box.up, box.down = True, False
             self.events.extend(NodeUp(node) for node in box.nodes)
             for one in list(self._attempts.values()):
@@ -375,6 +375,16 @@ class Attempts:
     def lost(self, box: Box) -> None:
         """An agent has been away for too long: its nodes are down, what ran there has failed."""
         self._lose(set(box.nodes))
+
+    def closed(self, box: Box) -> None:
+        """Nothing can be started on these nodes for now; what runs there goes on."""
+        box.up, box.closed = False, True
+        self.events.extend(NodeDown(node) for node in box.nodes)
+
+    def opened(self, box: Box) -> None:
+        """They can be used again."""
+        box.closed = False
+        self._up(box)
 
     def _strand(self) -> None:
         """Nodes that no agent came for, though attempts are there."""
