@@ -133,8 +133,9 @@ class Site:
     def start_node(self, name: str) -> None:
         """Start a node daemon."""
         self._program("slurmstepd")
-        command = [self._program("slurmd"), "-d", self.root / "bin" / "slurmstepd", "-N", name]
-        subprocess.run([*command, "-f", self.root / "slurm.conf"], env=self.env, check=True)
+        command = [str(self._program("slurmd")), "-d", str(self.root / "bin" / "slurmstepd")]
+        command += ["-N", name, "-f", str(self.root / "slurm.conf")]
+        subprocess.run(command, env=self.env, check=True)
 
     def wait_idle(self) -> None:
         """Wait until no node is anything but idle."""

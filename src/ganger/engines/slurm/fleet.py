@@ -454,6 +454,7 @@ class SlurmFleet:
             return
         if isinstance(message, Exited):
             one.over.add(name)
+            message = _as_cancelled(message) if one.stop is None else message
         known[:] = [old for old in known if type(old) is not type(message)] + [message]
         self._outbox.append((self.by_name[name], message))
 
@@ -511,6 +512,14 @@ class SlurmFleet:
 
 def _messages(told: Told) -> list[Message]:
     return [one for one in (told.launched, told.progress, told.exited) if one is not None]
+
+
+def _as_cancelled(message: Exited) -> Exited:
+    """Who was asked to leave, though not by us, was cancelled in Slurm."""
+    exit_ = message.exit
+    if exit_.asked:
+        exit_ = msgspec.structs.replace(exit_, asked=False, why="Cancelled", detail="in Slurm")
+    return Exited(message.key, exit_)
 
 
 def _key_of(comment: str) -> _Key | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import selectors
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -148,6 +149,8 @@ def _free_port() -> int:
 
 def main() -> int:
     """Run this node's part."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)  # the head decides what is to end, and how
     order = AttemptFolder(Path(sys.argv[1])).order()
     seat = next(one for one in order.seats if one.node == sys.argv[2])
     prepare = seat.prepare
