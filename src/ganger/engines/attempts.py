@@ -83,7 +83,9 @@ class Attempts:
             self.events.append(heappop(self._delayed)[2])
         if now >= self._stranded_at:
             self._stranded_at = inf
-            self._strand()
+            # Nodes that no agent came for, though attempts are there.
+            held = {node for one in self._attempts.values() for node in one.seats}
+            self._lose({node for node in held if self._box(node) is None})
 
     def journalled(self, key: tuple[int, int]) -> None:
         """The end of the attempt is on disk: agents may forget it."""
@@ -386,11 +388,6 @@ class Attempts:
         box.closed = False
         self._up(box)
 
-    def _strand(self) -> None:
-        """Nodes that no agent came for, though attempts are there."""
-        self._lose({node for one in self._attempts.values() for node in one.seats
-                    if self._box(node) is None})  # fmt: skip
-
     def _lose(self, nodes: set[int]) -> None:
         for one in list(self._attempts.values()):
             for node in nodes & one.seats.keys():
@@ -492,12 +489,10 @@ class Attempts:
     # ------------------------------------------------------------------ nodes
 
     def _box(self, node: int) -> Box | None:
-        seat = self._seat_of.get(node)
-        return seat[0] if seat is not None else None
+        return self._seat_of[node][0] if node in self._seat_of else None
 
     def _key(self, key: tuple[int, int], node: int) -> wire.Key:
-        seat = self._seat_of.get(node)
-        return wire.Key(*key, seat[1] if seat is not None else 0)
+        return wire.Key(*key, self._seat_of[node][1] if node in self._seat_of else 0)
 
     def _tell(self, node: int, message: wire.Message) -> None:
         box = self._box(node)

@@ -21,9 +21,9 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.core.errors import BadInput, GangerError
+from ganger.core.errors import GangerError
 from ganger.core.plan import Placement
-from ganger.core.units import NEVER, SECOND, WHOLE
+from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent.protocol import (
     Exit,
     Exited,
@@ -41,7 +41,15 @@ from ganger.engines.agent.protocol import (
 from ganger.engines.boxes import Box, Owner
 from ganger.engines.slurm.answers import Job, Node
 from ganger.engines.slurm.client import Away, Client, Component
-from ganger.engines.slurm.order import AttemptFolder, Order, Seat, Told
+from ganger.engines.slurm.following import (
+    TAG,
+    AttemptKey,
+    Following,
+    as_cancelled,
+    key_of,
+    messages,
+)
+from ganger.engines.slurm.order import AttemptFolder
 
 log = logging.getLogger("ganger.engine")
 POLL_SECONDS: Final = 1.0
@@ -57,31 +65,6 @@ _ENDS: Final = {
     "NODE_FAIL": "NodeFail", "BOOT_FAIL": "NodeFail", "PREEMPTED": "NodeFail",
     "TIMEOUT": "TimeLimit", "DEADLINE": "TimeLimit", "OUT_OF_MEMORY": "OutOfMemory",
 }  # fmt: skip
-_TAG: Final = "ganger:"
-_Key = tuple[int, int]
-
-
-class Following:
-    """An attempt as a Slurm job: `number` is 0 until it was submitted."""
-
-    def __init__(self, key: _Key, folder: AttemptFolder) -> None:
-        self.key, self.folder = key, folder
-        self.prepares: dict[str, Prepare] = {}
-        self.ready: set[str] = set()
-        """Seats that may go."""
-        self.number = 0
-        self.job: Job | None = None
-        self.submitting = self.retry = False
-        self.submitted_at = 0.0
-        self.over_at = inf
-        self.stop: Stop | None = None
-        self.signalled = ""
-        self.cancel_at = inf
-        self.changed = -1
-        self.devices: dict[str, tuple[int, ...]] = {}
-        self.told: dict[str, list[Message]] = {}
-        self.over: set[str] = set()
-        """Seats whose end was told."""
 
 
 class SlurmFleet:
@@ -96,16 +79,16 @@ class SlurmFleet:
     def __init__(
         self, client: Client, home: Path, nodes: Sequence[Node],
         admit: Callable[[Hello], Sequence[int]], hellos: Iterable[Hello],
-        places: dict[_Key, Placement], *, cluster: str, patience: int,
+        places: dict[AttemptKey, Placement], *, cluster: str, patience: int,
     ) -> None:  # fmt: skip
         self._client, self._home, self._places = client, home, places
         self._name = f"ganger-{cluster}" if cluster else "ganger"
         self._patience = patience / SECOND
         self._nodes = {node.name: node for node in nodes}
         self.by_name = {hello.name: Box(hello, tuple(admit(hello))) for hello in hellos}
-        self._box_of = {node: box for box in self.by_name.values() for node in box.nodes}
-        self._following: dict[_Key, Following] = {}
-        self._forgotten: set[_Key] = set()
+        self._names = {node: name for name, box in self.by_name.items() for node in box.nodes}
+        self._following: dict[AttemptKey, Following] = {}
+        self._forgotten: set[AttemptKey] = set()
         self._outbox: list[tuple[Box, Message]] = []
         self._jobs: list[Job] = []
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -213,7 +196,7 @@ class SlurmFleet:
         else:
             self._outbox.append((box, Prepared(message.key)))
 
-    def _folder(self, key: _Key) -> AttemptFolder:
+    def _folder(self, key: AttemptKey) -> AttemptFolder:
         return AttemptFolder(self._home / "attempts" / f"{key[0]}.{key[1]}")
 
     def _go(self, one: Following, name: str) -> None:
@@ -221,7 +204,9 @@ class SlurmFleet:
         if len(one.ready) < len(one.prepares) or one.number or one.submitting or one.retry:
             return
         try:
-            order, components = self._order(one)
+            order, components = one.order(
+                self._home, self._places[one.key], self._names, self._nodes
+            )
             one.folder.write(order)
         except (OSError, GangerError) as why:
             self._refuse(one, str(why))
@@ -231,7 +216,7 @@ class SlurmFleet:
         first = next(iter(one.prepares.values()))
         limit = first.launch.limit
         minutes = _SPARE_MINUTES - (-limit // (60 * SECOND)) if limit < NEVER else 0
-        tag = f"{_TAG}{one.key[0]}/{one.key[1]}"
+        tag = f"{TAG}{one.key[0]}/{one.key[1]}"
         self._do(lambda: self._submit(one, components, tag, minutes),
                  lambda number, error: self._submitted(one, number, error))  # fmt: skip
 
@@ -266,38 +251,6 @@ class SlurmFleet:
         for name in () if one.stop is not None else list(one.prepares):
             self._go(one, name)
 
-    def _order(self, one: Following) -> tuple[Order, list[Component]]:
-        """What is to run, and the nodes to ask for: those of one demand are one component."""
-        placement = self._places[one.key]
-        gpus: dict[str, int] = {}
-        needs: dict[str, list[int]] = {}
-        roles = next(iter(one.prepares.values())).launch.shape.roles
-        for slot in placement:
-            need = roles[slot.role].needs
-            if need.share < WHOLE:
-                raise BadInput("Slurm gives whole GPUs only", where=f"job {one.key[0]}")
-            name = self._box_of[slot.node].hello.name
-            gpus[name] = gpus.get(name, 0) + slot.devices.bit_count()
-            cpus, memory = needs.setdefault(name, [0, 0])
-            needs[name] = [cpus + need.cpus * slot.workers, memory + need.memory * slot.workers]
-        groups: dict[tuple[str, int, int, int], list[str]] = {}
-        for name, count in gpus.items():
-            node, (cpus, memory) = self._nodes[name], needs[name]
-            kind, total = next(iter(node.gpus.items()), ("", 0))
-            # Who says nothing gets the share of the node that goes with its GPUs.
-            cpus = cpus or (node.cpus * count // total if total else WHOLE)
-            memory = memory or (node.memory * count // total if total else 0)
-            ask = kind if count else "", count, -(-cpus // WHOLE), memory
-            groups.setdefault(ask, []).append(name)
-        components = [Component(tuple(names), *ask) for ask, names in groups.items()]
-        seats = tuple(
-            Seat(name, self._nodes[name].address,
-                 next(i for i, part in enumerate(components) if name in part.nodes), gpus[name],
-                 msgspec.structs.replace(prepare, launch=_as_user(prepare)))
-            for name, prepare in one.prepares.items()
-        )  # fmt: skip
-        return Order(str(self._home), seats, len(components)), components
-
     def _stop(self, one: Following, message: Stop) -> None:
         old, one.stop = one.stop, message
         if old is None:
@@ -311,7 +264,7 @@ class SlurmFleet:
         else:
             self._refuse(one, "it was not submitted")
 
-    def _forget(self, key: _Key) -> None:
+    def _forget(self, key: AttemptKey) -> None:
         one = self._following.get(key)
         if one is None or all(name in one.over for name in one.prepares):
             self._following.pop(key, None)
@@ -322,7 +275,7 @@ class SlurmFleet:
     # ------------------------------------------------------------------ what is
 
     def _is_ours(self, job: Job) -> bool:
-        return job.name == self._name and job.comment.startswith(_TAG)
+        return job.name == self._name and job.comment.startswith(TAG)
 
     def _queue(self, jobs: list[Job] | None, error: GangerError | None) -> None:
         self._polling = False
@@ -331,10 +284,10 @@ class SlurmFleet:
         if jobs is None:
             return
         self._jobs = jobs
-        found: dict[_Key, Job] = {}
+        found: dict[AttemptKey, Job] = {}
         for job in jobs:
             if self._is_ours(job) and job.leader in (0, job.number):
-                key = _key_of(job.comment)
+                key = key_of(job.comment)
                 if key is not None and (key not in found or not job.is_over):
                     found[key] = job
         for key, job in found.items():
@@ -355,7 +308,7 @@ class SlurmFleet:
         self._files_at = 0.0
         self._bar()
 
-    def _find(self, key: _Key) -> Following:
+    def _find(self, key: AttemptKey) -> Following:
         """An attempt of an engine before this one."""
         one = self._following[key] = Following(key, self._folder(key))
         one.submitted_at = time.monotonic()
@@ -445,7 +398,7 @@ class SlurmFleet:
         one.changed = changed
         for name, told in state.seats.items():
             one.devices[name] = told.devices
-            for message in _messages(told):
+            for message in messages(told):
                 self._say(one, name, message)
 
     def _say(self, one: Following, name: str, message: Message) -> None:
@@ -454,7 +407,7 @@ class SlurmFleet:
             return
         if isinstance(message, Exited):
             one.over.add(name)
-            message = _as_cancelled(message) if one.stop is None else message
+            message = as_cancelled(message) if one.stop is None else message
         known[:] = [old for old in known if type(old) is not type(message)] + [message]
         self._outbox.append((self.by_name[name], message))
 
@@ -504,29 +457,7 @@ class SlurmFleet:
             one.over.add(name)
             self._outbox.append((self.by_name[name], Refused(one.prepares[name].key, why)))
 
-    def devices(self, key: _Key) -> dict[str, tuple[int, ...]]:
+    def devices(self, key: AttemptKey) -> dict[str, tuple[int, ...]]:
         """The device indices that Slurm gave an attempt, by node."""
         one = self._following.get(key)
         return dict(one.devices) if one is not None else {}
-
-
-def _messages(told: Told) -> list[Message]:
-    return [one for one in (told.launched, told.progress, told.exited) if one is not None]
-
-
-def _as_cancelled(message: Exited) -> Exited:
-    """Who was asked to leave, though not by us, was cancelled in Slurm."""
-    exit_ = message.exit
-    if exit_.asked:
-        exit_ = msgspec.structs.replace(exit_, asked=False, why="Cancelled", detail="in Slurm")
-    return Exited(message.key, exit_)
-
-
-def _key_of(comment: str) -> _Key | None:
-    job, _, attempt = comment.removeprefix(_TAG).partition("/")
-    return (int(job), int(attempt)) if job.isdecimal() and attempt.isdecimal() else None
-
-
-def _as_user(prepare: Prepare) -> Any:
-    """Slurm has made it the user that it runs as."""
-    return msgspec.structs.replace(prepare.launch, uid=-1, gid=-1, warm=())
