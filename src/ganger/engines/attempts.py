@@ -1,6 +1,6 @@
 """The attempts that an engine follows: what is wanted of each, what agents say of it, how it ends.
 
-No clock but the monotonic one, no socket: it is told by `Boxes`, and speaks through them. What it
+No clock but the monotonic one, no socket: it is told by the fleet, and speaks through it. What it
 makes of all that are events, in `events`.
 """
 
@@ -29,7 +29,7 @@ from ganger.core.plan import Placement, Resize
 from ganger.core.spec import OnPreempt
 from ganger.core.units import SECOND
 from ganger.engines.agent import protocol as wire
-from ganger.engines.boxes import Box, Boxes
+from ganger.engines.boxes import Box, Fleet
 from ganger.engines.gang import (
     UNCHANGED,
     Attempt,
@@ -51,7 +51,7 @@ class Attempts:
     """All attempts that are not over. `now` gives the journal's time, microseconds."""
 
     def __init__(
-        self, boxes: Boxes, launch_of: Callable[[int], Launch], now: Callable[[], int],
+        self, boxes: Fleet, launch_of: Callable[[int], Launch], now: Callable[[], int],
         lost_after: int, progress_every: int,
     ) -> None:  # fmt: skip
         self.events: list[AnyEvent] = []
@@ -83,7 +83,9 @@ class Attempts:
             self.events.append(heappop(self._delayed)[2])
         if now >= self._stranded_at:
             self._stranded_at = inf
-            self._strand()
+            # Nodes that no agent came for, though attempts are there.
+            held = {node for one in self._attempts.values() for node in one.seats}
+            self._lose({node for node in held if self._box(node) is None})
 
     def journalled(self, key: tuple[int, int]) -> None:
         """The end of the attempt is on disk: agents may forget it."""
@@ -366,7 +368,7 @@ class Attempts:
         self._up(box)
 
     def _up(self, box: Box) -> None:
-        if box.ready and not box.up and not box.unwanted:
+        if box.ready and not (box.up or box.closed or box.unwanted):
             box.up, box.down = True, False
             self.events.extend(NodeUp(node) for node in box.nodes)
             for one in list(self._attempts.values()):
@@ -376,10 +378,15 @@ class Attempts:
         """An agent has been away for too long: its nodes are down, what ran there has failed."""
         self._lose(set(box.nodes))
 
-    def _strand(self) -> None:
-        """Nodes that no agent came for, though attempts are there."""
-        self._lose({node for one in self._attempts.values() for node in one.seats
-                    if self._box(node) is None})  # fmt: skip
+    def closed(self, box: Box) -> None:
+        """Nothing can be started on these nodes for now; what runs there goes on."""
+        box.up, box.closed = False, True
+        self.events.extend(NodeDown(node) for node in box.nodes)
+
+    def opened(self, box: Box) -> None:
+        """They can be used again."""
+        box.closed = False
+        self._up(box)
 
     def _lose(self, nodes: set[int]) -> None:
         for one in list(self._attempts.values()):
@@ -482,12 +489,10 @@ class Attempts:
     # ------------------------------------------------------------------ nodes
 
     def _box(self, node: int) -> Box | None:
-        seat = self._seat_of.get(node)
-        return seat[0] if seat is not None else None
+        return self._seat_of[node][0] if node in self._seat_of else None
 
     def _key(self, key: tuple[int, int], node: int) -> wire.Key:
-        seat = self._seat_of.get(node)
-        return wire.Key(*key, seat[1] if seat is not None else 0)
+        return wire.Key(*key, self._seat_of[node][1] if node in self._seat_of else 0)
 
     def _tell(self, node: int, message: wire.Message) -> None:
         box = self._box(node)

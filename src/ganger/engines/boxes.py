@@ -56,6 +56,8 @@ class Box:
         """Whether the owner was told that its nodes are up, and not since that they are down."""
         self.down = False
         """Whether it was given up."""
+        self.closed = False
+        """Whether nothing can be started there for now."""
         self.lost_at = inf
         self.unwanted: set[Any] = set()
         """Parts that run there though nobody wants them any more."""
@@ -75,7 +77,43 @@ class Owner(Protocol):
         ...
 
     def lost(self, box: Box) -> None:
-        """An agent has been away for too long."""
+        """A machine has been away for too long."""
+        ...
+
+    def closed(self, box: Box) -> None:
+        """Nothing can be started on a machine for now; what runs there goes on."""
+        ...
+
+    def opened(self, box: Box) -> None:
+        """A machine that was closed can be used again."""
+        ...
+
+
+class Fleet(Protocol):
+    """The machines that attempts run on, as an engine speaks with them."""
+
+    owner: Owner
+    """Who is told. Set before the first `wait`."""
+    by_name: dict[str, Box]
+
+    def wait(self, seconds: float) -> None:
+        """Take what comes within `seconds`; returns after the first thing that came."""
+        ...
+
+    def interrupt(self) -> None:
+        """End a `wait` that is going on, or the next one. Any thread."""
+        ...
+
+    def send(self, box: Box, message: Message) -> None:
+        """Say it to a machine, if it is there."""
+        ...
+
+    def address(self, box: Box) -> tuple[str, str] | None:
+        """(its address, ours as it sees us); None for this machine."""
+        ...
+
+    def close(self) -> None:
+        """Leave; everything goes on running."""
         ...
 
 

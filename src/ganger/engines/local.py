@@ -26,41 +26,32 @@ from ganger.core.plan import Plan, Resize, Resume, Start, Stop, Suspend
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent.protocol import Hello, Progress
 from ganger.engines.attempts import Attempts
-from ganger.engines.boxes import AgentAt, Box, Boxes
+from ganger.engines.boxes import AgentAt, Box, Boxes, Fleet
 from ganger.engines.clock import Clock
 from ganger.engines.gang import Hold, Want
 from ganger.engines.launch import Launch
 
-__all__ = ["CANCELLED", "AgentAt", "Hold", "LocalEngine"]
+__all__ = ["CANCELLED", "AgentAt", "FleetEngine", "Hold", "LocalEngine"]
 
 CANCELLED: Final = "cancelled"
 """`Stop.why` of a job that need not save: it gets SIGTERM at once."""
 _rank = attrgetter("rank")
 
 
-class LocalEngine:
-    """Executes plans through node agents. `poll`, `apply`, `adopt`, `close` belong to one thread;
-    `post` may be called from any.
+class FleetEngine:
+    """Executes plans on the machines of a fleet. `poll`, `apply`, `adopt`, `close` belong to one
+    thread; `post` may be called from any.
 
-    `launch_of` tells how to launch a job; `admit` gives the kernel's node numbers of the nodes that
-    an agent offers; either may raise BadInput. `lost_after` and `progress_every` in microseconds.
+    `launch_of` tells how to launch a job, and may raise BadInput. `lost_after` (microseconds):
+    attempts that are adopted have failed if their machines are not there by then.
     """
 
     def __init__(
-        self,
-        launch_of: Callable[[int], Launch],
-        admit: Callable[[Hello], Sequence[int]],
-        *,
-        agents: Sequence[AgentAt] = (),
-        listen: tuple[str, int] | None = None,
-        token: str = "",
-        cluster: str = "",
-        clock: Clock | None = None,
-        lost_after: int = 30 * SECOND,
-        progress_every: int = 5 * SECOND,
-    ) -> None:
+        self, boxes: Fleet, launch_of: Callable[[int], Launch], clock: Clock | None,
+        lost_after: int, progress_every: int,
+    ) -> None:  # fmt: skip
         self.clock = clock if clock is not None else Clock()
-        self._boxes = Boxes(admit, agents, listen, token, cluster, lost_after)
+        self._boxes = boxes
         self._attempts = Attempts(
             self._boxes, launch_of, self.clock.now, lost_after, progress_every
         )
@@ -151,11 +142,32 @@ class LocalEngine:
         """The machines that were ever seen, by their agents' names."""
         return self._boxes.by_name
 
-    @property
-    def port(self) -> int:
-        """Where agents join; 0 if nowhere."""
-        return self._boxes.port
-
     def close(self) -> None:
         """Leave; everything goes on running."""
         self._boxes.close()
+
+
+class LocalEngine(FleetEngine):
+    """The engine whose fleet are machines with node agents.
+
+    `admit` gives the kernel's node numbers of the nodes that an agent offers, and may raise
+    BadInput. `lost_after` and `progress_every` in microseconds.
+    """
+
+    def __init__(
+        self,
+        launch_of: Callable[[int], Launch],
+        admit: Callable[[Hello], Sequence[int]],
+        *,
+        agents: Sequence[AgentAt] = (),
+        listen: tuple[str, int] | None = None,
+        token: str = "",
+        cluster: str = "",
+        clock: Clock | None = None,
+        lost_after: int = 30 * SECOND,
+        progress_every: int = 5 * SECOND,
+    ) -> None:
+        boxes = Boxes(admit, agents, listen, token, cluster, lost_after)
+        super().__init__(boxes, launch_of, clock, lost_after, progress_every)
+        self.port = boxes.port
+        """Where agents join; 0 if nowhere."""

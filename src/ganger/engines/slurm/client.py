@@ -1,0 +1,141 @@
+"""Slurm's commands, called with argument vectors. One call, one request to the controller."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ganger.core.errors import BadInput, GangerError
+from ganger.engines.slurm.answers import Job, Node, jobs_of, nodes_of
+
+TIMEOUT_SECONDS: Final = 20.0
+_AWAY: Final = re.compile(
+    "Unable to contact|Connection refused|timed out|connect failure|Socket timed|"
+    "Zero Bytes|backup controller"
+)
+
+
+class Away(GangerError):  # noqa: N818 - reads as a sentence
+    """The controller does not answer; what was asked may have happened or not."""
+
+
+class Component(NamedTuple):
+    """Like nodes of a job: on each, `gpus` of `gpu_type`, whole `cpus`, MiB of `memory`."""
+
+    nodes: tuple[str, ...]
+    gpu_type: str
+    gpus: int
+    cpus: int
+    memory: int
+
+
+class Client:
+    """The commands, for jobs of `partition` (empty: the site's default)."""
+
+    def __init__(self, partition: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self.partition = partition
+        self._timeout = timeout_seconds
+        self._release: tuple[int, int] | None = None
+
+    def _run(self, command: Sequence[str], given: str = "") -> str:
+        try:
+            done = subprocess.run(
+                command, input=given, capture_output=True, text=True, timeout=self._timeout,
+                check=False, cwd="/",
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise BadInput(
+                f"{command[0]} is not here", where="Slurm", mend="install Slurm's client commands"
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise Away(f"{command[0]} timed out") from None
+        if done.returncode:
+            said = done.stderr.strip().splitlines()
+            why = said[-1] if said else f"exit code {done.returncode}"
+            if _AWAY.search(done.stderr):
+                raise Away(why)
+            raise BadInput(why, where=command[0])
+        return done.stdout
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """Slurm's version: (22, 5). Raises BadInput."""
+        if self._release is None:
+            said = self._run(["sinfo", "--version"])
+            match = re.search(r"(\d+)\.(\d+)", said)
+            if match is None:
+                raise BadInput(f"no version in {said!r}", where="sinfo --version")
+            self._release = int(match[1]), int(match[2])
+        return self._release
+
+    def nodes(self) -> list[Node]:
+        """All nodes of the partition. Raises BadInput, Away."""
+        command = ["scontrol", "show", "nodes", "--json"]
+        if self.release < (23, 2):
+            command = ["sinfo", "--json"]
+        found = nodes_of(self._run(command), " ".join(command))
+        wanted = self.partition or self._default_partition()
+        found = [node for node in found if wanted in node.partitions]
+        if not found:
+            raise BadInput(f"no node is in partition {wanted!r}", where="--partition")
+        return found
+
+    def _default_partition(self) -> str:
+        for line in self._run(["scontrol", "-o", "show", "partitions"]).splitlines():
+            fields = dict(word.partition("=")[::2] for word in line.split())
+            if fields.get("Default") == "YES":
+                return fields["PartitionName"]
+        raise BadInput(
+            "Slurm has no default partition", where="--partition", mend="name a partition"
+        )
+
+    def jobs(self) -> list[Job]:
+        """All jobs that the controller remembers. Raises BadInput, Away."""
+        return jobs_of(self._run(["squeue", "--json", "--states=all"]))
+
+    def submit(
+        self,
+        components: Sequence[Component],
+        argv: Sequence[str],
+        *,
+        name: str,
+        comment: str,
+        output: str,
+        minutes: int = 0,
+    ) -> int:
+        """Submit a job that runs `argv` on its first node; its number. Raises BadInput, Away."""
+        command = ["sbatch", "--parsable"]
+        for i, one in enumerate(components):
+            command += [":"] * bool(i)
+            command += [
+                f"--job-name={name}", f"--comment={comment}", "--no-requeue",
+                f"--nodelist={','.join(one.nodes)}", f"--nodes={len(one.nodes)}",
+                "--ntasks-per-node=1", f"--cpus-per-task={max(one.cpus, 1)}",
+            ]  # fmt: skip
+            if one.memory:
+                command.append(f"--mem={one.memory}M")
+            if one.gpus:
+                kind = f":{one.gpu_type}" if one.gpu_type not in ("", "gpu") else ""
+                command.append(f"--gres=gpu{kind}:{one.gpus}")
+            if self.partition:
+                command.append(f"--partition={self.partition}")
+            if minutes:
+                command.append(f"--time={minutes}")
+            if not i:
+                command += ["--export=NIL", "--open-mode=append", f"--output={output}"]
+        script = f"#!/bin/sh\nexec {shlex.join(argv)}\n"
+        said = self._run(command, script).strip().partition(";")[0]
+        if not said.isdecimal():
+            raise BadInput(f"no job number in {said!r}", where="sbatch --parsable")
+        return int(said)
+
+    def signal(self, job: int, number: str) -> None:
+        """Send a signal to the job's batch script alone. Raises BadInput, Away."""
+        self._run(["scancel", "--batch", f"--signal={number}", str(job)])
+
+    def cancel(self, job: int) -> None:
+        """End the job. Raises BadInput, Away."""
+        self._run(["scancel", str(job)])

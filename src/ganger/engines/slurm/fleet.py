@@ -1,0 +1,463 @@
+"""The nodes of a Slurm cluster as the machines that `Attempts` speaks with.
+
+What it is told of the parts of an attempt becomes one Slurm job. Commands run on a thread of their
+own, one at a time; what Slurm and the attempts' folders say is turned into the agents' messages.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import selectors
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from ganger.core.errors import GangerError
+from ganger.core.plan import Placement
+from ganger.core.units import NEVER, SECOND
+from ganger.engines.agent.protocol import (
+    Exit,
+    Exited,
+    Forget,
+    Go,
+    Hello,
+    Key,
+    Message,
+    Prepare,
+    Prepared,
+    Ready,
+    Refused,
+    Stop,
+)
+from ganger.engines.boxes import Box, Owner
+from ganger.engines.slurm.answers import Job, Node
+from ganger.engines.slurm.client import Away, Client, Component
+from ganger.engines.slurm.following import (
+    TAG,
+    AttemptKey,
+    Following,
+    as_cancelled,
+    key_of,
+    messages,
+)
+from ganger.engines.slurm.order import AttemptFolder
+
+log = logging.getLogger("ganger.engine")
+POLL_SECONDS: Final = 1.0
+"""Between two looks at the queue, however many jobs there are."""
+NODES_SECONDS: Final = 5.0
+"""Between two looks at the nodes."""
+_FILES_SECONDS: Final = 0.1
+_UNSEEN_SECONDS: Final = 3.0
+"""A job that is not in the queue so long after its submission is gone; and what its folder says
+may come so much later than Slurm's word that it is over."""
+_SPARE_MINUTES: Final = 5
+_ENDS: Final = {
+    "NODE_FAIL": "NodeFail", "BOOT_FAIL": "NodeFail", "PREEMPTED": "NodeFail",
+    "TIMEOUT": "TimeLimit", "DEADLINE": "TimeLimit", "OUT_OF_MEMORY": "OutOfMemory",
+}  # fmt: skip
+
+
+class SlurmFleet:
+    """The nodes of a partition. `home` must be on a file system that all of them share.
+
+    `places` has the placements of attempts; `patience` (microseconds): a job that Slurm has
+    not started by then is cancelled, and its attempt refused.
+    """
+
+    owner: Owner
+
+    def __init__(
+        self, client: Client, home: Path, nodes: Sequence[Node],
+        admit: Callable[[Hello], Sequence[int]], hellos: Iterable[Hello],
+        places: dict[AttemptKey, Placement], *, cluster: str, patience: int,
+    ) -> None:  # fmt: skip
+        self._client, self._home, self._places = client, home, places
+        self._name = f"ganger-{cluster}" if cluster else "ganger"
+        self._patience = patience / SECOND
+        self._nodes = {node.name: node for node in nodes}
+        self.by_name = {hello.name: Box(hello, tuple(admit(hello))) for hello in hellos}
+        self._names = {node: name for name, box in self.by_name.items() for node in box.nodes}
+        self._following: dict[AttemptKey, Following] = {}
+        self._forgotten: set[AttemptKey] = set()
+        self._outbox: list[tuple[Box, Message]] = []
+        self._jobs: list[Job] = []
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._queue_at = self._nodes_at = self._files_at = 0.0
+        self._polling = False
+        self._ready = False
+        self._closed: set[str] = set()
+        self.trouble = ""
+        """Why Slurm could not be asked; empty while it answers."""
+        self._thread = threading.Thread(target=self._work, name="slurm", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------------ the thread of commands
+
+    def _work(self) -> None:
+        while (order := self._orders.get()) is not None:
+            order()
+
+    def _do(self, ask: Callable[[], Any], then: Callable[[Any, GangerError | None], None]) -> None:
+        """Run `ask` on the thread of commands, and `then` here with its answer or its error."""
+
+        def work() -> None:
+            answer, error = None, None
+            try:
+                answer = ask()
+            except GangerError as why:
+                error = why
+            self._answers.put(lambda: then(answer, error))
+            self.interrupt()
+
+        self._orders.put(work)
+
+    def interrupt(self) -> None:
+        """End a `wait` that is going on, or the next one. Any thread."""
+        os.eventfd_write(self._wake, 1)
+
+    def wait(self, seconds: float) -> None:
+        """Take what comes within `seconds`; returns after the first thing that came."""
+        if self._outbox:
+            seconds = 0
+        now = time.monotonic()
+        due = min(self._files_at if self._following else inf, self._nodes_at,
+                  inf if self._polling else self._queue_at)  # fmt: skip
+        for _ in self._selector.select(max(min(seconds, due - now), 0)):
+            os.eventfd_read(self._wake)
+        while not self._answers.empty():
+            self._answers.get()()
+        now = time.monotonic()
+        if now >= self._queue_at and not self._polling:
+            self._polling = True
+            self._do(self._client.jobs, self._queue)
+        if now >= self._nodes_at:
+            self._nodes_at = inf
+            self._do(self._client.nodes, self._looked)
+        if now >= self._files_at:
+            self._files_at = now + _FILES_SECONDS
+            for one in list(self._following.values()):
+                self._look(one)
+        sent, self._outbox = self._outbox, []
+        for box, message in sent:
+            self.owner.told(box, message)
+
+    def close(self) -> None:
+        """Leave; everything goes on running."""
+        self._orders.put(None)
+        self._thread.join()
+        self._selector.close()
+        os.close(self._wake)
+
+    def address(self, box: Box) -> tuple[str, str] | None:
+        """(its address, ours as it sees us)."""
+        return self._nodes[box.hello.name].address, ""
+
+    # ------------------------------------------------------------------ what is wanted
+
+    def send(self, box: Box, message: Message) -> None:
+        """Take what is wanted of an attempt's part on a node."""
+        name = box.hello.name
+        if isinstance(message, Prepare):
+            self._prepare(name, box, message)
+        elif isinstance(message, Go | Stop | Forget):
+            key = message.key.job, message.key.attempt
+            one = self._following.get(key)
+            if isinstance(message, Forget):
+                self._forget(key)
+            elif one is None:
+                self._outbox.append((box, Refused(message.key, "it is not here")))
+            elif isinstance(message, Go):
+                self._go(one, name)
+            else:
+                self._stop(one, message)
+
+    def _prepare(self, name: str, box: Box, message: Prepare) -> None:
+        key = message.key.job, message.key.attempt
+        one = self._following.get(key)
+        if one is None:
+            one = self._following[key] = Following(key, self._folder(key))
+        one.prepares[name] = message
+        if message.go:
+            self._go(one, name)
+        else:
+            self._outbox.append((box, Prepared(message.key)))
+
+    def _folder(self, key: AttemptKey) -> AttemptFolder:
+        return AttemptFolder(self._home / "attempts" / f"{key[0]}.{key[1]}")
+
+    def _go(self, one: Following, name: str) -> None:
+        one.ready.add(name)
+        if len(one.ready) < len(one.prepares) or one.number or one.submitting or one.retry:
+            return
+        try:
+            order, components = one.order(
+                self._home, self._places[one.key], self._names, self._nodes
+            )
+            one.folder.write(order)
+        except (OSError, GangerError) as why:
+            self._refuse(one, str(why))
+            return
+        one.submitting = True
+        one.submitted_at = time.monotonic()
+        first = next(iter(one.prepares.values()))
+        limit = first.launch.limit
+        minutes = _SPARE_MINUTES - (-limit // (60 * SECOND)) if limit < NEVER else 0
+        tag = f"{TAG}{one.key[0]}/{one.key[1]}"
+        self._do(lambda: self._submit(one, components, tag, minutes),
+                 lambda number, error: self._submitted(one, number, error))  # fmt: skip
+
+    def _submit(
+        self, one: Following, components: Sequence[Component], tag: str, minutes: int
+    ) -> int:
+        env = [f"{name}={os.environ[name]}" for name in ("PATH", "HOME", "PYTHONPATH", "LANG")
+               if name in os.environ]  # fmt: skip
+        argv = [shutil.which("env") or "/usr/bin/env", *env, sys.executable, "-P", "-m",
+                "ganger.engines.slurm.head", str(one.folder.path)]  # fmt: skip
+        return self._client.submit(
+            components, argv, name=self._name, comment=tag, minutes=minutes,
+            output=str(one.folder.path / "slurm.log"),
+        )  # fmt: skip
+
+    def _submitted(self, one: Following, number: int | None, error: GangerError | None) -> None:
+        one.submitting = False
+        if isinstance(error, Away):
+            one.retry = True  # it may have been taken: the queue will say
+        elif error is not None or number is None:
+            self._refuse(one, str(error))
+        else:
+            one.number = number
+            one.submitted_at = time.monotonic()
+            self._look(one)
+
+    def _retry(self, one: Following) -> None:
+        """The submission was not answered, and the queue does not have it."""
+        one.retry = False
+        if one.stop is not None:
+            self._refuse(one, "it was not submitted")
+        for name in () if one.stop is not None else list(one.prepares):
+            self._go(one, name)
+
+    def _stop(self, one: Following, message: Stop) -> None:
+        old, one.stop = one.stop, message
+        if old is None:
+            launch = next(iter(one.prepares.values())).launch if one.prepares else None
+            grace = (launch.grace + launch.kill_after) / SECOND if launch is not None else 60.0
+            one.cancel_at = time.monotonic() + grace + self._patience
+        elif not message.checkpoint and old.checkpoint:
+            one.signalled = ""
+        if one.number or one.submitting or one.retry:
+            self._look(one)
+        else:
+            self._refuse(one, "it was not submitted")
+
+    def _forget(self, key: AttemptKey) -> None:
+        one = self._following.get(key)
+        if one is None or all(name in one.over for name in one.prepares):
+            self._following.pop(key, None)
+            self._places.pop(key, None)
+            self._forgotten.add(key)
+            shutil.rmtree(self._folder(key).path, ignore_errors=True)
+
+    # ------------------------------------------------------------------ what is
+
+    def _is_ours(self, job: Job) -> bool:
+        return job.name == self._name and job.comment.startswith(TAG)
+
+    def _queue(self, jobs: list[Job] | None, error: GangerError | None) -> None:
+        self._polling = False
+        self._queue_at = time.monotonic() + POLL_SECONDS
+        self._note(error)
+        if jobs is None:
+            return
+        self._jobs = jobs
+        found: dict[AttemptKey, Job] = {}
+        for job in jobs:
+            if self._is_ours(job) and job.leader in (0, job.number):
+                key = key_of(job.comment)
+                if key is not None and (key not in found or not job.is_over):
+                    found[key] = job
+        for key, job in found.items():
+            one = self._following.get(key)
+            if one is None and not job.is_over and key not in self._forgotten:
+                one = self._find(key)
+            if one is not None and (one.number in (0, job.number)) and not one.submitting:
+                one.number, one.job, one.retry = job.number, job, False
+        for one in [one for one in self._following.values() if one.retry]:
+            self._retry(one)
+        now = time.monotonic()
+        for key, one in self._following.items():
+            gone = key not in found and now - one.submitted_at > _UNSEEN_SECONDS
+            if one.number and not one.submitting and (gone or (one.job and one.job.is_over)):
+                one.over_at = min(one.over_at, now)
+        if not self._ready:
+            self._begin()
+        self._files_at = 0.0
+        self._bar()
+
+    def _find(self, key: AttemptKey) -> Following:
+        """An attempt of an engine before this one."""
+        one = self._following[key] = Following(key, self._folder(key))
+        one.submitted_at = time.monotonic()
+        try:
+            order = one.folder.order()
+        except (OSError, msgspec.MsgspecError):
+            return one
+        one.prepares = {seat.node: seat.prepare for seat in order.seats}
+        one.ready = set(one.prepares)
+        return one
+
+    def _begin(self) -> None:
+        """Slurm was asked for the first time: say what is there, then that this was all."""
+        self._ready = True
+        for path in (self._home / "attempts").glob("*.*"):
+            job, _, attempt = path.name.partition(".")
+            key = int(job), int(attempt)
+            if key not in self._following and AttemptFolder(path).is_claimed:
+                one = self._find(key)
+                one.number, one.over_at = -1, time.monotonic()
+        for one in list(self._following.values()):
+            self._look(one)
+            for name, prepare in one.prepares.items():
+                self.by_name[name].mentioned.add(prepare.key)
+                if name not in one.told:
+                    self._outbox.append((self.by_name[name], Prepared(prepare.key)))
+        for box in self.by_name.values():
+            box.ready = True
+            box.closed = self._nodes[box.hello.name].is_closed
+            self.owner.welcomed(box)
+            self._outbox.append((box, Ready()))
+
+    def _note(self, error: GangerError | None) -> None:
+        said = str(error) if error is not None else ""
+        if said != self.trouble:
+            log.warning("Slurm: %s", said or "it answers again")
+        self.trouble = said
+
+    def _looked(self, nodes: list[Node] | None, error: GangerError | None) -> None:
+        self._nodes_at = time.monotonic() + NODES_SECONDS
+        self._note(error)
+        for node in nodes or ():
+            if node.name in self.by_name:
+                self._nodes[node.name] = node
+        self._bar()
+
+    def _bar(self) -> None:
+        """Tell of nodes that can be used no more, or again."""
+        if not self._ready or self._outbox:
+            return
+        taken = {name for job in self._jobs if job.holds and not self._is_ours(job)
+                 for name, devices in job.gpus.items() if devices}  # fmt: skip
+        for name, box in self.by_name.items():
+            node = self._nodes[name]
+            if node.is_gone and not box.down:
+                box.up, box.down, box.closed = False, True, True
+                self._closed.add(name)
+                self.owner.lost(box)
+            elif not node.is_gone and (node.is_closed or name in taken):
+                if name not in self._closed:
+                    self._closed.add(name)
+                    self.owner.closed(box)
+            elif not node.is_gone and name in self._closed:
+                self._closed.discard(name)
+                self.owner.opened(box)
+
+    def _look(self, one: Following) -> None:
+        """See how an attempt is, and do what is to be done about it."""
+        self._read(one)
+        self._urge(one)
+        now = time.monotonic()
+        if now - one.over_at > _UNSEEN_SECONDS or (one.over_at < inf and not one.folder.is_claimed):
+            self._conclude(one)
+        elif (
+            one.job is not None and one.job.is_pending and one.stop is None
+            and now - one.submitted_at > self._patience
+        ):  # fmt: skip
+            one.stop = Stop(Key(*one.key), checkpoint=False)
+
+    def _read(self, one: Following) -> None:
+        changed = one.folder.changed()
+        if changed == one.changed:
+            return
+        state = one.folder.state()
+        if state is None:
+            return
+        one.changed = changed
+        for name, told in state.seats.items():
+            one.devices[name] = told.devices
+            for message in messages(told):
+                self._say(one, name, message)
+
+    def _say(self, one: Following, name: str, message: Message) -> None:
+        known = one.told.setdefault(name, [])
+        if message in known or name in one.over:
+            return
+        if isinstance(message, Exited):
+            one.over.add(name)
+            message = as_cancelled(message) if one.stop is None else message
+        known[:] = [old for old in known if type(old) is not type(message)] + [message]
+        self._outbox.append((self.by_name[name], message))
+
+    def _urge(self, one: Following) -> None:
+        """Bring it to leave, if that is wanted."""
+        if one.stop is None or one.number <= 0 or one.over_at < inf:
+            return
+        wanted = "USR1" if one.stop.checkpoint else "TERM"
+        if time.monotonic() >= one.cancel_at or one.stop.kill or not one.folder.is_claimed:
+            wanted = "cancel"
+        if one.signalled in (wanted, "cancel") or (wanted != "cancel" and one.changed < 0):
+            return
+        one.signalled = wanted
+        number = one.number
+
+        def again(_: object, error: GangerError | None) -> None:
+            if isinstance(error, Away):
+                one.signalled = ""
+
+        if wanted == "cancel":
+            self._do(lambda: self._client.cancel(number), again)
+        else:
+            self._do(lambda: self._client.signal(number, wanted), again)
+
+    def _conclude(self, one: Following) -> None:
+        """Slurm says that it is over: what its folder does not say is judged by that."""
+        states = one.job.states if one.job is not None else frozenset[str]()
+        word = next((word for word in sorted(states) if word in _ENDS), "")
+        detail = f"Slurm says {', '.join(sorted(states)) or 'that it is gone'}"
+        asked = one.stop is not None
+        for name, prepare in one.prepares.items():
+            if name in one.over:
+                continue
+            if not one.folder.is_claimed:
+                self._say_refused(one, name, detail)
+            else:
+                why = _ENDS.get(word, "" if asked else "NodeFail" if one.job is None else "Ended")
+                exit_ = Exit(code=-9, why=why, detail=detail if why else "", asked=asked)
+                self._say(one, name, Exited(prepare.key, exit_))
+
+    def _refuse(self, one: Following, why: str) -> None:
+        for name in list(one.prepares):
+            self._say_refused(one, name, why)
+
+    def _say_refused(self, one: Following, name: str, why: str) -> None:
+        if name not in one.over:
+            one.over.add(name)
+            self._outbox.append((self.by_name[name], Refused(one.prepares[name].key, why)))
+
+    def devices(self, key: AttemptKey) -> dict[str, tuple[int, ...]]:
+        """The device indices that Slurm gave an attempt, by node."""
+        one = self._following.get(key)
+        return dict(one.devices) if one is not None else {}

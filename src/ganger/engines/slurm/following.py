@@ -1,0 +1,103 @@
+"""An attempt as a Slurm job: what is known of it, and what Slurm is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from ganger.core.errors import BadInput
+from ganger.core.plan import Placement
+from ganger.core.units import WHOLE
+from ganger.engines.agent.protocol import Exited, Message, Prepare, Stop
+from ganger.engines.slurm.answers import Job, Node
+from ganger.engines.slurm.client import Component
+from ganger.engines.slurm.order import AttemptFolder, Order, Seat, Told
+
+TAG: Final = "ganger:"
+AttemptKey = tuple[int, int]
+"""(job, attempt)"""
+
+
+class Following:
+    """An attempt as a Slurm job: `number` is 0 until it was submitted."""
+
+    def __init__(self, key: AttemptKey, folder: AttemptFolder) -> None:
+        self.key, self.folder = key, folder
+        self.prepares: dict[str, Prepare] = {}
+        self.ready: set[str] = set()
+        """Seats that may go."""
+        self.number = 0
+        self.job: Job | None = None
+        self.submitting = self.retry = False
+        self.submitted_at = 0.0
+        self.over_at = inf
+        self.stop: Stop | None = None
+        self.signalled = ""
+        self.cancel_at = inf
+        self.changed = -1
+        self.devices: dict[str, tuple[int, ...]] = {}
+        self.told: dict[str, list[Message]] = {}
+        self.over: set[str] = set()
+        """Seats whose end was told."""
+
+    def order(
+        self, home: Path, placement: Placement, names: Mapping[int, str], nodes: Mapping[str, Node]
+    ) -> tuple[Order, list[Component]]:
+        """What is to run at `placement`, and the nodes to ask for: those of one demand are one
+        component. `names` of the kernel's nodes. Raises BadInput."""
+        gpus: dict[str, int] = {}
+        needs: dict[str, list[int]] = {}
+        roles = next(iter(self.prepares.values())).launch.shape.roles
+        for slot in placement:
+            need = roles[slot.role].needs
+            if need.share < WHOLE:
+                raise BadInput("Slurm gives whole GPUs only", where=f"job {self.key[0]}")
+            name = names[slot.node]
+            gpus[name] = gpus.get(name, 0) + slot.devices.bit_count()
+            cpus, memory = needs.setdefault(name, [0, 0])
+            needs[name] = [cpus + need.cpus * slot.workers, memory + need.memory * slot.workers]
+        groups: dict[tuple[str, int, int, int], list[str]] = {}
+        for name, count in gpus.items():
+            node, (cpus, memory) = nodes[name], needs[name]
+            kind, total = next(iter(node.gpus.items()), ("", 0))
+            # Who says nothing gets the share of the node that goes with its GPUs.
+            cpus = cpus or (node.cpus * count // total if total else WHOLE)
+            memory = memory or (node.memory * count // total if total else 0)
+            ask = kind if count else "", count, -(-cpus // WHOLE), memory
+            groups.setdefault(ask, []).append(name)
+        components = [Component(tuple(names), *ask) for ask, names in groups.items()]
+        seats = tuple(
+            Seat(name, nodes[name].address,
+                 next(i for i, part in enumerate(components) if name in part.nodes), gpus[name],
+                 msgspec.structs.replace(prepare, launch=_as_user(prepare)))
+            for name, prepare in self.prepares.items()
+        )  # fmt: skip
+        return Order(str(home), seats, len(components)), components
+
+
+def messages(told: Told) -> list[Message]:
+    """What a seat has told, in order."""
+    return [one for one in (told.launched, told.progress, told.exited) if one is not None]
+
+
+def as_cancelled(message: Exited) -> Exited:
+    """Who was asked to leave, though not by us, was cancelled in Slurm."""
+    exit_ = message.exit
+    if exit_.asked:
+        exit_ = msgspec.structs.replace(exit_, asked=False, why="Cancelled", detail="in Slurm")
+    return Exited(message.key, exit_)
+
+
+def key_of(comment: str) -> AttemptKey | None:
+    """The attempt that a Slurm job's comment names."""
+    job, _, attempt = comment.removeprefix(TAG).partition("/")
+    return (int(job), int(attempt)) if job.isdecimal() and attempt.isdecimal() else None
+
+
+def _as_user(prepare: Prepare) -> Any:
+    """Slurm has made it the user that it runs as."""
+    return msgspec.structs.replace(prepare.launch, uid=-1, gid=-1, warm=())

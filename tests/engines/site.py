@@ -1,0 +1,193 @@
+"""A Slurm of the tests' own: a controller and node daemons on this machine's loopback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+NEEDED = ("slurmctld", "slurmd", "sbatch", "munged")
+PATIENCE_SECONDS = 30.0
+_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+CONF = """\
+ClusterName=ganger
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={root}/munge.sock,cred_expire=5
+CredType=cred/munge
+StateSaveLocation={root}/state
+SlurmdSpoolDir={root}/spool/%n
+SlurmctldPidFile={root}/slurmctld.pid
+SlurmdPidFile={root}/slurmd.%n.pid
+SlurmctldLogFile={root}/slurmctld.log
+SlurmdLogFile={root}/slurmd.%n.log
+MpiDefault=none
+MailProg=/bin/true
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=1,batch_sched_delay=0,sched_min_interval=100000,bf_interval=1
+KillWait=2
+MinJobAge=300
+SlurmdTimeout=5
+ReturnToService=2
+SlurmdParameters=config_overrides
+GresTypes=gpu
+"""
+
+
+def missing() -> str:
+    """Why no Slurm can be started here; empty if one can."""
+    absent = [name for name in NEEDED if shutil.which(name, path=_PATH) is None]
+    if absent:
+        return (
+            f"NO SLURM HERE, ITS ENGINE IS NOT TESTED: {', '.join(absent)} not found "
+            "(apt-get install slurmctld slurmd slurm-client munge)"
+        )
+    return "" if os.getuid() == 0 else "NO SLURM HERE, ITS ENGINE IS NOT TESTED: only root can"
+
+
+class Site:
+    """`nodes`: name to (GPU type, GPUs). All state lies in `root`, whose path must be short."""
+
+    def __init__(self, root: Path, nodes: Mapping[str, tuple[str, int]]) -> None:
+        self.root, self.nodes = root, nodes
+        self.env = {**os.environ, "SLURM_CONF": str(root / "slurm.conf"), "PATH": _PATH}
+        self.env.pop("PYTHONWARNINGS", None)
+        self._configure()
+
+    def _program(self, name: str) -> Path:
+        """The daemon under its own name: it looks at what it is called."""
+        link = self.root / "bin" / name
+        if not link.exists():
+            found = shutil.which(f"{name}-wlm", path=_PATH) or shutil.which(name, path=_PATH)
+            assert found is not None
+            link.symlink_to(found)
+        return link
+
+    def _configure(self) -> None:
+        root = self.root
+        for name in ("bin", "state", "spool", "dev"):
+            (root / name).mkdir(parents=True, exist_ok=True)
+        (root / "munge.key").write_bytes(os.urandom(1024))
+        (root / "munge.key").chmod(0o600)
+        ports = _free_ports(len(self.nodes) + 1)
+        host = socket.gethostname()
+        lines = [CONF.format(host=host, port=ports[0], root=root)]
+        gres = []
+        for (name, (kind, count)), port in zip(self.nodes.items(), ports[1:], strict=True):
+            (root / "dev" / name).mkdir(exist_ok=True)
+            (root / "spool" / name).mkdir(exist_ok=True)
+            for i in range(count):
+                (root / "dev" / name / f"nvidia{i}").symlink_to("/dev/null")
+            devices = f"{root}/dev/{name}/nvidia[0-{count - 1}]"
+            gres.append(f"NodeName={name} Name=gpu Type={kind} File={devices} "
+                        "Flags=nvidia_gpu_env\n")  # fmt: skip
+            lines.append(
+                f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=16 "
+                "Boards=1 SocketsPerBoard=1 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=16000 "
+                f"Gres=gpu:{kind}:{count} State=UNKNOWN\n"
+            )
+        every = ",".join(self.nodes)
+        lines.append(f"PartitionName=main Nodes={every} Default=YES MaxTime=INFINITE State=UP\n")
+        (root / "slurm.conf").write_text("".join(lines))
+        (root / "gres.conf").write_text("".join(gres))
+
+    def start(self) -> None:
+        """Start everything and wait until all nodes are idle."""
+        root = self.root
+        subprocess.run(
+            ["munged", "--force", f"--key-file={root}/munge.key", f"--socket={root}/munge.sock",
+             f"--pid-file={root}/munged.pid", f"--log-file={root}/munged.log",
+             f"--seed-file={root}/munge.seed"],
+            env=self.env, check=True,
+        )  # fmt: skip
+        self.start_controller()
+        for name in self.nodes:
+            self.start_node(name)
+        self.wait_idle()
+
+    def start_controller(self) -> None:
+        """Start the controller and wait until it answers."""
+        program = self._program("slurmctld")
+        subprocess.run([program, "-f", self.root / "slurm.conf"], env=self.env, check=True)
+        late = time.monotonic() + PATIENCE_SECONDS
+        while "UP" not in self.ask("scontrol", "ping"):
+            assert time.monotonic() < late, (self.root / "slurmctld.log").read_text()
+            time.sleep(0.1)
+
+    def start_node(self, name: str) -> None:
+        """Start a node daemon."""
+        self._program("slurmstepd")
+        command = [str(self._program("slurmd")), "-d", str(self.root / "bin" / "slurmstepd")]
+        command += ["-N", name, "-f", str(self.root / "slurm.conf")]
+        subprocess.run(command, env=self.env, check=True)
+
+    def wait_idle(self) -> None:
+        """Wait until no node is anything but idle."""
+        late = time.monotonic() + PATIENCE_SECONDS
+        while set(self.ask("sinfo", "-h", "-N", "-o", "%t").split()) != {"idle"}:
+            assert time.monotonic() < late, self.ask("sinfo", "-N", "-o", "%N %t %E")
+            time.sleep(0.1)
+
+    def ask(self, *command: str) -> str:
+        """What a Slurm command prints."""
+        done = subprocess.run(
+            command, env=self.env, capture_output=True, text=True, timeout=30, check=False
+        )
+        return done.stdout + done.stderr
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Signal a daemon: `slurmctld`, `slurmd.NODE`, `munged`, and wait until it is gone."""
+        try:
+            pid = int((self.root / f"{name}.pid").read_text())
+            os.kill(pid, number)
+        except (OSError, ValueError):
+            return
+        late = time.monotonic() + PATIENCE_SECONDS
+        while _lives(pid):
+            if time.monotonic() > late:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+
+    def clear(self) -> None:
+        """Cancel every job and wait until none is left."""
+        late = time.monotonic() + PATIENCE_SECONDS
+        while jobs := self.ask("squeue", "-h", "-o", "%A").split():
+            assert time.monotonic() < late, jobs
+            self.ask("scancel", *jobs)
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """End everything."""
+        for name in ("slurmctld", *(f"slurmd.{node}" for node in self.nodes), "munged"):
+            self.kill(name, signal.SIGKILL)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _free_ports(count: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(one.getsockname()[1]) for one in held]
+    for one in held:
+        one.close()
+    return ports

@@ -1,0 +1,253 @@
+"""The engine over a real Slurm: a controller and four node daemons of two GPU types."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.conformance import Bench, Conformance, Does, Play, on
+from engines.rig import COMMANDS, QUICK, mark, processes_of
+from engines.site import Site, missing
+from ganger.core.errors import BadInput
+from ganger.core.events import (
+    AnyEvent,
+    Failed,
+    Finished,
+    NodeDown,
+    NodeUp,
+    Refused,
+    Released,
+    Started,
+)
+from ganger.core.jobs import Phase
+from ganger.core.plan import Placement, Start, Stop
+from ganger.core.units import SECOND
+from ganger.engines.gang import Hold
+from ganger.engines.launch import Launch
+from ganger.engines.slurm.client import Client
+from ganger.engines.slurm.engine import SlurmEngine, discover
+
+NODES = {"v0": ("v100", 4), "v1": ("v100", 4), "k0": ("k80", 4), "k1": ("k80", 2)}
+NAMES = list(NODES)
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """A Slurm that lives as long as the module's tests."""
+    root = Path(tempfile.mkdtemp(prefix="slurm-"))
+    site = Site(root, NODES)
+    site.start()
+    before = os.environ.copy()
+    os.environ.update(SLURM_CONF=site.env["SLURM_CONF"], PATH=site.env["PATH"])
+    yield site
+    os.environ.clear()
+    os.environ.update(before)
+    site.stop()
+    shutil.rmtree(root, ignore_errors=True)
+
+
+class SlurmBench(Bench):
+    """An engine on the site."""
+
+    lacks = frozenset({"suspend", "agents", "refusal"})
+    engine: SlurmEngine
+
+    def __init__(self, site: Site, home: Path) -> None:
+        self.site, self.home = site, home
+        self.launches: dict[int, Launch] = {}
+        self._starts = home / "starts"
+        self._starts.mkdir(parents=True, exist_ok=True)
+        self.engine = self._connect()
+
+    def _connect(self, holds: Iterable[Hold] = ()) -> SlurmEngine:
+        engine = SlurmEngine(
+            Client("main"), self.home, self.launches.__getitem__,
+            lambda hello: [NAMES.index(hello.name)], cluster="test", patience=8 * SECOND,
+            progress_every=SECOND // 10,
+        )  # fmt: skip
+        engine.adopt(holds)
+        return engine
+
+    def settle(self) -> None:
+        """Wait until all nodes are there."""
+        late = time.monotonic() + 20
+        while not all(box.up for box in self.engine.boxes.values()):
+            assert time.monotonic() < late, "the nodes do not come"
+            self.engine.poll(self.now() + SECOND // 10)
+
+    def declare(self, job: int, does: Does) -> None:
+        command, retries = COMMANDS[does], 5 if does is Does.STUMBLES else 0
+        if does is not Does.ABSENT:
+            count = 'echo started >> "$0.$RANK.$GANGER_ATTEMPT"; exec "$@"'
+            command = ("sh", "-c", count, str(self._starts / str(job)), *command)
+        self.launch(job, *command, retries=retries)
+
+    def launch(self, job: int, *command: str, **more: Any) -> None:
+        """Declare a job that runs `command`."""
+        env = {"SUITE_JOB": mark(job), **more.pop("env", {})}
+        self.launches[job] = Launch(command=command, env=env, **{**QUICK, **more})
+
+    def reconnect(self, holds: Iterable[tuple[int, int, str, Placement]]) -> None:
+        self.engine.close()
+        self.engine = self._connect(
+            Hold(job, attempt, Phase[phase], placement) for job, attempt, phase, placement in holds
+        )
+
+    def alive(self, job: int) -> int:
+        return len(processes_of(job))
+
+    def kill_agent(self, node: int) -> None:
+        raise NotImplementedError
+
+    def refuse(self, job: int) -> None:
+        raise NotImplementedError
+
+    def starts(self, job: int) -> int:
+        files = self._starts.glob(f"{job}.*")
+        return sum(path.read_text().count("started\n") for path in files)
+
+    def post(self, *events: AnyEvent) -> None:
+        self.engine.post(*events)
+
+    def now(self) -> int:
+        return self.engine.clock.now()
+
+    def output(self, job: int, attempt: int = 1) -> str:
+        """What the first node's part of a job wrote."""
+        return (self.home / "logs" / f"{job}.{attempt}.log").read_text()
+
+
+@pytest.fixture
+def bench(site: Site, tmp_path: Path) -> Iterator[SlurmBench]:
+    """A new engine on the site."""
+    bench = SlurmBench(site, tmp_path)
+    bench.settle()
+    yield bench
+    bench.engine.close()
+    site.clear()
+    site.wait_idle()
+
+
+@pytest.fixture
+def play(bench: SlurmBench) -> Play:
+    """A play on the engine's bench."""
+    return Play(bench)
+
+
+class TestSlurm(Conformance):
+    """The suite."""
+
+    def test_a_partition_that_is_closed_is_a_refusal(self, play: Play, bench: SlurmBench) -> None:
+        job = play.job(Does.FINISHES)
+        bench.site.ask("scontrol", "update", "PartitionName=main", "State=INACTIVE")
+        try:
+            play.apply(Start(job, 1, (on(0, 0), on(1, 0))))
+            assert "artition" in play.until(Refused, job).why
+        finally:
+            bench.site.ask("scontrol", "update", "PartitionName=main", "State=UP")
+        play.apply(Start(job, 2, (on(0, 0), on(1, 0))))
+        play.until(Finished, job, 2)
+
+
+def test_the_cluster_is_discovered(site: Site) -> None:
+    assert [(spec.name, spec.gpu_type, spec.gpus, spec.cpus) for spec in discover(Client())] == [
+        ("k0", "k80", 4, 16000), ("k1", "k80", 2, 16000),
+        ("v0", "v100", 4, 16000), ("v1", "v100", 4, 16000),
+    ]  # fmt: skip
+    with pytest.raises(BadInput, match="no node is in partition 'other'"):
+        discover(Client("other"))
+
+
+def test_a_gang_has_its_ranks_and_the_devices_that_slurm_chose(
+    play: Play, bench: SlurmBench
+) -> None:
+    say = "echo $RANK/$WORLD_SIZE $NODE_RANK $MASTER_ADDR $CUDA_VISIBLE_DEVICES; exec sleep 60"
+    other, gang = play.running(Does.RUNS, on(0, 3)), play.number()
+    bench.launch(gang, "sh", "-c", say)
+    play.apply(Start(gang, 1, (on(0, 1, 2), on(2, 0))))
+    play.until(Started, gang)
+    play.wait(lambda: "1/3" in bench.output(gang), "output")
+    first = bench.engine.devices(other, 1)["v0"]
+    devices = bench.engine.devices(gang, 1)
+    assert len(first) == 1
+    assert len(devices["v0"]) == 2
+    assert len(devices["k0"]) == 1
+    assert not set(first) & set(devices["v0"])
+    shown = ",".join(map(str, devices["v0"]))
+    assert sorted(bench.output(gang).splitlines()) == [
+        f"0/3 0 127.0.0.1 {shown}", f"1/3 0 127.0.0.1 {shown}"
+    ]  # fmt: skip
+
+
+def test_words_of_the_command_reach_no_shell(play: Play, bench: SlurmBench) -> None:
+    job, words = play.number(), ("$(id)", "a'b", "; reboot", "x\ny", "`w`")
+    bench.launch(job, "printf", "%s|", *words)
+    play.apply(Start(job, 1, (on(0, 0),)))
+    play.until(Finished, job)
+    assert bench.output(job) == "".join(f"{word}|" for word in words)
+
+
+def test_a_job_cancelled_behind_our_back_has_failed(play: Play, bench: SlurmBench) -> None:
+    job = play.running(Does.DEAF)
+    bench.site.clear()
+    assert play.until(Failed, job).why == "Cancelled: in Slurm"
+    assert bench.alive(job) == 0
+
+
+def test_somebody_elses_job_closes_its_node_while_it_runs(play: Play, bench: SlurmBench) -> None:
+    ours = play.running(Does.RUNS, on(0, 0))
+    bench.site.ask("sbatch", "-w", "v0", "--gres=gpu:1", "--mem=100", "-o", "/dev/null",
+                   "--wrap", "sleep 4")  # fmt: skip
+    play.wait(lambda: NodeDown(0) in play.events, "node that is closed")
+    play.wait(lambda: NodeUp(0) in play.events, "node that is open again")
+    assert bench.alive(ours)
+    assert not play.find(Failed, ours)
+    assert {event.node for event in play.events if isinstance(event, NodeDown)} == {0}
+
+
+def test_a_drained_node_is_closed_and_what_runs_there_goes_on(
+    play: Play, bench: SlurmBench
+) -> None:
+    ours = play.running(Does.RUNS, on(1, 0))
+    bench.site.ask("scontrol", "update", "NodeName=v1", "State=DRAIN", "Reason=test")
+    play.wait(lambda: NodeDown(1) in play.events, "node that is closed")
+    bench.site.ask("scontrol", "update", "NodeName=v1", "State=RESUME")
+    play.wait(lambda: NodeUp(1) in play.events, "node that is open again")
+    assert not play.find(Failed, ours)
+
+
+def test_a_node_that_dies_fails_what_ran_there_and_comes_back(
+    play: Play, bench: SlurmBench
+) -> None:
+    job, other = play.running(Does.RUNS, on(3, 0)), play.running(Does.RUNS, on(2, 0))
+    bench.site.kill("slurmd.k1")
+    failed = play.until(Failed, job)
+    assert failed.why.startswith("NodeFail")
+    assert not failed.final
+    play.wait(lambda: NodeDown(3) in play.events, "node that is down")
+    bench.site.start_node("k1")
+    play.wait(lambda: NodeUp(3) in play.events, "node that is up")
+    assert not play.find(Failed, other)
+
+
+def test_the_controller_may_restart(play: Play, bench: SlurmBench) -> None:
+    runs, comes = play.running(Does.SAVES), play.job(Does.FINISHES)
+    bench.site.kill("slurmctld", signal.SIGTERM)
+    play.apply(Start(comes, 1, (on(0, 1),)))
+    play.quiet(2)
+    assert not [event for event in play.events if isinstance(event, Failed | NodeDown | Refused)]
+    bench.site.start_controller()
+    play.until(Finished, comes)
+    play.started_times(comes, 1)
+    play.apply(Stop(runs, 1))
+    assert play.until(Released, runs).kept == pytest.approx(7000)
+    play.started_times(runs, 1)
