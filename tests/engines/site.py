@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -10,6 +11,8 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
+
+from engines.rig import processes_with
 
 NEEDED = ("slurmctld", "slurmd", "sbatch", "munged")
 PATIENCE_SECONDS = 30.0
@@ -176,6 +179,10 @@ class Site:
         """End everything."""
         for name in ("slurmctld", *(f"slurmd.{node}" for node in self.nodes), "munged"):
             self.kill(name, signal.SIGKILL)
+        for pid in processes_with(f"SLURM_CONF={self.env['SLURM_CONF']}"):
+            if pid != os.getpid():
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def _lives(pid: int) -> bool:
