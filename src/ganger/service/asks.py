@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
@@ -37,18 +38,19 @@ class Turn:
         return self.kernel.jobs.n + len(self.jobs)
 
 
-class Ask:
+class Ask(ABC):
     """Base of all. `done` has the answer, or the error."""
 
     def __init__(self) -> None:
         self.done: Future[Any] = Future()
 
+    @abstractmethod
     def enter(self, turn: Turn, daemon: Daemon) -> None:
         """Put what is asked for into the turn. Raises BadInput, before it changed anything."""
-        raise NotImplementedError
 
     def answer(self) -> Any:
         """What to answer when the step is made."""
+        return None
 
 
 class Submit(Ask):

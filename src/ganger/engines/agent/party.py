@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import selectors
 import time
+from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
 from ganger.engines.agent.protocol import NONCE_BYTES, Message
@@ -23,7 +24,7 @@ class Party:
 P = TypeVar("P", bound=Party)
 
 
-class Parties(Generic[P]):
+class Parties(ABC, Generic[P]):
     """The connections of one process, watched by its selector. What is said, and what ends with a
     connection, is for those who inherit."""
 
@@ -31,13 +32,13 @@ class Parties(Generic[P]):
         self._selector = selector
         self._connections: list[P] = []
 
+    @abstractmethod
     def _take(self, party: P, message: Any) -> None:
         """Take one message. GoneError ends the connection."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _drop(self, party: P) -> None:
         """End a connection, if it is not yet."""
-        raise NotImplementedError
 
     def _watch(self, party: P) -> P:
         self._connections.append(party)
