@@ -31,8 +31,6 @@ DECLARES = {"priority": int, "weight": float, "limit": int, "deadline": int, "es
 ORDERED = ("requeued", "cancelled")
 """Why a job is stopped that people wanted stopped; such a stop is no preemption."""
 
-VERBS = ("cancel", "hold", "release", "requeue", "suspend", "resume", *DECLARES)
-
 
 def obey(state: Reducer, command: Command) -> int:
     """Do what a person said; the kinds of change that it made (bits of `events`).

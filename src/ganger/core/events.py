@@ -106,7 +106,7 @@ class Accepted(Event, frozen=True, gc=False):
 
 
 class Command(Event, frozen=True, gc=False):
-    """A person said so of a job: one of `commands.VERBS`, some of them with a `value`."""
+    """A person said so of a job: a verb that `commands.obey` knows, and a `value` for some."""
 
     rank: ClassVar[int] = 9
     job: int

@@ -112,7 +112,7 @@ _FITS = {
 
 
 class Order(Ask):
-    """Say something of jobs: one of `core.commands.VERBS`. Answers with the rows that it was said
+    """Say something of jobs: a verb of `core.commands.obey`. Answers with the rows that it was said
     of; jobs in a phase where it makes no sense are left out, unless all are."""
 
     def __init__(self, rows: Sequence[int], values: dict[str, float]) -> None:
