@@ -153,7 +153,7 @@ class _Pass:
         if blocked and policy.order.arrival and policy.walk is _STRICT:
             until = _UNLESS_BEHIND
         if policy.timed:
-            self.wake = min(self.wake, self.index.next_jump())
+            self.wake = min(self.wake, self.index.next_jump(self.view))
         if policy.preempt and (policy.timed or self.index.starting):
             until |= STARTED  # who starts can be evicted from then on, and its key begins to move
         reasons = pending.blocked.reasons
@@ -277,6 +277,7 @@ class _Pass:
         if need >= self.hopeless and cells == self.hopeless_in:
             self.most = self.hopeless_most
             return False
+        self.index.catch_up(self.view)
         # What each cell would have free. Only when that is enough are the books touched: most
         # who wait cannot be helped by evicting all who come after them.
         room = {cell.index: cell.free for cell in cells}
