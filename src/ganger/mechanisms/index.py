@@ -6,7 +6,7 @@ a plan differ from one decided with a fresh index (checked in `validate` mode at
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import insort
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from typing import Protocol
@@ -46,12 +46,15 @@ class Classes(Protocol):
 class Pending:
     """Waiting jobs in order, apart by class: jobs of one class fit or do not fit alike."""
 
-    def __init__(self, order: Order, classes: Classes, *, ranked: bool) -> None:
+    def __init__(
+        self, order: Order, classes: Classes, *, ranked: bool = False, listed: bool = False
+    ) -> None:
         self._key, self._class_of = order.key, classes.class_of
         self.heaps: dict[int, list[Entry]] = {}
         self.entry: dict[int, Entry] = {}
         self.blocked = Blocked()
         self._all: list[Entry] | None = [] if ranked else None
+        self._list: list[Entry] | None = [] if listed else None
 
     def add(self, view: View, job: int) -> Entry:
         """File a waiting job, again if its key changed."""
@@ -66,6 +69,8 @@ class Pending:
         heappush(heap, entry)
         if self._all is not None:
             heappush(self._all, entry)
+        if self._list is not None:
+            insort(self._list, entry)
         return entry
 
     def remove(self, job: int) -> None:
@@ -96,20 +101,18 @@ class Pending:
             heappop(heap)
         return None
 
-    def in_order(self, kinds: set[int]) -> Iterator[int]:
-        """The waiting jobs of `kinds`, first one first, at a cost that grows with how many are
-        taken and not with how many wait. Nobody may be filed meanwhile."""
-        heaps, current = self.heaps, self.entry
-        front = [(heaps[kind][0], kind, 0) for kind in kinds if heaps[kind]]
-        heapify(front)
-        while front:
-            entry, kind, at = heappop(front)
-            heap = heaps[kind]
-            for child in (2 * at + 1, 2 * at + 2):  # in a heap, only these can come next
-                if child < len(heap):
-                    heappush(front, (heap[child], kind, child))
+    def in_order(self, most: int) -> list[int]:
+        """The first waiting jobs, so many at most (`listed` only)."""
+        entries, current, found = self._list, self.entry, list[int]()
+        assert entries is not None, "the jobs are not listed"
+        if len(entries) > 2 * len(current) + SLACK:
+            entries[:] = sorted(current.values())
+        for entry in entries:
             if current.get(entry[-1]) is entry:
-                yield entry[-1]
+                found.append(entry[-1])
+                if len(found) == most:
+                    break
+        return found
 
 
 class Running:
@@ -174,7 +177,10 @@ class QueueIndex:
     nobody is woken for them, and its entry is brought up to date when somebody looks for a victim.
     """
 
-    def __init__(self, view: View, order: Order, classes: Classes, *, preempt: bool) -> None:
+    def __init__(
+        self, view: View, order: Order, classes: Classes, *, preempt: bool = False,
+        listed: bool = False,
+    ) -> None:  # fmt: skip
         self._until, self._timed, self._preempt = classes.until, classes.timed, preempt
         self._passes = order.passes
         self._due: list[tuple[int, int, Entry]] = []
@@ -183,7 +189,7 @@ class QueueIndex:
         self._silent: list[tuple[int, int, Entry]] = []
         self._heard = -inf
         """The highest level for which jumps were silenced."""
-        self.pending = Pending(order, classes, ranked=preempt and self._timed)
+        self.pending = Pending(order, classes, ranked=preempt and self._timed, listed=listed)
         self.blocked = self.pending.blocked
         self.running = Running(order)
         self.starting: dict[int, Entry] = {}
