@@ -31,7 +31,7 @@ from ganger.solve.programme import dot
 
 DIRECT = 160
 """So few jobs are given to HiGHS as they are."""
-FEW = 320
+FEW = 96
 """So many unsettled jobs a small programme has, unless that is too few to get on."""
 SMALL = 1e-3
 """A price below this part of the mean is hardly one."""
@@ -108,7 +108,7 @@ class _Near(NamedTuple):
     t: float
     chosen: Choice
     region: _Region
-    most: int = FEW
+    most: int
     drawn: float = np.inf
 
 
@@ -128,7 +128,7 @@ def _begun(blocks: Blocks, start: Start) -> _Near:
     reach = np.full(len(start.prices), start.reach)
     region = _Region(reach, start.reach, np.zeros(len(reach)))
     prices, t, chosen = _settle(blocks, start.prices, min(start.t, blocks.top), region)
-    return _Near(prices, t, chosen, region)
+    return _Near(prices, t, chosen, region, FEW)
 
 
 def _turn(blocks: Blocks, near: _Near) -> _Turn:
