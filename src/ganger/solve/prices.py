@@ -246,8 +246,10 @@ def _sampled(blocks: Blocks, steps: int, stop: Stop | None) -> Start:
     part = blocks.part(at)
     share = part.take.sum() / blocks.take.sum()
     moves = part.pace.sum() / max(blocks.pace.sum(), 1e-300)
-    part = part._replace(capacity=blocks.capacity * share, hope=blocks.hope * moves)
     reach = SAMPLED / np.sqrt(size)
+    part = part._replace(  # floors that the sample can surely have
+        capacity=blocks.capacity * share, hope=blocks.hope * moves, floor=part.floor * (1 - reach)
+    )
     if size > DIRECT:
         near = _begun(part, _sampled(part, steps, stop))
         for _ in range(steps):
