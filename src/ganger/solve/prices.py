@@ -90,7 +90,7 @@ def _by_prices(
 ) -> Found | None:
     near = _begun(blocks, start)
     for done in range(1, steps + 1):
-        if stop is not None and stop() and not blocks.floor.any():
+        if stop is not None and stop() and not (blocks.hope and blocks.floor.any()):
             return _as_chosen(blocks, near, done)
         turn = _turn(blocks, near)
         bound = bound_at(blocks, turn.prices, turn.again)
