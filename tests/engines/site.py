@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,7 +90,8 @@ class Site:
             (root / name).mkdir(parents=True, exist_ok=True)
         (root / "munge.key").write_bytes(os.urandom(1024))
         (root / "munge.key").chmod(0o600)
-        ports = _free_ports(len(self.nodes) + 1)
+        self._ports = Ports(len(self.nodes) + 1)
+        ports = self._ports.numbers
         host = socket.gethostname()
         lines = [CONF.format(host=host, port=ports[0], root=root)]
         gres = []
@@ -183,6 +186,7 @@ class Site:
             if pid != os.getpid():
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
+        self._ports.release()
 
 
 def _lives(pid: int) -> bool:
@@ -192,9 +196,32 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def _free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in held]
-    for one in held:
-        one.close()
-    return ports
+class Ports:
+    """Ports that nobody else takes while this object lives: a block of `count` below those that the
+    kernel hands out, ours by a lock on a file, and free when it was taken."""
+
+    FIRST, LAST, BLOCK = 10_000, 30_000, 100
+
+    def __init__(self, count: int) -> None:
+        assert count <= self.BLOCK
+        ephemeral = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+        last = min(self.LAST, int(ephemeral[0]))
+        folder = Path(tempfile.gettempdir()) / "ganger-ports"
+        folder.mkdir(exist_ok=True)
+        for first in range(self.FIRST, last - self.BLOCK, self.BLOCK):
+            lock = (folder / str(first)).open("ab")
+            self.numbers = list(range(first, first + count))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for port in self.numbers:
+                    socket.create_server(("", port)).close()
+            except OSError:
+                lock.close()
+                continue
+            self._lock = lock
+            return
+        raise AssertionError("no ports are free")
+
+    def release(self) -> None:
+        """Let others have them."""
+        self._lock.close()

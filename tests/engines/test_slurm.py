@@ -6,19 +6,16 @@ import os
 import shutil
 import signal
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from engines.conformance import Bench, Conformance, Does, Play, on
-from engines.rig import COMMANDS, QUICK, mark, processes_of
+from engines.conformance import Conformance, Does, Play, on
+from engines.rig import LaunchingBench
 from engines.site import Site, missing
 from ganger.core.errors import BadInput
 from ganger.core.events import (
-    AnyEvent,
     Failed,
     Finished,
     NodeDown,
@@ -27,11 +24,9 @@ from ganger.core.events import (
     Released,
     Started,
 )
-from ganger.core.jobs import Phase
-from ganger.core.plan import Placement, Start, Stop
+from ganger.core.plan import Start, Stop
 from ganger.core.units import SECOND
 from ganger.engines.gang import Hold
-from ganger.engines.launch import Launch
 from ganger.engines.slurm.client import Client
 from ganger.engines.slurm.engine import SlurmEngine, discover
 
@@ -55,7 +50,7 @@ def site() -> Iterator[Site]:
     shutil.rmtree(root, ignore_errors=True)
 
 
-class SlurmBench(Bench):
+class SlurmBench(LaunchingBench):
     """An engine on the site."""
 
     lacks = frozenset({"suspend", "agents", "refusal"})
@@ -63,12 +58,9 @@ class SlurmBench(Bench):
 
     def __init__(self, site: Site, home: Path) -> None:
         self.site, self.home = site, home
-        self.launches: dict[int, Launch] = {}
-        self._starts = home / "starts"
-        self._starts.mkdir(parents=True, exist_ok=True)
-        self.engine = self._connect()
+        super().__init__(home)
 
-    def _connect(self, holds: Iterable[Hold] = ()) -> SlurmEngine:
+    def connected(self, holds: Sequence[Hold]) -> SlurmEngine:
         engine = SlurmEngine(
             Client("main"), self.home, self.launches.__getitem__,
             lambda hello: [NAMES.index(hello.name)], cluster="test", patience=8 * SECOND,
@@ -77,49 +69,15 @@ class SlurmBench(Bench):
         engine.adopt(holds)
         return engine
 
-    def settle(self) -> None:
-        """Wait until all nodes are there."""
-        late = time.monotonic() + 20
-        while not all(box.up for box in self.engine.boxes.values()):
-            assert time.monotonic() < late, "the nodes do not come"
-            self.engine.poll(self.now() + SECOND // 10)
-
-    def declare(self, job: int, does: Does) -> None:
-        command, retries = COMMANDS[does], 5 if does is Does.STUMBLES else 0
-        if does is not Does.ABSENT:
-            count = 'echo started >> "$0.$RANK.$GANGER_ATTEMPT"; exec "$@"'
-            command = ("sh", "-c", count, str(self._starts / str(job)), *command)
-        self.launch(job, *command, retries=retries)
-
-    def launch(self, job: int, *command: str, **more: Any) -> None:
-        """Declare a job that runs `command`."""
-        env = {"SUITE_JOB": mark(job), **more.pop("env", {})}
-        self.launches[job] = Launch(command=command, env=env, **{**QUICK, **more})
-
-    def reconnect(self, holds: Iterable[tuple[int, int, str, Placement]]) -> None:
-        self.engine.close()
-        self.engine = self._connect(
-            Hold(job, attempt, Phase[phase], placement) for job, attempt, phase, placement in holds
-        )
-
-    def alive(self, job: int) -> int:
-        return len(processes_of(job))
+    @property
+    def machines(self) -> int:
+        return len(NAMES)
 
     def kill_agent(self, node: int) -> None:
         raise NotImplementedError
 
     def refuse(self, job: int) -> None:
         raise NotImplementedError
-
-    def starts(self, job: int) -> int:
-        files = self._starts.glob(f"{job}.*")
-        return sum(path.read_text().count("started\n") for path in files)
-
-    def post(self, *events: AnyEvent) -> None:
-        self.engine.post(*events)
-
-    def now(self) -> int:
-        return self.engine.clock.now()
 
     def output(self, job: int, attempt: int = 1) -> str:
         """What the first node's part of a job wrote."""
