@@ -30,11 +30,12 @@ def nodes(again: bool, as_json: bool) -> None:
 def _node_table(found: list[NodeAnswer]) -> str:
     rows = [
         (node.name, node.state, node.gpu_type or "-", str(node.gpus), str(node.gpus_free),
+         str(node.gpus_withheld) if node.gpus_withheld else "-",
          f"{node.cpus:g}", str(node.memory), ",".join(map(str, node.jobs)))
         for node in found
     ]  # fmt: skip
-    titles = ("NODE", "STATE", "TYPE", "GPUS", "FREE", "CPUS", "MEMORY", "JOBS")
-    return table(titles, rows, shrink=(7, 0))
+    titles = ("NODE", "STATE", "TYPE", "GPUS", "FREE", "OTHERS", "CPUS", "MEMORY", "JOBS")
+    return table(titles, rows, shrink=(8, 0))
 
 
 def say_of_nodes(names: tuple[str, ...], verb: str, as_json: bool) -> None:

@@ -55,6 +55,8 @@ class Snapshot(msgspec.Struct, forbid_unknown_fields=True):
     down: list[int]
     drained: list[int]
     changed: dict[int, list[int]]
+    withheld: dict[int, tuple[int, int]] = {}
+    """Node to (GPUs that are others', the devices that are out of the books for them)."""
 
 
 def capture(kernel: Kernel) -> Snapshot:
@@ -81,6 +83,9 @@ def capture(kernel: Kernel) -> Snapshot:
         cancelling=sorted(kernel._cancelling), down=sorted(kernel._down),
         drained=sorted(kernel._drained),
         changed={parent: list(scope.changed) for parent, scope in kernel._scopes.items()},
+        withheld={
+            node: (gpus, kernel.ledger.withheld(node)) for node, gpus in kernel._withheld.items()
+        },
     )  # fmt: skip
 
 
@@ -176,6 +181,10 @@ def _put_back(kernel: Kernel, snapshot: Snapshot) -> None:
     kernel._down, kernel._drained = set(snapshot.down), set(snapshot.drained)
     for node in kernel._down | kernel._drained:
         kernel.ledger.switch(node, up=False)
+    for node, (gpus, devices) in snapshot.withheld.items():
+        kernel._withheld[node] = gpus
+        kernel.ledger.count_out(node, devices)
+        kernel._settle(node)
     for parent, changed in snapshot.changed.items():
         if parent not in kernel._scopes:
             kernel._scopes[parent] = Scope(Ledger(kernel.nodes, {}))

@@ -105,6 +105,7 @@ class World:
                 for slot in placement
             )
             trouble = [f"{name}: {said}" for name, all_ in daemon.warnings.items() for said in all_]
+            held += sum(kernel.withheld(node) for node in range(nodes.n))
             down = [nodes.names[node] for node in range(nodes.n) if kernel.barred(node) == "down"]
             if down:
                 trouble.append(f"down: {', '.join(down)}")
