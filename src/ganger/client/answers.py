@@ -138,6 +138,7 @@ class Status(msgspec.Struct, kw_only=True):
 
     version: str
     mode: str
+    engine: str = "local"
     home: str
     pid: int
     listen: str

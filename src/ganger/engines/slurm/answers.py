@@ -41,6 +41,8 @@ class Node(msgspec.Struct, frozen=True):
     partitions: tuple[str, ...]
     states: frozenset[str]
     reason: str = ""
+    gpus_used: int = 0
+    """GPUs that jobs hold there, those included that we must not see."""
 
     @property
     def is_gone(self) -> bool:
@@ -138,6 +140,7 @@ def nodes_of(text: str, command: str) -> list[Node]:
                 partitions=tuple(_get(row, "partitions", list, command)),
                 states=states,
                 reason=row.get("reason") or "",
+                gpus_used=sum(gpus_of(row.get("gres_used") or "").values()),
             )
         )
     return found

@@ -22,6 +22,31 @@ class Away(GangerError):  # noqa: N818 - reads as a sentence
     """The controller does not answer; what was asked may have happened or not."""
 
 
+_OURS: Final = frozenset({
+    "array", "chdir", "comment", "cpus-per-gpu", "cpus-per-task", "error", "exclude", "export",
+    "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres", "het-group", "hold",
+    "job-name", "mem", "mem-per-cpu", "mem-per-gpu", "nodelist", "nodes", "ntasks",
+    "ntasks-per-node", "open-mode", "output", "parsable", "partition", "requeue", "no-requeue",
+    "time", "wrap", "wait",
+})  # fmt: skip
+"""Options of sbatch that are the engine's to give."""
+
+
+def options_of(text: str, where: str = "--sbatch-options") -> tuple[str, ...]:
+    """The options of sbatch in `text`: long ones, like `--account=a --qos=b`. Raises BadInput."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise BadInput(f"{text!r}: {error}", where=where) from None
+    for word in words:
+        match = re.fullmatch(r"--([a-z][a-z-]*)(=.*)?", word)
+        if match is None:
+            raise BadInput(f"{word!r} is no long option", where=where, mend="write --account=NAME")
+        if match[1] in _OURS:
+            raise BadInput(f"--{match[1]} is for Ganger to give", where=where, mend="leave it out")
+    return tuple(words)
+
+
 class Component(NamedTuple):
     """Like nodes of a job: on each, `gpus` of `gpu_type`, whole `cpus`, MiB of `memory`."""
 
@@ -33,10 +58,14 @@ class Component(NamedTuple):
 
 
 class Client:
-    """The commands, for jobs of `partition` (empty: the site's default)."""
+    """The commands, for jobs of `partition` (empty: the site's default) that are submitted with
+    further `options` of sbatch, such as `--account=vision`."""
 
-    def __init__(self, partition: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self.partition = partition
+    def __init__(
+        self, partition: str = "", options: Sequence[str] = (),
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:  # fmt: skip
+        self.partition, self._options = partition, tuple(options)
         self._timeout = timeout_seconds
         self._release: tuple[int, int] | None = None
 
@@ -120,6 +149,7 @@ class Client:
             if one.gpus:
                 kind = f":{one.gpu_type}" if one.gpu_type not in ("", "gpu") else ""
                 command.append(f"--gres=gpu{kind}:{one.gpus}")
+            command += self._options
             if self.partition:
                 command.append(f"--partition={self.partition}")
             if minutes:

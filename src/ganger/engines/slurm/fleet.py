@@ -14,7 +14,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +29,6 @@ from ganger.engines.agent.protocol import (
     Exited,
     Forget,
     Go,
-    Hello,
     Key,
     Message,
     Prepare,
@@ -49,6 +48,7 @@ from ganger.engines.slurm.following import (
     key_of,
     messages,
 )
+from ganger.engines.slurm.machines import Machines
 from ganger.engines.slurm.order import AttemptFolder
 
 log = logging.getLogger("ganger.engine")
@@ -77,16 +77,15 @@ class SlurmFleet:
     owner: Owner
 
     def __init__(
-        self, client: Client, home: Path, nodes: Sequence[Node],
-        admit: Callable[[Hello], Sequence[int]], hellos: Iterable[Hello],
+        self, client: Client, home: Path, machines: Machines,
         places: dict[AttemptKey, Placement], *, cluster: str, patience: int,
+        warn: Callable[[str, Sequence[str]], None],
     ) -> None:  # fmt: skip
         self._client, self._home, self._places = client, home, places
         self._name = f"ganger-{cluster}" if cluster else "ganger"
         self._patience = patience / SECOND
-        self._nodes = {node.name: node for node in nodes}
-        self.by_name = {hello.name: Box(hello, tuple(admit(hello))) for hello in hellos}
-        self._names = {node: name for name, box in self.by_name.items() for node in box.nodes}
+        self._machines, self._warn = machines, warn
+        self.by_name, self._nodes = machines.boxes, machines.nodes
         self._following: dict[AttemptKey, Following] = {}
         self._forgotten: set[AttemptKey] = set()
         self._outbox: list[tuple[Box, Message]] = []
@@ -99,7 +98,6 @@ class SlurmFleet:
         self._queue_at = self._nodes_at = self._files_at = 0.0
         self._polling = False
         self._ready = False
-        self._closed: set[str] = set()
         self.trouble = ""
         """Why Slurm could not be asked; empty while it answers."""
         self._thread = threading.Thread(target=self._work, name="slurm", daemon=True)
@@ -205,7 +203,7 @@ class SlurmFleet:
             return
         try:
             order, components = one.order(
-                self._home, self._places[one.key], self._names, self._nodes
+                self._home, self._places[one.key], self._machines.names, self._nodes
             )
             one.folder.write(order)
         except (OSError, GangerError) as why:
@@ -316,7 +314,9 @@ class SlurmFleet:
             order = one.folder.order()
         except (OSError, msgspec.MsgspecError):
             return one
-        one.prepares = {seat.node: seat.prepare for seat in order.seats}
+        one.prepares = {
+            seat.node: seat.prepare for seat in order.seats if seat.node in self.by_name
+        }
         one.ready = set(one.prepares)
         return one
 
@@ -336,44 +336,35 @@ class SlurmFleet:
                 if name not in one.told:
                     self._outbox.append((self.by_name[name], Prepared(prepare.key)))
         for box in self.by_name.values():
-            box.ready = True
-            box.closed = self._nodes[box.hello.name].is_closed
-            self.owner.welcomed(box)
-            self._outbox.append((box, Ready()))
+            self._welcome(box)
+
+    def _welcome(self, box: Box) -> None:
+        box.ready = True
+        box.closed = self._nodes[box.hello.name].is_closed
+        self.owner.welcomed(box)
+        self._outbox.append((box, Ready()))
 
     def _note(self, error: GangerError | None) -> None:
         said = str(error) if error is not None else ""
         if said != self.trouble:
             log.warning("Slurm: %s", said or "it answers again")
+            self._warn("Slurm", [said] if said else [])
         self.trouble = said
 
     def _looked(self, nodes: list[Node] | None, error: GangerError | None) -> None:
         self._nodes_at = time.monotonic() + NODES_SECONDS
         self._note(error)
-        for node in nodes or ():
-            if node.name in self.by_name:
-                self._nodes[node.name] = node
+        if nodes is not None and self._ready:
+            for box in self._machines.update(nodes, self._jobs):
+                self._welcome(box)
         self._bar()
 
     def _bar(self) -> None:
         """Tell of nodes that can be used no more, or again."""
         if not self._ready or self._outbox:
             return
-        taken = {name for job in self._jobs if job.holds and not self._is_ours(job)
-                 for name, devices in job.gpus.items() if devices}  # fmt: skip
-        for name, box in self.by_name.items():
-            node = self._nodes[name]
-            if node.is_gone and not box.down:
-                box.up, box.down, box.closed = False, True, True
-                self._closed.add(name)
-                self.owner.lost(box)
-            elif not node.is_gone and (node.is_closed or name in taken):
-                if name not in self._closed:
-                    self._closed.add(name)
-                    self.owner.closed(box)
-            elif not node.is_gone and name in self._closed:
-                self._closed.discard(name)
-                self.owner.opened(box)
+        foreign = [job for job in self._jobs if not self._is_ours(job)]
+        self._machines.tell(self.owner, foreign)
 
     def _look(self, one: Following) -> None:
         """See how an attempt is, and do what is to be done about it."""
