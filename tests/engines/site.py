@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from engines.rig import processes_with
@@ -170,6 +170,16 @@ class Site:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
 
+    def kill_node(self, name: str) -> None:
+        """As if the machine lost its power: its daemon goes, and all that ran there, at once."""
+        self.kill(f"slurmd.{name}")
+        there = set(processes_with(f"SLURMD_NODENAME={name}"))
+        there &= set(processes_with(f"SLURM_CONF={self.env['SLURM_CONF']}"))
+        keepers = {parent for pid in there if (parent := _parent(pid)) not in there}
+        for pid in sorted(keepers - {0, 1}) + sorted(there):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
     def clear(self) -> None:
         """Cancel every job and wait until none is left."""
         late = time.monotonic() + PATIENCE_SECONDS
@@ -190,10 +200,36 @@ class Site:
 
 
 def _lives(pid: int) -> bool:
+    return _stat(pid)[0] != "Z"
+
+
+def _parent(pid: int) -> int:
+    return int(_stat(pid)[1])
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent and so on of a process; `Z` and 0 for one that is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return False
+        return ["Z", "0"]
+
+
+@contextlib.contextmanager
+def standing(nodes: Mapping[str, tuple[str, int]]) -> Iterator[Site]:
+    """A Slurm that is up, and whose commands this process finds; all of it ends with the block."""
+    root = Path(tempfile.mkdtemp(prefix="slurm-"))
+    before = os.environ.copy()
+    site = Site(root, nodes)
+    try:
+        site.start()
+        os.environ.update(SLURM_CONF=site.env["SLURM_CONF"], PATH=site.env["PATH"])
+        yield site
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        site.stop()
+        shutil.rmtree(root, ignore_errors=True)
 
 
 class Ports:

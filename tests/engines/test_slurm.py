@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,18 +10,20 @@ import pytest
 
 from engines.conformance import Conformance, Does, Play, on
 from engines.rig import LaunchingBench
-from engines.site import Site, missing
+from engines.site import Site, missing, standing
 from ganger.core.errors import BadInput
 from ganger.core.events import (
     Failed,
     Finished,
     NodeDown,
     NodeUp,
+    Progressed,
     Refused,
     Released,
     Started,
+    Withheld,
 )
-from ganger.core.plan import Start, Stop
+from ganger.core.plan import Resume, Start, Stop, Suspend
 from ganger.core.units import SECOND
 from ganger.engines.gang import Hold
 from ganger.engines.slurm.client import Client
@@ -38,16 +37,8 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     """A Slurm that lives as long as the module's tests."""
-    root = Path(tempfile.mkdtemp(prefix="slurm-"))
-    site = Site(root, NODES)
-    site.start()
-    before = os.environ.copy()
-    os.environ.update(SLURM_CONF=site.env["SLURM_CONF"], PATH=site.env["PATH"])
-    yield site
-    os.environ.clear()
-    os.environ.update(before)
-    site.stop()
-    shutil.rmtree(root, ignore_errors=True)
+    with standing(NODES) as site:
+        yield site
 
 
 class SlurmBench(LaunchingBench):
@@ -161,15 +152,53 @@ def test_a_job_cancelled_behind_our_back_has_failed(play: Play, bench: SlurmBenc
     assert bench.alive(job) == 0
 
 
-def test_somebody_elses_job_closes_its_node_while_it_runs(play: Play, bench: SlurmBench) -> None:
+def test_somebody_elses_gpus_are_theirs_one_by_one(play: Play, bench: SlurmBench) -> None:
     ours = play.running(Does.RUNS, on(0, 0))
-    bench.site.ask("sbatch", "-w", "v0", "--gres=gpu:1", "--mem=100", "-o", "/dev/null",
+    bench.site.ask("sbatch", "-w", "v0,v1", "-N2", "--gres=gpu:3", "--mem=100", "-o", "/dev/null",
                    "--wrap", "sleep 4")  # fmt: skip
-    play.wait(lambda: NodeDown(0) in play.events, "node that is closed")
-    play.wait(lambda: NodeUp(0) in play.events, "node that is open again")
+    play.wait(lambda: Withheld(0, 3) in play.events, "GPUs that are others'")
+    assert Withheld(1, 3) in play.events
+    play.until(Finished, play.running(Does.FINISHES, on(1, 0)))
+    play.wait(lambda: {Withheld(0, 0), Withheld(1, 0)} <= set(play.events), "GPUs again")
     assert bench.alive(ours)
-    assert not play.find(Failed, ours)
-    assert {event.node for event in play.events if isinstance(event, NodeDown)} == {0}
+    assert not [event for event in play.events if isinstance(event, Failed | NodeDown)]
+
+
+def test_who_is_suspended_saves_and_leaves(play: Play, bench: SlurmBench) -> None:
+    job = play.running(Does.SAVES)
+    play.until(Progressed, job)
+    play.apply(Suspend(job, 1))
+    assert play.until(Released, job).kept == pytest.approx(7000)
+    play.apply(Resume(job, 1))  # it came too late
+    play.apply(Start(job, 2, (on(1, 0),)))
+    play.until(Started, job, 2)
+
+
+def test_a_job_held_behind_our_back_is_refused_and_can_start_anew(
+    play: Play, bench: SlurmBench
+) -> None:
+    bench.site.ask("scontrol", "update", "PartitionName=main", "State=DOWN")
+    job = play.job(Does.FINISHES)
+    play.apply(Start(job, 1, (on(0, 0),)))
+    play.wait(lambda: bench.site.ask("squeue", "-h", "-o", "%T").strip() == "PENDING", "a job")
+    number = bench.site.ask("squeue", "-h", "-o", "%A").strip()
+    bench.site.ask("scontrol", "hold", number)
+    bench.site.ask("scontrol", "update", "PartitionName=main", "State=UP")
+    assert play.until(Refused, job).why.startswith("Slurm says")
+    play.apply(Start(job, 2, (on(0, 0),)))
+    play.until(Finished, job, 2)
+    assert play.bench.starts(job) == 1
+
+
+def test_nothing_waits_for_a_node_that_is_closed(play: Play, bench: SlurmBench) -> None:
+    bench.site.ask("scontrol", "update", "NodeName=v1", "State=DRAIN", "Reason=test")
+    play.wait(lambda: NodeDown(1) in play.events, "node that is closed")
+    try:
+        job = play.job(Does.FINISHES)
+        play.apply(Start(job, 1, (on(1, 0),)))
+        assert play.until(Refused, job).why == "its node is down"
+    finally:
+        bench.site.ask("scontrol", "update", "NodeName=v1", "State=RESUME")
 
 
 def test_a_drained_node_is_closed_and_what_runs_there_goes_on(

@@ -193,9 +193,8 @@ def _show(found: Status, as_json: bool, places: Places) -> None:
         print_json({"up": True, **msgspec.to_builtins(found)})
         return
     counts = ", ".join(f"{number} {phase}" for phase, number in found.jobs.items()) or "none"
-    click.echo(
-        f"up for {clock(found.now - found.since)}, pid {found.pid}, {found.mode} mode, engine {found.engine}"
-    )
+    click.echo(f"up for {clock(found.now - found.since)}, pid {found.pid}, {found.mode} mode")
+    click.echo(f"engine:  {found.engine}")
     click.echo(f"home:    {found.home}")
     click.echo(f"recipe:  {found.recipe}, which knows {found.knows}")
     click.echo(f"cluster: {found.nodes} nodes, {found.gpus_free} of {found.gpus} GPUs free")

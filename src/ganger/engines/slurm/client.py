@@ -123,7 +123,17 @@ class Client:
 
     def jobs(self) -> list[Job]:
         """All jobs that the controller remembers. Raises BadInput, Away."""
-        return jobs_of(self._run(["squeue", "--json", "--states=all"]))
+        return jobs_of(self.listing())
+
+    def listing(self) -> str:
+        """What the controller says of all jobs that it remembers. Raises BadInput, Away."""
+        return self._run(["squeue", "--json", "--states=all"])
+
+    def sacct(self, columns: Sequence[str], since_days: float) -> str:
+        """What the accounting says of all users' jobs of the last days. Raises BadInput, Away."""
+        since = f"--starttime=now-{max(round(since_days * 1440), 1)}minutes"
+        return self._run(["sacct", "--allusers", "--allocations", "--parsable2", since,
+                          f"--format={','.join(columns)}"])  # fmt: skip
 
     def submit(
         self,

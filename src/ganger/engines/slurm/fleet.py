@@ -61,6 +61,9 @@ _UNSEEN_SECONDS: Final = 3.0
 """A job that is not in the queue so long after its submission is gone; and what its folder says
 may come so much later than Slurm's word that it is over."""
 _SPARE_MINUTES: Final = 5
+_KILLED: Final = (-9, -15)
+_DOUBT_SECONDS: Final = 2.0
+"""So long may Slurm take to say that a worker was killed because its job was cancelled there."""
 _ENDS: Final = {
     "NODE_FAIL": "NodeFail", "BOOT_FAIL": "NodeFail", "PREEMPTED": "NodeFail",
     "TIMEOUT": "TimeLimit", "DEADLINE": "TimeLimit", "OUT_OF_MEMORY": "OutOfMemory",
@@ -371,6 +374,9 @@ class SlurmFleet:
         self._read(one)
         self._urge(one)
         now = time.monotonic()
+        if one.doubtful and (one.over_at < inf or now >= one.doubt_until):
+            for name, message in one.doubtful.items():
+                self._say(one, name, message)
         if now - one.over_at > _UNSEEN_SECONDS or (one.over_at < inf and not one.folder.is_claimed):
             self._conclude(one)
         elif (
@@ -397,8 +403,12 @@ class SlurmFleet:
         if message in known or name in one.over:
             return
         if isinstance(message, Exited):
+            if one.stop is None and message.exit.code in _KILLED and name not in one.doubtful:
+                one.doubtful[name] = message
+                one.doubt_until = time.monotonic() + _DOUBT_SECONDS
+                return
             one.over.add(name)
-            message = as_cancelled(message) if one.stop is None else message
+            message = as_cancelled(message, one.job) if one.stop is None else message
         known[:] = [old for old in known if type(old) is not type(message)] + [message]
         self._outbox.append((self.by_name[name], message))
 

@@ -64,6 +64,7 @@ class Machines:
             elif box is not None or (box := self._join(spec)) is not None:
                 if node.name not in self.nodes:
                     new.append(box)
+                self._say(node.name, "")
                 self.nodes[node.name] = node
                 looks = self._hidden.setdefault(node.name, [])
                 looks.append(max(node.gpus_used - seen.get(node.name, 0), 0))
@@ -77,7 +78,6 @@ class Machines:
         except BadInput as error:
             self._say(spec.name, str(error))
             return None
-        self._say(spec.name, "")
         self.boxes[spec.name] = box
         self.names |= dict.fromkeys(box.nodes, spec.name)
         return box
