@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
@@ -9,6 +11,9 @@ import click
 from ganger.cli.text import WATCH_SECONDS, clock, print_json, table, watch
 from ganger.client.answers import FutureAnswer, NodeAnswer, PolicyAnswer, Share
 from ganger.client.connection import Client
+
+if TYPE_CHECKING:
+    from ganger.lab.whatif import Future
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -125,6 +130,7 @@ def policy_set(recipe: str, knows: str | None, dry_run: bool, as_json: bool) -> 
 
 @click.command(
     epilog="\b\nExamples:\n  ganger whatif --recipe tiresias,srtf\n"
+    "  ganger whatif --slurm --recipe tiresias,srtf\n"
     "  ganger whatif --add 1x4xA100\n  ganger whatif --recipe las --history 30d\n"
     "  ganger whatif --recipe las --from-sacct last_month.txt"
 )
@@ -138,9 +144,14 @@ def policy_set(recipe: str, knows: str | None, dry_run: bool, as_json: bool) -> 
     type=click.Path(exists=True, dir_okay=False),
     help="Play the jobs of this file on this cluster.",
 )
+@click.option(
+    "--slurm",
+    is_flag=True,
+    help="Of Slurm's own jobs in its default partition.",
+)
 @_json
 def whatif(
-    recipe: str, add: str, history: str | None, from_sacct: str | None, as_json: bool
+    recipe: str, add: str, history: str | None, from_sacct: str | None, slurm: bool, as_json: bool
 ) -> None:
     """What other recipes, or more nodes, would make of the queue.
 
@@ -150,6 +161,11 @@ def whatif(
     from ganger.recipes.registry import split_specs
 
     recipes = split_specs(recipe) if recipe else []
+    if slurm:
+        from ganger.cli.site import futures
+
+        _show_futures(futures(recipes or ["backfill"]), as_json)
+        return
     client = Client()
     if from_sacct:
         _simulate(client, from_sacct, recipes, add, as_json)
@@ -157,6 +173,12 @@ def whatif(
     days = parse_duration(history, where="--history") / DAY if history else 0.0
     body = {"recipes": recipes, "add": add, "history_days": days}
     found = client.call("POST", "/v1/whatif", list[FutureAnswer], body=body)
+    _show_futures(found, as_json, history=bool(history))
+
+
+def _show_futures(
+    found: Sequence[FutureAnswer | Future], as_json: bool, *, history: bool = False
+) -> None:
     if as_json:
         print_json(found)
         return

@@ -77,13 +77,19 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     help="For scripts, logs and checkpoints, on a file system that Slurm's nodes share. "
     "Default: slurm in $GANGER_HOME.",
 )
+@click.option(
+    "--advise",
+    is_flag=True,
+    help="Say what the recipe would do now with Slurm's own jobs, and do nothing; with "
+    "--foreground again whenever that changes.",
+)
 @click.option("--foreground", is_flag=True, help="Stay, and end with Ctrl-C.")
 @click.option("--dry-run", is_flag=True, help="Say what would be started, and start nothing.")
 @_json
 def up(
     gpus: str, recipe: str, knows: str | None, seed: int | None, listen: str, agents: str,
     shared: bool, name: str, engine: str | None, partition: str, sbatch_options: str,
-    shared_folder: str, foreground: bool, dry_run: bool, as_json: bool,
+    shared_folder: str, advise: bool, foreground: bool, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Start the daemon on this machine; returns when it answers.
 
@@ -97,6 +103,14 @@ def up(
         "partition": partition, "sbatch_options": sbatch_options,
         "shared_folder": os.path.abspath(shared_folder) if shared_folder else "",
     }  # fmt: skip
+    if advise:
+        if engine != "slurm":
+            raise BadInput("only the jobs of a Slurm cluster", where="--advise",
+                           mend="add --engine slurm")  # fmt: skip
+        from ganger.cli.site import advise as say
+
+        say(partition, recipe or "backfill", knows or "history", again=foreground, as_json=as_json)
+        return
     if dry_run:
         _say_what(settings, as_json)
         return

@@ -23,6 +23,7 @@ from ganger.core.view import Scope
 
 FORMAT = "ganger.snapshot/1"
 _TUNE = int(Kind.TUNE)
+_NOTHING = msgspec.msgpack.encode(None)
 _PLAIN = ("tenants", "users", "groups", "models", "arrays")
 
 
@@ -123,7 +124,7 @@ def restore(
         snapshot.wake, snapshot.until, snapshot.changes,
     )  # fmt: skip
     kernel.memory = msgspec.msgpack.decode(snapshot.memory, type=memory_type(policy.decide))
-    if kernel._learns:
+    if kernel._learns and snapshot.learnt != _NOTHING:
         kernel.oracle.learnt = msgspec.msgpack.decode(
             snapshot.learnt, type=type(kernel.oracle.learnt)
         )

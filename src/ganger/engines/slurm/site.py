@@ -16,6 +16,7 @@ from ganger.core.errors import BadInput
 from ganger.core.units import MINUTE, NEVER, SECOND, format_duration
 from ganger.engines.slurm.answers import Job, Node, job_of, rows_of
 from ganger.engines.slurm.client import Client
+from ganger.engines.slurm.hostlist import expand
 
 _COLUMNS: Final = (
     "JobID", "JobName", "User", "Account", "Partition", "QOS", "Submit", "Start", "End",
@@ -135,10 +136,8 @@ def listed_of(text: str, command: str = "squeue --json") -> list[Listed]:
     for row in rows_of(text, command, "jobs"):
         job = job_of(row, command)
         gpus, kind = _gpus(row, job)
-        task = row.get("array_task_id")
-        is_task = task.get("set", False) if isinstance(task, dict) else task is not None
         minutes = _number(row, "time_limit")
-        found.append(
+        found += [
             Listed(
                 job=job,
                 user=row.get("user_name") or "",
@@ -153,11 +152,25 @@ def listed_of(text: str, command: str = "squeue --json") -> list[Listed]:
                 gpus=gpus,
                 gpu_type=kind,
                 nodes=max(len(job.nodes) or _number(row, "node_count"), 1),
-                array=_number(row, "array_job_id") if is_task else 0,
-                task=_number(row, "array_task_id") if is_task else 0,
+                array=_number(row, "array_job_id") if task >= 0 else 0,
+                task=task,
             )
-        )
+            for task in _tasks(row)
+        ]
     return found
+
+
+def _tasks(row: Mapping[str, Any]) -> list[int]:
+    """The tasks of an array that the row stands for; -1 for a job that is no array's."""
+    task, several = row.get("array_task_id"), row.get("array_task_string") or ""
+    if isinstance(task, dict):
+        task = task.get("number") if task.get("set", False) else None
+    if isinstance(task, int):
+        return [task]
+    several = several.partition("%")[0]
+    if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", several):  # none, or cut short by Slurm
+        return [-1]
+    return [int(number) for number in expand(f"[{several}]")]
 
 
 # ---------------------------------------------------------------------- accounting
