@@ -56,7 +56,10 @@ GresTypes=gpu
 
 
 def missing() -> str:
-    """Why no Slurm can be started here; empty if one can."""
+    """Why no Slurm can be started here; empty if one can, or if GANGER_REQUIRE_SLURM says that it
+    must."""
+    if os.environ.get("GANGER_REQUIRE_SLURM"):
+        return ""
     absent = [name for name in NEEDED if shutil.which(name, path=_PATH) is None]
     if absent:
         return (

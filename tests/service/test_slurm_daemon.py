@@ -13,8 +13,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from engines.site import Site, missing, standing
+from ganger.cli.main import cli
 from ganger.core.errors import GangerError
 from ganger.service.journal import Journal
 from ganger.service.recovery import check_history
@@ -175,6 +177,37 @@ def test_a_drained_node_is_named_and_comes_back(machine: Machine, site: Site) ->
     until(lambda: nodes(machine)["k1"]["state"] == "up", "node that is open")
 
 
+def told(*words: str) -> str:
+    """What a command prints."""
+    found = CliRunner().invoke(cli, words)
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def test_a_sites_own_jobs_are_advised_upon_explained_and_imported_and_left_alone(
+    site: Site, tmp_path: Path
+) -> None:
+    give = ("--gres=gpu:v100:4", "--mem=100", "-t", "9", "-o", "/dev/null", "--wrap")
+    first = site.ask("sbatch", "--parsable", "-w", "v0", *give, "sleep 300").strip()
+    until(lambda: "RUNNING" in site.ask("squeue", "-h", "-o", "%T"), "a job that runs")
+    waits = site.ask("sbatch", "--parsable", "-w", "v0", *give, "true").strip()
+    until(lambda: "Resources" in site.ask("squeue", "-h", "-o", "%r"), "Slurm's reason")
+    before = site.ask("squeue", "-h", "-o", "%A %T")
+    advice = told("up", "--engine", "slurm", "--advise", "--recipe", "fifo")
+    assert "1 jobs run and 1 wait; fifo would" in advice
+    assert f"start {waits} (root, 4 GPUs, wrap) on v1 (4)" in advice
+    why = told("explain", "--slurm", waits)
+    assert "are not free" in why
+    assert f"held by {first} (root, 4)" in why
+    assert "fifo" in told("whatif", "--slurm", "--recipe", "fifo")
+    assert site.ask("squeue", "-h", "-o", "%A %T") == before
+    site.ask("scancel", first, waits)
+    until(lambda: not site.ask("squeue", "-h"), "an empty queue")
+    told("trace", "import-slurm", "-o", str(tmp_path / "jobs.csv"))
+    lines = (tmp_path / "jobs.csv").read_text().splitlines()
+    assert any(line.startswith(f"{first},") for line in lines)
+
+
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
@@ -214,7 +247,7 @@ def _twenty(machine: Machine, where: Path) -> dict[int, Path]:
         found[submit(machine, *command, str(path), retries=3, **fields)] = path
 
     train = ["sh", "-c", f'{TORCH} {TRAIN} --samples 300 --epochs 2 --pause 0.02 --record "$0.d" '
-             '&& [ "$RANK" != 0 ] || echo $GANGER_ATTEMPT >> "$0"']  # fmt: skip
+             '&& { [ "$RANK" != 0 ] || echo $GANGER_ATTEMPT >> "$0"; }']  # fmt: skip
     if TORCH:
         add(*train, gpus=2, workers=2, gpu_types=["v100"])
     for kind, gpus in (("v100", 5), ("v100", 4), ("k80", 6), ("v100", 2), ("k80", 2), ("v100", 1)):
