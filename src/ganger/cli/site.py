@@ -69,7 +69,7 @@ def explain(number: str, as_json: bool) -> None:
     client = Client()
     jobs = _listed(client)
     asked = next((one for one in jobs if number in (one.label, str(one.job.number))), None)
-    client.partition = asked.partition.split(",")[0] if asked is not None else ""
+    client = Client(asked.partition.split(",")[0] if asked is not None else "")
     one, lines = explained(number, jobs, client.nodes(), _now())
     if as_json:
         print_json({"job": one.label, "states": sorted(one.job.states), "reason": one.job.reason,

@@ -67,6 +67,7 @@ class Client:
     ) -> None:  # fmt: skip
         self.partition, self._options = partition, tuple(options)
         self._timeout = timeout_seconds
+        self._default = ""
         self._release: tuple[int, int] | None = None
 
     def _run(self, command: Sequence[str], given: str = "") -> str:
@@ -106,7 +107,9 @@ class Client:
         if self.release < (23, 2):
             command = ["sinfo", "--json"]
         found = nodes_of(self._run(command), " ".join(command))
-        wanted = self.partition or self._default_partition()
+        if not self._default:
+            self._default = self.partition or self._default_partition()
+        wanted = self._default
         found = [node for node in found if wanted in node.partitions]
         if not found:
             raise BadInput(f"no node is in partition {wanted!r}", where="--partition")

@@ -1,7 +1,7 @@
 """The nodes of a Slurm cluster as the machines that `Attempts` speaks with.
 
-What it is told of the parts of an attempt becomes one Slurm job. Commands run on a thread of their
-own, one at a time; what Slurm and the attempts' folders say is turned into the agents' messages.
+What it is told of the parts of an attempt becomes one Slurm job. Commands run on threads of their
+own, a few at a time; what Slurm and the attempts' folders say is turned into the agents' messages.
 """
 
 from __future__ import annotations
@@ -52,17 +52,19 @@ from ganger.engines.slurm.machines import Machines
 from ganger.engines.slurm.order import AttemptFolder
 
 log = logging.getLogger("ganger.engine")
-POLL_SECONDS: Final = 1.0
-"""Between two looks at the queue, however many jobs there are."""
-NODES_SECONDS: Final = 5.0
-"""Between two looks at the nodes."""
+POLL_SECONDS: Final = 2.0
+"""Between two looks at the queue, however many jobs there are: one request to the controller."""
+NODES_SECONDS: Final = 8.0
+"""Between two looks at the nodes: two requests."""
+_ABREAST: Final = 3
+"""Commands that run at a time, at most: most of a submission is waiting for its answer."""
 _FILES_SECONDS: Final = 0.1
 _UNSEEN_SECONDS: Final = 3.0
 """A job that is not in the queue so long after its submission is gone; and what its folder says
 may come so much later than Slurm's word that it is over."""
 _SPARE_MINUTES: Final = 5
 _KILLED: Final = (-9, -15)
-_DOUBT_SECONDS: Final = 2.0
+_DOUBT_SECONDS: Final = 4.0
 """So long may Slurm take to say that a worker was killed because its job was cancelled there."""
 _ENDS: Final = {
     "NODE_FAIL": "NodeFail", "BOOT_FAIL": "NodeFail", "PREEMPTED": "NodeFail",
@@ -103,17 +105,20 @@ class SlurmFleet:
         self._ready = False
         self.trouble = ""
         """Why Slurm could not be asked; empty while it answers."""
-        self._thread = threading.Thread(target=self._work, name="slurm", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._work, name="slurm", daemon=True) for _ in range(_ABREAST)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    # ------------------------------------------------------------------ the thread of commands
+    # ------------------------------------------------------------------ the threads of commands
 
     def _work(self) -> None:
         while (order := self._orders.get()) is not None:
             order()
 
     def _do(self, ask: Callable[[], Any], then: Callable[[Any, GangerError | None], None]) -> None:
-        """Run `ask` on the thread of commands, and `then` here with its answer or its error."""
+        """Run `ask` on a thread of commands, and `then` here with its answer or its error."""
 
         def work() -> None:
             answer, error = None, None
@@ -158,8 +163,10 @@ class SlurmFleet:
 
     def close(self) -> None:
         """Leave; everything goes on running."""
-        self._orders.put(None)
-        self._thread.join()
+        for _ in self._threads:
+            self._orders.put(None)
+        for thread in self._threads:
+            thread.join()
         self._selector.close()
         os.close(self._wake)
 
