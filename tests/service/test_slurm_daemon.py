@@ -185,13 +185,15 @@ def told(*words: str) -> str:
 
 
 def test_a_sites_own_jobs_are_advised_upon_explained_and_imported_and_left_alone(
-    site: Site, tmp_path: Path
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("GANGER_HOME", str(tmp_path / "home"))
     give = ("--gres=gpu:v100:4", "--mem=100", "-t", "9", "-o", "/dev/null", "--wrap")
     first = site.ask("sbatch", "--parsable", "-w", "v0", *give, "sleep 300").strip()
     until(lambda: "RUNNING" in site.ask("squeue", "-h", "-o", "%T"), "a job that runs")
     waits = site.ask("sbatch", "--parsable", "-w", "v0", *give, "true").strip()
     until(lambda: "Resources" in site.ask("squeue", "-h", "-o", "%r"), "Slurm's reason")
+    assert "v1: 4 GPUs v100" in told("up", "--engine", "slurm", "--dry-run")
     before = site.ask("squeue", "-h", "-o", "%A %T")
     advice = told("up", "--engine", "slurm", "--advise", "--recipe", "fifo")
     assert "1 jobs run and 1 wait; fifo would" in advice
@@ -279,8 +281,9 @@ def test_twenty_jobs_three_recipes_a_dead_node_and_another_controller(
     until(lambda: done() >= 6, "more jobs", 120)
     site.kill("slurmctld", signal.SIGTERM)
     client.call("PUT", "/v1/policy", body={"recipe": "srtf"})
-    time.sleep(3)
+    until(lambda: "Slurm: " in str(client.call("GET", "/v1/status")["trouble"]), "trouble")
     site.start_controller()
+    until(lambda: "Slurm: " not in str(client.call("GET", "/v1/status")["trouble"]), "no trouble")
     until(lambda: done() >= 9, "even more jobs", 120)
     machine.kill()
     site.start_node(busy)
