@@ -64,19 +64,11 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     help="What runs the jobs: this machine and its agents, or Slurm. Default: as before, or local.",
 )
 @click.option("--partition", default="", help="Slurm's partition. Default: the site's default.")
-@click.option(
-    "--sbatch-options",
-    default="",
-    metavar="OPTIONS",
-    help="More options for sbatch, like '--account=vision --qos=high'.",
-)
-@click.option(
-    "--shared-folder",
-    default="",
-    metavar="FOLDER",
-    help="For scripts, logs and checkpoints, on a file system that Slurm's nodes share. "
-    "Default: slurm in $GANGER_HOME.",
-)
+@click.option("--sbatch-options", default="", metavar="OPTIONS",
+              help="More options for sbatch, like '--account=vision --qos=high'.")  # fmt: skip
+@click.option("--shared-folder", default="", metavar="FOLDER",
+              help="For scripts, logs and checkpoints, on a file system that Slurm's nodes share. "
+              "Default: slurm in $GANGER_HOME.")  # fmt: skip
 @click.option(
     "--advise",
     is_flag=True,
