@@ -248,7 +248,7 @@ def _twenty(machine: Machine, where: Path) -> dict[int, Path]:
         path = where / f"{len(found)}"
         found[submit(machine, *command, str(path), retries=3, **fields)] = path
 
-    train = ["sh", "-c", f'{TORCH} {TRAIN} --samples 300 --epochs 2 --pause 0.02 --record "$0.d" '
+    train = ["sh", "-c", f'{TORCH} {TRAIN} --samples 300 --epochs 2 --pause 0.02 '
              '&& { [ "$RANK" != 0 ] || echo $GANGER_ATTEMPT >> "$0"; }']  # fmt: skip
     if TORCH:
         add(*train, gpus=2, workers=2, gpu_types=["v100"])
