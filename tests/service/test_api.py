@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from ganger.client.connection import Client, NoDaemon, Refusal
 from ganger.service.api import openapi
 from ganger.service.endpoints import ENDPOINTS
+from ganger.service.home import Home
 from service.machines import Machine, wait_for
 from worlds import open_way
 
@@ -413,6 +414,24 @@ def test_agents_of_other_machines_join(tmp_path: Path) -> None:
         agent.terminate()
         agent.wait()
         machine.end()
+
+
+def test_a_killed_daemons_home_is_taken_once_its_last_child_lets_go(tmp_path: Path) -> None:
+    held = "import fcntl, sys, time; file = open(sys.argv[1], 'ab'); fcntl.flock(file, 2); print(1)"
+    child = subprocess.Popen(
+        [sys.executable, "-uc", held + "; time.sleep(.5)", str(tmp_path / "daemon.lock")],
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    (tmp_path / "daemon.pid").write_text(f"{gone.pid}\n")
+    home = Home(tmp_path)
+    home.take()
+    assert home.pid() == os.getpid()
+    home.leave()
+    child.communicate()
 
 
 def test_a_machine_grows_between_two_starts(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
@@ -9,6 +11,9 @@ import click
 from ganger.cli.text import WATCH_SECONDS, clock, print_json, table, watch
 from ganger.client.answers import FutureAnswer, NodeAnswer, PolicyAnswer, Share
 from ganger.client.connection import Client
+
+if TYPE_CHECKING:
+    from ganger.lab.whatif import Future
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -30,11 +35,12 @@ def nodes(again: bool, as_json: bool) -> None:
 def _node_table(found: list[NodeAnswer]) -> str:
     rows = [
         (node.name, node.state, node.gpu_type or "-", str(node.gpus), str(node.gpus_free),
+         str(node.gpus_withheld) if node.gpus_withheld else "-",
          f"{node.cpus:g}", str(node.memory), ",".join(map(str, node.jobs)))
         for node in found
     ]  # fmt: skip
-    titles = ("NODE", "STATE", "TYPE", "GPUS", "FREE", "CPUS", "MEMORY", "JOBS")
-    return table(titles, rows, shrink=(7, 0))
+    titles = ("NODE", "STATE", "TYPE", "GPUS", "FREE", "OTHERS", "CPUS", "MEMORY", "JOBS")
+    return table(titles, rows, shrink=(8, 0))
 
 
 def say_of_nodes(names: tuple[str, ...], verb: str, as_json: bool) -> None:
@@ -124,6 +130,7 @@ def policy_set(recipe: str, knows: str | None, dry_run: bool, as_json: bool) -> 
 
 @click.command(
     epilog="\b\nExamples:\n  ganger whatif --recipe tiresias,srtf\n"
+    "  ganger whatif --slurm --recipe tiresias,srtf\n"
     "  ganger whatif --add 1x4xA100\n  ganger whatif --recipe las --history 30d\n"
     "  ganger whatif --recipe las --from-sacct last_month.txt"
 )
@@ -137,9 +144,14 @@ def policy_set(recipe: str, knows: str | None, dry_run: bool, as_json: bool) -> 
     type=click.Path(exists=True, dir_okay=False),
     help="Play the jobs of this file on this cluster.",
 )
+@click.option(
+    "--slurm",
+    is_flag=True,
+    help="Of Slurm's own jobs in its default partition.",
+)
 @_json
 def whatif(
-    recipe: str, add: str, history: str | None, from_sacct: str | None, as_json: bool
+    recipe: str, add: str, history: str | None, from_sacct: str | None, slurm: bool, as_json: bool
 ) -> None:
     """What other recipes, or more nodes, would make of the queue.
 
@@ -149,6 +161,11 @@ def whatif(
     from ganger.recipes.registry import split_specs
 
     recipes = split_specs(recipe) if recipe else []
+    if slurm:
+        from ganger.cli.site import futures
+
+        _show_futures(futures(recipes or ["backfill"]), as_json)
+        return
     client = Client()
     if from_sacct:
         _simulate(client, from_sacct, recipes, add, as_json)
@@ -156,6 +173,12 @@ def whatif(
     days = parse_duration(history, where="--history") / DAY if history else 0.0
     body = {"recipes": recipes, "add": add, "history_days": days}
     found = client.call("POST", "/v1/whatif", list[FutureAnswer], body=body)
+    _show_futures(found, as_json, history=bool(history))
+
+
+def _show_futures(
+    found: Sequence[FutureAnswer | Future], as_json: bool, *, history: bool = False
+) -> None:
     if as_json:
         print_json(found)
         return

@@ -161,11 +161,17 @@ def _spoken(job: JobDetail) -> str:
     return "\n".join(text)
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  ganger explain 7\n  ganger explain --slurm 81422_3")
 @click.argument("job")
+@click.option("--slurm", is_flag=True, help="One of Slurm's own jobs; no daemon is needed.")
 @_json
-def explain(job: str, as_json: bool) -> None:
+def explain(job: str, slurm: bool, as_json: bool) -> None:
     """Say why a job waits, who holds what it waits for, and what would change it."""
+    if slurm:
+        from ganger.cli.site import explain as say
+
+        say(job, as_json)
+        return
     found = Client().call("GET", f"/v1/jobs/{path_of([job])}/explain", Explanation)
     if as_json:
         print_json(found)

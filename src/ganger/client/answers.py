@@ -94,13 +94,15 @@ class Changed(msgspec.Struct, kw_only=True):
 
 
 class NodeAnswer(msgspec.Struct, kw_only=True):
-    """A node. `memory` in MiB, `cpus` in cores; `state`: up, down or drained."""
+    """A node. `memory` in MiB, `cpus` in cores; `state`: up, down or drained; `gpus_withheld`:
+    GPUs that others hold, whom Ganger does not know."""
 
     name: str
     state: str
     gpu_type: str
     gpus: int
     gpus_free: int
+    gpus_withheld: int = 0
     cpus: float
     memory: int
     jobs: list[int]
@@ -136,6 +138,7 @@ class Status(msgspec.Struct, kw_only=True):
 
     version: str
     mode: str
+    engine: str = "local"
     home: str
     pid: int
     listen: str

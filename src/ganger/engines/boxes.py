@@ -88,6 +88,10 @@ class Owner(Protocol):
         """A machine that was closed can be used again."""
         ...
 
+    def withheld(self, box: Box, gpus: int) -> None:
+        """So many of a machine's GPUs are others' from now on."""
+        ...
+
 
 class Fleet(Protocol):
     """The machines that attempts run on, as an engine speaks with them."""

@@ -218,7 +218,10 @@ def node_answers(daemon: Daemon) -> list[NodeAnswer]:
             state=kernel.barred(node) or "up",
             gpu_type=nodes.types[nodes.gpu_type[node]],
             gpus=int(nodes.gpus[node]),
-            gpus_free=int(nodes.gpus[node]) - used[node].bit_count(),
+            gpus_free=max(
+                int(nodes.gpus[node]) - kernel.withheld(node) - used[node].bit_count(), 0
+            ),
+            gpus_withheld=kernel.withheld(node),
             cpus=int(nodes.cpus[node]) / WHOLE,
             memory=int(nodes.memory[node]),
             jobs=sorted(holders[node]),

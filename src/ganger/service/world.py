@@ -29,12 +29,13 @@ class World:
 
     def __init__(
         self, daemon: Daemon, home: Path, *, shared: bool = False, listen: str = "",
-        token_hash: str = "", logs: Path | None = None
+        token_hash: str = "", logs: Path | None = None, engine: str = "local",
     ) -> None:  # fmt: skip
         self.daemon = daemon
         self.home = home
         self.shared = shared
         self.listen = listen
+        self.engine = engine
         self.token_hash = token_hash
         self.logs = logs or home / "agent" / "logs"
         self.go_down: Callable[[], None] = lambda: None
@@ -104,7 +105,10 @@ class World:
                 for placement in kernel.placements().values()
                 for slot in placement
             )
-            trouble = [f"{name}: {said}" for name, all_ in daemon.warnings.items() for said in all_]
+            trouble = [
+                f"{name}: {said}" for name, all_ in list(daemon.warnings.items()) for said in all_
+            ]
+            held += sum(kernel.withheld(node) for node in range(nodes.n))
             down = [nodes.names[node] for node in range(nodes.n) if kernel.barred(node) == "down"]
             if down:
                 trouble.append(f"down: {', '.join(down)}")
@@ -118,7 +122,7 @@ class World:
             gpus = nodes.total_gpus
             return Status(
                 version=__version__, mode="shared" if self.shared else "personal",
-                home=str(self.home), pid=os.getpid(), listen=self.listen,
+                engine=self.engine, home=str(self.home), pid=os.getpid(), listen=self.listen,
                 recipe=daemon.header.policy, knows=daemon.header.knows, since=daemon.since,
                 now=daemon.now() / SECOND, revision=kernel.revision, decisions=kernel.decisions,
                 last_decision_seconds=daemon.decision_seconds[1],
