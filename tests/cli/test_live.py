@@ -170,7 +170,7 @@ BAD = [
     (("submit", "--array", "x", "--", "ls"), "array"),
     (("submit", "--after", "999", "--", "ls"), "no job 999"),
     (("submit", "--env", "NOT_SET_ANYWHERE", "--", "ls"), "not set here"),
-    (("submit", "-d", "singleton", "--", "ls"), "--dependency"),
+    (("submit", "-d", "expand:1", "--", "ls"), "--dependency"),
     (("show", "999"), "no job 999"), (("logs", "x"), "no job's number"),
     (("cancel", "999"), "no job 999"), (("wait", "999"), "no job 999"),
     (("drain", "nowhere"), "no node 'nowhere'"), (("policy", "set", "magic"), "no recipe 'magic'"),

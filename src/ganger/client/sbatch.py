@@ -192,18 +192,27 @@ def _signal(fields: dict[str, Any], value: str) -> None:
 
 
 def dependencies(fields: dict[str, Any], value: str) -> None:
-    """`afterok:1:2,afterany:3` into `after` and `after_any`. Raises BadInput."""
+    """`afterok:1:2,afterany:3` into `after` and `after_any`, `afternotok`, `aftercorr` and
+    `singleton` likewise. Raises BadInput."""
     if "?" in value:
         raise BadInput("dependencies of which one is enough are not supported",
                        where="--dependency")  # fmt: skip
     for part in value.split(","):
-        kind, *jobs = part.split(":")
-        field = {"afterok": "after", "afterany": "after_any"}.get(kind.strip())
+        kind, *jobs = part.strip().split(":")
+        if kind == "singleton" and not jobs:
+            fields["singleton"] = True
+            continue
+        field = _AFTER.get(kind)
         if field is None or not all(jobs) or not jobs:
             raise BadInput(f"{part!r} is not supported", where="--dependency",
-                           mend="write like afterok:12:13,afterany:14")  # fmt: skip
+                           mend="write like afterok:12:13,afterany:14,singleton")  # fmt: skip
         fields.setdefault(field, []).extend(jobs)
 
+
+_AFTER: Final = {
+    "afterok": "after", "afterany": "after_any", "afternotok": "after_not_ok",
+    "aftercorr": "after_each",
+}  # fmt: skip
 
 _READ: Final[dict[str, Callable[[dict[str, Any], str], None]]] = {
     "job-name": _text("name"), "gpus": _gpus("gpus"), "gpus-per-node": _gpus("_gpus_per_node"),

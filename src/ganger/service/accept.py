@@ -59,13 +59,26 @@ def prepare(
         launch=_launch(request, spec, who, switch_user), hold=request.hold,
         begin=moment(request.begin, now, "begin", 0),
         after_any=tuple(row for job in request.after_any for row in rows(job)),
+        after_not_ok=tuple(row for job in request.after_not_ok for row in rows(job)),
+        singleton=request.singleton,
     )  # fmt: skip
     if not request.array:
+        if request.after_each:
+            raise BadInput("this is no array", where="after_each", mend="give --array, or --after")
         return [Prepared(spec, facts)]
+    tasks, throttle = tasks_of(request.array)
+    facts = msgspec.structs.replace(facts, throttle=throttle)
     return [
-        Prepared(spec, msgspec.structs.replace(facts, task=task))
-        for task in tasks_of(request.array)
+        Prepared(_after_each(spec, request, task, rows), msgspec.structs.replace(facts, task=task))
+        for task in tasks
     ]
+
+
+def _after_each(spec: JobSpec, request: JobRequest, task: int, rows: Rows) -> JobSpec:
+    if not request.after_each:
+        return spec
+    before = [row for job in request.after_each for row in rows(f"{job}_{task}")]
+    return msgspec.structs.replace(spec, after=(*spec.after, *(str(row + 1) for row in before)))
 
 
 def _check(request: JobRequest) -> None:
@@ -185,13 +198,17 @@ def _called(request: JobRequest) -> str:
     return word[:200] if _NAME.fullmatch(word[:200]) else "job"
 
 
-def tasks_of(text: str) -> list[int]:
-    """`0-7`, `1,3,5-9:2` as numbers, ascending. Raises BadInput."""
-    mend = "write like 0-7, 1,3,5 or 0-20:5"
-    if "%" in text:
-        raise BadInput("a bound on running tasks is not supported", where="array", mend=mend)
+def tasks_of(text: str) -> tuple[list[int], int]:
+    """`0-7`, `1,3,5-9:2` as numbers, ascending; how many at once after a `%` (0: all).
+
+    Raises BadInput.
+    """
+    mend = "write like 0-7, 1,3,5, 0-20:5 or 0-99%4"
+    listed, percent, most = text.partition("%")
+    if percent and not (most.isdecimal() and 0 < int(most[:9]) <= TASKS_MAX):
+        raise BadInput(f"%{most} is no number of tasks at once", where="array", mend=mend)
     tasks: set[int] = set()
-    for part in text.split(","):
+    for part in listed.split(","):
         found = _RANGE.fullmatch(part.strip())
         if not found:
             raise BadInput(f"{text!r} is no list of tasks", where="array", mend=mend)
@@ -201,7 +218,7 @@ def tasks_of(text: str) -> list[int]:
         tasks.update(range(first, last + 1, step))
     if len(tasks) > TASKS_MAX:
         raise BadInput(f"more than {TASKS_MAX:,} tasks", where="array", mend="submit it in parts")
-    return sorted(tasks)
+    return sorted(tasks), int(most or 0)
 
 
 def moment(value: str | float | None, now: int, where: str, default: int) -> int:

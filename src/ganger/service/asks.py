@@ -8,12 +8,16 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from ganger.core.commands import DECLARES
 from ganger.core.errors import BadInput
 from ganger.core.events import Accepted, AnyEvent, Command, NodeCommand
 from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
+from ganger.core.spec import JobSpec
+from ganger.core.units import WHOLE
+from ganger.service.ceilings import Group
 from ganger.service.facts import Facts, Prepared
 
 if TYPE_CHECKING:
@@ -31,6 +35,10 @@ class Turn:
         self.changed: dict[int, Facts] = {}
         self.held: dict[int, bool] = {}
         self.keys: list[tuple[str, bytes, list[int]]] = []
+        self.ceilings: dict[Group, int | None] = {}
+        """New ceilings; None takes one away."""
+        self.let_in: dict[Group, int] = {}
+        """What this turn's jobs take that are not put on hold."""
 
     @property
     def next_row(self) -> int:
@@ -75,13 +83,48 @@ class Submit(Ask):
                 prepared.spec, name=str(row + 1), submitted=turn.at,
                 array=str(array + 1) if array >= 0 else "",
             )  # fmt: skip
+            if facts.singleton:
+                facts = self._after_namesakes(facts, turn, daemon)
+            if facts.throttle and row == head:
+                turn.ceilings["array", str(head)] = facts.throttle
             turn.jobs.append((row, facts))
             turn.events.append(Accepted(row, spec))
-            if facts.hold or facts.begin > turn.at or facts.after_any:
+            if _is_gated(facts, turn) or self._waits_for_room(spec, facts, turn, daemon):
                 turn.events.append(Command(row, "hold"))
             self.rows.append(row)
         if self._key:
             turn.keys.append((self._key, self._body, self.rows))
+
+    @staticmethod
+    def _after_namesakes(facts: Facts, turn: Turn, daemon: Daemon) -> Facts:
+        jobs = turn.kernel.jobs
+        user = jobs.users.find(facts.user)
+        active = np.flatnonzero(
+            (jobs.phase[: jobs.n] < Phase.FINISHED) & (jobs.user[: jobs.n] == user)
+        )
+        before = [row for row in active.tolist() if daemon.names[row] == facts.name]
+        before += [
+            row for row, other in turn.jobs
+            if (other.name, other.user) == (facts.name, facts.user)
+        ]  # fmt: skip
+        return msgspec.structs.replace(facts, after_any=(*facts.after_any, *before))
+
+    @staticmethod
+    def _waits_for_room(spec: JobSpec, facts: Facts, turn: Turn, daemon: Daemon) -> bool:
+        """Whether the job must wait below a ceiling; if not, it is counted."""
+        ceilings = daemon.gates.ceilings
+        needs = ceilings.needs(spec.tenant, facts.array, spec.shape)
+        for group, need in needs.items():
+            if need > ceilings.most[group]:
+                raise BadInput(
+                    f"{group[1]} may hold {ceilings.most[group] / WHOLE:g} GPUs, and this job"
+                    f" {need / WHOLE:g}", where="tenant", mend="ask for less; see `ganger quota`",
+                )  # fmt: skip
+        if facts.throttle or (needs and spec.after) or not ceilings.has_room(needs, turn.let_in):
+            return True  # of a new array, who goes first is settled when all its tasks are there
+        for group, need in needs.items():
+            turn.let_in[group] = turn.let_in.get(group, 0) + need
+        return False
 
     def _seen(self, turn: Turn, daemon: Daemon) -> bool:
         """Whether the key was used before: then the answer is the same."""
@@ -100,6 +143,10 @@ class Submit(Ask):
     def answer(self) -> list[int]:
         """The jobs' rows."""
         return self.rows
+
+
+def _is_gated(facts: Facts, turn: Turn) -> bool:
+    return bool(facts.hold or facts.begin > turn.at or facts.after_any or facts.after_not_ok)
 
 
 _FITS = {
@@ -152,6 +199,32 @@ class Order(Ask):
     def answer(self) -> list[int]:
         """The jobs' rows."""
         return self.rows
+
+
+class SetCeiling(Ask):
+    """Let no more than `most` of a group in from now on, or with None any number. What is let in
+    already stays; what waits in the queue is counted first."""
+
+    def __init__(self, group: Group, most: int | None) -> None:
+        super().__init__()
+        self._group, self._most = group, most
+
+    def enter(self, turn: Turn, daemon: Daemon) -> None:
+        """Jobs that were not counted and do not run go on hold until there is room."""
+        kind, name = self._group
+        turn.ceilings[self._group] = self._most
+        if self._most is None or self._group in daemon.gates.ceilings.most:
+            return
+        jobs = turn.kernel.jobs
+        if kind == "tenant":
+            column, code = jobs.tenant, jobs.tenants.find(name)
+        else:
+            column, code = jobs.array, int(jobs.array[int(name)])
+        waits = (jobs.phase[: jobs.n] < Phase.STARTING) & (column[: jobs.n] == code)
+        turn.events += [
+            Command(row, "hold") for row in np.flatnonzero(waits).tolist()
+            if row not in turn.kernel.on_hold
+        ]  # fmt: skip
 
 
 class NodeOrder(Ask):

@@ -288,4 +288,9 @@ class Journal:
     def set(self, name: str, value: str) -> None:
         """Keep a setting."""
         with self.writing() as cursor:
-            cursor.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
+            self.write_setting(cursor, name, value)
+
+    @staticmethod
+    def write_setting(cursor: sqlite3.Cursor, name: str, value: str) -> None:
+        """Keep a setting with what else is written."""
+        cursor.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))

@@ -68,11 +68,14 @@ def reason_of(daemon: Daemon, row: int) -> str:
     if phase == Phase.CANCELLED:
         before = kernel.jobs.phase[list(kernel.jobs.after.get(row, ()))]
         never = ((before == Phase.FAILED) | (before == Phase.CANCELLED)).any()
+        if not never and kernel.jobs.first_start[row] < 0:
+            not_ok = list(daemon.reader.facts(row).after_not_ok)
+            never = (kernel.jobs.phase[not_ok] == Phase.FINISHED).any()
         return "DependencyNeverSatisfied" if never else ""
     if phase >= Phase.FINISHED:
         return daemon.ends.get(row, "") if phase == Phase.FAILED else ""
     if phase == Phase.BLOCKED:
-        return "Dependency" if row in kernel.blockers else daemon.gates.reason(row) or "JobHeldUser"
+        return "Dependency" if row in kernel.blockers else daemon.gates.reason(row) or "Priority"
     if phase != Phase.PENDING:
         return ""
     shape, tenant = int(kernel.jobs.shape[row]), int(kernel.jobs.tenant[row])

@@ -30,7 +30,8 @@ from ganger.engines.local import AgentAt, LocalEngine
 from ganger.lab.simulation import load_policy, oracle_of_past
 from ganger.service import agents
 from ganger.service.api import UNIX, Identify, application
-from ganger.service.daemon import Daemon, FullDisk, LiveEngine
+from ganger.service.daemon import Daemon, FullDisk
+from ganger.service.engine import LiveEngine
 from ganger.service.home import Home
 from ganger.service.journal import FullError, Header, Journal
 from ganger.service.nodes import cluster_of, refuse_others
