@@ -149,6 +149,73 @@ def test_a_script_with_sbatch_lines(shell: Shell) -> None:
     assert found["gpu_types"] == ["V100"]
 
 
+def test_a_throttled_array_and_what_hangs_on_it(shell: Shell) -> None:
+    job = shell.submit("--array", "0-5%2", "--gpus", "0", "--", "sleep", "0.2")
+    assert shell.said("update", str(job), "--throttle", "3") == (
+        "updated " + ", ".join(str(job + i) for i in range(6)) + "\n"
+    )
+    each = shell.submit("--array", "0-5", "-d", f"aftercorr:{job}", "--gpus", "0", "--", "true")
+    never = shell.submit("-d", f"afternotok:{job}", "--gpus", "0", "--", "true")
+    late = shell.submit("--singleton", "-J", "sleep", "--gpus", "0", "--", "true")
+    assert shell.json("show", str(late))[0]["reason"] == "Dependency"
+    shell.ganger("job", "wait", str(job), str(each), str(late))
+    shell.ganger("wait", str(never), code=130)
+    assert shell.json("show", str(never))[0]["reason"] == "DependencyNeverSatisfied"
+    begin = [task["started"] for task in shell.json("show", str(job))]
+    assert max(begin) - min(begin) > 0.15, "not all at once"
+    assert "no array" in shell.ganger("update", str(never), "--throttle", "1", code=2).stderr
+
+
+def test_a_tenants_quota(shell: Shell) -> None:
+    assert "lab" in shell.said("quota", "lab", "--limit", "2", "--quota", "1", "--weight", "3")
+    holder = shell.submit("-A", "lab", "--gpus", "2", "--", "sleep", "60")
+    waits = shell.submit("-A", "lab", "--gpus", "1", "--", "true")
+    assert shell.json("show", str(waits))[0]["reason"] == "AssocGrpGRES"
+    assert "lab may have 2 (now 2) GPUs at once" in shell.said("explain", str(waits))
+    (found,) = shell.json("policy", "quota", "lab")
+    assert found == {"tenant": "lab", "limit": 2.0, "let_in": 2.0, "waiting": 1, "quota": 1,
+                     "weight": 3.0}  # fmt: skip
+    assert "may hold 2 GPUs" in shell.ganger(
+        "submit", "-A", "lab", "--gpus", "3", "--", "true", code=2
+    ).stderr  # fmt: skip
+    shell.said("quota", "lab", "--limit", "none")
+    shell.ganger("wait", str(waits))
+    shell.said("cancel", str(holder))
+    shell.said("quota", "lab", "--forget")
+    assert shell.json("quota") == []
+    assert "nothing is set" in shell.ganger("quota", "lab", "--forget", code=2).stderr
+
+
+def test_groups_hold_what_the_top_holds(shell: Shell) -> None:
+    top = shell.said("--help")
+    assert re.search(r"Groups:\n +job .*\n +node .*\n +policy .*\n +service ", top)
+    for group in ("job", "node", "policy", "service"):
+        assert f"ganger {group} " in shell.said(group, "--help")
+    assert shell.json("job", "queue") == shell.json("queue")
+    assert shell.json("node", "list") == shell.json("nodes")
+    assert shell.json("service", "status")["up"]
+    assert "ExecStart" in shell.said("service", "install", "--print")
+    assert all(len(line) <= 80 for line in shell.on_a_terminal("--help").splitlines())
+
+
+def test_completion_knows_commands_jobs_and_recipes(shell: Shell) -> None:
+    job = shell.submit("-J", "completed", "--gpus", "0", "--", "sleep", "60")
+
+    def offered(*words: str) -> list[str]:
+        env = {**shell.env, "_GANGER_COMPLETE": "bash_complete", "COMP_CWORD": str(len(words)),
+               "COMP_WORDS": " ".join(["ganger", *words])}  # fmt: skip
+        done = subprocess.run([sys.executable, "-c", "from ganger.cli.main import main; main()"],
+                              env=env, capture_output=True, text=True, check=True)  # fmt: skip
+        return [line.split(",")[1] for line in done.stdout.splitlines()]
+
+    assert offered("exp") == ["explain"]
+    assert offered("policy", "s") == ["show", "set"]
+    assert str(job) in offered("cancel", "")
+    assert offered("policy", "set", "tires") == ["tiresias"]
+    assert "box-V100" in offered("drain", "box")
+    shell.said("cancel", str(job))
+
+
 def test_a_job_file_and_options_over_it(shell: Shell) -> None:
     (shell.cwd / "job.yaml").write_text(
         "command: [sh, -c, 'echo $A']\ngpus: 2\nname: filed\nenv: {A: '5'}\nhold: true\n"

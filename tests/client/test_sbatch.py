@@ -91,7 +91,8 @@ def test_what_means_nothing_is_said(line: str, said: str) -> None:
     ("line", "where"),
     [
         ("--gpus=many", "job.sh:2: --gpus"), ("--frobnicate=1", "job.sh:2"),
-        ("--nodes=2-4", "job.sh:2: --nodes"), ("--dependency=singleton:1", "job.sh:2: --dependency"),
+        ("--nodes=2-4", "job.sh:2: --nodes"),
+        ("--dependency=singleton:1", "job.sh:2: --dependency"),
         ("--dependency=afterok:1?afterok:2", "job.sh:2: --dependency"), ("--mem", "job.sh:2"),
         ("--ntasks=x", "job.sh:2: --ntasks"), ('--job-name="open', "job.sh:2"),
         ("stray", "job.sh:2"), ("--nice=low", "job.sh:2: --nice"), ("--signal=", "job.sh:2"),

@@ -131,6 +131,19 @@ class Share(msgspec.Struct, kw_only=True):
     fair_share: float
 
 
+class Quota(msgspec.Struct, kw_only=True):
+    """What a tenant may have. `limit`: the most GPUs that its jobs are let hold, under any recipe;
+    `let_in` GPUs of that are in the queue or in use, and `waiting` jobs wait for it. `quota` and
+    `weight` are for recipes that know them."""
+
+    tenant: str
+    limit: float | None
+    let_in: float | None
+    waiting: int
+    quota: int | None
+    weight: float
+
+
 class Status(msgspec.Struct, kw_only=True):
     """How the daemon does. `mode`: personal or shared; `trouble`: what people should know."""
 

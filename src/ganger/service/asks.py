@@ -15,7 +15,7 @@ from ganger.core.errors import BadInput
 from ganger.core.events import Accepted, AnyEvent, Command, NodeCommand
 from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
-from ganger.core.spec import JobSpec
+from ganger.core.spec import JobSpec, TenantSpec
 from ganger.core.units import WHOLE
 from ganger.service.ceilings import Group
 from ganger.service.facts import Facts, Prepared
@@ -225,6 +225,37 @@ class SetCeiling(Ask):
             Command(row, "hold") for row in np.flatnonzero(waits).tolist()
             if row not in turn.kernel.on_hold
         ]  # fmt: skip
+
+
+class SetTenant(SetCeiling):
+    """What a tenant may have: `limit` in thousandths of a GPU as `SetCeiling` has it, and for
+    recipes that know quotas and weights its `quota` and `weight`; None leaves one as it is. With
+    `forget` the tenant is like all that were never named."""
+
+    def __init__(
+        self, tenant: str, limit: int | None = None, quota: int | None = None,
+        weight: float | None = None, *, set_limit: bool = False, forget: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(("tenant", tenant), None if forget else limit)
+        self._tenant, self._quota, self._weight = tenant, quota, weight
+        self._limited, self._forget = set_limit or forget, forget
+
+    def enter(self, turn: Turn, daemon: Daemon) -> None:
+        """A new segment where the recipe sees something else; a ceiling beside it."""
+        before = daemon.header.cluster.tenants
+        others = tuple(one for one in before if one.name != self._tenant)
+        mine = next((one for one in before if one.name == self._tenant), TenantSpec(self._tenant))
+        if self._quota is not None:
+            mine = msgspec.structs.replace(mine, quota=self._quota)
+        if self._weight is not None:
+            mine = msgspec.structs.replace(mine, weight=self._weight)
+        plain = TenantSpec(self._tenant)
+        after = others if self._forget or mine == plain else (*others, mine)
+        if sorted(after, key=lambda one: one.name) != sorted(before, key=lambda one: one.name):
+            daemon.change_tenants(after)
+            turn.kernel = daemon.kernel
+        if self._limited:
+            super().enter(turn, daemon)
 
 
 class NodeOrder(Ask):

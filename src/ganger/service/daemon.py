@@ -295,10 +295,12 @@ class Daemon:
 
     def _enter(self, ask: Ask, turn: Turn) -> bool:
         mark = len(turn.events), len(turn.jobs), len(turn.keys)
+        before = dict(turn.ceilings), dict(turn.let_in)
         try:
             ask.enter(turn, self)
         except (GangerError, FullError) as error:
             del turn.events[mark[0] :], turn.jobs[mark[1] :], turn.keys[mark[2] :]
+            turn.ceilings, turn.let_in = before
             full = isinstance(error, FullError)
             ask.done.set_exception(FullDisk(f"nothing can be kept: {error}") if full else error)
             return False
