@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import pwd
 import socket
 import stat
 import subprocess
@@ -362,6 +363,14 @@ def test_in_shared_mode_users_are_kept_apart(tmp_path_factory: pytest.TempPathFa
             ("POST", f"/v1/nodes/{node}/drain", None), ("PUT", "/v1/policy", {"recipe": "fifo"}),
         )  # fmt: skip
         assert [code for code, _ in denied] == [403] * 4
+        name = next(one.pw_name for one in pwd.getpwall() if one.pw_uid == 65534)
+        root.call("PUT", f"/v1/admins/{name}")
+        allowed = as_user(65534, ("POST", f"/v1/nodes/{node}/drain", None),
+                          ("POST", f"/v1/nodes/{node}/resume", None))  # fmt: skip
+        assert [code for code, _ in allowed] == [200, 200]
+        root.call("DELETE", f"/v1/admins/{name}")
+        ((code, _),) = as_user(65534, ("POST", f"/v1/nodes/{node}/drain", None))
+        assert code == 403
         deadline = time.monotonic() + 10
         while b"65533\n" not in b"".join(root.stream(f"/v1/jobs/{job}/logs")):
             assert time.monotonic() < deadline, "the job does not run as its submitter"
@@ -379,6 +388,55 @@ def test_in_shared_mode_users_are_kept_apart(tmp_path_factory: pytest.TempPathFa
         assert stat.S_IMODE(log.stat().st_mode) & 0o077 == 0
         assert as_user(65533, ("POST", f"/v1/jobs/{job}/cancel", None))[0][0] == 200
         wait_for(root, [job])
+    finally:
+        machine.end()
+
+
+def test_roles_over_tcp(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "home", listen="127.0.0.1:0")
+    owner = machine.up()
+    try:
+        url = "http://" + owner.call("GET", "/v1/status")["listen"]
+        made = {
+            role: owner.call("POST", "/v1/tokens", body={"user": f"ann-{role}", "role": role})
+            for role in ("user", "admin")
+        }
+        user, admin = (Client(url=url, token=made[role]["token"]) for role in ("user", "admin"))
+        sleeps = {"command": ["sleep", "60"], "gpus": 0}
+        mine = user.call("POST", "/v1/jobs", body=sleeps)["job"]
+        theirs = owner.call("POST", "/v1/jobs", body=sleeps)["job"]
+        assert user.call("GET", f"/v1/jobs/{mine}")[0]["user"] == "ann-user"
+        node = owner.call("GET", "/v1/nodes")[0]["name"]
+        for method, path, body in (
+            ("POST", f"/v1/jobs/{theirs}/cancel", None), ("GET", f"/v1/jobs/{theirs}/logs", None),
+            ("POST", f"/v1/nodes/{node}/drain", None), ("PUT", "/v1/policy", {"recipe": "las"}),
+            ("POST", "/v1/shutdown", {}), ("PATCH", "/v1/quotas/x", {"limit": 1}),
+            ("POST", "/v1/tokens", {"user": "eve"}), ("GET", "/v1/roles", None),
+            ("PUT", "/v1/admins/ann-user", None),
+        ):  # fmt: skip
+            with pytest.raises(Refusal) as refused:
+                user.call(method, path, body=body)
+            assert refused.value.status == 403, path
+        assert user.call("POST", f"/v1/jobs/{mine}/cancel")["jobs"] == [mine]
+        assert admin.call("POST", f"/v1/jobs/{theirs}/cancel")["jobs"] == [theirs]
+        secret = made["user"]["token"].encode()
+        for file in machine.root.rglob("*"):
+            assert not file.is_file() or secret not in file.read_bytes(), file
+        machine.kill()
+        machine.up()
+        url = "http://" + owner.call("GET", "/v1/status")["listen"]
+        again = Client(url=url, token=made["user"]["token"])
+        assert again.call("GET", "/v1/policy")["recipe"] == "fifo"
+        left = owner.call("DELETE", f"/v1/tokens/{made['user']['id']}")["tokens"]
+        assert [one["user"] for one in left] == ["ann-admin"]
+        assert not any("token" in one for one in left)
+        with pytest.raises(Refusal) as refused:
+            again.call("GET", "/v1/status")
+        assert refused.value.status == 401
+        with pytest.raises(Refusal, match="no user's name"):
+            owner.call("POST", "/v1/tokens", body={"user": "a b"})
+        for client in (user, admin, again):
+            client.close()
     finally:
         machine.end()
 

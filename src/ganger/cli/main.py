@@ -63,6 +63,7 @@ _SERVICE: Final = {
         status="Say whether the daemon runs, and how it does.",
     ),
     "install": Entry("ganger.cli.service", "install_service", "Write a systemd unit."),
+    **_of("access", token="Let users in over TCP.", admin="Who may order everything."),
 }
 _GROUPS: Final = {
     "job": Entry("ganger.cli.main", "job", "All that is about jobs."),
@@ -71,7 +72,7 @@ _GROUPS: Final = {
     "service": Entry("ganger.cli.main", "service", "All that is about the daemon."),
 }
 _DAILY: Final = {
-    **_SERVICE,
+    **{name: _SERVICE[name] for name in ("up", "down", "status")},
     **_JOB,
     "nodes": _NODE["list"],
     "drain": _NODE["drain"],
@@ -79,7 +80,6 @@ _DAILY: Final = {
     "agent": _NODE["agent"],
     "install-service": _SERVICE["install"],
 }
-del _DAILY["install"]
 _STUDY: Final = {
     **_of(
         "simulate",

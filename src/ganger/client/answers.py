@@ -144,6 +144,23 @@ class Quota(msgspec.Struct, kw_only=True):
     weight: float
 
 
+class TokenAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A token: `id` is what it is called by, `token` its text, which is told once."""
+
+    id: str
+    user: str
+    role: str
+    made: float
+    token: str = ""
+
+
+class RolesAnswer(msgspec.Struct, kw_only=True):
+    """Administrators by name, and the tokens that were given out."""
+
+    admins: list[str]
+    tokens: list[TokenAnswer]
+
+
 class Status(msgspec.Struct, kw_only=True):
     """How the daemon does. `mode`: personal or shared; `trouble`: what people should know."""
 

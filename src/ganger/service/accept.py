@@ -32,11 +32,13 @@ Rows = Callable[[str | int], list[int]]
 
 
 class Who(msgspec.Struct, frozen=True):
-    """Who asks. `uid` is -1 where the transport does not tell."""
+    """Who asks. `uid` is -1 where the transport does not tell; an `admin` may order anybody's jobs,
+    nodes and the policy, others their own jobs."""
 
     user: str
     uid: int = -1
     gid: int = -1
+    admin: bool = False
 
 
 def prepare(

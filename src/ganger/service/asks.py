@@ -37,6 +37,7 @@ class Turn:
         self.keys: list[tuple[str, bytes, list[int]]] = []
         self.ceilings: dict[Group, int | None] = {}
         """New ceilings; None takes one away."""
+        self.settings: dict[str, str] = {}
         self.let_in: dict[Group, int] = {}
         """What this turn's jobs take that are not put on hold."""
 
@@ -268,6 +269,18 @@ class NodeOrder(Ask):
     def enter(self, turn: Turn, daemon: Daemon) -> None:
         """One NodeCommand each."""
         turn.events += [NodeCommand(node, self._verb) for node in self._nodes]
+
+
+class Keep(Ask):
+    """Keep a setting."""
+
+    def __init__(self, name: str, value: str) -> None:
+        super().__init__()
+        self._name, self._value = name, value
+
+    def enter(self, turn: Turn, daemon: Daemon) -> None:
+        """Written with the batch."""
+        turn.settings[self._name] = self._value
 
 
 class SetPolicy(Ask):

@@ -14,8 +14,10 @@ from ganger.client.answers import (
     NodeAnswer,
     PolicyAnswer,
     Quota,
+    RolesAnswer,
     Share,
     Status,
+    TokenAnswer,
 )  # fmt: skip
 from ganger.core.errors import BadInput
 from ganger.core.units import WHOLE
@@ -28,8 +30,11 @@ from ganger.service.asking import (
     who_of,
     world_of,
 )
-from ganger.service.asks import NodeOrder, Order, SetPolicy, SetTenant
+from ganger.service.asks import Keep, NodeOrder, Order, SetPolicy, SetTenant
+from ganger.service.roles import SETTING as ROLES_SETTING
+from ganger.service.roles import Roles
 from ganger.service.trial import futures, try_policy
+from ganger.service.world import World
 from ganger.workloads.clusters import load_cluster
 
 
@@ -41,6 +46,13 @@ class QuotaChange(msgspec.Struct, forbid_unknown_fields=True):
     limit: float | msgspec.UnsetType | None = msgspec.UNSET
     quota: int | msgspec.UnsetType | None = msgspec.UNSET
     weight: float | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class NewToken(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose the token is, and whether its bearer is a `user` or an `admin`."""
+
+    user: str
+    role: str = "user"
 
 
 class PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
@@ -164,6 +176,60 @@ async def forget_quota(request: Request) -> list[Quota]:
     return locked(world, rows.quotas)
 
 
+async def show_roles(request: Request) -> RolesAnswer:
+    """Administrators, and the tokens that were given out (not what they say)."""
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    roles = world.roles
+    return RolesAnswer(
+        admins=list(roles.admins),
+        tokens=[
+            TokenAnswer(id=one.id, user=one.user, role=one.role, made=one.made)
+            for one in roles.tokens
+        ],
+    )
+
+
+async def _set_roles(world: World, roles: Roles) -> None:
+    await asked(world, Keep(ROLES_SETTING, msgspec.json.encode(roles).decode()))
+    world.roles = roles
+
+
+async def make_token(request: Request) -> TokenAnswer:
+    """A new token for a user; its text is told once."""
+    found = await body_of(request, NewToken)
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    if world.shared:
+        world.refuse_unknown(found.user)
+    roles, token = world.roles.with_token(found.user, found.role)
+    await _set_roles(world, roles)
+    made = roles.tokens[-1]
+    return TokenAnswer(id=made.id, user=made.user, role=made.role, made=made.made, token=token)
+
+
+async def revoke_token(request: Request) -> RolesAnswer:
+    """Let nobody in with this token any more."""
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    await _set_roles(world, world.roles.without_token(request.path_params["token"]))
+    return await show_roles(request)
+
+
+def admin_order(is_admin: bool) -> Callable[[Request], Answer]:
+    """An endpoint that makes an administrator of a user, or no longer."""
+
+    async def endpoint(request: Request) -> RolesAnswer:
+        world = world_of(request)
+        world.refuse_users(who_of(request))
+        await _set_roles(world, world.roles.with_admin(request.path_params["user"], is_admin))
+        return await show_roles(request)
+
+    what = "may" if is_admin else "may no longer"
+    endpoint.__doc__ = f"The user {what} order nodes, the policy and the jobs of others."
+    return endpoint
+
+
 async def status(request: Request) -> Status:
     """How the daemon does."""
     return world_of(request).status()
@@ -201,7 +267,7 @@ async def events(request: Request) -> Response:
             with daemon.lock:
                 found = list(daemon.feed.since(seen))
                 seen = daemon.kernel.revision
-                if world.shared and who.uid:
+                if not who.admin:
                     found = [one for one in found if world.owns(who, one.job - 1)]
             for one in found:
                 yield b"id: %d\nevent: job\ndata: %s\n\n" % (

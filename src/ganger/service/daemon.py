@@ -331,7 +331,7 @@ class Daemon:
                     ask.done.set_exception(FullDisk(f"nothing can be kept: {error}"))
                 entered = []
                 turn.events, turn.jobs, turn.keys = [], [], []
-                turn.changed, turn.held, turn.ceilings = {}, {}, {}
+                turn.changed, turn.held, turn.ceilings, turn.settings = {}, {}, {}, {}
                 time.sleep(RETRY_SECONDS)
                 self._refuse_mail()
                 continue
@@ -357,6 +357,8 @@ class Daemon:
             Journal.write_held(cursor, row, held)
         for key, body, rows in turn.keys:
             Journal.write_key(cursor, key, body, rows)
+        for name, value in turn.settings.items():
+            Journal.write_setting(cursor, name, value)
         if turn.ceilings:
             most = changed_ceilings(self.gates.ceilings.most, turn.ceilings, self.kernel.jobs)
             Journal.write_setting(

@@ -17,9 +17,11 @@ from ganger.client.answers import (
     NodeAnswer,
     PolicyAnswer,
     Quota,
+    RolesAnswer,
     Share,
     Status,
     Submitted,
+    TokenAnswer,
 )  # fmt: skip
 from ganger.client.request import JobRequest
 from ganger.service import cluster_api as cluster
@@ -67,6 +69,11 @@ ENDPOINTS: Final = (
     Endpoint("PATCH", "/v1/quotas/{tenant}", cluster.set_quota, list[Quota],
              cluster.QuotaChange),
     Endpoint("DELETE", "/v1/quotas/{tenant}", cluster.forget_quota, list[Quota]),
+    Endpoint("GET", "/v1/roles", cluster.show_roles, RolesAnswer),
+    Endpoint("POST", "/v1/tokens", cluster.make_token, TokenAnswer, cluster.NewToken, code=201),
+    Endpoint("DELETE", "/v1/tokens/{token}", cluster.revoke_token, RolesAnswer),
+    Endpoint("PUT", "/v1/admins/{user}", cluster.admin_order(True), RolesAnswer),
+    Endpoint("DELETE", "/v1/admins/{user}", cluster.admin_order(False), RolesAnswer),
     Endpoint("POST", "/v1/shutdown", cluster.shutdown, dict[str, bool], cluster.Down),
     Endpoint("GET", "/v1/events", cluster.events, str, query=("since",)),
     Endpoint("GET", "/metrics", cluster.metrics, str),
