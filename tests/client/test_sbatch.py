@@ -46,6 +46,10 @@ TABLE: list[tuple[str, dict[str, Any]]] = [
     ("--deadline=2026-05-02T18:00", {"deadline": "2026-05-02T18:00"}),
     ("-H", {"hold": True}),
     ("--hold", {"hold": True}),
+    (
+        "--mail-user=a@b.c --mail-type=FAIL,REQUEUE",
+        {"mail_to": ["a@b.c"], "mail_on": ["failed", "cancelled", "preempted"]},
+    ),
     ("--nice=100", {"priority": -100}),
     ("--priority=7", {"priority": 7}),
     ("--no-requeue", {"on_preempt": "never"}),
@@ -78,7 +82,6 @@ def test_lines_add_up_and_end_at_the_first_command() -> None:
     ("line", "said"),
     [
         ("--partition=gpu", "--partition"), ("-q high", "--qos"), ("--exclusive", "--exclusive"),
-        ("--mail-type=END --mail-user=a@b.c", "--mail-type"),
     ],
 )  # fmt: skip
 def test_what_means_nothing_is_said(line: str, said: str) -> None:
@@ -91,7 +94,7 @@ def test_what_means_nothing_is_said(line: str, said: str) -> None:
     ("line", "where"),
     [
         ("--gpus=many", "job.sh:2: --gpus"), ("--frobnicate=1", "job.sh:2"),
-        ("--nodes=2-4", "job.sh:2: --nodes"),
+        ("--nodes=2-4", "job.sh:2: --nodes"), ("--mail-type=X", "job.sh:2: --mail-type"),
         ("--dependency=singleton:1", "job.sh:2: --dependency"),
         ("--dependency=afterok:1?afterok:2", "job.sh:2: --dependency"), ("--mem", "job.sh:2"),
         ("--ntasks=x", "job.sh:2: --ntasks"), ('--job-name="open', "job.sh:2"),

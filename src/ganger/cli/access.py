@@ -1,4 +1,4 @@
-"""`ganger service token` and `ganger service admin`: who else may ask the daemon, and for what."""
+"""`ganger service token`, `admin`, `notify`: who else may ask the daemon, and whom it tells."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import quote
 import click
 
 from ganger.cli.text import moment, print_json, table
-from ganger.client.answers import RolesAnswer, TokenAnswer
+from ganger.client.answers import NotifyAnswer, RolesAnswer, TokenAnswer
 from ganger.client.connection import Client
 from ganger.core.errors import BadInput
 
@@ -71,3 +71,23 @@ def admin(user: str | None, revoke: bool, as_json: bool) -> None:
         verb = "DELETE" if revoke else "PUT"
         found = Client().call(verb, f"/v1/admins/{quote(user, safe='')}", RolesAnswer)
     print_json(found.admins) if as_json else click.echo("\n".join(found.admins) or "nobody else")
+
+
+@click.command(epilog="\b\nExamples:\n  ganger service notify\n  ganger service notify --test")
+@click.option("--test", is_flag=True, help="Send a test to all of them.")
+@_json
+def notify(test: bool, as_json: bool) -> None:
+    """Show who is told of events of jobs: webhooks and e-mail, as $GANGER_HOME/notify.toml says."""
+    method, path = ("POST", "/v1/notify/test") if test else ("GET", "/v1/notify")
+    found = Client().call(method, path, NotifyAnswer)
+    if as_json:
+        print_json(found)
+    else:
+        rows = [
+            (one.name, ",".join(one.events), str(one.waiting), one.last_error)
+            for one in found.sinks
+        ]
+        click.echo(table(("TOLD", "OF", "WAITING", "LAST ERROR"), rows, shrink=(3, 1, 0)))
+    if found.error:
+        click.echo(f"ganger: {found.error}", err=True)
+        raise SystemExit(1)

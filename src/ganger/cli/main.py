@@ -63,7 +63,12 @@ _SERVICE: Final = {
         status="Say whether the daemon runs, and how it does.",
     ),
     "install": Entry("ganger.cli.service", "install_service", "Write a systemd unit."),
-    **_of("access", token="Let users in over TCP.", admin="Who may order everything."),
+    **_of(
+        "access",
+        token="Let users in over TCP.",
+        admin="Who may order everything.",
+        notify="Whom to tell of events of jobs.",
+    ),
 }
 _GROUPS: Final = {
     "job": Entry("ganger.cli.main", "job", "All that is about jobs."),

@@ -60,6 +60,10 @@ _OPTIONS = (
     click.option("--hold", "-H", is_flag=True, help="Wait until released."),
     click.option("--requeue/--no-requeue", default=None, help="Whether it may be preempted and put "
                  "back in line. Default: yes."),
+    click.option("--mail-to", "--mail-user", multiple=True, metavar="ADDRESS", help="Whom to tell "
+                 "by e-mail (see `ganger service notify`). Repeatable."),
+    click.option("--mail-on", multiple=True, metavar="EVENT", help="Of what: started, preempted, "
+                 "finished, failed, cancelled, idle. Repeatable."),
     click.option("--retries", type=int, help="Failed attempts that are forgiven."),
     click.option("--on-preempt", type=click.Choice(["checkpoint", "kill", "suspend", "never"])),
     click.option("--grace", metavar="TIME", help="To save and leave in. Default: 30s."),

@@ -161,6 +161,25 @@ class RolesAnswer(msgspec.Struct, kw_only=True):
     tokens: list[TokenAnswer]
 
 
+class SinkAnswer(msgspec.Struct, kw_only=True):
+    """Somebody who is told of events of jobs. `waiting` messages are not sent yet."""
+
+    name: str
+    events: list[str]
+    tenants: list[str]
+    users: list[str]
+    waiting: int
+    last_error: str
+
+
+class NotifyAnswer(msgspec.Struct, kw_only=True):
+    """Who is told of what, by the file at `path`; `error`: what is wrong with it."""
+
+    path: str
+    error: str
+    sinks: list[SinkAnswer]
+
+
 class Status(msgspec.Struct, kw_only=True):
     """How the daemon does. `mode`: personal or shared; `trouble`: what people should know."""
 

@@ -33,7 +33,9 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     `after_not_ok` jobs that must end badly; task i of an array waits for task i of those in
     `after_each`, a `singleton` for all earlier jobs of its name and user. A job is named by its
     number, an array by that of its first task, a task like `12_3`.
-    `retries`: failed attempts that are forgiven. `hold`: it waits until it is released.
+    `retries`: failed attempts that are forgiven. `mail_to` gets an e-mail on events `mail_on`
+    (submitted, started, suspended, preempted, finished, failed, cancelled, idle). `hold`: it waits
+    until it is released.
     """
 
     format: str = FORMAT
@@ -74,6 +76,8 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     singleton: bool = False
     hold: bool = False
     retries: int = 0
+    mail_to: list[str] = []
+    mail_on: list[str] = []
     env: dict[str, str] = {}
     cwd: str = ""
     output: str = ""

@@ -16,7 +16,7 @@ SHORT: Final = {
 }  # fmt: skip
 FLAGS: Final = ("hold", "requeue", "no-requeue", "exclusive", "test-only")
 NOTHING_HERE: Final = (
-    "partition", "qos", "exclusive", "mail-type", "mail-user", "comment", "open-mode", "licenses",
+    "partition", "qos", "exclusive", "comment", "open-mode", "licenses",
     "reservation", "exclude", "nodelist", "test-only", "requeue", "distribution", "ntasks-per-core",
     "hint", "wckey", "threads-per-core", "parsable", "get-user-env", "export-file", "propagate",
 )  # fmt: skip
@@ -191,6 +191,23 @@ def _signal(fields: dict[str, Any], value: str) -> None:
         fields["grace"] = int(found[1])
 
 
+def _mail_type(fields: dict[str, Any], value: str) -> None:
+    on: list[str] = []
+    for word in value.upper().split(","):
+        if word not in _MAIL_TYPES:
+            raise BadInput(f"{word!r} is not known", mend=f"one of {', '.join(_MAIL_TYPES)}")
+        on += _MAIL_TYPES[word]
+    fields["mail_on"] = list(dict.fromkeys(on))
+
+
+_END: Final = ("finished", "failed", "cancelled")
+_MAIL_TYPES: Final = {
+    "NONE": (), "BEGIN": ("started",), "END": _END, "FAIL": ("failed", "cancelled"),
+    "REQUEUE": ("preempted",), "TIME_LIMIT": ("failed",),
+    "ALL": ("started", *_END, "preempted"),
+}  # fmt: skip
+
+
 def dependencies(fields: dict[str, Any], value: str) -> None:
     """`afterok:1:2,afterany:3` into `after` and `after_any`, `afternotok`, `aftercorr` and
     `singleton` likewise. Raises BadInput."""
@@ -225,5 +242,7 @@ _READ: Final[dict[str, Callable[[dict[str, Any], str], None]]] = {
     "priority": lambda fields, value: fields.__setitem__("priority", int(value)),
     "no-requeue": _flag("on_preempt", "never"), "signal": _signal, "output": _text("output"),
     "error": _text("error"), "chdir": _text("cwd"),
+    "mail-type": _mail_type,
+    "mail-user": lambda fields, value: fields.__setitem__("mail_to", value.split(",")),
     "constraint": lambda fields, value: fields.__setitem__("labels", value.split("&")),
 }  # fmt: skip

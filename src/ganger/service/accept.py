@@ -19,6 +19,7 @@ from ganger.core.spec import JobSpec, Kind, Locality, Needs, OnPreempt, Role, Sh
 from ganger.core.units import NEVER, SECOND, WHOLE, micros, parse_duration, parse_memory
 from ganger.engines.launch import PER, Launch
 from ganger.service.facts import Facts, Prepared
+from ganger.service.notify import DEFAULT_EVENTS, EVENTS, checked_address
 
 TASKS_MAX: Final = 100_000
 GPUS_MAX: Final = 1 << 20
@@ -62,7 +63,8 @@ def prepare(
         begin=moment(request.begin, now, "begin", 0),
         after_any=tuple(row for job in request.after_any for row in rows(job)),
         after_not_ok=tuple(row for job in request.after_not_ok for row in rows(job)),
-        singleton=request.singleton,
+        singleton=request.singleton, mail_to=tuple(request.mail_to),
+        mail_on=tuple(request.mail_on or (DEFAULT_EVENTS if request.mail_to else ())),
     )  # fmt: skip
     if not request.array:
         if request.after_each:
@@ -108,6 +110,11 @@ def _check(request: JobRequest) -> None:
                        where="name")  # fmt: skip
     if request.per not in PER:
         raise BadInput(f"{request.per!r} is not one of {', '.join(PER)}", where="per")
+    for event in request.mail_on:
+        if event not in EVENTS:
+            raise BadInput(f"{event!r} is not one of {', '.join(EVENTS)}", where="mail_on")
+    for address in request.mail_to:
+        checked_address(address, "mail_to")
     _check_strings(request)
 
 

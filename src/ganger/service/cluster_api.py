@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
@@ -12,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from ganger.client.answers import (
     FutureAnswer,
     NodeAnswer,
+    NotifyAnswer,
     PolicyAnswer,
     Quota,
     RolesAnswer,
@@ -31,6 +33,7 @@ from ganger.service.asking import (
     world_of,
 )
 from ganger.service.asks import Keep, NodeOrder, Order, SetPolicy, SetTenant
+from ganger.service.notify import Message
 from ganger.service.roles import SETTING as ROLES_SETTING
 from ganger.service.roles import Roles
 from ganger.service.trial import futures, try_policy
@@ -228,6 +231,26 @@ def admin_order(is_admin: bool) -> Callable[[Request], Answer]:
     what = "may" if is_admin else "may no longer"
     endpoint.__doc__ = f"The user {what} order nodes, the policy and the jobs of others."
     return endpoint
+
+
+async def show_notify(request: Request) -> NotifyAnswer:
+    """Who is told of events of jobs; `notify.toml` is read again if it has changed."""
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    return await asyncio.to_thread(world.notifier.answer)
+
+
+async def test_notify(request: Request) -> NotifyAnswer:
+    """Send a test to all who are told anything."""
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    found = await asyncio.to_thread(world.notifier.answer)
+    if found.error:
+        raise BadInput(found.error)
+    if not found.sinks:
+        raise BadInput("nobody is told anything", where=found.path, mend="see docs/notify.md")
+    world.notifier.tell(Message(event="test", at=time.time(), home=str(world.home)))
+    return found
 
 
 async def status(request: Request) -> Status:

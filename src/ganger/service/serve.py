@@ -205,7 +205,9 @@ class Server:
 
         async def main() -> None:
             self._world.listen_for_steps(asyncio.get_running_loop())
+            self._world.notifier.start()
             await self._server.serve(sockets=self._sockets)
+            self._world.notifier.close()
 
         asyncio.run(main())
 

@@ -19,6 +19,7 @@ from ganger.core.spec import Shape
 from ganger.core.units import SECOND
 from ganger.service.accept import Fits, Who
 from ganger.service.daemon import Daemon
+from ganger.service.outbox import Notifier
 from ganger.service.recovery import guard_of
 from ganger.service.roles import Roles, digest
 
@@ -42,6 +43,7 @@ class World:
         self.logs = logs or home / "agent" / "logs"
         self.go_down: Callable[[], None] = lambda: None
         self.roles = Roles.kept(daemon.journal)
+        self.notifier = Notifier(daemon, home)
         self.leaving = False
         """The server ends: streams should."""
         self._fits: tuple[object, Fits] = (None, Fits(daemon.kernel.nodes))
@@ -68,6 +70,7 @@ class World:
             stepped.clear()
 
         def stepped_on() -> None:
+            self.notifier.wake()
             loop.call_soon_threadsafe(tell)
 
         self.daemon.on_step = stepped_on
@@ -145,6 +148,8 @@ class World:
                 trouble.append(f"down: {', '.join(down)}")
             if daemon.full:
                 trouble.append(f"nothing can be kept: {daemon.full}")
+            if self.notifier.error:
+                trouble.append(self.notifier.error)
             guard = guard_of(kernel)
             if guard.error:
                 trouble.append(f"the policy fails: {guard.error}")
