@@ -186,6 +186,28 @@ def test_a_tenants_quota(shell: Shell) -> None:
     assert "nothing is set" in shell.ganger("quota", "lab", "--forget", code=2).stderr
 
 
+def test_usage_in_words_json_and_csv(shell: Shell) -> None:
+    shell.ganger("wait", str(shell.submit("-A", "payer", "--gpus", "V100:2", "--", "sleep", "0.7")))
+    found = next(one for one in shell.json("usage", "--price", "V100=36000")
+                 if one["tenant"] == "payer")  # fmt: skip
+    assert found["jobs"] == 1
+    assert 1.4 <= found["gpu_hours"] * 3600 < 20
+    parts = sum(found[f"{what}_gpu_hours"] for what in ("useful", "lost", "idle"))
+    assert parts == pytest.approx(found["gpu_hours"])
+    assert found["by_type"] == {"V100": pytest.approx(found["gpu_hours"])}
+    assert found["cost"] == pytest.approx(36000 * found["gpu_hours"])
+    assert shell.json("policy", "usage")[0]["cost"] is None
+    lines = shell.said("usage", "--csv").splitlines()
+    assert lines[0] == "tenant,jobs,gpu_hours,useful,lost,idle,types,cost"
+    assert any(line.startswith("payer,1,") for line in lines)
+    assert "no price" in shell.ganger("usage", "--price", "V100", code=2).stderr
+
+
+def test_metrics_and_their_dashboard(shell: Shell) -> None:
+    assert "ganger_build_info{" in shell.said("service", "metrics")
+    assert json.loads(shell.said("service", "metrics", "--grafana"))["title"] == "Ganger"
+
+
 def test_groups_hold_what_the_top_holds(shell: Shell) -> None:
     top = shell.said("--help")
     assert re.search(r"Groups:\n +job .*\n +node .*\n +policy .*\n +service ", top)

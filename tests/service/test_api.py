@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import pwd
+import re
 import socket
 import stat
 import subprocess
@@ -20,9 +21,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
 from ganger.client.connection import Client, NoDaemon, Refusal
 from ganger.service.api import openapi
+from ganger.service.dashboard import dashboard
 from ganger.service.endpoints import ENDPOINTS
 from service.machines import Machine, wait_for
 from worlds import open_way
@@ -234,10 +237,42 @@ def test_events_tell_a_jobs_life(machine: Machine) -> None:
 
 
 def test_prometheus_can_read_it(client: Client) -> None:
+    wait_for(client, [client.call("POST", "/v1/jobs", body={"command": ["true"]})["job"]])
     text = b"".join(client.stream("/metrics")).decode()
-    assert 'ganger_gpus{kind="simulated",state="free"}' in text
-    assert "ganger_job_wait_seconds_bucket" in text
-    assert 'ganger_jobs{phase="finished"}' in text
+    families = {one.name: one for one in text_string_to_metric_families(text)}
+    assert set(families) >= {
+        "ganger_jobs", "ganger_gpus", "ganger_job_wait_seconds", "ganger_job_slowdown_ratio",
+        "ganger_preemptions", "ganger_gpu_seconds", "ganger_decision_duration_seconds",
+        "ganger_plan_refusals", "ganger_build_info",
+    }  # fmt: skip
+    steps = families["ganger_decision_duration_seconds"]
+    counted = next(one.value for one in steps.samples if one.name.endswith("_count"))
+    assert counted > 0
+    assert {tuple(one.labels) for one in families["ganger_jobs"].samples} == {("phase", "tenant")}
+    outcomes = {one.labels["outcome"] for one in families["ganger_gpu_seconds"].samples}
+    assert outcomes == {"useful", "lost", "idle"}
+
+
+def test_every_query_of_the_dashboard_has_its_figures(client: Client) -> None:
+    wait_for(client, [client.call("POST", "/v1/jobs", body={"command": ["true"]})["job"]])
+    text = b"".join(client.stream("/metrics")).decode()
+    samples: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text):
+        samples.setdefault(family.name + "_total" * (family.type == "counter"), set())
+        for one in family.samples:
+            samples.setdefault(one.name, set()).update(one.labels)
+    samples["ganger_plan_refusals_total"] = {"reason"}  # nothing was refused yet
+    queries = [target["expr"] for panel in dashboard()["panels"] for target in panel["targets"]]
+    assert len(queries) > 10
+    for query in queries:
+        names = re.findall(r"ganger_\w+", query)
+        assert names
+        labels: set[str] = set()
+        for name in names:
+            assert name in samples, f"{name} of {query}"
+            labels |= samples[name]
+        wanted = re.findall(r"by \(([^)]*)\)", query) + re.findall(r"\{(\w+)=", query)
+        assert {label.strip() for part in wanted for label in part.split(",")} <= labels, query
 
 
 def test_openapi_describes_every_endpoint(client: Client) -> None:

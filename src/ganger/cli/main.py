@@ -53,7 +53,8 @@ _POLICY: Final = {
     "set": Entry("ganger.cli.cluster", "policy_set", "Decide by another recipe."),
     **_of("cluster", whatif="What other recipes or more nodes would make of the queue."),
     **_of("tenants", fairshare="What each tenant has used and holds.",
-          quota="Show or set what tenants may have."),
+          quota="Show or set what tenants may have.", usage="GPU-hours and cost by tenant.",
+          idle="What becomes of jobs that do nothing with their GPUs."),
 }  # fmt: skip
 _SERVICE: Final = {
     **_of(
@@ -61,6 +62,7 @@ _SERVICE: Final = {
         up="Start the daemon on this machine.",
         down="Stop the daemon; running jobs go on.",
         status="Say whether the daemon runs, and how it does.",
+        metrics="Figures for Prometheus; a Grafana dashboard.",
     ),
     "install": Entry("ganger.cli.service", "install_service", "Write a systemd unit."),
     **_of(
@@ -81,7 +83,7 @@ _DAILY: Final = {
     **_JOB,
     "nodes": _NODE["list"],
     "drain": _NODE["drain"],
-    **{name: _POLICY[name] for name in ("fairshare", "quota", "whatif")},
+    **{name: _POLICY[name] for name in ("fairshare", "quota", "usage", "whatif")},
     "agent": _NODE["agent"],
     "install-service": _SERVICE["install"],
 }

@@ -180,6 +180,44 @@ class NotifyAnswer(msgspec.Struct, kw_only=True):
     sinks: list[SinkAnswer]
 
 
+class IdleJob(msgspec.Struct, kw_only=True):
+    """A job that holds GPUs and does nothing with them; `told`: long enough to be told of."""
+
+    job: int
+    label: str
+    name: str
+    user: str
+    tenant: str
+    gpus: int
+    idle_seconds: float
+    told: bool
+
+
+class IdleAnswer(msgspec.Struct, kw_only=True):
+    """When a job is idle and what follows (as `Rule` has it), and which are now."""
+
+    action: str
+    after: float
+    gpu: float
+    cores: float
+    jobs: list[IdleJob]
+
+
+class Usage(msgspec.Struct, kw_only=True):
+    """What a tenant's jobs held. GPU-hours are those in which devices were held: useful, lost (done
+    and then lost with a preemption or failure), and idle (starting, stopping, suspended, or found
+    doing nothing). `cost` in the unit of the prices, null where a type has none."""
+
+    tenant: str
+    jobs: int
+    gpu_hours: float
+    useful_gpu_hours: float
+    lost_gpu_hours: float
+    idle_gpu_hours: float
+    by_type: dict[str, float]
+    cost: float | None
+
+
 class Status(msgspec.Struct, kw_only=True):
     """How the daemon does. `mode`: personal or shared; `trouble`: what people should know."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -12,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from ganger.client.answers import (
     FutureAnswer,
+    IdleAnswer,
     NodeAnswer,
     NotifyAnswer,
     PolicyAnswer,
@@ -20,6 +22,7 @@ from ganger.client.answers import (
     Share,
     Status,
     TokenAnswer,
+    Usage,
 )  # fmt: skip
 from ganger.core.errors import BadInput
 from ganger.core.units import WHOLE
@@ -33,10 +36,14 @@ from ganger.service.asking import (
     world_of,
 )
 from ganger.service.asks import Keep, NodeOrder, Order, SetPolicy, SetTenant
+from ganger.service.idle import RULE as IDLE_SETTING
+from ganger.service.idle import Action
+from ganger.service.journal import Journal
 from ganger.service.notify import Message
 from ganger.service.roles import SETTING as ROLES_SETTING
 from ganger.service.roles import Roles
 from ganger.service.trial import futures, try_policy
+from ganger.service.usage import parse_prices, prices_of, usage
 from ganger.service.world import World
 from ganger.workloads.clusters import load_cluster
 
@@ -49,6 +56,15 @@ class QuotaChange(msgspec.Struct, forbid_unknown_fields=True):
     limit: float | msgspec.UnsetType | None = msgspec.UNSET
     quota: int | msgspec.UnsetType | None = msgspec.UNSET
     weight: float | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class RuleChange(msgspec.Struct, forbid_unknown_fields=True):
+    """What may be changed of the rule for idle jobs; null leaves it."""
+
+    action: Action | None = None
+    after: float | None = None
+    gpu: float | None = None
+    cores: float | None = None
 
 
 class NewToken(msgspec.Struct, forbid_unknown_fields=True):
@@ -231,6 +247,38 @@ def admin_order(is_admin: bool) -> Callable[[Request], Answer]:
     what = "may" if is_admin else "may no longer"
     endpoint.__doc__ = f"The user {what} order nodes, the policy and the jobs of others."
     return endpoint
+
+
+async def show_idle(request: Request) -> IdleAnswer:
+    """When a job is idle, what follows, and which are now."""
+    idleness = world_of(request).idleness
+    with world_of(request).daemon.lock:
+        found = idleness.jobs()
+    return IdleAnswer(**msgspec.structs.asdict(idleness.rule), jobs=found)
+
+
+async def set_idle(request: Request) -> IdleAnswer:
+    """Another rule for idle jobs; what is left out stays."""
+    found = await body_of(request, RuleChange)
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    changes = {k: v for k, v in msgspec.structs.asdict(found).items() if v is not None}
+    rule = msgspec.structs.replace(world.idleness.rule, **changes).check()
+    await asked(world, Keep(IDLE_SETTING, msgspec.json.encode(rule).decode()))
+    world.idleness.rule = rule
+    return await show_idle(request)
+
+
+async def show_usage(request: Request) -> list[Usage]:
+    """GPU-hours and cost by tenant since the journal began; `prices` like `A100=2.5,V100=1`."""
+    world = world_of(request)
+    prices = prices_of(world.daemon) | parse_prices(request.query_params.get("prices", ""))
+
+    def report() -> list[Usage]:
+        with contextlib.closing(Journal(world.daemon.journal.path, readonly=True)) as journal:
+            return usage(world.daemon, journal, world.idleness.gpu_seconds, prices)
+
+    return await asyncio.to_thread(report)
 
 
 async def show_notify(request: Request) -> NotifyAnswer:

@@ -43,6 +43,7 @@ from ganger.service.journal import Decided, FullError, Header, Journal
 from ganger.service.launches import launch_of
 from ganger.service.nodes import refuse_others
 from ganger.service.recovery import decided, guard_of, make_kernel, recover
+from ganger.service.tally import Tally
 
 RETRY_SECONDS: Final = 0.5
 """How often a full disk is tried again."""
@@ -75,8 +76,7 @@ class Daemon:
         """What each machine's agent cannot do."""
         self.full = ""
         """Why nothing can be written now."""
-        self.decision_seconds: list[float] = [0.0, 0.0, 0.0]
-        """Sum, last and longest of the time that steps took."""
+        self.tally = Tally()
         self.since = time.time()
         self.on_step: Callable[[], None] = lambda: None
         """Called after every step, from the loop's thread."""
@@ -267,8 +267,8 @@ class Daemon:
             self._after(turn, happened, plan)
             self.feed.step(kernel, happened + turn.events, plan, self.ends)
         self._spent += (lasted := time.perf_counter() - started)
-        total, _, longest = self.decision_seconds
-        self.decision_seconds = [total + lasted, lasted, max(longest, lasted)]
+        self.tally.step(lasted)
+        self.tally.notice([*happened, *turn.events])
         self._keep_plan(kernel.revision, plan)
         if plan is not None and plan.actions:
             self.engine.apply(plan, turn.at)

@@ -12,6 +12,7 @@ from ganger.client.answers import (
     Changed,
     Explanation,
     FutureAnswer,
+    IdleAnswer,
     JobDetail,
     JobPage,
     NodeAnswer,
@@ -23,6 +24,7 @@ from ganger.client.answers import (
     Status,
     Submitted,
     TokenAnswer,
+    Usage,
 )  # fmt: skip
 from ganger.client.request import JobRequest
 from ganger.service import cluster_api as cluster
@@ -75,6 +77,9 @@ ENDPOINTS: Final = (
     Endpoint("DELETE", "/v1/tokens/{token}", cluster.revoke_token, RolesAnswer),
     Endpoint("PUT", "/v1/admins/{user}", cluster.admin_order(True), RolesAnswer),
     Endpoint("DELETE", "/v1/admins/{user}", cluster.admin_order(False), RolesAnswer),
+    Endpoint("GET", "/v1/usage", cluster.show_usage, list[Usage], query=("prices",)),
+    Endpoint("GET", "/v1/idle", cluster.show_idle, IdleAnswer),
+    Endpoint("PATCH", "/v1/idle", cluster.set_idle, IdleAnswer, cluster.RuleChange),
     Endpoint("GET", "/v1/notify", cluster.show_notify, NotifyAnswer),
     Endpoint("POST", "/v1/notify/test", cluster.test_notify, NotifyAnswer),
     Endpoint("POST", "/v1/shutdown", cluster.shutdown, dict[str, bool], cluster.Down),

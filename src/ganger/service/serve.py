@@ -24,6 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ganger.core.errors import BadInput, GangerError
 from ganger.engines.agent.detached import start_agent
 from ganger.engines.agent.folder import short_path
+from ganger.engines.agent.meter import EVERY_SECONDS
 from ganger.engines.clock import Clock
 from ganger.engines.gpus import find_nodes
 from ganger.engines.local import AgentAt, LocalEngine
@@ -55,6 +56,7 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     agents: str = ""
     shared: bool = False
     name: str = ""
+    meter_seconds: float = EVERY_SECONDS
 
 
 MakeEngine = Callable[[Settings, Home, Daemon, Clock], LiveEngine]
@@ -84,7 +86,8 @@ def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -
         except FullError as error:
             raise BadInput(f"nothing can be kept: {error}") from None
 
-    words = ["--name", settings.name] + (["--gpus", settings.gpus] if settings.gpus else [])
+    words = ["--name", settings.name, "--meter", str(settings.meter_seconds)]
+    words += ["--gpus", settings.gpus] if settings.gpus else []
     agent = AgentAt(home.agent / "agent", lambda: start_agent(home.agent, *words))
     listen = address(settings.agents, "--agents") if settings.agents else None
     return LocalEngine(
@@ -131,7 +134,7 @@ def _serve(settings: Settings, home: Home, journal: Journal, make_engine: MakeEn
     world = World(
         daemon, home.root, shared=settings.shared, listen=_spoken(sockets[1:]),
         token_hash=_token_hash(journal, home) if settings.listen else "",
-        logs=home.agent / "logs",
+        logs=home.agent / "logs", meter_seconds=settings.meter_seconds,
     )  # fmt: skip
     server = Server(world, sockets)
     failed, ready = threading.Event(), threading.Event()
@@ -206,7 +209,9 @@ class Server:
         async def main() -> None:
             self._world.listen_for_steps(asyncio.get_running_loop())
             self._world.notifier.start()
+            watching = asyncio.create_task(self._world.idleness.watch())
             await self._server.serve(sockets=self._sockets)
+            watching.cancel()
             self._world.notifier.close()
 
         asyncio.run(main())

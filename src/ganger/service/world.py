@@ -17,8 +17,10 @@ from ganger.core.errors import BadInput, GangerError
 from ganger.core.jobs import Phase
 from ganger.core.spec import Shape
 from ganger.core.units import SECOND
+from ganger.engines.agent.meter import EVERY_SECONDS
 from ganger.service.accept import Fits, Who
 from ganger.service.daemon import Daemon
+from ganger.service.idle import Idleness
 from ganger.service.outbox import Notifier
 from ganger.service.recovery import guard_of
 from ganger.service.roles import Roles, digest
@@ -33,7 +35,7 @@ class World:
 
     def __init__(
         self, daemon: Daemon, home: Path, *, shared: bool = False, listen: str = "",
-        token_hash: str = "", logs: Path | None = None
+        token_hash: str = "", logs: Path | None = None, meter_seconds: float = EVERY_SECONDS
     ) -> None:  # fmt: skip
         self.daemon = daemon
         self.home = home
@@ -44,6 +46,7 @@ class World:
         self.go_down: Callable[[], None] = lambda: None
         self.roles = Roles.kept(daemon.journal)
         self.notifier = Notifier(daemon, home)
+        self.idleness = Idleness(daemon, self.notifier, meter_seconds)
         self.leaving = False
         """The server ends: streams should."""
         self._fits: tuple[object, Fits] = (None, Fits(daemon.kernel.nodes))
@@ -150,6 +153,10 @@ class World:
                 trouble.append(f"nothing can be kept: {daemon.full}")
             if self.notifier.error:
                 trouble.append(self.notifier.error)
+            for job in self.idleness.jobs():
+                if job.told:
+                    minutes = job.idle_seconds / 60
+                    trouble.append(f"job {job.label} is idle for {minutes:.0f} min")
             guard = guard_of(kernel)
             if guard.error:
                 trouble.append(f"the policy fails: {guard.error}")
@@ -161,8 +168,8 @@ class World:
                 home=str(self.home), pid=os.getpid(), listen=self.listen,
                 recipe=daemon.header.policy, knows=daemon.header.knows, since=daemon.since,
                 now=daemon.now() / SECOND, revision=kernel.revision, decisions=kernel.decisions,
-                last_decision_seconds=daemon.decision_seconds[1],
-                slowest_decision_seconds=daemon.decision_seconds[2],
+                last_decision_seconds=daemon.tally.last_seconds,
+                slowest_decision_seconds=daemon.tally.longest_seconds,
                 jobs={phase.name.lower(): int(counts[phase]) for phase in Phase if counts[phase]},
                 nodes=nodes.n, gpus=gpus, gpus_free=max(gpus - held, 0), trouble=trouble,
             )  # fmt: skip
