@@ -150,7 +150,7 @@ def test_a_script_with_sbatch_lines(shell: Shell) -> None:
 
 
 def test_a_throttled_array_and_what_hangs_on_it(shell: Shell) -> None:
-    job = shell.submit("--array", "0-5%2", "--gpus", "0", "--", "sleep", "0.2")
+    job = shell.submit("--array", "0-5%2", "--gpus", "0", "--hold", "--", "sleep", "0.2")
     assert shell.said("update", str(job), "--throttle", "3") == (
         "updated " + ", ".join(str(job + i) for i in range(6)) + "\n"
     )
@@ -158,6 +158,7 @@ def test_a_throttled_array_and_what_hangs_on_it(shell: Shell) -> None:
     never = shell.submit("-d", f"afternotok:{job}", "--gpus", "0", "--", "true")
     late = shell.submit("--singleton", "-J", "sleep", "--gpus", "0", "--", "true")
     assert shell.json("show", str(late))[0]["reason"] == "Dependency"
+    shell.said("release", str(job))
     shell.ganger("job", "wait", str(job), str(each), str(late))
     shell.ganger("wait", str(never), code=130)
     assert shell.json("show", str(never))[0]["reason"] == "DependencyNeverSatisfied"
@@ -289,8 +290,10 @@ def test_the_queue_in_eighty_columns_and_in_a_pipe(shell: Shell) -> None:
     row = next(line for line in wide.splitlines() if name in line)
     assert row.split() == [str(waits), name, row.split()[2], "PD", "-", "-", "4", "0",
                            "(Resources)"]  # fmt: skip
-    for listing in ("nodes", "fairshare", "history", "status"):
-        lines = shell.on_a_terminal(listing).splitlines()
+    listings = ("nodes", "fairshare", "history", "status", "quota", "usage", "policy idle",
+                "service token", "service notify", "service --help", "submit --help")  # fmt: skip
+    for listing in listings:
+        lines = shell.on_a_terminal(*listing.split()).splitlines()
         assert all(len(line) <= 80 for line in lines), lines
     text = shell.said("explain", str(waits))
     assert f"held by job {holder}" in text
@@ -395,7 +398,12 @@ def test_down_and_up_again_keeps_what_runs(shell: Shell) -> None:
     shell.said("down")
     done = shell.ganger("status", code=1)
     assert "no daemon runs in" in done.stdout
-    assert "start one with `ganger up`" in shell.ganger("queue", code=2).stderr
+    for words in (
+        ("queue",), ("usage",), ("quota",), ("policy", "idle"), ("node", "list"), ("down",),
+        ("service", "token"), ("service", "notify"), ("service", "metrics"), ("job", "show", "1"),
+    ):  # fmt: skip
+        (line,) = shell.ganger(*words, code=2).stderr.splitlines()
+        assert "start one with `ganger up`" in line, words
     assert "box-V100: 4 GPUs V100" in shell.said("up", "--dry-run")
     done = shell.ganger("up", "--gpus", "2xV100+2xK80", code=2)
     assert "node 'box-V100': it had 4 V100 GPUs and now offers 2 V100" in done.stderr

@@ -131,6 +131,12 @@ def test_no_body_breaks_it(machine: Machine, body: Any) -> None:
             assert status == 400
 
 
+def test_a_history_longer_than_time_is_refused(client: Client) -> None:
+    with pytest.raises(Refusal, match="history_days|is not in") as refused:
+        client.call("POST", "/v1/whatif", body={"history_days": 9.4e298})
+    assert refused.value.status == 400
+
+
 def test_a_submission_too_large_is_refused(machine: Machine) -> None:
     body = b'{"command": ["' + b"x" * (33 << 20) + b'"]}'
     status, _, data = asked(machine, "POST", "/v1/jobs", body)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
@@ -46,6 +47,8 @@ from ganger.service.trial import futures, try_policy
 from ganger.service.usage import parse_prices, prices_of, usage
 from ganger.service.world import World
 from ganger.workloads.clusters import load_cluster
+
+DAYS_MAX: Final = 36_500
 
 
 class QuotaChange(msgspec.Struct, forbid_unknown_fields=True):
@@ -125,6 +128,8 @@ async def whatif(request: Request) -> list[FutureAnswer]:
     found = await body_of(request, WhatIf)
     if "/" in found.add or any(".py" in recipe for recipe in found.recipes):
         world_of(request).refuse_users(who_of(request))  # files are read, and run, as the daemon
+    if not 0 <= found.history_days <= DAYS_MAX:
+        raise BadInput(f"{found.history_days:g} is not in 0 .. {DAYS_MAX}", where="history_days")
     add = load_cluster(found.add).nodes if found.add else ()
     expanded = [msgspec.structs.replace(node, count=1) for node in add for _ in range(node.count)]
     return await asyncio.to_thread(
