@@ -87,7 +87,7 @@ def test_who_does_nothing_is_cancelled(client: Client) -> None:
     assert found["state"] == "CANCELLED"
 
 
-def test_the_rule_and_the_sums_outlive_the_daemon(tmp_path: Path) -> None:
+def test_the_rule_outlives_the_daemon(tmp_path: Path) -> None:
     machine = Machine(tmp_path / "home", meter_seconds=0.2)
     client = machine.up()
     try:
