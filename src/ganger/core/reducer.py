@@ -256,7 +256,8 @@ class Reducer:
     def _released(self, event: Released) -> int:
         job = event.job
         if event.attempt != self._attempt[job]:
-            self._keep(job, event.kept)
+            if (job, event.attempt) in self._letting_go:  # else it was told before
+                self._keep(job, event.kept)
             return self._old_attempt_gone(job, event.attempt)
         phase = self._phase[job]
         if not RUNNING <= phase <= STOPPING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final
 
@@ -43,9 +42,10 @@ from ganger.engines.gang import (
     overlap,
 )
 from ganger.engines.launch import Launch
+from ganger.engines.refusals import Refusals
+from ganger.engines.work import Work
 
 _RATE_CHANGE: Final = 0.1
-_REFUSAL_SECONDS_MAX: Final = 60
 
 
 class Attempts:
@@ -63,25 +63,22 @@ class Attempts:
         self._last: dict[int, int] = {}
         self._seat_of: dict[int, tuple[Box, int]] = {}
         self._stranded_at = time.monotonic() + lost_after / SECOND
-        self._delayed: list[tuple[float, int, Refused]] = []
-        self._refusals: dict[int, int] = {}
+        self._refusals = Refusals()
         self._unforgotten: dict[tuple[int, int], list[int]] = {}
         """Ended attempts whose end is not journalled yet, and their nodes."""
-        self._reference: dict[int, float] = {}
-        self._saved: dict[int, int] = {}
+        self._work = Work()
 
     # ------------------------------------------------------------------ time
 
     @property
     def due(self) -> float:
         """When to `tend` at the latest (monotonic seconds)."""
-        return min(self._stranded_at, self._delayed[0][0] if self._delayed else inf)
+        return min(self._stranded_at, self._refusals.due)
 
     def tend(self) -> None:
         """Do what is due."""
         now = time.monotonic()
-        while self._delayed and self._delayed[0][0] <= now:
-            self.events.append(heappop(self._delayed)[2])
+        self.events += self._refusals.told()
         if now >= self._stranded_at:
             self._stranded_at = inf
             # Nodes that no agent came for, though attempts are there.
@@ -117,13 +114,18 @@ class Attempts:
                     (other.job, other.attempt) for other in leaving if overlap(hold, other)
                 }
 
+    def unknown(self, keys: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those of `keys` that are not followed, and of which nothing is still to be told."""
+        known = self._attempts.keys() | self._refusals.keys()
+        known |= {(getattr(e, "job", -1), getattr(e, "attempt", -1)) for e in self.events}
+        return [key for key in keys if key not in known]
+
     # ------------------------------------------------------------------ actions
 
     def _add(self, one: Attempt) -> None:
         self._attempts[one.key] = one
         self._last[one.job] = max(one.attempt, self._last.get(one.job, 0))
-        if one.launch.step_micros:
-            self._reference[one.job] = one.launch.step_micros
+        self._work.declare(one.job, one.launch.step_micros)
 
     def start(self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...]) -> None:
         """Run a new attempt once those of `waits` that are leaving are gone. Again is no error."""
@@ -144,12 +146,13 @@ class Attempts:
         self._add(one)
         self._advance(one)
 
-    def stop(self, key: tuple[int, int], want: Want) -> None:
-        """End the attempt as `want` says."""
+    def stop(self, key: tuple[int, int], want: Want, evicted: str = "") -> None:
+        """End the attempt as `want` says; `evicted`: why, if its owner did not order it."""
         one = self._attempts.get(key)
         if one is None:
             self._unrefuse(key)
             return
+        one.evicted = evicted
         if one.want >= want:
             return
         one.want = want
@@ -160,12 +163,20 @@ class Attempts:
             self._say(one, node, seat)
         self._advance(one)
 
+    def evict(self, node: int, why: str) -> None:
+        """The node will be gone soon: who is there saves and leaves, without its owner's order. It
+        is Released; Refused, for the reason `why`, if it had not started."""
+        for one in list(self._attempts.values()):
+            if node in one.seats and one.want < Want.LEAVE:
+                self.stop(one.key, Want.LEAVE, why)
+
+    def on(self, node: int) -> int:
+        """How many attempts have a part on a node."""
+        return sum(node in one.seats for one in self._attempts.values())
+
     def _unrefuse(self, key: tuple[int, int]) -> None:
         """A refused attempt is told to stop before its owner saw the refusal: it is released."""
-        kept = [entry for entry in self._delayed if (entry[2].job, entry[2].attempt) != key]
-        if len(kept) < len(self._delayed):
-            heapify(kept)
-            self._delayed = kept
+        if self._refusals.withdraw(key):
             self.events.append(Released(*key, UNCHANGED))
         for i, event in enumerate(self.events):
             if isinstance(event, Refused) and (event.job, event.attempt) == key:
@@ -310,17 +321,16 @@ class Attempts:
             seat.status in (Status.LAUNCHED, Status.EXITED) for seat in one.seats.values()
         ):
             one.started = True
-            self._refusals.pop(one.job, None)
+            self._refusals.forgive(one.job)
             self.events.append(Started(one.job, one.attempt))
 
     def _progressed(self, one: Attempt, message: wire.Progress) -> None:
         job = one.job
         self.progress[job] = message
-        if message.saved >= 0:
-            self._saved[job] = message.saved
+        self._work.save(job, message.saved)
         if not message.step_micros or not one.started or message.step < 0:
             return
-        reference = self._reference.setdefault(job, message.step_micros)
+        reference = self._work.reference(job, message.step_micros)
         rate = reference / message.step_micros
         now = self._now()
         changed = abs(rate - one.told_rate) > _RATE_CHANGE * one.told_rate
@@ -423,8 +433,7 @@ class Attempts:
         del self._attempts[one.key]
         self._unforgotten[one.key] = list(one.seats)
         end = outcome(one)
-        if end.saved >= 0:
-            self._saved[one.job] = end.saved
+        self._work.save(one.job, end.saved)
         self._report(one, end)
         for other in list(self._attempts.values()):
             if one.key in other.waits:
@@ -438,20 +447,22 @@ class Attempts:
         if not one.started and end.finished:  # its start was not heard of
             self.events.append(Started(job, attempt))
         if self._last[job] > attempt:  # a resize replaced it
-            kept = self._kept(one, end) if ran else UNCHANGED
+            kept = self._work.kept(one, end) if ran else UNCHANGED
             self.events.append(Released(job, attempt, kept))
             if end.finished:  # it was done before it could be resized
                 self._finish_later(job, attempt)
         elif end.finished and ran:
             self.events.append(Finished(job, attempt))
+        elif one.evicted and not one.started:
+            self._refuse(one)
         elif one.want >= Want.LEAVE and (end.asked or not ran or not end.why):
-            kept = self._kept(one, end) if ran else UNCHANGED
+            kept = self._work.kept(one, end) if ran else UNCHANGED
             self.events.append(Released(job, attempt, kept))
         elif not ran and not one.started:
             self._refuse(one)
         else:
             self.events.append(
-                Failed(job, attempt, self._kept(one, end), end.why, self._is_final(one, end))
+                Failed(job, attempt, self._work.kept(one, end), end.why, self._is_final(one, end))
             )
 
     def _finish_later(self, job: int, attempt: int) -> None:
@@ -462,21 +473,8 @@ class Attempts:
             self.events.append(Finished(*key) if is_last else Released(*key, UNCHANGED))
 
     def _refuse(self, one: Attempt) -> None:
-        """At once the first time, then later and later: whoever asks again would be refused."""
-        times = self._refusals[one.job] = self._refusals.get(one.job, 0) + 1
-        wait = min(2.0 ** (times - 2), _REFUSAL_SECONDS_MAX) if times > 1 else 0.0
-        why = next((seat.why for seat in one.seats.values() if seat.why), "")
-        event = Refused(one.job, one.attempt, why)
-        heappush(self._delayed, (time.monotonic() + wait, one.job, event))
-
-    def _kept(self, one: Attempt, end: Outcome) -> float:
-        """The work that survives the attempt."""
-        saved, reference = self._saved.get(one.job, -1), self._reference.get(one.job, 0.0)
-        if end.kept_all and (end.saved < 0 or not reference):
-            return UNCHANGED
-        if saved < 0 or one.launch.on_preempt == OnPreempt.KILL:
-            return 0.0
-        return saved * reference if reference else UNCHANGED
+        why = next((seat.why for seat in one.seats.values() if seat.why), one.evicted)
+        self._refusals.add(one.job, one.attempt, why)
 
     def _is_final(self, one: Attempt, end: Outcome) -> bool:
         if end.final or end.why.startswith("NodeFail"):

@@ -70,6 +70,8 @@ class Attempt:
         self.started = False
         self.failing = False
         """A part of it broke, and the others were told to go."""
+        self.evicted = ""
+        """Why it was told to go though its owner did not say so."""
         self.told_at = -NEVER
         self.told_rate = 0.0
         self.told_step = -1

@@ -28,8 +28,9 @@ from ganger.engines.agent.protocol import Hello, Progress
 from ganger.engines.attempts import Attempts
 from ganger.engines.boxes import AgentAt, Box, Boxes, Fleet
 from ganger.engines.clock import Clock
-from ganger.engines.gang import Hold, Want
+from ganger.engines.gang import UNCHANGED, Hold, Want
 from ganger.engines.launch import Launch
+from ganger.engines.standing import Believed, Standing
 
 __all__ = ["CANCELLED", "AgentAt", "FleetEngine", "Hold", "LocalEngine"]
 
@@ -56,6 +57,7 @@ class FleetEngine:
             self._boxes, launch_of, self.clock.now, lost_after, progress_every
         )
         self._boxes.owner = self._attempts
+        self._standing = Standing()
         self._posted: list[AnyEvent] = []
         self._nudged = False
         self._lock = threading.Lock()
@@ -99,11 +101,13 @@ class FleetEngine:
         if self._at >= until:
             now.append(Woke())
         now.sort(key=_rank)
+        self._standing.told(now)
         return Batch(self._at, now)
 
     def apply(self, plan: Plan, now: int) -> None:
         """Set the plan's actions going. An attempt that was started is not started again."""
         attempts = self._attempts
+        self._standing.ordered(plan.actions)
         for action in plan.actions:  # who leaves, first: a start may wait for any of them
             if isinstance(action, Stop):
                 want = Want.TERMINATE if action.why == CANCELLED else Want.LEAVE
@@ -130,7 +134,22 @@ class FleetEngine:
 
     def adopt(self, holds: Iterable[Hold]) -> None:
         """Take over what a restored kernel believes to hold devices. Before the first `poll`."""
+        holds = list(holds)
         self._attempts.adopt(holds)
+        self._standing.adopt(holds)
+
+    def reconcile(self, owner: Believed) -> bool:
+        """Hear what the owner believes, between two polls: what it has missed comes with the next
+        batch, what it wants and was not ordered is done. Whether both sides agree."""
+        standing = self._standing
+        gone = self._attempts.unknown(standing.alive)
+        standing.told(Failed(*key, UNCHANGED, "NodeFail: it was lost") for key in gone)
+        events, actions = standing.differences(owner)
+        if actions:
+            self.apply(Plan(actions), self.clock.now())
+        if events:
+            self.post(*events)
+        return not (events or actions)
 
     @property
     def progress(self) -> Mapping[int, Progress]:

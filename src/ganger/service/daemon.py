@@ -8,6 +8,7 @@ makes them all durable.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 import time
@@ -27,13 +28,16 @@ from ganger.core.events import (
     Refused,
     Released,
     Started,
-)  # fmt: skip
-from ganger.core.jobs import HOLDS_DEVICES, Phase
+    Woke,
+)
+from ganger.core.jobs import Phase
 from ganger.core.plan import Plan, Resize, Start
 from ganger.core.snapshot import Snapshot, capture, forget
 from ganger.core.spec import NodeSpec, TenantSpec
+from ganger.core.units import NEVER, SECOND
 from ganger.engines.launch import Launch
 from ganger.engines.local import Hold
+from ganger.engines.standing import believed
 from ganger.service.asks import Ask, Turn
 from ganger.service.ceilings import CEILINGS, Group, begins, changed_ceilings, kept_ceilings
 from ganger.service.engine import LiveEngine
@@ -45,8 +49,11 @@ from ganger.service.nodes import refuse_others
 from ganger.service.recovery import decided, guard_of, make_kernel, recover
 from ganger.service.tally import Tally
 
+log = logging.getLogger("ganger.service")
 RETRY_SECONDS: Final = 0.5
 """How often a full disk is tried again."""
+LOOK: Final = 60 * SECOND
+"""Between two questions to the engine for what truly runs, microseconds."""
 REPLAY_SECONDS: Final = 2.0
 """A restart should not have to decide again what took longer than this."""
 
@@ -215,8 +222,12 @@ class Daemon:
     def run(self) -> None:
         """Drive the engine until `stop`."""
         self.engine.adopt(self.holds())
+        look_at = self.now() + LOOK
         while not self._stopping:
-            self.once()
+            self.once(look_at)
+            if self.now() >= look_at:
+                self.look()
+                look_at = self.now() + LOOK
         with self._mail:
             late, self._inbox = self._inbox, []
         for ask in late:
@@ -225,23 +236,24 @@ class Daemon:
         with self._mail:  # nobody posts any more
             self.engine.close()
 
-    def once(self) -> None:
-        """Wait for what happens next, and deal with it."""
-        batch = self.engine.poll(min(self.kernel.wake, self.gates.next))
-        if batch is not None:
-            self._turn(batch)
+    def once(self, look_at: int = NEVER) -> None:
+        """Wait for what happens next, at most until `look_at`, and deal with it."""
+        due = min(self.kernel.wake, self.gates.next)
+        batch = self.engine.poll(min(due, look_at))
+        if batch is None:
+            return
+        if batch.at < due:  # nobody but us wanted to be woken
+            batch.events[:] = [event for event in batch.events if not isinstance(event, Woke)]
+        self._turn(batch)
+
+    def look(self) -> None:
+        """Settle with the engine what truly runs: events may be missing, or orders."""
+        if not self.engine.reconcile(believed(self.kernel)):
+            log.warning("kernel and engine did not agree on what runs")
 
     def holds(self) -> list[Hold]:
         """What the kernel believes to run, for an engine that comes back."""
-        kernel = self.kernel
-        found = []
-        for row, placement in kernel.placements().items():
-            phase = Phase(kernel.jobs.phase[row])
-            if phase in HOLDS_DEVICES:
-                found.append(Hold(row, int(kernel.jobs.attempt[row]), phase, placement))
-        for (row, attempt), placement in kernel.letting_go.items():
-            found.append(Hold(row, attempt, Phase.STOPPING, placement))
-        return found
+        return list(believed(self.kernel).holds)
 
     def _turn(self, batch: Batch) -> None:
         """One step, from what happened to who is answered."""

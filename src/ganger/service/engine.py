@@ -10,6 +10,7 @@ from ganger.core.plan import Plan
 from ganger.engines.agent.protocol import Progress
 from ganger.engines.clock import Clock
 from ganger.engines.local import Hold
+from ganger.engines.standing import Believed
 
 
 class LiveEngine(Protocol):
@@ -36,6 +37,10 @@ class LiveEngine(Protocol):
 
     def adopt(self, holds: Iterable[Hold]) -> None:
         """Say what the kernel believes to run: job, attempt, phase, placement."""
+        ...
+
+    def reconcile(self, owner: Believed) -> bool:
+        """Say what the kernel believes at any time later; what it has missed comes as events."""
         ...
 
     def close(self) -> None:
