@@ -218,6 +218,10 @@ def test_a_sites_own_jobs_are_advised_upon_explained_and_imported_and_left_alone
         ({"sbatch_options": "--nodes=2"}, "for Ganger to give"),
         ({"engine": "grid"}, "no engine 'grid'"),
         ({"engine": "local", "partition": "main"}, "it is not for the engine local"),
+        ({"engine": "local", "pilot": "0..2"}, "it is not for the engine local"),
+        ({"pilot": "3..2"}, "3 is more than 2"),
+        ({"pilot": "many"}, "'many' is no range"),
+        ({"pilot_idle": "5m"}, "it is not for the engine slurm"),
     ],
 )
 def test_what_it_is_not_started_with(
@@ -235,6 +239,69 @@ def test_a_home_keeps_its_engine(machine: Machine) -> None:
         serve(Settings(home=str(machine.root), engine="local"))
     machine.settings = {"home": str(machine.root)}
     assert machine.up().call("GET", "/v1/status")["engine"] == "slurm"
+
+
+# ---------------------------------------------------------------------- pilots
+
+
+@pytest.fixture
+def pilots(site: Site, tmp_path: Path) -> Iterator[Machine]:
+    """A daemon's folder in pilot mode; whatever it runs is gone afterwards."""
+    made = Machine(
+        tmp_path / "home", gpus="", engine="slurm", partition="main", pilot="0..2", pilot_idle="4s"
+    )
+    yield made
+    made.end()
+    site.clear()
+    site.wait_idle()
+
+
+def test_pilots_come_when_jobs_wait_and_go_when_they_are_idle(
+    pilots: Machine, site: Site, tmp_path: Path
+) -> None:
+    client = pilots.up()
+    assert "down: " in str(client.call("GET", "/v1/status")["trouble"])
+    saves = submit(pilots, sys.executable, "-c", STEPS, str(tmp_path / "ends"), gpus=2,
+                   gpu_types=["k80"])  # fmt: skip
+    runs(pilots, saves)
+    assert "k" in job(pilots, saves)["attempts"][0]["devices"][0][0]
+    halves = [submit(pilots, "sleep", "2", share=0.5, gpu_types=["k80"]) for _ in range(2)]
+    runs(pilots, *halves)
+    client.call("POST", f"/v1/jobs/{saves}/suspend")
+    until(lambda: job(pilots, saves)["state"] == "SUSPENDED", "a job that stands still")
+    client.call("POST", f"/v1/jobs/{saves}/resume")
+    found = wait_for(client, [saves, *halves], 60)
+    assert [one["state"] for one in found] == ["COMPLETED"] * 3
+    assert (tmp_path / "ends").read_text() == "1\n", "it was frozen, not started anew"
+    gang = submit(pilots, "true", gpus=8, nodes=2, gpu_types=["v100"])
+    assert wait_for(client, [gang], 90)[0]["state"] == "COMPLETED"
+    until(lambda: not site.ask("squeue", "-h"), "an empty queue")
+
+
+def test_pilots_and_their_jobs_outlive_a_daemon_that_is_killed(
+    pilots: Machine, site: Site, tmp_path: Path
+) -> None:
+    pilots.up(pilot_idle="1m")
+    count = 'echo start >> "$0"; sleep 4; echo done >> "$0"'
+    number = submit(pilots, "sh", "-c", count, str(tmp_path / "ends"))
+    runs(pilots, number)
+    before = site.ask("squeue", "-h", "-o", "%A")
+    pilots.kill()
+    client = pilots.up()
+    assert wait_for(client, [number], 60)[0]["state"] == "COMPLETED"
+    assert (tmp_path / "ends").read_text() == "start\ndone\n"
+    assert site.ask("squeue", "-h", "-o", "%A") == before
+
+
+def test_a_job_on_a_pilot_that_is_cancelled_runs_again_on_another(
+    pilots: Machine, site: Site, tmp_path: Path
+) -> None:
+    client = pilots.up()
+    number = submit(pilots, sys.executable, "-c", STEPS, str(tmp_path / "ends"))
+    until(lambda: job(pilots, number)["progress"].get("step", 0) > 3, "some steps")
+    site.ask("scancel", site.ask("squeue", "-h", "-o", "%A").strip())
+    found = wait_for(client, [number], 60)[0]
+    assert (found["state"], found["attempt"]) == ("COMPLETED", 2)
 
 
 # ---------------------------------------------------------------------- everything at once

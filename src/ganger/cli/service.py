@@ -69,6 +69,15 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--shared-folder", default="", metavar="FOLDER",
               help="For scripts, logs and checkpoints, on a file system that Slurm's nodes share. "
               "Default: slurm in $GANGER_HOME.")  # fmt: skip
+@click.option("--pilot", is_flag=True, help="Hold whole nodes by Slurm jobs and start jobs there "
+              "at once, through agents.")  # fmt: skip
+@click.option("--pilot-nodes", default="", metavar="MIN..MAX",
+              help="How many nodes to hold: more when jobs wait, fewer when they are idle. "
+              "Default: 0..4.")  # fmt: skip
+@click.option("--pilot-idle", default="", metavar="TIME",
+              help="Give a node back on which nothing ran for so long. Default: 5m.")  # fmt: skip
+@click.option("--pilot-time", default="", metavar="TIME",
+              help="Time limit of pilots. Default: the partition's.")  # fmt: skip
 @click.option(
     "--advise",
     is_flag=True,
@@ -81,7 +90,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def up(
     gpus: str, recipe: str, knows: str | None, seed: int | None, listen: str, agents: str,
     shared: bool, name: str, engine: str | None, partition: str, sbatch_options: str,
-    shared_folder: str, advise: bool, foreground: bool, dry_run: bool, as_json: bool,
+    shared_folder: str, pilot: bool, pilot_nodes: str, pilot_idle: str, pilot_time: str,
+    advise: bool, foreground: bool, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Start the daemon on this machine; returns when it answers.
 
@@ -94,6 +104,8 @@ def up(
         "listen": listen, "agents": agents, "shared": shared, "name": name, "engine": engine or "",
         "partition": partition, "sbatch_options": sbatch_options,
         "shared_folder": os.path.abspath(shared_folder) if shared_folder else "",
+        "pilot": pilot_nodes or ("0..4" if pilot else ""), "pilot_idle": pilot_idle,
+        "pilot_time": pilot_time,
     }  # fmt: skip
     if advise:
         if engine != "slurm":

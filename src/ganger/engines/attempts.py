@@ -239,7 +239,8 @@ class Attempts:
     def _prepare(self, one: Attempt, node: int, seat: Seat) -> None:
         box = self._box(node)
         if box is None or box.down or box.closed:
-            coming = box is not None and box.link is not None  # it says that it is up in a moment
+            # Who is connected and not closed says in a moment that it is up.
+            coming = box is not None and box.link is not None and not box.closed
             if not coming and (box is not None or self._stranded_at == inf):
                 seat.status, seat.why = Status.REFUSED, "its node is down"
         elif box.ready and box.up:

@@ -23,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ganger.core.errors import BadInput, GangerError
 from ganger.core.events import NodeDown
+from ganger.core.units import MINUTE, SECOND, parse_duration
 from ganger.engines.agent.detached import start_agent
 from ganger.engines.agent.folder import short_path
 from ganger.engines.agent.meter import EVERY_SECONDS
@@ -32,10 +33,12 @@ from ganger.engines.gpus import find_nodes
 from ganger.engines.local import AgentAt, LocalEngine
 from ganger.engines.slurm.client import Client, options_of
 from ganger.engines.slurm.engine import SlurmEngine, discover
+from ganger.engines.slurm.pilots import PilotEngine, Terms
 from ganger.lab.simulation import load_policy, oracle_of_past
 from ganger.service import agents
 from ganger.service.api import UNIX, Identify, application
 from ganger.service.daemon import Daemon, FullDisk
+from ganger.service.demand import wished
 from ganger.service.engine import LiveEngine
 from ganger.service.home import Home
 from ganger.service.journal import FullError, Header, Journal
@@ -64,13 +67,18 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     partition: str = ""
     sbatch_options: str = ""
     shared_folder: str = ""
+    pilot: str = ""
+    """How many nodes pilots hold, `MIN..MAX`; empty: no pilots."""
+    pilot_idle: str = ""
+    pilot_time: str = ""
     meter_seconds: float = EVERY_SECONDS
 
 
 MakeEngine = Callable[[Settings, Home, Daemon, Clock], LiveEngine]
 LOCAL: Final = "local"
 SLURM: Final = "slurm"
-_KEPT: Final = ("gpus", "name", "engine", "partition", "sbatch_options", "shared_folder")
+_KEPT: Final = ("gpus", "name", "engine", "partition", "sbatch_options", "shared_folder",
+               "pilot", "pilot_idle", "pilot_time")  # fmt: skip
 """Settings that stay as they were where nothing is said."""
 
 
@@ -138,6 +146,52 @@ def slurm_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -
     return engine
 
 
+def terms_of(settings: Settings) -> Terms:
+    """On which terms pilots hold nodes. Raises BadInput."""
+    least, dots, most = settings.pilot.partition("..")
+    if not least.isdecimal() or (dots and not most.isdecimal()) or int(most or least) < 1:
+        raise BadInput(f"{settings.pilot!r} is no range", where="--pilot-nodes",
+                       mend="write like 0..8")  # fmt: skip
+    if int(least) > int(most or least):
+        raise BadInput(f"{least} is more than {most}", where="--pilot-nodes")
+    idle = parse_duration(settings.pilot_idle or "5m", where="--pilot-idle") / SECOND
+    minutes = -(-parse_duration(settings.pilot_time or "0s", where="--pilot-time") // MINUTE)
+    return Terms(
+        least=int(least), most=int(most or least), idle_seconds=idle, minutes=minutes
+    )  # fmt: skip
+
+
+def pilot_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -> LiveEngine:
+    """The engine over nodes that pilots hold. They are down until their pilots are there."""
+    terms, specs = terms_of(settings), discover(client_of(settings))
+    daemon.node_numbers(specs)
+    port = daemon.journal.setting("pilot_port")
+    host, listen = "", ("", int(port or 0))
+    if settings.agents:
+        host, listen = (at := address(settings.agents, "--agents"))[0], at
+
+    def warn(name: str, wrong: Sequence[str]) -> None:
+        daemon.warnings[name] = tuple(wrong)
+
+    def make(listen: tuple[str, int]) -> PilotEngine:
+        return PilotEngine(
+            client_of(settings), _folder(settings, home), daemon.launch, _admission(daemon),
+            nodes=specs, terms=terms, wish=lambda: wished(daemon.kernel, terms.most),
+            token=_agent_token(home), cluster=cluster_id(daemon.journal), listen=listen,
+            host=host, clock=clock, warn=warn,
+        )  # fmt: skip
+
+    try:
+        engine = make(listen)
+    except OSError as error:
+        if settings.agents or not port:
+            raise BadInput(f"{error.strerror}", where="--agents") from None
+        engine = make(("", 0))  # somebody took it: pilots are told
+    daemon.journal.set("pilot_port", str(engine.port))
+    engine.post(*(NodeDown(node) for node in range(len(daemon.kernel.nodes.names))))
+    return engine
+
+
 ENGINES: Final[dict[str, MakeEngine]] = {LOCAL: local_engine, SLURM: slurm_engine}
 
 
@@ -196,7 +250,8 @@ def _serve(settings: Settings, home: Home, journal: Journal) -> int:
 
     def loop() -> None:
         try:
-            daemon.engine = ENGINES[settings.engine](settings, home, daemon, Clock(last))
+            make = pilot_engine if settings.pilot else ENGINES[settings.engine]
+            daemon.engine = make(settings, home, daemon, Clock(last))
             ready.set()
             daemon.run()
         except BaseException:
@@ -242,7 +297,12 @@ def completed(settings: Settings, journal: Journal | None) -> Settings:
 def _refuse_what_does_not_go_together(settings: Settings) -> None:
     """Raise BadInput for an option that the engine has no use for."""
     is_slurm = settings.engine == SLURM
-    useless = ("gpus", "agents", "shared") if is_slurm else _KEPT[3:]
+    useless: tuple[str, ...] = ("gpus", "agents", "shared") if is_slurm else _KEPT[3:]
+    if settings.pilot:
+        terms_of(settings)
+        useless = ("gpus", "shared") if is_slurm else useless
+    elif is_slurm:
+        useless += ("pilot_idle", "pilot_time")
     for field in useless:
         if getattr(settings, field):
             option = "--" + field.replace("_", "-")

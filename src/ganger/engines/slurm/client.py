@@ -57,6 +57,11 @@ class Component(NamedTuple):
     memory: int
 
 
+def _gres(gpu_type: str, gpus: int) -> str:
+    kind = f":{gpu_type}" if gpu_type not in ("", "gpu") else ""
+    return f"--gres=gpu{kind}:{gpus}"
+
+
 class Client:
     """The commands, for jobs of `partition` (empty: the site's default) that are submitted with
     further `options` of sbatch, such as `--account=vision`."""
@@ -160,8 +165,7 @@ class Client:
             if one.memory:
                 command.append(f"--mem={one.memory}M")
             if one.gpus:
-                kind = f":{one.gpu_type}" if one.gpu_type not in ("", "gpu") else ""
-                command.append(f"--gres=gpu{kind}:{one.gpus}")
+                command.append(_gres(one.gpu_type, one.gpus))
             command += self._options
             if self.partition:
                 command.append(f"--partition={self.partition}")
@@ -169,6 +173,28 @@ class Client:
                 command.append(f"--time={minutes}")
             if not i:
                 command += ["--export=NIL", "--open-mode=append", f"--output={output}"]
+        return self._sbatch(command, argv)
+
+    def hold(
+        self, gpu_type: str, gpus: int, argv: Sequence[str], *, name: str, comment: str,
+        output: str, minutes: int, grace_seconds: int,
+    ) -> int:  # fmt: skip
+        """Submit a job that holds a whole node of this kind and runs `argv` there, which gets
+        SIGUSR1 `grace_seconds` before its time is over; its number. Raises BadInput, Away."""
+        command = [
+            "sbatch", "--parsable", f"--job-name={name}", f"--comment={comment}", "--no-requeue",
+            "--nodes=1", "--ntasks=1", "--exclusive", "--mem=0", "--export=NIL",
+            f"--output={output}", f"--signal=B:USR1@{grace_seconds}", *self._options,
+        ]  # fmt: skip
+        if gpus:
+            command.append(_gres(gpu_type, gpus))
+        if self.partition:
+            command.append(f"--partition={self.partition}")
+        if minutes:
+            command.append(f"--time={minutes}")
+        return self._sbatch(command, argv)
+
+    def _sbatch(self, command: Sequence[str], argv: Sequence[str]) -> int:
         script = f"#!/bin/sh\nexec {shlex.join(argv)}\n"
         said = self._run(command, script).strip().partition(";")[0]
         if not said.isdecimal():

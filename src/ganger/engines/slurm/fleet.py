@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import selectors
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -40,6 +38,7 @@ from ganger.engines.agent.protocol import (
 from ganger.engines.boxes import Box, Owner
 from ganger.engines.slurm.answers import Job, Node
 from ganger.engines.slurm.client import Away, Client, Component
+from ganger.engines.slurm.commands import Commands
 from ganger.engines.slurm.following import (
     TAG,
     AttemptKey,
@@ -56,8 +55,6 @@ POLL_SECONDS: Final = 2.0
 """Between two looks at the queue, however many jobs there are: one request to the controller."""
 NODES_SECONDS: Final = 8.0
 """Between two looks at the nodes: two requests."""
-_ABREAST: Final = 3
-"""Commands that run at a time, at most: most of a submission is waiting for its answer."""
 _FILES_SECONDS: Final = 0.1
 _UNSEEN_SECONDS: Final = 3.0
 """A job that is not in the queue so long after its submission is gone; and what its folder says
@@ -98,38 +95,14 @@ class SlurmFleet:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake, selectors.EVENT_READ)
-        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._commands = Commands(self.interrupt)
         self._queue_at = self._nodes_at = self._files_at = 0.0
         self._polling = False
         self._ready = False
         self.trouble = ""
         """Why Slurm could not be asked; empty while it answers."""
-        self._threads = [
-            threading.Thread(target=self._work, name="slurm", daemon=True) for _ in range(_ABREAST)
-        ]
-        for thread in self._threads:
-            thread.start()
 
-    # ------------------------------------------------------------------ the threads of commands
-
-    def _work(self) -> None:
-        while (order := self._orders.get()) is not None:
-            order()
-
-    def _do(self, ask: Callable[[], Any], then: Callable[[Any, GangerError | None], None]) -> None:
-        """Run `ask` on a thread of commands, and `then` here with its answer or its error."""
-
-        def work() -> None:
-            answer, error = None, None
-            try:
-                answer = ask()
-            except GangerError as why:
-                error = why
-            self._answers.put(lambda: then(answer, error))
-            self.interrupt()
-
-        self._orders.put(work)
+    # ------------------------------------------------------------------ time
 
     def interrupt(self) -> None:
         """End a `wait` that is going on, or the next one. Any thread."""
@@ -144,15 +117,14 @@ class SlurmFleet:
                   inf if self._polling else self._queue_at)  # fmt: skip
         for _ in self._selector.select(max(min(seconds, due - now), 0)):
             os.eventfd_read(self._wake)
-        while not self._answers.empty():
-            self._answers.get()()
+        self._commands.take()
         now = time.monotonic()
         if now >= self._queue_at and not self._polling:
             self._polling = True
-            self._do(self._client.jobs, self._queue)
+            self._commands.do(self._client.jobs, self._queue)
         if now >= self._nodes_at:
             self._nodes_at = inf
-            self._do(self._client.nodes, self._looked)
+            self._commands.do(self._client.nodes, self._looked)
         if now >= self._files_at:
             self._files_at = now + _FILES_SECONDS
             for one in list(self._following.values()):
@@ -163,10 +135,7 @@ class SlurmFleet:
 
     def close(self) -> None:
         """Leave; everything goes on running."""
-        for _ in self._threads:
-            self._orders.put(None)
-        for thread in self._threads:
-            thread.join()
+        self._commands.close()
         self._selector.close()
         os.close(self._wake)
 
@@ -225,7 +194,7 @@ class SlurmFleet:
         limit = first.launch.limit
         minutes = _SPARE_MINUTES - (-limit // (60 * SECOND)) if limit < NEVER else 0
         tag = f"{TAG}{one.key[0]}/{one.key[1]}"
-        self._do(lambda: self._submit(one, components, tag, minutes),
+        self._commands.do(lambda: self._submit(one, components, tag, minutes),
                  lambda number, error: self._submitted(one, number, error))  # fmt: skip
 
     def _submit(
@@ -436,9 +405,9 @@ class SlurmFleet:
                 one.signalled = ""
 
         if wanted == "cancel":
-            self._do(lambda: self._client.cancel(number), again)
+            self._commands.do(lambda: self._client.cancel(number), again)
         else:
-            self._do(lambda: self._client.signal(number, wanted), again)
+            self._commands.do(lambda: self._client.signal(number, wanted), again)
 
     def _conclude(self, one: Following) -> None:
         """Slurm says that it is over: what its folder does not say is judged by that."""

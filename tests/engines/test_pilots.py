@@ -1,0 +1,232 @@
+"""Pilots on a real Slurm: whole nodes held by Slurm jobs, with an agent in each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from engines.conformance import Conformance, Does, Play, on
+from engines.rig import LaunchingBench
+from engines.site import Site, missing, standing
+from ganger.core.events import Failed, Finished, NodeDown, NodeUp, Progressed, Refused, Released
+from ganger.core.plan import Start, Stop
+from ganger.core.units import SECOND
+from ganger.engines.gang import Hold
+from ganger.engines.slurm.client import Client
+from ganger.engines.slurm.engine import discover
+from ganger.engines.slurm.pilots import PilotEngine, Terms
+
+NODES = {"v0": ("v100", 4), "v1": ("v100", 4), "k0": ("k80", 4)}
+NAMES = ["v0", "v1", "k0"]
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """A Slurm that lives as long as the module's tests."""
+    with standing(NODES) as site:
+        yield site
+
+
+class PilotBench(LaunchingBench):
+    """An engine that holds two nodes of one kind."""
+
+    lacks = frozenset({"agents", "refusal"})
+    engine: PilotEngine
+
+    def __init__(self, site: Site, home: Path, terms: Terms, wish: Sequence[str] = ()) -> None:
+        self.site, self.home, self.terms, self.wish = site, home, terms, list(wish)
+        self.order: list[str] = []
+        """The nodes' names, as they came: the kernel's numbers."""
+        super().__init__(home)
+
+    def connected(self, holds: Sequence[Hold]) -> PilotEngine:
+        engine = PilotEngine(
+            Client("main"), self.home, self.launches.__getitem__,
+            lambda hello: [self._number(hello.name)], nodes=discover(Client("main")),
+            terms=self.terms, wish=lambda: self.wish, token="known", cluster="test",
+            host="127.0.0.1", lost_after=10 * SECOND, progress_every=SECOND // 10,
+        )  # fmt: skip
+        engine.adopt(holds)
+        return engine
+
+    def _number(self, name: str) -> int:
+        if name not in self.order:
+            self.order.append(name)
+        return self.order.index(name)
+
+    @property
+    def machines(self) -> int:
+        return max(self.terms.least, len(self.wish))
+
+    def pilots(self) -> int:
+        """How many Slurm jobs there are."""
+        return len(self.site.ask("squeue", "-h", "-o", "%A").split())
+
+    def kill_agent(self, node: int) -> None:
+        raise NotImplementedError
+
+    def refuse(self, job: int) -> None:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def make(site: Site, tmp_path: Path) -> Iterator[Callable[..., PilotBench]]:
+    """Makes an engine on the site, whose first pilots are there."""
+    made: list[PilotBench] = []
+
+    def bench(terms: Terms, *wish: str) -> PilotBench:
+        made.append(PilotBench(site, tmp_path, terms, wish))
+        made[0].settle()
+        made[0].wish.clear()  # nobody waits any more
+        return made[0]
+
+    yield bench
+    for one in made:
+        one.engine.close()
+    site.clear()
+    site.wait_idle()
+
+
+@pytest.fixture(scope="module")
+def held(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PilotBench]:
+    """An engine whose two pilots live as long as the suite."""
+    bench = PilotBench(site, tmp_path_factory.mktemp("pilots"), Terms(least=2, most=2))
+    bench.settle()
+    yield bench
+    bench.engine.close()
+    site.clear()
+    site.wait_idle()
+
+
+class TestPilots(Conformance):
+    """The suite."""
+
+    @pytest.fixture
+    def bench(self, held: PilotBench) -> PilotBench:
+        return held
+
+    @pytest.fixture
+    def play(self, bench: PilotBench) -> Play:
+        return Play(bench)
+
+
+def test_pilots_come_for_those_who_wait_and_go_when_idle(
+    make: Callable[..., PilotBench], site: Site
+) -> None:
+    bench = make(Terms(most=2, idle_seconds=3.0), "k0")
+    assert bench.order == ["k0"], "a pilot of the kind that is wanted"
+    play = Play(bench)
+    job = play.running(Does.SAVES)
+    time.sleep(4)
+    play.quiet(1)
+    assert bench.pilots() == 1, "who has work is not given back"
+    play.apply(Stop(job, 1))
+    play.until(Released, job)
+    play.wait(lambda: NodeDown(0) in play.events, "a node that is given back")
+    play.wait(lambda: bench.pilots() == 0, "no pilot")
+    bench.wish[:] = ["k0"]
+    play.events.clear()
+    play.wait(lambda: NodeUp(0) in play.events, "a node that is there again")
+    play.until(Finished, play.running(Does.FINISHES))
+
+
+def test_there_are_never_more_than_were_allowed(make: Callable[..., PilotBench]) -> None:
+    bench = make(Terms(most=1), "v0")
+    bench.wish[:] = ["v1", "k0"]
+    Play(bench).quiet(5)
+    assert bench.pilots() == 1
+
+
+def test_who_runs_on_a_pilot_whose_time_is_over_saves_and_goes_on_elsewhere(
+    make: Callable[..., PilotBench], site: Site
+) -> None:
+    bench = make(Terms(most=2, minutes=1, grace_seconds=50), "v0")
+    play = Play(bench)
+    job = play.running(Does.SAVES)
+    play.until(Progressed, job)
+    (number,) = site.ask("squeue", "-h", "-o", "%A").split()
+    play.wait(lambda: NodeDown(0) in play.events, "a node that is closed: Slurm says when")
+    assert play.until(Released, job).kept == pytest.approx(7000)
+    play.wait(lambda: number not in site.ask("squeue", "-h", "-o", "%A").split(), "its end")
+    play.events.clear()
+    bench.wish[:] = ["v1"]
+    play.wait(lambda: any(isinstance(one, NodeUp) for one in play.events), "another pilot")
+    node = next(one.node for one in play.events if isinstance(one, NodeUp))
+    play.apply(Start(job, 2, (on(node, 0),)))
+    play.until(Progressed, job, 2)
+
+
+@pytest.mark.parametrize("does", [Does.SAVES, Does.RUNS])
+def test_who_runs_on_a_pilot_that_is_cancelled_is_not_to_blame(
+    make: Callable[..., PilotBench], site: Site, does: Does
+) -> None:
+    bench = make(Terms(most=2), "v0")
+    play = Play(bench)
+    job = play.running(does)
+    if does is Does.SAVES:
+        play.until(Progressed, job)
+    site.ask("scancel", site.ask("squeue", "-h", "-o", "%A").strip())
+    play.wait(lambda: NodeDown(0) in play.events, "a node that is closed")
+    play.wait(lambda: bool(play.find(Failed, job) or play.find(Released, job)), "the attempt's end")
+    assert not [one for one in play.find(Failed, job) if one.final]
+    play.wait(lambda: bench.pilots() == 0, "its end")
+    assert bench.alive(job) == 0
+
+
+def test_a_start_on_a_node_that_is_leaving_is_refused(
+    make: Callable[..., PilotBench], site: Site
+) -> None:
+    bench = make(Terms(most=1), "v0")
+    play = Play(bench)
+    holds = play.running(Does.DEAF)
+    number = site.ask("squeue", "-h", "-o", "%A").strip()
+    site.ask("scancel", "--batch", "--signal=USR1", number)
+    play.wait(lambda: NodeDown(0) in play.events, "a node that is closed")
+    late = play.job(Does.FINISHES)
+    play.apply(Start(late, 1, (on(0, 1),)))
+    play.until(Refused, late)
+    play.until(Released, holds)
+
+
+def test_a_node_that_dies_fails_what_ran_there(make: Callable[..., PilotBench], site: Site) -> None:
+    bench = make(Terms(most=1), "k0")
+    play = Play(bench)
+    job = play.running(Does.RUNS)
+    site.kill_node("k0")
+    try:
+        assert play.until(Failed, job).why.startswith("NodeFail")
+    finally:
+        site.start_node("k0")
+
+
+def test_pilots_outlive_the_daemon_and_join_it_where_it_comes_back(
+    make: Callable[..., PilotBench], site: Site
+) -> None:
+    bench = make(Terms(most=1), "v0")
+    play = Play(bench)
+    job = play.running(Does.SAVES)
+    port = bench.engine.port
+    bench.reconnect([(job, 1, "RUNNING", (on(0, 0),))])
+    assert bench.engine.port != port
+    bench.settle()
+    play.at_work(job)
+    play.started_times(job, 1)
+    assert bench.pilots() == 1
+    play.apply(Stop(job, 1))
+    assert play.until(Released, job).kept == pytest.approx(7000)
+
+
+def test_a_start_takes_less_than_a_fifth_of_a_second(held: PilotBench) -> None:
+    play, took = Play(held), []
+    for _ in range(5):
+        job = play.job(Does.FINISHES)
+        play.apply(Start(job, 1, (on(0, 0),)))
+        began = time.monotonic()
+        play.wait(lambda job=job: held.starts(job) > 0, "its first line")  # type: ignore[misc]
+        took.append(time.monotonic() - began)
+        play.until(Finished, job)
+    assert sorted(took)[2] < 0.2, took
