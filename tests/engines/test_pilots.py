@@ -134,11 +134,29 @@ def test_pilots_come_for_those_who_wait_and_go_when_idle(
     play.until(Finished, play.running(Does.FINISHES))
 
 
+def test_an_idle_pilot_makes_room_for_one_that_is_wanted(
+    make: Callable[..., PilotBench], site: Site
+) -> None:
+    bench = make(Terms(most=1), "v0")
+    bench.wish[:] = ["k0"]
+    play = Play(bench)
+    play.wait(lambda: NodeDown(0) in play.events, "a node that is given back")
+    play.wait(lambda: NodeUp(1) in play.events, "the node that is wanted")
+    assert bench.order == ["v0", "k0"]
+    bench.wish[:] = ["k0", "v1"]
+    play.quiet(5)
+    assert bench.pilots() == 1
+    assert NodeDown(1) not in play.events, "it is wanted, too"
+
+
 def test_there_are_never_more_than_were_allowed(make: Callable[..., PilotBench]) -> None:
     bench = make(Terms(most=1), "v0")
+    play = Play(bench)
+    play.running(Does.RUNS)
     bench.wish[:] = ["v1", "k0"]
-    Play(bench).quiet(5)
+    play.quiet(6)
     assert bench.pilots() == 1
+    assert NodeDown(0) not in play.events
 
 
 def test_who_runs_on_a_pilot_whose_time_is_over_saves_and_goes_on_elsewhere(

@@ -9,33 +9,14 @@ from pathlib import Path
 import pytest
 
 from engines.conformance import Does, Play, on
-from engines.rig import PYTHON, Agents, LaunchingBench, LocalBench
-from ganger.core.cluster import Nodes
-from ganger.core.events import Failed, Finished, Released, Started, Submitted
-from ganger.core.jobs import OVER, Phase, declare
-from ganger.core.kernel import Kernel
+from engines.rig import Agents, LocalBench
+from engines.weather import RECIPES, weather
+from ganger.core.events import Failed, Finished, Released, Started
+from ganger.core.jobs import Phase
 from ganger.core.plan import Stop
-from ganger.core.spec import ClusterSpec, JobSpec
-from ganger.core.units import SECOND
-from ganger.engines.chaos import Chaos, Faults
 from ganger.engines.gang import Hold
-from ganger.engines.standing import Believed, believed
-from ganger.recipes import registry
-from worlds import cluster, gpus
-
-STEPS = """
-import sys, time
-from ganger import sdk
-last = int(sys.argv[1]); saved = sdk.checkpoint_dir / str(sdk.rank)
-step = int(saved.read_text()) if saved.exists() else 0
-while step < last:
-    time.sleep(.02); step += 1
-    sdk.progress(step, last)
-    if sdk.should_checkpoint() and step < last:
-        saved.write_text(str(step)); sdk.leave(step)
-"""
-LIVE = Faults(late=2 * SECOND, away=4 * SECOND, leave=0.05)
-RECIPES = ("fifo", "tiresias(thresholds=1s;3s)", "las(quantum=1s)", "afs")
+from ganger.engines.standing import Believed
+from worlds import cluster
 
 
 def believes(job: int, attempt: int, phase: Phase, node: int = 0, device: int = 0) -> Believed:
@@ -89,37 +70,6 @@ def test_what_the_engine_knows_nothing_of_has_failed(play: Play, bench: LocalBen
 
 
 # ---------------------------------------------------------------------- chaos over real processes
-
-
-def weather(bench: LaunchingBench, spec: ClusterSpec, recipe: str, seed: int, jobs: int) -> Chaos:
-    """Jobs of 1 to 6 GPUs under `recipe` over a bad engine, until all have ended."""
-    specs = [JobSpec(name=f"j{i}", shape=gpus(1 + (5 * i + seed) % 6)) for i in range(jobs)]
-    for job in range(jobs):
-        bench.launch(job, *PYTHON, STEPS, str(20 + 10 * (job % 5)), step_micros=20_000.0, retries=9)
-    kernel = Kernel(
-        Nodes(spec), declare(specs), registry.make(recipe), seed=seed, validate=True
-    )  # fmt: skip
-    engine = Chaos(bench.engine, seed, LIVE)
-    bench.post(*(Submitted(job) for job in range(jobs)))
-    late, look = bench.now() + 200 * SECOND, 0
-    while bench.now() < late:
-        batch = engine.poll(min(kernel.wake, bench.now() + SECOND // 2))
-        assert batch is not None
-        plan = kernel.step(batch)
-        if plan is not None and plan.actions:
-            engine.apply(plan, batch.at)
-        if batch.at >= look:
-            look = batch.at + SECOND
-            same = engine.reconcile(believed(kernel))
-            if same and all(phase in OVER for phase in kernel.jobs.phase[:jobs].tolist()):
-                break
-    assert [Phase(phase).name for phase in kernel.jobs.phase[:jobs]] == ["FINISHED"] * jobs
-    assert not kernel.letting_go
-    for job in range(jobs):
-        assert bench.alive(job) == 0
-        for file in bench.start_files(job):
-            assert file.read_text().count("started\n") == 1, f"{file} was started twice"
-    return engine
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from engines.conformance import Conformance, Does, Play, on
 from engines.rig import LaunchingBench
 from engines.site import Site, missing, standing
+from engines.weather import RECIPES, weather
 from ganger.core.errors import BadInput
 from ganger.core.events import (
     Failed,
@@ -24,6 +25,7 @@ from ganger.core.events import (
     Withheld,
 )
 from ganger.core.plan import Resume, Start, Stop, Suspend
+from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.units import SECOND
 from ganger.engines.gang import Hold
 from ganger.engines.slurm.client import Client
@@ -238,3 +240,17 @@ def test_the_controller_may_restart(play: Play, bench: SlurmBench) -> None:
     play.apply(Stop(runs, 1))
     assert play.until(Released, runs).kept == pytest.approx(7000)
     play.started_times(runs, 1)
+
+
+CLUSTER = ClusterSpec(
+    tuple(NodeSpec(name=name, gpus=gpus, gpu_type=kind) for name, (kind, gpus) in NODES.items())
+)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(100, 124))]
+)
+def test_under_chaos_no_job_is_lost_and_none_starts_twice(bench: SlurmBench, seed: int) -> None:
+    done = weather(bench, CLUSTER, RECIPES[seed % len(RECIPES)], seed, 10).done
+    assert done

@@ -1,4 +1,4 @@
-"""Which nodes that are not there waiting jobs would run on: what pilots are asked for."""
+"""Which nodes waiting jobs would run on if all were there: what pilots are asked for."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _JOBS_MAX = 200
 
 
 def wished(kernel: Reducer, most: int) -> list[str]:
-    """The names of up to `most` nodes that are down, on which jobs that wait would fit, and that
-    fit on no node that is up."""
+    """The names of the nodes on which jobs that wait would fit, that fit nowhere as it is: nodes
+    that are up, and up to `most` that are down."""
     nodes, jobs = kernel.nodes, kernel.jobs
     ledger = Ledger(nodes)
     for job, (shape, placement) in kernel.ledger.holds.items():
@@ -23,11 +23,12 @@ def wished(kernel: Reducer, most: int) -> list[str]:
     down = {node for node in range(nodes.n) if kernel.barred(node) == "down"}
     for node in range(nodes.n):
         ledger.switch(node, up=not kernel.barred(node))
-    found: list[int] = []
+    found: set[int] = set()
+    missing = 0
     waiting = np.flatnonzero(jobs.phase[: jobs.n] == Phase.PENDING)
     waiting = waiting[jobs.parent[waiting] < 0]
     for job in waiting[:_JOBS_MAX].tolist():
-        if len(found) >= most or not down:
+        if missing >= most or not down:
             break
         shape = jobs.shapes[jobs.shape[job]]
         place: Placement | None = ledger.find(shape)
@@ -36,11 +37,12 @@ def wished(kernel: Reducer, most: int) -> list[str]:
                 ledger.switch(node, up=True)
             least = tuple(role.range[0] for role in shape.roles)
             place = ledger.find(shape) or ledger.find(shape, least)
-            used = {slot.node for slot in place or ()} & down
-            found += sorted(used)
+            used = {slot.node for slot in place or ()}
+            missing += len(used & down)
+            found |= used
             down -= used
             for node in down:
                 ledger.switch(node, up=False)
         if place is not None:
             ledger.take(job, shape, place)
-    return [nodes.names[node] for node in found[:most]]
+    return [nodes.names[node] for node in sorted(found)]

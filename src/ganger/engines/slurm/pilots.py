@@ -78,8 +78,8 @@ class Pilot:
 
 
 class Pilots(Boxes):
-    """The machines of all pilots. `wish` names the nodes that waiting jobs would run on if they
-    were there; it is asked at each look at the queue."""
+    """The machines of all pilots. `wish` names the nodes that waiting jobs would run on if all were
+    there: pilots on these stay, others are asked for. It is asked at each look at the queue."""
 
     def __init__(
         self, client: Client, folder: CrewFolder, nodes: Sequence[NodeSpec], terms: Terms,
@@ -245,8 +245,13 @@ class Pilots(Boxes):
 
     def _resize(self, now: float) -> None:
         """Ask for pilots that are wanted, cancel those that wait and are not."""
-        wanted = Counter(self._kind_of[name] for name in self._wish() if name in self._kind_of)
+        names = {name for name in self._wish() if name in self._kind_of}
         staying = self._staying()
+        for pilot in staying:
+            if pilot.joined and pilot.node in names:
+                names.discard(pilot.node)
+                pilot.busy_at = now
+        wanted = Counter(self._kind_of[name] for name in names)
         for pilot in [pilot for pilot in staying if not pilot.joined]:
             if wanted[pilot.kind] > 0:
                 wanted[pilot.kind] -= 1
@@ -256,12 +261,17 @@ class Pilots(Boxes):
             ):
                 self._cancel(pilot)
         wanted -= self._submitting  # what is left is more than nothing
-        count = len(staying) + self._submitting.total()
-        room = self._terms.most - count
-        asks = list(wanted.elements())[: max(room, 0)]
+        submitting = self._submitting.total()
+        room = max(self._terms.most - len(self.pilots) - submitting, 0)
+        asks = list(wanted.elements())[:room]
+        short = wanted.total() - room - (len(self.pilots) - len(staying))
+        for pilot in sorted(staying, key=lambda one: one.busy_at)[: max(short, 0)]:
+            if pilot.joined and now - pilot.busy_at > 2 * POLL_SECONDS:
+                self._leave(pilot, "jobs wait for other nodes")
         held = Counter(pilot.kind for pilot in staying) + self._submitting + Counter(asks)
         others = list((Counter(self._kind_of.values()) - held).elements())
-        asks += others[: max(self._terms.least - count - len(asks), 0)]
+        missing = self._terms.least - len(staying) - submitting - len(asks)
+        asks += others[: max(min(missing, room - len(asks)), 0)]
         for kind in asks if now >= self._submit_at else ():
             self._submit(kind)
 

@@ -1,0 +1,60 @@
+"""A bad engine over real processes, driven by a kernel until every job has ended."""
+
+from __future__ import annotations
+
+from engines.rig import PYTHON, LaunchingBench
+from ganger.core.cluster import Nodes
+from ganger.core.events import Submitted
+from ganger.core.jobs import OVER, Phase, declare
+from ganger.core.kernel import Kernel
+from ganger.core.spec import ClusterSpec, JobSpec
+from ganger.core.units import SECOND
+from ganger.engines.chaos import Chaos, Faults
+from ganger.engines.standing import believed
+from ganger.recipes import registry
+from worlds import gpus
+
+STEPS = """
+import sys, time
+from ganger import sdk
+last = int(sys.argv[1]); saved = sdk.checkpoint_dir / str(sdk.rank)
+step = int(saved.read_text()) if saved.exists() else 0
+while step < last:
+    time.sleep(.02); step += 1
+    sdk.progress(step, last)
+    if sdk.should_checkpoint() and step < last:
+        saved.write_text(str(step)); sdk.leave(step)
+"""
+LIVE = Faults(late=2 * SECOND, away=4 * SECOND, leave=0.05)
+RECIPES = ("fifo", "tiresias(thresholds=1s;3s)", "las(quantum=1s)", "afs")
+
+
+def weather(bench: LaunchingBench, spec: ClusterSpec, recipe: str, seed: int, jobs: int) -> Chaos:
+    """Jobs of 1 to 6 GPUs under `recipe` over a bad engine, until all have ended."""
+    specs = [JobSpec(name=f"j{i}", shape=gpus(1 + (5 * i + seed) % 6)) for i in range(jobs)]
+    for job in range(jobs):
+        bench.launch(job, *PYTHON, STEPS, str(20 + 10 * (job % 5)), step_micros=20_000.0, retries=9)
+    kernel = Kernel(
+        Nodes(spec), declare(specs), registry.make(recipe), seed=seed, validate=True
+    )  # fmt: skip
+    engine = Chaos(bench.engine, seed, LIVE)
+    bench.post(*(Submitted(job) for job in range(jobs)))
+    late, look = bench.now() + 200 * SECOND, 0
+    while bench.now() < late:
+        batch = engine.poll(min(kernel.wake, bench.now() + SECOND // 2))
+        assert batch is not None
+        plan = kernel.step(batch)
+        if plan is not None and plan.actions:
+            engine.apply(plan, batch.at)
+        if batch.at >= look:
+            look = batch.at + SECOND
+            same = engine.reconcile(believed(kernel))
+            if same and all(phase in OVER for phase in kernel.jobs.phase[:jobs].tolist()):
+                break
+    assert [Phase(phase).name for phase in kernel.jobs.phase[:jobs]] == ["FINISHED"] * jobs
+    assert not kernel.letting_go
+    for job in range(jobs):
+        assert bench.alive(job) == 0
+        for file in bench.start_files(job):
+            assert file.read_text().count("started\n") == 1, f"{file} was started twice"
+    return engine
