@@ -62,6 +62,7 @@ CENTRED = {
     needs="throughputs",
     reconstructed="what a programme leaves undecided goes where it does most; makespan is one"
     " programme in 1/T instead of a bisection; no job pairs",
+    wants=("GPU types",),
 )
 def gavel(
     objective: Objective = Objective.MAX_MIN,
@@ -133,6 +134,7 @@ def _in_time(objective: Objective) -> LargestSum:
     ),
     needs="throughputs",
     reconstructed="the parts are solved one after the other",
+    wants=("GPU types",),
 )  # fmt: skip
 def pop(
     objective: Objective = Objective.MAX_MIN,
