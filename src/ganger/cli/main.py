@@ -42,6 +42,7 @@ _LIVE = {
 _STUDY = {
     "demo": ("ganger.cli.simulate", "Replay the bundled workload under eight schedulers."),
     "simulate": ("ganger.cli.simulate", "Replay a trace under one or more recipes."),
+    "recommend": ("ganger.cli.recommend", "Say which recipe to take for a trace, and how surely."),
     "replay": ("ganger.cli.replay", "Decide a run's log again and compare."),
     "parity": ("ganger.cli.parity", "Run jobs for real and in the simulator, and compare."),
     "allocate": ("ganger.cli.allocate", "Divide GPUs among jobs, exactly, under an objective."),
