@@ -106,7 +106,7 @@ def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--jobs", type=int, default=100_000)
-    parser.add_argument("--load", type=float, default=0.8)
+    parser.add_argument("--load", type=float, default=0.65)
     parser.add_argument("--limit", type=int, default=1200, help="CPU seconds for one run")
     parser.add_argument("--recipes", default=RECIPES, help="names or specs, apart by ;")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time")

@@ -35,7 +35,7 @@ def sizes_of(gpus: int) -> list[int]:
 
 def owned_by_quota(quota: int, nodes: list[int]) -> Counter[int]:
     """Cells, largest first, that make up `quota` GPUs on nodes of so many GPUs each."""
-    sizes = sorted({size for gpus in nodes for size in sizes_of(gpus)}, reverse=True)
+    sizes = sorted({size for gpus in set(nodes) for size in sizes_of(gpus)}, reverse=True)
     owned: Counter[int] = Counter()
     for size in sizes:
         owned[size], quota = divmod(quota, size)

@@ -100,12 +100,17 @@ class Configurations:
         """All that the jobs of `ids` could get, by job."""
         again = after_restart(view, ids, self.restart)
         row, cell, gpus, kept = list[int](), list[int](), list[int](), list[float]()
+        known: dict[tuple[int, int, int], list[int]] = {}
         for at, job in enumerate(ids.tolist()):
             shape, held = view.draft.shape(job), view.draft.holds(job)
             size = view.at.size[job]
             here = view.ledger.cell_of[held[0].node].index if held else -1
             for each in view.ledger.cells_for(shape):
-                for many in sizes(shape, each, self.growth * size or max(shape.least, 1)):
+                most = self.growth * size or max(shape.least, 1)
+                asked = view.at.shape[job], each.index, most
+                if asked not in known:
+                    known[asked] = sizes(shape, each, most)
+                for many in known[asked]:
                     row.append(at)
                     cell.append(each.index)
                     gpus.append(many)
