@@ -110,8 +110,8 @@ def marble() -> Effect:
         "marble", "Poisson, 600 jobs of four models that ask for a node, two of them flat from 3"
         " GPUs on, 4x6 V100, load 0.9; JCT of others over its own",
         "48.3 % better than LSF, JCT 47 % below Optimus", ours, min(ours.values()) > 1.1,
-        "Optimus is told speeds by an oracle, where the paper's fits them online; with them it finds"
-        " the same knees, wrong run times or not",
+        "Optimus is told speeds by an oracle, where the paper's fits them online; wrong run times"
+        " alone cost it little",
     )  # fmt: skip
 
 
@@ -180,8 +180,8 @@ def smd() -> Effect:
         "smd", "Poisson, 600 jobs of four models that may shrink but not grow beyond what they ask"
         " for, 4x8 V100, load 0.9; JCT of others over its own",
         "better than Optimus-like and equal-share schedulers", ours, min(ours.values()) > 1.0,
-        "all but equal to Optimus, which weighs how many wait (SMD's sizes do not) and is told true"
-        " run times; ahead of equal shares (max-min). Where sizes are free up to 8 GPUs it was 0.63",
+        "all but equal to Optimus, which weighs how many wait (SMD's sizes do not); ahead of equal"
+        " shares (max-min). Where sizes are free up to 8 GPUs it was 0.63 of Optimus",
     )  # fmt: skip
 
 

@@ -146,6 +146,6 @@ def delay_scheduling() -> Effect:
     return Effect(
         "delay-scheduling", GANGS, "a short wait gains locality at little cost", ours,
         ours["none / 10 min"] > 1.05 and ours["for ever / 10 min"] > 0.9,
-        "the wait gains more than it costs, but longer ones gain more: the paper's tasks last"
-        " seconds, these gangs are slower apart for an hour on average",
+        "the wait gains more than it costs, but longer ones gain more: the paper's tasks are short,"
+        " these gangs are slower apart for an hour on average",
     )  # fmt: skip
