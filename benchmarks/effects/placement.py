@@ -124,8 +124,8 @@ def spin() -> Effect:
     return Effect(
         "spin", f"{GANGS}, durations off by e^0.5",
         "better than locality-oblivious and than always waiting", ours, min(ours.values()) > 1.02,
-        "three models of four are 1.6 to 2.8 times slower apart for as long as they run: waiting for"
-        " a node nearly always pays here, and a rounded plan at times does not wait",
+        "three models of four are 1.6 to 2.8 times slower apart for as long as they run: waiting"
+        " for a node nearly always pays here, and a rounded plan at times does not wait",
     )  # fmt: skip
 
 

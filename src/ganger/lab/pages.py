@@ -66,7 +66,8 @@ def example() -> Trace:
     """Ten jobs of two tenants: some can change size, some have deadlines."""
     specs = [
         JobSpec(
-            name=f"{tenant}{number}", tenant=tenant, user=tenant, submitted=at * MINUTE, model=model,
+            name=f"{tenant}{number}", tenant=tenant, user=tenant, model=model,
+            submitted=at * MINUTE,
             deadline=(at + due) * MINUTE if due else NEVER,
             shape=Shape((Role(size=gpus, least=least, most=most),)),
         )
