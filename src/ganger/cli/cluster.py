@@ -1,4 +1,4 @@
-"""`ganger nodes`, `drain`, `fairshare`, `policy`: the cluster as its administrator sees it."""
+"""`ganger nodes`, `drain`, `policy`, `whatif`: the cluster as its administrator sees it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from urllib.parse import quote
 
 import click
 
+from ganger.cli import completion
 from ganger.cli.text import WATCH_SECONDS, clock, print_json, table, watch
-from ganger.client.answers import FutureAnswer, NodeAnswer, PolicyAnswer, Share
+from ganger.client.answers import FutureAnswer, NodeAnswer, PolicyAnswer
 from ganger.client.connection import Client
 
 if TYPE_CHECKING:
@@ -51,37 +52,16 @@ def say_of_nodes(names: tuple[str, ...], verb: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NODE...")
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NODE...", shell_complete=completion.nodes
+)
 @_json
 def drain(names: tuple[str, ...], as_json: bool) -> None:
     """Let nothing new start on nodes; what runs there goes on."""
     say_of_nodes(names, "drain", as_json)
 
 
-@click.command()
-@_json
-def fairshare(as_json: bool) -> None:
-    """What each tenant has used and holds (as sshare)."""
-    found = Client().call("GET", "/v1/fairshare", list[Share])
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (one.tenant or "-", str(one.running), str(one.pending), str(one.gpus),
-         f"{one.gpu_hours:.2f}", f"{one.lost_gpu_hours:.2f}", f"{one.usage_share:.3f}",
-         f"{one.fair_share:.3f}")
-        for one in found
-    ]  # fmt: skip
-    titles = ("TENANT", "RUNNING", "PENDING", "GPUS", "GPU-HOURS", "LOST", "USED", "FAIR")
-    click.echo(table(titles, rows, shrink=(0,)))
-
-
-@click.group()
-def policy() -> None:
-    """The recipe that decides."""
-
-
-@policy.command("show")
+@click.command("show")
 @_json
 def policy_show(as_json: bool) -> None:
     """Show the recipe in force."""
@@ -92,12 +72,12 @@ def policy_show(as_json: bool) -> None:
         click.echo(f"{found.recipe}, which knows {found.knows}")
 
 
-@policy.command(
+@click.command(
     "set",
     epilog="\b\nExamples:\n  ganger policy set tiresias --dry-run\n"
     "  ganger policy set 'fifo(walk=easy)'",
 )
-@click.argument("recipe")
+@click.argument("recipe", shell_complete=completion.recipes)
 @click.option(
     "--knows",
     type=click.Choice(["history", "rolling", "group", "nothing"]),
@@ -134,7 +114,12 @@ def policy_set(recipe: str, knows: str | None, dry_run: bool, as_json: bool) -> 
     "  ganger whatif --add 1x4xA100\n  ganger whatif --recipe las --history 30d\n"
     "  ganger whatif --recipe las --from-sacct last_month.txt"
 )
-@click.option("--recipe", default="", help="Recipes to compare, with commas.")
+@click.option(
+    "--recipe",
+    default="",
+    help="Recipes to compare, with commas.",
+    shell_complete=completion.recipes,
+)
 @click.option("--add", default="", metavar="CLUSTER", help="With these nodes more: 1x4xA100.")
 @click.option(
     "--history", metavar="TIME", help="Play the jobs of the last TIME again, not the present queue."

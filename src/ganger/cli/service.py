@@ -247,3 +247,19 @@ def install_service(only_print: bool, system: bool) -> None:
     path.write_text(unit)
     user = "" if system else " --user"
     click.echo(f"wrote {path}\nstart it: systemctl{user} enable --now ganger")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  ganger service metrics"
+    "\n  ganger service metrics --grafana > ganger.json"
+)
+@click.option("--grafana", is_flag=True, help="Print a dashboard to import into Grafana instead.")
+def metrics(grafana: bool) -> None:
+    """Print the figures that `/metrics` has for Prometheus."""
+    if grafana:
+        from ganger.service.dashboard import dashboard
+
+        print_json(dashboard())
+        return
+    for chunk in Client().stream("/metrics"):
+        sys.stdout.buffer.write(chunk)

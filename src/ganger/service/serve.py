@@ -25,6 +25,7 @@ from ganger.core.errors import BadInput, GangerError
 from ganger.core.events import NodeDown
 from ganger.engines.agent.detached import start_agent
 from ganger.engines.agent.folder import short_path
+from ganger.engines.agent.meter import EVERY_SECONDS
 from ganger.engines.agent.protocol import Hello
 from ganger.engines.clock import Clock
 from ganger.engines.gpus import find_nodes
@@ -34,7 +35,8 @@ from ganger.engines.slurm.engine import SlurmEngine, discover
 from ganger.lab.simulation import load_policy, oracle_of_past
 from ganger.service import agents
 from ganger.service.api import UNIX, Identify, application
-from ganger.service.daemon import Daemon, FullDisk, LiveEngine
+from ganger.service.daemon import Daemon, FullDisk
+from ganger.service.engine import LiveEngine
 from ganger.service.home import Home
 from ganger.service.journal import FullError, Header, Journal
 from ganger.service.nodes import cluster_of, refuse_others
@@ -62,6 +64,7 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     partition: str = ""
     sbatch_options: str = ""
     shared_folder: str = ""
+    meter_seconds: float = EVERY_SECONDS
 
 
 MakeEngine = Callable[[Settings, Home, Daemon, Clock], LiveEngine]
@@ -110,7 +113,8 @@ def _admission(daemon: Daemon) -> Callable[[Hello], Sequence[int]]:
 
 def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -> LiveEngine:
     """The engine over the agent of this machine, which is started if it does not run."""
-    words = ["--name", settings.name] + (["--gpus", settings.gpus] if settings.gpus else [])
+    words = ["--name", settings.name, "--meter", str(settings.meter_seconds)]
+    words += ["--gpus", settings.gpus] if settings.gpus else []
     agent = AgentAt(home.agent / "agent", lambda: start_agent(home.agent, *words))
     listen = address(settings.agents, "--agents") if settings.agents else None
     return LocalEngine(
@@ -185,7 +189,7 @@ def _serve(settings: Settings, home: Home, journal: Journal) -> int:
     world = World(
         daemon, home.root, shared=settings.shared, listen=_spoken(sockets[1:]),
         token_hash=_token_hash(journal, home) if settings.listen else "",
-        logs=folder / "logs", engine=settings.engine,
+        logs=folder / "logs", engine=settings.engine, meter_seconds=settings.meter_seconds,
     )  # fmt: skip
     server = Server(world, sockets)
     failed, ready = threading.Event(), threading.Event()
@@ -289,7 +293,11 @@ class Server:
 
         async def main() -> None:
             self._world.listen_for_steps(asyncio.get_running_loop())
+            self._world.notifier.start()
+            watching = asyncio.create_task(self._world.idleness.watch())
             await self._server.serve(sockets=self._sockets)
+            watching.cancel()
+            self._world.notifier.close()
 
         asyncio.run(main())
 
