@@ -23,6 +23,7 @@ from ganger.core.events import (
     WOKE,
     NodeDown,
     NodeUp,
+    Withheld,
 )
 from ganger.core.jobs import Phase
 from ganger.core.ledger import Cell, Ledger
@@ -244,8 +245,8 @@ class RoundPolicy:
                     received[key] = received.get(key, 0) + elapsed
         return msgspec.structs.replace(memory, received=received, last=view.now)
 
-    def _ranked(self, view: View, memory: RoundMemory) -> list[Share]:
-        """Rows in order of allocation over share of time received; ties by amount, then job."""
+    def _ranked(self, view: View, memory: RoundMemory, rows: list[Share]) -> list[Share]:
+        """`rows` in order of allocation over share of time received; ties by amount, then job."""
         elapsed = max(view.now - memory.since, 1)
 
         def rank(row: Share) -> tuple[float, float, int]:
@@ -253,7 +254,7 @@ class RoundPolicy:
             due = row.amount / had if had > 0 else row.amount * 1e9
             return (-round(due, 9), -row.amount, row.jobs[0])
 
-        return sorted(memory.allocation.rows, key=rank)
+        return sorted(rows, key=rank)
 
     def _select(self, view: View, memory: RoundMemory) -> list[Want]:
         """Who runs in the coming round, larger gangs first so that they find whole nodes."""
@@ -264,7 +265,7 @@ class RoundPolicy:
             if at.on_preempt[job] in _STAYS:
                 chosen[job] = Want(job, at.size[job])
                 free[view.ledger.cell_of[placement[0].node].index] -= at.size[job]
-        for row in self._ranked(view, memory):
+        for row in self._ranked(view, memory, memory.allocation.rows):
             job = row.jobs[0]
             if job in chosen or at.phase[job] > _STOPPING:
                 continue
@@ -281,21 +282,35 @@ class RoundPolicy:
         return [*sorted(chosen.values(), key=lambda want: -want.gpus), *without]
 
     def _fill(self, view: View, memory: RoundMemory) -> None:
+        """Start who waits on what is free. One that finds no place answers for all its like."""
+        at, most = view.at, max((cell.free for cell in view.ledger.cells), default=0)
         waiting = set(view.pending.tolist())
-        for row in self._ranked(view, memory):
-            if row.jobs[0] in waiting and _place(
-                view, Want(row.jobs[0], row.gpus, row.gpu_type), self.place
-            ):
-                waiting.discard(row.jobs[0])
-        for job in sorted(waiting - set(memory.jobs)):
-            if _place(view, Want(job, int(view.jobs.gpus[job])), self.place):
+        shares = [
+            row for row in memory.allocation.rows
+            if row.jobs[0] in waiting and (row.gpus <= most or at.parent[row.jobs[0]] >= 0)
+        ]  # fmt: skip
+        wanted = [
+            Want(row.jobs[0], row.gpus, row.gpu_type)
+            for row in (self._ranked(view, memory, shares) if len(shares) > 1 else shares)
+        ]
+        wanted += [Want(job, at.gpus[job]) for job in sorted(waiting.difference(memory.jobs))]
+        full = set[tuple[int, int, int, int, str]]()
+        for want in wanted:
+            job = want.job
+            alike = (at.shape[job], at.parent[job], self.place.kind(view, job), want.gpus,
+                     want.gpu_type)  # fmt: skip
+            if job not in waiting or alike in full:
+                continue
+            if _place(view, want, self.place):
                 waiting.discard(job)
+            else:
+                full.add(alike)
 
 
 def _competition_changed(view: View, memory: RoundMemory, jobs: Ids) -> bool:
     """Whether somebody came or went since the notes were taken, or a node did."""
     return jobs.tolist() != list(memory.notes) or any(
-        isinstance(event, NodeDown | NodeUp) for event in view.events
+        isinstance(event, NodeDown | NodeUp | Withheld) for event in view.events
     )
 
 
