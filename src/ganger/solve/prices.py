@@ -33,6 +33,8 @@ DIRECT = 160
 """So few jobs are given to HiGHS as they are."""
 FEW = 96
 """So many unsettled jobs a small programme has, unless that is too few to get on."""
+PASSES = 3000
+"""Jobs for each one of a small programme, if there are many: passes over them cost more then."""
 SMALL = 1e-3
 """A price below this part of the mean is hardly one."""
 SHRINK = 16
@@ -130,7 +132,7 @@ def _begun(blocks: Blocks, start: Start) -> _Near:
     reach = np.full(len(start.prices), start.reach)
     region = _Region(reach, start.reach, np.zeros(len(reach)))
     prices, t, chosen = _settle(blocks, start.prices, min(start.t, blocks.top), region)
-    return _Near(prices, t, chosen, region, FEW)
+    return _Near(prices, t, chosen, region, max(FEW, blocks.jobs // PASSES))
 
 
 def _turn(blocks: Blocks, near: _Near) -> _Turn:
