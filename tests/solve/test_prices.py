@@ -18,7 +18,7 @@ from ganger.solve.search import largest
 from ganger.solve.shares import STEPS, SharesPool, Warm, max_min, max_sum
 from solve.instances import NEED, instance, largest_level, rows_of, solve, water_levels
 
-SOAK = pytest.param(range(1000, 4000), marks=[pytest.mark.soak, pytest.mark.timeout(3000)])
+SOAK = pytest.param(range(1000, 3000), marks=[pytest.mark.soak, pytest.mark.timeout(3000)])
 
 
 @contextmanager
