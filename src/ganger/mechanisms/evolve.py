@@ -206,7 +206,7 @@ def _marks(people: Counts) -> Scores:
     """A number for each individual, the same for equal ones alone (but for rounding)."""
     flat = people.reshape(len(people), -1)
     who, cell = np.divmod(np.flatnonzero(flat != 0), flat.shape[1])
-    return np.bincount(who, flat[who, cell] * np.sqrt(cell + 1.0), len(people))
+    return np.asarray(np.bincount(who, flat[who, cell] * np.sqrt(cell + 1.0), len(people)))
 
 
 def _survivors(marks: Scores, scores: Scores, size: int) -> NDArray[np.int64]:
