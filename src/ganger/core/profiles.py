@@ -100,6 +100,11 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Beside `other`; 0 where that was not measured at this very size."""
         return self.beside.get(other, {}).get(gpu_type, {}).get(gpus, 0.0)
 
+    def part(self, other: str, gpu_type: str, gpus: int) -> float:
+        """The speed beside `other` over that alone; 0 where either was not measured."""
+        alone = self.at(gpu_type, gpus)
+        return self.shared(other, gpu_type, gpus) / alone if alone else 0.0
+
 
 def _smaller(by_size: dict[int, float], gpus: int) -> float:
     if gpus in by_size:
