@@ -38,12 +38,19 @@ SMALLER = {"pollux": "pollux(population=8,generations=4)"}
 RECIPES = [SMALLER.get(name, name) for name in sorted(CATALOGUE)]
 VARIANTS = [
     "gavel(compatible=yes,objective=fifo,every=5s,patience=9s)",
+    "gavel(compatible=yes,every=20s,patience=30s)",
+    "gavel(compatible=yes,objective=makespan,every=20s,patience=30s)",
+    "gavel(compatible=yes,objective=ftf,every=20s,patience=30s)",
+    "gavel(compatible=yes,agnostic=yes,every=20s,patience=30s)",
+    "gavel(space_sharing=yes,every=20s)", "gavel(space_sharing=yes,objective=ftf,every=20s)",
     "fifo(walk=skip)", "srtf(walk=strict,min_run=3s)", "priority(preempt=no)", "las(quantum=3s)",
     "las(attained=time,quantum=2s)", "mlfq(thresholds=4s;9s)", "tiresias(thresholds=5s;20s)",
     "tiresias(thresholds=5s;20s,min_run=2s,starvation=2)", "backfill(walk=conservative)",
     "srsf(walk=easy)", "edf(preempt=no)",
 ]  # fmt: skip
-"""The defaults of some recipes are hours; on traces of seconds these show more."""
+"""The defaults of some recipes are hours; on traces of seconds these show more. Rounds must be
+longer than a checkpoint and a restore together (6 s at most), or those that take turns never get
+anywhere."""
 
 
 MAY_WAIT_FOR_EVER = {"yarn-cs"}

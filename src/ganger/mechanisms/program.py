@@ -314,10 +314,7 @@ class FinishTimeFairness:
     def remember(self, view: View, ids: Ids, notes: Notes) -> Notes:
         """Book what was done since the last call, and what each would do alone from now on."""
         problem = pose(view, ids)
-        if not len(problem.ids):
-            return {}
-        alone = isolated(fold(problem).shares if self.agnostic else problem.shares)
-        return integrate_isolated(view, problem.ids, alone, notes)
+        return rho_remember(view, fold(problem) if self.agnostic else problem, notes)
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """Without a past: as if all had just begun."""
@@ -326,6 +323,13 @@ class FinishTimeFairness:
     def allocate_from(self, view: View, ids: Ids, notes: Notes) -> Allocation:
         """Rows in order of job."""
         return divide(pose(view, ids), self.agnostic, lambda posed: _fairest(view, posed, notes))
+
+
+def rho_remember(view: View, problem: Problem, notes: Notes) -> Notes:
+    """`notes` with what was done since the last call, and what each would do alone from now on."""
+    if not len(problem.ids):
+        return {}
+    return integrate_isolated(view, problem.ids, isolated(problem.shares), notes)
 
 
 def rho_parts(view: View, problem: Problem, notes: Notes) -> tuple[Floats, Floats, Floats]:
@@ -337,18 +341,25 @@ def rho_parts(view: View, problem: Problem, notes: Notes) -> tuple[Floats, Float
     return left, age, past + left / isolated(problem.shares)
 
 
-def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
-    posed = problem.shares
-    left, age, independent = rho_parts(view, problem, notes)
+def rho_demand(
+    left: Floats, age: Floats, independent: Floats
+) -> tuple[Callable[[float], Floats], Callable[[Floats], float]]:
+    """The throughputs at which every rho is 1 / part, by part; and the part that throughputs
+    reach."""
 
     def demand(part: float) -> Floats:
-        """The throughputs for which every rho is 1 / part."""
         needed: Floats = left * part / (independent - age * part)
         return needed
 
     def reached(eff: Floats) -> float:
         return float((independent / (age + left / eff)).min())
 
+    return demand, reached
+
+
+def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
+    posed = problem.shares
+    demand, reached = rho_demand(*rho_parts(view, problem, notes))
     start, top = reached(isolated(posed)), reached(posed.fastest())
     found = largest(SharesPool(posed), demand, start, top)
     return efficient(posed, demand(found.value), posed.rate).x

@@ -200,7 +200,7 @@ def _place_shared(
             continue
         free = all(not slot.devices & ~ledger.free_mask[slot.node] for slot in found)
         found = with_share(found, want.share)
-        if (free or found is beside or found == beside) and ledger.is_free(shape, found):
+        if (free or found == beside) and ledger.is_free(shape, found):
             if found == held:
                 draft.restore(want.job, found)
             else:

@@ -18,7 +18,7 @@ from scipy import sparse
 from ganger.solve.classes import Classes, classes
 from ganger.solve.highs import Infeasible, Solution, maximise, model
 from ganger.solve.programme import TINY, Answer, Floats, Ints, Mask, Shares, dot
-from ganger.solve.shares import GAP, Warm
+from ganger.solve.shares import GAP, SLACKS, Warm
 
 Words: TypeAlias = NDArray[np.uint64]
 
@@ -197,13 +197,16 @@ def max_min_pairs(posed: Pairs, pace: Floats) -> Answer:
 
 
 def max_sum_pairs(
-    posed: Pairs, gain: Floats, gain_pairs: Floats, floor: Floats | None = None
-) -> Answer:
-    """The largest sum of gains, `gain` of each member alone and `gain_pairs` of each pair."""
+    posed: Pairs, gain: Floats, gain_pairs: Floats, floor: Floats | None = None,
+    start: Floats | None = None,
+) -> Answer:  # fmt: skip
+    """The largest sum of gains, `gain` of each member alone and `gain_pairs` of each pair, with
+    eff >= floor. `start`: a solution whose columns are let in at first, such as one that reaches
+    the floor. Raises Infeasible."""
     floor = np.zeros(len(gain)) if floor is None else floor
     gains = np.vstack([gain * posed.size[:, None], gain_pairs])
     unit = float(np.abs(gains).max()) or 1.0
-    solved, x, k = _grown(posed, gains / unit, floor, np.zeros(len(gain)))
+    solved, x, k = _grown(posed, gains / unit, floor, np.zeros(len(gain)), start)
     x = fitted_pairs(posed, x)
     best = np.maximum(posed.fastest(), TINY)
     prices = np.maximum(solved.duals[:k], 0.0) * unit
@@ -212,6 +215,18 @@ def max_sum_pairs(
     spare = np.maximum(solved.duals[k + len(gain) :], 0.0) * unit / posed.size
     bound = _bound(posed, prices, worth, spare, gains) - dot(worth, floor)
     return Answer(x, value, max(bound, value), prices, worth, solved.work)
+
+
+def efficient_pairs(
+    posed: Pairs, floor: Floats, gain: Floats, gain_pairs: Floats, start: Floats
+) -> Answer:
+    """Of all x with eff >= floor, which `start` reaches, one with the largest total gain."""
+    for slack in SLACKS:
+        try:
+            return max_sum_pairs(posed, gain, gain_pairs, floor * (1 - slack), start)
+        except Infeasible:
+            continue
+    raise ArithmeticError("a floor that was reached before cannot be reached any more")
 
 
 def _bound(
@@ -235,7 +250,7 @@ def _bound(
 
 
 def _grown(
-    posed: Pairs, gains: Floats | None, floor: Floats, pace: Floats
+    posed: Pairs, gains: Floats | None, floor: Floats, pace: Floats, start: Floats | None = None
 ) -> tuple[Solution, Floats, int]:
     """Columns are let in until none pays. Shares of a class in the unknowns are those of a
     member, of a pair those of both classes together over the smaller class."""
@@ -248,11 +263,19 @@ def _grown(
     hope = 0.0 if gains is not None else 1.0
     inside = np.zeros(columns.shape[1], np.bool_)
     inside[: n * m] = np.diff(columns.indptr)[: n * m] > 2
+    if start is not None:
+        inside |= start.ravel() > 0
     solved = None
     for _ in range(ROUNDS):
         some = np.flatnonzero(inside)
         matrix = sparse.hstack([columns[:, some], sparse.csc_array(rise[:, None])], format="csc")
-        solved = maximise(model(np.append(gain[some], hope), sparse.csc_array(matrix), most))
+        try:
+            solved = maximise(model(np.append(gain[some], hope), sparse.csc_array(matrix), most))
+        except Infeasible:
+            if inside.all():
+                raise
+            inside[:] = True  # a floor that the columns so far do not reach
+            continue
         profit = gain - columns.T @ solved.duals
         profit[inside] = 0.0
         better = np.flatnonzero(profit > 1e-9 * max(1.0, float(np.abs(gain).max(initial=0.0))))
@@ -300,4 +323,7 @@ def _columns(posed: Pairs, best: Floats) -> sparse.csc_array:
     )
 
 
-__all__ = ["GAP", "Infeasible", "Merged", "Pairs", "PairsPool", "max_min_pairs", "max_sum_pairs"]
+__all__ = [
+    "GAP", "Infeasible", "Merged", "Pairs", "PairsPool", "efficient_pairs", "max_min_pairs",
+    "max_sum_pairs",
+]  # fmt: skip
