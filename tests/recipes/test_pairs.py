@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from anything import paired
 from audit import Audit
 from ganger.core.errors import BadInput
+from ganger.core.events import Failed, Finished
 from ganger.core.jobs import Phase
 from ganger.core.ledger import members
 from ganger.core.plan import Placement, Plan, Resize, Slot, Start, Stop
@@ -129,7 +130,7 @@ def most_on_one_device(played: Played) -> int:
     held: dict[int, Placement] = {}
     most = 0
     for batch, plan in played.diary.steps:
-        over = {event.job for event in batch.events if type(event).__name__ in ENDS}
+        over = {event.job for event in batch.events if isinstance(event, Finished | Failed)}
         for number in over & set(held):
             if played.jobs.phase[number] != Phase.STOPPING:
                 held.pop(number)
@@ -140,9 +141,6 @@ def most_on_one_device(played: Played) -> int:
                 held[action.job] = action.placement
         most = max(most, crowd(held))
     return most
-
-
-ENDS = ("Finished", "Failed")
 
 
 def crowd(held: dict[int, Placement]) -> int:

@@ -52,6 +52,7 @@ class Goodput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at batch `batches[b]` from `starts[i]` (share of the work done, ascending from 0) on.
     Step times: `times` by placement, GPUs per node like `1-3-4` (ascending) or nodes and GPUs in
     all like `6/24`; where that is empty, `model`. Efficiency at M is (phi + M0) / (phi + M).
+    `only`: the one batch size that it runs at, 0 if it chooses.
     """
 
     batch: float
@@ -63,6 +64,7 @@ class Goodput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     noise: tuple[tuple[float, ...], ...] = ((0.0,),)
     times: dict[str, StepTimes] = {}
     model: StepModel | None = None
+    only: float = 0.0
 
     def alone(self) -> float:
         """Seconds per step of M0 on one GPU: the reference, at which progress has speed 1."""

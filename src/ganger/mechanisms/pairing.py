@@ -80,7 +80,7 @@ def pack(view: View, problem: Problem) -> Packed:
     one = alone.rate[able[first]] * parts[code[first], code[second]]
     two = alone.rate[able[second]] * parts[code[second], code[first]]
     both = (one > 0) & (two > 0)
-    kept = both.any(axis=1)
+    kept = np.asarray(both.any(axis=1))
     return Packed(
         problem,
         Pairs(
