@@ -17,12 +17,17 @@ from ganger.core.spec import TenantSpec
 from ganger.core.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.admit import Walk
+from ganger.mechanisms.blocked import Entry
+from ganger.mechanisms.index import QueueIndex
 from ganger.mechanisms.order import FIRST_COME, Order
 from ganger.mechanisms.place import PACK, Placer
 from ganger.solve import hierarchy
 
 Floats = NDArray[np.float64]
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE | QUEUED
+_PLACE, _PARENT, _OWNER = 8, 40, 80
+"""Where in the number of a class its shape begins, its parent, and its owner."""
+_SHAPES, _LIKE = (1 << _PARENT - _PLACE) - 1, (1 << _OWNER) - 1
 Demand: TypeAlias = Callable[[View, Ids], Floats]
 """What each job takes of each resource, as a fraction of the cluster: (jobs, resources)."""
 
@@ -36,12 +41,17 @@ class Owner(Enum):
 
 def demands(view: View, ids: Ids) -> Floats:
     """GPUs, CPUs and host memory, each as a fraction of what the cluster has of it."""
-    nodes = view.nodes
-    n = nodes.n
-    total = np.array([nodes.gpus[:n].sum(), nodes.cpus[:n].sum(), nodes.memory[:n].sum()], float)
-    asked = np.array([_asked(view, code) for code in range(len(view.jobs.shapes))], float)
-    per_shape = asked.reshape(-1, 3) / np.where(total > 0, total, np.inf)
-    taken: Floats = per_shape[view.jobs.shape[ids]]
+    nodes, shapes = view.nodes, view.jobs.shapes
+    known: tuple[int, int, Floats] = view.scratch.get("demands", (-1, -1, np.zeros((0, 3))))
+    if known[:2] != (nodes.n, len(shapes)):
+        n = nodes.n
+        total = np.array(
+            [nodes.gpus[:n].sum(), nodes.cpus[:n].sum(), nodes.memory[:n].sum()], float
+        )
+        asked = np.array([_asked(view, code) for code in range(len(shapes))], float)
+        per_shape = asked.reshape(-1, 3) / np.where(total > 0, total, np.inf)
+        known = view.scratch["demands"] = (n, len(shapes), per_shape)
+    taken: Floats = known[2][view.jobs.shape[ids]]
     return taken
 
 
@@ -78,43 +88,83 @@ class FairPolicy:
 
     def decide(self, view: View, memory: None) -> tuple[Plan, None]:
         """Fill once."""
-        queues = self._queues(view)
-        owners = view.jobs.user if self.owner is Owner.USER else view.jobs.tenant
-        use = self._use(view, owners, max(queues, default=0))
+        pending = self._index(view).pending
+        queues, full = dict[int, list[tuple[Entry, int]]](), set[int]()
+        met = set[int]()
+        for kind in list(pending.heaps):
+            head, like = pending.head(kind), kind & _LIKE
+            if head is None:
+                continue
+            if like not in met:
+                met.add(like)
+                if self._hopeless(view, head[-1]):
+                    full.add(like)
+            if like not in full:
+                queues.setdefault(kind >> _OWNER, []).append((head, kind))
+        use = self._use(view, max(queues, default=0))
         weights = self._weights(view, len(use))
-        heap = [(_level(use[code], weights[code]), code) for code in queues]
-        heapify(heap)
-        full: set[tuple[int, int]] = set()
-        reasons: list[Reason] = []
-        while heap:
-            _, code = heappop(heap)
-            job = queues[code].pop()
-            kind = int(view.jobs.shape[job]), self.place.kind(view, job)
-            if kind not in full and self._start(view, job):
+        owners = [(_level(use[code], weights[code]), code) for code in queues]
+        heapify(owners)
+        while owners:
+            _, code = heappop(owners)
+            heads = queues[code] = [head for head in queues[code] if head[1] & _LIKE not in full]
+            if not heads:
+                continue
+            first = min(heads)
+            (*_, job), kind = first
+            heads.remove(first)
+            if self._start(view, job):
+                del pending.entry[job]
                 use[code] += self.demand(view, np.array([job]))[0]
+                if (head := pending.head(kind)) is not None:
+                    heads.append((head, kind))
             else:
-                if kind not in full:
-                    reasons.append(Reason("Resources", "fair", kind[0]))
+                full.add(kind & _LIKE)
                 if self.walk is Walk.STRICT:
                     break
-                full.add(kind)
-            if queues[code]:
-                heappush(heap, (_level(use[code], weights[code]), code))
-        return view.draft.plan(reasons, until=_CHANGES), None
+            heappush(owners, (_level(use[code], weights[code]), code))
+        shapes = sorted({like >> _PLACE & _SHAPES for like in full})
+        return view.draft.plan(
+            [Reason("Resources", "fair", code) for code in shapes], until=_CHANGES
+        ), None
 
-    def _queues(self, view: View) -> dict[int, list[int]]:
-        """Waiting jobs by owner, the next one last."""
-        pending = np.sort(view.pending).tolist()
-        pending.sort(key=lambda job: self.order.key(view, job))
-        owners = view.jobs.user if self.owner is Owner.USER else view.jobs.tenant
-        queues: dict[int, list[int]] = {}
-        for job in reversed(pending):
-            queues.setdefault(int(owners[job]), []).append(job)
-        return queues
+    def _index(self, view: View) -> QueueIndex:
+        """Waiting jobs by owner and by who is placed alike."""
+        index: QueueIndex | None = view.scratch.get("queue")
+        if index is None:
+            index = view.scratch["queue"] = QueueIndex(view, self.order, self)
+        else:
+            index.update(view)
+        return index
 
-    def _use(self, view: View, owners: NDArray[np.int32], most: int) -> Floats:
+    def _hopeless(self, view: View, job: int) -> bool:
+        """Whether too little is free anywhere for all who are placed like `job`. A strict walk has
+        to meet the first of them in its turn."""
+        if self.walk is Walk.STRICT or self.place.sizes or view.at.parent[job] >= 0:
+            return False
+        return view.ledger.lacks(view.draft.shape(job))
+
+    @property
+    def timed(self) -> bool:
+        """Whether anybody is placed otherwise as time goes by."""
+        return self.place.patient
+
+    def class_of(self, view: View, job: int) -> int:
+        """The owner of a waiting job, and with whom it is placed alike."""
+        at, place = view.at, self.place.kind(view, job)
+        like: int = (at.parent[job] + 1) << _PARENT | at.shape[job] << _PLACE | place
+        return int(self._owners(view)[job]) << _OWNER | like
+
+    def until(self, view: View, job: int) -> int:
+        """When the job's patience ends."""
+        return self.place.relaxes(view, job)
+
+    def _owners(self, view: View) -> NDArray[np.int32]:
+        return view.jobs.user if self.owner is Owner.USER else view.jobs.tenant
+
+    def _use(self, view: View, most: int) -> Floats:
         active = view.active
-        charged = owners[active]
+        charged = self._owners(view)[active]
         taken = self.demand(view, active)
         use = np.zeros((max(most, int(charged.max(initial=0))) + 1, taken.shape[1]))
         np.add.at(use, charged, taken)

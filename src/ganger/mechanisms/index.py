@@ -6,8 +6,9 @@ a plan differ from one decided with a fresh index (checked in `validate` mode at
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import insort
 from heapq import heapify, heappop, heappush, heapreplace
+from math import inf
 from typing import Protocol
 
 from ganger.core.jobs import Phase
@@ -45,11 +46,15 @@ class Classes(Protocol):
 class Pending:
     """Waiting jobs in order, apart by class: jobs of one class fit or do not fit alike."""
 
-    def __init__(self, order: Order, classes: Classes) -> None:
+    def __init__(
+        self, order: Order, classes: Classes, *, ranked: bool = False, listed: bool = False
+    ) -> None:
         self._key, self._class_of = order.key, classes.class_of
         self.heaps: dict[int, list[Entry]] = {}
         self.entry: dict[int, Entry] = {}
         self.blocked = Blocked()
+        self._all: list[Entry] | None = [] if ranked else None
+        self._list: list[Entry] | None = [] if listed else None
 
     def add(self, view: View, job: int) -> Entry:
         """File a waiting job, again if its key changed."""
@@ -62,6 +67,10 @@ class Pending:
         if heap is None:
             heap = self.heaps[kind] = []
         heappush(heap, entry)
+        if self._all is not None:
+            heappush(self._all, entry)
+        if self._list is not None:
+            insort(self._list, entry)
         return entry
 
     def remove(self, job: int) -> None:
@@ -81,20 +90,29 @@ class Pending:
         self.heaps.pop(kind, None)
         return None
 
-    def in_order(self, kinds: set[int]) -> Iterator[int]:
-        """The waiting jobs of `kinds`, first one first, at a cost that grows with how many are
-        taken and not with how many wait. Nobody may be filed meanwhile."""
-        heaps, current = self.heaps, self.entry
-        front = [(heaps[kind][0], kind, 0) for kind in kinds if heaps[kind]]
-        heapify(front)
-        while front:
-            entry, kind, at = heappop(front)
-            heap = heaps[kind]
-            for child in (2 * at + 1, 2 * at + 2):  # in a heap, only these can come next
-                if child < len(heap):
-                    heappush(front, (heap[child], kind, child))
+    def first(self) -> Entry | None:
+        """The first of all classes (`ranked` only)."""
+        heap, current = self._all, self.entry
+        assert heap is not None, "the classes are not ranked among each other"
+        while heap:
+            entry = heap[0]
             if current.get(entry[-1]) is entry:
-                yield entry[-1]
+                return entry
+            heappop(heap)
+        return None
+
+    def in_order(self, most: int) -> list[int]:
+        """The first waiting jobs, so many at most (`listed` only)."""
+        entries, current, found = self._list, self.entry, list[int]()
+        assert entries is not None, "the jobs are not listed"
+        if len(entries) > 2 * len(current) + SLACK:
+            entries[:] = sorted(current.values())
+        for entry in entries:
+            if current.get(entry[-1]) is entry:
+                found.append(entry[-1])
+                if len(found) == most:
+                    break
+        return found
 
 
 class Running:
@@ -152,12 +170,26 @@ class Running:
 
 
 class QueueIndex:
-    """Both heaps, kept level with the view, and the times at which keys jump."""
+    """Both heaps, kept level with the view, and the times at which keys jump.
 
-    def __init__(self, view: View, order: Order, classes: Classes, *, preempt: bool) -> None:
+    A running job that stands before all who wait can be evicted for none of them. Its jumps are
+    *silent* until one takes it to the level (the first part of the key) of the first who waits:
+    nobody is woken for them, and its entry is brought up to date when somebody looks for a victim.
+    """
+
+    def __init__(
+        self, view: View, order: Order, classes: Classes, *, preempt: bool = False,
+        listed: bool = False,
+    ) -> None:  # fmt: skip
         self._until, self._timed, self._preempt = classes.until, classes.timed, preempt
+        self._passes = order.passes
         self._due: list[tuple[int, int, Entry]] = []
-        self.pending = Pending(order, classes)
+        self._when: dict[int, int] = {}
+        """Per job the one time in `_due` that counts."""
+        self._silent: list[tuple[int, int, Entry]] = []
+        self._heard = -inf
+        """The highest level for which jumps were silenced."""
+        self.pending = Pending(order, classes, ranked=preempt and self._timed, listed=listed)
         self.blocked = self.pending.blocked
         self.running = Running(order)
         self.starting: dict[int, Entry] = {}
@@ -189,15 +221,18 @@ class QueueIndex:
                 self.starting.setdefault(job, ())
             elif self.starting:
                 self.starting.pop(job, None)
-        if entry is None or not self._timed:
+        if not self._timed:
             return
-        jumps = self._until(view, job)
-        if jumps < NEVER:
-            due = self._due
-            heappush(due, (jumps, job, entry))
-            if len(due) > 2 * (len(running) + len(self.pending.entry)) + SLACK:
-                due[:] = [each for each in due if self._is_current(each[1], each[2])]
-                heapify(due)
+        jumps = NEVER if entry is None else self._until(view, job)
+        if entry is None or jumps == NEVER:
+            self._when.pop(job, None)
+            return
+        self._when[job] = jumps
+        due = self._due
+        heappush(due, (jumps, job, entry))
+        if len(due) > 2 * (len(running) + len(self.pending.entry)) + SLACK:
+            due[:] = [each for each in due if self._counts(*each)]
+            heapify(due)
 
     def update(self, view: View) -> None:
         """Take in what changed since the last decision, and every key that has jumped."""
@@ -208,18 +243,63 @@ class QueueIndex:
                 self.file(view, job)
         due = self._due
         while due and due[0][0] <= view.now:
-            _, job, entry = heappop(due)
+            jump = heappop(due)
+            if self._counts(*jump):
+                self.file(view, jump[1])
+
+    def next_jump(self, view: View) -> int:
+        """The next time a key jumps that matters; NEVER if none will."""
+        due = self._due
+        first = self.pending.first() if due and self._preempt else None
+        level = first[0] if first is not None else -inf
+        if level < self._heard:
+            self._speak_up(view)
+        while due:
+            at, job, entry = due[0]
+            if not self._counts(at, job, entry):
+                heappop(due)
+                continue
+            if -entry[0] >= level or job in self.pending.entry:
+                return at
+            passes = self._passes(view, job, level)
+            if passes <= at:
+                return at
+            self._heard = max(self._heard, level)
+            self._silence(at, job, entry)
+            self._when[job] = passes
+            heapreplace(due, (passes, job, entry))
+        return NEVER
+
+    def _silence(self, at: int, job: int, entry: Entry) -> None:
+        silent = self._silent
+        heappush(silent, (at, job, entry))
+        if len(silent) > 2 * len(self.running.entry) + SLACK:
+            first: dict[int, tuple[int, int, Entry]] = {}
+            for each in sorted(silent):
+                if self._is_current(each[1], each[2]):
+                    first.setdefault(each[1], each)
+            silent[:] = first.values()  # sorted, so a heap
+
+    def _speak_up(self, view: View) -> None:
+        """Somebody waits who comes before those for whom jumps were silenced."""
+        self.catch_up(view)
+        for at, job, entry in self._silent:
+            if self._is_current(job, entry) and at < self._when[job]:
+                self._when[job] = at
+                heappush(self._due, (at, job, entry))
+        self._silent.clear()
+        self._heard = -inf
+
+    def catch_up(self, view: View) -> None:
+        """Bring the entries of all running jobs up to date."""
+        silent = self._silent
+        while silent and silent[0][0] <= view.now:
+            _, job, entry = heappop(silent)
             if self._is_current(job, entry):
                 self.file(view, job)
 
-    def next_jump(self) -> int:
-        """The next time a key jumps; NEVER if none will."""
-        while self._due:
-            at, job, entry = self._due[0]
-            if self._is_current(job, entry):
-                return at
-            heappop(self._due)
-        return NEVER
+    def _counts(self, at: int, job: int, entry: Entry) -> bool:
+        return self._when.get(job) == at and self._is_current(job, entry)
 
     def _is_current(self, job: int, entry: Entry) -> bool:
         return self.pending.entry.get(job) is entry or self.running.entry.get(job) is entry

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -19,6 +20,9 @@ from ganger.core.jobs import Phase
 from ganger.core.units import HOUR, MINUTE, NEVER, SECOND
 from ganger.core.view import View
 from ganger.solve.gittins import gittins_index
+
+LOOKAHEAD = 1000
+"""How many quanta of service a Gittins order looks ahead at once for a job to be passed."""
 
 Formula: TypeAlias = Callable[[View, Any], Any]
 
@@ -55,6 +59,11 @@ class Order(Protocol):
         """When the job's key jumps if the job goes on as it does; NEVER if it does not."""
         ...
 
+    def passes(self, view: View, job: int, level: float) -> int:
+        """The first jump after which the first part of a running job's key may be `level` or
+        more; `until` is always an answer, and the only one if that part is so already."""
+        ...
+
 
 @dataclass(frozen=True)
 class By:
@@ -78,6 +87,10 @@ class By:
         return tuple([float(formula(view, job)) for formula in formulas])
 
     def until(self, view: View, job: int) -> int:
+        """Such keys do not jump."""
+        return NEVER
+
+    def passes(self, view: View, job: int, level: float) -> int:
         """Such keys do not jump."""
         return NEVER
 
@@ -224,9 +237,17 @@ class Levels:
         if not view.at.rate[job]:
             at = self.starved_at(view, job)
             return at if at > view.now else NEVER
+        return self._climbs(view, job, 0)
+
+    def passes(self, view: View, job: int, level: float) -> int:
+        """When the job reaches that level, or leaves it."""
+        return self._climbs(view, job, int(level))
+
+    def _climbs(self, view: View, job: int, level: int) -> int:
+        """When a running job reaches `level` or, from there on, the next."""
         have, ladder = self._counted(view, job), self.thresholds
-        above = bisect_right(ladder, have)
-        if above == len(ladder):
+        above = max(bisect_right(ladder, have), level - 1)
+        if above >= len(ladder):
             return NEVER
         return reaches(view, job, self.attained, have, ladder[above])
 
@@ -264,10 +285,18 @@ class Quanta:
 
     def until(self, view: View, job: int) -> int:
         """When the next quantum is full; NEVER unless it runs."""
+        return self._fills(view, job, 0)
+
+    def passes(self, view: View, job: int, level: float) -> int:
+        """When the job has so many quanta, or one more."""
+        return self._fills(view, job, int(level))
+
+    def _fills(self, view: View, job: int, quanta: int) -> int:
+        """When a running job has `quanta` or, from there on, the next."""
         if not view.at.rate[job]:
             return NEVER
         have = int(self.attained(view, job))
-        full = (have // self.quantum + 1) * self.quantum
+        full = max(have // self.quantum + 1, quanta) * self.quantum
         return reaches(view, job, self.attained, have, full)
 
 
@@ -290,6 +319,12 @@ class Then:
         """When the first of them jumps."""
         return min(self.first.until(view, job), self.second.until(view, job))
 
+    def passes(self, view: View, job: int, level: float) -> int:
+        """The second order counts among equals of the first."""
+        if self.first.key(view, job)[0] < level:
+            return self.first.passes(view, job, level)
+        return self.until(view, job)
+
 
 @dataclass(frozen=True)
 class Gittins:
@@ -311,21 +346,35 @@ class Gittins:
 
     def key(self, view: View, job: int) -> tuple[float, ...]:
         """Minus the index per second; 0 while nothing is known."""
-        age = int(self.attained(view, job)) // self.quantum
+        return (self._value(view, int(self.attained(view, job)) // self.quantum),)
+
+    def _value(self, view: View, age: int) -> float:
+        """The key of a job that has attained so many quanta."""
         known: dict[int, float] = self._cache(view)
         if age not in known:
             index = gittins_index(self._sizes(view), float(age * self.quantum), self.step)
             known[age] = -round(index * SECOND, 12)
-        return (known[age],)
+        return known[age]
 
     def until(self, view: View, job: int) -> int:
         """When the next quantum is full, or the distribution is taken anew."""
+        return self._ages(view, job, -inf)
+
+    def passes(self, view: View, job: int, level: float) -> int:
+        """When its index is as small as that, as far as is looked ahead."""
+        return self._ages(view, job, level)
+
+    def _ages(self, view: View, job: int, key: float) -> int:
+        """When a job next has a key of `key` or more, or the distribution is taken anew."""
         fresh = NEVER if self.sizes else (view.now // self.refresh + 1) * self.refresh
         if not view.at.rate[job]:
             return fresh
         have = int(self.attained(view, job))
-        full = (have // self.quantum + 1) * self.quantum
-        full = reaches(view, job, self.attained, have, full)
+        age = have // self.quantum
+        for ahead in range(age + 1, age + LOOKAHEAD):
+            full = reaches(view, job, self.attained, have, ahead * self.quantum)
+            if full >= fresh or self._value(view, ahead) >= key:
+                break
         return min(fresh, full)
 
     def _cache(self, view: View) -> dict[int, float]:

@@ -60,6 +60,10 @@ class ByProgress:
             return NEVER
         return max(self._reached(view, job, epoch + 1), view.now + 1)
 
+    def passes(self, view: View, job: int, level: float) -> int:
+        """Any epoch's end may move the job any way."""
+        return self.until(view, job)
+
     def _last(self, view: View, job: int) -> tuple[int, int]:
         """The last whole epoch, and when it ended: no earlier than the job's present start."""
         at = view.at

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import islice
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -71,7 +70,9 @@ class QueuePolicy:
         """Walk the queue once."""
         index = view.scratch.get("queue")
         if index is None:
-            index = QueueIndex(view, self.order, self, preempt=self.preempt)
+            index = QueueIndex(
+                view, self.order, self, preempt=self.preempt, listed=self.walk in _BACKFILLING
+            )
             view.scratch["queue"] = index
         else:
             index.update(view)
@@ -153,7 +154,7 @@ class _Pass:
         if blocked and policy.order.arrival and policy.walk is _STRICT:
             until = _UNLESS_BEHIND
         if policy.timed:
-            self.wake = min(self.wake, self.index.next_jump())
+            self.wake = min(self.wake, self.index.next_jump(self.view))
         if policy.preempt and (policy.timed or self.index.starting):
             until |= STARTED  # who starts can be evicted from then on, and its key begins to move
         reasons = pending.blocked.reasons
@@ -277,6 +278,7 @@ class _Pass:
         if need >= self.hopeless and cells == self.hopeless_in:
             self.most = self.hopeless_most
             return False
+        self.index.catch_up(self.view)
         # What each cell would have free. Only when that is enough are the books touched: most
         # who wait cannot be helped by evicting all who come after them.
         room = {cell.index: cell.free for cell in cells}
@@ -365,20 +367,21 @@ class _Pass:
 
     def _backfill(self) -> None:
         """Let those behind the blocked head start if they delay no reservation."""
-        view, easy = self.view, self.policy.walk is Walk.EASY
-        kinds = {kind for _, kind in self.heads} - {_EVICTED}
-        able = {kind for kind in kinds if self._may_fit(kind)}
+        view, policy, easy = self.view, self.policy, self.policy.walk is Walk.EASY
+        able = {kind for _, kind in self.heads if kind != _EVICTED and self._may_fit(kind)}
         if not able:
             return  # whatever is reserved, nobody could start
         reserved, head = Reservations(view), self.heads[0][0][-1]
+        jobs = self.pending.in_order(policy.depth)
         if easy:
             reserved.reserve(head)
-        for job in islice(self.pending.in_order(able if easy else kinds), self.policy.depth):
+            jobs = reserved.candidates(jobs)
+        for job in jobs:
             ledger = self.draft.ledger_of(job)
             if ledger is None or (self.limits and self._over_quota(job)):
                 continue
-            kind = self.policy.class_of(view, job)
-            placement = self.place.find(view, ledger, job) if kind in able else None
+            kind = policy.class_of(view, job)
+            placement = policy.place.find(view, ledger, job) if kind in able else None
             if placement is None:
                 able.discard(kind)
             elif reserved.start_now(job, ledger.cell_of[placement[0].node]):

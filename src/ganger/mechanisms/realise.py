@@ -331,8 +331,8 @@ class RoundPolicy:
                     received[key] = received.get(key, 0) + elapsed
         return msgspec.structs.replace(memory, received=received, last=view.now)
 
-    def _ranked(self, view: View, memory: RoundMemory) -> list[Share]:
-        """Rows in order of allocation over share of time received; ties by amount, then job."""
+    def _ranked(self, view: View, memory: RoundMemory, rows: list[Share]) -> list[Share]:
+        """`rows` in order of allocation over share of time received; ties by amount, then job."""
         elapsed = max(view.now - memory.since, 1)
 
         def rank(row: Share) -> tuple[float, float, tuple[int, ...]]:
@@ -340,7 +340,7 @@ class RoundPolicy:
             due = row.amount / had if had > 0 else row.amount * 1e9
             return (-round(due, 9), -row.amount, row.jobs)
 
-        return sorted(memory.allocation.rows, key=rank)
+        return sorted(rows, key=rank)
 
     def _select(self, view: View, memory: RoundMemory) -> list[Want]:
         """Who runs in the coming round, larger gangs first so that they find whole nodes."""
@@ -351,7 +351,7 @@ class RoundPolicy:
             if at.on_preempt[job] in _STAYS:
                 chosen[job] = Want(job, at.size[job])
                 free[view.ledger.cell_of[placement[0].node].index] -= at.size[job]
-        for row in self._ranked(view, memory):
+        for row in self._ranked(view, memory, memory.allocation.rows):
             job = row.jobs[0]
             if any(each in chosen or at.phase[each] > _STOPPING for each in row.jobs):
                 continue
@@ -368,15 +368,30 @@ class RoundPolicy:
         return [*sorted(chosen.values(), key=lambda want: -want.gpus), *without]
 
     def _fill(self, view: View, memory: RoundMemory) -> None:
+        """Start who waits on what is free. One that finds no place answers for all its like."""
+        at, most = view.at, max((cell.free for cell in view.ledger.cells), default=0)
         waiting = set(view.pending.tolist())
-        for row in self._ranked(view, memory):
-            for want in self._wants(view, row):
-                if want.job in waiting and _place(view, want, self.place):
-                    waiting.discard(want.job)
-        for job in sorted(waiting - set(memory.jobs)):
-            row = Share((job,), "", int(view.jobs.gpus[job]), 1.0)
-            if _place(view, self._wants(view, row)[0], self.place):
+        shares = [
+            row for row in memory.allocation.rows
+            if not waiting.isdisjoint(row.jobs)
+            and (row.gpus <= most or len(row.jobs) > 1 or at.parent[row.jobs[0]] >= 0)
+        ]  # fmt: skip
+        shares = self._ranked(view, memory, shares) if len(shares) > 1 else shares
+        shares += [
+            Share((job,), "", at.gpus[job], 1.0)
+            for job in sorted(waiting.difference(memory.jobs))
+        ]  # fmt: skip
+        full = set[tuple[int | str, ...]]()
+        for want in (want for row in shares for want in self._wants(view, row)):
+            job = want.job
+            alike = (at.shape[job], at.parent[job], self.place.kind(view, job), want.gpus,
+                     want.gpu_type, want.beside)  # fmt: skip
+            if job not in waiting or alike in full:
+                continue
+            if _place(view, want, self.place):
                 waiting.discard(job)
+            else:
+                full.add(alike)
 
     def _wants(self, view: View, row: Share) -> list[Want]:
         """What a row asks for, job by job."""
