@@ -206,6 +206,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return typed * self.speedup(gpus, asked) / self.locality[tier]
 
     def _told(self, told: Measured, gpu_type: str, gpus: int, asked: int, apart: bool) -> float:
+        if not asked:
+            return 1.0
         return told.at(gpu_type, gpus, apart=apart) / told.at(told.reference, asked)
 
     def rates(

@@ -19,13 +19,13 @@ from ganger.core.view import View
 from ganger.mechanisms.fair import Notes
 from ganger.mechanisms.program import (
     LEAST_SHARE,
+    FinishTimeFairness,
     Floats,
     Problem,
     fair_unit,
     pose,
     rho_demand,
     rho_parts,
-    rho_remember,
     rows_of,
     work_left,
 )
@@ -191,32 +191,24 @@ class PairProgramme:
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """Rows in order of job, then of pair."""
-        problem = pose(view, ids)
-        if not len(problem.ids):
-            return Allocation()
-        packed = pack(view, problem)
-        return _rows(packed, self.solve(view, packed))
+        return _divided(view, ids, self.solve)
 
 
 @dataclass(frozen=True)
-class PairFinishTimeFairness:
-    """Minimises the largest rho, as `FinishTimeFairness`, with pairs; alone means without any."""
-
-    def remember(self, view: View, ids: Ids, notes: Notes) -> Notes:
-        """Book what was done since the last call, and what each would do alone from now on."""
-        return rho_remember(view, pose(view, ids), notes)
-
-    def allocate(self, view: View, ids: Ids) -> Allocation:
-        """Without a past: as if all had just begun."""
-        return self.allocate_from(view, ids, self.remember(view, ids, {}))
+class PairFinishTimeFairness(FinishTimeFairness):
+    """The same with pairs; what a job would do in isolation is without any."""
 
     def allocate_from(self, view: View, ids: Ids, notes: Notes) -> Allocation:
         """Rows in order of job, then of pair."""
-        problem = pose(view, ids)
-        if not len(problem.ids):
-            return Allocation()
-        packed = pack(view, problem)
-        return _rows(packed, _fairest(view, packed, notes))
+        return _divided(view, ids, lambda view, packed: _fairest(view, packed, notes))
+
+
+def _divided(view: View, ids: Ids, solve: Solve) -> Allocation:
+    problem = pose(view, ids)
+    if not len(problem.ids):
+        return Allocation()
+    packed = pack(view, problem)
+    return _rows(packed, solve(view, packed))
 
 
 def _fairest(view: View, packed: Packed, notes: Notes) -> Floats:

@@ -314,7 +314,10 @@ class FinishTimeFairness:
     def remember(self, view: View, ids: Ids, notes: Notes) -> Notes:
         """Book what was done since the last call, and what each would do alone from now on."""
         problem = pose(view, ids)
-        return rho_remember(view, fold(problem) if self.agnostic else problem, notes)
+        if not len(problem.ids):
+            return {}
+        alone = isolated(fold(problem).shares if self.agnostic else problem.shares)
+        return integrate_isolated(view, problem.ids, alone, notes)
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """Without a past: as if all had just begun."""
@@ -323,13 +326,6 @@ class FinishTimeFairness:
     def allocate_from(self, view: View, ids: Ids, notes: Notes) -> Allocation:
         """Rows in order of job."""
         return divide(pose(view, ids), self.agnostic, lambda posed: _fairest(view, posed, notes))
-
-
-def rho_remember(view: View, problem: Problem, notes: Notes) -> Notes:
-    """`notes` with what was done since the last call, and what each would do alone from now on."""
-    if not len(problem.ids):
-        return {}
-    return integrate_isolated(view, problem.ids, isolated(problem.shares), notes)
 
 
 def rho_parts(view: View, problem: Problem, notes: Notes) -> tuple[Floats, Floats, Floats]:
