@@ -41,7 +41,7 @@ WAYS = "every=20s,whole_steps=yes,barrier=yes,patience=30s,counters=yes,by_type=
 VARIANTS = [
     *(f"gavel({how},{WAYS})" for how in (
         "objective=fifo,in_order=yes", "centred=yes,left_over=yes",
-        "objective=makespan,centred=yes,left_over=yes", "objective=ftf,centred=yes,left_over=yes",
+        "objective=makespan,centred=yes,left_over=yes",
         "agnostic=yes,shuffled=yes,centred=yes,left_over=yes",
     )),
     "gavel(space_sharing=yes,every=20s)", "gavel(space_sharing=yes,objective=ftf,every=20s)",
