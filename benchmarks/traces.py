@@ -1,8 +1,11 @@
-"""CPU seconds of every real trace under many recipes: `python benchmarks/traces.py TRACES`.
+"""CPU seconds of every real trace under every baseline: `python benchmarks/traces.py TRACES`.
 
 TRACES is the folder of real traces. Each trace gets as many nodes of 8 GPUs as make its offered
 load about `--load`, at least enough for its widest job. Each run is a process of its own with a
-limit; what takes longer is said to. Writes benchmarks/traces.md.
+limit on its CPU time; what takes longer is said to. Writes benchmarks/traces.md.
+
+    python benchmarks/traces.py TRACES --only 'Philly;Chronus' --recipes 'fifo;srtf' --limit 60
+    python benchmarks/traces.py TRACES --keep results.json      # goes on where it was stopped
 """
 
 from __future__ import annotations
@@ -10,10 +13,11 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import resource
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from math import ceil
 from pathlib import Path
 
@@ -24,18 +28,23 @@ TRACES = {
     "Philly": "philly/philly_2017-09_2017-10.csv.gz",
     "Helios Venus": "helios-venus/venus_gpu_jobs_2020-03_2020-08.csv.gz",
     "PAI sample": "pai-2020-sample/pai_gpu_tasks_sample_a.csv.gz",
-    "ITP cluster 05": "itp-2021/elasticflow_cluster05.csv.gz",
-    "ITP cluster 08": "itp-2021/elasticflow_cluster08.csv.gz",
+    "openb": "alibaba-openb-2023/openb_pod_list_default.csv.gz",
+    "ITP 05": "itp-2021/elasticflow_cluster05.csv.gz",
+    "ITP 08": "itp-2021/elasticflow_cluster08.csv.gz",
     "Chronus": "chronus/trace_job_Philly_MIX1.csv.gz",
-    "Muri trace 1": "muri/trace1.csv.gz",
-    "Tiresias 60": "tiresias/60_job.csv",
-}
+    "Muri 1": "muri/trace1.csv.gz",
+    "Shockwave": "shockwave/220_0.2_5_100_25_4_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace.gz",  # noqa: E501
+    "Tiresias": "tiresias/60_job.csv",
+}  # fmt: skip
 RECIPES = (
-    "fifo", "backfill", "sjf", "srtf", "srsf", "las", "tiresias", "gittins", "helios", "yarn-cs",
-    "drf", "max-min",
+    "fifo", "fifo(walk=skip)", "sjf", "srtf", "srsf", "priority", "las", "mlfq", "gittins", "drf",
+    "max-min", "ftf", "hierarchical", "yarn-cs", "delay-scheduling", "backfill",
+    "backfill(walk=conservative)", "placement", "heterogeneity-agnostic", "space-sharing", "spot",
+    "cpu-disaggregation", "tiresias", "gavel", "optimus", "afs", "helios", "pollux",
 )  # fmt: skip
 
 
+@cache
 def cluster_for(path: Path, load: float) -> tuple[int, int]:
     """Jobs of the trace, and nodes of 8 GPUs that make its offered load about `load`."""
     trace = load_trace(path)
@@ -48,46 +57,60 @@ def cell(path: Path, nodes: int, recipe: str, limit: int) -> str:
     """CPU seconds of one run, as text."""
     words = [sys.executable, "-m", "ganger.cli", "simulate", str(path), "--cluster",
              f"{nodes}x8xV100", "-r", recipe, "--json", "--workers", "1"]  # fmt: skip
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=limit, check=True)
-    except subprocess.TimeoutExpired:
+    most = partial(resource.setrlimit, resource.RLIMIT_CPU, (limit, limit))
+    done = subprocess.run(words, capture_output=True, text=True, check=False, preexec_fn=most)
+    if done.returncode < 0:
         return f"> {limit}"
-    except subprocess.CalledProcessError as error:
-        return f"failed: {error.stderr.strip()[:60]}"
+    if done.returncode:
+        return f"failed: {done.stderr.strip()[:60]}"
     return f"{json.loads(done.stdout)['runs'][0]['simulation']['cpu_seconds']:.1f}"
 
 
-def rows(folder: Path, load: float, limit: int) -> Iterator[str]:
-    """The table, a line at a time."""
-    yield "| trace | jobs | GPUs | " + " | ".join(RECIPES) + " |"
-    yield "|:--|--:|--:|" + "--:|" * len(RECIPES)
-    with ThreadPoolExecutor(2) as pool:
-        for name, file in TRACES.items():
-            path = folder / file
-            jobs, nodes = cluster_for(path, load)
-            cells = pool.map(lambda recipe, p=path, n=nodes: cell(p, n, recipe, limit), RECIPES)  # type: ignore[misc]
-            yield f"| {name} | {jobs:,} | {nodes * 8:,} | " + " | ".join(cells) + " |"
-
-
 def main() -> None:
-    """Print the table and write it."""
+    """Run what is not known yet, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--load", type=float, default=0.9)
-    parser.add_argument("--limit", type=int, default=60, help="seconds for one run")
+    parser.add_argument("--limit", type=int, default=1200, help="CPU seconds for one run")
+    parser.add_argument("--only", default=";".join(TRACES), help="names of traces, apart by ;")
+    parser.add_argument("--recipes", default=";".join(RECIPES), help="apart by ;")
+    parser.add_argument("--at-once", type=int, default=2, help="runs at a time")
+    parser.add_argument("--keep", type=Path, help="JSON file of results, read and written")
     parser.add_argument("--date", default="undated")
     options = parser.parse_args()
-    lines = []
-    for line in rows(options.folder, options.load, options.limit):
-        print(line, flush=True)
-        lines.append(line)
-    target = Path(__file__).with_suffix(".md")
-    target.write_text(
+    traces, recipes = options.only.split(";"), options.recipes.split(";")
+    known: dict[str, str] = {}
+    if options.keep and options.keep.exists():
+        known = json.loads(options.keep.read_text())
+
+    def run(name: str, recipe: str) -> None:
+        if f"{name} {recipe}" in known:
+            return
+        path = options.folder / TRACES[name]
+        said = cell(path, cluster_for(path, options.load)[1], recipe, options.limit)
+        known[f"{name} {recipe}"] = said
+        print(f"{name}, {recipe}: {said}", file=sys.stderr, flush=True)
+        if options.keep:
+            options.keep.write_text(json.dumps(known, indent=1))
+
+    with ThreadPoolExecutor(options.at_once) as pool:
+        list(pool.map(lambda pair: run(*pair), [(n, r) for r in recipes for n in traces]))
+    sizes = [cluster_for(options.folder / TRACES[name], options.load) for name in traces]
+    lines = [
+        "| recipe | " + " | ".join(traces) + " |",
+        "|:--|" + "--:|" * len(traces),
+        "| *jobs* | " + " | ".join(f"{jobs:,}" for jobs, _ in sizes) + " |",
+        "| *GPUs* | " + " | ".join(f"{nodes * 8:,}" for _, nodes in sizes) + " |",
+        *(
+            f"| {recipe} | " + " | ".join(known[f"{name} {recipe}"] for name in traces) + " |"
+            for recipe in recipes
+        ),
+    ]
+    Path(__file__).with_suffix(".md").write_text(
         "# Real traces: CPU seconds of the simulation\n\n"
         f"`python benchmarks/traces.py TRACES --load {options.load:g} --limit {options.limit}`, "
-        f"{options.date}, Python {platform.python_version()}, two runs at a time on 2 cores.\n\n"
-        + "\n".join(lines)
-        + "\n"
+        f"{options.date}, Python {platform.python_version()}, {options.at_once} runs at a time. "
+        "`> x`: stopped after so many CPU seconds.\n\n" + "\n".join(lines) + "\n"
     )
 
 

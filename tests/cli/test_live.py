@@ -149,6 +149,96 @@ def test_a_script_with_sbatch_lines(shell: Shell) -> None:
     assert found["gpu_types"] == ["V100"]
 
 
+def test_a_throttled_array_and_what_hangs_on_it(shell: Shell) -> None:
+    job = shell.submit("--array", "0-5%2", "--gpus", "0", "--hold", "--", "sleep", "0.2")
+    assert shell.said("update", str(job), "--throttle", "3") == (
+        "updated " + ", ".join(str(job + i) for i in range(6)) + "\n"
+    )
+    each = shell.submit("--array", "0-5", "-d", f"aftercorr:{job}", "--gpus", "0", "--", "true")
+    never = shell.submit("-d", f"afternotok:{job}", "--gpus", "0", "--", "true")
+    late = shell.submit("--singleton", "-J", "sleep", "--gpus", "0", "--", "true")
+    assert shell.json("show", str(late))[0]["reason"] == "Dependency"
+    shell.said("release", str(job))
+    shell.ganger("job", "wait", str(job), str(each), str(late))
+    shell.ganger("wait", str(never), code=130)
+    assert shell.json("show", str(never))[0]["reason"] == "DependencyNeverSatisfied"
+    begin = [task["started"] for task in shell.json("show", str(job))]
+    assert max(begin) - min(begin) > 0.15, "not all at once"
+    assert "no array" in shell.ganger("update", str(never), "--throttle", "1", code=2).stderr
+
+
+def test_a_tenants_quota(shell: Shell) -> None:
+    assert "lab" in shell.said("quota", "lab", "--limit", "2", "--quota", "1", "--weight", "3")
+    holder = shell.submit("-A", "lab", "--gpus", "2", "--", "sleep", "60")
+    waits = shell.submit("-A", "lab", "--gpus", "1", "--", "true")
+    assert shell.json("show", str(waits))[0]["reason"] == "AssocGrpGRES"
+    assert "lab may have 2 (now 2) GPUs at once" in shell.said("explain", str(waits))
+    (found,) = shell.json("policy", "quota", "lab")
+    assert found == {"tenant": "lab", "limit": 2.0, "let_in": 2.0, "waiting": 1, "quota": 1,
+                     "weight": 3.0}  # fmt: skip
+    assert "may hold 2 GPUs" in shell.ganger(
+        "submit", "-A", "lab", "--gpus", "3", "--", "true", code=2
+    ).stderr  # fmt: skip
+    shell.said("quota", "lab", "--limit", "none")
+    shell.ganger("wait", str(waits))
+    shell.said("cancel", str(holder))
+    shell.said("quota", "lab", "--forget")
+    assert shell.json("quota") == []
+    assert "nothing is set" in shell.ganger("quota", "lab", "--forget", code=2).stderr
+
+
+def test_usage_in_words_json_and_csv(shell: Shell) -> None:
+    shell.ganger("wait", str(shell.submit("-A", "payer", "--gpus", "V100:2", "--", "sleep", "0.7")))
+    found = next(one for one in shell.json("usage", "--price", "V100=36000")
+                 if one["tenant"] == "payer")  # fmt: skip
+    assert found["jobs"] == 1
+    assert 1.4 <= found["gpu_hours"] * 3600 < 20
+    parts = sum(found[f"{what}_gpu_hours"] for what in ("useful", "lost", "idle"))
+    assert parts == pytest.approx(found["gpu_hours"])
+    assert found["by_type"] == {"V100": pytest.approx(found["gpu_hours"])}
+    assert found["cost"] == pytest.approx(36000 * found["gpu_hours"])
+    assert shell.json("policy", "usage")[0]["cost"] is None
+    lines = shell.said("usage", "--csv").splitlines()
+    assert lines[0] == "tenant,jobs,gpu_hours,useful,lost,idle,types,cost"
+    assert any(line.startswith("payer,1,") for line in lines)
+    assert "no price" in shell.ganger("usage", "--price", "V100", code=2).stderr
+
+
+def test_metrics_and_their_dashboard(shell: Shell) -> None:
+    assert "ganger_build_info{" in shell.said("service", "metrics")
+    assert json.loads(shell.said("service", "metrics", "--grafana"))["title"] == "Ganger"
+
+
+def test_groups_hold_what_the_top_holds(shell: Shell) -> None:
+    top = shell.said("--help")
+    assert re.search(r"Groups:\n +job .*\n +node .*\n +policy .*\n +service ", top)
+    for group in ("job", "node", "policy", "service"):
+        assert f"ganger {group} " in shell.said(group, "--help")
+    assert shell.json("job", "queue") == shell.json("queue")
+    assert shell.json("node", "list") == shell.json("nodes")
+    assert shell.json("service", "status")["up"]
+    assert "ExecStart" in shell.said("service", "install", "--print")
+    assert all(len(line) <= 80 for line in shell.on_a_terminal("--help").splitlines())
+
+
+def test_completion_knows_commands_jobs_and_recipes(shell: Shell) -> None:
+    job = shell.submit("-J", "completed", "--gpus", "0", "--", "sleep", "60")
+
+    def offered(*words: str) -> list[str]:
+        env = {**shell.env, "_GANGER_COMPLETE": "bash_complete", "COMP_CWORD": str(len(words)),
+               "COMP_WORDS": " ".join(["ganger", *words])}  # fmt: skip
+        done = subprocess.run([sys.executable, "-c", "from ganger.cli.main import main; main()"],
+                              env=env, capture_output=True, text=True, check=True)  # fmt: skip
+        return [line.split(",")[1] for line in done.stdout.splitlines()]
+
+    assert offered("exp") == ["explain"]
+    assert offered("policy", "s") == ["show", "set"]
+    assert str(job) in offered("cancel", "")
+    assert offered("policy", "set", "tires") == ["tiresias"]
+    assert "box-V100" in offered("drain", "box")
+    shell.said("cancel", str(job))
+
+
 def test_a_job_file_and_options_over_it(shell: Shell) -> None:
     (shell.cwd / "job.yaml").write_text(
         "command: [sh, -c, 'echo $A']\ngpus: 2\nname: filed\nenv: {A: '5'}\nhold: true\n"
@@ -170,7 +260,7 @@ BAD = [
     (("submit", "--array", "x", "--", "ls"), "array"),
     (("submit", "--after", "999", "--", "ls"), "no job 999"),
     (("submit", "--env", "NOT_SET_ANYWHERE", "--", "ls"), "not set here"),
-    (("submit", "-d", "singleton", "--", "ls"), "--dependency"),
+    (("submit", "-d", "expand:1", "--", "ls"), "--dependency"),
     (("show", "999"), "no job 999"), (("logs", "x"), "no job's number"),
     (("cancel", "999"), "no job 999"), (("wait", "999"), "no job 999"),
     (("drain", "nowhere"), "no node 'nowhere'"), (("policy", "set", "magic"), "no recipe 'magic'"),
@@ -200,8 +290,10 @@ def test_the_queue_in_eighty_columns_and_in_a_pipe(shell: Shell) -> None:
     row = next(line for line in wide.splitlines() if name in line)
     assert row.split() == [str(waits), name, row.split()[2], "PD", "-", "-", "4", "0",
                            "(Resources)"]  # fmt: skip
-    for listing in ("nodes", "fairshare", "history", "status"):
-        lines = shell.on_a_terminal(listing).splitlines()
+    listings = ("nodes", "fairshare", "history", "status", "quota", "usage", "policy idle",
+                "service token", "service notify", "service --help", "submit --help")  # fmt: skip
+    for listing in listings:
+        lines = shell.on_a_terminal(*listing.split()).splitlines()
         assert all(len(line) <= 80 for line in lines), lines
     text = shell.said("explain", str(waits))
     assert f"held by job {holder}" in text
@@ -306,7 +398,12 @@ def test_down_and_up_again_keeps_what_runs(shell: Shell) -> None:
     shell.said("down")
     done = shell.ganger("status", code=1)
     assert "no daemon runs in" in done.stdout
-    assert "start one with `ganger up`" in shell.ganger("queue", code=2).stderr
+    for words in (
+        ("queue",), ("usage",), ("quota",), ("policy", "idle"), ("node", "list"), ("down",),
+        ("service", "token"), ("service", "notify"), ("service", "metrics"), ("job", "show", "1"),
+    ):  # fmt: skip
+        (line,) = shell.ganger(*words, code=2).stderr.splitlines()
+        assert "start one with `ganger up`" in line, words
     assert "box-V100: 4 GPUs V100" in shell.said("up", "--dry-run")
     done = shell.ganger("up", "--gpus", "2xV100+2xK80", code=2)
     assert "node 'box-V100': it had 4 V100 GPUs and now offers 2 V100" in done.stderr

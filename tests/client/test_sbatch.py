@@ -36,6 +36,9 @@ TABLE: list[tuple[str, dict[str, Any]]] = [
     ("--account=physics", {"tenant": "physics"}),
     ("--array=0-15:3", {"array": "0-15:3"}),
     ("--dependency=afterok:12:13,afterany:9", {"after": ["12", "13"], "after_any": ["9"]}),
+    ("--dependency=singleton", {"singleton": True}),
+    ("--dependency=afternotok:7,aftercorr:8", {"after_not_ok": ["7"], "after_each": ["8"]}),
+    ("--array=0-9%2", {"array": "0-9%2"}),
     ("--begin=now+2hours", {"begin": "+2h"}),
     ("--begin=now+30", {"begin": "+30s"}),
     ("--begin=now", {}),
@@ -43,6 +46,10 @@ TABLE: list[tuple[str, dict[str, Any]]] = [
     ("--deadline=2026-05-02T18:00", {"deadline": "2026-05-02T18:00"}),
     ("-H", {"hold": True}),
     ("--hold", {"hold": True}),
+    (
+        "--mail-user=a@b.c --mail-type=FAIL,REQUEUE",
+        {"mail_to": ["a@b.c"], "mail_on": ["failed", "cancelled", "preempted"]},
+    ),
     ("--nice=100", {"priority": -100}),
     ("--priority=7", {"priority": 7}),
     ("--no-requeue", {"on_preempt": "never"}),
@@ -75,7 +82,6 @@ def test_lines_add_up_and_end_at_the_first_command() -> None:
     ("line", "said"),
     [
         ("--partition=gpu", "--partition"), ("-q high", "--qos"), ("--exclusive", "--exclusive"),
-        ("--mail-type=END --mail-user=a@b.c", "--mail-type"),
     ],
 )  # fmt: skip
 def test_what_means_nothing_is_said(line: str, said: str) -> None:
@@ -88,7 +94,8 @@ def test_what_means_nothing_is_said(line: str, said: str) -> None:
     ("line", "where"),
     [
         ("--gpus=many", "job.sh:2: --gpus"), ("--frobnicate=1", "job.sh:2"),
-        ("--nodes=2-4", "job.sh:2: --nodes"), ("--dependency=singleton", "job.sh:2: --dependency"),
+        ("--nodes=2-4", "job.sh:2: --nodes"), ("--mail-type=X", "job.sh:2: --mail-type"),
+        ("--dependency=singleton:1", "job.sh:2: --dependency"),
         ("--dependency=afterok:1?afterok:2", "job.sh:2: --dependency"), ("--mem", "job.sh:2"),
         ("--ntasks=x", "job.sh:2: --ntasks"), ('--job-name="open', "job.sh:2"),
         ("stray", "job.sh:2"), ("--nice=low", "job.sh:2: --nice"), ("--signal=", "job.sh:2"),

@@ -9,6 +9,7 @@ from bench import Bench, on, running
 from ganger.core.cluster import Nodes
 from ganger.core.events import (
     Accepted,
+    Batch,
     Command,
     Failed,
     Finished,
@@ -18,6 +19,7 @@ from ganger.core.events import (
     Released,
     Started,
     Submitted,
+    Withheld,
 )
 from ganger.core.jobs import Phase, declare
 from ganger.core.kernel import Kernel
@@ -124,6 +126,46 @@ def test_a_drained_node_takes_nothing_new_and_a_repaired_one_only_once_it_is_res
     assert bench.phase(0) == Phase.PENDING
     bench.feed(3, NodeCommand(0, "resume"))
     assert bench.phase(0) == Phase.STARTING
+
+
+def test_gpus_that_others_hold_are_not_planned_with_until_they_are_given_back() -> None:
+    bench = Bench(job("a", size=2), job("b", size=3), policy=registry.make("fifo"))
+    bench.feed(0, Withheld(0, 2), Submitted(0))
+    assert bench.kernel.placements()[0] == on(0b0011)
+    bench.feed(1, Started(0, 1), Submitted(1))
+    bench.feed(2, Finished(0, 1))
+    assert bench.phase(1) == Phase.PENDING
+    bench.feed(3, Withheld(0, 1))
+    assert bench.kernel.placements()[1] == on(0b0111)
+
+
+def test_others_get_what_our_job_holds_of_them_once_it_has_gone() -> None:
+    bench = Bench(job("a", size=3), job("b", size=3), policy=registry.make("fifo"))
+    bench.feed(0, Submitted(0), Submitted(1))
+    bench.feed(0, Started(0, 1))
+    bench.feed(1, Withheld(0, 2))
+    assert bench.kernel.ledger.withheld(0).bit_count() == 1
+    again = restore(_wired(capture(bench.kernel)), bench.kernel.nodes, registry.make("fifo"),
+                    validate=True)  # fmt: skip
+    for kernel in (bench.kernel, again):
+        kernel.step(Batch(2 * SECOND, [Finished(0, 1)]))
+        assert kernel.ledger.withheld(0).bit_count() == 2
+        assert kernel.jobs.phase[1] == Phase.PENDING
+    assert _wired(capture(again)) == _wired(capture(bench.kernel))
+
+
+def test_a_suspended_job_that_could_not_be_frozen_waits_with_what_it_has_saved() -> None:
+    bench = Bench(job("a", size=4), job("b", size=4), policy=registry.make("fifo"))
+    bench.feed(0, Submitted(0))
+    bench.feed(0, Started(0, 1))
+    bench.feed(3, Command(0, "suspend"))
+    bench.feed(4, Released(0, 1, 2 * SECOND))
+    assert bench.jobs.attempt[0] == 2, "its GPUs are free, so it was started again"
+    assert bench.jobs.work[0] == 2 * SECOND
+
+
+def _wired(snapshot: Snapshot) -> Snapshot:
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot), type=Snapshot)
 
 
 def _live(jobs: int, recipe: str = "fifo") -> Bench:

@@ -59,7 +59,7 @@ class Books(RuleBasedStateMachine):
             list(ledger.free_memory), [dict(shared) for shared in ledger.shared],
             dict(ledger.holds), {n: sorted(gone) for n, gone in ledger.leaving.items()},
             [(list(cell.by_free), cell.free, cell.total) for cell in ledger.cells],
-            list(ledger.up),
+            list(ledger.up), list(ledger.full),
         )  # fmt: skip
 
     @rule(shape=st.sampled_from(SHAPES), fit=st.sampled_from([Fit.BEST, Fit.WORST, Fit.FIRST]))
@@ -142,6 +142,18 @@ class Books(RuleBasedStateMachine):
         """A node goes or comes; never inside a draft."""
         self.ledger.settle()
         self.ledger.switch(node, up=up)
+
+    @precondition(lambda self: not self.marks)
+    @rule(node=st.integers(0, 5), gpus=st.integers(0, 5))
+    def withhold(self, node: int, gpus: int) -> None:
+        """Others hold some of a node's GPUs; as many are out as nobody of ours holds."""
+        self.ledger.settle()
+        held = self.ledger.full[node] & ~self.ledger.free_mask[node]
+        owed = self.ledger.withhold(node, gpus)
+        out = self.ledger.withheld(node)
+        assert out.bit_count() == gpus - owed
+        assert not out & held
+        assert not owed or not self.ledger.free_mask[node]
 
     @invariant()
     def agrees(self) -> None:

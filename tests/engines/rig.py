@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from ganger.engines.agent.folder import Folder
 from ganger.engines.agent.protocol import Hello
 from ganger.engines.agent.wire import GoneError, Link
 from ganger.engines.launch import Launch
-from ganger.engines.local import AgentAt, Hold, LocalEngine
+from ganger.engines.local import AgentAt, FleetEngine, Hold, LocalEngine
 
 SAVES = """
 import sys, time
@@ -155,36 +156,30 @@ class Agents:
             Containment.find(f"ganger-{home.stat().st_ino}").remove()
 
 
-class LocalBench(Bench):
-    """Two agents, one engine; a new engine per test, the agents stay."""
+class LaunchingBench(Bench):
+    """An engine of real processes, whose jobs are what `launch` declares."""
 
-    def __init__(self, agents: Agents) -> None:
-        self.agents = agents
+    def __init__(self, folder: Path) -> None:
         self.launches: dict[int, Launch] = {}
-        self._starts = agents.base / "starts"
-        self._starts.mkdir(exist_ok=True)
-        self.engine: LocalEngine = self._connect()
+        self._starts = folder / "starts"
+        self._starts.mkdir(parents=True, exist_ok=True)
+        self.engine: FleetEngine = self.connected(())
 
-    def _connect(self, holds: Iterable[Hold] = ()) -> LocalEngine:
-        engine = LocalEngine(
-            self.launches.__getitem__, self._admit, agents=self.agents.at(),
-            lost_after=10 * SECOND, progress_every=SECOND // 10,
-        )  # fmt: skip
-        engine.adopt(holds)
-        return engine
+    @abstractmethod
+    def connected(self, holds: Sequence[Hold]) -> FleetEngine:
+        """A new engine, which has adopted `holds`."""
+
+    @property
+    @abstractmethod
+    def machines(self) -> int:
+        """How many machines there are."""
 
     def settle(self) -> None:
         """Wait until all nodes are there."""
         late = time.monotonic() + 20
-        while sum(box.up for box in self.engine.boxes.values()) < len(self.agents.homes):
-            assert time.monotonic() < late, "the agents do not come"
+        while sum(box.up for box in self.engine.boxes.values()) < self.machines:
+            assert time.monotonic() < late, "the nodes do not come"
             self.engine.poll(self.now() + SECOND // 10)
-
-    def _admit(self, hello: Hello) -> list[int]:
-        names = list(self.agents.homes)
-        if hello.name not in names:
-            raise BadInput("nobody asked for it")
-        return [names.index(hello.name)]
 
     def declare(self, job: int, does: Does) -> None:
         retries = 5 if does is Does.STUMBLES else 0
@@ -200,21 +195,12 @@ class LocalBench(Bench):
 
     def reconnect(self, holds: Iterable[tuple[int, int, str, Placement]]) -> None:
         self.engine.close()
-        self.engine = self._connect(
+        self.engine = self.connected([
             Hold(job, attempt, Phase[phase], placement) for job, attempt, phase, placement in holds
-        )
+        ])  # fmt: skip
 
     def alive(self, job: int) -> int:
         return len(processes_of(job))
-
-    def kill_agent(self, node: int) -> None:
-        self.agents.kill(list(self.agents.homes)[node])
-
-    def refuse(self, job: int) -> None:
-        # The folder of its attempt on node 1 is there already, and it is over.
-        home = list(self.agents.homes.values())[1]
-        blocked = home / "attempts" / f"{job}.1.0"
-        blocked.mkdir()
 
     def starts(self, job: int) -> int:
         return sum(path.read_text().count("started\n") for path in self.start_files(job))
@@ -228,3 +214,40 @@ class LocalBench(Bench):
 
     def now(self) -> int:
         return self.engine.clock.now()
+
+
+class LocalBench(LaunchingBench):
+    """Two agents, one engine; a new engine per test, the agents stay."""
+
+    engine: LocalEngine
+
+    def __init__(self, agents: Agents) -> None:
+        self.agents = agents
+        super().__init__(agents.base)
+
+    def connected(self, holds: Sequence[Hold]) -> LocalEngine:
+        engine = LocalEngine(
+            self.launches.__getitem__, self._admit, agents=self.agents.at(),
+            lost_after=10 * SECOND, progress_every=SECOND // 10,
+        )  # fmt: skip
+        engine.adopt(holds)
+        return engine
+
+    @property
+    def machines(self) -> int:
+        return len(self.agents.homes)
+
+    def _admit(self, hello: Hello) -> list[int]:
+        names = list(self.agents.homes)
+        if hello.name not in names:
+            raise BadInput("nobody asked for it")
+        return [names.index(hello.name)]
+
+    def kill_agent(self, node: int) -> None:
+        self.agents.kill(list(self.agents.homes)[node])
+
+    def refuse(self, job: int) -> None:
+        # The folder of its attempt on node 1 is there already, and it is over.
+        home = list(self.agents.homes.values())[1]
+        blocked = home / "attempts" / f"{job}.1.0"
+        blocked.mkdir()

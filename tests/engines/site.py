@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from engines.rig import processes_with
@@ -54,7 +56,10 @@ GresTypes=gpu
 
 
 def missing() -> str:
-    """Why no Slurm can be started here; empty if one can."""
+    """Why no Slurm can be started here; empty if one can, or if GANGER_REQUIRE_SLURM says that it
+    must."""
+    if os.environ.get("GANGER_REQUIRE_SLURM"):
+        return ""
     absent = [name for name in NEEDED if shutil.which(name, path=_PATH) is None]
     if absent:
         return (
@@ -88,7 +93,8 @@ class Site:
             (root / name).mkdir(parents=True, exist_ok=True)
         (root / "munge.key").write_bytes(os.urandom(1024))
         (root / "munge.key").chmod(0o600)
-        ports = _free_ports(len(self.nodes) + 1)
+        self._ports = Ports(len(self.nodes) + 1)
+        ports = self._ports.numbers
         host = socket.gethostname()
         lines = [CONF.format(host=host, port=ports[0], root=root)]
         gres = []
@@ -167,6 +173,16 @@ class Site:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
 
+    def kill_node(self, name: str) -> None:
+        """As if the machine lost its power: its daemon goes, and all that ran there, at once."""
+        self.kill(f"slurmd.{name}")
+        there = set(processes_with(f"SLURMD_NODENAME={name}"))
+        there &= set(processes_with(f"SLURM_CONF={self.env['SLURM_CONF']}"))
+        keepers = {parent for pid in there if (parent := _parent(pid)) not in there}
+        for pid in sorted(keepers - {0, 1}) + sorted(there):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
     def clear(self) -> None:
         """Cancel every job and wait until none is left."""
         late = time.monotonic() + PATIENCE_SECONDS
@@ -183,18 +199,68 @@ class Site:
             if pid != os.getpid():
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
+        self._ports.release()
 
 
 def _lives(pid: int) -> bool:
+    return _stat(pid)[0] != "Z"
+
+
+def _parent(pid: int) -> int:
+    return int(_stat(pid)[1])
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent and so on of a process; `Z` and 0 for one that is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return False
+        return ["Z", "0"]
 
 
-def _free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in held]
-    for one in held:
-        one.close()
-    return ports
+@contextlib.contextmanager
+def standing(nodes: Mapping[str, tuple[str, int]]) -> Iterator[Site]:
+    """A Slurm that is up, and whose commands this process finds; all of it ends with the block."""
+    root = Path(tempfile.mkdtemp(prefix="slurm-"))
+    before = os.environ.copy()
+    site = Site(root, nodes)
+    try:
+        site.start()
+        os.environ.update(SLURM_CONF=site.env["SLURM_CONF"], PATH=site.env["PATH"])
+        yield site
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        site.stop()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+class Ports:
+    """Ports that nobody else takes while this object lives: a block of `count` below those that the
+    kernel hands out, ours by a lock on a file, and free when it was taken."""
+
+    FIRST, LAST, BLOCK = 10_000, 30_000, 100
+
+    def __init__(self, count: int) -> None:
+        assert count <= self.BLOCK
+        ephemeral = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+        last = min(self.LAST, int(ephemeral[0]))
+        folder = Path(tempfile.gettempdir()) / "ganger-ports"
+        folder.mkdir(exist_ok=True)
+        for first in range(self.FIRST, last - self.BLOCK, self.BLOCK):
+            lock = (folder / str(first)).open("ab")
+            self.numbers = list(range(first, first + count))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for port in self.numbers:
+                    socket.create_server(("", port)).close()
+            except OSError:
+                lock.close()
+                continue
+            self._lock = lock
+            return
+        raise AssertionError("no ports are free")
+
+    def release(self) -> None:
+        """Let others have them."""
+        self._lock.close()

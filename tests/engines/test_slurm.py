@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import tempfile
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from engines.conformance import Bench, Conformance, Does, Play, on
-from engines.rig import COMMANDS, QUICK, mark, processes_of
-from engines.site import Site, missing
+from engines.conformance import Conformance, Does, Play, on
+from engines.rig import LaunchingBench
+from engines.site import Site, missing, standing
 from ganger.core.errors import BadInput
 from ganger.core.events import (
-    AnyEvent,
     Failed,
     Finished,
     NodeDown,
     NodeUp,
+    Progressed,
     Refused,
     Released,
     Started,
+    Withheld,
 )
-from ganger.core.jobs import Phase
-from ganger.core.plan import Placement, Start, Stop
+from ganger.core.plan import Resume, Start, Stop, Suspend
 from ganger.core.units import SECOND
 from ganger.engines.gang import Hold
-from ganger.engines.launch import Launch
 from ganger.engines.slurm.client import Client
 from ganger.engines.slurm.engine import SlurmEngine, discover
 
@@ -43,19 +37,11 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     """A Slurm that lives as long as the module's tests."""
-    root = Path(tempfile.mkdtemp(prefix="slurm-"))
-    site = Site(root, NODES)
-    site.start()
-    before = os.environ.copy()
-    os.environ.update(SLURM_CONF=site.env["SLURM_CONF"], PATH=site.env["PATH"])
-    yield site
-    os.environ.clear()
-    os.environ.update(before)
-    site.stop()
-    shutil.rmtree(root, ignore_errors=True)
+    with standing(NODES) as site:
+        yield site
 
 
-class SlurmBench(Bench):
+class SlurmBench(LaunchingBench):
     """An engine on the site."""
 
     lacks = frozenset({"suspend", "agents", "refusal"})
@@ -63,63 +49,27 @@ class SlurmBench(Bench):
 
     def __init__(self, site: Site, home: Path) -> None:
         self.site, self.home = site, home
-        self.launches: dict[int, Launch] = {}
-        self._starts = home / "starts"
-        self._starts.mkdir(parents=True, exist_ok=True)
-        self.engine = self._connect()
+        self.wrong: dict[str, Sequence[str]] = {}
+        super().__init__(home)
 
-    def _connect(self, holds: Iterable[Hold] = ()) -> SlurmEngine:
+    def connected(self, holds: Sequence[Hold]) -> SlurmEngine:
         engine = SlurmEngine(
             Client("main"), self.home, self.launches.__getitem__,
             lambda hello: [NAMES.index(hello.name)], cluster="test", patience=8 * SECOND,
-            progress_every=SECOND // 10,
+            progress_every=SECOND // 10, warn=self.wrong.__setitem__,
         )  # fmt: skip
         engine.adopt(holds)
         return engine
 
-    def settle(self) -> None:
-        """Wait until all nodes are there."""
-        late = time.monotonic() + 20
-        while not all(box.up for box in self.engine.boxes.values()):
-            assert time.monotonic() < late, "the nodes do not come"
-            self.engine.poll(self.now() + SECOND // 10)
-
-    def declare(self, job: int, does: Does) -> None:
-        command, retries = COMMANDS[does], 5 if does is Does.STUMBLES else 0
-        if does is not Does.ABSENT:
-            count = 'echo started >> "$0.$RANK.$GANGER_ATTEMPT"; exec "$@"'
-            command = ("sh", "-c", count, str(self._starts / str(job)), *command)
-        self.launch(job, *command, retries=retries)
-
-    def launch(self, job: int, *command: str, **more: Any) -> None:
-        """Declare a job that runs `command`."""
-        env = {"SUITE_JOB": mark(job), **more.pop("env", {})}
-        self.launches[job] = Launch(command=command, env=env, **{**QUICK, **more})
-
-    def reconnect(self, holds: Iterable[tuple[int, int, str, Placement]]) -> None:
-        self.engine.close()
-        self.engine = self._connect(
-            Hold(job, attempt, Phase[phase], placement) for job, attempt, phase, placement in holds
-        )
-
-    def alive(self, job: int) -> int:
-        return len(processes_of(job))
+    @property
+    def machines(self) -> int:
+        return len(NAMES)
 
     def kill_agent(self, node: int) -> None:
         raise NotImplementedError
 
     def refuse(self, job: int) -> None:
         raise NotImplementedError
-
-    def starts(self, job: int) -> int:
-        files = self._starts.glob(f"{job}.*")
-        return sum(path.read_text().count("started\n") for path in files)
-
-    def post(self, *events: AnyEvent) -> None:
-        self.engine.post(*events)
-
-    def now(self) -> int:
-        return self.engine.clock.now()
 
     def output(self, job: int, attempt: int = 1) -> str:
         """What the first node's part of a job wrote."""
@@ -203,15 +153,53 @@ def test_a_job_cancelled_behind_our_back_has_failed(play: Play, bench: SlurmBenc
     assert bench.alive(job) == 0
 
 
-def test_somebody_elses_job_closes_its_node_while_it_runs(play: Play, bench: SlurmBench) -> None:
+def test_somebody_elses_gpus_are_theirs_one_by_one(play: Play, bench: SlurmBench) -> None:
     ours = play.running(Does.RUNS, on(0, 0))
-    bench.site.ask("sbatch", "-w", "v0", "--gres=gpu:1", "--mem=100", "-o", "/dev/null",
+    bench.site.ask("sbatch", "-w", "v0,v1", "-N2", "--gres=gpu:3", "--mem=100", "-o", "/dev/null",
                    "--wrap", "sleep 4")  # fmt: skip
-    play.wait(lambda: NodeDown(0) in play.events, "node that is closed")
-    play.wait(lambda: NodeUp(0) in play.events, "node that is open again")
+    play.wait(lambda: Withheld(0, 3) in play.events, "GPUs that are others'")
+    assert Withheld(1, 3) in play.events
+    play.until(Finished, play.running(Does.FINISHES, on(1, 0)))
+    play.wait(lambda: {Withheld(0, 0), Withheld(1, 0)} <= set(play.events), "GPUs again")
     assert bench.alive(ours)
-    assert not play.find(Failed, ours)
-    assert {event.node for event in play.events if isinstance(event, NodeDown)} == {0}
+    assert not [event for event in play.events if isinstance(event, Failed | NodeDown)]
+
+
+def test_who_is_suspended_saves_and_leaves(play: Play, bench: SlurmBench) -> None:
+    job = play.running(Does.SAVES)
+    play.until(Progressed, job)
+    play.apply(Suspend(job, 1))
+    assert play.until(Released, job).kept == pytest.approx(7000)
+    play.apply(Resume(job, 1))  # it came too late
+    play.apply(Start(job, 2, (on(1, 0),)))
+    play.until(Started, job, 2)
+
+
+def test_a_job_held_behind_our_back_is_refused_and_can_start_anew(
+    play: Play, bench: SlurmBench
+) -> None:
+    bench.site.ask("scontrol", "update", "PartitionName=main", "State=DOWN")
+    job = play.job(Does.FINISHES)
+    play.apply(Start(job, 1, (on(0, 0),)))
+    play.wait(lambda: bench.site.ask("squeue", "-h", "-o", "%T").strip() == "PENDING", "a job")
+    number = bench.site.ask("squeue", "-h", "-o", "%A").strip()
+    bench.site.ask("scontrol", "hold", number)
+    bench.site.ask("scontrol", "update", "PartitionName=main", "State=UP")
+    assert play.until(Refused, job).why.startswith("Slurm says")
+    play.apply(Start(job, 2, (on(0, 0),)))
+    play.until(Finished, job, 2)
+    assert play.bench.starts(job) == 1
+
+
+def test_nothing_waits_for_a_node_that_is_closed(play: Play, bench: SlurmBench) -> None:
+    bench.site.ask("scontrol", "update", "NodeName=v1", "State=DRAIN", "Reason=test")
+    play.wait(lambda: NodeDown(1) in play.events, "node that is closed")
+    try:
+        job = play.job(Does.FINISHES)
+        play.apply(Start(job, 1, (on(1, 0),)))
+        assert play.until(Refused, job).why == "its node is down"
+    finally:
+        bench.site.ask("scontrol", "update", "NodeName=v1", "State=RESUME")
 
 
 def test_a_drained_node_is_closed_and_what_runs_there_goes_on(
@@ -243,7 +231,8 @@ def test_the_controller_may_restart(play: Play, bench: SlurmBench) -> None:
     runs, comes = play.running(Does.SAVES), play.job(Does.FINISHES)
     bench.site.kill("slurmctld", signal.SIGTERM)
     play.apply(Start(comes, 1, (on(0, 1),)))
-    play.quiet(2)
+    play.wait(lambda: bool(bench.wrong.get("Slurm")), "trouble")
+    play.quiet(5)
     assert not [event for event in play.events if isinstance(event, Failed | NodeDown | Refused)]
     bench.site.start_controller()
     play.until(Finished, comes)

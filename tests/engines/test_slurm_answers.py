@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
 from ganger.engines.agent.protocol import Part
-from ganger.engines.slurm.answers import devices_of, gpus_of, jobs_of, nodes_of
-from ganger.engines.slurm.client import Away, Client, Component
-from ganger.engines.slurm.engine import spec_of
+from ganger.engines.slurm.answers import Away, devices_of, gpus_of, jobs_of, nodes_of
+from ganger.engines.slurm.client import Client, Component
 from ganger.engines.slurm.hostlist import expand
+from ganger.engines.slurm.machines import spec_of
 from ganger.engines.slurm.seat import granted, on_devices
 
 ANSWERS = Path(__file__).parent / "answers"
@@ -39,10 +39,21 @@ def test_nodes_are_read(version: str) -> None:
     one = nodes["v0"]
     assert (one.address, one.gpus, one.cpus, one.memory) == ("127.0.0.1", {"v100": 4}, 16000, 16000)
     assert [node.name for node in nodes.values() if node.is_closed] == ["k1"]
+    assert {name: node.gpus_used for name, node in nodes.items()} == {
+        "k0": 1, "k1": 0, "v0": 2, "v1": 2
+    }  # fmt: skip
     assert not any(node.is_gone for node in nodes.values())
     spec = spec_of(nodes["k1"])
     assert spec is not None
     assert (spec.name, spec.gpus, spec.gpu_type) == ("k1", 2, "k80")
+
+
+@pytest.mark.parametrize("read", [jobs_of, lambda text: nodes_of(text, "sinfo")])
+def test_a_controller_that_is_away_has_not_said_that_there_is_nothing(read: Any) -> None:
+    said = '{"errors": [{"error": "Unspecified error", "errno": -1}], "jobs": [], "nodes": []}'
+    with pytest.raises(Away, match="Unspecified error"):
+        read(said)
+    assert read('{"errors": [], "jobs": [], "nodes": []}') == []
 
 
 @versions

@@ -311,19 +311,64 @@ def test_the_door_is_lazy_and_the_same() -> None:
         ganger.allocate(LECTURE, objective="speed")
 
 
-def test_a_time_limit_of_nothing_still_answers() -> None:
-    rng = np.random.default_rng(1)
-    raw = {
-        "gpu_types": {f"t{j}": 50 for j in range(4)},
+def many(jobs: int, pairs: int = 0) -> dict[str, Any]:
+    """Jobs on four types at load 5, every other one with an SLO that they can all have."""
+    rng = np.random.default_rng(jobs)
+    speed = rng.lognormal(0, 1, (jobs, 4))
+    both = {tuple(sorted(rng.choice(jobs, 2, replace=False).tolist())) for _ in range(pairs)}
+    return {
+        "gpu_types": {f"t{j}": jobs // 20 for j in range(4)}, "prices": {"t0": 1.0, "t1": 2.0,
+        "t2": 0.5, "t3": 3.0}, "entities": {"x": {"weight": 2}},
         "jobs": [
-            {"name": f"j{i}", "throughput": {f"t{j}": float(rng.lognormal()) for j in range(4)}}
-            for i in range(1000)
+            {"name": f"j{i}", "throughput": {f"t{j}": rate for j, rate in enumerate(row)},
+             "steps_remaining": 100.0, "seconds_elapsed": 5.0, "entity": "x",
+             "slo_seconds": 1000.0 / float(np.mean(row)) if i % 2 else None}
+            for i, row in enumerate(speed.tolist())
         ],
-    }
-    best, found = allocate(raw), allocate(raw, time_limit=0)
-    assert found.value <= best.value * (1 + NEED)
-    assert abs(found.value - best.value) <= found.gap * best.value * (1 + NEED)
+        "pairs": [
+            {"jobs": [f"j{a}", f"j{b}"], "throughput": {
+                f"t{j}": [0.8 * float(speed[a, j]), 0.7 * float(speed[b, j])] for j in range(4)
+            }} for a, b in sorted(both)
+        ],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("objective", [name for name in OBJECTIVES if name != "isolated"])
+@pytest.mark.parametrize(("jobs", "pairs"), [(600, 0), (60, 500)])
+def test_a_time_limit_of_nothing_still_answers(objective: str, jobs: int, pairs: int) -> None:
+    """Feasible, SLOs included, and no further from the best than it says."""
+    raw = many(jobs, pairs)
+    best, found = allocate(raw, objective), allocate(raw, objective, time_limit=0)
+    larger_is_worse = objective in ("makespan", "finish-time-fairness")
+    worse = (found.value - best.value) * (1 if larger_is_worse else -1)
+    larger = max(found.value, best.value)
+    assert -NEED * larger <= worse <= (found.gap + NEED) * larger
     holds(found._replace(gap=0.0))
+    if objective.startswith("max-sum"):
+        seconds = found.problem.slo_seconds
+        late = found.throughput * seconds < 100.0 * (1 - NEED)
+        assert not late[~np.isnan(seconds)].any()
+
+
+def test_a_time_limit_stops_the_search_over_prices_and_over_pairs() -> None:
+    for objective, raw in (("max-sum", many(600)), ("max-min", many(60, 500))):
+        assert allocate(raw, objective, time_limit=0).gap > 10 * NEED
+        assert allocate(raw, objective).gap <= NEED
+
+
+def test_slos_that_only_pairs_can_meet_are_met() -> None:
+    raw = {
+        "gpu_types": {"v100": 1},
+        "jobs": [
+            {"name": name, "throughput": {"v100": 10}, "steps_remaining": 600, "slo_seconds": 100}
+            for name in "ab"
+        ],
+        "pairs": [{"jobs": ["a", "b"], "throughput": {"v100": [7, 8]}}],
+    }
+    assert allocate(raw, "max-sum").throughput == pytest.approx([7, 8])
+    raw["jobs"][0]["slo_seconds"] = 75  # type: ignore[index]
+    with pytest.raises(BadInput, match="the SLOs of a, b cannot all be met"):
+        allocate(raw, "max-sum")
 
 
 def test_pop_is_reported_beside_the_exact_answer() -> None:

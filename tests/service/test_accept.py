@@ -75,7 +75,8 @@ def test_all_that_may_be_said_arrives() -> None:
         ({"time_limit": "soon"}, "time_limit"), ({"time_limit": 0}, "time_limit"),
         ({"memory": "lots"}, "memory"), ({"kind": "fun"}, "kind"), ({"locality": "x"}, "locality"),
         ({"on_preempt": "cry"}, "on_preempt"), ({"array": "7-3"}, "array"),
-        ({"array": "0-9%2"}, "array"), ({"array": "0-99999999"}, "array"),
+        ({"array": "0-9%0"}, "array"), ({"array": "0-9%x"}, "array"),
+        ({"after_each": [1]}, "after_each"), ({"array": "0-99999999"}, "array"),
         ({"weight": 0}, "weight"),
         ({"deadline": "teatime"}, "deadline"), ({"min_gpus": 2, "gpus": 1}, "min_gpus"),
         ({"priority": 1 << 40}, "priority"), ({"env": {"A B": ""}}, "env"),
@@ -92,9 +93,9 @@ def test_what_cannot_be_is_refused_by_name(fields: dict[str, Any], where: str) -
 
 
 def test_tasks() -> None:
-    assert tasks_of("0-3") == [0, 1, 2, 3]
-    assert tasks_of("5,1,3-9:3") == [1, 3, 5, 6, 9]
-    assert tasks_of("7") == [7]
+    assert tasks_of("0-3") == ([0, 1, 2, 3], 0)
+    assert tasks_of("5,1,3-9:3%2") == ([1, 3, 5, 6, 9], 2)
+    assert tasks_of("7") == ([7], 0)
 
 
 def test_moments() -> None:

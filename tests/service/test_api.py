@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import pwd
+import re
 import socket
 import stat
 import subprocess
@@ -19,10 +21,13 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
 from ganger.client.connection import Client, NoDaemon, Refusal
 from ganger.service.api import openapi
+from ganger.service.dashboard import dashboard
 from ganger.service.endpoints import ENDPOINTS
+from ganger.service.home import Home
 from service.machines import Machine, wait_for
 from worlds import open_way
 
@@ -125,6 +130,12 @@ def test_no_body_breaks_it(machine: Machine, body: Any) -> None:
         assert status < 500, data
         if path == "/v1/shutdown":
             assert status == 400
+
+
+def test_a_history_longer_than_time_is_refused(client: Client) -> None:
+    with pytest.raises(Refusal, match="is not in 0") as refused:
+        client.call("POST", "/v1/whatif", body={"history_days": 9.4e298})
+    assert refused.value.status == 400
 
 
 def test_a_submission_too_large_is_refused(machine: Machine) -> None:
@@ -233,10 +244,42 @@ def test_events_tell_a_jobs_life(machine: Machine) -> None:
 
 
 def test_prometheus_can_read_it(client: Client) -> None:
+    wait_for(client, [client.call("POST", "/v1/jobs", body={"command": ["true"]})["job"]])
     text = b"".join(client.stream("/metrics")).decode()
-    assert 'ganger_gpus{kind="simulated",state="free"}' in text
-    assert "ganger_job_wait_seconds_bucket" in text
-    assert 'ganger_jobs{phase="finished"}' in text
+    families = {one.name: one for one in text_string_to_metric_families(text)}
+    assert set(families) >= {
+        "ganger_jobs", "ganger_gpus", "ganger_job_wait_seconds", "ganger_job_slowdown_ratio",
+        "ganger_preemptions", "ganger_gpu_seconds", "ganger_decision_duration_seconds",
+        "ganger_plan_refusals", "ganger_build_info",
+    }  # fmt: skip
+    steps = families["ganger_decision_duration_seconds"]
+    counted = next(one.value for one in steps.samples if one.name.endswith("_count"))
+    assert counted > 0
+    assert {tuple(one.labels) for one in families["ganger_jobs"].samples} == {("phase", "tenant")}
+    outcomes = {one.labels["outcome"] for one in families["ganger_gpu_seconds"].samples}
+    assert outcomes == {"useful", "lost", "idle"}
+
+
+def test_every_query_of_the_dashboard_has_its_figures(client: Client) -> None:
+    wait_for(client, [client.call("POST", "/v1/jobs", body={"command": ["true"]})["job"]])
+    text = b"".join(client.stream("/metrics")).decode()
+    samples: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text):
+        samples.setdefault(family.name + "_total" * (family.type == "counter"), set())
+        for one in family.samples:
+            samples.setdefault(one.name, set()).update(one.labels)
+    samples["ganger_plan_refusals_total"] = {"reason"}  # nothing was refused yet
+    queries = [target["expr"] for panel in dashboard()["panels"] for target in panel["targets"]]
+    assert len(queries) > 10
+    for query in queries:
+        names = re.findall(r"ganger_\w+", query)
+        assert names
+        labels: set[str] = set()
+        for name in names:
+            assert name in samples, f"{name} of {query}"
+            labels |= samples[name]
+        wanted = re.findall(r"by \(([^)]*)\)", query) + re.findall(r"\{(\w+)=", query)
+        assert {label.strip() for part in wanted for label in part.split(",")} <= labels, query
 
 
 def test_openapi_describes_every_endpoint(client: Client) -> None:
@@ -362,6 +405,14 @@ def test_in_shared_mode_users_are_kept_apart(tmp_path_factory: pytest.TempPathFa
             ("POST", f"/v1/nodes/{node}/drain", None), ("PUT", "/v1/policy", {"recipe": "fifo"}),
         )  # fmt: skip
         assert [code for code, _ in denied] == [403] * 4
+        name = next(one.pw_name for one in pwd.getpwall() if one.pw_uid == 65534)
+        root.call("PUT", f"/v1/admins/{name}")
+        allowed = as_user(65534, ("POST", f"/v1/nodes/{node}/drain", None),
+                          ("POST", f"/v1/nodes/{node}/resume", None))  # fmt: skip
+        assert [code for code, _ in allowed] == [200, 200]
+        root.call("DELETE", f"/v1/admins/{name}")
+        ((code, _),) = as_user(65534, ("POST", f"/v1/nodes/{node}/drain", None))
+        assert code == 403
         deadline = time.monotonic() + 10
         while b"65533\n" not in b"".join(root.stream(f"/v1/jobs/{job}/logs")):
             assert time.monotonic() < deadline, "the job does not run as its submitter"
@@ -379,6 +430,55 @@ def test_in_shared_mode_users_are_kept_apart(tmp_path_factory: pytest.TempPathFa
         assert stat.S_IMODE(log.stat().st_mode) & 0o077 == 0
         assert as_user(65533, ("POST", f"/v1/jobs/{job}/cancel", None))[0][0] == 200
         wait_for(root, [job])
+    finally:
+        machine.end()
+
+
+def test_roles_over_tcp(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "home", listen="127.0.0.1:0")
+    owner = machine.up()
+    try:
+        url = "http://" + owner.call("GET", "/v1/status")["listen"]
+        made = {
+            role: owner.call("POST", "/v1/tokens", body={"user": f"ann-{role}", "role": role})
+            for role in ("user", "admin")
+        }
+        user, admin = (Client(url=url, token=made[role]["token"]) for role in ("user", "admin"))
+        sleeps = {"command": ["sleep", "60"], "gpus": 0}
+        mine = user.call("POST", "/v1/jobs", body=sleeps)["job"]
+        theirs = owner.call("POST", "/v1/jobs", body=sleeps)["job"]
+        assert user.call("GET", f"/v1/jobs/{mine}")[0]["user"] == "ann-user"
+        node = owner.call("GET", "/v1/nodes")[0]["name"]
+        for method, path, body in (
+            ("POST", f"/v1/jobs/{theirs}/cancel", None), ("GET", f"/v1/jobs/{theirs}/logs", None),
+            ("POST", f"/v1/nodes/{node}/drain", None), ("PUT", "/v1/policy", {"recipe": "las"}),
+            ("POST", "/v1/shutdown", {}), ("PATCH", "/v1/quotas/x", {"limit": 1}),
+            ("POST", "/v1/tokens", {"user": "eve"}), ("GET", "/v1/roles", None),
+            ("PUT", "/v1/admins/ann-user", None),
+        ):  # fmt: skip
+            with pytest.raises(Refusal) as refused:
+                user.call(method, path, body=body)
+            assert refused.value.status == 403, path
+        assert user.call("POST", f"/v1/jobs/{mine}/cancel")["jobs"] == [mine]
+        assert admin.call("POST", f"/v1/jobs/{theirs}/cancel")["jobs"] == [theirs]
+        secret = made["user"]["token"].encode()
+        for file in machine.root.rglob("*"):
+            assert not file.is_file() or secret not in file.read_bytes(), file
+        machine.kill()
+        machine.up()
+        url = "http://" + owner.call("GET", "/v1/status")["listen"]
+        again = Client(url=url, token=made["user"]["token"])
+        assert again.call("GET", "/v1/policy")["recipe"] == "fifo"
+        left = owner.call("DELETE", f"/v1/tokens/{made['user']['id']}")["tokens"]
+        assert [one["user"] for one in left] == ["ann-admin"]
+        assert not any("token" in one for one in left)
+        with pytest.raises(Refusal) as refused:
+            again.call("GET", "/v1/status")
+        assert refused.value.status == 401
+        with pytest.raises(Refusal, match="no user's name"):
+            owner.call("POST", "/v1/tokens", body={"user": "a b"})
+        for client in (user, admin, again):
+            client.close()
     finally:
         machine.end()
 
@@ -413,6 +513,24 @@ def test_agents_of_other_machines_join(tmp_path: Path) -> None:
         agent.terminate()
         agent.wait()
         machine.end()
+
+
+def test_a_killed_daemons_home_is_taken_once_its_last_child_lets_go(tmp_path: Path) -> None:
+    held = "import fcntl, sys, time; file = open(sys.argv[1], 'ab'); fcntl.flock(file, 2); print(1)"
+    child = subprocess.Popen(
+        [sys.executable, "-uc", held + "; time.sleep(.5)", str(tmp_path / "daemon.lock")],
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    (tmp_path / "daemon.pid").write_text(f"{gone.pid}\n")
+    home = Home(tmp_path)
+    home.take()
+    assert home.pid() == os.getpid()
+    home.leave()
+    child.communicate()
 
 
 def test_a_machine_grows_between_two_starts(tmp_path: Path) -> None:

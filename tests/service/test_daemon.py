@@ -256,6 +256,16 @@ class Late(Absurd):
         return super().decide(view, memory)
 
 
+def test_a_policy_that_knew_nothing_may_learn_from_now_on(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, header(knows="nothing"))
+    first = desk.submit()
+    desk.ask(SetPolicy("srtf", "history"))
+    second = desk.submit()
+    desk.until_quiet()
+    assert [desk.phase(row) for row in (*first, *second)] == [Phase.FINISHED] * 2
+    desk.close()
+
+
 def test_another_policy_takes_over_while_jobs_run(desk: Desk) -> None:
     rows = [desk.submit(gpus=2)[0] for _ in range(4)]
     desk.steps(1)

@@ -91,7 +91,18 @@ def nasty(draw: st.DrawFn) -> tuple[Shares, Floats]:
 
 @given(nasty())
 def test_nasty_instances_agree_with_highs_too(case: tuple[Shares, Floats]) -> None:
-    posed, weight = case
+    agrees(*case)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+@given(nasty())
+def test_thousands_of_nasty_instances_agree_with_highs(case: tuple[Shares, Floats]) -> None:
+    agrees(*case)
+
+
+def agrees(posed: Shares, weight: Floats) -> None:
+    """Max-min, fully held against HiGHS."""
     pace = weight * proportional(posed) / posed.scale
     with little():
         answer = max_min(posed, pace)

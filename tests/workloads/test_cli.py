@@ -37,6 +37,14 @@ def test_info_as_data(tmp_path: Path) -> None:
     assert facts["gpu_hours"] == pytest.approx((60 * 4 + 30 * 8) / 3600)
 
 
+def test_slurms_accounting_is_imported(tmp_path: Path) -> None:
+    source = SAMPLES["sacct"].write(tmp_path)
+    good("import-slurm", source, "-o", tmp_path / "jobs.csv")
+    assert load_trace(tmp_path / "jobs.csv").jobs == load_trace(source).jobs
+    result = call("import-slurm", SAMPLES["own"].write(tmp_path), "-o", tmp_path / "no.csv")
+    assert isinstance(result.exception, BadInput)
+
+
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name not in ("gavel", "gavel10")])
 def test_info_reads_every_format(name: str, tmp_path: Path) -> None:
     assert "jobs" in good("info", SAMPLES[name].write(tmp_path)).stdout

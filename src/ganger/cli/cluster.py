@@ -1,14 +1,20 @@
-"""`ganger nodes`, `drain`, `fairshare`, `policy`: the cluster as its administrator sees it."""
+"""`ganger nodes`, `drain`, `policy`, `whatif`: the cluster as its administrator sees it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
 
+from ganger.cli import completion
 from ganger.cli.text import WATCH_SECONDS, clock, print_json, table, watch
-from ganger.client.answers import FutureAnswer, NodeAnswer, PolicyAnswer, Share
+from ganger.client.answers import FutureAnswer, NodeAnswer, PolicyAnswer
 from ganger.client.connection import Client
+
+if TYPE_CHECKING:
+    from ganger.lab.whatif import Future
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -30,11 +36,12 @@ def nodes(again: bool, as_json: bool) -> None:
 def _node_table(found: list[NodeAnswer]) -> str:
     rows = [
         (node.name, node.state, node.gpu_type or "-", str(node.gpus), str(node.gpus_free),
+         str(node.gpus_withheld) if node.gpus_withheld else "-",
          f"{node.cpus:g}", str(node.memory), ",".join(map(str, node.jobs)))
         for node in found
     ]  # fmt: skip
-    titles = ("NODE", "STATE", "TYPE", "GPUS", "FREE", "CPUS", "MEMORY", "JOBS")
-    return table(titles, rows, shrink=(7, 0))
+    titles = ("NODE", "STATE", "TYPE", "GPUS", "FREE", "OTHERS", "CPUS", "MEMORY", "JOBS")
+    return table(titles, rows, shrink=(8, 0))
 
 
 def say_of_nodes(names: tuple[str, ...], verb: str, as_json: bool) -> None:
@@ -45,37 +52,16 @@ def say_of_nodes(names: tuple[str, ...], verb: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NODE...")
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NODE...", shell_complete=completion.nodes
+)
 @_json
 def drain(names: tuple[str, ...], as_json: bool) -> None:
     """Let nothing new start on nodes; what runs there goes on."""
     say_of_nodes(names, "drain", as_json)
 
 
-@click.command()
-@_json
-def fairshare(as_json: bool) -> None:
-    """What each tenant has used and holds (as sshare)."""
-    found = Client().call("GET", "/v1/fairshare", list[Share])
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (one.tenant or "-", str(one.running), str(one.pending), str(one.gpus),
-         f"{one.gpu_hours:.2f}", f"{one.lost_gpu_hours:.2f}", f"{one.usage_share:.3f}",
-         f"{one.fair_share:.3f}")
-        for one in found
-    ]  # fmt: skip
-    titles = ("TENANT", "RUNNING", "PENDING", "GPUS", "GPU-HOURS", "LOST", "USED", "FAIR")
-    click.echo(table(titles, rows, shrink=(0,)))
-
-
-@click.group()
-def policy() -> None:
-    """The recipe that decides."""
-
-
-@policy.command("show")
+@click.command("show")
 @_json
 def policy_show(as_json: bool) -> None:
     """Show the recipe in force."""
@@ -86,12 +72,12 @@ def policy_show(as_json: bool) -> None:
         click.echo(f"{found.recipe}, which knows {found.knows}")
 
 
-@policy.command(
+@click.command(
     "set",
     epilog="\b\nExamples:\n  ganger policy set tiresias --dry-run\n"
     "  ganger policy set 'fifo(walk=easy)'",
 )
-@click.argument("recipe")
+@click.argument("recipe", shell_complete=completion.recipes)
 @click.option(
     "--knows",
     type=click.Choice(["history", "rolling", "group", "nothing"]),
@@ -124,10 +110,16 @@ def policy_set(recipe: str, knows: str | None, dry_run: bool, as_json: bool) -> 
 
 @click.command(
     epilog="\b\nExamples:\n  ganger whatif --recipe tiresias,srtf\n"
+    "  ganger whatif --slurm --recipe tiresias,srtf\n"
     "  ganger whatif --add 1x4xA100\n  ganger whatif --recipe las --history 30d\n"
     "  ganger whatif --recipe las --from-sacct last_month.txt"
 )
-@click.option("--recipe", default="", help="Recipes to compare, with commas.")
+@click.option(
+    "--recipe",
+    default="",
+    help="Recipes to compare, with commas.",
+    shell_complete=completion.recipes,
+)
 @click.option("--add", default="", metavar="CLUSTER", help="With these nodes more: 1x4xA100.")
 @click.option(
     "--history", metavar="TIME", help="Play the jobs of the last TIME again, not the present queue."
@@ -137,9 +129,14 @@ def policy_set(recipe: str, knows: str | None, dry_run: bool, as_json: bool) -> 
     type=click.Path(exists=True, dir_okay=False),
     help="Play the jobs of this file on this cluster.",
 )
+@click.option(
+    "--slurm",
+    is_flag=True,
+    help="Of Slurm's own jobs in its default partition.",
+)
 @_json
 def whatif(
-    recipe: str, add: str, history: str | None, from_sacct: str | None, as_json: bool
+    recipe: str, add: str, history: str | None, from_sacct: str | None, slurm: bool, as_json: bool
 ) -> None:
     """What other recipes, or more nodes, would make of the queue.
 
@@ -149,6 +146,11 @@ def whatif(
     from ganger.recipes.registry import split_specs
 
     recipes = split_specs(recipe) if recipe else []
+    if slurm:
+        from ganger.cli.site import futures
+
+        _show_futures(futures(recipes or ["backfill"]), as_json)
+        return
     client = Client()
     if from_sacct:
         _simulate(client, from_sacct, recipes, add, as_json)
@@ -156,6 +158,12 @@ def whatif(
     days = parse_duration(history, where="--history") / DAY if history else 0.0
     body = {"recipes": recipes, "add": add, "history_days": days}
     found = client.call("POST", "/v1/whatif", list[FutureAnswer], body=body)
+    _show_futures(found, as_json, history=bool(history))
+
+
+def _show_futures(
+    found: Sequence[FutureAnswer | Future], as_json: bool, *, history: bool = False
+) -> None:
     if as_json:
         print_json(found)
         return

@@ -1,8 +1,16 @@
-"""Shell completion."""
+"""Shell completion: the script, and what it offers for jobs, nodes and recipes."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
+from click.shell_completion import CompletionItem
+
+from ganger.core.errors import GangerError
+
+ASK_SECONDS = 1.0
+"""A daemon that takes longer is not waited for."""
 
 
 @click.command(epilog="\b\nExample:\n  ganger completion bash >> ~/.bashrc")
@@ -16,3 +24,40 @@ def completion(shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None
     click.echo(found(cli, {}, "ganger", "_GANGER_COMPLETE").source())
+
+
+def _asked(path: str, **query: Any) -> Any:
+    from ganger.client.connection import Client
+
+    try:
+        return Client(timeout=ASK_SECONDS).call("GET", path, query=query)
+    except GangerError:
+        return {}
+
+
+def jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Jobs that are not over, by number, with their names."""
+    found = _asked("/v1/jobs", limit=200).get("jobs", [])
+    return [
+        CompletionItem(job["label"], help=f"{job['name']} {job['state'].lower()}")
+        for job in found
+        if job["label"].startswith(incomplete)
+    ]
+
+
+def nodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Nodes."""
+    return [
+        CompletionItem(node["name"], help=node["state"])
+        for node in _asked("/v1/nodes") or ()
+        if node["name"].startswith(incomplete)
+    ]
+
+
+def recipes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Recipes; after a comma, the next one."""
+    from ganger.recipes import registry
+
+    before, comma, begun = incomplete.rpartition(",")
+    names = [name for name in registry.recipes() if name.startswith(begun)]
+    return [CompletionItem(f"{before}{comma}{name}") for name in names]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import sys
 import time
 from collections.abc import Callable
@@ -10,14 +12,18 @@ from typing import Any, Final
 
 import click
 
+from ganger.cli import completion
 from ganger.cli.text import WATCH_SECONDS, clock, moment, print_json, table, watch
 from ganger.client.answers import AttemptAnswer, Changed, Explanation, JobDetail, JobPage
 from ganger.client.connection import Client, NoDaemon
+from ganger.core.units import SECOND, parse_duration
 
 AWAY_SECONDS: Final = 20.0
 """`wait` gives a daemon that is being restarted so long to come back."""
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_jobs = click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+_jobs = click.argument(
+    "jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=completion.jobs
+)
 _watch = click.option("--watch", "-w", "again", is_flag=True, help="Show it again every 2 s.")
 
 
@@ -46,10 +52,18 @@ _FILTERS = (
     click.option("--state", "-t", default="", help="Words or codes with commas: running,PD; "
                  "active, over, all."),
     click.option("--user", "-u", default="", help="Only this user's."),
+    click.option("--me", is_flag=True, help="Only yours."),
     click.option("--tenant", "-A", default="", help="Only this tenant's."),
     click.option("--name", "-n", default="", help="Only names with this part in them."),
     click.option("--limit", "-l", default=100, show_default=True, help="At most so many."),
 )  # fmt: skip
+
+
+def _mine(filters: dict[str, Any], me: bool) -> dict[str, Any]:
+    """The filters, with this user's name for `--me`."""
+    if me:
+        filters["user"] = pwd.getpwuid(os.getuid()).pw_name
+    return filters
 
 
 def _filtered(command: Any) -> Any:
@@ -66,9 +80,12 @@ def _filtered(command: Any) -> Any:
 @click.option("--all", "everything", is_flag=True, help="Those that are over, too.")
 @_watch
 @_json
-def queue(everything: bool, again: bool, as_json: bool, limit: int, **filters: str) -> None:
+def queue(
+    everything: bool, again: bool, as_json: bool, limit: int, me: bool, **filters: str
+) -> None:  # fmt: skip
     """List jobs: who runs, who waits and why (as squeue)."""
     client = Client()
+    _mine(filters, me)
     if everything and not filters["state"]:
         filters["state"] = "all"
 
@@ -95,12 +112,18 @@ def _queue_table(page: JobPage) -> str:
     return table(titles, rows, shrink=(1, 8, 2))
 
 
-@click.command()
+@click.command(
+    epilog="\b\nExamples:\n  ganger history --me --since 2d\n  ganger history -t failed --json"
+)
 @_filtered
+@click.option("--since", metavar="TIME", help="Only those that ended in the last TIME: 12h, 7d.")
 @_json
-def history(as_json: bool, limit: int, **filters: str) -> None:
+def history(as_json: bool, limit: int, me: bool, since: str | None, **filters: str) -> None:
     """List jobs that are over, the last first (as sacct)."""
-    page = _listing(Client(), {**filters, "state": filters["state"] or "over"}, limit)
+    query: dict[str, Any] = _mine({**filters, "state": filters["state"] or "over"}, me)
+    if since:
+        query["since"] = time.time() - parse_duration(since, where="--since") / SECOND
+    page = _listing(Client(), query, limit)
     if as_json:
         print_json(page)
         return
@@ -161,11 +184,17 @@ def _spoken(job: JobDetail) -> str:
     return "\n".join(text)
 
 
-@click.command()
-@click.argument("job")
+@click.command(epilog="\b\nExamples:\n  ganger explain 7\n  ganger explain --slurm 81422_3")
+@click.argument("job", shell_complete=completion.jobs)
+@click.option("--slurm", is_flag=True, help="One of Slurm's own jobs; no daemon is needed.")
 @_json
-def explain(job: str, as_json: bool) -> None:
+def explain(job: str, slurm: bool, as_json: bool) -> None:
     """Say why a job waits, who holds what it waits for, and what would change it."""
+    if slurm:
+        from ganger.cli.site import explain as say
+
+        say(job, as_json)
+        return
     found = Client().call("GET", f"/v1/jobs/{path_of([job])}/explain", Explanation)
     if as_json:
         print_json(found)
@@ -179,7 +208,7 @@ def explain(job: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=completion.jobs)
 @click.option("--follow", "-f", is_flag=True, help="Go on until the job is over.")
 @click.option("--lines", "-n", default=0, help="Only the last so many lines.")
 @click.option("--error", "-e", "stream", flag_value="error", help="What went to its error file.")
@@ -281,6 +310,7 @@ def resume(names: tuple[str, ...], as_json: bool) -> None:
 )
 @click.option("--estimate", metavar="TIME|never")
 @click.option("--deadline", metavar="WHEN|never")
+@click.option("--throttle", type=int, help="Of an array: so many tasks at once, 0 for all.")
 @_json
 def update(jobs: tuple[str, ...], as_json: bool, **changes: Any) -> None:
     """Change priority, weight, limits of jobs that are not over."""
@@ -290,7 +320,7 @@ def update(jobs: tuple[str, ...], as_json: bool, **changes: Any) -> None:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=completion.jobs)
 @click.option("--rehearse", is_flag=True, help="Needed: this preempts the job now.")
 @click.option("--timeout", default=120.0, show_default=True, help="Seconds to watch.")
 @_json

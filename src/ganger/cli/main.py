@@ -4,58 +4,104 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
+from typing import Final
 
 import click
 
 from ganger import __version__
+from ganger.cli.lazy import Entry, LazyGroup
 from ganger.core.errors import GangerError, InvariantError
 
-_LIVE = {
-    "up": ("ganger.cli.service", "Start the daemon on this machine."),
-    "down": ("ganger.cli.service", "Stop the daemon; running jobs go on."),
-    "status": ("ganger.cli.service", "Say whether the daemon runs, and how it does."),
-    "submit": ("ganger.cli.submit", "Submit a command, a script or a job file."),
-    "queue": ("ganger.cli.jobs", "List jobs: who runs, who waits and why."),
-    "show": ("ganger.cli.jobs", "Show all about jobs."),
-    "explain": ("ganger.cli.jobs", "Say why a job waits."),
-    "logs": ("ganger.cli.jobs", "Print what a job wrote."),
-    "wait": ("ganger.cli.jobs", "Wait until jobs are over."),
-    "history": ("ganger.cli.jobs", "List jobs that are over."),
-    "cancel": ("ganger.cli.jobs", "Cancel jobs."),
-    "hold": ("ganger.cli.jobs", "Keep jobs from starting."),
-    "release": ("ganger.cli.jobs", "Let held jobs go."),
-    "update": ("ganger.cli.jobs", "Change priority and limits of jobs."),
-    "requeue": ("ganger.cli.jobs", "Stop running jobs and put them back in line."),
-    "suspend": ("ganger.cli.jobs", "Freeze running jobs."),
-    "resume": ("ganger.cli.jobs", "Let drained nodes or suspended jobs go on."),
-    "preempt": ("ganger.cli.jobs", "Preempt a job once, to see whether it comes back."),
-    "nodes": ("ganger.cli.cluster", "List nodes."),
-    "drain": ("ganger.cli.cluster", "Let nothing new start on nodes."),
-    "fairshare": ("ganger.cli.cluster", "What each tenant has used and holds."),
-    "policy": ("ganger.cli.cluster", "Show or change the recipe that decides."),
-    "whatif": ("ganger.cli.cluster", "What other recipes or more nodes would make of the queue."),
-    "shell": ("ganger.cli.shell", "Open a shell inside a job."),
-    "agent": ("ganger.cli.shell", "Make this machine part of a daemon's cluster."),
-    "install-service": ("ganger.cli.service", "Write a systemd unit for the daemon."),
-}
-_STUDY = {
-    "demo": ("ganger.cli.simulate", "Replay the bundled workload under eight schedulers."),
-    "simulate": ("ganger.cli.simulate", "Replay a trace under one or more recipes."),
-    "replay": ("ganger.cli.replay", "Decide a run's log again and compare."),
-    "parity": ("ganger.cli.parity", "Run jobs for real and in the simulator, and compare."),
-    "allocate": ("ganger.cli.allocate", "Divide GPUs among jobs, exactly, under an objective."),
-    "recipes": ("ganger.cli.recipes", "List the recipes."),
-    "recipe": ("ganger.cli.recipes", "Show one recipe: paper, parameters, needs."),
-    "trace": ("ganger.cli.trace", "Look at, convert and make up traces."),
-    "lesson": (
-        "ganger.cli.lesson",
-        "The worked examples of a scheduling lecture, as Gantt charts.",
-    ),
-    "completion": ("ganger.cli.completion", "Print a shell completion script."),
-}
 
-_COMMANDS = {**_STUDY, **_LIVE}
+def _of(module: str, **commands: str) -> dict[str, Entry]:
+    """Entries of one module; a command is called as its function, with dashes."""
+    return {
+        name.rstrip("_").replace("_", "-"): Entry(f"ganger.cli.{module}", name, summary)
+        for name, summary in commands.items()
+    }
+
+
+_JOB: Final = {
+    **_of("submit", submit="Submit a command, a script or a job file."),
+    **_of(
+        "jobs",
+        queue="List jobs: who runs, who waits and why.",
+        show="Show all about jobs.",
+        explain="Say why a job waits.",
+        logs="Print what a job wrote.",
+        wait="Wait until jobs are over.",
+        history="List jobs that are over.",
+        cancel="Cancel jobs.",
+        hold="Keep jobs from starting.",
+        release="Let held jobs go.",
+        update="Change priority and limits of jobs.",
+        requeue="Stop running jobs and put them back in line.",
+        suspend="Freeze running jobs.",
+        resume="Let drained nodes or suspended jobs go on.",
+        preempt="Preempt a job once, to see whether it comes back.",
+    ),
+    **_of("shell", shell="Open a shell inside a job."),
+}
+_NODE: Final = {
+    "list": Entry("ganger.cli.cluster", "nodes", "List nodes."),
+    **_of("cluster", drain="Let nothing new start on nodes."),
+    "resume": Entry("ganger.cli.jobs", "resume", "Let drained nodes go on."),
+    **_of("shell", agent="Make this machine part of a daemon's cluster."),
+}
+_POLICY: Final = {
+    "show": Entry("ganger.cli.cluster", "policy_show", "Show the recipe that decides."),
+    "set": Entry("ganger.cli.cluster", "policy_set", "Decide by another recipe."),
+    **_of("cluster", whatif="What other recipes or more nodes would make of the queue."),
+    **_of("tenants", fairshare="What each tenant has used and holds.",
+          quota="Show or set what tenants may have.", usage="GPU-hours and cost by tenant.",
+          idle="What becomes of jobs that do nothing with their GPUs."),
+}  # fmt: skip
+_SERVICE: Final = {
+    **_of(
+        "service",
+        up="Start the daemon on this machine.",
+        down="Stop the daemon; running jobs go on.",
+        status="Say whether the daemon runs, and how it does.",
+        metrics="Figures for Prometheus; a Grafana dashboard.",
+    ),
+    "install": Entry("ganger.cli.service", "install_service", "Write a systemd unit."),
+    **_of(
+        "access",
+        token="Let users in over TCP.",
+        admin="Who may order everything.",
+        notify="Whom to tell of events of jobs.",
+    ),
+}
+_GROUPS: Final = {
+    "job": Entry("ganger.cli.main", "job", "All that is about jobs."),
+    "node": Entry("ganger.cli.main", "node", "All that is about nodes."),
+    "policy": Entry("ganger.cli.main", "policy", "Who decides, and who may have how much."),
+    "service": Entry("ganger.cli.main", "service", "All that is about the daemon."),
+}
+_DAILY: Final = {
+    **{name: _SERVICE[name] for name in ("up", "down", "status")},
+    **_JOB,
+    "nodes": _NODE["list"],
+    "drain": _NODE["drain"],
+    **{name: _POLICY[name] for name in ("fairshare", "quota", "usage", "whatif")},
+    "agent": _NODE["agent"],
+    "install-service": _SERVICE["install"],
+}
+_STUDY: Final = {
+    **_of(
+        "simulate",
+        demo="Replay the bundled workload under eight schedulers.",
+        simulate="Replay a trace under one or more recipes.",
+    ),
+    **_of("recommend", recommend="Say which recipe to take for a trace, and how surely."),
+    **_of("replay", replay="Decide a run's log again and compare."),
+    **_of("parity", parity="Run jobs for real and in the simulator, and compare."),
+    **_of("allocate", allocate="Divide GPUs among jobs, exactly, under an objective."),
+    **_of("recipes", recipes="List the recipes.", recipe="Show one: paper, parameters, needs."),
+    **_of("trace", trace="Look at, convert and make up traces."),
+    **_of("lesson", lesson="The worked examples of a scheduling lecture, as Gantt charts."),
+    **_of("completion", completion="Print a shell completion script."),
+}
 
 EPILOG = """\b
 Examples:
@@ -66,33 +112,33 @@ Examples:
 Exit codes: 0 done, 1 a check failed, 2 wrong input, 3 a bug, 130 interrupted.
 """
 
-
-class LazyGroup(click.Group):
-    """Loads a command's module when it is called; `--help` loads none."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, in the order in which people meet them."""
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, its module loaded."""
-        if cmd_name not in _COMMANDS:
-            return None
-        module = import_module(_COMMANDS[cmd_name][0])
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Names and summaries, without loading anything."""
-        for title, commands in (("Simulate", _STUDY), ("Run jobs", _LIVE)):
-            with formatter.section(title):
-                formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
-
-
-@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="ganger")
-def cli() -> None:
-    """One scheduler for deep-learning work on GPU clusters, simulated and live."""
+job = LazyGroup(
+    "job",
+    [("Commands", _JOB)],
+    "All that is about jobs.",
+    "\b\nExamples:\n  ganger job queue -t running\n  ganger job update 12 --priority 5",
+)
+node = LazyGroup(
+    "node",
+    [("Commands", _NODE)],
+    "All that is about nodes.",
+    "\b\nExamples:\n  ganger node list\n  ganger node drain box-1",
+)
+policy = LazyGroup(
+    "policy", [("Commands", _POLICY)], "Who decides, and who may have how much.",
+    "\b\nExamples:\n  ganger policy set tiresias --dry-run\n  ganger policy quota",
+)  # fmt: skip
+service = LazyGroup(
+    "service",
+    [("Commands", _SERVICE)],
+    "All that is about the daemon.",
+    "\b\nExamples:\n  ganger service up --gpus 4\n  ganger service install --print",
+)
+cli = LazyGroup(
+    "ganger", [("Simulate", _STUDY), ("Run jobs", _DAILY), ("Groups", _GROUPS)],
+    "One scheduler for deep-learning work on GPU clusters, simulated and live.", EPILOG,
+)  # fmt: skip
+cli = click.version_option(__version__, prog_name="ganger")(cli)
 
 
 def main() -> None:

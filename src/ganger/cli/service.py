@@ -24,7 +24,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command(
-    epilog="\b\nExamples:\n  ganger up\n  ganger up --gpus 8xV100+4xK80 --recipe tiresias"
+    epilog="\b\nExamples:\n  ganger up\n  ganger up --gpus 8xV100+4xK80 --recipe tiresias\n"
+    "  ganger up --engine slurm --partition gpu --shared-folder /shared/ganger"
 )
 @click.option(
     "--gpus",
@@ -56,12 +57,31 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     "--shared", is_flag=True, help="Several users: root's daemon, jobs run as their submitters."
 )
 @click.option("--name", default="", help="This machine's name in the cluster.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "slurm"]),
+    default=None,
+    help="What runs the jobs: this machine and its agents, or Slurm. Default: as before, or local.",
+)
+@click.option("--partition", default="", help="Slurm's partition. Default: the site's default.")
+@click.option("--sbatch-options", default="", metavar="OPTIONS",
+              help="More options for sbatch, like '--account=vision --qos=high'.")  # fmt: skip
+@click.option("--shared-folder", default="", metavar="FOLDER",
+              help="For scripts, logs and checkpoints, on a file system that Slurm's nodes share. "
+              "Default: slurm in $GANGER_HOME.")  # fmt: skip
+@click.option(
+    "--advise",
+    is_flag=True,
+    help="Say what the recipe would do now with Slurm's own jobs, and do nothing; with "
+    "--foreground again whenever that changes.",
+)
 @click.option("--foreground", is_flag=True, help="Stay, and end with Ctrl-C.")
 @click.option("--dry-run", is_flag=True, help="Say what would be started, and start nothing.")
 @_json
 def up(
     gpus: str, recipe: str, knows: str | None, seed: int | None, listen: str, agents: str,
-    shared: bool, name: str, foreground: bool, dry_run: bool, as_json: bool,
+    shared: bool, name: str, engine: str | None, partition: str, sbatch_options: str,
+    shared_folder: str, advise: bool, foreground: bool, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Start the daemon on this machine; returns when it answers.
 
@@ -71,8 +91,18 @@ def up(
         raise BadInput("only root can serve several users", where="--shared")
     settings = {
         "home": str(home()), "gpus": gpus, "recipe": recipe, "knows": knows or "", "seed": seed,
-        "listen": listen, "agents": agents, "shared": shared, "name": name,
+        "listen": listen, "agents": agents, "shared": shared, "name": name, "engine": engine or "",
+        "partition": partition, "sbatch_options": sbatch_options,
+        "shared_folder": os.path.abspath(shared_folder) if shared_folder else "",
     }  # fmt: skip
+    if advise:
+        if engine != "slurm":
+            raise BadInput("only the jobs of a Slurm cluster", where="--advise",
+                           mend="add --engine slurm")  # fmt: skip
+        from ganger.cli.site import advise as say
+
+        say(partition, recipe or "backfill", knows or "history", again=foreground, as_json=as_json)
+        return
     if dry_run:
         _say_what(settings, as_json)
         return
@@ -170,6 +200,7 @@ def _show(found: Status, as_json: bool, places: Places) -> None:
         return
     counts = ", ".join(f"{number} {phase}" for phase, number in found.jobs.items()) or "none"
     click.echo(f"up for {clock(found.now - found.since)}, pid {found.pid}, {found.mode} mode")
+    click.echo(f"engine:  {found.engine}")
     click.echo(f"home:    {found.home}")
     click.echo(f"recipe:  {found.recipe}, which knows {found.knows}")
     click.echo(f"cluster: {found.nodes} nodes, {found.gpus_free} of {found.gpus} GPUs free")
@@ -216,3 +247,19 @@ def install_service(only_print: bool, system: bool) -> None:
     path.write_text(unit)
     user = "" if system else " --user"
     click.echo(f"wrote {path}\nstart it: systemctl{user} enable --now ganger")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  ganger service metrics"
+    "\n  ganger service metrics --grafana > ganger.json"
+)
+@click.option("--grafana", is_flag=True, help="Print a dashboard to import into Grafana instead.")
+def metrics(grafana: bool) -> None:
+    """Print the figures that `/metrics` has for Prometheus."""
+    if grafana:
+        from ganger.service.dashboard import dashboard
+
+        print_json(dashboard())
+        return
+    for chunk in Client().stream("/metrics"):
+        sys.stdout.buffer.write(chunk)

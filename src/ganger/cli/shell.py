@@ -15,7 +15,7 @@ import msgspec
 
 from ganger.cli.jobs import path_of, wait_for
 from ganger.cli.submit import build, with_options
-from ganger.client.answers import Changed, JobPage, Submitted
+from ganger.client.answers import Changed, JobPage, Status, Submitted
 from ganger.client.connection import Client
 from ganger.core.errors import BadInput, GangerError
 
@@ -34,6 +34,8 @@ def shell(command: tuple[str, ...], **options: Any) -> None:
 
     wanted = list(command) or [os.environ.get("SHELL", "/bin/sh")]
     client = Client()
+    if client.call("GET", "/v1/status", Status).engine != "local":
+        raise BadInput("a shell is for jobs of the local engine", mend="use `srun --pty`")
     with tempfile.TemporaryDirectory(prefix="ganger-") as folder:
         path = str(Path(folder) / "shell")
         listener = socket.socket(socket.AF_UNIX)

@@ -18,6 +18,7 @@ from ganger.core.errors import BadInput
 
 _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
 _JOB_FILES = (".toml", ".yaml", ".yml", ".json")
+_READ_APART = ("env", "export", "dependency", "gpus", "requeue", "nice")
 
 _OPTIONS = (
     click.option("--name", "-J", "--job-name", help="A name for people."),
@@ -30,6 +31,7 @@ _OPTIONS = (
     click.option("--min-gpus", type=int, help="Elastic: the fewest GPUs."),
     click.option("--max-gpus", type=int, help="Elastic: the most GPUs."),
     click.option("--share", type=float, help="Part of one GPU, above 0 up to 1."),
+    click.option("--gpu-memory", metavar="SIZE", help="With --share: memory of that GPU."),
     click.option("--cpus", "-c", type=float, help="Cores per worker."),
     click.option("--memory", "--mem", metavar="SIZE", help="Memory per worker: 16GiB, 512M."),
     click.option("--time", "-t", "time_limit", metavar="TIME", help="Stop it after: 90m, 1h30m, "
@@ -39,15 +41,29 @@ _OPTIONS = (
                  "+2h."),
     click.option("--begin", "-b", metavar="WHEN", help="Not before: 2026-05-01T18:00, +2h."),
     click.option("--priority", type=int, help="Higher is sooner. Default: 0."),
+    click.option("--nice", type=int, help="As sbatch: lowers the priority by so much."),
     click.option("--weight", type=float, help="In fair shares. Default: 1."),
     click.option("--tenant", "-A", "--account", help="Whose share it uses. Default: yours."),
-    click.option("--array", "-a", metavar="LIST", help="Tasks, like 0-7 or 1,3,5; {array} in the "
-                 "command is the task's number."),
+    click.option("--array", "-a", metavar="LIST", help="Tasks, like 0-7 or 1,3,5, at most 4 at a "
+                 "time with 0-99%4; {array} in the command is the task's number."),
     click.option("--after", multiple=True, metavar="JOB", help="Start when JOB has finished. "
                  "Repeatable."),
     click.option("--after-any", multiple=True, metavar="JOB", help="Start when JOB is over."),
-    click.option("--dependency", "-d", metavar="LIST", help="As sbatch: afterok:12,afterany:13."),
+    click.option("--after-not-ok", multiple=True, metavar="JOB", help="Start when JOB has ended "
+                 "badly; never, if it ends well."),
+    click.option("--after-each", multiple=True, metavar="JOB", help="Start task i when task i of "
+                 "the array JOB has finished."),
+    click.option("--singleton", is_flag=True, help="Start when all your earlier jobs of this name "
+                 "are over."),
+    click.option("--dependency", "-d", metavar="LIST", help="As sbatch: afterok:12,afterany:13; "
+                 "afternotok, aftercorr and singleton, too."),
     click.option("--hold", "-H", is_flag=True, help="Wait until released."),
+    click.option("--requeue/--no-requeue", default=None, help="Whether it may be preempted and put "
+                 "back in line. Default: yes."),
+    click.option("--mail-to", "--mail-user", multiple=True, metavar="ADDRESS", help="Whom to tell "
+                 "by e-mail (see `ganger service notify`). Repeatable."),
+    click.option("--mail-on", multiple=True, metavar="EVENT", help="Of what: started, preempted, "
+                 "finished, failed, cancelled, idle. Repeatable."),
     click.option("--retries", type=int, help="Failed attempts that are forgiven."),
     click.option("--on-preempt", type=click.Choice(["checkpoint", "kill", "suspend", "never"])),
     click.option("--grace", metavar="TIME", help="To save and leave in. Default: 30s."),
@@ -56,6 +72,11 @@ _OPTIONS = (
                  "command runs."),
     click.option("--locality", type=click.Choice(["island", "node", "rack", "any"])),
     click.option("--pool", help="The pool of nodes."),
+    click.option("--label", "-C", "--constraint", "labels", multiple=True, help="Only on nodes "
+                 "with this label. Repeatable."),
+    click.option("--steps", type=float, help="How many steps it has to do."),
+    click.option("--checkpoint-dir", metavar="PATH", help="Where it saves. Default: a folder of "
+                 "its own."),
     click.option("--model", help="Its name in throughput profiles."),
     click.option("--warm", multiple=True, metavar="MODULE", help="Have MODULE imported before "
                  "the start. Repeatable."),
@@ -80,7 +101,7 @@ def with_options(command: Any) -> Any:
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
     epilog="\b\nExamples:\n  ganger submit -- python train.py"
     "\n  ganger submit --gpus 4 --time 2h --after 12 -- python train.py --lr 0.1"
-    "\n  ganger submit --array 0-7 -- python train.py --seed {array}"
+    "\n  ganger submit --array 0-7%2 -- python train.py --seed {array}"
     "\n  ganger submit train.sbatch\n  ganger submit job.toml",
 )
 @with_options
@@ -185,7 +206,7 @@ def _from_options(options: dict[str, Any]) -> dict[str, Any]:
     """Fields for the options that were given."""
     fields: dict[str, Any] = {}
     for name, value in options.items():
-        if name in ("env", "export", "dependency", "gpus") or value in (None, (), False, ""):
+        if name in _READ_APART or value in (None, (), False, ""):
             continue
         fields[name] = list(value) if isinstance(value, tuple) else value
     for name in ("time_limit", "estimate"):
@@ -203,6 +224,14 @@ def _from_options(options: dict[str, Any]) -> dict[str, Any]:
         fields["gpus"] = int(number)
         if kind:
             fields["gpu_types"] = [kind, *fields.get("gpu_types", [])]
+    if options.get("requeue") is False:
+        if fields.get("on_preempt", "never") != "never":
+            raise BadInput("it contradicts --on-preempt", where="--no-requeue")
+        fields["on_preempt"] = "never"
+    if options.get("nice") is not None:
+        if "priority" in fields:
+            raise BadInput("it contradicts --priority", where="--nice")
+        fields["priority"] = -options["nice"]
     if options.get("dependency"):
         sbatch.dependencies(fields, options["dependency"])
     return fields

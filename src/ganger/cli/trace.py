@@ -78,6 +78,38 @@ def convert(source: str, target: str, to_format: str, gpus: int | None, **chosen
     click.echo(f"{loaded.jobs:,} jobs written to {target}", err=True)
 
 
+@trace.command("import-slurm")
+@click.argument("source", metavar="[FILE]", required=False, type=click.Path(exists=True))
+@click.option("-o", "--output", required=True, metavar="FILE", type=click.Path(dir_okay=False),
+              help="Where to write: .csv, .jsonl (both also .gz), .parquet or .swf.")  # fmt: skip
+@click.option("--since", default="30d", show_default=True, metavar="TIME",
+              help="Ask the cluster for the jobs of this time; not for a FILE.")  # fmt: skip
+@click.option("--skip-bad", is_flag=True, help="Leave malformed rows out instead of stopping.")
+def import_slurm(source: str | None, output: str, since: str, skip_bad: bool) -> None:
+    """Take over the jobs of a Slurm cluster: from FILE, which `sacct --parsable2` wrote, or from
+    the cluster that this machine belongs to.
+
+    Without accounting, the cluster has only what its controller remembers (MinJobAge, often five
+    minutes).
+
+    \b
+    Examples:
+      ganger trace import-slurm sacct.txt -o month.csv.gz
+      ganger trace import-slurm --since 90d -o quarter.parquet
+    """
+    from ganger.workloads.formats import load_trace, save_trace
+
+    if source is not None:
+        loaded = load_trace(source, "sacct", skip_bad=skip_bad)
+    else:
+        from ganger.cli.site import accounting
+
+        loaded = accounting(since, skip_bad)
+    save_trace(loaded, output)
+    _print_skipped(loaded)
+    click.echo(f"{loaded.jobs:,} jobs written to {output}", err=True)
+
+
 @trace.command()
 @click.argument("kind")
 @click.option("--jobs", type=int, default=10_000, show_default=True, help="How many jobs.")

@@ -94,13 +94,15 @@ class Changed(msgspec.Struct, kw_only=True):
 
 
 class NodeAnswer(msgspec.Struct, kw_only=True):
-    """A node. `memory` in MiB, `cpus` in cores; `state`: up, down or drained."""
+    """A node. `memory` in MiB, `cpus` in cores; `state`: up, down or drained; `gpus_withheld`:
+    GPUs that others hold, whom Ganger does not know."""
 
     name: str
     state: str
     gpu_type: str
     gpus: int
     gpus_free: int
+    gpus_withheld: int = 0
     cpus: float
     memory: int
     jobs: list[int]
@@ -131,11 +133,99 @@ class Share(msgspec.Struct, kw_only=True):
     fair_share: float
 
 
+class Quota(msgspec.Struct, kw_only=True):
+    """What a tenant may have. `limit`: the most GPUs that its jobs are let hold, under any recipe;
+    `let_in` GPUs of that are in the queue or in use, and `waiting` jobs wait for it. `quota` and
+    `weight` are for recipes that know them."""
+
+    tenant: str
+    limit: float | None
+    let_in: float | None
+    waiting: int
+    quota: int | None
+    weight: float
+
+
+class TokenAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A token: `id` is what it is called by, `token` its text, which is told once."""
+
+    id: str
+    user: str
+    role: str
+    made: float
+    token: str = ""
+
+
+class RolesAnswer(msgspec.Struct, kw_only=True):
+    """Administrators by name, and the tokens that were given out."""
+
+    admins: list[str]
+    tokens: list[TokenAnswer]
+
+
+class SinkAnswer(msgspec.Struct, kw_only=True):
+    """Somebody who is told of events of jobs. `waiting` messages are not sent yet."""
+
+    name: str
+    events: list[str]
+    tenants: list[str]
+    users: list[str]
+    waiting: int
+    last_error: str
+
+
+class NotifyAnswer(msgspec.Struct, kw_only=True):
+    """Who is told of what, by the file at `path`; `error`: what is wrong with it."""
+
+    path: str
+    error: str
+    sinks: list[SinkAnswer]
+
+
+class IdleJob(msgspec.Struct, kw_only=True):
+    """A job that holds GPUs and does nothing with them; `told`: long enough to be told of."""
+
+    job: int
+    label: str
+    name: str
+    user: str
+    tenant: str
+    gpus: int
+    idle_seconds: float
+    told: bool
+
+
+class IdleAnswer(msgspec.Struct, kw_only=True):
+    """When a job is idle and what follows (as `Rule` has it), and which are now."""
+
+    action: str
+    after: float
+    gpu: float
+    cores: float
+    jobs: list[IdleJob]
+
+
+class Usage(msgspec.Struct, kw_only=True):
+    """What a tenant's jobs held. GPU-hours are those in which devices were held: useful, lost (done
+    and then lost with a preemption or failure), and idle (starting, stopping, suspended, or found
+    doing nothing). `cost` in the unit of the prices, null where a type has none."""
+
+    tenant: str
+    jobs: int
+    gpu_hours: float
+    useful_gpu_hours: float
+    lost_gpu_hours: float
+    idle_gpu_hours: float
+    by_type: dict[str, float]
+    cost: float | None
+
+
 class Status(msgspec.Struct, kw_only=True):
     """How the daemon does. `mode`: personal or shared; `trouble`: what people should know."""
 
     version: str
     mode: str
+    engine: str = "local"
     home: str
     pid: int
     listen: str

@@ -28,9 +28,14 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     `gpus` in all; `workers` share them evenly, each within one node (default: as many as `nodes`,
     or one; an elastic job has a worker per GPU). `min_gpus` and `max_gpus` make the job elastic.
     `per`: the command runs once per `worker`, `node` or `job`. `cpus` (cores) and `memory` count
-    per worker. `after` are jobs that must finish first, `after_any` jobs that must be over; a job
-    is named by its number, an array by that of its first task, a task like `12_3`.
-    `retries`: failed attempts that are forgiven. `hold`: it waits until it is released.
+    per worker. `array` lists tasks, like `0-99`, and how many of them may be in the queue at once,
+    like `0-99%4`. `after` are jobs that must finish first, `after_any` jobs that must be over,
+    `after_not_ok` jobs that must end badly; task i of an array waits for task i of those in
+    `after_each`, a `singleton` for all earlier jobs of its name and user. A job is named by its
+    number, an array by that of its first task, a task like `12_3`.
+    `retries`: failed attempts that are forgiven. `mail_to` gets an e-mail on events `mail_on`
+    (submitted, started, suspended, preempted, finished, failed, cancelled, idle). `hold`: it waits
+    until it is released.
     """
 
     format: str = FORMAT
@@ -66,8 +71,13 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     array: str = ""
     after: list[str | int] = []
     after_any: list[str | int] = []
+    after_not_ok: list[str | int] = []
+    after_each: list[str | int] = []
+    singleton: bool = False
     hold: bool = False
     retries: int = 0
+    mail_to: list[str] = []
+    mail_on: list[str] = []
     env: dict[str, str] = {}
     cwd: str = ""
     output: str = ""

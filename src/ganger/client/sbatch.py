@@ -16,7 +16,7 @@ SHORT: Final = {
 }  # fmt: skip
 FLAGS: Final = ("hold", "requeue", "no-requeue", "exclusive", "test-only")
 NOTHING_HERE: Final = (
-    "partition", "qos", "exclusive", "mail-type", "mail-user", "comment", "open-mode", "licenses",
+    "partition", "qos", "exclusive", "comment", "open-mode", "licenses",
     "reservation", "exclude", "nodelist", "test-only", "requeue", "distribution", "ntasks-per-core",
     "hint", "wckey", "threads-per-core", "parsable", "get-user-env", "export-file", "propagate",
 )  # fmt: skip
@@ -191,19 +191,45 @@ def _signal(fields: dict[str, Any], value: str) -> None:
         fields["grace"] = int(found[1])
 
 
+def _mail_type(fields: dict[str, Any], value: str) -> None:
+    on: list[str] = []
+    for word in value.upper().split(","):
+        if word not in _MAIL_TYPES:
+            raise BadInput(f"{word!r} is not known", mend=f"one of {', '.join(_MAIL_TYPES)}")
+        on += _MAIL_TYPES[word]
+    fields["mail_on"] = list(dict.fromkeys(on))
+
+
+_END: Final = ("finished", "failed", "cancelled")
+_MAIL_TYPES: Final = {
+    "NONE": (), "BEGIN": ("started",), "END": _END, "FAIL": ("failed", "cancelled"),
+    "REQUEUE": ("preempted",), "TIME_LIMIT": ("failed",),
+    "ALL": ("started", *_END, "preempted"),
+}  # fmt: skip
+
+
 def dependencies(fields: dict[str, Any], value: str) -> None:
-    """`afterok:1:2,afterany:3` into `after` and `after_any`. Raises BadInput."""
+    """`afterok:1:2,afterany:3` into `after` and `after_any`, `afternotok`, `aftercorr` and
+    `singleton` likewise. Raises BadInput."""
     if "?" in value:
         raise BadInput("dependencies of which one is enough are not supported",
                        where="--dependency")  # fmt: skip
     for part in value.split(","):
-        kind, *jobs = part.split(":")
-        field = {"afterok": "after", "afterany": "after_any"}.get(kind.strip())
+        kind, *jobs = part.strip().split(":")
+        if kind == "singleton" and not jobs:
+            fields["singleton"] = True
+            continue
+        field = _AFTER.get(kind)
         if field is None or not all(jobs) or not jobs:
             raise BadInput(f"{part!r} is not supported", where="--dependency",
-                           mend="write like afterok:12:13,afterany:14")  # fmt: skip
+                           mend="write like afterok:12:13,afterany:14,singleton")  # fmt: skip
         fields.setdefault(field, []).extend(jobs)
 
+
+_AFTER: Final = {
+    "afterok": "after", "afterany": "after_any", "afternotok": "after_not_ok",
+    "aftercorr": "after_each",
+}  # fmt: skip
 
 _READ: Final[dict[str, Callable[[dict[str, Any], str], None]]] = {
     "job-name": _text("name"), "gpus": _gpus("gpus"), "gpus-per-node": _gpus("_gpus_per_node"),
@@ -216,5 +242,7 @@ _READ: Final[dict[str, Callable[[dict[str, Any], str], None]]] = {
     "priority": lambda fields, value: fields.__setitem__("priority", int(value)),
     "no-requeue": _flag("on_preempt", "never"), "signal": _signal, "output": _text("output"),
     "error": _text("error"), "chdir": _text("cwd"),
+    "mail-type": _mail_type,
+    "mail-user": lambda fields, value: fields.__setitem__("mail_to", value.split(",")),
     "constraint": lambda fields, value: fields.__setitem__("labels", value.split("&")),
 }  # fmt: skip

@@ -40,7 +40,8 @@ class Failed(Event, frozen=True, gc=False):
 
 
 class Released(Event, frozen=True, gc=False):
-    """A stopped or resized attempt gave its old devices back. `kept` is the work that survived."""
+    """A stopped or resized attempt gave its old devices back, or a suspended one, where the engine
+    cannot freeze it. `kept` is the work that survived."""
 
     rank: ClassVar[int] = 2
     job: int
@@ -69,6 +70,14 @@ class NodeUp(Event, frozen=True, gc=False):
 
     rank: ClassVar[int] = 5
     node: int
+
+
+class Withheld(Event, frozen=True, gc=False):
+    """So many GPUs of a node are others' from now on, whoever they are; 0: all are ours again."""
+
+    rank: ClassVar[int] = 5
+    node: int
+    gpus: int
 
 
 class Started(Event, frozen=True, gc=False):
@@ -135,6 +144,7 @@ AnyEvent: TypeAlias = (
     | Refused
     | NodeDown
     | NodeUp
+    | Withheld
     | Started
     | Progressed
     | Submitted

@@ -139,6 +139,46 @@ class Ledger(Capacity):
         known = self._known.get(id(shape)) or self._learn(shape)
         return known.plain and not (placement and placement[0].share)
 
+    def withhold(self, node: int, gpus: int) -> int:
+        """Take GPUs of a node out of the books, or put them back, until `gpus` are out; how many
+        that leaves out too few because they are held. Those that somebody is leaving, last."""
+        out = self.withheld(node)
+        if out.bit_count() > gpus:
+            self._count_in(node, pick_devices(out, out.bit_count() - gpus, 0))
+            return 0
+        free, wanted = self.free_mask[node], gpus - out.bit_count()
+        leaving = 0
+        for _, devices in self.leaving.get(node, ()):
+            leaving |= devices
+        taken = self._highest(free & ~leaving, wanted)
+        taken |= self._highest(free & leaving, wanted - taken.bit_count())
+        self.count_out(node, taken)
+        return wanted - taken.bit_count()
+
+    def withheld(self, node: int) -> int:
+        """The devices of a node that are out of the books, as a mask."""
+        return ((1 << int(self.nodes.gpus[node])) - 1) & ~self.full[node]
+
+    @staticmethod
+    def _highest(mask: int, count: int) -> int:
+        chosen = 0
+        while count > chosen.bit_count() and mask & ~chosen:
+            chosen |= 1 << (mask & ~chosen).bit_length() - 1
+        return chosen
+
+    def count_out(self, node: int, devices: int) -> None:
+        """Take free devices of a node out of the books."""
+        self._take_devices(node, devices)
+        self.full[node] &= ~devices
+        if self.up[node]:
+            self.cell_of[node].total -= devices.bit_count()
+
+    def _count_in(self, node: int, devices: int) -> None:
+        self.full[node] |= devices
+        self._return_devices(node, devices)
+        if self.up[node]:
+            self.cell_of[node].total += devices.bit_count()
+
     def _leave(self, job: int, placement: Placement) -> None:
         for slot in placement:
             self.leaving.setdefault(slot.node, []).append((job, slot.devices))

@@ -28,6 +28,7 @@ from ganger.core.events import (
     Released,
     Started,
     Submitted,
+    Withheld,
     Woke,
 )
 from ganger.core.jobs import Declared, Jobs, Phase
@@ -72,6 +73,10 @@ class Reducer:
         self._cancelling: set[int] = set()
         self._down: set[int] = set()
         self._drained: set[int] = set()
+        self._withheld: dict[int, int] = {}
+        """How many GPUs of nodes are others'."""
+        self._owing: set[int] = set()
+        """Nodes of which our jobs hold GPUs that are others'."""
         self._orders: list[AnyAction] = []
         """What people ordered in this step and the engine has to do, whatever the policy says."""
         self._rows: dict[str, int] = {}
@@ -84,6 +89,7 @@ class Reducer:
             Submitted: self._submitted, Started: self._started, Progressed: self._progressed,
             Finished: self._finished, Failed: self._failed, Released: self._released,
             Refused: self._refused, NodeDown: self._node_down, NodeUp: self._node_up,
+            Withheld: self._withhold,
             Accepted: self._accepted, Command: self._command, NodeCommand: self._node_command,
             Woke: self._woke,
         }  # fmt: skip
@@ -252,11 +258,14 @@ class Reducer:
         if event.attempt != self._attempt[job]:
             self._keep(job, event.kept)
             return self._old_attempt_gone(job, event.attempt)
-        if self._phase[job] != STOPPING:
+        phase = self._phase[job]
+        if not RUNNING <= phase <= STOPPING:
             return 0
+        self._accrue(job)
         self._let_go(job)
         self._keep(job, event.kept)
-        return self._queue(job)  # its devices could be planned with since it was told to stop
+        # A stopping job's devices could be planned with since it was told to stop.
+        return self._queue(job) | (CAPACITY_FREED if phase != STOPPING else 0)
 
     def _refused(self, event: Refused) -> int:
         job = event.job
@@ -329,6 +338,23 @@ class Reducer:
         self.ledger.switch(node, up=node not in self._down and node not in self._drained)
         self.ledger.cell_of[node].returned += 0 if bar else self.ledger.full[node].bit_count()
         return CAPACITY_LOST if bar else CAPACITY_FREED
+
+    def _withhold(self, event: Withheld) -> int:
+        node, before = event.node, self._withheld.get(event.node, 0)
+        self._withheld[node] = event.gpus
+        if not event.gpus:
+            del self._withheld[node]
+        self._settle(node)
+        return CAPACITY_LOST if event.gpus > before else CAPACITY_FREED
+
+    def _settle(self, node: int) -> None:
+        """Others get what they hold of a node, as far as our jobs have left it."""
+        owed = self.ledger.withhold(node, self._withheld.get(node, 0))
+        (self._owing.add if owed else self._owing.discard)(node)
+
+    def withheld(self, node: int) -> int:
+        """How many GPUs of a node are others'."""
+        return self._withheld.get(node, 0)
 
     def _woke(self, event: Woke) -> int:
         return WOKE

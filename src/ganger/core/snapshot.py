@@ -23,6 +23,7 @@ from ganger.core.view import Scope
 
 FORMAT = "ganger.snapshot/1"
 _TUNE = int(Kind.TUNE)
+_NOTHING = msgspec.msgpack.encode(None)
 _PLAIN = ("tenants", "users", "groups", "models", "arrays")
 
 
@@ -55,6 +56,8 @@ class Snapshot(msgspec.Struct, forbid_unknown_fields=True):
     down: list[int]
     drained: list[int]
     changed: dict[int, list[int]]
+    withheld: dict[int, tuple[int, int]] = {}
+    """Node to (GPUs that are others', the devices that are out of the books for them)."""
 
 
 def capture(kernel: Kernel) -> Snapshot:
@@ -81,6 +84,9 @@ def capture(kernel: Kernel) -> Snapshot:
         cancelling=sorted(kernel._cancelling), down=sorted(kernel._down),
         drained=sorted(kernel._drained),
         changed={parent: list(scope.changed) for parent, scope in kernel._scopes.items()},
+        withheld={
+            node: (gpus, kernel.ledger.withheld(node)) for node, gpus in kernel._withheld.items()
+        },
     )  # fmt: skip
 
 
@@ -118,7 +124,7 @@ def restore(
         snapshot.wake, snapshot.until, snapshot.changes,
     )  # fmt: skip
     kernel.memory = msgspec.msgpack.decode(snapshot.memory, type=memory_type(policy.decide))
-    if kernel._learns:
+    if kernel._learns and snapshot.learnt != _NOTHING:
         kernel.oracle.learnt = msgspec.msgpack.decode(
             snapshot.learnt, type=type(kernel.oracle.learnt)
         )
@@ -176,6 +182,10 @@ def _put_back(kernel: Kernel, snapshot: Snapshot) -> None:
     kernel._down, kernel._drained = set(snapshot.down), set(snapshot.drained)
     for node in kernel._down | kernel._drained:
         kernel.ledger.switch(node, up=False)
+    for node, (gpus, devices) in snapshot.withheld.items():
+        kernel._withheld[node] = gpus
+        kernel.ledger.count_out(node, devices)
+        kernel._settle(node)
     for parent, changed in snapshot.changed.items():
         if parent not in kernel._scopes:
             kernel._scopes[parent] = Scope(Ledger(kernel.nodes, {}))

@@ -23,6 +23,7 @@ from ganger.core.events import (
     Refused,
     Released,
     Started,
+    Withheld,
 )
 from ganger.core.jobs import Phase
 from ganger.core.plan import Placement, Resize
@@ -226,7 +227,7 @@ class Attempts:
 
     def _prepare(self, one: Attempt, node: int, seat: Seat) -> None:
         box = self._box(node)
-        if box is None or box.down:
+        if box is None or box.down or box.closed:
             coming = box is not None and box.link is not None  # it says that it is up in a moment
             if not coming and (box is not None or self._stranded_at == inf):
                 seat.status, seat.why = Status.REFUSED, "its node is down"
@@ -240,21 +241,16 @@ class Attempts:
         first = next(iter(one.seats))
         address = "127.0.0.1"
         here = self._box(first)
-        for other in one.seats:
-            box = self._box(other)
-            if here is not None and box is not None and box is not here:
-                address = self._reach(here, box)
-                break
+        others = [box for other in one.seats if (box := self._box(other)) not in (None, here)]
+        if here is not None and others and others[0] is not None:
+            address = self._reach(here, others[0])
         port = one.seats[first].port
         self._tell(node, wire.Go(self._key(one.key, node), address, port))
 
     def _reach(self, here: Box, other: Box) -> str:
         """The address of the machine `here` for `other` machines."""
-        mine = self._boxes.address(here)
-        if mine is not None:
-            return mine[0]
-        theirs = self._boxes.address(other)
-        return theirs[1] if theirs is not None else "127.0.0.1"
+        mine, theirs = self._boxes.address(here), self._boxes.address(other)
+        return mine[0] if mine is not None else theirs[1] if theirs is not None else "127.0.0.1"
 
     # ------------------------------------------------------------------ what agents say
 
@@ -387,6 +383,10 @@ class Attempts:
         """They can be used again."""
         box.closed = False
         self._up(box)
+
+    def withheld(self, box: Box, gpus: int) -> None:
+        """So many of a machine's GPUs are others' from now on."""
+        self.events.extend(Withheld(node, gpus) for node in box.nodes)
 
     def _lose(self, nodes: set[int]) -> None:
         for one in list(self._attempts.values()):

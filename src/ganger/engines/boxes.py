@@ -21,11 +21,13 @@ from ganger.engines.agent.protocol import (
     VERSION,
     Challenge,
     Denied,
+    Exited,
     Hello,
     Message,
     Ping,
     Ready,
     ToEngine,
+    Used,
     Welcome,
     proof,
     proves,
@@ -88,6 +90,10 @@ class Owner(Protocol):
         """A machine that was closed can be used again."""
         ...
 
+    def withheld(self, box: Box, gpus: int) -> None:
+        """So many of a machine's GPUs are others' from now on."""
+        ...
+
 
 class Fleet(Protocol):
     """The machines that attempts run on, as an engine speaks with them."""
@@ -140,6 +146,8 @@ class Boxes(Parties[_Connection]):
         self._token, self._cluster = token, cluster
         self._patience = lost_after / SECOND
         self.by_name: dict[str, Box] = {}
+        self.uses: dict[tuple[int, int, str], Used] = {}
+        """How busy the parts of jobs were at the last look, by job, seat and agent."""
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake, selectors.EVENT_READ, lambda mask: self._awake())
         self._agents = list(agents)
@@ -264,6 +272,11 @@ class Boxes(Parties[_Connection]):
         else:
             if isinstance(message, Ready):
                 one.box.ready = True
+            if isinstance(message, Used):
+                self.uses[message.key.job, message.key.seat, one.box.hello.name] = message
+                return
+            if isinstance(message, Exited):
+                self.uses.pop((message.key.job, message.key.seat, one.box.hello.name), None)
             self.owner.told(one.box, message)
 
     def _hello(self, one: _Connection, hello: Hello) -> None:

@@ -169,5 +169,7 @@ class LocalEngine(FleetEngine):
     ) -> None:
         boxes = Boxes(admit, agents, listen, token, cluster, lost_after)
         super().__init__(boxes, launch_of, clock, lost_after, progress_every)
+        self.uses = boxes.uses
+        """How busy the parts of jobs were when their agents last looked."""
         self.port = boxes.port
         """Where agents join; 0 if nowhere."""

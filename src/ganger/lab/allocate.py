@@ -117,7 +117,7 @@ class _Field:
         """What a search asks."""
         if merged is None:
             return SharesPool(self.alone, self.stop)
-        return PairsPool(merged.posed)
+        return PairsPool(merged.posed, self.stop)
 
     def fastest(self) -> Floats:
         """The most that each could do."""
@@ -129,7 +129,7 @@ class _Field:
         if merged is None:
             found = max_min(self.alone, unit, stop=self.stop)
         else:
-            found = max_min_pairs(merged.posed, unit[merged.jobs.first])
+            found = max_min_pairs(merged.posed, unit[merged.jobs.first], self.stop)
         return _Solved(found.value, found.bound, expanded(merged, found), found.prices)
 
     def max_sum(self, factor: Floats, price: Floats, floor: Floats) -> _Solved:
@@ -144,7 +144,7 @@ class _Field:
             both = factor[few.first, None] * few.rate_first
             both = both + factor[few.second, None] * few.rate_second
             gain = factor[:, None] * few.alone.rate / price
-            found = max_sum_pairs(few, gain, both / price, floor[at])
+            found = max_sum_pairs(few, gain, both / price, floor[at], self.stop)
         return _Solved(found.value, found.bound, expanded(merged, found), found.prices)
 
 
@@ -211,7 +211,7 @@ def _filled(field: _Field, unit: Floats, paces: Paces | None, tags: list[Floats]
     merged = field.merged(unit, *tags)
     at = np.arange(len(unit)) if merged is None else merged.jobs.first
     pool = field.pool(merged)
-    filled = water_filling(pool, field.alone.capacity, unit[at], paces)
+    filled = water_filling(pool, field.alone.capacity, unit[at], paces, stop=field.stop)
     x = expanded(merged, filled.answer)
     first = unit[at] if paces is None else paces(np.ones(len(at), np.bool_)) * unit[at]
     alone = pool.max_min(first)
@@ -280,7 +280,9 @@ def _finish_time(field: _Field) -> _Solved:
     def reached(eff: Floats) -> float:
         return float((independent / (age + steps / eff)).min())
 
-    found = largest(field.pool(merged), demand, reached(alone), reached(field.fastest()))
+    found = largest(
+        field.pool(merged), demand, reached(alone), reached(field.fastest()), stop=field.stop
+    )
     x = expanded(merged, found.answer)
     eff = _throughput(field, x)
     value, prices = 1 / reached(eff), np.zeros(len(problem.types))
@@ -320,6 +322,7 @@ def _sum(field: _Field, factor: Floats, price: Floats) -> _Solved:
 def _late(field: _Field, floor: Floats) -> BadInput:
     """Which SLOs cannot hold together: those with a price where all are missed alike."""
     names, mend = field.problem.names, "allow more seconds, or add GPUs"
+    field.stop = None  # who misses what by how much is said exactly
     alone = np.flatnonzero(floor > field.fastest() * (1 + 1e-9))
     if len(alone):
         row = int(alone[0])

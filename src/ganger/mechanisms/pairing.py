@@ -119,14 +119,14 @@ def _raised(packed: Packed, unit: Floats) -> Floats:
     merged = packed.merged(unit)
     few, unit = merged.posed, unit[merged.jobs.first]
     best = max_min_pairs(few, unit)
-    return _efficient(merged, unit * best.value, 1.0 / unit, best.x)
+    return _efficient(merged, unit * best.value, 1.0 / unit)
 
 
-def _efficient(merged: Merged, floor: Floats, factor: Floats, start: Floats) -> Floats:
-    """Everybody's floor, which `start` reaches, then the largest sum of throughputs x `factor`."""
+def _efficient(merged: Merged, floor: Floats, factor: Floats) -> Floats:
+    """Everybody's floor, then the largest sum of throughputs times `factor`."""
     few = merged.posed
     own, both = _gains(few, factor, np.ones(few.alone.rate.shape[1]))
-    return merged.expand(efficient_pairs(few, floor, own, both, start).x)
+    return merged.expand(efficient_pairs(few, floor, own, both).x)
 
 
 def _gains(few: Pairs, factor: Floats, price: Floats) -> tuple[Floats, Floats]:
@@ -151,7 +151,7 @@ def water_filled(view: View, packed: Packed) -> Floats:
     merged = packed.merged(unit)
     unit = unit[merged.jobs.first]
     filled = water_filling(PairsPool(merged.posed), merged.posed.alone.capacity, unit, None)
-    return _efficient(merged, filled.level, 1.0 / unit, filled.answer.x)
+    return _efficient(merged, filled.level, 1.0 / unit)
 
 
 def first_come(view: View, packed: Packed) -> Floats:
@@ -218,7 +218,7 @@ def _fairest(view: View, packed: Packed, notes: Notes) -> Floats:
     demand, reached = rho_demand(*(part[at] for part in parts))
     start = reached(isolated(packed.problem.shares)[at])
     found = largest(PairsPool(few), demand, start, reached(few.fastest()))
-    return _efficient(merged, demand(found.value), np.ones(len(at)), found.answer.x)
+    return _efficient(merged, demand(found.value), np.ones(len(at)))
 
 
 def _rows(packed: Packed, x: Floats) -> Allocation:

@@ -23,6 +23,7 @@ from ganger.core.events import (
     WOKE,
     NodeDown,
     NodeUp,
+    Withheld,
 )
 from ganger.core.jobs import Phase
 from ganger.core.ledger import Cell, Ledger, members
@@ -413,7 +414,7 @@ def _key(jobs: tuple[int, ...], gpu_type: str) -> str:
 def _competition_changed(view: View, memory: RoundMemory, jobs: Ids) -> bool:
     """Whether somebody came or went since the notes were taken, or a node did."""
     return jobs.tolist() != list(memory.notes) or any(
-        isinstance(event, NodeDown | NodeUp) for event in view.events
+        isinstance(event, NodeDown | NodeUp | Withheld) for event in view.events
     )
 
 

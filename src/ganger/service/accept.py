@@ -19,6 +19,7 @@ from ganger.core.spec import JobSpec, Kind, Locality, Needs, OnPreempt, Role, Sh
 from ganger.core.units import NEVER, SECOND, WHOLE, micros, parse_duration, parse_memory
 from ganger.engines.launch import PER, Launch
 from ganger.service.facts import Facts, Prepared
+from ganger.service.notify import DEFAULT_EVENTS, EVENTS, checked_address
 
 TASKS_MAX: Final = 100_000
 GPUS_MAX: Final = 1 << 20
@@ -32,11 +33,13 @@ Rows = Callable[[str | int], list[int]]
 
 
 class Who(msgspec.Struct, frozen=True):
-    """Who asks. `uid` is -1 where the transport does not tell."""
+    """Who asks. `uid` is -1 where the transport does not tell; an `admin` may order anybody's jobs,
+    nodes and the policy, others their own jobs."""
 
     user: str
     uid: int = -1
     gid: int = -1
+    admin: bool = False
 
 
 def prepare(
@@ -59,13 +62,27 @@ def prepare(
         launch=_launch(request, spec, who, switch_user), hold=request.hold,
         begin=moment(request.begin, now, "begin", 0),
         after_any=tuple(row for job in request.after_any for row in rows(job)),
+        after_not_ok=tuple(row for job in request.after_not_ok for row in rows(job)),
+        singleton=request.singleton, mail_to=tuple(request.mail_to),
+        mail_on=tuple(request.mail_on or (DEFAULT_EVENTS if request.mail_to else ())),
     )  # fmt: skip
     if not request.array:
+        if request.after_each:
+            raise BadInput("this is no array", where="after_each", mend="give --array, or --after")
         return [Prepared(spec, facts)]
+    tasks, throttle = tasks_of(request.array)
+    facts = msgspec.structs.replace(facts, throttle=throttle)
     return [
-        Prepared(spec, msgspec.structs.replace(facts, task=task))
-        for task in tasks_of(request.array)
+        Prepared(_after_each(spec, request, task, rows), msgspec.structs.replace(facts, task=task))
+        for task in tasks
     ]
+
+
+def _after_each(spec: JobSpec, request: JobRequest, task: int, rows: Rows) -> JobSpec:
+    if not request.after_each:
+        return spec
+    before = [row for job in request.after_each for row in rows(f"{job}_{task}")]
+    return msgspec.structs.replace(spec, after=(*spec.after, *(str(row + 1) for row in before)))
 
 
 def _check(request: JobRequest) -> None:
@@ -93,6 +110,11 @@ def _check(request: JobRequest) -> None:
                        where="name")  # fmt: skip
     if request.per not in PER:
         raise BadInput(f"{request.per!r} is not one of {', '.join(PER)}", where="per")
+    for event in request.mail_on:
+        if event not in EVENTS:
+            raise BadInput(f"{event!r} is not one of {', '.join(EVENTS)}", where="mail_on")
+    for address in request.mail_to:
+        checked_address(address, "mail_to")
     _check_strings(request)
 
 
@@ -185,13 +207,17 @@ def _called(request: JobRequest) -> str:
     return word[:200] if _NAME.fullmatch(word[:200]) else "job"
 
 
-def tasks_of(text: str) -> list[int]:
-    """`0-7`, `1,3,5-9:2` as numbers, ascending. Raises BadInput."""
-    mend = "write like 0-7, 1,3,5 or 0-20:5"
-    if "%" in text:
-        raise BadInput("a bound on running tasks is not supported", where="array", mend=mend)
+def tasks_of(text: str) -> tuple[list[int], int]:
+    """`0-7`, `1,3,5-9:2` as numbers, ascending; how many at once after a `%` (0: all).
+
+    Raises BadInput.
+    """
+    mend = "write like 0-7, 1,3,5, 0-20:5 or 0-99%4"
+    listed, percent, most = text.partition("%")
+    if percent and not (most.isdecimal() and 0 < int(most[:9]) <= TASKS_MAX):
+        raise BadInput(f"%{most} is no number of tasks at once", where="array", mend=mend)
     tasks: set[int] = set()
-    for part in text.split(","):
+    for part in listed.split(","):
         found = _RANGE.fullmatch(part.strip())
         if not found:
             raise BadInput(f"{text!r} is no list of tasks", where="array", mend=mend)
@@ -201,7 +227,7 @@ def tasks_of(text: str) -> list[int]:
         tasks.update(range(first, last + 1, step))
     if len(tasks) > TASKS_MAX:
         raise BadInput(f"more than {TASKS_MAX:,} tasks", where="array", mend="submit it in parts")
-    return sorted(tasks)
+    return sorted(tasks), int(most or 0)
 
 
 def moment(value: str | float | None, now: int, where: str, default: int) -> int:

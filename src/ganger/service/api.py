@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import os
 import pwd
 import re
 from collections.abc import Awaitable, Callable
@@ -125,29 +122,29 @@ class Identify:
             await self._app(scope, receive, send)
             return
         where, who = (scope.get("client") or ("", 0))[:2]
+        found: Who | None
         if where == UNIX:
             name, gid = user_of(who)
-            scope["ganger.who"] = Who(name, who, gid)
-        elif self._bears_token(scope):
-            name, gid = user_of(os.getuid())
-            scope["ganger.who"] = Who(name, os.getuid(), gid)
+            found = self._world.someone(name, who, gid)
         else:
+            found = self._bearer(scope)
+        if found is None:
             answer = _problem(
                 Problem(title="Who are you?", status=401, mend="send Authorization: Bearer TOKEN")
             )
             answer.headers["WWW-Authenticate"] = "Bearer"
             await answer(scope, receive, send)
             return
+        scope["ganger.who"] = found
         await self._app(scope, receive, send)
 
-    def _bears_token(self, scope: Scope) -> bool:
-        known = self._world.token_hash
+    def _bearer(self, scope: Scope) -> Who | None:
         for name, value in scope["headers"]:
-            if name == b"authorization" and known:
+            if name == b"authorization":
                 kind, _, token = value.partition(b" ")
-                digest = hashlib.sha256(token.strip()).hexdigest()
-                return kind.lower() == b"bearer" and hmac.compare_digest(digest, known)
-        return False
+                if kind.lower() == b"bearer":
+                    return self._world.bearer(token.strip())
+        return None
 
 
 # ---------------------------------------------------------------------- OpenAPI

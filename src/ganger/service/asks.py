@@ -8,12 +8,16 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from ganger.core.commands import DECLARES
 from ganger.core.errors import BadInput
 from ganger.core.events import Accepted, AnyEvent, Command, NodeCommand
 from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
+from ganger.core.spec import JobSpec, TenantSpec
+from ganger.core.units import WHOLE
+from ganger.service.ceilings import Group
 from ganger.service.facts import Facts, Prepared
 
 if TYPE_CHECKING:
@@ -31,6 +35,11 @@ class Turn:
         self.changed: dict[int, Facts] = {}
         self.held: dict[int, bool] = {}
         self.keys: list[tuple[str, bytes, list[int]]] = []
+        self.ceilings: dict[Group, int | None] = {}
+        """New ceilings; None takes one away."""
+        self.settings: dict[str, str] = {}
+        self.let_in: dict[Group, int] = {}
+        """What this turn's jobs take that are not put on hold."""
 
     @property
     def next_row(self) -> int:
@@ -75,13 +84,48 @@ class Submit(Ask):
                 prepared.spec, name=str(row + 1), submitted=turn.at,
                 array=str(array + 1) if array >= 0 else "",
             )  # fmt: skip
+            if facts.singleton:
+                facts = self._after_namesakes(facts, turn, daemon)
+            if facts.throttle and row == head:
+                turn.ceilings["array", str(head)] = facts.throttle
             turn.jobs.append((row, facts))
             turn.events.append(Accepted(row, spec))
-            if facts.hold or facts.begin > turn.at or facts.after_any:
+            if _is_gated(facts, turn) or self._waits_for_room(spec, facts, turn, daemon):
                 turn.events.append(Command(row, "hold"))
             self.rows.append(row)
         if self._key:
             turn.keys.append((self._key, self._body, self.rows))
+
+    @staticmethod
+    def _after_namesakes(facts: Facts, turn: Turn, daemon: Daemon) -> Facts:
+        jobs = turn.kernel.jobs
+        user = jobs.users.find(facts.user)
+        active = np.flatnonzero(
+            (jobs.phase[: jobs.n] < Phase.FINISHED) & (jobs.user[: jobs.n] == user)
+        )
+        before = [row for row in active.tolist() if daemon.names[row] == facts.name]
+        before += [
+            row for row, other in turn.jobs
+            if (other.name, other.user) == (facts.name, facts.user)
+        ]  # fmt: skip
+        return msgspec.structs.replace(facts, after_any=(*facts.after_any, *before))
+
+    @staticmethod
+    def _waits_for_room(spec: JobSpec, facts: Facts, turn: Turn, daemon: Daemon) -> bool:
+        """Whether the job must wait below a ceiling; if not, it is counted."""
+        ceilings = daemon.gates.ceilings
+        needs = ceilings.needs(spec.tenant, facts.array, spec.shape)
+        for group, need in needs.items():
+            if need > ceilings.most[group]:
+                raise BadInput(
+                    f"{group[1]} may hold {ceilings.most[group] / WHOLE:g} GPUs, and this job"
+                    f" {need / WHOLE:g}", where="tenant", mend="ask for less; see `ganger quota`",
+                )  # fmt: skip
+        if facts.throttle or (needs and spec.after) or not ceilings.has_room(needs, turn.let_in):
+            return True  # of a new array, who goes first is settled when all its tasks are there
+        for group, need in needs.items():
+            turn.let_in[group] = turn.let_in.get(group, 0) + need
+        return False
 
     def _seen(self, turn: Turn, daemon: Daemon) -> bool:
         """Whether the key was used before: then the answer is the same."""
@@ -100,6 +144,10 @@ class Submit(Ask):
     def answer(self) -> list[int]:
         """The jobs' rows."""
         return self.rows
+
+
+def _is_gated(facts: Facts, turn: Turn) -> bool:
+    return bool(facts.hold or facts.begin > turn.at or facts.after_any or facts.after_not_ok)
 
 
 _FITS = {
@@ -154,6 +202,63 @@ class Order(Ask):
         return self.rows
 
 
+class SetCeiling(Ask):
+    """Let no more than `most` of a group in from now on, or with None any number. What is let in
+    already stays; what waits in the queue is counted first."""
+
+    def __init__(self, group: Group, most: int | None) -> None:
+        super().__init__()
+        self._group, self._most = group, most
+
+    def enter(self, turn: Turn, daemon: Daemon) -> None:
+        """Jobs that were not counted and do not run go on hold until there is room."""
+        kind, name = self._group
+        turn.ceilings[self._group] = self._most
+        if self._most is None or self._group in daemon.gates.ceilings.most:
+            return
+        jobs = turn.kernel.jobs
+        if kind == "tenant":
+            column, code = jobs.tenant, jobs.tenants.find(name)
+        else:
+            column, code = jobs.array, int(jobs.array[int(name)])
+        waits = (jobs.phase[: jobs.n] < Phase.STARTING) & (column[: jobs.n] == code)
+        turn.events += [
+            Command(row, "hold") for row in np.flatnonzero(waits).tolist()
+            if row not in turn.kernel.on_hold
+        ]  # fmt: skip
+
+
+class SetTenant(SetCeiling):
+    """What a tenant may have: `limit` in thousandths of a GPU as `SetCeiling` has it, and for
+    recipes that know quotas and weights its `quota` and `weight`; None leaves one as it is. With
+    `forget` the tenant is like all that were never named."""
+
+    def __init__(
+        self, tenant: str, limit: int | None = None, quota: int | None = None,
+        weight: float | None = None, *, set_limit: bool = False, forget: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(("tenant", tenant), None if forget else limit)
+        self._tenant, self._quota, self._weight = tenant, quota, weight
+        self._limited, self._forget = set_limit or forget, forget
+
+    def enter(self, turn: Turn, daemon: Daemon) -> None:
+        """A new segment where the recipe sees something else; a ceiling beside it."""
+        before = daemon.header.cluster.tenants
+        others = tuple(one for one in before if one.name != self._tenant)
+        mine = next((one for one in before if one.name == self._tenant), TenantSpec(self._tenant))
+        if self._quota is not None:
+            mine = msgspec.structs.replace(mine, quota=self._quota)
+        if self._weight is not None:
+            mine = msgspec.structs.replace(mine, weight=self._weight)
+        plain = TenantSpec(self._tenant)
+        after = others if self._forget or mine == plain else (*others, mine)
+        if sorted(after, key=lambda one: one.name) != sorted(before, key=lambda one: one.name):
+            daemon.change_tenants(after)
+            turn.kernel = daemon.kernel
+        if self._limited:
+            super().enter(turn, daemon)
+
+
 class NodeOrder(Ask):
     """`drain` or `resume` nodes."""
 
@@ -164,6 +269,18 @@ class NodeOrder(Ask):
     def enter(self, turn: Turn, daemon: Daemon) -> None:
         """One NodeCommand each."""
         turn.events += [NodeCommand(node, self._verb) for node in self._nodes]
+
+
+class Keep(Ask):
+    """Keep a setting."""
+
+    def __init__(self, name: str, value: str) -> None:
+        super().__init__()
+        self._name, self._value = name, value
+
+    def enter(self, turn: Turn, daemon: Daemon) -> None:
+        """Written with the batch."""
+        turn.settings[self._name] = self._value
 
 
 class SetPolicy(Ask):

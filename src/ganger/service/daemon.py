@@ -11,10 +11,11 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from ganger.core.errors import GangerError
 from ganger.core.events import (
@@ -30,18 +31,19 @@ from ganger.core.events import (
 from ganger.core.jobs import HOLDS_DEVICES, Phase
 from ganger.core.plan import Plan, Resize, Start
 from ganger.core.snapshot import Snapshot, capture, forget
-from ganger.core.spec import NodeSpec
-from ganger.engines.agent.protocol import Progress
-from ganger.engines.clock import Clock
+from ganger.core.spec import NodeSpec, TenantSpec
 from ganger.engines.launch import Launch
 from ganger.engines.local import Hold
 from ganger.service.asks import Ask, Turn
+from ganger.service.ceilings import CEILINGS, Group, begins, changed_ceilings, kept_ceilings
+from ganger.service.engine import LiveEngine
 from ganger.service.feed import Feed
 from ganger.service.gates import Gates
 from ganger.service.journal import Decided, FullError, Header, Journal
 from ganger.service.launches import launch_of
 from ganger.service.nodes import refuse_others
 from ganger.service.recovery import decided, guard_of, make_kernel, recover
+from ganger.service.tally import Tally
 
 RETRY_SECONDS: Final = 0.5
 """How often a full disk is tried again."""
@@ -51,37 +53,6 @@ REPLAY_SECONDS: Final = 2.0
 
 class FullDisk(GangerError):  # noqa: N818 - reads as a sentence
     """Nothing can be accepted: it could not be kept."""
-
-
-class LiveEngine(Protocol):
-    """What the daemon needs of an engine, beyond `core.protocols.Engine`."""
-
-    clock: Clock
-
-    @property
-    def progress(self) -> Mapping[int, Progress]:
-        """What running jobs last reported."""
-        ...
-
-    def poll(self, until: int) -> Batch | None:
-        """Wait for what happens; calling it again says that the last batch is durable."""
-        ...
-
-    def apply(self, plan: Plan, now: int) -> None:
-        """Set the plan going."""
-        ...
-
-    def post(self, *events: AnyEvent) -> None:
-        """Interrupt `poll`."""
-        ...
-
-    def adopt(self, holds: Iterable[Hold]) -> None:
-        """Say what the kernel believes to run: job, attempt, phase, placement."""
-        ...
-
-    def close(self) -> None:
-        """Let go; what runs goes on."""
-        ...
 
 
 class Daemon:
@@ -105,8 +76,7 @@ class Daemon:
         """What each machine's agent cannot do."""
         self.full = ""
         """Why nothing can be written now."""
-        self.decision_seconds: list[float] = [0.0, 0.0, 0.0]
-        """Sum, last and longest of the time that steps took."""
+        self.tally = Tally()
         self.since = time.time()
         self.on_step: Callable[[], None] = lambda: None
         """Called after every step, from the loop's thread."""
@@ -149,9 +119,30 @@ class Daemon:
             if held:
                 self.gates.held.add(job)
         self.ends = self.journal.outcomes()
-        for job in sorted(self.kernel.on_hold):
-            self.gates.close(job, self.journal.facts(job), self.kernel, self.kernel.now)
+        self.gates.ceilings.most = kept_ceilings(self.journal)
+        self._close_gates(self.kernel.now)
         return self.journal.last_time()
+
+    def _close_gates(self, now: int) -> None:
+        """Close all gates anew, and count what is let in below which ceiling."""
+        kernel, gates = self.kernel, self.gates
+        gates.again()
+        phases = kernel.jobs.phase[: kernel.jobs.n]
+        for row in np.flatnonzero(phases < Phase.FINISHED).tolist() if gates.ceilings.most else ():
+            if phases[row] != Phase.BLOCKED or row not in kernel.on_hold:
+                gates.ceilings.take(row, gates.ceilings.needs_of(row, self.array_of(row), kernel))
+        for row in sorted(kernel.on_hold):
+            gates.close(row, self.journal.facts(row), kernel, now)
+
+    def array_of(self, row: int) -> int:
+        """The first row of the job's array, -1 if it is in none."""
+        part = self.tasks.get(row)
+        return part[0] if part is not None else -1
+
+    def change_tenants(self, tenants: tuple[TenantSpec, ...]) -> None:
+        """Other tenants from now on. Raises BadInput. On the loop's thread only."""
+        cluster = msgspec.structs.replace(self.header.cluster, tenants=tenants).check("tenants")
+        self._begin_segment(msgspec.structs.replace(self.header, cluster=cluster), keep_memory=True)
 
     def _begin_segment(self, header: Header, *, keep_memory: bool) -> None:
         """Go on under another header, from what is known now."""
@@ -259,7 +250,7 @@ class Daemon:
         turn = Turn(max(batch.at, self.kernel.now), self.kernel)
         entered = [ask for ask in asks if self._enter(ask, turn)]
         opened = self.gates.opened(turn.at)
-        happened: list[AnyEvent] = [*batch.events, *(Command(row, "release") for row in opened)]
+        happened: list[AnyEvent] = [*batch.events, *(Command(row, verb) for row, verb in opened)]
         kernel = self.kernel
         if not happened and not turn.events and turn.at < kernel.wake and not asks:
             return
@@ -276,8 +267,8 @@ class Daemon:
             self._after(turn, happened, plan)
             self.feed.step(kernel, happened + turn.events, plan, self.ends)
         self._spent += (lasted := time.perf_counter() - started)
-        total, _, longest = self.decision_seconds
-        self.decision_seconds = [total + lasted, lasted, max(longest, lasted)]
+        self.tally.step(lasted)
+        self.tally.notice([*happened, *turn.events])
         self._keep_plan(kernel.revision, plan)
         if plan is not None and plan.actions:
             self.engine.apply(plan, turn.at)
@@ -304,10 +295,12 @@ class Daemon:
 
     def _enter(self, ask: Ask, turn: Turn) -> bool:
         mark = len(turn.events), len(turn.jobs), len(turn.keys)
+        before = dict(turn.ceilings), dict(turn.let_in)
         try:
             ask.enter(turn, self)
         except (GangerError, FullError) as error:
             del turn.events[mark[0] :], turn.jobs[mark[1] :], turn.keys[mark[2] :]
+            turn.ceilings, turn.let_in = before
             full = isinstance(error, FullError)
             ask.done.set_exception(FullDisk(f"nothing can be kept: {error}") if full else error)
             return False
@@ -338,7 +331,7 @@ class Daemon:
                     ask.done.set_exception(FullDisk(f"nothing can be kept: {error}"))
                 entered = []
                 turn.events, turn.jobs, turn.keys = [], [], []
-                turn.changed, turn.held = {}, {}
+                turn.changed, turn.held, turn.ceilings, turn.settings = {}, {}, {}, {}
                 time.sleep(RETRY_SECONDS)
                 self._refuse_mail()
                 continue
@@ -364,6 +357,13 @@ class Daemon:
             Journal.write_held(cursor, row, held)
         for key, body, rows in turn.keys:
             Journal.write_key(cursor, key, body, rows)
+        for name, value in turn.settings.items():
+            Journal.write_setting(cursor, name, value)
+        if turn.ceilings:
+            most = changed_ceilings(self.gates.ceilings.most, turn.ceilings, self.kernel.jobs)
+            Journal.write_setting(
+                cursor, CEILINGS, msgspec.json.encode(list(most.items())).decode()
+            )
         for event in happened:
             if isinstance(event, Started):
                 cursor.execute(
@@ -378,28 +378,52 @@ class Daemon:
 
     def _after(self, turn: Turn, happened: Sequence[AnyEvent], plan: Plan | None) -> None:
         """Bring what lies beside the kernel up to this step."""
+        gates = self.gates
         for row, facts in turn.jobs:
             self.names.append(facts.name)
             if facts.task >= 0:
                 self.tasks[row] = facts.array, facts.task
             if facts.hold:
-                self.gates.held.add(row)
-            if facts.hold or facts.begin > turn.at or facts.after_any:
-                self.gates.close(row, facts, self.kernel, turn.at)
+                gates.held.add(row)
+        new = {group for group in turn.ceilings if group not in gates.ceilings.most}
+        jobs = self.kernel.jobs
+        gates.ceilings.most = changed_ceilings(gates.ceilings.most, turn.ceilings, jobs)
+        first = turn.jobs[0][0] if turn.jobs else jobs.n
+        if any(most is None or (group in new and not begins(group, first))
+               for group, most in turn.ceilings.items()):  # fmt: skip
+            self._close_gates(turn.at)
+        else:
+            self._close_new(turn, new)
         for row, held in turn.held.items():
             if held:
-                self.gates.held.add(row)
+                gates.held.add(row)
             else:
-                self.gates.let_go(row)
+                gates.let_go(row)
         for event in happened:
             if isinstance(event, Failed | Refused | Released):
                 self.ends[event.job] = outcome(event)
             elif isinstance(event, Finished):
                 self.ends.pop(event.job, None)
-        self.gates.notice(self.kernel)
+        for event in turn.events:
+            if isinstance(event, Command) and event.verb == "priority":
+                gates.rank(event.job, int(event.value))
+        touched = {event.job for event in (*happened, *turn.events) if hasattr(event, "job")}
+        gates.notice(self.kernel, touched)
         last = guard_of(self.kernel).last
         if last is not None:
             self.plan = last
+
+    def _close_new(self, turn: Turn, new: set[Group]) -> None:
+        """Close the gates of this turn's jobs, or count those that have none."""
+        gates, kernel = self.gates, self.kernel
+        for row, facts in turn.jobs:
+            if row in kernel.on_hold:
+                gates.close(row, facts, kernel, turn.at)
+            elif gates.ceilings.most:
+                gates.ceilings.take(row, gates.ceilings.needs_of(row, facts.array, kernel))
+        for group, most in turn.ceilings.items():
+            if most is not None and group not in new:
+                gates.raised(group, most)
 
     def _keep_plan(self, revision: int, plan: Plan | None) -> None:
         """Make the plan durable before it is acted on; one without actions can wait."""

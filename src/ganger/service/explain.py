@@ -6,9 +6,10 @@ import numpy as np
 
 from ganger.client.answers import Explanation
 from ganger.core.jobs import Phase
-from ganger.core.units import SECOND, format_duration
+from ganger.core.units import SECOND, WHOLE, format_duration
 from ganger.lab.whatif import Outlook
 from ganger.service import rows
+from ganger.service.ceilings import Group
 from ganger.service.daemon import Daemon
 from ganger.service.states import state_of
 
@@ -45,15 +46,29 @@ def explain(daemon: Daemon, row: int) -> Explanation:
 def _blocked(daemon: Daemon, row: int, found: Explanation) -> None:
     facts, kernel = daemon.reader.facts(row), daemon.kernel
     if found.reason == "Dependency":
-        before = [*kernel.jobs.after.get(row, ()), *facts.after_any]
+        before = [*kernel.jobs.after.get(row, ()), *facts.after_any, *facts.after_not_ok]
         waits = [job for job in before if kernel.jobs.phase[job] < Phase.FINISHED]
         found.holders = [job + 1 for job in waits[:_HOLDERS_MAX]]
         found.lines.append(f"It waits for {_jobs(daemon, waits)} to be over.")
     elif found.reason == "BeginTime":
         left = format_duration(facts.begin - daemon.now())
         found.lines.append(f"It may begin in {left}.")
+    elif found.reason == "AssocGrpGRES":
+        tenant = kernel.jobs.tenants[kernel.jobs.tenant[row]]
+        found.lines.append(f"{tenant} may have {_room(daemon, ('tenant', tenant))} GPUs at once.")
+    elif found.reason == "JobArrayTaskLimit":
+        room = _room(daemon, ("array", str(facts.array)))
+        found.lines.append(f"Its array may have {room} tasks in the queue at once.")
+    elif found.reason == "Priority":
+        found.lines.append("It is just being let into the queue.")
     else:
         found.lines.append(f"It is held; `ganger release {found.label}` lets it go.")
+
+
+def _room(daemon: Daemon, group: Group) -> str:
+    ceilings = daemon.gates.ceilings
+    unit = WHOLE if group[0] == "tenant" else 1
+    return f"{ceilings.most.get(group, 0) / unit:g} (now {ceilings.taken(group) / unit:g})"
 
 
 def _pending(daemon: Daemon, row: int, found: Explanation) -> None:

@@ -14,8 +14,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Launch facts of one job, written once. Times in microseconds.
 
     `name` is for people; `begin`: not before that time (0: none); `after_any`: rows that must be
-    over first; `array` and `task`: the row of the first task of its array and its own number (-1:
-    none); `script`: the text of its script, or "".
+    over first, `after_not_ok`: rows that must have ended badly, `singleton`: earlier jobs of its
+    name and user must be over; `array` and `task`: the row of the first task of its array and its
+    own number (-1: none), `throttle`: how many tasks of it may be in the queue at once (0: all);
+    `script`: the text of its script, or ""; `mail_to` is told of events `mail_on`.
     """
 
     name: str
@@ -23,6 +25,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     user: str = ""
     begin: int = 0
     after_any: tuple[int, ...] = ()
+    after_not_ok: tuple[int, ...] = ()
+    singleton: bool = False
+    mail_to: tuple[str, ...] = ()
+    mail_on: tuple[str, ...] = ()
+    throttle: int = 0
     hold: bool = False
     array: int = -1
     task: int = -1

@@ -5,11 +5,32 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from ganger.client.places import Places
 from ganger.core.errors import BadInput
+
+_ORPHAN_SECONDS: Final = 5.0
+
+
+def _locked(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid or os.getpid(), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 class Home(Places):
@@ -26,14 +47,15 @@ class Home(Places):
         """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = (self.root / "daemon.lock").open("ab")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            raise BadInput(
-                f"a daemon runs there already{self._whose()}", where=str(self.root),
-                mend="use it, or stop it with `ganger down`",
-            ) from None  # fmt: skip
+        until = time.monotonic() + _ORPHAN_SECONDS
+        while not _locked(file):
+            if _lives(self.pid()) or time.monotonic() > until:
+                file.close()
+                raise BadInput(
+                    f"a daemon runs there already{self._whose()}", where=str(self.root),
+                    mend="use it, or stop it with `ganger down`",
+                )  # fmt: skip
+            time.sleep(0.01)  # a process that it was just about to start holds on a moment longer
         self._lock = file
         self.scripts.mkdir(exist_ok=True)
         for folder in (self.root, self.scripts):

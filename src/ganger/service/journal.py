@@ -80,6 +80,15 @@ class Attempt(msgspec.Struct, frozen=True):
     placement: Placement | None
 
 
+def _attempt(
+    attempt: int, started: int | None, ended: int | None, outcome: str, placement: bytes | None
+) -> Attempt:
+    return Attempt(
+        attempt, -1 if started is None else started, -1 if ended is None else ended, outcome,
+        None if placement is None else _PLACEMENT.decode(placement),
+    )  # fmt: skip
+
+
 class FullError(Exception):
     """Nothing can be written: the disk is full, or fails."""
 
@@ -252,13 +261,16 @@ class Journal:
             "SELECT attempt, started, ended, outcome, placement FROM attempts WHERE job = ?"
             " ORDER BY attempt", (job,),
         )  # fmt: skip
-        return [
-            Attempt(
-                attempt, -1 if started is None else started, -1 if ended is None else ended,
-                outcome, None if placement is None else _PLACEMENT.decode(placement),
-            )
-            for attempt, started, ended, outcome, placement in found
-        ]  # fmt: skip
+        return [_attempt(*columns) for columns in found]
+
+    def all_attempts(self) -> Iterator[tuple[int, Attempt]]:
+        """Every attempt of every job that was placed, in order."""
+        found = self.db.execute(
+            "SELECT job, attempt, started, ended, outcome, placement FROM attempts"
+            " WHERE placement IS NOT NULL ORDER BY job, attempt"
+        )
+        for job, *columns in found:
+            yield job, _attempt(*columns)
 
     def outcomes(self) -> dict[int, str]:
         """Of every job whose last ended attempt did not end well: how it ended."""
@@ -288,4 +300,9 @@ class Journal:
     def set(self, name: str, value: str) -> None:
         """Keep a setting."""
         with self.writing() as cursor:
-            cursor.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
+            self.write_setting(cursor, name, value)
+
+    @staticmethod
+    def write_setting(cursor: sqlite3.Cursor, name: str, value: str) -> None:
+        """Keep a setting with what else is written."""
+        cursor.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from prometheus_client import CollectorRegistry, generate_latest
@@ -18,6 +18,7 @@ from ganger import __version__
 from ganger.core.jobs import Phase
 from ganger.core.units import SECOND
 from ganger.service import rows
+from ganger.service.tally import BOUNDS
 from ganger.service.world import World
 
 _WAITS = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
@@ -43,10 +44,13 @@ def _figures(world: World) -> Iterator[Metric]:
     build = GaugeMetricFamily("ganger_build_info", "1.", labels=["version", "recipe"])
     build.add_metric([__version__, daemon.header.policy], 1)
     yield build
-    counted = GaugeMetricFamily("ganger_jobs", "Jobs by phase.", labels=["phase"])
-    counts = np.bincount(phase, minlength=len(Phase))
+    counted = GaugeMetricFamily("ganger_jobs", "Jobs.", labels=["phase", "tenant"])
+    tenants = len(jobs.tenants)
+    counts = np.bincount(phase.astype(np.int64) * tenants + jobs.tenant[:n],
+                         minlength=len(Phase) * tenants).reshape(len(Phase), tenants)  # fmt: skip
     for one in Phase:
-        counted.add_metric([one.name.lower()], int(counts[one]))
+        for code in np.flatnonzero(counts.sum(axis=0)).tolist():
+            counted.add_metric([one.name.lower(), jobs.tenants[code]], int(counts[one, code]))
     yield counted
     gpus = GaugeMetricFamily("ganger_gpus", "GPUs by state and kind.", labels=["state", "kind"])
     table: dict[tuple[str, str], int] = {}
@@ -64,18 +68,45 @@ def _figures(world: World) -> Iterator[Metric]:
     jct = (jobs.finished[:n] - jobs.submitted[:n])[done]
     yield _histogram("ganger_job_slowdown_ratio", "JCT by run time, of finished jobs.",
                      jct / jobs.ran[:n][done], _SLOWDOWNS)  # fmt: skip
-    yield CounterMetricFamily("ganger_preemptions", "Preemptions.",
-                              value=int(jobs.preemptions[:n].sum()))  # fmt: skip
-    used = CounterMetricFamily("ganger_gpu_seconds", "GPU time.", labels=["tenant", "outcome"])
-    for share in rows.shares(daemon):
-        lost = share.lost_gpu_hours * 3600
-        used.add_metric([share.tenant, "useful"], max(share.gpu_hours * 3600 - lost, 0.0))
-        used.add_metric([share.tenant, "lost"], lost)
-    yield used
+    yield _by(
+        "ganger_preemptions", "Preemptions, by why.", "cause",
+        {"policy": int(jobs.preemptions[:n].sum()), "order": daemon.tally.requeued},
+    )  # fmt: skip
+    yield _by("ganger_plan_refusals", "Starts that the engine refused.", "reason",
+              daemon.tally.refused)  # fmt: skip
+    yield _gpu_seconds(world)
+    idle = world.idleness.jobs()
+    yield GaugeMetricFamily("ganger_idle_jobs", "Jobs that do nothing with their GPUs.",
+                            value=len(idle))  # fmt: skip
+    yield GaugeMetricFamily("ganger_idle_gpus", "GPUs that such jobs hold.",
+                            value=sum(job.gpus for job in idle))  # fmt: skip
     yield CounterMetricFamily("ganger_decisions", "Times the policy was asked.",
                               value=kernel.decisions)  # fmt: skip
-    yield CounterMetricFamily("ganger_decision_duration_seconds", "Time spent in steps.",
-                              value=daemon.decision_seconds[0])  # fmt: skip
+    tally = daemon.tally
+    buckets = [(str(bound), int(count)) for bound, count in
+               zip((*BOUNDS, "+Inf"), np.cumsum(tally.steps), strict=True)]  # fmt: skip
+    steps = HistogramMetricFamily("ganger_decision_duration_seconds", "Time that steps took.")
+    steps.add_metric([], buckets, sum_value=tally.step_seconds)
+    yield steps
+
+
+def _by(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
+    metric = CounterMetricFamily(name, text, labels=[label])
+    for value, count in sorted(counts.items()):
+        metric.add_metric([value], count)
+    return metric
+
+
+def _gpu_seconds(world: World) -> Metric:
+    """What tenants' jobs had. Idle is what a look found idle; that work may be lost, too."""
+    used = CounterMetricFamily("ganger_gpu_seconds", "GPU time.", labels=["tenant", "outcome"])
+    for share in rows.shares(world.daemon):
+        lost = share.lost_gpu_hours * 3600
+        done = max(share.gpu_hours * 3600 - lost, 0.0)
+        idle = min(world.idleness.gpu_seconds.get(share.tenant, 0.0), done)
+        for outcome, seconds in (("useful", done - idle), ("lost", lost), ("idle", idle)):
+            used.add_metric([share.tenant, outcome], seconds)
+    return used
 
 
 def _histogram(name: str, text: str, values: np.ndarray, bounds: tuple[float, ...]) -> Metric:

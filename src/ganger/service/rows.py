@@ -13,6 +13,7 @@ from ganger.client.answers import (
     JobDetail,
     JobPage,
     NodeAnswer,
+    Quota,
     Share,
 )  # fmt: skip
 from ganger.core.errors import BadInput
@@ -68,11 +69,14 @@ def reason_of(daemon: Daemon, row: int) -> str:
     if phase == Phase.CANCELLED:
         before = kernel.jobs.phase[list(kernel.jobs.after.get(row, ()))]
         never = ((before == Phase.FAILED) | (before == Phase.CANCELLED)).any()
+        if not never and kernel.jobs.first_start[row] < 0:
+            not_ok = list(daemon.reader.facts(row).after_not_ok)
+            never = (kernel.jobs.phase[not_ok] == Phase.FINISHED).any()
         return "DependencyNeverSatisfied" if never else ""
     if phase >= Phase.FINISHED:
         return daemon.ends.get(row, "") if phase == Phase.FAILED else ""
     if phase == Phase.BLOCKED:
-        return "Dependency" if row in kernel.blockers else daemon.gates.reason(row) or "JobHeldUser"
+        return "Dependency" if row in kernel.blockers else daemon.gates.reason(row) or "Priority"
     if phase != Phase.PENDING:
         return ""
     shape, tenant = int(kernel.jobs.shape[row]), int(kernel.jobs.tenant[row])
@@ -152,7 +156,10 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         workers=sum(role.size for role in shape.roles), least_gpus=shape.least,
         most_gpus=shape.most, deadline=span(int(jobs.deadline[row])),
         estimate=span(int(jobs.estimate[row])), begin=span(facts.begin) or None,
-        after=[before + 1 for before in (*jobs.after.get(row, ()), *facts.after_any)],
+        after=[
+            before + 1
+            for before in (*jobs.after.get(row, ()), *facts.after_any, *facts.after_not_ok)
+        ],
         on_preempt=OnPreempt(jobs.on_preempt[row]).name.lower(),
         kind=Kind(jobs.kind[row]).name.lower(),
         exit_code=exit_code(phase, daemon.ends.get(row, "")),
@@ -177,6 +184,9 @@ def _matching(daemon: Daemon, filters: dict[str, str]) -> NDArray[np.int64]:
     for column, names in (("user", jobs.users), ("tenant", jobs.tenants)):
         if filters.get(column):
             mask &= getattr(jobs, column)[:n] == names.find(filters[column])
+    since = float(filters.get("since", 0))
+    if since:
+        mask &= jobs.finished[:n] >= since * SECOND
     rows = np.flatnonzero(mask)
     if filters.get("name"):
         part = filters["name"]
@@ -218,13 +228,33 @@ def node_answers(daemon: Daemon) -> list[NodeAnswer]:
             state=kernel.barred(node) or "up",
             gpu_type=nodes.types[nodes.gpu_type[node]],
             gpus=int(nodes.gpus[node]),
-            gpus_free=int(nodes.gpus[node]) - used[node].bit_count(),
+            gpus_free=max(
+                int(nodes.gpus[node]) - kernel.withheld(node) - used[node].bit_count(), 0
+            ),
+            gpus_withheld=kernel.withheld(node),
             cpus=int(nodes.cpus[node]) / WHOLE,
             memory=int(nodes.memory[node]),
             jobs=sorted(holders[node]),
         )
         for node in range(nodes.n)
     ]
+
+
+def quotas(daemon: Daemon) -> list[Quota]:
+    """What each tenant may have that somebody set something for."""
+    ceilings = daemon.gates.ceilings
+    limits = {name: most for (kind, name), most in ceilings.most.items() if kind == "tenant"}
+    specs = {spec.name: spec for spec in daemon.header.cluster.tenants}
+    return [
+        Quota(
+            tenant=name, limit=limits[name] / WHOLE if name in limits else None,
+            let_in=ceilings.taken(("tenant", name)) / WHOLE if name in limits else None,
+            waiting=ceilings.waiting(("tenant", name)),
+            quota=specs[name].quota if name in specs and specs[name].quota >= 0 else None,
+            weight=specs[name].weight if name in specs else 1.0,
+        )
+        for name in sorted({*limits, *specs})
+    ]  # fmt: skip
 
 
 def shares(daemon: Daemon) -> list[Share]:

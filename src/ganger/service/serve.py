@@ -22,15 +22,21 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ganger.core.errors import BadInput, GangerError
+from ganger.core.events import NodeDown
 from ganger.engines.agent.detached import start_agent
 from ganger.engines.agent.folder import short_path
+from ganger.engines.agent.meter import EVERY_SECONDS
+from ganger.engines.agent.protocol import Hello
 from ganger.engines.clock import Clock
 from ganger.engines.gpus import find_nodes
 from ganger.engines.local import AgentAt, LocalEngine
+from ganger.engines.slurm.client import Client, options_of
+from ganger.engines.slurm.engine import SlurmEngine, discover
 from ganger.lab.simulation import load_policy, oracle_of_past
 from ganger.service import agents
 from ganger.service.api import UNIX, Identify, application
-from ganger.service.daemon import Daemon, FullDisk, LiveEngine
+from ganger.service.daemon import Daemon, FullDisk
+from ganger.service.engine import LiveEngine
 from ganger.service.home import Home
 from ganger.service.journal import FullError, Header, Journal
 from ganger.service.nodes import cluster_of, refuse_others
@@ -54,9 +60,18 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     agents: str = ""
     shared: bool = False
     name: str = ""
+    engine: str = ""
+    partition: str = ""
+    sbatch_options: str = ""
+    shared_folder: str = ""
+    meter_seconds: float = EVERY_SECONDS
 
 
 MakeEngine = Callable[[Settings, Home, Daemon, Clock], LiveEngine]
+LOCAL: Final = "local"
+SLURM: Final = "slurm"
+_KEPT: Final = ("gpus", "name", "engine", "partition", "sbatch_options", "shared_folder")
+"""Settings that stay as they were where nothing is said."""
 
 
 def header_for(settings: Settings, before: Header | None) -> Header:
@@ -66,30 +81,71 @@ def header_for(settings: Settings, before: Header | None) -> Header:
     seed = settings.seed if settings.seed is not None else (before.seed if before else 0)
     load_policy(recipe)
     oracle_of_past(knows)
-    nodes = find_nodes(settings.gpus, settings.name)
+    if before is not None and settings.engine == SLURM:
+        return header_of(before.cluster, recipe, seed, knows)
+    if settings.engine == SLURM:
+        nodes = discover(client_of(settings))
+    else:
+        nodes = find_nodes(settings.gpus, settings.name)
     if before is not None:
         refuse_others(before.cluster, nodes)
         return header_of(before.cluster, recipe, seed, knows)
     return header_of(cluster_of(nodes), recipe, seed, knows)
 
 
-def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -> LiveEngine:
-    """The engine over the agent of this machine, which is started if it does not run."""
+def client_of(settings: Settings) -> Client:
+    """Slurm's commands as `settings` ask for them. Raises BadInput."""
+    return Client(settings.partition, options_of(settings.sbatch_options))
 
-    def admit(hello: Any) -> Sequence[int]:
+
+def _admission(daemon: Daemon) -> Callable[[Hello], Sequence[int]]:
+    """Takes machines into the daemon's cluster."""
+
+    def admit(hello: Hello) -> Sequence[int]:
         daemon.warnings[hello.name] = hello.warnings
         try:
             return daemon.node_numbers(hello.nodes)
         except FullError as error:
             raise BadInput(f"nothing can be kept: {error}") from None
 
-    words = ["--name", settings.name] + (["--gpus", settings.gpus] if settings.gpus else [])
+    return admit
+
+
+def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -> LiveEngine:
+    """The engine over the agent of this machine, which is started if it does not run."""
+    words = ["--name", settings.name, "--meter", str(settings.meter_seconds)]
+    words += ["--gpus", settings.gpus] if settings.gpus else []
     agent = AgentAt(home.agent / "agent", lambda: start_agent(home.agent, *words))
     listen = address(settings.agents, "--agents") if settings.agents else None
     return LocalEngine(
-        daemon.launch, admit, agents=(agent,), cluster=cluster_id(daemon.journal), clock=clock,
-        listen=listen, token=_agent_token(home) if listen else "",
+        daemon.launch, _admission(daemon), agents=(agent,), cluster=cluster_id(daemon.journal),
+        clock=clock, listen=listen, token=_agent_token(home) if listen else "",
     )  # fmt: skip
+
+
+def slurm_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -> LiveEngine:
+    """The engine over a Slurm cluster. Nodes that it does not know any more are down."""
+
+    def warn(name: str, wrong: Sequence[str]) -> None:
+        daemon.warnings[name] = tuple(wrong)
+
+    engine = SlurmEngine(
+        client_of(settings), _folder(settings, home), daemon.launch, _admission(daemon),
+        cluster=cluster_id(daemon.journal), clock=clock, warn=warn,
+    )  # fmt: skip
+    names = daemon.kernel.nodes.names
+    engine.post(*(NodeDown(node) for node, name in enumerate(names) if name not in engine.boxes))
+    return engine
+
+
+ENGINES: Final[dict[str, MakeEngine]] = {LOCAL: local_engine, SLURM: slurm_engine}
+
+
+def _folder(settings: Settings, home: Home) -> Path:
+    """Where jobs' scripts and outputs lie."""
+    if settings.engine == LOCAL:
+        return home.agent
+    return Path(settings.shared_folder) if settings.shared_folder else home.root / "slurm"
 
 
 def cluster_id(journal: Journal) -> str:
@@ -101,14 +157,14 @@ def cluster_id(journal: Journal) -> str:
     return found
 
 
-def serve(settings: Settings, make_engine: MakeEngine = local_engine) -> int:
+def serve(settings: Settings) -> int:
     """Serve until told to stop; the exit code. Raises BadInput, before anything is served."""
     home = Home(Path(settings.home))
     home.take(shared=settings.shared)
     try:
         journal = Journal(home.journal)
         try:
-            return _serve(settings, home, journal, make_engine)
+            return _serve(settings, home, journal)
         except FullError as error:
             raise FullDisk(f"{home.journal}: nothing can be kept: {error}") from None
         finally:
@@ -117,12 +173,15 @@ def serve(settings: Settings, make_engine: MakeEngine = local_engine) -> int:
         home.leave()
 
 
-def _serve(settings: Settings, home: Home, journal: Journal, make_engine: MakeEngine) -> int:
+def _serve(settings: Settings, home: Home, journal: Journal) -> int:
     segments = journal.segments()
     settings = completed(settings, journal)
     header = header_for(settings, segments[-1][2] if segments else None)
     _remember(settings, journal, home)
-    daemon = Daemon(journal, home.scripts)
+    folder = _folder(settings, home)
+    scripts = home.scripts if settings.engine == LOCAL else folder / "scripts"
+    scripts.mkdir(mode=0o700, parents=True, exist_ok=True)
+    daemon = Daemon(journal, scripts)
     last = daemon.open(header)
     sockets = [_unix_socket(home, settings.shared)]
     if settings.listen:
@@ -130,18 +189,22 @@ def _serve(settings: Settings, home: Home, journal: Journal, make_engine: MakeEn
     world = World(
         daemon, home.root, shared=settings.shared, listen=_spoken(sockets[1:]),
         token_hash=_token_hash(journal, home) if settings.listen else "",
-        logs=home.agent / "logs",
+        logs=folder / "logs", engine=settings.engine, meter_seconds=settings.meter_seconds,
     )  # fmt: skip
     server = Server(world, sockets)
     failed, ready = threading.Event(), threading.Event()
+    refused: list[GangerError] = []
 
     def loop() -> None:
         try:
-            daemon.engine = make_engine(settings, home, daemon, Clock(last))
+            daemon.engine = ENGINES[settings.engine](settings, home, daemon, Clock(last))
             ready.set()
             daemon.run()
-        except BaseException:
-            log.exception("the loop ended")
+        except BaseException as error:
+            if isinstance(error, GangerError) and not ready.is_set():
+                refused.append(error)
+            else:
+                log.exception("the loop ended")
             failed.set()
             ready.set()
         server.stop()
@@ -158,22 +221,48 @@ def _serve(settings: Settings, home: Home, journal: Journal, make_engine: MakeEn
         thread.join()
     if not daemon.holds():
         agents.stop(home.agent)
+    if refused:
+        for one in sockets:
+            one.close()
+        raise refused[0]
     return 3 if failed.is_set() else 0
 
 
 def completed(settings: Settings, journal: Journal | None) -> Settings:
     """The settings, with those of before, or the machine's own, where they say nothing."""
-    gpus = settings.gpus or (journal.setting("gpus") if journal else "")
-    name = settings.name or (journal.setting("name") if journal else "") or socket.gethostname()
-    return msgspec.structs.replace(settings, gpus=gpus, name=name)
+    before = {field: journal.setting(field) if journal else "" for field in _KEPT}
+    known = before["name"]
+    found = {field: getattr(settings, field) or before[field] for field in _KEPT}
+    found["name"] = found["name"] or socket.gethostname()
+    found["engine"] = found["engine"] or LOCAL
+    if known and found["engine"] != (before["engine"] or LOCAL):
+        raise BadInput(
+            f"its jobs run on the engine {before['engine'] or LOCAL}", where=settings.home,
+            mend="use another GANGER_HOME",
+        )  # fmt: skip
+    settings = msgspec.structs.replace(settings, **found)
+    if settings.engine not in ENGINES:
+        raise BadInput(f"no engine {settings.engine!r}", where="--engine", mend=", ".join(ENGINES))
+    _refuse_what_does_not_go_together(settings)
+    return settings
+
+
+def _refuse_what_does_not_go_together(settings: Settings) -> None:
+    """Raise BadInput for an option that the engine has no use for."""
+    is_slurm = settings.engine == SLURM
+    useless = ("gpus", "agents", "shared") if is_slurm else _KEPT[3:]
+    for field in useless:
+        if getattr(settings, field):
+            option = "--" + field.replace("_", "-")
+            raise BadInput(f"it is not for the engine {settings.engine}", where=option)
 
 
 def _remember(settings: Settings, journal: Journal, home: Home) -> None:
     """Keep what this machine offers; an agent that offers something else is replaced."""
     if (settings.gpus, settings.name) != (journal.setting("gpus"), journal.setting("name")):
         agents.stop(home.agent)
-        journal.set("gpus", settings.gpus)
-        journal.set("name", settings.name)
+    for field in _KEPT:
+        journal.set(field, getattr(settings, field))
 
 
 class Server:
@@ -204,7 +293,11 @@ class Server:
 
         async def main() -> None:
             self._world.listen_for_steps(asyncio.get_running_loop())
+            self._world.notifier.start()
+            watching = asyncio.create_task(self._world.idleness.watch())
             await self._server.serve(sockets=self._sockets)
+            watching.cancel()
+            self._world.notifier.close()
 
         asyncio.run(main())
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
+import pwd
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,13 +13,17 @@ import numpy as np
 
 from ganger import __version__
 from ganger.client.answers import Status
-from ganger.core.errors import GangerError
+from ganger.core.errors import BadInput, GangerError
 from ganger.core.jobs import Phase
 from ganger.core.spec import Shape
 from ganger.core.units import SECOND
+from ganger.engines.agent.meter import EVERY_SECONDS
 from ganger.service.accept import Fits, Who
 from ganger.service.daemon import Daemon
+from ganger.service.idle import Idleness
+from ganger.service.outbox import Notifier
 from ganger.service.recovery import guard_of
+from ganger.service.roles import Roles, digest
 
 
 class Forbidden(GangerError):  # noqa: N818 - reads as a sentence
@@ -29,15 +35,20 @@ class World:
 
     def __init__(
         self, daemon: Daemon, home: Path, *, shared: bool = False, listen: str = "",
-        token_hash: str = "", logs: Path | None = None
+        token_hash: str = "", logs: Path | None = None, engine: str = "local",
+        meter_seconds: float = EVERY_SECONDS,
     ) -> None:  # fmt: skip
         self.daemon = daemon
         self.home = home
         self.shared = shared
         self.listen = listen
+        self.engine = engine
         self.token_hash = token_hash
         self.logs = logs or home / "agent" / "logs"
         self.go_down: Callable[[], None] = lambda: None
+        self.roles = Roles.kept(daemon.journal)
+        self.notifier = Notifier(daemon, home)
+        self.idleness = Idleness(daemon, self.notifier, meter_seconds)
         self.leaving = False
         """The server ends: streams should."""
         self._fits: tuple[object, Fits] = (None, Fits(daemon.kernel.nodes))
@@ -64,6 +75,7 @@ class World:
             stepped.clear()
 
         def stepped_on() -> None:
+            self.notifier.wake()
             loop.call_soon_threadsafe(tell)
 
         self.daemon.on_step = stepped_on
@@ -88,9 +100,40 @@ class World:
         return jobs.users[jobs.user[row]] == who.user
 
     def refuse_users(self, who: Who) -> None:
-        """Raise Forbidden unless `who` runs the daemon."""
-        if self.shared and who.uid not in (0, os.getuid()):
-            raise Forbidden("only who runs the daemon may do that")
+        """Raise Forbidden unless `who` is an administrator."""
+        if not who.admin:
+            raise Forbidden("only an administrator may do that")
+
+    def someone(self, user: str, uid: int, gid: int) -> Who:
+        """Who is at the other end of the Unix socket."""
+        admin = not self.shared or uid in (0, os.getuid()) or user in self.roles.admins
+        return Who(user, uid, gid, admin)
+
+    def bearer(self, token: bytes) -> Who | None:
+        """Who bears this token: the daemon's own user with the first one, others with theirs. In
+        shared mode a token is worth nothing when its user is gone."""
+        if self.token_hash and hmac.compare_digest(digest(token), self.token_hash):
+            mine = pwd.getpwuid(os.getuid())
+            return Who(mine.pw_name, mine.pw_uid, mine.pw_gid, admin=True)
+        found = self.roles.bearer(token)
+        if found is None:
+            return None
+        admin = found.role == "admin"
+        if not self.shared:
+            return Who(found.user, os.getuid(), os.getgid(), admin)
+        try:
+            entry = pwd.getpwnam(found.user)
+        except KeyError:
+            return None
+        return Who(found.user, entry.pw_uid, entry.pw_gid, admin)
+
+    @staticmethod
+    def refuse_unknown(user: str) -> None:
+        """Raise BadInput unless this machine knows the user."""
+        try:
+            pwd.getpwnam(user)
+        except KeyError:
+            raise BadInput(f"this machine knows no user {user!r}", where="user") from None
 
     def status(self) -> Status:
         """How the daemon does."""
@@ -104,12 +147,21 @@ class World:
                 for placement in kernel.placements().values()
                 for slot in placement
             )
-            trouble = [f"{name}: {said}" for name, all_ in daemon.warnings.items() for said in all_]
+            trouble = [
+                f"{name}: {said}" for name, all_ in list(daemon.warnings.items()) for said in all_
+            ]
+            held += sum(kernel.withheld(node) for node in range(nodes.n))
             down = [nodes.names[node] for node in range(nodes.n) if kernel.barred(node) == "down"]
             if down:
                 trouble.append(f"down: {', '.join(down)}")
             if daemon.full:
                 trouble.append(f"nothing can be kept: {daemon.full}")
+            if self.notifier.error:
+                trouble.append(self.notifier.error)
+            for job in self.idleness.jobs():
+                if job.told:
+                    minutes = job.idle_seconds / 60
+                    trouble.append(f"job {job.label} is idle for {minutes:.0f} min")
             guard = guard_of(kernel)
             if guard.error:
                 trouble.append(f"the policy fails: {guard.error}")
@@ -118,11 +170,11 @@ class World:
             gpus = nodes.total_gpus
             return Status(
                 version=__version__, mode="shared" if self.shared else "personal",
-                home=str(self.home), pid=os.getpid(), listen=self.listen,
+                engine=self.engine, home=str(self.home), pid=os.getpid(), listen=self.listen,
                 recipe=daemon.header.policy, knows=daemon.header.knows, since=daemon.since,
                 now=daemon.now() / SECOND, revision=kernel.revision, decisions=kernel.decisions,
-                last_decision_seconds=daemon.decision_seconds[1],
-                slowest_decision_seconds=daemon.decision_seconds[2],
+                last_decision_seconds=daemon.tally.last_seconds,
+                slowest_decision_seconds=daemon.tally.longest_seconds,
                 jobs={phase.name.lower(): int(counts[phase]) for phase in Phase if counts[phase]},
                 nodes=nodes.n, gpus=gpus, gpus_free=max(gpus - held, 0), trouble=trouble,
             )  # fmt: skip

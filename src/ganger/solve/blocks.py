@@ -95,25 +95,26 @@ def choose(blocks: Blocks, prices: Floats, t: float, reach: Reach) -> Choice:
 
 
 def _choose(blocks: Blocks, prices: Floats, t: float, reach: Reach) -> Choice:
+    # A mix stays while every other column, and being idle, is above the line through its two ends,
+    # and while that line rises; prices move both ends of it.
     m, rate, cost = len(blocks.rate), blocks.rate, blocks.cost(prices)
     demand = blocks.floor + blocks.pace * t
     low, high, worth, at = _walk(rate, cost, demand, blocks.limit)
     spare = np.maximum(worth * at.rate_high - at.cost_high, 0.0)
     margin = _slack_in_time(demand, blocks.limit, low, high, at) / reach.t
-    moves = np.append(reach.prices[blocks.kind], 0.0)
-    both = np.maximum(moves[low], moves[high])
-    paid = (reach.prices * prices)[blocks.kind]
-    for column in range(m):
-        scale = paid[column] * blocks.take + both * (worth * rate[column] + spare)
-        change = (cost[column] + spare - worth * rate[column]) / np.maximum(scale, 1e-300)
-        change[(low == column) | (high == column) | (rate[column] <= 0)] = np.inf
-        np.minimum(margin, change, out=margin)
-    inside = (low < m) & (high < m)
-    scale = both * (spare + np.abs(at.cost_high) + worth * at.rate_high)
-    idle = spare / np.maximum(scale, 1e-300)
-    if blocks.gain is not None:
-        idle = np.where(low == high, -at.cost_high / np.maximum(scale, 1e-300), idle)
-    np.minimum(margin, np.where(inside, idle, np.inf), out=margin)
+    paid = np.append((reach.prices * prices)[blocks.kind], 0.0)
+    at_low, at_high = paid[low] * blocks.take, paid[high] * blocks.take
+    mixed, width = low != high, at.rate_high - at.rate_low
+    rising = np.where(mixed, worth * width, np.inf)
+    np.minimum(margin, rising / np.maximum(at_low + at_high, 1e-300), out=margin)
+    width[~mixed] = np.inf
+    columns = [(each, rate[each], cost[each], rate[each] <= 0) for each in range(m)]
+    for column, its_rate, its_cost, never in [*columns, (m, 0.0, 0.0, False)]:
+        apart = its_cost + spare - worth * its_rate
+        apart[(low == column) | (high == column) | never] = np.inf
+        part = (its_rate - at.rate_low) / width
+        moved = paid[column] * blocks.take + np.abs(part) * at_high + np.abs(1 - part) * at_low
+        np.minimum(margin, apart / np.maximum(moved, 1e-300), out=margin)
     return Choice(low.astype(np.int8), high.astype(np.int8), worth, spare, margin)
 
 

@@ -20,6 +20,10 @@ _BY_COLUMN = 1
 _BY_ROW = 2
 _MINIMISE = 1
 _TOLERANCE = 1e-9
+_PLAIN: dict[str, Any] = {
+    "solver": "simplex", "presolve": "off", "simplex_scale_strategy": 0,
+    "simplex_dual_edge_weight_strategy": 1,
+}  # fmt: skip
 _ANSWERS = (
     highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible,
     highspy.HighsModelStatus.kUnbounded, highspy.HighsModelStatus.kUnboundedOrInfeasible,
@@ -44,14 +48,6 @@ class Solution(NamedTuple):
     def gap(self) -> float:
         """How far the value may be from the best, relative to the bound."""
         return abs(self.bound - self.value) / max(abs(self.bound), 1e-12)
-
-
-class Basis(NamedTuple):
-    """Where to begin: which columns and rows are basic. Other columns are at their lower bound,
-    other rows at their upper one; as many are basic as there are rows."""
-
-    columns: NDArray[np.bool_]
-    rows: NDArray[np.bool_]
 
 
 class Infeasible(ArithmeticError):  # noqa: N818 - reads as a sentence where it is raised
@@ -118,21 +114,16 @@ def _engine(posed: Model, options: dict[str, Any]) -> Any:
     return engine
 
 
-def maximise(
-    posed: Model, *, method: str = "simplex", presolve: bool = True, basis: Basis | None = None
-) -> Solution:
+def maximise(posed: Model, *, method: str = "simplex", plain: bool = False) -> Solution:
     """The optimum of a continuous programme: a vertex with `simplex`, else by `ipm`.
 
-    `basis`: one that is nearly the best; the primal simplex method goes on from there. Raises
-    Infeasible or Unbounded; ArithmeticError if HiGHS gives up.
+    `plain`: small and scaled well, so that looking at it first would take longer than it saves.
+    Raises Infeasible or Unbounded; ArithmeticError if HiGHS gives up.
     """
-    if basis is not None:
-        engine = _begun(posed, basis)
-        engine.run()
-        if engine.getModelStatus() == highspy.HighsModelStatus.kOptimal:
-            return _solution(engine)
-    for solver, first in ((method, presolve), ("simplex", False), ("ipm", True)):
-        engine = _engine(posed, {"solver": solver, "presolve": "choose" if first else "off"})
+    ways = [_PLAIN] if plain else []
+    ways += [{"solver": method}, {"solver": "simplex", "presolve": "off"}, {"solver": "ipm"}]
+    for options in ways:
+        engine = _engine(posed, options)
         engine.run()
         if engine.getModelStatus() in _ANSWERS:  # numbers far apart make HiGHS give up at times
             break
@@ -140,16 +131,6 @@ def maximise(
     if status != highspy.HighsModelStatus.kOptimal:
         _explain(engine, posed, status)
     return _solution(engine)
-
-
-def _begun(posed: Model, basis: Basis) -> Any:
-    engine = _engine(posed, {"presolve": "off", "solver": "simplex", "simplex_strategy": 4})
-    states, start = highspy.HighsBasisStatus, highspy.HighsBasis()
-    start.valid = True
-    start.col_status = [states.kBasic if basic else states.kLower for basic in basis.columns]
-    start.row_status = [states.kBasic if basic else states.kUpper for basic in basis.rows]
-    engine.setBasis(start)
-    return engine
 
 
 def _solution(engine: Any) -> Solution:

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from ganger.solve.prices import Stop
 from ganger.solve.programme import TINY, Answer, Floats, Mask
 from ganger.solve.search import Level, Pool, largest
 from ganger.solve.shares import Warm
@@ -57,11 +58,13 @@ class _Path(NamedTuple):
 
 
 def water_filling(
-    pool: Pool, capacity: Floats, unit: Floats, pace_of: Paces | None = None, steps: int = 60
-) -> Filled:
+    pool: Pool, capacity: Floats, unit: Floats, pace_of: Paces | None = None, steps: int = 60,
+    stop: Stop | None = None,
+) -> Filled:  # fmt: skip
     """Lexicographic max-min of eff / unit. `pace_of`: as all alike where None.
 
-    Ends after at most two rounds for each job; nearly always after one for each kind.
+    Ends after at most two rounds for each job, nearly always after one for each kind, or with the
+    round in which `stop` says so.
     """
     free = np.ones(len(capacity), np.bool_)
     cap = pool.fastest(free)
@@ -70,14 +73,15 @@ def water_filling(
     answer: Answer | None = None
     prices: Floats | None = None
     warm: Warm | None = None
-    while open_.any() and rounds <= 2 * len(unit):
+    while open_.any() and rounds <= 2 * len(unit) and not (rounds and stop is not None and stop()):
         path = _path(level, open_, cap, unit, pace_of)
         if path.top <= 0:
             break
         start = path.top if rounds else _even(pool, path)
         found = largest(
-            pool, path.at, start, path.top, gap=SLACK / 2, steps=steps, slack=SLACK, warm=warm
-        )
+            pool, path.at, start, path.top, gap=SLACK / 2, steps=steps, slack=SLACK, warm=warm,
+            stop=stop,
+        )  # fmt: skip
         before = level
         level = np.minimum(path.at(found.value), pool.throughput(found.answer))
         risen = open_ & (level > before * (1 + SLACK))

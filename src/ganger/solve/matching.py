@@ -47,6 +47,8 @@ def assign(processing: Floats, count: Ints, ready: Floats | None = None) -> Assi
     machine = np.concatenate([
         np.tile(np.arange(count[g]), d) for g, d in zip(used, depth, strict=True)
     ])  # fmt: skip
-    cost = processing[:, group] * place + wait[group]
+    cost = processing[:, group]
+    cost *= place
+    cost += wait[group]
     jobs, slots = linear_sum_assignment(cost)
     return Assigned(group[slots], machine[slots], place[slots], float(cost[jobs, slots].sum()))

@@ -17,6 +17,7 @@ from scipy import sparse
 
 from ganger.solve.classes import Classes, classes
 from ganger.solve.highs import Infeasible, Solution, maximise, model
+from ganger.solve.prices import Stop
 from ganger.solve.programme import TINY, Answer, Floats, Ints, Mask, Shares, dot
 from ganger.solve.shares import GAP, SLACKS, Warm
 
@@ -164,10 +165,11 @@ class PairsPool(NamedTuple):
     """Classes as a search asks them (`search.Pool`)."""
 
     posed: Pairs
+    stop: Stop | None = None
 
     def max_min(self, pace: Floats, warm: Warm | None = None) -> Answer:
         """The largest t with eff >= pace t."""
-        return max_min_pairs(self.posed, pace)
+        return max_min_pairs(self.posed, pace, self.stop)
 
     def throughput(self, answer: Answer) -> Floats:
         """eff of an answer."""
@@ -178,14 +180,14 @@ class PairsPool(NamedTuple):
         return self.posed.fastest()
 
 
-def max_min_pairs(posed: Pairs, pace: Floats) -> Answer:
+def max_min_pairs(posed: Pairs, pace: Floats, stop: Stop | None = None) -> Answer:
     """The largest t for which every member reaches eff >= pace t, as `shares.max_min`."""
     best = np.maximum(posed.fastest(), TINY)
     alone = float((best / np.maximum(pace, TINY))[pace > 0].min())
     room = posed.alone.capacity.sum() / max(dot(posed.alone.scale * posed.size, pace / best), TINY)
     unit = min(alone, room)
-    solved, x, k = _grown(posed, None, np.zeros(len(pace)), pace * unit)
-    x = fitted_pairs(posed, x)
+    solved, inside = _grown(posed, None, np.zeros(len(pace)), pace * unit, stop)
+    x, k = fitted_pairs(posed, _spread(posed, solved, inside)), len(posed.alone.capacity)
     eff = posed.throughput(x)
     value = float((eff[pace > 0] / pace[pace > 0]).min())
     prices, worth = solved.duals[:k], solved.duals[k : k + len(pace)] / best
@@ -198,16 +200,16 @@ def max_min_pairs(posed: Pairs, pace: Floats) -> Answer:
 
 def max_sum_pairs(
     posed: Pairs, gain: Floats, gain_pairs: Floats, floor: Floats | None = None,
-    start: Floats | None = None,
+    stop: Stop | None = None,
 ) -> Answer:  # fmt: skip
-    """The largest sum of gains, `gain` of each member alone and `gain_pairs` of each pair, with
-    eff >= floor. `start`: a solution whose columns are let in at first, such as one that reaches
-    the floor. Raises Infeasible."""
+    """The largest sum of gains, `gain` of each member alone and `gain_pairs` of each pair, where
+    eff >= `floor`. Raises Infeasible if the floors cannot be had."""
     floor = np.zeros(len(gain)) if floor is None else floor
+    floor, begun = _floored(posed, floor)
     gains = np.vstack([gain * posed.size[:, None], gain_pairs])
     unit = float(np.abs(gains).max()) or 1.0
-    solved, x, k = _grown(posed, gains / unit, floor, np.zeros(len(gain)), start)
-    x = fitted_pairs(posed, x)
+    solved, inside = _grown(posed, gains / unit, floor, np.zeros(len(gain)), stop, begun)
+    x, k = fitted_pairs(posed, _spread(posed, solved, inside)), len(posed.alone.capacity)
     best = np.maximum(posed.fastest(), TINY)
     prices = np.maximum(solved.duals[:k], 0.0) * unit
     worth = np.maximum(solved.duals[k : k + len(gain)], 0.0) * unit / best
@@ -217,13 +219,11 @@ def max_sum_pairs(
     return Answer(x, value, max(bound, value), prices, worth, solved.work)
 
 
-def efficient_pairs(
-    posed: Pairs, floor: Floats, gain: Floats, gain_pairs: Floats, start: Floats
-) -> Answer:
-    """Of all x with eff >= floor, which `start` reaches, one with the largest total gain."""
+def efficient_pairs(posed: Pairs, floor: Floats, gain: Floats, gain_pairs: Floats) -> Answer:
+    """Of all x with eff >= floor, known to be within reach, one with the largest total gain."""
     for slack in SLACKS:
         try:
-            return max_sum_pairs(posed, gain, gain_pairs, floor * (1 - slack), start)
+            return max_sum_pairs(posed, gain, gain_pairs, floor * (1 - slack))
         except Infeasible:
             continue
     raise ArithmeticError("a floor that was reached before cannot be reached any more")
@@ -249,11 +249,26 @@ def _bound(
     return dot(prices, posed.alone.capacity) + dot(spare + more, posed.size)
 
 
+def _floored(posed: Pairs, floor: Floats) -> tuple[Floats, Mask | None]:
+    """Floors that can be had but for rounding, and columns with which they can."""
+    if not floor.any():
+        return floor, None
+    solved, inside = _grown(posed, None, np.zeros(len(floor)), floor, enough=1.0)
+    if solved.value < 1 - 1e-9:
+        k = len(posed.alone.capacity)
+        raise Infeasible(np.flatnonzero(solved.duals[k : k + len(floor)] > 0))
+    return floor * min(1.0, solved.value), inside
+
+
 def _grown(
-    posed: Pairs, gains: Floats | None, floor: Floats, pace: Floats, start: Floats | None = None
-) -> tuple[Solution, Floats, int]:
-    """Columns are let in until none pays. Shares of a class in the unknowns are those of a
-    member, of a pair those of both classes together over the smaller class."""
+    posed: Pairs, gains: Floats | None, floor: Floats, pace: Floats, stop: Stop | None = None,
+    begun: Mask | None = None, *, enough: float = np.inf,
+) -> tuple[Solution, Mask]:  # fmt: skip
+    """Columns are let in until none pays (or `enough` is reached); which are in at the end.
+
+    Shares of a class in the unknowns are those of a member, of a pair those of both classes
+    together over the smaller class.
+    """
     n, m = posed.alone.rate.shape
     k, best = len(posed.alone.capacity), np.maximum(posed.fastest(), TINY)
     columns = _columns(posed, best)
@@ -263,19 +278,13 @@ def _grown(
     hope = 0.0 if gains is not None else 1.0
     inside = np.zeros(columns.shape[1], np.bool_)
     inside[: n * m] = np.diff(columns.indptr)[: n * m] > 2
-    if start is not None:
-        inside |= start.ravel() > 0
-    solved = None
+    inside |= False if begun is None else begun
     for _ in range(ROUNDS):
         some = np.flatnonzero(inside)
         matrix = sparse.hstack([columns[:, some], sparse.csc_array(rise[:, None])], format="csc")
-        try:
-            solved = maximise(model(np.append(gain[some], hope), sparse.csc_array(matrix), most))
-        except Infeasible:
-            if inside.all():
-                raise
-            inside[:] = True  # a floor that the columns so far do not reach
-            continue
+        solved = maximise(model(np.append(gain[some], hope), sparse.csc_array(matrix), most))
+        if solved.value >= enough or (stop is not None and stop()):
+            break
         profit = gain - columns.T @ solved.duals
         profit[inside] = 0.0
         better = np.flatnonzero(profit > 1e-9 * max(1.0, float(np.abs(gain).max(initial=0.0))))
@@ -283,10 +292,16 @@ def _grown(
             break
         new = better[np.argsort(-profit[better], kind="stable")][: max(2 * (n + k), 64)]
         inside[new] = True
-    assert solved is not None
-    x = np.zeros(columns.shape[1])
-    x[some] = solved.x[:-1]
-    return solved, x.reshape(-1, m) * _unit(posed)[:, None], k
+    kept = np.zeros(columns.shape[1], np.bool_)
+    kept[some] = True
+    return solved, kept
+
+
+def _spread(posed: Pairs, solved: Solution, inside: Mask) -> Floats:
+    """The shares of jobs and pairs by column."""
+    x = np.zeros(len(inside))
+    x[inside] = solved.x[:-1]
+    return x.reshape(-1, posed.alone.rate.shape[1]) * _unit(posed)[:, None]
 
 
 def _unit(posed: Pairs) -> Floats:
@@ -324,6 +339,12 @@ def _columns(posed: Pairs, best: Floats) -> sparse.csc_array:
 
 
 __all__ = [
-    "GAP", "Infeasible", "Merged", "Pairs", "PairsPool", "efficient_pairs", "max_min_pairs",
+    "GAP",
+    "Infeasible",
+    "Merged",
+    "Pairs",
+    "PairsPool",
+    "efficient_pairs",
+    "max_min_pairs",
     "max_sum_pairs",
-]  # fmt: skip
+]

@@ -20,24 +20,27 @@ from ganger.solve.blocks import (
     Choice,
     Floats,
     Ints,
-    Mask,
     Mix,
     Reach,
     choose,
     lines,
     spread,
 )
-from ganger.solve.highs import Basis, Infeasible, Model, Solution, maximise
+from ganger.solve.highs import Infeasible, Model, Solution, maximise
 from ganger.solve.programme import dot
 
 DIRECT = 160
 """So few jobs are given to HiGHS as they are."""
-FEW = 320
+FEW = 96
 """So many unsettled jobs a small programme has, unless that is too few to get on."""
 SMALL = 1e-3
 """A price below this part of the mean is hardly one."""
 SHRINK = 16
 """Jobs for each one of the sample."""
+SAMPLED = 2.0
+"""Prices from a sample are off by about this part, over the root of its size."""
+DRAWN = 4.0
+"""Prices from a sample of the unsure are off by about this part of their region, over the same."""
 
 
 Stop: TypeAlias = Callable[[], bool]
@@ -76,7 +79,7 @@ def optimum(
     if blocks.jobs <= DIRECT or unlimited:
         return _all_at_once(blocks)
     try:
-        found = _by_prices(blocks, gap, steps, start or _sampled(blocks, gap, steps, stop), stop)
+        found = _by_prices(blocks, gap, steps, start or _sampled(blocks, steps, stop), stop)
     except ArithmeticError:  # a small programme with numbers that HiGHS does not get through
         found = None
     return found or _all_at_once(blocks)._replace(steps=steps + 1)
@@ -85,28 +88,94 @@ def optimum(
 def _by_prices(
     blocks: Blocks, gap: float, steps: int, start: Start, stop: Stop | None
 ) -> Found | None:
-    prices, t, most, last = start.prices, min(start.t, blocks.top), FEW, False
-    region = _Region(np.full(len(prices), start.reach), start.reach, np.zeros(len(prices)))
-    prices, t, chosen = _settle(blocks, prices, t, region)
+    near = _begun(blocks, start)
     for done in range(1, steps + 1):
-        if stop is not None and stop() and not blocks.floor.any():
-            return _as_chosen(blocks, chosen, prices, t, done)
-        unsure, part = _unsure(chosen.margin, most)
-        width = region.prices * part
-        around = prices * np.array([1 / (1 + width), 1 + width])
-        span = t * (1 - region.t * part), t * (1 + region.t * part)
-        step = _restricted(blocks, chosen, unsure, around, span)
-        moved, top, again = _settle(blocks, step.prices, step.t, region)
-        bound = bound_at(blocks, moved, again)
-        if step.feasible and bound - step.value <= gap * max(abs(bound), abs(step.value)):
-            return _assembled(blocks, chosen, again, unsure, step, bound, done)
-        region, held = region.after(moved / prices, abs(top - t) / max(t, 1e-12), width)
-        jumped = _jumped(blocks, moved, region.side, top)
-        if (jumped != moved).any():
-            moved, top, again = _settle(blocks, jumped, top, region)
-        most = 2 * most if held and last and part < 1 else most
-        prices, t, chosen, last = moved, top, again, held
+        if stop is not None and stop() and not (blocks.hope and blocks.floor.any()):
+            return _as_chosen(blocks, near, done)
+        turn = _turn(blocks, near)
+        bound = bound_at(blocks, turn.prices, turn.again)
+        if turn.whole and bound - turn.step.value <= gap * max(abs(bound), abs(turn.step.value)):
+            return _assembled(blocks, near.chosen, turn, bound, done)
+        near = _after(blocks, near, turn)
     return None
+
+
+class _Near(NamedTuple):
+    """Prices, t, what all choose there, where the best prices are looked for, and how many unsure
+    jobs a small programme may have; `drawn`: how many there were when it had only some of them."""
+
+    prices: Floats
+    t: float
+    chosen: Choice
+    region: _Region
+    most: int
+    drawn: float = np.inf
+
+
+class _Turn(NamedTuple):
+    """A small programme: who was `unsure`, the step that it gave, and what all choose at its
+    prices. `whole`: it had all of the unsure, and machines for them."""
+
+    unsure: Ints
+    step: _Step
+    prices: Floats
+    t: float
+    again: Choice
+    whole: bool
+
+
+def _begun(blocks: Blocks, start: Start) -> _Near:
+    reach = np.full(len(start.prices), start.reach)
+    region = _Region(reach, start.reach, np.zeros(len(reach)))
+    prices, t, chosen = _settle(blocks, start.prices, min(start.t, blocks.top), region)
+    return _Near(prices, t, chosen, region, FEW)
+
+
+def _turn(blocks: Blocks, near: _Near) -> _Turn:
+    prices, t, chosen, region = near[:4]
+    unsure = np.flatnonzero(chosen.margin <= 1.0)
+    some = _drawn(chosen, unsure, near.most)
+    around = prices * np.array([1 / (1 + region.prices), 1 + region.prices])
+    span = t * (1 - region.t), t * (1 + region.t)
+    step = _restricted(blocks, chosen, unsure, some, around, span)
+    moved, top, again = _settle(blocks, step.prices, step.t, region)
+    return _Turn(unsure, step, moved, top, again, step.feasible and len(some) == len(unsure))
+
+
+def _drawn(chosen: Choice, unsure: Ints, most: int) -> Ints:
+    """The unsure, or a sample of `most`: evenly out of those ordered by mix and by margin."""
+    if len(unsure) <= most:
+        return unsure
+    mix = chosen.low[unsure] * np.int16(128) + chosen.high[unsure]
+    order = np.lexsort((chosen.margin[unsure], mix))
+    return unsure[order[(np.arange(most) * len(unsure)) // most]]
+
+
+def _after(blocks: Blocks, near: _Near, turn: _Turn) -> _Near:
+    """Where to look next: closer, unless prices were stopped."""
+    count, sampled = len(turn.unsure), len(turn.unsure) > near.most
+    least = DRAWN / np.sqrt(near.most) if sampled else 0.0
+    change = abs(turn.t - near.t) / max(near.t, 1e-12)
+    region = near.region.after(turn.prices / near.prices, change, least)
+    most = 2 * near.most if sampled and count > near.drawn / 2 else near.most
+    prices, t, chosen = turn.prices, turn.t, turn.again
+    jumped = _jumped(blocks, prices, region.side, t)
+    if (jumped != prices).any():
+        prices, t, chosen = _settle(blocks, jumped, t, region)
+    else:
+        chosen = _looked_at_again(blocks, prices, t, chosen, near.region, region)
+    return _Near(prices, t, chosen, region, most, count if sampled else np.inf)
+
+
+def _looked_at_again(
+    blocks: Blocks, prices: Floats, t: float, chosen: Choice, old: _Region, new: _Region
+) -> Choice:
+    """The choice with its margins for another region: only those near the edge are asked."""
+    wider = max(float((new.prices / old.prices).max()), new.t / old.t)
+    close = np.flatnonzero(chosen.margin <= wider)
+    margin = chosen.margin / wider
+    margin[close] = choose(blocks.part(close), prices, t, new.reach).margin
+    return chosen._replace(margin=margin)
 
 
 def _jumped(blocks: Blocks, prices: Floats, side: Floats, t: float) -> Floats:
@@ -120,20 +189,23 @@ def _jumped(blocks: Blocks, prices: Floats, side: Floats, t: float) -> Floats:
 def _settle(
     blocks: Blocks, prices: Floats, t: float, region: _Region
 ) -> tuple[Floats, float, Choice]:
-    """The prices in the scale of the objective, the t that they allow, and what all choose."""
+    """The prices in the scale of the objective, t (or what they allow, if that is far from it), and
+    what all choose."""
     prices = np.maximum(prices, _least(blocks, prices, t))
     chosen = choose(blocks, prices, t, region.reach)
     if not blocks.hope:
         return prices, t, chosen
     for _ in range(2):
-        raised = dot(chosen.worth, blocks.pace)
         top = bound_at(blocks, prices, chosen) / blocks.hope
-        if raised > 0:
-            prices = prices * (blocks.hope / raised)
-        if abs(top - t) <= 1e-9 * abs(t):
+        if abs(top - t) <= region.t * abs(t):
             break
         t = top
         chosen = choose(blocks, prices, t, region.reach)
+    raised = dot(chosen.worth, blocks.pace)
+    if raised > 0:
+        scale = blocks.hope / raised
+        prices = prices * scale
+        chosen = chosen._replace(worth=chosen.worth * scale, spare=chosen.spare * scale)
     return prices, t, chosen
 
 
@@ -148,28 +220,17 @@ class _Region(NamedTuple):
     def reach(self) -> Reach:
         return Reach(self.prices, self.t)
 
-    def after(self, ratio: Floats, t: float, width: Floats) -> tuple[_Region, bool]:
+    def after(self, ratio: Floats, t: float, least: float) -> _Region:
         """The next region: wider where a price is stopped on the same side again, narrower where
-        it has arrived. Also whether any was stopped."""
-        side = np.where(ratio >= 1 + width * 0.999, 1.0, 0.0)
-        side[ratio <= 1 / (1 + width * 0.999)] = -1.0
+        it has arrived, but not below the part `least` of this one."""
+        stopped = 1 + 0.999 * self.prices
+        side = np.where(ratio >= stopped, 1.0, np.where(ratio <= 1 / stopped, -1.0, 0.0))
         change = np.maximum(ratio, 1 / ratio) - 1
         wider = np.where(side == self.side, 4.0, 1.5)
-        new = np.where(side == 0, np.maximum(2 * change, self.prices / 4), self.prices * wider)
-        held = bool((side != 0).any())
-        new = np.clip(new, 1e-7, 100.0)
-        return _Region(new, min(max(2 * t, self.t / 4, 1e-7), 0.5), side), held
-
-
-def _unsure(margin: Floats, most: int) -> tuple[Mask, float]:
-    """Whose mix may change, at most `most`; and for which part of the region that is all."""
-    unsure = margin <= 1.0
-    if np.count_nonzero(unsure) <= most:
-        return unsure, 1.0
-    first = np.argpartition(margin, most)[: most + 1]
-    unsure = np.zeros(len(margin), np.bool_)
-    unsure[first] = True
-    return unsure, max(float(margin[first].max()), 1e-7)
+        arrived = least * self.prices if least else np.maximum(2 * change, self.prices / 4)
+        new = np.where(side == 0, arrived, self.prices * wider)
+        close = max(least * self.t, t) if least else max(2 * t, self.t / 4)
+        return _Region(np.clip(new, 1e-7, 100.0), min(max(close, 1e-7), 0.5), side)
 
 
 def _least(blocks: Blocks, prices: Floats, t: float) -> float:
@@ -178,19 +239,29 @@ def _least(blocks: Blocks, prices: Floats, t: float) -> float:
     return 1e-10 * total / float(blocks.capacity.sum()) + 1e-12
 
 
-def _sampled(blocks: Blocks, gap: float, steps: int, stop: Stop | None) -> Start:
-    """Prices from a sample with its part of the machines."""
+def _sampled(blocks: Blocks, steps: int, stop: Stop | None) -> Start:
+    """Prices from a sample with its part of the machines, as closely as a sample tells them."""
     size = max(DIRECT, blocks.jobs // SHRINK)
     at = np.sort(np.random.default_rng(0).permutation(blocks.jobs)[:size])
     part = blocks.part(at)
     share = part.take.sum() / blocks.take.sum()
     moves = part.pace.sum() / max(blocks.pace.sum(), 1e-300)
-    part = part._replace(capacity=blocks.capacity * share, hope=blocks.hope * moves)
+    reach = SAMPLED / np.sqrt(size)
+    part = part._replace(  # floors that the sample can surely have
+        capacity=blocks.capacity * share, hope=blocks.hope * moves, floor=part.floor * (1 - reach)
+    )
+    if size > DIRECT:
+        near = _begun(part, _sampled(part, steps, stop))
+        for _ in range(steps):
+            if near.region.prices.max() <= reach or (stop is not None and stop()):
+                break
+            near = _after(part, near, _turn(part, near))
+        return Start(near.prices, near.t, max(reach, float(near.region.prices.max())))
     try:
-        found = optimum(part, max(gap, 1e-4), steps, None, stop)
+        found = _all_at_once(part, plain=True)
     except Infeasible:  # the sample asks for more than its part of the machines
-        found = optimum(part._replace(floor=np.zeros(size)), max(gap, 1e-4), steps)
-    return Start(found.prices, found.t, 2.0 / np.sqrt(size))
+        found = _all_at_once(part._replace(floor=np.zeros(size)))
+    return Start(found.prices, found.t, reach)
 
 
 def bound_at(blocks: Blocks, prices: Floats, chosen: Choice) -> float:
@@ -216,28 +287,39 @@ class _Step(NamedTuple):
 
 
 def _restricted(
-    blocks: Blocks, chosen: Choice, unsure: Mask, around: Floats, span: tuple[float, float]
-) -> _Step:
-    """The programme over the unsure jobs, the settled ones as sums that are linear in t.
+    blocks: Blocks, chosen: Choice, unsure: Ints, some: Ints, around: Floats,
+    span: tuple[float, float],
+) -> _Step:  # fmt: skip
+    """The programme over the unsure jobs (`some` stand for all of them), the settled ones as sums
+    that are linear in t.
 
     Machines can be sold and bought at the lower and upper prices `around`, so that it has a
     solution, and prices stay where only the unsure can change their mind.
     """
-    settled = np.flatnonzero(~unsure)
-    part = blocks.part(settled)
-    mine = chosen.part(settled)
+    settled = _but(blocks.jobs, unsure)
+    part, mine = blocks.part(settled), chosen.part(settled)
     mix = lines(part, mine)
     constant, slope, gained = _sums(part, mine, mix)
-    some = blocks.part(np.flatnonzero(unsure))
-    some = some._replace(capacity=blocks.capacity - constant, hope=blocks.hope + gained[1])
+    each = len(unsure) / max(len(some), 1)
+    few = blocks.part(some)
+    few = few._replace(
+        take=few.take * each, gain=None if few.gain is None else few.gain * each,
+        capacity=blocks.capacity - constant, hope=blocks.hope + gained[1],
+    )  # fmt: skip
     solved = _solve(
-        some, slope, (max(mix.start, span[0]), min(mix.stop, span[1], blocks.top)), around
+        few, slope, (max(mix.start, span[0]), min(mix.stop, span[1], blocks.top)), around
     )
-    value = gained[0] + float(some.hope * solved.t)
-    if some.gain is not None:
-        value += float((some.gain * solved.x).sum())
+    value = gained[0] + float(few.hope * solved.t)
+    if few.gain is not None:
+        value += float((few.gain * solved.x).sum())
     feasible = solved.bought <= 1e-9 * blocks.capacity.max()
     return _Step(solved.x, solved.t, value, solved.prices, solved.worth, feasible)
+
+
+def _but(count: int, these: Ints) -> Ints:
+    others = np.ones(count, np.bool_)
+    others[these] = False
+    return np.flatnonzero(others)
 
 
 def _sums(blocks: Blocks, chosen: Choice, mix: Mix) -> tuple[Floats, Floats, tuple[float, float]]:
@@ -274,11 +356,11 @@ class _Solved(NamedTuple):
 
 
 def _solve(
-    blocks: Blocks, slope: Floats, span: tuple[float, float], around: Floats | None = None,
-    begin: Choice | None = None,
+    blocks: Blocks, slope: Floats, span: tuple[float, float], around: Floats | None = None, *,
+    plain: bool = True,
 ) -> _Solved:  # fmt: skip
     """The programme as it is. `slope`: machines that others take per t; `span`: of t; `around`: at
-    which prices machines are sold and bought, None for not at all; `begin`: a first solution."""
+    which prices machines are sold and bought, None for not at all."""
     n, k = blocks.jobs, len(blocks.capacity)
     column, job = np.nonzero(blocks.rate > 0)
     asked = np.flatnonzero((blocks.pace > 0) | (blocks.floor > 0))
@@ -311,24 +393,8 @@ def _solve(
         (values[kept], (rows[kept], columns[kept])), shape=(len(most), len(gain))
     )
     least = np.full(len(most), -np.inf)
-    basis = None if begin is None else _basis(blocks, begin, (column, job), asked, bounded)
-    solved = maximise(Model(gain, matrix, least, most, lower, upper), basis=basis)
+    solved = maximise(Model(gain, matrix, least, most, lower, upper), plain=plain)
     return _read(blocks, solved, (column, job), asked)
-
-
-def _basis(
-    blocks: Blocks, begin: Choice, where: tuple[Ints, Ints], asked: Ints, bounded: Ints
-) -> Basis:
-    """The basis of what all choose: their mixes, and the rows that these leave open."""
-    m, k = len(blocks.rate), len(blocks.capacity)
-    column, job = where
-    mixed = (column == begin.low[job]) | (column == begin.high[job])
-    nothing = begin.high == m
-    slack = nothing | (begin.low == begin.high), nothing | (begin.low == m)
-    return Basis(
-        np.concatenate([mixed, np.zeros(1 + 2 * k, np.bool_)]),
-        np.concatenate([np.ones(k, np.bool_), slack[0][asked], slack[1][bounded]]),
-    )
 
 
 def _read(blocks: Blocks, solved: Solution, where: tuple[Ints, Ints], asked: Ints) -> _Solved:
@@ -341,27 +407,24 @@ def _read(blocks: Blocks, solved: Solution, where: tuple[Ints, Ints], asked: Int
     return _Solved(x, float(solved.x[count]), prices, worth, float(bought.max(initial=0.0)))
 
 
-def _as_chosen(blocks: Blocks, chosen: Choice, prices: Floats, t: float, done: int) -> Found:
-    x = spread(blocks, chosen, lines(blocks, chosen), t)
-    bound = bound_at(blocks, prices, chosen)
-    return Found(x, t, bound, bound, prices, chosen.worth, done)
+def _as_chosen(blocks: Blocks, near: _Near, done: int) -> Found:
+    x = spread(blocks, near.chosen, lines(blocks, near.chosen), near.t)
+    bound = bound_at(blocks, near.prices, near.chosen)
+    return Found(x, near.t, bound, bound, near.prices, near.chosen.worth, done)
 
 
-def _assembled(
-    blocks: Blocks, chosen: Choice, again: Choice, unsure: Mask, step: _Step, bound: float,
-    done: int,
-) -> Found:  # fmt: skip
-    settled = np.flatnonzero(~unsure)
+def _assembled(blocks: Blocks, chosen: Choice, turn: _Turn, bound: float, done: int) -> Found:
+    settled, step = _but(blocks.jobs, turn.unsure), turn.step
     part, mine = blocks.part(settled), chosen.part(settled)
-    x, worth = np.zeros(blocks.rate.shape), again.worth.copy()
+    x, worth = np.zeros(blocks.rate.shape), turn.again.worth.copy()
     x[:, settled] = spread(part, mine, lines(part, mine), step.t)
-    x[:, unsure] = step.x
-    worth[unsure] = step.worth
+    x[:, turn.unsure] = step.x
+    worth[turn.unsure] = step.worth
     return Found(x, step.t, step.value, bound, step.prices, worth, done)
 
 
-def _all_at_once(blocks: Blocks) -> Found:
-    solved = _solve(blocks, np.zeros(len(blocks.capacity)), (0.0, blocks.top))
+def _all_at_once(blocks: Blocks, *, plain: bool = False) -> Found:
+    solved = _solve(blocks, np.zeros(len(blocks.capacity)), (0.0, blocks.top), plain=plain)
     value = blocks.hope * solved.t
     if blocks.gain is not None:
         value += float((blocks.gain * solved.x).sum())

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ganger.solve.highs import Infeasible
+from ganger.solve.prices import Stop
 from ganger.solve.programme import Answer, Floats, Mask, dot
 from ganger.solve.shares import GAP, Warm
 
@@ -58,11 +59,13 @@ class Level(NamedTuple):
 def largest(
     pool: Pool, demand: Callable[[float], Floats], start: float, top: float, *,
     gap: float = GAP, steps: int = 60, slack: float = 0.0, warm: Warm | None = None,
+    stop: Stop | None = None,
 ) -> Level:  # fmt: skip
     """The largest v <= `top` for which everybody reaches demand(v) at once.
 
     `demand` is 0 nowhere at `start`, rises in v and is finite up to `top`. A demand counts as
-    reached if it is but for a part of `slack`. Ends within `gap` or after `steps` programmes.
+    reached if it is but for a part of `slack`. Ends within `gap`, after `steps` programmes, or
+    once `stop` says so.
     """
     low, bound, best, at = 0.0, top, None, start
     worth, prices = np.zeros(len(demand(top))), np.zeros(0)
@@ -81,7 +84,7 @@ def largest(
             cut = _last(partial(_below, demand, answer.worth, most), low, bound)
             if cut < bound:
                 bound, worth, prices = cut, answer.worth, answer.prices
-        if bound - low <= gap * abs(bound):
+        if bound - low <= gap * abs(bound) or (stop is not None and stop()):
             break
         at = bound if at != bound else 0.5 * (low + bound)
     assert best is not None

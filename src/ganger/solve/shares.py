@@ -154,12 +154,29 @@ def _summed(
     scaling: tuple[Floats, Floats, Classes, float],
 ) -> Answer:  # fmt: skip
     share, best, merged, unit = scaling
-    x = fitted(posed, (found.x.T * share[:, None])[merged.of], floor)
+    x = _held(posed, fitted(posed, (found.x.T * share[:, None])[merged.of], floor), floor)
     worth = (found.worth * unit / best / share / merged.size)[merged.of]
     prices = found.prices * unit
     worth, bound = _dual(posed, prices, worth, floor, gain)
     value = float(np.einsum("ic,ic->", gain, x))
     return Answer(x, value, max(bound, value), prices, worth, found.steps)
+
+
+def _held(posed: Shares, x: Floats, floor: Floats) -> Floats:
+    """`x`, or where a search that was stopped left some below their floors, as much of it as can
+    be had beside a division that keeps them. Raises Infeasible if there is none."""
+    eff = posed.effective(x)
+    if (eff >= floor * (1 - SLACKS[1])).all():
+        return x
+    safe = max_min(posed, floor)
+    if safe.value < 1 - SLACKS[1]:
+        raise Infeasible(np.flatnonzero(safe.worth > 0))
+    kept = posed.effective(safe.x)
+    short = eff < floor
+    part = ((kept - floor)[short] / (kept - eff)[short]).min()
+    part = min(max(float(part), 0.0), 1.0)
+    mixed: Floats = part * x + (1 - part) * safe.x
+    return mixed
 
 
 class SharesPool(NamedTuple):

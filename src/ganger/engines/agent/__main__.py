@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from ganger.core.errors import GangerError
+from ganger.engines.agent.meter import EVERY_SECONDS, Meter, by_nvml
 from ganger.engines.agent.server import Agent
 from ganger.engines.gpus import find_nodes
 
@@ -26,6 +27,9 @@ def main() -> int:
     parser.add_argument("--token-file", type=Path, help="holds the token of the engines to join")
     parser.add_argument("--no-cgroups", action="store_true", help="hold jobs by process tree only")
     parser.add_argument("--silence", type=float, default=20.0, help="seconds until a peer is gone")
+    parser.add_argument(
+        "--meter", type=float, default=EVERY_SECONDS, help="seconds between looks at what jobs use"
+    )
     given = parser.parse_args()
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO)
     try:
@@ -36,6 +40,7 @@ def main() -> int:
         agent = Agent(
             given.home, given.name, find_nodes(given.gpus, given.name), joins=joins, token=token,
             silence_seconds=given.silence, cgroups=not given.no_cgroups,
+            meter=Meter(None if given.gpus else by_nvml(), given.meter),
         )  # fmt: skip
     except (GangerError, OSError) as error:
         print(f"ganger-agent: {error}", file=sys.stderr)

@@ -201,6 +201,15 @@ class Progress(Message, frozen=True):
     metrics: dict[str, float] = {}
 
 
+class Used(Message, frozen=True):
+    """How busy the part was since the agent last looked: of its GPUs the busiest one's share of
+    the time (-1: not measured), and cores. Told every few seconds, and not kept."""
+
+    key: Key
+    gpu: float
+    cores: float
+
+
 class Exit(msgspec.Struct, frozen=True):
     """How a part ended.
 
@@ -233,7 +242,7 @@ ToAgent: TypeAlias = (
     Challenge | Welcome | Denied | Prepare | Go | Stop | Suspend | Resume | Forget | Ping
 )
 ToEngine: TypeAlias = (
-    Hello | Denied | Ready | Prepared | Refused | Launched | Progress | Exited | Ping
+    Hello | Denied | Ready | Prepared | Refused | Launched | Progress | Used | Exited | Ping
 )
 
 

@@ -10,7 +10,7 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from ganger.engines.agent import processes
 from ganger.engines.agent.cgroup import Containment, Group
 from ganger.engines.agent.folder import Folder, KeeperRecord, write_durably
 from ganger.engines.agent.keep import Home, Start, fork_keeper
+from ganger.engines.agent.meter import Meter, Running
 from ganger.engines.agent.peer import Peer
 from ganger.engines.agent.protocol import (
     Exit,
@@ -72,7 +73,7 @@ class Agent:
     def __init__(
         self, home: Path, name: str, nodes: tuple[NodeSpec, ...], *,
         joins: tuple[tuple[str, int], ...] = (), token: str = "", silence_seconds: float = 20.0,
-        cgroups: bool = True,
+        cgroups: bool = True, meter: Meter | None = None,
     ) -> None:  # fmt: skip
         self.home = Home(home.resolve())
         self._umask = os.umask(0o077)
@@ -92,6 +93,7 @@ class Agent:
         self._over = _Over(self.home.path / "forgotten")
         self._selector = selectors.DefaultSelector()
         self._stopping = False
+        self._meter = meter or Meter(None)
         self._peer = Peer(self, self._selector, joins, token, silence_seconds)
 
     # ------------------------------------------------------------------ the loop
@@ -113,7 +115,8 @@ class Agent:
         self._scan()
         self._peer.listen(self.home.socket)
         while not self._stopping:
-            due = min([self._peer.due, *self._lost.values()])
+            self._meter.watch(any(part.link is not None for part in self._parts.values()))
+            due = min([self._peer.due, self._meter.due, *self._lost.values()])
             wait = None if due == inf else max(due - time.monotonic(), 0)
             for ready, mask in self._selector.select(wait):
                 ready.data(mask)
@@ -122,9 +125,23 @@ class Agent:
                 self._parts[key] for key, at in self._lost.items() if at < time.monotonic()
             ]:
                 self._look(part)
+            if self._meter.due <= time.monotonic():
+                self._tell(*self._meter.look(self._running()))
             self._peer.tend()
         self._peer.close()
         self.containment.remove()
+
+    def _running(self) -> Iterator[Running]:
+        for part in self._parts.values():
+            record = part.folder.keeper() if part.link is not None else None
+            if record is None or part.launched is None:
+                continue
+            pids = Group(record.groups).pids() if record.groups else set(part.launched.pids)
+            if not record.groups:
+                pids |= {one for pid in list(pids) for one in processes.descendants(pid)}
+            before = self._before[part.key.seat]
+            devices = [before + i for one in part.prepare.parts for i in one.devices]
+            yield Running(part.key, pids, devices)
 
     def _stop_serving(self, *_: Any) -> None:
         self._stopping = True

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from ganger.core.errors import BadInput
+from ganger.core.errors import BadInput, GangerError
 from ganger.engines.slurm.hostlist import expand
 
 ENDED: Final = frozenset({
@@ -41,6 +41,8 @@ class Node(msgspec.Struct, frozen=True):
     partitions: tuple[str, ...]
     states: frozenset[str]
     reason: str = ""
+    gpus_used: int = 0
+    """GPUs that jobs hold there, those included that we must not see."""
 
     @property
     def is_gone(self) -> bool:
@@ -82,6 +84,10 @@ class Job(msgspec.Struct, frozen=True):
         return bool(self.states & HOLDING)
 
 
+class Away(GangerError):  # noqa: N818 - reads as a sentence
+    """The controller does not answer; what was asked may have happened or not."""
+
+
 def _decode(text: str, command: str) -> Mapping[str, Any]:
     try:
         found = msgspec.json.decode(text)
@@ -92,13 +98,27 @@ def _decode(text: str, command: str) -> Mapping[str, Any]:
     return found
 
 
-def _rows(text: str, command: str, name: str) -> list[Mapping[str, Any]]:
-    found = _decode(text, command).get(name)
+def rows_of(text: str, command: str, name: str) -> list[Mapping[str, Any]]:
+    """The list `name` of an answer. Raises BadInput, Away.
+
+    Where the controller is away, commands exit with 0 and answer with an empty list and an error.
+    """
+    answer = _decode(text, command)
+    found, errors = answer.get(name), answer.get("errors")
+    if errors and not found:
+        raise Away(f"{command}: {_said(errors)}")
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise BadInput(
             f"no list {name!r}", where=command, mend="Slurm 22.05 and later are understood"
         )
     return found
+
+
+def _said(errors: Any) -> str:
+    first = errors[0] if isinstance(errors, list) else errors
+    if isinstance(first, dict):
+        first = first.get("description") or first.get("error") or first
+    return str(first)
 
 
 def _get(row: Mapping[str, Any], name: str, kind: type[_Kind], command: str) -> _Kind:
@@ -124,7 +144,7 @@ def _words(row: Mapping[str, Any], name: str, command: str) -> frozenset[str]:
 def nodes_of(text: str, command: str) -> list[Node]:
     """The nodes of `sinfo --json` (22.05) or `scontrol show nodes --json`. Raises BadInput."""
     found = []
-    for row in _rows(text, command, "nodes"):
+    for row in rows_of(text, command, "nodes"):
         states = _words(row, "state", command)
         if "state_flags" in row:
             states |= _words(row, "state_flags", command)
@@ -138,6 +158,7 @@ def nodes_of(text: str, command: str) -> list[Node]:
                 partitions=tuple(_get(row, "partitions", list, command)),
                 states=states,
                 reason=row.get("reason") or "",
+                gpus_used=sum(gpus_of(row.get("gres_used") or "").values()),
             )
         )
     return found
@@ -145,23 +166,23 @@ def nodes_of(text: str, command: str) -> list[Node]:
 
 def jobs_of(text: str, command: str = "squeue --json") -> list[Job]:
     """The jobs of `squeue --json`. Raises BadInput."""
-    found = []
-    for row in _rows(text, command, "jobs"):
-        nodes = tuple(expand(row.get("nodes") or ""))
-        details = row.get("gres_detail") or []
-        found.append(
-            Job(
-                number=_get(row, "job_id", int, command),
-                name=_get(row, "name", str, command),
-                comment=row.get("comment") or "",
-                states=_words(row, "job_state", command),
-                reason=row.get("state_reason") or "",
-                nodes=nodes,
-                leader=_get(row, "het_job_id", int, command) if row.get("het_job_id") else 0,
-                gpus={node: devices_of(one) for node, one in zip(nodes, details, strict=False)},
-            )
-        )
-    return found
+    return [job_of(row, command) for row in rows_of(text, command, "jobs")]
+
+
+def job_of(row: Mapping[str, Any], command: str) -> Job:
+    """The job in a row of `squeue --json`. Raises BadInput."""
+    nodes = tuple(expand(row.get("nodes") or ""))
+    details = row.get("gres_detail") or []
+    return Job(
+        number=_get(row, "job_id", int, command),
+        name=_get(row, "name", str, command),
+        comment=row.get("comment") or "",
+        states=_words(row, "job_state", command),
+        reason=row.get("state_reason") or "",
+        nodes=nodes,
+        leader=_get(row, "het_job_id", int, command) if row.get("het_job_id") else 0,
+        gpus={node: devices_of(one) for node, one in zip(nodes, details, strict=False)},
+    )
 
 
 def gpus_of(gres: str) -> dict[str, int]:

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ganger.core.errors import BadInput, GangerError
-from ganger.engines.slurm.answers import Job, Node, jobs_of, nodes_of
+from ganger.core.errors import BadInput
+from ganger.engines.slurm.answers import Away, Job, Node, jobs_of, nodes_of
 
 TIMEOUT_SECONDS: Final = 20.0
 _AWAY: Final = re.compile(
@@ -18,8 +18,29 @@ _AWAY: Final = re.compile(
 )
 
 
-class Away(GangerError):  # noqa: N818 - reads as a sentence
-    """The controller does not answer; what was asked may have happened or not."""
+_OURS: Final = frozenset({
+    "array", "chdir", "comment", "cpus-per-gpu", "cpus-per-task", "error", "exclude", "export",
+    "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres", "het-group", "hold",
+    "job-name", "mem", "mem-per-cpu", "mem-per-gpu", "nodelist", "nodes", "ntasks",
+    "ntasks-per-node", "open-mode", "output", "parsable", "partition", "requeue", "no-requeue",
+    "time", "wrap", "wait",
+})  # fmt: skip
+"""Options of sbatch that are the engine's to give."""
+
+
+def options_of(text: str, where: str = "--sbatch-options") -> tuple[str, ...]:
+    """The options of sbatch in `text`: long ones, like `--account=a --qos=b`. Raises BadInput."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise BadInput(f"{text!r}: {error}", where=where) from None
+    for word in words:
+        match = re.fullmatch(r"--([a-z][a-z-]*)(=.*)?", word)
+        if match is None:
+            raise BadInput(f"{word!r} is no long option", where=where, mend="write --account=NAME")
+        if match[1] in _OURS:
+            raise BadInput(f"--{match[1]} is for Ganger to give", where=where, mend="leave it out")
+    return tuple(words)
 
 
 class Component(NamedTuple):
@@ -33,11 +54,16 @@ class Component(NamedTuple):
 
 
 class Client:
-    """The commands, for jobs of `partition` (empty: the site's default)."""
+    """The commands, for jobs of `partition` (empty: the site's default) that are submitted with
+    further `options` of sbatch, such as `--account=vision`."""
 
-    def __init__(self, partition: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self.partition = partition
+    def __init__(
+        self, partition: str = "", options: Sequence[str] = (),
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:  # fmt: skip
+        self.partition, self._options = partition, tuple(options)
         self._timeout = timeout_seconds
+        self._default = ""
         self._release: tuple[int, int] | None = None
 
     def _run(self, command: Sequence[str], given: str = "") -> str:
@@ -77,7 +103,9 @@ class Client:
         if self.release < (23, 2):
             command = ["sinfo", "--json"]
         found = nodes_of(self._run(command), " ".join(command))
-        wanted = self.partition or self._default_partition()
+        if not self._default:
+            self._default = self.partition or self._default_partition()
+        wanted = self._default
         found = [node for node in found if wanted in node.partitions]
         if not found:
             raise BadInput(f"no node is in partition {wanted!r}", where="--partition")
@@ -94,7 +122,17 @@ class Client:
 
     def jobs(self) -> list[Job]:
         """All jobs that the controller remembers. Raises BadInput, Away."""
-        return jobs_of(self._run(["squeue", "--json", "--states=all"]))
+        return jobs_of(self.listing())
+
+    def listing(self) -> str:
+        """What the controller says of all jobs that it remembers. Raises BadInput, Away."""
+        return self._run(["squeue", "--json", "--states=all"])
+
+    def sacct(self, columns: Sequence[str], since_days: float) -> str:
+        """What the accounting says of all users' jobs of the last days. Raises BadInput, Away."""
+        since = f"--starttime=now-{max(round(since_days * 1440), 1)}minutes"
+        return self._run(["sacct", "--allusers", "--allocations", "--parsable2", since,
+                          f"--format={','.join(columns)}"])  # fmt: skip
 
     def submit(
         self,
@@ -120,6 +158,7 @@ class Client:
             if one.gpus:
                 kind = f":{one.gpu_type}" if one.gpu_type not in ("", "gpu") else ""
                 command.append(f"--gres=gpu{kind}:{one.gpus}")
+            command += self._options
             if self.partition:
                 command.append(f"--partition={self.partition}")
             if minutes:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from ganger.core.plan import Placement, Plan, Resize, Start
+from ganger.core.jobs import Phase
+from ganger.core.plan import AnyAction, Placement, Plan, Resize, Resume, Start, Stop, Suspend
 from ganger.core.spec import NodeSpec
 from ganger.core.units import SECOND
 from ganger.engines.agent.keep import Home
@@ -15,21 +16,11 @@ from ganger.engines.clock import Clock
 from ganger.engines.gang import Hold
 from ganger.engines.launch import Launch
 from ganger.engines.local import FleetEngine
-from ganger.engines.slurm.answers import Node
 from ganger.engines.slurm.client import Client
 from ganger.engines.slurm.fleet import SlurmFleet
+from ganger.engines.slurm.machines import Machines, spec_of
 
 PATIENCE: Final = 60 * SECOND
-
-
-def spec_of(node: Node) -> NodeSpec | None:
-    """The node for the kernel; None if it has GPUs of two types, which one node cannot have."""
-    if len(node.gpus) > 1:
-        return None
-    kind, count = next(iter(node.gpus.items()), ("", 0))
-    return NodeSpec(
-        name=node.name, gpus=count, gpu_type=kind, cpus=node.cpus, memory=node.memory
-    )  # fmt: skip
 
 
 def discover(client: Client) -> tuple[NodeSpec, ...]:
@@ -44,35 +35,46 @@ class SlurmEngine(FleetEngine):
     `home` is a folder that all nodes share. `launch_of` tells how to launch a job; `admit` gives
     the kernel's numbers of the nodes of a Hello; either may raise BadInput. `cluster` tells this
     Ganger's jobs from another's. `patience` (microseconds): a start that Slurm has not begun by
-    then is Refused. Raises BadInput, Away.
+    then is Refused. `warn` is told what is wrong with a node, or with `Slurm`, or that nothing is
+    any more. Raises BadInput, Away.
+
+    Slurm's own suspension keeps the GPUs: who is to be suspended saves, leaves and is Released.
     """
 
     def __init__(
         self, client: Client, home: Path, launch_of: Callable[[int], Launch],
         admit: Callable[[Hello], Sequence[int]], *, cluster: str = "", clock: Clock | None = None,
         patience: int = PATIENCE, progress_every: int = 5 * SECOND,
+        warn: Callable[[str, Sequence[str]], None] = lambda name, wrong: None,
     ) -> None:  # fmt: skip
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         Home(home).make()
-        nodes = client.nodes()
-        specs = [spec for node in nodes if (spec := spec_of(node)) is not None]
         self._places: dict[tuple[int, int], Placement] = {}
+        machines = Machines(admit, warn)
+        machines.update(client.nodes(), ())
         self._fleet = SlurmFleet(
-            client, home, nodes, admit, [Hello(spec.name, (spec,)) for spec in specs],
-            self._places, cluster=cluster, patience=patience,
+            client, home, machines, self._places, cluster=cluster, patience=patience, warn=warn
         )  # fmt: skip
         super().__init__(self._fleet, launch_of, clock, patience, progress_every)
 
     def apply(self, plan: Plan, now: int) -> None:
         """Set the plan's actions going. An attempt that was started is not started again."""
+        actions: list[AnyAction] = []
         for action in plan.actions:
             if isinstance(action, Start | Resize):
                 self._places[action.job, action.attempt] = action.placement
-        super().apply(plan, now)
+            if isinstance(action, Suspend):
+                action = Stop(action.job, action.attempt)
+            if not isinstance(action, Resume):  # what was suspended is leaving
+                actions.append(action)
+        super().apply(Plan(actions), now)
 
     def adopt(self, holds: Iterable[Hold]) -> None:
         """Take over what a restored kernel believes to hold devices. Before the first `poll`."""
-        holds = list(holds)
+        holds = [
+            hold._replace(phase=Phase.STOPPING) if hold.phase == Phase.SUSPENDED else hold
+            for hold in holds
+        ]
         self._places.update({(hold.job, hold.attempt): hold.placement for hold in holds})
         super().adopt(holds)
 

@@ -1,7 +1,7 @@
 """The nodes of a Slurm cluster as the machines that `Attempts` speaks with.
 
-What it is told of the parts of an attempt becomes one Slurm job. Commands run on a thread of their
-own, one at a time; what Slurm and the attempts' folders say is turned into the agents' messages.
+What it is told of the parts of an attempt becomes one Slurm job. Commands run on threads of their
+own, a few at a time; what Slurm and the attempts' folders say is turned into the agents' messages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +29,6 @@ from ganger.engines.agent.protocol import (
     Exited,
     Forget,
     Go,
-    Hello,
     Key,
     Message,
     Prepare,
@@ -39,8 +38,8 @@ from ganger.engines.agent.protocol import (
     Stop,
 )
 from ganger.engines.boxes import Box, Owner
-from ganger.engines.slurm.answers import Job, Node
-from ganger.engines.slurm.client import Away, Client, Component
+from ganger.engines.slurm.answers import Away, Job, Node
+from ganger.engines.slurm.client import Client, Component
 from ganger.engines.slurm.following import (
     TAG,
     AttemptKey,
@@ -49,18 +48,24 @@ from ganger.engines.slurm.following import (
     key_of,
     messages,
 )
+from ganger.engines.slurm.machines import Machines
 from ganger.engines.slurm.order import AttemptFolder
 
 log = logging.getLogger("ganger.engine")
-POLL_SECONDS: Final = 1.0
-"""Between two looks at the queue, however many jobs there are."""
-NODES_SECONDS: Final = 5.0
-"""Between two looks at the nodes."""
+POLL_SECONDS: Final = 2.0
+"""Between two looks at the queue, however many jobs there are: one request to the controller."""
+NODES_SECONDS: Final = 8.0
+"""Between two looks at the nodes: two requests."""
+_ABREAST: Final = 3
+"""Commands that run at a time, at most: most of a submission is waiting for its answer."""
 _FILES_SECONDS: Final = 0.1
 _UNSEEN_SECONDS: Final = 3.0
 """A job that is not in the queue so long after its submission is gone; and what its folder says
 may come so much later than Slurm's word that it is over."""
 _SPARE_MINUTES: Final = 5
+_KILLED: Final = (-9, -15)
+_DOUBT_SECONDS: Final = 4.0
+"""So long may Slurm take to say that a worker was killed because its job was cancelled there."""
 _ENDS: Final = {
     "NODE_FAIL": "NodeFail", "BOOT_FAIL": "NodeFail", "PREEMPTED": "NodeFail",
     "TIMEOUT": "TimeLimit", "DEADLINE": "TimeLimit", "OUT_OF_MEMORY": "OutOfMemory",
@@ -77,16 +82,15 @@ class SlurmFleet:
     owner: Owner
 
     def __init__(
-        self, client: Client, home: Path, nodes: Sequence[Node],
-        admit: Callable[[Hello], Sequence[int]], hellos: Iterable[Hello],
+        self, client: Client, home: Path, machines: Machines,
         places: dict[AttemptKey, Placement], *, cluster: str, patience: int,
+        warn: Callable[[str, Sequence[str]], None],
     ) -> None:  # fmt: skip
         self._client, self._home, self._places = client, home, places
         self._name = f"ganger-{cluster}" if cluster else "ganger"
         self._patience = patience / SECOND
-        self._nodes = {node.name: node for node in nodes}
-        self.by_name = {hello.name: Box(hello, tuple(admit(hello))) for hello in hellos}
-        self._names = {node: name for name, box in self.by_name.items() for node in box.nodes}
+        self._machines, self._warn = machines, warn
+        self.by_name, self._nodes = machines.boxes, machines.nodes
         self._following: dict[AttemptKey, Following] = {}
         self._forgotten: set[AttemptKey] = set()
         self._outbox: list[tuple[Box, Message]] = []
@@ -99,20 +103,22 @@ class SlurmFleet:
         self._queue_at = self._nodes_at = self._files_at = 0.0
         self._polling = False
         self._ready = False
-        self._closed: set[str] = set()
         self.trouble = ""
         """Why Slurm could not be asked; empty while it answers."""
-        self._thread = threading.Thread(target=self._work, name="slurm", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._work, name="slurm", daemon=True) for _ in range(_ABREAST)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    # ------------------------------------------------------------------ the thread of commands
+    # ------------------------------------------------------------------ the threads of commands
 
     def _work(self) -> None:
         while (order := self._orders.get()) is not None:
             order()
 
     def _do(self, ask: Callable[[], Any], then: Callable[[Any, GangerError | None], None]) -> None:
-        """Run `ask` on the thread of commands, and `then` here with its answer or its error."""
+        """Run `ask` on a thread of commands, and `then` here with its answer or its error."""
 
         def work() -> None:
             answer, error = None, None
@@ -157,8 +163,10 @@ class SlurmFleet:
 
     def close(self) -> None:
         """Leave; everything goes on running."""
-        self._orders.put(None)
-        self._thread.join()
+        for _ in self._threads:
+            self._orders.put(None)
+        for thread in self._threads:
+            thread.join()
         self._selector.close()
         os.close(self._wake)
 
@@ -205,7 +213,7 @@ class SlurmFleet:
             return
         try:
             order, components = one.order(
-                self._home, self._places[one.key], self._names, self._nodes
+                self._home, self._places[one.key], self._machines.names, self._nodes
             )
             one.folder.write(order)
         except (OSError, GangerError) as why:
@@ -316,7 +324,9 @@ class SlurmFleet:
             order = one.folder.order()
         except (OSError, msgspec.MsgspecError):
             return one
-        one.prepares = {seat.node: seat.prepare for seat in order.seats}
+        one.prepares = {
+            seat.node: seat.prepare for seat in order.seats if seat.node in self.by_name
+        }
         one.ready = set(one.prepares)
         return one
 
@@ -336,50 +346,44 @@ class SlurmFleet:
                 if name not in one.told:
                     self._outbox.append((self.by_name[name], Prepared(prepare.key)))
         for box in self.by_name.values():
-            box.ready = True
-            box.closed = self._nodes[box.hello.name].is_closed
-            self.owner.welcomed(box)
-            self._outbox.append((box, Ready()))
+            self._welcome(box)
+
+    def _welcome(self, box: Box) -> None:
+        box.ready = True
+        box.closed = self._nodes[box.hello.name].is_closed
+        self.owner.welcomed(box)
+        self._outbox.append((box, Ready()))
 
     def _note(self, error: GangerError | None) -> None:
         said = str(error) if error is not None else ""
         if said != self.trouble:
             log.warning("Slurm: %s", said or "it answers again")
+            self._warn("Slurm", [said] if said else [])
         self.trouble = said
 
     def _looked(self, nodes: list[Node] | None, error: GangerError | None) -> None:
         self._nodes_at = time.monotonic() + NODES_SECONDS
         self._note(error)
-        for node in nodes or ():
-            if node.name in self.by_name:
-                self._nodes[node.name] = node
+        if nodes is not None and self._ready:
+            for box in self._machines.update(nodes, self._jobs):
+                self._welcome(box)
         self._bar()
 
     def _bar(self) -> None:
         """Tell of nodes that can be used no more, or again."""
         if not self._ready or self._outbox:
             return
-        taken = {name for job in self._jobs if job.holds and not self._is_ours(job)
-                 for name, devices in job.gpus.items() if devices}  # fmt: skip
-        for name, box in self.by_name.items():
-            node = self._nodes[name]
-            if node.is_gone and not box.down:
-                box.up, box.down, box.closed = False, True, True
-                self._closed.add(name)
-                self.owner.lost(box)
-            elif not node.is_gone and (node.is_closed or name in taken):
-                if name not in self._closed:
-                    self._closed.add(name)
-                    self.owner.closed(box)
-            elif not node.is_gone and name in self._closed:
-                self._closed.discard(name)
-                self.owner.opened(box)
+        foreign = [job for job in self._jobs if not self._is_ours(job)]
+        self._machines.tell(self.owner, foreign)
 
     def _look(self, one: Following) -> None:
         """See how an attempt is, and do what is to be done about it."""
         self._read(one)
         self._urge(one)
         now = time.monotonic()
+        if one.doubtful and (one.over_at < inf or now >= one.doubt_until):
+            for name, message in one.doubtful.items():
+                self._say(one, name, message)
         if now - one.over_at > _UNSEEN_SECONDS or (one.over_at < inf and not one.folder.is_claimed):
             self._conclude(one)
         elif (
@@ -406,8 +410,12 @@ class SlurmFleet:
         if message in known or name in one.over:
             return
         if isinstance(message, Exited):
+            if one.stop is None and message.exit.code in _KILLED and name not in one.doubtful:
+                one.doubtful[name] = message
+                one.doubt_until = time.monotonic() + _DOUBT_SECONDS
+                return
             one.over.add(name)
-            message = as_cancelled(message) if one.stop is None else message
+            message = as_cancelled(message, one.job) if one.stop is None else message
         known[:] = [old for old in known if type(old) is not type(message)] + [message]
         self._outbox.append((self.by_name[name], message))
 

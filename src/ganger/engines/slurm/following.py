@@ -41,6 +41,9 @@ class Following:
         self.changed = -1
         self.devices: dict[str, tuple[int, ...]] = {}
         self.told: dict[str, list[Message]] = {}
+        self.doubtful: dict[str, Exited] = {}
+        """Seats that were killed, perhaps by Slurm, which may say so until `doubt_until`."""
+        self.doubt_until = inf
         self.over: set[str] = set()
         """Seats whose end was told."""
 
@@ -84,10 +87,11 @@ def messages(told: Told) -> list[Message]:
     return [one for one in (told.launched, told.progress, told.exited) if one is not None]
 
 
-def as_cancelled(message: Exited) -> Exited:
-    """Who was asked to leave, though not by us, was cancelled in Slurm."""
+def as_cancelled(message: Exited, job: Job | None) -> Exited:
+    """Who was asked to leave, though not by us, was cancelled in Slurm; so was who was killed in a
+    job that Slurm says was cancelled."""
     exit_ = message.exit
-    if exit_.asked:
+    if exit_.asked or (exit_.code < 0 and job is not None and "CANCELLED" in job.states):
         exit_ = msgspec.structs.replace(exit_, asked=False, why="Cancelled", detail="in Slurm")
     return Exited(message.key, exit_)
 

@@ -73,6 +73,7 @@ CENTRED = {
     needs="throughputs",
     reconstructed="what a programme leaves undecided goes where it does most; makespan is one"
     " programme in 1/T instead of a bisection; pairs that gain nothing are left out",
+    wants=("GPU types",),
 )
 def gavel(
     objective: Objective = Objective.MAX_MIN,
@@ -155,6 +156,7 @@ def _in_time(objective: Objective) -> LargestSum:
     ),
     needs="throughputs",
     reconstructed="the parts are solved one after the other",
+    wants=("GPU types",),
 )  # fmt: skip
 def pop(
     objective: Objective = Objective.MAX_MIN,

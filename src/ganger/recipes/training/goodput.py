@@ -21,6 +21,7 @@ from ganger.recipes.registry import Duration, Paper, recipe
     needs="throughputs",
     reconstructed="the operators of the genetic search and its budget, and the floor under a"
     " speedup",
+    wants=("elastic jobs",),
 )  # fmt: skip
 def pollux(
     interval: Duration = 60 * SECOND,
@@ -58,6 +59,7 @@ def pollux(
     needs="throughputs",
     reconstructed="the oracle tells goodput on every GPU type, where the paper bootstraps it from"
     " one; whoever is moved is packed, the others stay where they are",
+    wants=("elastic jobs", "GPU types"),
 )  # fmt: skip
 def sia(
     interval: Duration = 60 * SECOND,

@@ -1,0 +1,93 @@
+"""`ganger service token`, `admin`, `notify`: who else may ask the daemon, and whom it tells."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import click
+
+from ganger.cli.text import moment, print_json, table
+from ganger.client.answers import NotifyAnswer, RolesAnswer, TokenAnswer
+from ganger.client.connection import Client
+from ganger.core.errors import BadInput
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  ganger service token\n  ganger service token --new ann"
+    "\n  ganger service token --new ann --role admin\n  ganger service token --revoke 1a2b3c4d"
+)
+@click.option("--new", "user", metavar="USER", help="Make one for this user; it is shown once.")
+@click.option(
+    "--role",
+    type=click.Choice(["user", "admin"]),
+    default="user",
+    show_default=True,
+    help="What its bearer may do: order their own jobs, or everything.",
+)
+@click.option("--revoke", metavar="ID", help="Let nobody in with this one any more.")
+@_json
+def token(user: str | None, role: str, revoke: str | None, as_json: bool) -> None:
+    """List, make or revoke tokens for TCP (`ganger up --listen`). Only hashes are kept."""
+    if user and revoke:
+        raise BadInput("one token cannot be made and revoked at once", where="--revoke")
+    if user:
+        body = {"user": user, "role": role}
+        made = Client().call("POST", "/v1/tokens", TokenAnswer, body=body)
+        if as_json:
+            print_json(made)
+        else:
+            click.echo(made.token)
+            click.echo(f"token {made.id} of {made.user} ({made.role}): it is not shown again",
+                       err=True)  # fmt: skip
+        return
+    if revoke:
+        found = Client().call("DELETE", f"/v1/tokens/{quote(revoke, safe='')}", RolesAnswer)
+    else:
+        found = Client().call("GET", "/v1/roles", RolesAnswer)
+    if as_json:
+        print_json(found.tokens)
+        return
+    rows = [(one.id, one.user, one.role, moment(one.made)) for one in found.tokens]
+    click.echo(table(("ID", "USER", "ROLE", "MADE"), rows, shrink=(1,)))
+
+
+@click.command(
+    epilog="\b\nExamples:\n  ganger service admin\n  ganger service admin ann"
+    "\n  ganger service admin ann --revoke"
+)
+@click.argument("user", required=False)
+@click.option("--revoke", is_flag=True, help="USER is no administrator any more.")
+@_json
+def admin(user: str | None, revoke: bool, as_json: bool) -> None:
+    """List administrators, or make USER one: they may order nodes, the policy and the jobs of
+    others. Root, and who runs the daemon, always may."""
+    if user is None and revoke:
+        raise BadInput("whose?", where="--revoke", mend="name the user")
+    if user is None:
+        found = Client().call("GET", "/v1/roles", RolesAnswer)
+    else:
+        verb = "DELETE" if revoke else "PUT"
+        found = Client().call(verb, f"/v1/admins/{quote(user, safe='')}", RolesAnswer)
+    print_json(found.admins) if as_json else click.echo("\n".join(found.admins) or "nobody else")
+
+
+@click.command(epilog="\b\nExamples:\n  ganger service notify\n  ganger service notify --test")
+@click.option("--test", is_flag=True, help="Send a test to all of them.")
+@_json
+def notify(test: bool, as_json: bool) -> None:
+    """Show who is told of events of jobs: webhooks and e-mail, as $GANGER_HOME/notify.toml says."""
+    method, path = ("POST", "/v1/notify/test") if test else ("GET", "/v1/notify")
+    found = Client().call(method, path, NotifyAnswer)
+    if as_json:
+        print_json(found)
+    else:
+        rows = [
+            (one.name, ",".join(one.events), str(one.waiting), one.last_error)
+            for one in found.sinks
+        ]
+        click.echo(table(("TOLD", "OF", "WAITING", "LAST ERROR"), rows, shrink=(3, 1, 0)))
+    if found.error:
+        click.echo(f"ganger: {found.error}", err=True)
+        raise SystemExit(1)

@@ -1,0 +1,187 @@
+"""`ganger fairshare`, `quota`, `usage`, `policy idle`: who used what, and who may have how much."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from ganger.cli.text import clock, print_json, table
+from ganger.client.answers import IdleAnswer, Quota, Share, Usage
+from ganger.client.connection import Client
+from ganger.core.errors import BadInput
+from ganger.core.units import SECOND, parse_duration
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command()
+@_json
+def fairshare(as_json: bool) -> None:
+    """What each tenant has used and holds (as sshare)."""
+    found = Client().call("GET", "/v1/fairshare", list[Share])
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (one.tenant or "-", str(one.running), str(one.pending), str(one.gpus),
+         f"{one.gpu_hours:.2f}", f"{one.lost_gpu_hours:.2f}", f"{one.usage_share:.3f}",
+         f"{one.fair_share:.3f}")
+        for one in found
+    ]  # fmt: skip
+    titles = ("TENANT", "RUNNING", "PENDING", "GPUS", "GPU-HOURS", "LOST", "USED", "FAIR")
+    click.echo(table(titles, rows, shrink=(0,)))
+
+
+_EXAMPLES = (
+    "\b\nExamples:\n  ganger quota\n  ganger quota physics --limit 8"
+    "\n  ganger quota physics --quota 4 --weight 2\n  ganger quota physics --forget"
+)
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("tenant", required=False)
+@click.option(
+    "--limit",
+    metavar="GPUS|none",
+    help="The most GPUs that its jobs hold at once, "
+    "under any recipe; the others wait (AssocGrpGRES).",
+)
+@click.option(
+    "--quota",
+    "share",
+    metavar="GPUS|none",
+    help="What it deserves, for recipes that know quotas: philly, hived, yarn-cs and their like.",
+)
+@click.option("--weight", metavar="NUMBER|none", help="Its weight in fair shares.")
+@click.option("--forget", is_flag=True, help="Nothing is set for it any more.")
+@_json
+def quota(
+    tenant: str | None, limit: str | None, share: str | None, weight: str | None, forget: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Show what tenants may have, or set it for TENANT. Who runs goes on."""
+    body = {
+        name: _value(name, value)
+        for name, value in (("limit", limit), ("quota", share), ("weight", weight))
+        if value is not None
+    }
+    if tenant is None and (body or forget):
+        raise BadInput("whose?", mend="write like: ganger quota physics --limit 8")
+    if forget and body:
+        raise BadInput("it cannot be set and forgotten at once", where="--forget")
+    path = f"/v1/quotas/{quote(tenant, safe='')}" if tenant is not None else "/v1/quotas"
+    if forget:
+        found = Client().call("DELETE", path, list[Quota])
+    elif body:
+        found = Client().call("PATCH", path, list[Quota], body=body)
+    else:
+        found = [one for one in Client().call("GET", "/v1/quotas", list[Quota])
+                 if tenant in (None, one.tenant)]  # fmt: skip
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (one.tenant or "-", _said(one.limit), _said(one.let_in), str(one.waiting),
+         _said(one.quota), f"{one.weight:g}")
+        for one in found
+    ]  # fmt: skip
+    click.echo(
+        table(("TENANT", "LIMIT", "LET IN", "WAITING", "QUOTA", "WEIGHT"), rows, shrink=(0,))
+    )
+
+
+def _said(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
+
+
+def _value(name: str, text: str) -> Any:
+    if text == "none":
+        return None
+    try:
+        return int(text) if name == "quota" else float(text)
+    except ValueError:
+        raise BadInput(
+            f"{text!r} is no number", where=f"--{name}", mend="a number or none"
+        ) from None
+
+
+@click.command(
+    epilog="\b\nExamples:\n  ganger usage\n  ganger usage --price A100=2.5 --price V100=1"
+    "\n  ganger usage --csv > usage.csv"
+)
+@click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    metavar="TYPE=PRICE",
+    help="Of an hour of one GPU of this type. Default: as the cluster file has it. Repeatable.",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@_json
+def usage(prices: tuple[str, ...], as_csv: bool, as_json: bool) -> None:
+    """GPU-hours and cost by tenant (as sreport): useful, lost, idle.
+
+    Lost is work that was done and went with a preemption or a failure; idle is time in which a
+    job started, stopped, was suspended, or did nothing with its GPUs.
+    """
+    query = {"prices": ",".join(prices)}
+    found = Client().call("GET", "/v1/usage", list[Usage], query=query)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (one.tenant, str(one.jobs), f"{one.gpu_hours:.3f}", f"{one.useful_gpu_hours:.3f}",
+         f"{one.lost_gpu_hours:.3f}", f"{one.idle_gpu_hours:.3f}",
+         " ".join(f"{kind}={hours:.3f}" for kind, hours in sorted(one.by_type.items())),
+         "" if one.cost is None else f"{one.cost:.2f}")
+        for one in found
+    ]  # fmt: skip
+    titles = ("TENANT", "JOBS", "GPU-HOURS", "USEFUL", "LOST", "IDLE", "TYPES", "COST")
+    if as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(title.lower().replace("-", "_") for title in titles)
+        writer.writerows(rows)
+        return
+    click.echo(table(titles, [tuple(cell or "-" for cell in row) for row in rows], shrink=(6, 0)))
+
+
+@click.command(
+    epilog="\b\nExamples:\n  ganger policy idle\n  ganger policy idle --after 30m --do release"
+)
+@click.option(
+    "--do",
+    "action",
+    type=click.Choice(["off", "warn", "release", "cancel"]),
+    help="What follows: nothing, a word (status, webhooks, e-mail), saving and being "
+    "held, or the end.",
+)
+@click.option("--after", metavar="TIME", help="When it has done nothing for so long: 30m.")
+@click.option("--gpu", type=float, help="Nothing is: less than this part of its GPUs' time.")
+@click.option("--cores", type=float, help="Where GPUs are not measured: fewer cores than this.")
+@_json
+def idle(
+    action: str | None, after: str | None, gpu: float | None, cores: float | None, as_json: bool
+) -> None:  # fmt: skip
+    """Show idle jobs and what becomes of them, or change the rule."""
+    seconds = parse_duration(after, where="--after") / SECOND if after else None
+    changes = {"action": action, "after": seconds, "gpu": gpu, "cores": cores}
+    body = {name: value for name, value in changes.items() if value is not None}
+    if body:
+        found = Client().call("PATCH", "/v1/idle", IdleAnswer, body=body)
+    else:
+        found = Client().call("GET", "/v1/idle", IdleAnswer)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"{found.action} after {clock(found.after)} with less than {found.gpu:g} of the"
+               f" GPUs' time, or {found.cores:g} cores")  # fmt: skip
+    if found.jobs:
+        rows = [
+            (one.label, one.name, one.user, str(one.gpus), clock(one.idle_seconds))
+            for one in found.jobs
+        ]
+        click.echo(table(("JOBID", "NAME", "USER", "GPUS", "IDLE"), rows, shrink=(1, 2)))

@@ -1,0 +1,96 @@
+"""What endpoints share: who asks, what of whom, and having it done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from ganger.core.errors import BadInput
+from ganger.service import rows
+from ganger.service.accept import Who
+from ganger.service.asks import Ask
+from ganger.service.world import World
+
+PAGE_MAX: Final = 1000
+BODY_BYTES_MAX: Final = 32 << 20
+JOBS_MAX: Final = 100_000
+T = TypeVar("T")
+Answer = Awaitable[Any]
+
+
+def world_of(request: Request) -> World:
+    """What the server was started with."""
+    world: World = request.app.state.world
+    return world
+
+
+def who_of(request: Request) -> Who:
+    """Who asks, as the transport says."""
+    who: Who = request.scope["ganger.who"]
+    return who
+
+
+async def body_of(request: Request, kind: type[T]) -> T:
+    """The body as `kind`. Raises BadInput."""
+    found: T = decoded(await raw_body(request), kind)
+    return found
+
+
+async def raw_body(request: Request) -> bytes:
+    """The body as it came. Raises BadInput if it is too large."""
+    size = 0
+    parts = []
+    async for part in request.stream():
+        size += len(part)
+        if size > BODY_BYTES_MAX:
+            raise BadInput("it is larger than 32 MiB", where="body", mend="submit in parts")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def decoded(data: bytes, kind: Any) -> Any:
+    """JSON as `kind`. Raises BadInput."""
+    try:
+        return msgspec.json.decode(data or b"{}", type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadInput(str(error), where="body", mend="see /openapi.json") from None
+
+
+async def asked(world: World, ask: Ask) -> Any:
+    """Have it done in the next step; its answer."""
+    world.daemon.ask(ask)
+    return await asyncio.wrap_future(ask.done)
+
+
+def number(request: Request, name: str, default: float, most: float) -> float:
+    """A number of the query, from 0 to `most`. Raises BadInput."""
+    text = request.query_params.get(name)
+    try:
+        value = default if text is None else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= most:
+        raise BadInput(f"{text!r} is not a number from 0 to {most:g}", where=name)
+    return value
+
+
+def locked(world: World, function: Callable[..., T], *given: Any) -> T:
+    """What `function` says of the daemon, between two steps."""
+    with world.daemon.lock:
+        return function(world.daemon, *given)
+
+
+def rows_named(request: Request) -> list[int]:
+    """The rows that the path's comma-separated jobs stand for, all of which the asker may touch."""
+    world, who = world_of(request), who_of(request)
+    found: list[int] = []
+    with world.daemon.lock:
+        for job in request.path_params["jobs"].split(","):
+            found += rows.rows_of(world.daemon, job)
+        if not who.admin:
+            world.refuse_others(who, found)
+    return list(dict.fromkeys(found))

@@ -1,0 +1,218 @@
+"""The endpoints that are about jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ganger.client.answers import (
+    Changed,
+    Explanation,
+    JobDetail,
+    JobPage,
+    Submitted,
+)  # fmt: skip
+from ganger.client.request import JobRequest
+from ganger.core.commands import DECLARES
+from ganger.core.errors import BadInput
+from ganger.core.jobs import Phase
+from ganger.core.units import NEVER, SECOND, parse_duration
+from ganger.service import rows, tail
+from ganger.service.accept import moment, prepare
+from ganger.service.asking import (
+    JOBS_MAX,
+    PAGE_MAX,
+    Answer,
+    asked,
+    body_of,
+    decoded,
+    locked,
+    number,
+    raw_body,
+    rows_named,
+    who_of,
+    world_of,
+)
+from ganger.service.asks import Order, SetCeiling, Submit
+from ganger.service.explain import expect, explain
+from ganger.service.facts import Prepared
+from ganger.service.states import exit_code
+from ganger.service.trial import outlook
+from ganger.service.world import World
+
+
+class Update(msgspec.Struct, forbid_unknown_fields=True):
+    """What may be changed of a job that is not over; null leaves it. `never` for no limit.
+    `throttle` is of an array: how many of its tasks may be in the queue at once, 0 for all."""
+
+    priority: int | None = None
+    weight: float | None = None
+    time_limit: str | float | None = None
+    estimate: str | float | None = None
+    deadline: str | float | None = None
+    throttle: int | None = None
+
+
+async def submit(request: Request) -> Submitted:
+    """Accept a job, an array of jobs, or a list of requests; durable when this answers."""
+    world, who = world_of(request), who_of(request)
+    body = await raw_body(request)
+    found = decoded(body, JobRequest | list[JobRequest])
+    wanted: list[JobRequest] = found if isinstance(found, list) else [found]
+    if not wanted:
+        raise BadInput("no job is in it", where="body")
+    daemon = world.daemon
+    now = daemon.now()
+    jobs: list[Prepared] = []
+    resolve = lambda job: locked(world, rows.rows_of, job)  # noqa: E731
+    for one in wanted:
+        one.gpu_types = world.known_types(one.gpu_types)
+        jobs += prepare(one, who, now, resolve, world.shared)
+        if len(jobs) > JOBS_MAX:
+            raise BadInput(f"more than {JOBS_MAX:,} jobs", mend="submit in parts")
+    for spec in {job.spec.shape: job.spec for job in jobs}.values():
+        world.fits(spec.shape)
+    key = request.headers.get("idempotency-key", "")[:200]
+    digest = hashlib.sha256(body).digest() if key else b""
+    accepted = await asked(world, Submit(jobs, f"{who.user}:{key}" if key else "", digest))
+    with daemon.lock:
+        first = rows.job_answer(daemon, accepted[0])
+    answer = Submitted(
+        job=first.job, jobs=[row + 1 for row in accepted], state=first.state, reason=first.reason,
+        nodes=first.nodes, expected_start=first.submitted if first.nodes else None,
+    )  # fmt: skip
+    if request.query_params.get("expect") and not first.nodes:
+        ahead = await asyncio.to_thread(outlook, daemon, accepted[0], interval=False)
+        answer.expected_start = ahead.expected / SECOND if ahead else None
+    return answer
+
+
+async def list_jobs(request: Request) -> JobPage:
+    """Jobs by `state` (words or codes, `active`, `over`, `all`), `user`, `tenant`, part of the
+    `name`, ended after `since` (Unix seconds); `limit` of them from `offset` on."""
+    limit = int(number(request, "limit", 100, PAGE_MAX))
+    offset = int(number(request, "offset", 0, 1e12))
+    filters = {
+        key: request.query_params.get(key, "") for key in ("state", "user", "tenant", "name")
+    }
+    filters["since"] = str(number(request, "since", 0, 1e12))
+    return locked(world_of(request), rows.job_page, filters, offset, limit)
+
+
+async def show_job(request: Request) -> list[JobDetail]:
+    """All about the jobs of the path: one, several with commas between them, or an array."""
+    daemon = world_of(request).daemon
+    found = rows_named(request)[:PAGE_MAX]
+    with daemon.lock:
+        return [rows.job_detail(daemon, row) for row in found]
+
+
+async def update_job(request: Request) -> Changed:
+    """Change what was declared."""
+    found = await body_of(request, Update)
+    world = world_of(request)
+    now = world.daemon.now()
+    values: dict[str, float] = {}
+    for name in ("priority", "weight"):
+        value = getattr(found, name)
+        if value is not None:
+            values[name] = value
+    for name, field in (("limit", found.time_limit), ("estimate", found.estimate)):
+        if field is not None:
+            values[name] = NEVER if field == "never" else parse_duration(field, where=name)
+    if found.deadline is not None:
+        never = found.deadline == "never"
+        values["deadline"] = NEVER if never else moment(found.deadline, now, "deadline", NEVER)
+    if not values and found.throttle is None:
+        raise BadInput("nothing to change", where="body", mend=f"give {', '.join(DECLARES)}")
+    if not -(1 << 31) <= values.get("priority", 0) < 1 << 31 or not values.get("weight", 1.0) > 0:
+        raise BadInput("priority is a whole number and weight above 0", where="body")
+    found_rows = rows_named(request)
+    if found.throttle is not None:
+        await _throttle(world, found_rows, found.throttle)
+    accepted = await asked(world, Order(found_rows, values)) if values else found_rows
+    return Changed(jobs=[row + 1 for row in accepted])
+
+
+async def _throttle(world: World, found: list[int], throttle: int) -> None:
+    if not 0 <= throttle <= JOBS_MAX:
+        raise BadInput(f"{throttle} is no number of tasks", where="throttle")
+    with world.daemon.lock:
+        arrays = {world.daemon.array_of(row) for row in found}
+    if -1 in arrays:
+        raise BadInput("one of these is no array", where="throttle", mend="name the array")
+    for head in sorted(arrays):
+        await asked(world, SetCeiling(("array", str(head)), throttle or None))
+
+
+def order(verb: str) -> Callable[[Request], Answer]:
+    """An endpoint that orders `verb`."""
+
+    async def endpoint(request: Request) -> Changed:
+        accepted = await asked(world_of(request), Order(rows_named(request), {verb: 0.0}))
+        return Changed(jobs=[row + 1 for row in accepted])
+
+    endpoint.__doc__ = f"Say `{verb}` of the jobs in the path; answers with those it was said of."
+    return endpoint
+
+
+async def wait_job(request: Request) -> JobPage:
+    """Answer when all jobs of the path are over, or after `timeout` seconds (at most 60)."""
+    world, daemon = world_of(request), world_of(request).daemon
+    found = rows_named(request)
+    until = time.monotonic() + number(request, "timeout", 30, 60)
+    while time.monotonic() < until:
+        with daemon.lock:
+            phases = daemon.kernel.jobs.phase[found]
+        if (phases >= Phase.FINISHED).all() or world.leaving:
+            break
+        await world.next_step(until - time.monotonic())
+    with daemon.lock:
+        answers = [rows.job_answer(daemon, row) for row in found]
+    return JobPage(jobs=answers, total=len(answers), offset=0, next=None)
+
+
+async def exit_codes(request: Request) -> dict[str, int | None]:
+    """The exit code of each job of the path; null while it is not over."""
+    daemon = world_of(request).daemon
+    found = rows_named(request)
+    with daemon.lock:
+        return {
+            rows.label(daemon, row): exit_code(
+                Phase(daemon.kernel.jobs.phase[row]), daemon.ends.get(row, "")
+            )
+            for row in found
+        }
+
+
+async def logs(request: Request) -> Response:
+    """What a job wrote, as text: `stream` output or error, of `attempt` (default: the last), the
+    last `lines` of it or all; with `follow` until the attempt is over."""
+    world = world_of(request)
+    row = rows_named(request)[0]
+    stream = request.query_params.get("stream", "output")
+    if stream not in ("output", "error"):
+        raise BadInput(f"{stream!r} is not output or error", where="stream")
+    attempt = int(number(request, "attempt", 0, 1e9))
+    lines = int(number(request, "lines", 0, 1e9))
+    follow = request.query_params.get("follow", "") in ("1", "true", "yes")
+    source = tail.Source(world, row, stream, attempt)
+    text: AsyncIterator[bytes] = source.read(lines, follow)
+    return StreamingResponse(text, media_type="text/plain; charset=utf-8")
+
+
+async def explain_job(request: Request) -> Explanation:
+    """Why a job is where it is, and when it is expected to start."""
+    daemon = world_of(request).daemon
+    row = rows_named(request)[0]
+    with daemon.lock:
+        found = explain(daemon, row)
+    if found.position is not None:
+        expect(found, await asyncio.to_thread(outlook, daemon, row))
+    return found

@@ -1,0 +1,399 @@
+"""Telling people: messages wait in a file of their own until somebody has taken them.
+
+The daemon's loop only sets a flag. One thread makes messages of what happened, and one per sink
+sends them, again and again at growing intervals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import http.client
+import logging
+import smtplib
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable
+from email.message import EmailMessage
+from email.utils import formatdate
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ganger.client.answers import NotifyAnswer, SinkAnswer
+from ganger.core.errors import BadInput
+from ganger.core.jobs import Phase
+from ganger.core.units import SECOND
+from ganger.service import rows
+from ganger.service.daemon import Daemon
+from ganger.service.feed import Change
+from ganger.service.journal import Journal
+from ganger.service.notify import (
+    Config,
+    Letter,
+    Mail,
+    Message,
+    Smtp,
+    Webhook,
+    event_of,
+    read_config,
+)  # fmt: skip
+from ganger.service.states import state_of
+
+log = logging.getLogger("ganger.notify")
+TIMEOUT_SECONDS: Final = 10.0
+LONGEST_WAIT_SECONDS: Final = 3600.0
+KEEP_SECONDS: Final = 3 * 86400.0
+"""A message that nobody took for so long is dropped."""
+WAITING_MAX: Final = 10_000
+SMTP: Final = "smtp"
+_TABLES = """
+CREATE TABLE IF NOT EXISTS messages (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, sink TEXT NOT NULL, body BLOB NOT NULL,
+    tries INTEGER NOT NULL DEFAULT 0, due REAL NOT NULL, made REAL NOT NULL, error TEXT
+);
+CREATE INDEX IF NOT EXISTS due ON messages (sink, due);
+CREATE TABLE IF NOT EXISTS seen (one INTEGER PRIMARY KEY CHECK (one = 1), revision INTEGER);
+"""
+
+
+class Outbox:
+    """The messages that wait. One object per thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None, timeout=10.0)
+        path.chmod(0o600)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.executescript(_TABLES)
+
+    def put(self, messages: Iterable[tuple[str, bytes]], revision: int | None) -> None:
+        """Keep messages for sinks, and that everything up to `revision` was seen."""
+        now = time.time()
+        with self._db:
+            self._db.execute("BEGIN")
+            self._db.executemany(
+                "INSERT INTO messages (sink, body, due, made) VALUES (?, ?, ?, ?)",
+                [(sink, body, now, now) for sink, body in messages],
+            )
+            if revision is not None:
+                self._db.execute("INSERT OR REPLACE INTO seen VALUES (1, ?)", (revision,))
+            self._db.execute(
+                "DELETE FROM messages WHERE made < ? OR id <= (SELECT max(id) FROM messages) - ?",
+                (now - KEEP_SECONDS, WAITING_MAX),
+            )
+
+    def seen(self) -> int | None:
+        """The last revision of which messages were made, None if none ever were."""
+        found = self._db.execute("SELECT revision FROM seen").fetchone()
+        return found[0] if found else None
+
+    def first(self, sink: str) -> tuple[int, bytes, int, float] | None:
+        """A sink's oldest message: number, body, tries, when it is due."""
+        found: tuple[int, bytes, int, float] | None = self._db.execute(
+            "SELECT id, body, tries, due FROM messages WHERE sink = ? ORDER BY id LIMIT 1", (sink,)
+        ).fetchone()
+        return found
+
+    def taken(self, number: int) -> None:
+        """It has arrived, or never will."""
+        self._db.execute("DELETE FROM messages WHERE id = ?", (number,))
+
+    def failed(self, number: int, tries: int, error: str) -> None:
+        """Try again, later each time."""
+        due = time.time() + min(2.0**tries, LONGEST_WAIT_SECONDS)
+        self._db.execute(
+            "UPDATE messages SET tries = ?, due = ?, error = ? WHERE id = ?",
+            (tries + 1, due, error, number),
+        )
+
+    def waiting(self) -> dict[str, tuple[int, str]]:
+        """By sink: how many wait, and what the last failure was."""
+        found = self._db.execute("SELECT sink, count(*), max(error) FROM messages GROUP BY sink")
+        return {sink: (count, error or "") for sink, count, error in found}
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+
+def _file(sink: Webhook | Mail) -> str:
+    """What its messages are filed under; all e-mail goes to one server."""
+    return sink.key if isinstance(sink, Webhook) else SMTP
+
+
+class RefusedError(Exception):
+    """The sink will never take this message."""
+
+
+def post(hook: Webhook, number: int, body: bytes) -> None:
+    """Send to a webhook. `Ganger-Signature: t=TIME,v1=HEX` is the HMAC-SHA256 of `TIME.BODY` with
+    its secret. Raises OSError or HTTPException if it should be sent again."""
+    parts = urlsplit(hook.url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    now = int(time.time())
+    headers = {"Content-Type": "application/json", "User-Agent": "ganger",
+               "Ganger-Delivery": str(number)}  # fmt: skip
+    if hook.secret:
+        signed = hmac.digest(hook.secret.encode(), b"%d." % now + body, "sha256").hex()
+        headers["Ganger-Signature"] = f"t={now},v1={signed}"
+    connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS)
+    try:
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("POST", target, body, headers)
+        status = connection.getresponse().status
+    finally:
+        connection.close()
+    if status == 410:
+        raise RefusedError("410 Gone")
+    if not 200 <= status < 300:
+        raise OSError(f"HTTP {status}")
+
+
+def mail(smtp: Smtp, number: int, body: bytes) -> None:
+    """Send an e-mail. Raises OSError or SMTPException if it should be sent again."""
+    to, message = msgspec.structs.astuple(msgspec.json.decode(body, type=Letter))
+    letter = EmailMessage()
+    letter["Subject"], letter["From"], letter["To"] = message.subject, smtp.sender, ", ".join(to)
+    letter["Date"] = formatdate(message.at)
+    letter["Message-ID"] = f"<{number}.{int(message.at)}@{smtp.sender.rpartition('@')[2]}>"
+    letter["Auto-Submitted"] = "auto-generated"
+    letter.set_content(message.text)
+    kind = smtplib.SMTP_SSL if smtp.security == "tls" else smtplib.SMTP
+    with kind(smtp.host, smtp.port, timeout=TIMEOUT_SECONDS) as server:
+        if smtp.security == "starttls":
+            server.starttls()
+        if smtp.user:
+            server.login(smtp.user, smtp.password)
+        try:
+            server.send_message(letter)
+        except smtplib.SMTPRecipientsRefused as error:
+            if all(500 <= code < 600 for code, _ in error.recipients.values()):
+                raise RefusedError("no recipient is taken") from None
+            raise
+
+
+class Notifier:
+    """Makes messages of what happens, and sends them. `wake` may be called from any thread."""
+
+    def __init__(self, daemon: Daemon, home: Path) -> None:
+        self.path = home / "notify.toml"
+        self._box, self._home, self._daemon = home / "outbox.db", home, daemon
+        self._config, self._stamp, self.error = Config(), -1.0, ""
+        self._stepped, self._ended = threading.Event(), threading.Event()
+        self._senders: dict[str, _Sender] = {}
+        self._extra: list[Message] = []
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
+
+    def start(self) -> None:
+        """Begin; what was kept before is sent, too."""
+        self._thread.start()
+        self.wake()
+
+    def wake(self) -> None:
+        """Something may have happened."""
+        self._stepped.set()
+
+    def tell(self, message: Message) -> None:
+        """Tell something that is no change of a job's state."""
+        with self._lock:
+            self._extra.append(message)
+        self.wake()
+
+    def close(self) -> None:
+        """End; what waits is kept."""
+        self._ended.set()
+        self.wake()
+        self._thread.join(TIMEOUT_SECONDS)
+        for sender in self._senders.values():
+            sender.wake()
+
+    def answer(self) -> NotifyAnswer:
+        """Who is told, what waits, what went wrong."""
+        self._reload()
+        waiting: dict[str, tuple[int, str]] = {}
+        if self._box.exists():
+            with contextlib.closing(Outbox(self._box)) as box:
+                waiting = box.waiting()
+        return NotifyAnswer(
+            path=str(self.path), error=self.error,
+            sinks=[
+                SinkAnswer(
+                    name=sink.key, events=list(sink.events), tenants=list(sink.tenants),
+                    users=list(sink.users), waiting=waiting.get(sink.key, (0, ""))[0],
+                    last_error=waiting.get(sink.key, (0, ""))[1],
+                )
+                for sink in self._config.sinks
+            ],
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ its thread
+
+    def _run(self) -> None:
+        seen: int | None = None
+        while not self._ended.is_set():
+            self._stepped.wait()
+            self._stepped.clear()
+            self._reload()
+            if not (self._config.webhook or self._config.smtp):
+                seen = None
+                continue
+            try:
+                with contextlib.closing(Outbox(self._box)) as box:
+                    if seen is None:
+                        seen = self._catch_up(box)
+                    seen = self._make(box, seen)
+            except sqlite3.Error as error:
+                self.error = f"nothing can be kept: {error}"
+                self._ended.wait(1.0)
+            for sender in self._senders.values():
+                sender.wake()
+
+    def _reload(self) -> None:
+        with self._lock:
+            try:
+                stamp = self.path.stat().st_mtime
+            except OSError:
+                stamp = 0.0
+            if stamp == self._stamp:
+                return
+            self._stamp = stamp
+            try:
+                self._config, self.error = read_config(self.path), ""
+            except BadInput as error:
+                self.error = str(error)
+                log.warning(self.error)
+                return
+            for sender in self._senders.values():
+                sender.end()
+            self._senders = {}
+            for server in (*self._config.webhook, self._config.smtp):
+                if server is not None:
+                    sender = _Sender(server, self._box, self._ended)
+                    self._senders[sender.key] = sender
+
+    def _catch_up(self, box: Outbox) -> int:
+        """Tell how the jobs are of steps that were made and not seen before a crash."""
+        daemon = self._daemon
+        with daemon.lock:
+            now = daemon.kernel.revision
+        before = box.seen()
+        if before is None or before >= now:
+            return now
+        changes: dict[int, Change] = {}
+        with contextlib.closing(Journal(daemon.journal.path, readonly=True)) as journal:
+            for revision, batch, _ in journal.steps(before, now):
+                for event in batch.events:
+                    if hasattr(event, "job"):
+                        changes[event.job] = self._now(event.job, revision)
+        box.put(self._messages(list(changes.values())), now)
+        return now
+
+    def _now(self, row: int, revision: int) -> Change:
+        daemon = self._daemon
+        with daemon.lock:
+            kernel, outcome = daemon.kernel, daemon.ends.get(row, "")
+            state = state_of(Phase(kernel.jobs.phase[row]), outcome)[0]
+            return Change(revision, kernel.now / SECOND, row + 1, state,
+                          int(kernel.jobs.attempt[row]), outcome)  # fmt: skip
+
+    def _make(self, box: Outbox, seen: int) -> int:
+        with self._lock:
+            extra, self._extra = self._extra, []
+        with self._daemon.lock:
+            changes = list(self._daemon.feed.since(seen))
+            revision = self._daemon.kernel.revision
+        found = self._messages(changes)
+        for message in extra:
+            found += self._addressed(message)
+        if found or revision > seen:
+            box.put(found, revision)
+        return revision
+
+    def _messages(self, changes: list[Change]) -> list[tuple[str, bytes]]:
+        found = []
+        for change in changes:
+            event = event_of(change)
+            if event:
+                with self._daemon.lock:
+                    job = rows.job_answer(self._daemon, change.job - 1)
+                found += self._addressed(
+                    Message(event=event, at=change.at, home=str(self._home), job=job,
+                            outcome=change.outcome)
+                )  # fmt: skip
+        return found
+
+    def _addressed(self, message: Message) -> list[tuple[str, bytes]]:
+        """The message for every sink that wants it, and for who is named in the job itself."""
+        config = self._config
+        sinks = [
+            sink for sink in config.sinks
+            if message.job is None or sink.wants(message.event, message.job)
+        ]  # fmt: skip
+        people = [sink.to for sink in sinks if isinstance(sink, Mail)]
+        if message.job is not None and config.smtp is not None:
+            with self._daemon.lock:
+                facts = self._daemon.reader.facts(message.job.job - 1)
+            people += [facts.mail_to] if message.event in facts.mail_on and facts.mail_to else []
+        body = msgspec.json.encode(message)
+        found = [(sink.key, body) for sink in sinks if isinstance(sink, Webhook)]
+        letters = [msgspec.json.encode(Letter(to, message)) for to in dict.fromkeys(people)]
+        return found + [(SMTP, letter) for letter in letters]
+
+
+class _Sender:
+    """Sends one server's messages, in order, from a thread of its own."""
+
+    def __init__(self, server: Webhook | Smtp, box: Path, ended: threading.Event) -> None:
+        self.key = server.key if isinstance(server, Webhook) else SMTP
+        self._server, self._box, self._ended = server, box, ended
+        self._woken, self._over = threading.Event(), False
+        threading.Thread(target=self._run, name=self.key, daemon=True).start()
+
+    def wake(self) -> None:
+        """There may be a message."""
+        self._woken.set()
+
+    def end(self) -> None:
+        """Somebody else sends from now on."""
+        self._over = True
+        self.wake()
+
+    def _run(self) -> None:
+        with contextlib.closing(Outbox(self._box)) as box:
+            while not (self._ended.is_set() or self._over):
+                try:
+                    wait = self._once(box)
+                except sqlite3.Error as error:
+                    log.warning("%s: %s", self.key, error)
+                    wait = 1.0
+                self._woken.wait(wait)
+                self._woken.clear()
+
+    def _once(self, box: Outbox) -> float | None:
+        """Send what is due; how long nothing will be, None for ever."""
+        while (found := box.first(self.key)) is not None:
+            number, body, tries, due = found
+            wait = due - time.time()
+            if wait > 0:
+                return wait
+            try:
+                self._send(number, body)
+            except RefusedError as error:
+                log.warning("%s: message %d is dropped: %s", self.key, number, error)
+            except (OSError, http.client.HTTPException, smtplib.SMTPException, ValueError) as error:
+                box.failed(number, tries, f"{type(error).__name__}: {error}"[:200])
+                continue
+            box.taken(number)
+            if self._ended.is_set() or self._over:
+                return None
+        return None
+
+    def _send(self, number: int, body: bytes) -> None:
+        if isinstance(self._server, Webhook):
+            post(self._server, number, body)
+        else:
+            mail(self._server, number, body)

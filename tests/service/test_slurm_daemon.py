@@ -1,0 +1,320 @@
+"""The daemon over a real Slurm: what people do with it, and what happens to it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from engines.site import Site, missing, standing
+from ganger.cli.main import cli
+from ganger.core.errors import GangerError
+from ganger.service.journal import Journal
+from ganger.service.recovery import check_history
+from ganger.service.serve import Settings, serve
+from service.machines import Machine, wait_for
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+NODES = {"v0": ("v100", 4), "v1": ("v100", 4), "k0": ("k80", 4), "k1": ("k80", 2)}
+TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
+TORCH = os.environ.get("GANGER_TORCH_PYTHON", "")
+if not TORCH and importlib.util.find_spec("torch") is not None:
+    TORCH = sys.executable
+STEPS = """
+import os, sys, time
+from ganger import sdk
+kept = sdk.checkpoint_dir / "step"
+step = int(kept.read_text()) if kept.exists() else 0
+while step < 60:
+    time.sleep(.05); step += 1
+    sdk.progress(step, 60)
+    if sdk.should_checkpoint():
+        if sdk.rank == 0:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(str(step))
+        sdk.leave(step)
+if sdk.rank == 0:
+    open(sys.argv[1], "a").write(os.environ["GANGER_ATTEMPT"] + "\\n")
+"""
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """A Slurm that lives as long as the module's tests."""
+    with standing(NODES) as site:
+        yield site
+
+
+@pytest.fixture
+def machine(site: Site, tmp_path: Path) -> Iterator[Machine]:
+    """A daemon's folder; whatever it runs is gone afterwards."""
+    made = Machine(tmp_path / "home", gpus="", engine="slurm", partition="main")
+    yield made
+    made.end()
+    site.clear()
+    site.wait_idle()
+
+
+def until(true: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+    """Wait for something; what it then is."""
+    late = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < late, what
+        time.sleep(0.05)
+    return found
+
+
+def submit(machine: Machine, *command: str, **fields: Any) -> int:
+    """Submit a job; its number."""
+    number: int = machine.client.call("POST", "/v1/jobs", body={"command": command, **fields})[
+        "job"
+    ]
+    return number
+
+
+def job(machine: Machine, number: int) -> dict[str, Any]:
+    """All about a job."""
+    found: dict[str, Any] = machine.client.call("GET", f"/v1/jobs/{number}")[0]
+    return found
+
+
+def runs(machine: Machine, *numbers: int) -> None:
+    """Wait until these jobs run."""
+    until(
+        lambda: {job(machine, number)["state"] for number in numbers} == {"RUNNING"},
+        f"jobs {numbers} that run",
+    )
+
+
+def nodes(machine: Machine) -> dict[str, dict[str, Any]]:
+    """The nodes, by name."""
+    return {node["name"]: node for node in machine.client.call("GET", "/v1/nodes")}
+
+
+def test_people_use_it_as_they_use_one_machine(machine: Machine) -> None:
+    client = machine.up()
+    status = client.call("GET", "/v1/status")
+    assert (status["engine"], status["gpus"], status["nodes"]) == ("slurm", 14, 4)
+    well = submit(machine, "sh", "-c", "echo on $CUDA_VISIBLE_DEVICES", gpus=2, gpu_types=["v100"])
+    ill = submit(machine, "sh", "-c", "exit 3")
+    long = submit(machine, "sleep", "300", gpus=4, gpu_types=["v100"])
+    found = {one["job"]: one for one in wait_for(client, [well, ill], 60)}
+    assert found[well]["state"] == "COMPLETED"
+    assert job(machine, well)["attempts"][0]["devices"][0][:2] in ("v0", "v1")
+    assert (found[ill]["state"], found[ill]["reason"]) == ("FAILED", "exit code 3")
+    said = b"".join(client.stream(f"/v1/jobs/{well}/logs", {}))
+    assert said.startswith(b"on ")
+    runs(machine, long)
+    waits = submit(machine, "true", gpus=8, nodes=2, gpu_types=["v100"])
+    why = client.call("GET", f"/v1/jobs/{waits}/explain")
+    assert why["state"] == "PENDING"
+    assert why["holders"] == [long]
+    client.call("POST", f"/v1/jobs/{long}/cancel")
+    assert wait_for(client, [long, waits], 60)[0]["state"] == "CANCELLED"
+    assert job(machine, waits)["state"] == "COMPLETED"
+
+
+def test_a_daemon_that_was_killed_finds_its_jobs_again(machine: Machine, tmp_path: Path) -> None:
+    client = machine.up()
+    count = 'echo start >> "$0"; sleep 6; echo done >> "$0"'
+    ends = [tmp_path / f"ends-{i}" for i in range(3)]
+    jobs = [submit(machine, "sh", "-c", count, str(path)) for path in ends]
+    runs(machine, *jobs)
+    machine.kill()
+    client = machine.up()
+    assert [job(machine, number)["state"] for number in jobs] == ["RUNNING"] * 3
+    machine.kill()
+    time.sleep(6)  # they end while nobody looks
+    client = machine.up()
+    assert {one["state"] for one in wait_for(client, jobs, 60)} == {"COMPLETED"}
+    assert {path.read_text() for path in ends} == {"start\ndone\n"}
+
+
+def test_somebody_elses_gpus_are_not_planned_with(machine: Machine, site: Site) -> None:
+    client = machine.up()
+    site.ask("sbatch", "-w", "v0", "--gres=gpu:3", "--mem=100", "-o", "/dev/null",
+             "--wrap", "sleep 300")  # fmt: skip
+    until(lambda: nodes(machine)["v0"]["gpus_withheld"] == 3, "GPUs that are others'")
+    assert nodes(machine)["v0"]["gpus_free"] == 1
+    assert nodes(machine)["v0"]["state"] == "up"
+    five = submit(machine, "sleep", "1", gpus=5, workers=5, gpu_types=["v100"])
+    assert wait_for(client, [five], 60)[0]["state"] == "COMPLETED", "it fits beside them"
+    both = submit(machine, "true", gpus=8, nodes=2, gpu_types=["v100"])
+    time.sleep(2)
+    assert job(machine, both)["state"] == "PENDING"
+    site.clear()
+    assert wait_for(client, [both], 60)[0]["state"] == "COMPLETED"
+
+
+def test_a_suspended_job_saves_leaves_and_goes_on_as_a_new_attempt(
+    machine: Machine, tmp_path: Path
+) -> None:
+    client = machine.up()
+    number = submit(machine, sys.executable, "-c", STEPS, str(tmp_path / "ends"))
+    runs(machine, number)
+    until(lambda: job(machine, number)["progress"].get("step", 0) > 3, "some steps")
+    client.call("POST", f"/v1/jobs/{number}/suspend")
+    found = wait_for(client, [number], 60)[0]
+    assert (found["state"], found["attempt"]) == ("COMPLETED", 2)
+    assert (tmp_path / "ends").read_text() == "2\n"
+
+
+def test_a_drained_node_is_named_and_comes_back(machine: Machine, site: Site) -> None:
+    client = machine.up()
+    site.ask("scontrol", "update", "NodeName=k1", "State=DRAIN", "Reason=test")
+    until(lambda: nodes(machine)["k1"]["state"] == "down", "node that is closed")
+    assert "down: k1" in client.call("GET", "/v1/status")["trouble"]
+    site.ask("scontrol", "update", "NodeName=k1", "State=RESUME")
+    until(lambda: nodes(machine)["k1"]["state"] == "up", "node that is open")
+
+
+def told(*words: str) -> str:
+    """What a command prints."""
+    found = CliRunner().invoke(cli, words)
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def test_a_sites_own_jobs_are_advised_upon_explained_and_imported_and_left_alone(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GANGER_HOME", str(tmp_path / "home"))
+    give = ("--gres=gpu:v100:4", "--mem=100", "-t", "9", "-o", "/dev/null", "--wrap")
+    first = site.ask("sbatch", "--parsable", "-w", "v0", *give, "sleep 300").strip()
+    until(lambda: "RUNNING" in site.ask("squeue", "-h", "-o", "%T"), "a job that runs")
+    waits = site.ask("sbatch", "--parsable", "-w", "v0", *give, "true").strip()
+    until(lambda: "Resources" in site.ask("squeue", "-h", "-o", "%r"), "Slurm's reason")
+    assert "v1: 4 GPUs v100" in told("up", "--engine", "slurm", "--dry-run")
+    before = site.ask("squeue", "-h", "-o", "%A %T")
+    advice = told("up", "--engine", "slurm", "--advise", "--recipe", "fifo")
+    assert "1 jobs run and 1 wait; fifo would" in advice
+    assert f"start {waits} (root, 4 GPUs, wrap) on v1 (4)" in advice
+    why = told("explain", "--slurm", waits)
+    assert "are not free" in why
+    assert f"held by {first} (root, 4)" in why
+    assert "fifo" in told("whatif", "--slurm", "--recipe", "fifo")
+    assert site.ask("squeue", "-h", "-o", "%A %T") == before
+    site.ask("scancel", first, waits)
+    until(lambda: not site.ask("squeue", "-h"), "an empty queue")
+    told("trace", "import-slurm", "-o", str(tmp_path / "jobs.csv"))
+    lines = (tmp_path / "jobs.csv").read_text().splitlines()
+    assert any(line.startswith(f"{first},") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"partition": "other"}, "no node is in partition 'other'"),
+        ({"gpus": "4"}, "it is not for the engine slurm"),
+        ({"sbatch_options": "--nodes=2"}, "for Ganger to give"),
+        ({"engine": "grid"}, "no engine 'grid'"),
+        ({"engine": "local", "partition": "main"}, "it is not for the engine local"),
+    ],
+)
+def test_what_it_is_not_started_with(
+    site: Site, tmp_path: Path, settings: dict[str, str], why: str
+) -> None:
+    given = {"home": str(tmp_path / "home"), "engine": "slurm", **settings}
+    with pytest.raises(GangerError, match=why):
+        serve(msgspec.convert(given, Settings))
+
+
+def test_without_a_controller_a_daemon_does_not_come_up_and_says_why(
+    machine: Machine, site: Site
+) -> None:
+    machine.up()
+    machine.kill()
+    site.kill("slurmctld", signal.SIGTERM)
+    try:
+        with pytest.raises(GangerError, match=r"Unspecified error|Failed while"):
+            serve(msgspec.convert(machine.settings, Settings))
+    finally:
+        site.start_controller()
+    machine.up()
+
+
+def test_a_home_keeps_its_engine(machine: Machine) -> None:
+    machine.up()
+    machine.kill()
+    with pytest.raises(GangerError, match="its jobs run on the engine slurm"):
+        serve(Settings(home=str(machine.root), engine="local"))
+    machine.settings = {"home": str(machine.root)}
+    assert machine.up().call("GET", "/v1/status")["engine"] == "slurm"
+
+
+# ---------------------------------------------------------------------- everything at once
+
+
+def _twenty(machine: Machine, where: Path) -> dict[int, Path]:
+    """Twenty jobs of many sorts; each attempt that gets to its end writes its number to a file."""
+    found: dict[int, Path] = {}
+
+    def add(*command: str, **fields: Any) -> None:
+        path = where / f"{len(found)}"
+        found[submit(machine, *command, str(path), retries=3, **fields)] = path
+
+    train = ["sh", "-c", f'{TORCH} {TRAIN} --samples 300 --epochs 2 --pause 0.02 '
+             '&& { [ "$RANK" != 0 ] || echo $GANGER_ATTEMPT >> "$0"; }']  # fmt: skip
+    if TORCH:
+        add(*train, gpus=2, workers=2, gpu_types=["v100"])
+    for kind, gpus in (("v100", 5), ("v100", 4), ("k80", 6), ("v100", 2), ("k80", 2), ("v100", 1)):
+        add(sys.executable, "-c", STEPS, gpus=gpus, workers=gpus, gpu_types=[kind])
+    while len(found) < 20:
+        add("sh", "-c", f'sleep {len(found) % 4}; [ "$RANK" != 0 ] || echo $GANGER_ATTEMPT >> "$0"',
+            gpus=1 + len(found) % 4)  # fmt: skip
+    return found
+
+
+@pytest.mark.timeout(400)
+def test_twenty_jobs_three_recipes_a_dead_node_and_another_controller(
+    machine: Machine, site: Site, tmp_path: Path
+) -> None:
+    where = tmp_path / "ends"
+    where.mkdir()
+    client = machine.up(recipe="fifo")
+    jobs = _twenty(machine, where)
+
+    def done() -> int:
+        return len(list(where.glob("*[0-9]")))
+
+    until(lambda: done() >= 3, "the first jobs", 120)
+    client.call("PUT", "/v1/policy", body={"recipe": "tiresias"})
+    busy = until(
+        lambda: next((name for name in ("v0", "v1") if nodes(machine)[name]["jobs"]), ""), "a node"
+    )
+    site.kill_node(busy)
+    until(lambda: done() >= 6, "more jobs", 120)
+    site.kill("slurmctld", signal.SIGTERM)
+    client.call("PUT", "/v1/policy", body={"recipe": "srtf"})
+    until(lambda: "Slurm: " in str(client.call("GET", "/v1/status")["trouble"]), "trouble")
+    site.start_controller()
+    until(lambda: "Slurm: " not in str(client.call("GET", "/v1/status")["trouble"]), "no trouble")
+    until(lambda: done() >= 9, "even more jobs", 120)
+    machine.kill()
+    site.start_node(busy)
+    client = machine.up(recipe="")
+    found = wait_for(client, list(jobs), 240)
+    bad = [one["job"] for one in found if one["state"] != "COMPLETED"]
+    assert not bad, "\n".join(map(str, (job(machine, number) for number in bad)))
+    for number, path in jobs.items():
+        attempts = job(machine, number)["attempts"]
+        assert [bool(one["outcome"]) for one in attempts] == [True] * (len(attempts) - 1) + [False]
+        # Who was stopped between its last line and its end did both; nobody did it twice.
+        written = path.read_text().split()
+        assert written[-1] == str(len(attempts))
+        assert len(set(written)) == len(written)
+    assert client.call("GET", "/v1/policy")["recipe"] == "srtf"
+    machine.kill()
+    journal = Journal(machine.root / "journal.db", readonly=True)
+    assert check_history(journal) > 20
+    journal.close()
+    machine.up()
