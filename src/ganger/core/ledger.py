@@ -220,11 +220,11 @@ class Ledger(Capacity):
             return False
         share = share_of(needs, slot)
         if share < WHOLE:
-            if any(
-                share + self.shared[node].get(device, (0, 0))[0] > WHOLE
-                for device in members(devices)
-            ):
-                return False
+            size = self.nodes.type_specs[self.nodes.gpu_type[node]].memory
+            for device in members(devices):
+                used, filled = self.shared[node].get(device, (0, 0))
+                if used + share > WHOLE or filled + needs.gpu_memory > size:
+                    return False
             devices = self._share(needs, slot, take=True)
         if devices and not self._take_devices(node, devices):
             if share < WHOLE:
