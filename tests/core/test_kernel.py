@@ -482,3 +482,13 @@ def test_a_service_is_resized_beside_training_and_has_no_end() -> None:
     )
     assert [run.ended(name) for name in ("train 1", "train 2")] == [6, 10]
     assert run.kernel.jobs.restarts[0] == 2
+
+
+def test_what_an_old_attempt_kept_counts_once_however_often_it_is_told() -> None:
+    bench = running(job("a", lasts=100, size=2))
+    bench.feed(4, Woke(), then=[Resize(0, 2, on(0b1100))])
+    bench.feed(5, Released(0, 1, 3 * SECOND), Started(0, 2))
+    bench.feed(9, Released(0, 1, 3 * SECOND))
+    bench.feed(10, Progressed(0, 2, 8 * SECOND, 1.0))
+    bench.feed(11, Released(0, 1, 3 * SECOND))
+    assert bench.jobs.work[0] == 8 * SECOND

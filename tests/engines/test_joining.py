@@ -32,7 +32,7 @@ from ganger.engines.agent.protocol import (
 )
 from ganger.engines.agent.wire import GoneError, Link
 from ganger.engines.launch import Launch
-from ganger.engines.local import LocalEngine
+from ganger.engines.local import Hold, LocalEngine
 
 TOKEN = "a token that nobody guesses"
 LOST_AFTER = 3 * SECOND // 2
@@ -63,13 +63,13 @@ class JoinedBench(LocalBench):
             )
         )  # fmt: skip
 
-    def _connect(self, holds: object = ()) -> LocalEngine:
+    def connected(self, holds: Sequence[Hold]) -> LocalEngine:
         engine = LocalEngine(
             self.launches.__getitem__, self._admit, listen=(self._host, self._port), token=TOKEN,
             lost_after=LOST_AFTER, cluster="joined", progress_every=SECOND // 10,
         )  # fmt: skip
         self._port = engine.port
-        engine.adopt(holds)  # type: ignore[arg-type]
+        engine.adopt(holds)
         return engine
 
 

@@ -16,6 +16,7 @@ from ganger.core.jobs import Phase
 from ganger.core.plan import Stop
 from ganger.engines.gang import Hold
 from ganger.engines.standing import Believed
+from soaking import many
 from worlds import cluster
 
 
@@ -90,6 +91,6 @@ def test_a_bad_engine_of_real_processes_loses_no_job(alone: LocalBench, seed: in
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(100, 140))
+@pytest.mark.parametrize("seed", range(100, 100 + many(40)))
 def test_a_bad_engine_of_real_processes_loses_no_job_for_long(alone: LocalBench, seed: int) -> None:
     weather(alone, cluster(2, 4), RECIPES[seed % len(RECIPES)], seed, 16)

@@ -30,6 +30,7 @@ from ganger.core.units import SECOND
 from ganger.engines.gang import Hold
 from ganger.engines.slurm.client import Client
 from ganger.engines.slurm.engine import SlurmEngine, discover
+from soaking import many
 
 NODES = {"v0": ("v100", 4), "v1": ("v100", 4), "k0": ("k80", 4), "k1": ("k80", 2)}
 NAMES = list(NODES)
@@ -51,13 +52,14 @@ class SlurmBench(LaunchingBench):
 
     def __init__(self, site: Site, home: Path) -> None:
         self.site, self.home = site, home
+        self.wrong: dict[str, Sequence[str]] = {}
         super().__init__(home)
 
     def connected(self, holds: Sequence[Hold]) -> SlurmEngine:
         engine = SlurmEngine(
             Client("main"), self.home, self.launches.__getitem__,
             lambda hello: [NAMES.index(hello.name)], cluster="test", patience=8 * SECOND,
-            progress_every=SECOND // 10,
+            progress_every=SECOND // 10, warn=self.wrong.__setitem__,
         )  # fmt: skip
         engine.adopt(holds)
         return engine
@@ -232,7 +234,8 @@ def test_the_controller_may_restart(play: Play, bench: SlurmBench) -> None:
     runs, comes = play.running(Does.SAVES), play.job(Does.FINISHES)
     bench.site.kill("slurmctld", signal.SIGTERM)
     play.apply(Start(comes, 1, (on(0, 1),)))
-    play.quiet(2)
+    play.wait(lambda: bool(bench.wrong.get("Slurm")), "trouble")
+    play.quiet(5)
     assert not [event for event in play.events if isinstance(event, Failed | NodeDown | Refused)]
     bench.site.start_controller()
     play.until(Finished, comes)
@@ -249,7 +252,8 @@ CLUSTER = ClusterSpec(
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(100, 124))]
+    "seed",
+    [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(100, 100 + many(24)))],
 )
 def test_under_chaos_no_job_is_lost_and_none_starts_twice(bench: SlurmBench, seed: int) -> None:
     done = weather(bench, CLUSTER, RECIPES[seed % len(RECIPES)], seed, 10).done
