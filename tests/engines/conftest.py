@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -31,3 +32,14 @@ def bench(agents: Agents) -> Iterator[LocalBench]:
 def play(bench: LocalBench) -> Play:
     """A play on the engine's bench."""
     return Play(bench)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[LocalBench]:
+    """An engine on agents of its own: the numbers of a kernel's jobs start at 0."""
+    agents = Agents(tmp_path, ["a", "b"])
+    bench = LocalBench(agents)
+    bench.settle()
+    yield bench
+    bench.engine.close()
+    agents.close()

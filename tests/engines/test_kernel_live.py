@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engines.rig import PYTHON, Agents, LocalBench
+from engines.rig import PYTHON, LocalBench
+from engines.weather import STEPS
 from ganger.core.cluster import Nodes
 from ganger.core.events import QUEUED, STARTED, Released, Submitted, Woke
 from ganger.core.jobs import Phase, declare
@@ -21,28 +20,11 @@ from ganger.core.view import View
 from ganger.recipes import registry
 from worlds import Diary, cluster, gpus
 
-STEPS = """
-import sys, time
-from ganger import sdk
-last = int(sys.argv[1]); saved = sdk.checkpoint_dir / str(sdk.rank)
-step = int(saved.read_text()) if saved.exists() else 0
-while step < last:
-    time.sleep(.01); step += 1
-    sdk.progress(step, last)
-    if sdk.should_checkpoint() and step < last:
-        saved.write_text(str(step)); sdk.leave(step)
-"""
-
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[LocalBench]:
-    """An engine on agents of its own: the numbers of a kernel's jobs start at 0."""
-    agents = Agents(tmp_path, ["a", "b"])
-    bench = LocalBench(agents)
-    bench.settle()
-    yield bench
-    bench.engine.close()
-    agents.close()
+def bench(alone: LocalBench) -> LocalBench:
+    """An engine whose jobs start at 0."""
+    return alone
 
 
 def play(

@@ -3,13 +3,10 @@ was never ordered is done, and under chaos every job ends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from engines.conformance import Does, Play, on
-from engines.rig import Agents, LocalBench
+from engines.rig import LocalBench
 from engines.weather import RECIPES, weather
 from ganger.core.events import Failed, Finished, Released, Started
 from ganger.core.jobs import Phase
@@ -71,17 +68,6 @@ def test_what_the_engine_knows_nothing_of_has_failed(play: Play, bench: LocalBen
 
 
 # ---------------------------------------------------------------------- chaos over real processes
-
-
-@pytest.fixture
-def alone(tmp_path: Path) -> Iterator[LocalBench]:
-    """An engine on agents of its own: the numbers of a kernel's jobs start at 0."""
-    agents = Agents(tmp_path, ["a", "b"])
-    bench = LocalBench(agents)
-    bench.settle()
-    yield bench
-    bench.engine.close()
-    agents.close()
 
 
 @pytest.mark.parametrize("seed", [1])

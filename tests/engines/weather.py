@@ -20,7 +20,7 @@ from ganger import sdk
 last = int(sys.argv[1]); saved = sdk.checkpoint_dir / str(sdk.rank)
 step = int(saved.read_text()) if saved.exists() else 0
 while step < last:
-    time.sleep(.02); step += 1
+    time.sleep(.01); step += 1
     sdk.progress(step, last)
     if sdk.should_checkpoint() and step < last:
         saved.write_text(str(step)); sdk.leave(step)
@@ -29,11 +29,21 @@ LIVE = Faults(late=2 * SECOND, away=4 * SECOND, leave=0.05)
 RECIPES = ("fifo", "tiresias(thresholds=1s;3s)", "las(quantum=1s)", "afs")
 
 
+def turn(kernel: Kernel, engine: Chaos, until: int) -> int:
+    """One step of the loop, and the time that it was made at."""
+    batch = engine.poll(min(kernel.wake, until))
+    assert batch is not None
+    plan = kernel.step(batch)
+    if plan is not None and plan.actions:
+        engine.apply(plan, batch.at)
+    return batch.at
+
+
 def weather(bench: LaunchingBench, spec: ClusterSpec, recipe: str, seed: int, jobs: int) -> Chaos:
     """Jobs of 1 to 6 GPUs under `recipe` over a bad engine, until all have ended."""
     specs = [JobSpec(name=f"j{i}", shape=gpus(1 + (5 * i + seed) % 6)) for i in range(jobs)]
     for job in range(jobs):
-        bench.launch(job, *PYTHON, STEPS, str(20 + 10 * (job % 5)), step_micros=20_000.0, retries=9)
+        bench.launch(job, *PYTHON, STEPS, str(40 + 20 * (job % 5)), step_micros=10_000.0, retries=9)
     kernel = Kernel(
         Nodes(spec), declare(specs), registry.make(recipe), seed=seed, validate=True
     )  # fmt: skip
@@ -41,13 +51,8 @@ def weather(bench: LaunchingBench, spec: ClusterSpec, recipe: str, seed: int, jo
     bench.post(*(Submitted(job) for job in range(jobs)))
     late, look = bench.now() + 200 * SECOND, 0
     while bench.now() < late:
-        batch = engine.poll(min(kernel.wake, bench.now() + SECOND // 2))
-        assert batch is not None
-        plan = kernel.step(batch)
-        if plan is not None and plan.actions:
-            engine.apply(plan, batch.at)
-        if batch.at >= look:
-            look = batch.at + SECOND
+        if (at := turn(kernel, engine, bench.now() + SECOND // 2)) >= look:
+            look = at + SECOND
             same = engine.reconcile(believed(kernel))
             if same and all(phase in OVER for phase in kernel.jobs.phase[:jobs].tolist()):
                 break

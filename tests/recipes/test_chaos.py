@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from anything import World, worlds
 from audit import Audit
+from engines.weather import turn
 from ganger.core.cluster import Nodes
 from ganger.core.events import Batch
 from ganger.core.jobs import OVER
@@ -68,16 +69,11 @@ def storm(recipe: str, world: World, seed: int) -> tuple[Kernel, Seen, Chaos, bo
     engine = Chaos(seen, seed)
     look, quiet = LOOK, max((outage.up for outage in world.setup.outages), default=0)
     while kernel.now < HORIZON:
-        batch = engine.poll(min(kernel.wake, look))
-        assert batch is not None
-        plan = kernel.step(batch)
-        if plan is not None and plan.actions:
-            engine.apply(plan, batch.at)
-        if batch.at >= look:
-            look = batch.at + LOOK
+        if (at := turn(kernel, engine, look)) >= look:
+            look = at + LOOK
             same = engine.reconcile(believed(kernel))
             over = all(phase in OVER for phase in kernel.jobs.phase[: kernel.jobs.n].tolist())
-            if same and over and batch.at > quiet:
+            if same and over and at > quiet:
                 return kernel, seen, engine, True
     return kernel, seen, engine, False
 
