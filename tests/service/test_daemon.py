@@ -12,13 +12,14 @@ import msgspec
 import pytest
 
 from ganger.core.errors import BadInput
-from ganger.core.events import Accepted, Batch
+from ganger.core.events import Accepted, Batch, Finished, Started
 from ganger.core.jobs import Phase
 from ganger.core.plan import Plan, Slot, Start
 from ganger.core.snapshot import capture
 from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.core.view import View
 from ganger.engines.fake import Script
+from ganger.engines.standing import Believed, Standing
 from ganger.lab.log import Divergence
 from ganger.service.asks import NodeOrder, Order, SetPolicy, Submit
 from ganger.service.daemon import FullDisk
@@ -44,6 +45,29 @@ def test_a_job_runs_and_finishes(desk: Desk) -> None:
     (attempt,) = desk.journal.attempts(row)
     assert attempt.outcome == ""
     assert attempt.ended - attempt.started == HOUR
+
+
+def test_an_end_that_was_missed_is_heard_of_when_the_engine_is_asked_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (row,) = desk.submit(gpus=2)
+    desk.steps(1)
+    standing = Standing()
+    standing.ordered([Start(row, 1, (Slot(0, 3, 1),))])
+    standing.told([Started(row, 1), Finished(row, 1)])  # and the daemon heard nothing of it
+
+    def reconcile(owner: Believed) -> bool:
+        events, actions = standing.differences(owner)
+        assert not actions
+        desk.engine.post(*events)
+        return not events
+
+    monkeypatch.setattr(desk.engine, "reconcile", reconcile)
+    desk.daemon.look()
+    desk.steps(1)
+    assert desk.phase(row) == Phase.FINISHED
+    desk.daemon.look()
+    assert check_history(desk.journal) == desk.daemon.kernel.revision
 
 
 def test_what_is_asked_meanwhile_goes_into_one_batch(desk: Desk) -> None:
