@@ -91,9 +91,9 @@ def make(site: Site, tmp_path: Path) -> Iterator[Callable[..., PilotBench]]:
     site.wait_idle()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def held(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PilotBench]:
-    """An engine whose two pilots live as long as the suite."""
+    """An engine whose two pilots live as long as the class's tests."""
     bench = PilotBench(site, tmp_path_factory.mktemp("pilots"), Terms(least=2, most=2))
     bench.settle()
     yield bench
@@ -112,6 +112,17 @@ class TestPilots(Conformance):
     @pytest.fixture
     def play(self, bench: PilotBench) -> Play:
         return Play(bench)
+
+    def test_a_start_takes_less_than_a_fifth_of_a_second(self, play: Play) -> None:
+        held, took = play.bench, []
+        for _ in range(5):
+            job = play.job(Does.FINISHES)
+            play.apply(Start(job, 1, (on(0, 0),)))
+            began = time.monotonic()
+            play.wait(lambda job=job: held.starts(job) > 0, "its first line")  # type: ignore[misc]
+            took.append(time.monotonic() - began)
+            play.until(Finished, job)
+        assert sorted(took)[2] < 0.2, took
 
 
 def test_pilots_come_for_those_who_wait_and_go_when_idle(
@@ -236,15 +247,3 @@ def test_pilots_outlive_the_daemon_and_join_it_where_it_comes_back(
     assert bench.pilots() == 1
     play.apply(Stop(job, 1))
     assert play.until(Released, job).kept == pytest.approx(7000)
-
-
-def test_a_start_takes_less_than_a_fifth_of_a_second(held: PilotBench) -> None:
-    play, took = Play(held), []
-    for _ in range(5):
-        job = play.job(Does.FINISHES)
-        play.apply(Start(job, 1, (on(0, 0),)))
-        began = time.monotonic()
-        play.wait(lambda job=job: held.starts(job) > 0, "its first line")  # type: ignore[misc]
-        took.append(time.monotonic() - began)
-        play.until(Finished, job)
-    assert sorted(took)[2] < 0.2, took
