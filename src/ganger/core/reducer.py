@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from ganger.core.cluster import Nodes
@@ -44,7 +44,7 @@ from ganger.core.plan import (
     Suspend,
     Tune,
 )
-from ganger.core.spec import Kind
+from ganger.core.spec import JobSpec, Kind
 from ganger.core.units import NEVER
 from ganger.core.view import Scope
 
@@ -169,17 +169,22 @@ class Reducer:
                 return 0
         return self._queue(job)
 
-    def _accepted(self, event: Accepted) -> int:
+    def declare(self, specs: Iterable[JobSpec]) -> None:
+        """Know of more jobs, which will be Submitted. Raises BadInput."""
         jobs, rows = self.jobs, self._rows
         for row in range(len(rows), jobs.n):
             rows[jobs.name(row)] = row
         room = jobs.capacity
-        job = jobs.append(event.spec, rows)
-        rows[event.spec.name] = job
-        if job != event.job:
-            raise InvariantError(f"job {event.job} was accepted as row {job}")
+        for spec in specs:
+            rows[spec.name] = jobs.append(spec, rows)
         if jobs.capacity != room:
             self._bind()
+
+    def _accepted(self, event: Accepted) -> int:
+        job = self.jobs.n
+        if job != event.job:
+            raise InvariantError(f"job {event.job} was accepted as row {job}")
+        self.declare((event.spec,))
         for before in self._after.get(job, ()):
             self._followers.setdefault(before, []).append(job)
         return self._submitted(Submitted(job))
