@@ -19,7 +19,7 @@ Floats: TypeAlias = NDArray[np.float64]
 STRENGTH: Final = 3.0
 """The wider group counts as so many jobs beside those of a narrower one."""
 TAIL: Final = 0.9
-"""Beyond this quantile, times follow a power law where no job says otherwise."""
+"""Beyond this quantile, times are exponential where no job says otherwise."""
 
 
 class Lifetimes:
@@ -35,9 +35,9 @@ class Lifetimes:
     Berkeley Symp. 1967), which gives the estimate of Kaplan and Meier (JASA 1958). At each step it
     may instead turn to the next wider group, as a Dirichlet process does whose base is that group
     (Susarla and Van Ryzin, JASA 1976; in levels: Teh et al., JASA 2006): often where few of its own
-    jobs lasted so long. Beyond the widest group lies a Pareto tail. Every past job has a random
-    weight, the same in all draws (the Bayesian bootstrap; Rubin, Ann. Statist. 1981), and so has
-    the tail's index: two guesses differ by as much as is not known.
+    jobs lasted so long. Beyond the widest group lies an exponential tail. Every past job has a
+    random weight, the same in all draws (the Bayesian bootstrap; Rubin, Ann. Statist. 1981), and
+    the tail a random mean: two guesses differ by as much as is not known.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Lifetimes:
         self._order = np.argsort(took, kind="stable")
         self._groups = groups
         self._known: dict[tuple[int, int], _Group] = {}
-        self._knee, self._index = _tail(took, over, luck)
+        self._knee, self._excess = _tail(took, over, luck)
 
     def draw(self, groups: Sequence[int], age: float = 0.0) -> float:
         """How long a job lasts that belongs to `groups` (from the widest to the narrowest) and has
@@ -64,8 +64,7 @@ class Lifetimes:
                 return found[0]
             else:
                 age = found[0]
-        beyond: float = (1 - self._luck.random()) ** (-1 / self._index)
-        return max(age, self._knee) * beyond
+        return max(age, self._knee) + float(self._luck.exponential(self._excess))
 
     def _group(self, level: int, number: int) -> _Group:
         key = level, number
@@ -102,11 +101,11 @@ class _Group:
 
 
 def _tail(took: Floats, over: NDArray[np.bool_], luck: np.random.Generator) -> tuple[float, float]:
-    """Where the tail begins, and its index: from the maximum of its likelihood with times that are
-    not over (Hill, Ann. Statist. 1975), as if one more job had lasted e times as long as that."""
+    """Where the tail begins, and the mean time beyond: drawn from what the times beyond say of it,
+    of which those that are not over are lower bounds, and one more as long as all before."""
     if not len(took):
         return 1.0, 1.0
     knee = float(np.quantile(took, TAIL))
     beyond = took > knee
-    spread = float(np.log(took[beyond] / knee).sum())
-    return knee, float(luck.gamma(1 + int(over[beyond].sum()))) / (1 + spread)
+    waited = knee + float((took[beyond] - knee).sum())
+    return knee, waited / float(luck.gamma(1 + int(over[beyond].sum())))
