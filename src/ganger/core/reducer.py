@@ -20,6 +20,7 @@ from ganger.core.events import (
     Command,
     Failed,
     Finished,
+    Measured,
     NodeCommand,
     NodeDown,
     NodeUp,
@@ -87,6 +88,7 @@ class Reducer:
                 self._followers.setdefault(before, []).append(job)
         self._on: dict[type, Callable[[Any], int]] = {
             Submitted: self._submitted, Started: self._started, Progressed: self._progressed,
+            Measured: self._measured,
             Finished: self._finished, Failed: self._failed, Released: self._released,
             Refused: self._refused, NodeDown: self._node_down, NodeUp: self._node_up,
             Withheld: self._withhold,
@@ -225,6 +227,10 @@ class Reducer:
             self._accrue(job)
             self._work[job] = event.work
             self._rate[job] = event.rate
+        return PROGRESSED
+
+    def _measured(self, event: Measured) -> int:
+        """Changes nothing here; an oracle may learn from it."""
         return PROGRESSED
 
     def _accrue(self, job: int) -> None:

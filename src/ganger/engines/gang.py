@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from ganger.core.events import Measured
 from ganger.core.jobs import Phase
 from ganger.core.plan import Placement
 from ganger.core.spec import OnPreempt
@@ -71,8 +72,10 @@ class Attempt:
         self.failing = False
         """A part of it broke, and the others were told to go."""
         self.told_at = -NEVER
+        self.told_work = 0.0
         self.told_rate = 0.0
-        self.told_step = -1
+        self.measured: Measured | None = None
+        self.measured_from = self.measured_at = -NEVER
 
     @property
     def key(self) -> tuple[int, int]:

@@ -19,7 +19,8 @@ Floats: TypeAlias = NDArray[np.float64]
 STRENGTH: Final = 3.0
 """The wider group counts as so many jobs beside those of a narrower one."""
 TAIL: Final = 0.9
-"""Beyond this quantile, times are exponential where no job says otherwise."""
+"""Beyond this quantile, times follow a parametric tail where no job says otherwise."""
+_GROWTH_MAX = 30.0
 
 
 class Lifetimes:
@@ -35,9 +36,9 @@ class Lifetimes:
     Berkeley Symp. 1967), which gives the estimate of Kaplan and Meier (JASA 1958). At each step it
     may instead turn to the next wider group, as a Dirichlet process does whose base is that group
     (Susarla and Van Ryzin, JASA 1976; in levels: Teh et al., JASA 2006): often where few of its own
-    jobs lasted so long. Beyond the widest group lies an exponential tail. Every past job has a
+    jobs lasted so long. Beyond the widest group lies a parametric tail. Every past job has a
     random weight, the same in all draws (the Bayesian bootstrap; Rubin, Ann. Statist. 1981), and
-    the tail a random mean: two guesses differ by as much as is not known.
+    the tail is random likewise: two guesses differ by as much as is not known.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Lifetimes:
         self._order = np.argsort(took, kind="stable")
         self._groups = groups
         self._known: dict[tuple[int, int], _Group] = {}
-        self._knee, self._excess = _tail(took, over, luck)
+        self._tail = _Tail(took, over, luck)
 
     def draw(self, groups: Sequence[int], age: float = 0.0) -> float:
         """How long a job lasts that belongs to `groups` (from the widest to the narrowest) and has
@@ -64,7 +65,7 @@ class Lifetimes:
                 return found[0]
             else:
                 age = found[0]
-        return max(age, self._knee) + float(self._luck.exponential(self._excess))
+        return self._tail.draw(age, self._luck)
 
     def _group(self, level: int, number: int) -> _Group:
         key = level, number
@@ -100,12 +101,27 @@ class _Group:
         return self._time[row], self._over[row]
 
 
-def _tail(took: Floats, over: NDArray[np.bool_], luck: np.random.Generator) -> tuple[float, float]:
-    """Where the tail begins, and the mean time beyond: drawn from what the times beyond say of it,
-    of which those that are not over are lower bounds, and one more as long as all before."""
-    if not len(took):
-        return 1.0, 1.0
-    knee = float(np.quantile(took, TAIL))
-    beyond = took > knee
-    waited = knee + float((took[beyond] - knee).sum())
-    return knee, waited / float(luck.gamma(1 + int(over[beyond].sum())))
+class _Tail:
+    """How long those last that last longer than the knee, a quantile of all times.
+
+    Exponential or Pareto, as likely as what is known makes each (Bayesian model averaging; Hoeting
+    et al., Statist. Sci. 1999), with a rate or index drawn likewise. The priors count as one job
+    more, over after twice the knee, or e times the knee. Times that are not over are lower bounds.
+    """
+
+    def __init__(self, took: Floats, over: NDArray[np.bool_], luck: np.random.Generator) -> None:
+        self.knee = float(np.quantile(took, TAIL)) if len(took) else 1.0
+        beyond = took > self.knee
+        ends = took[beyond & over]
+        waited = self.knee + float((took[beyond] - self.knee).sum())
+        grew = 1.0 + float(np.log(took[beyond] / self.knee).sum())
+        shape = 1.0 + len(ends)
+        exponential = np.log(self.knee) - shape * np.log(waited)
+        pareto = -float(np.log(ends).sum()) - shape * np.log(grew)
+        self.grows = bool(luck.random() < 1.0 / (1.0 + np.exp(min(exponential - pareto, 700.0))))
+        self.rate = float(luck.gamma(shape)) / (grew if self.grows else waited)
+
+    def draw(self, age: float, luck: np.random.Generator) -> float:
+        """How long one lasts that has lasted for `age`."""
+        begins, more = max(age, self.knee), float(luck.exponential()) / self.rate
+        return begins * float(np.exp(min(more, _GROWTH_MAX))) if self.grows else begins + more
