@@ -89,9 +89,7 @@ def hour(noise: float, slower: float = 1.0) -> tuple[int, float]:
 @pytest.mark.parametrize(
     ("noise", "slower", "most"), [(0.0, 1.0, 1), (0.05, 1.0, 60), (0.3, 1.0, 250), (0.0, 2.0, 3)]
 )
-def test_progress_is_told_when_the_account_is_amiss(
-    noise: float, slower: float, most: int
-) -> None:
+def test_progress_is_told_when_the_account_is_amiss(noise: float, slower: float, most: int) -> None:
     times, off = hour(noise, slower)
     assert 1 <= times <= most
     assert off < 2.5 * EVERY / STEP
