@@ -163,7 +163,8 @@ def test_an_agent_with_a_fence_kills_its_jobs_when_it_is_cut_off(
         assert bool(bench.alive(job)) == (not fence)
         bench.engine = bench.connected([Hold(job, 1, Phase.RUNNING, (on(0, 0),))])
         if fence:
-            assert "signal 9" in Play(bench).until(Failed, job).why
+            failed = Play(bench).until(Failed, job)
+            assert (failed.why, failed.final) == ("NodeFail", False)
     finally:
         bench.engine.close()
         bench.agents.close()

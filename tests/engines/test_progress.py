@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from ganger.core.events import Measured, Progressed, Started
-from ganger.core.plan import Slot
+from ganger.core.plan import Plan, Provision, Slot, Tune
 from ganger.core.units import HOUR, SECOND
 from ganger.engines.agent import protocol as wire
 from ganger.engines.attempts import Attempts
 from ganger.engines.boxes import Box
 from ganger.engines.launch import Launch
+from ganger.engines.local import FleetEngine
 
 EVERY = 5 * SECOND
 STEP = 500_000.0
@@ -115,3 +116,12 @@ def test_measurements_are_told_when_they_settled_and_when_they_changed() -> None
     assert told[0][0] <= 10
     assert 1800 <= told[1][0] <= 1900
     assert {(event.batch, event.noise) for _, event in told} == {(64.0, 250.0)}
+
+
+def test_actions_that_nothing_is_done_about_are_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = FleetEngine(Quiet(), lambda job: Launch(command=()), None, 30 * SECOND, EVERY)
+    for _ in range(3):
+        engine.apply(Plan([Tune(0, 1, {"batch": 2.0}), Provision(0, "off")]), 0)
+    assert [record.message.split(":")[0] for record in caplog.records] == ["Tune", "Provision"]

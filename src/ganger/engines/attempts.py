@@ -17,10 +17,8 @@ from ganger.core.events import (
     AnyEvent,
     Failed,
     Finished,
-    Measured,
     NodeDown,
     NodeUp,
-    Progressed,
     Refused,
     Released,
     Started,
@@ -48,36 +46,8 @@ from ganger.engines.launch import Launch
 _REFUSAL_SECONDS_MAX: Final = 60
 
 
-def _measurement(one: Attempt, message: wire.Progress) -> Measured:
-    """What the metrics that the SDK names say."""
-    told = {name: value for name, value in message.metrics.items() if 0 < value < inf}
-    noise = told.get("noise_scale", 0.0)
-    if not noise and "grad_sqr" in told and "grad_var" in told:
-        noise = told["grad_var"] / told["grad_sqr"]
-    step = told["step_seconds"] * 1e6 if "step_seconds" in told else message.step_micros
-    return Measured(
-        one.job, one.attempt, step, told.get("compute_seconds", 0.0) * 1e6,
-        told.get("batch_size", 0.0), told.get("batch_size_max", 0.0), noise,
-    )  # fmt: skip
-
-
-def _differs(one: Measured, other: Measured) -> bool:
-    """Whether some number is more than a tenth off, or the noise more than a quarter."""
-    return (
-        any(
-            abs(getattr(one, name) - getattr(other, name)) > 0.1 * getattr(other, name)
-            for name in ("step", "computing", "batch", "most")
-        )
-        or abs(one.noise - other.noise) > 0.25 * other.noise
-    )
-
-
 class Attempts:
-    """All attempts that are not over. `now` gives the journal's time, microseconds.
-
-    Progress is told when what follows from what was told before (dead reckoning: that work, and
-    that speed since) is `progress_every` amiss, so that a steady job is told of once.
-    """
+    """All attempts that are not over. `now` gives the journal's time, microseconds."""
 
     def __init__(
         self, boxes: Fleet, launch_of: Callable[[int], Launch], now: Callable[[], int],
@@ -349,29 +319,7 @@ class Attempts:
         if not message.step_micros or not one.started or message.step < 0:
             return
         reference = self._reference.setdefault(job, message.step_micros)
-        rate, work, now = reference / message.step_micros, message.step * reference, self._now()
-        passed = now - one.told_at
-        believed = one.told_work + one.told_rate * passed
-        amiss = abs(work - believed)
-        ends = 0 < message.total <= message.step and amiss > reference
-        drifts = amiss > self._progress_every * max(rate, one.told_rate)
-        if one.told_at < 0 or ends or (drifts and passed >= self._progress_every):
-            one.told_at, one.told_work, one.told_rate = now, work, rate
-            self.events.append(Progressed(job, one.attempt, work, rate))
-        self._measured(one, message, now)
-
-    def _measured(self, one: Attempt, message: wire.Progress, now: int) -> None:
-        """Tell what the attempt measured once it has settled, and later if that changed: at most
-        twice as often as its age in `progress_every` has doubled."""
-        if one.measured_from < 0:
-            one.measured_from = now
-        age = now - one.measured_from
-        if age < self._progress_every or now - one.measured_at < age // 2:
-            return
-        said, before = _measurement(one, message), one.measured
-        if before is None or _differs(said, before):
-            one.measured, one.measured_at = said, now
-            self.events.append(said)
+        self.events += one.account.heard(message, reference, self._now(), self._progress_every)
 
     def _unwanted(self, box: Box, message: wire.Message) -> None:
         """A part that no attempt of ours has: it was given up while its agent was away."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from ganger.core.events import Measured
 from ganger.core.jobs import Phase
 from ganger.core.plan import Placement
 from ganger.core.spec import OnPreempt
 from ganger.core.units import NEVER
+from ganger.engines.account import Account
 from ganger.engines.agent.protocol import Exit, Part
 from ganger.engines.launch import Launch
 from ganger.sdk import PREEMPTED
@@ -71,11 +71,7 @@ class Attempt:
         self.started = False
         self.failing = False
         """A part of it broke, and the others were told to go."""
-        self.told_at = -NEVER
-        self.told_work = 0.0
-        self.told_rate = 0.0
-        self.measured: Measured | None = None
-        self.measured_from = self.measured_at = -NEVER
+        self.account = Account(job, attempt)
 
     @property
     def key(self) -> tuple[int, int]:

@@ -133,7 +133,7 @@ class Agent:
                 log.warning("cut off for too long: its jobs are killed")
                 for part in list(self._parts.values()):
                     if part.exit is None:
-                        self._stop(Stop(part.key, checkpoint=False, kill=True))
+                        self._stop(Stop(part.key, checkpoint=False, kill=True, why="NodeFail"))
         self._peer.close()
         self.containment.remove()
 
