@@ -1,10 +1,11 @@
 """Gavel's published figures, with and without the ways of its public simulator, and its speed.
 
-    GANGER_TRACES=FOLDER python benchmarks/gavel.py [--ways] [--speed]
+    GANGER_TRACES=FOLDER python benchmarks/gavel.py [--ways] [--pairs] [--speed]
 
 FOLDER holds `gavel`. Prints the table of docs/gavel.md: average JCT and total duration in seconds
 of the public simulator (360 s rounds, one GPU a server, seed 0), of `gavel(compatible=yes)`, and of
-`gavel`. `--ways`: what every single switch is worth. `--speed`: instead, the continuous experiment:
+`gavel`. `--ways`: what every single switch is worth. `--pairs`: every objective with and without
+space sharing. `--speed`: instead, the continuous experiment:
 5,036 jobs of Gavel's generator on 36 GPUs of each type, spread over 12,200 h (122,000 rounds).
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
+from ganger.recipes.training.gavel import Objective
 from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
 from ganger.workloads.synthetic import synthesize
@@ -86,6 +88,20 @@ def ways(folder: Path) -> None:
         print(f"| {way or 'none'} | {' | '.join(cells)} |", flush=True)
 
 
+def pairs(folder: Path) -> None:
+    """What space sharing is worth, by objective."""
+    print("| trace | objective | alone: JCT | total | in pairs: JCT | total |")
+    print("|---|---|---:|---:|---:|---:|")
+    for trace in (FAIR, SPAN):
+        for objective in Objective:
+            how = f"gavel(objective={objective.value}"
+            alone = play(folder, trace, EVEN, f"{how})")
+            both = play(folder, trace, EVEN, f"{how},space_sharing=yes)")
+            figures = alone.metrics["jct_mean_seconds"], alone.metrics["makespan_seconds"]
+            cells = f"{told(alone)} | {told(both, *figures)}"
+            print(f"| {trace} | {objective.value} | {cells} |", flush=True)
+
+
 def speed(folder: Path, jobs: int = 5036, hours: float = 12_200.0) -> None:
     """CPU seconds of the continuous experiment."""
     profiles = load_throughputs(folder / "simulation_throughputs.json.gz")
@@ -105,11 +121,14 @@ def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ways", action="store_true")
+    parser.add_argument("--pairs", action="store_true")
     parser.add_argument("--speed", action="store_true")
     args = parser.parse_args()
     folder = Path(os.environ["GANGER_TRACES"]) / "gavel"
     if args.speed:
         speed(folder)
+    elif args.pairs:
+        pairs(folder)
     elif args.ways:
         ways(folder)
     else:

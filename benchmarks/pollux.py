@@ -1,10 +1,11 @@
 """Pollux's own workloads on 16 nodes of 4 T4, goodput from its measured profiles.
 
-    python benchmarks/pollux.py TRACES [--workload 1] [--recipe pollux] [--jobs 160] [--rigid]
+    python benchmarks/pollux.py TRACES [--workload 1] [--recipe pollux] [--rigid] [--fixed]
 
 TRACES is the folder that holds `pollux-sia`. Prints average JCT and makespan beside the figures
 of the authors' public simulator. Every job may run on 1 to 64 GPUs (`--rigid`: on as many as its
-row says) and always at the batch size of the largest goodput; it is done after all epochs.
+row says) and always at the batch size of the largest goodput (`--fixed`: at that of its row); it is
+done after all epochs.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from ganger.core.jobs import declare
+from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Shape
 from ganger.core.units import SECOND, micros
 from ganger.lab.simulation import Setup, run_one
@@ -24,22 +28,39 @@ from ganger.sim.physics import Costs
 from ganger.workloads.profiles import load_profiles, with_goodput
 from ganger.workloads.trace import Trace
 
-PUBLISHED = {"pollux": {1: 2088.8, 2: 3322.9, 3: 2188.5, 4: 2721.0}}
-"""Average JCT, seconds. Their Tiresias and Optimus keep fixed batch sizes: not comparable."""
+PUBLISHED = {
+    "pollux": {1: 2088.8, 2: 3322.9, 3: 2188.5, 4: 2721.0},
+    "tiresias": {1: 2473.7, 2: 5145.0, 3: 3876.3, 4: 3280.3},
+    "optimus": {1: 4087.1, 2: 6913.9, 3: 3944.0, 4: 5967.8},
+}
+"""Average JCT, seconds. Tiresias and Optimus keep the batch sizes of the rows (`--fixed`)."""
 
 
-def load(path: Path, jobs: int) -> Trace:
-    """The first `jobs` rows of a workload, with no durations yet."""
+def load(path: Path, jobs: int, fixed: bool) -> Trace:
+    """The first `jobs` rows of a workload, with no durations yet; `fixed`: the model's name tells
+    the batch size, too."""
     with gzip.open(path, "rt") as file:
         rows = list(csv.DictReader(file))[:jobs]
     specs = [
         JobSpec(
-            name=row["name"], submitted=micros(float(row["time"])), model=row["application"],
+            name=row["name"], submitted=micros(float(row["time"])),
+            model=row["application"] + f"@{row['batch_size']}" * fixed,
             shape=Shape(roles=(Role(size=int(row["num_replicas"])),)),
         )
         for row in rows
     ]  # fmt: skip
     return Trace(declare(specs), np.ones(len(specs), np.int64), name=path.name)
+
+
+def with_fixed(profiles: Profiles, names: Iterable[str]) -> Profiles:
+    """`profiles` and those of `names`, such as `bert@96`: the application at one batch size."""
+    known = dict(profiles.models)
+    for name in names:
+        application, _, batch = name.partition("@")
+        goodput = profiles.of(application).goodput
+        if batch and goodput is not None:
+            known[name] = Profile(goodput=replace(goodput, only=float(batch)))
+    return Profiles(known)
 
 
 def main() -> None:
@@ -51,11 +72,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=160)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rigid", action="store_true")
+    parser.add_argument("--fixed", action="store_true")
     args = parser.parse_args()
     folder = args.traces / "pollux-sia"
     profiles = load_profiles(folder / "profiles")
     workload = folder / f"workloads/pollux/workload-{args.workload}.csv.gz"
-    trace = with_goodput(load(workload, args.jobs), profiles, elastic=0 if args.rigid else 64)
+    loaded = load(workload, args.jobs, args.fixed)
+    profiles = with_fixed(profiles, loaded.declared.models.values)
+    trace = with_goodput(loaded, profiles, elastic=0 if args.rigid else 64)
     cluster = ClusterSpec(nodes=(NodeSpec(count=16, gpus=4, gpu_type="T4"),), name="16x4xT4")
     setup = Setup(seed=args.seed, profiles=profiles, costs=Costs(restore=30 * SECOND))
     run = run_one(trace, cluster, args.recipe, setup)

@@ -33,7 +33,7 @@ TRACES = {
     "ITP 08": "itp-2021/elasticflow_cluster08.csv.gz",
     "Chronus": "chronus/trace_job_Philly_MIX1.csv.gz",
     "Muri 1": "muri/trace1.csv.gz",
-    "Shockwave": "shockwave/220_0.2_5_100_25_4_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace.gz",
+    "Shockwave": "shockwave/220_0.2_5_100_25_4_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace.gz",  # noqa: E501
     "Tiresias": "tiresias/60_job.csv",
 }  # fmt: skip
 RECIPES = (

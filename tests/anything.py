@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ganger.core.cluster import Nodes
 from ganger.core.ledger import Ledger
-from ganger.core.profiles import Profile, Profiles, Sensitivity
+from ganger.core.profiles import Measured, Profile, Profiles, Sensitivity
 from ganger.core.spec import (
     ClusterSpec,
     GpuType,
@@ -134,6 +134,25 @@ costs = st.builds(
     checkpoint_every=st.sampled_from([0, 4 * SECOND]),
     rescale=st.sampled_from(["", "", "side-car", "stop-free", "device-proxy"]),
 )
+SIZES = range(1, 25)
+
+
+def table(a: float, b: float, beside: dict[str, float]) -> Profile:
+    """Steps per second of a model in proportion to its GPUs on either type, and what is left of
+    them beside others."""
+    steps = {kind: {n: each * n for n in SIZES} for kind, each in (("A", a), ("B", b))}
+    return Profile(measured=Measured(
+        steps, "A", {},
+        {other: {kind: {n: part * speed for n, speed in by_size.items()}
+                 for kind, by_size in steps.items()}
+         for other, part in beside.items()},
+    ))  # fmt: skip
+
+
+paired = Profiles({
+    "vgg": table(2.0, 3.0, {"vgg": 0.6, "bert": 0.9}),
+    "bert": table(5.0, 1.0, {"vgg": 0.3, "bert": 0.45}),
+})  # fmt: skip
 profiles = st.sampled_from(
     [
         Profiles(),
@@ -156,6 +175,7 @@ profiles = st.sampled_from(
                 "bert": Profile(sensitivity=Sensitivity((500,), (0,), ((1.0,),))),
             }
         ),
+        paired,
     ]
 )
 

@@ -77,7 +77,7 @@ class Audit:
                 for device in range(64):
                     if slot.devices >> device & 1:
                         assert device < nodes.gpus[slot.node]
-                        used[slot.node, device] += needs.share
+                        used[slot.node, device] += slot.share or needs.share
                         memory[slot.node, device] += needs.gpu_memory
         assert all(share <= 1000 for share in used.values()), "a device over its capacity"
         for (node, _), mib in memory.items():

@@ -46,15 +46,17 @@ def cluster(nodes: int = 8, each: int = 8, **more: Any) -> ClusterSpec:
     return ClusterSpec((NodeSpec(count=nodes, gpus=each, gpu_type="V100", **more),))
 
 
-def with_quotas(spec: ClusterSpec, trace: Trace, total: int | None = None) -> ClusterSpec:
-    """The cluster with a quota for every tenant that has jobs in `trace`: 4 GPUs, and by its
+def with_quotas(
+    spec: ClusterSpec, trace: Trace, total: int | None = None, least: int = 4
+) -> ClusterSpec:
+    """The cluster with a quota for every tenant that has jobs in `trace`: `least` GPUs, and by its
     GPU-time a part of what is left of `total`."""
     declared, n = trace.declared, trace.jobs
     work = np.bincount(declared.tenant[:n], trace.duration * declared.gpus[:n] / SECOND)
     names = [(code, declared.tenants[code]) for code in np.flatnonzero(work).tolist()]
     share = work[work > 0]
-    rest = (total or spec.gpus) - 4 * len(names)
-    quota = 4 + (share / share.sum() * rest).astype(int)
+    rest = (total or spec.gpus) - least * len(names)
+    quota = least + (share / share.sum() * rest).astype(int)
     tenants = tuple(
         TenantSpec(name, quota=int(each)) for (_, name), each in zip(names, quota, strict=True)
     )

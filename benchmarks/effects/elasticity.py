@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from effects.common import (
     PUBLISHED,
     Effect,
@@ -14,6 +18,7 @@ from effects.common import (
     play,
     workload,
 )
+from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import Role, Shape
 from ganger.core.units import SECOND
 from ganger.lab.result import Run
@@ -24,14 +29,15 @@ from ganger.workloads.transform import scale_load
 STOP = Costs(checkpoint=15 * SECOND, restore=15 * SECOND)
 
 
-def jobs(seed: int, load: float = 0.9) -> Trace:
+def jobs(seed: int) -> Trace:
     """Elastic jobs of four models."""
-    return elastic(modelled(workload("poisson", 600, load, 32, seed), seed))
+    return elastic(modelled(workload("poisson", 600, 0.9, 32, seed), seed))
 
 
-def run(seed: int, recipe: str, costs: Costs = STOP, load: float = 0.9) -> Run:
+def run(seed: int, recipe: str, costs: Costs = STOP, **setup: Any) -> Run:
     """One recipe on 4 nodes of 8."""
-    return play(jobs(seed, load), cluster(4, 8), recipe, profiles=PUBLISHED, costs=costs, seed=seed)
+    return play(jobs(seed), cluster(4, 8), recipe, profiles=PUBLISHED, costs=costs, seed=seed,
+                **setup)  # fmt: skip
 
 
 def over(recipe: str, others: tuple[str, ...], costs: Costs = STOP) -> dict[str, float]:
@@ -42,6 +48,10 @@ def over(recipe: str, others: tuple[str, ...], costs: Costs = STOP) -> dict[str,
         return {other: jct(run(seed, other)) / base for other in others}
 
     return mean(measure)
+
+
+MISTAKEN = {"knows": "noisy", "noise": 0.5}
+"""Durations off by e^0.5: Optimus and ONES predict them online, and are often wrong."""
 
 
 SETUP = "Poisson, 600 elastic jobs of four models, 4x8 V100, load 0.9; JCT of others over its own"
@@ -63,25 +73,45 @@ def elastic_scaling() -> Effect:
                   min(ours.values()) > 1.2)  # fmt: skip
 
 
+def flattening() -> Profiles:
+    """Two of the packaged models, and two whose curves are flat from 3 of 6 GPUs on, as those that
+    the paper shares nodes for; relative to one GPU."""
+    own = dict(PUBLISHED.models)
+    flat = Profile(scaling=(1.0, 1.9, 2.6, 2.8, 2.85, 2.9))
+    flatter = Profile(scaling=(1.0, 1.5, 1.7, 1.8, 1.8, 1.8))
+    names = list(own)
+    return Profiles({names[0]: own[names[0]], names[1]: own[names[1]], "flat": flat,
+                     "flatter": flatter})  # fmt: skip
+
+
 @effect
 def marble() -> Effect:
     """At the knee, against whole nodes and Optimus."""
+    models = flattening()
 
     def measure(seed: int) -> dict[str, float]:
-        trace = modelled(workload("poisson", 600, 0.9, 32, seed), seed)
+        trace = workload("poisson", 600, 0.9, 24, seed, largest=6)
         declared, n = trace.declared, trace.jobs
-        declared.gpus[:n] = 8
-        declared.shape[:n] = declared.shapes.code(Shape((Role(size=8, least=1, most=8),)))
-        trace = scale_load(trace, 0.9, 32)
-        base = jct(play(trace, cluster(4, 8), "marble", profiles=PUBLISHED))
-        return {name: jct(play(trace, cluster(4, 8), name, profiles=PUBLISHED)) / base
-                for name in ("fifo", "optimus")}  # fmt: skip
+        codes = np.array([declared.models.code(name) for name in models.models])
+        declared.model[:n] = np.random.default_rng(seed).choice(codes, n)
+        declared.gpus[:n] = 6
+        declared.shape[:n] = declared.shapes.code(Shape((Role(size=6, least=1, most=6),)))
+        trace = scale_load(trace, 0.9, 24)
+        spec = cluster(4, 6)
+        base = jct(play(trace, spec, "marble", profiles=models, costs=STOP))
+        others = {"fifo": play(trace, spec, "fifo", profiles=models, costs=STOP),
+                  "optimus": play(trace, spec, "optimus", profiles=models, costs=STOP),
+                  "mistaken optimus": play(trace, spec, "optimus", profiles=models, costs=STOP,
+                                           seed=seed, **MISTAKEN)}  # fmt: skip
+        return {name: jct(each) / base for name, each in others.items()}
 
     ours = mean(measure)
     return Effect(
-        "marble", "Poisson, 600 jobs of four models that ask for a node, 4x8 V100, load 0.9",
+        "marble", "Poisson, 600 jobs of four models that ask for a node, two of them flat from 3"
+        " GPUs on, 4x6 V100, load 0.9; JCT of others over its own",
         "48.3 % better than LSF, JCT 47 % below Optimus", ours, min(ours.values()) > 1.1,
-        "Optimus knows the true remaining times here",
+        "Optimus is told speeds by an oracle, where the paper's fits them online; wrong run times"
+        " alone cost it little",
     )  # fmt: skip
 
 
@@ -136,14 +166,40 @@ def edl() -> Effect:
 @effect
 def smd() -> Effect:
     """The knapsack against Optimus and fixed sizes."""
-    ours = over("smd", ("optimus", "fifo"), Costs(rescale="io-free"))
-    return Effect("smd", SETUP, "better than Optimus-like and equal-share schedulers", ours,
-                  min(ours.values()) > 1.0, "its sizes ignore how many wait")  # fmt: skip
+
+    def measure(seed: int) -> dict[str, float]:
+        trace = elastic(modelled(workload("poisson", 600, 0.9, 32, seed), seed), 1)
+        runs = {name: play(trace, cluster(4, 8), name, profiles=PUBLISHED, seed=seed,
+                           costs=Costs(rescale="io-free"))
+                for name in ("smd", "optimus", "fifo", "max-min")}  # fmt: skip
+        base = jct(runs.pop("smd"))
+        return {name: jct(each) / base for name, each in runs.items()}
+
+    ours = mean(measure)
+    return Effect(
+        "smd", "Poisson, 600 jobs of four models that may shrink but not grow beyond what they ask"
+        " for, 4x8 V100, load 0.9; JCT of others over its own",
+        "better than Optimus-like and equal-share schedulers", ours, min(ours.values()) > 1.0,
+        "all but equal to Optimus, which weighs how many wait (SMD's sizes do not); ahead of equal"
+        " shares (max-min). Where sizes are free up to 8 GPUs it was 0.63 of Optimus",
+    )  # fmt: skip
 
 
 @effect
 def ones() -> Effect:
     """Evolution against Tiresias and Optimus."""
-    ours = over("ones", ("tiresias", "optimus"), Costs(rescale="io-free"))
-    return Effect("ones", SETUP, "JCT 45.6 % below Tiresias, 41.7 % below Optimus", ours,
-                  min(ours.values()) > 1.2, "Optimus knows true remaining times here")  # fmt: skip
+
+    def measure(seed: int) -> dict[str, float]:
+        cheap = Costs(rescale="io-free")
+        base, mistaken = jct(run(seed, "ones", cheap)), jct(run(seed, "ones", cheap, **MISTAKEN))
+        return {"tiresias": jct(run(seed, "tiresias")) / base,
+                "optimus": jct(run(seed, "optimus")) / base,
+                "optimus, both mistaken": jct(run(seed, "optimus", **MISTAKEN)) / mistaken,
+                }  # fmt: skip
+
+    ours = mean(measure)
+    return Effect(
+        "ones", SETUP, "JCT 45.6 % below Tiresias, 41.7 % below Optimus", ours,
+        min(ours.values()) > 1.2, "ahead of both, but of Optimus by less than a fifth: it is told"
+        " speeds and run times; and batch sizes follow the GPUs here, where ONES searches them too",
+    )  # fmt: skip

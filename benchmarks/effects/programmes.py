@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from scipy.sparse import coo_array
 
 from effects.common import (
     PUBLISHED,
@@ -23,6 +24,7 @@ from ganger.core.spec import ClusterSpec, GpuType, NodeSpec
 from ganger.core.units import MINUTE, NEVER, SECOND
 from ganger.lab.result import Run
 from ganger.sim.physics import Costs
+from ganger.solve.highs import maximise, model
 from ganger.solve.pop import Deal, partitioned
 from ganger.solve.programme import Answer, Floats, Ints, Shares, proportional, shares
 from ganger.solve.shares import max_min
@@ -36,35 +38,63 @@ TYPES = ClusterSpec(
 STOP = Costs(checkpoint=15 * SECOND, restore=15 * SECOND)
 
 
+def by_simplex(posed: Shares) -> float:
+    """CPU seconds of a general solver (HiGHS) for max-min as one programme: the largest t with
+    rate_i . x_i >= pace_i t for every job i, in machines x time shares."""
+    n, kinds = posed.rate.shape
+    pace = proportional(posed) / posed.scale
+    job, kind = np.repeat(np.arange(n), kinds), np.tile(np.arange(kinds), n)
+    cells = np.arange(n * kinds)
+    rows = coo_array(
+        (np.concatenate([-posed.rate.ravel(), pace, np.ones(n * kinds), posed.scale[job]]),
+         (np.concatenate([job, np.arange(n), n + job, 2 * n + kind]),
+          np.concatenate([cells, np.full(n, n * kinds), cells, cells]))),
+        shape=(2 * n + kinds, n * kinds + 1),
+    ).tocsr()  # fmt: skip
+    gain = np.zeros(n * kinds + 1)
+    gain[-1] = 1.0
+    bounds = np.concatenate([np.zeros(n), posed.limit, posed.capacity])
+    asked = model(gain, rows, bounds, upper=np.full(n * kinds + 1, np.inf))
+    started = time.process_time()
+    maximise(asked)
+    return time.process_time() - started
+
+
 @effect
 def pop() -> Effect:
-    """Max-min of 1000 jobs in 8 parts against the whole programme."""
+    """Max-min of 4000 jobs in 8 parts against the whole programme."""
 
     def measure(seed: int) -> dict[str, float]:
         rng = np.random.default_rng(seed)
         speed = np.array([(1.0, each.p100, each.k80) for each in MEASURED.values()])
-        rate = speed[rng.integers(len(speed), size=1000)] * rng.uniform(0.7, 1.4, (1000, 3))
-        gpus = rng.choice([1.0, 2.0, 4.0, 8.0], 1000, p=(0.7, 0.1, 0.15, 0.05))
-        posed = shares(rate, gpus, np.array([256.0, 256.0, 256.0]))
+        rate = speed[rng.integers(len(speed), size=4000)] * rng.uniform(0.7, 1.4, (4000, 3))
+        gpus = rng.choice([1.0, 2.0, 4.0, 8.0], 4000, p=(0.7, 0.1, 0.15, 0.05))
+        posed = shares(rate, gpus, np.array([1024.0, 1024.0, 1024.0]))
+        took = {"simplex": [0.0], "prices": [0.0]}
 
         def part(some: Shares, rows: Ints, fraction: Floats) -> Answer:
-            return max_min(some, proportional(some) / some.scale)
+            took["simplex"].append(by_simplex(some))
+            started = time.process_time()
+            found = max_min(some, proportional(some) / some.scale)
+            took["prices"].append(time.process_time() - started)
+            return found
 
-        started = time.process_time()
-        whole = max_min(posed, proportional(posed) / posed.scale)
-        took = time.process_time() - started
-        started = time.process_time()
+        whole = part(posed, np.arange(len(gpus)), np.ones(len(gpus)))
         x = partitioned(posed, 8, part, Deal.RANDOM, seed)
-        parts = time.process_time() - started
         worst = float((posed.effective(x) / (proportional(posed) / posed.scale)).min())
-        return {"objective / optimum": worst / whole.value, "CPU time, whole / parts": took / parts}
+        ratios = {f"{name}: whole / {words}": each[1] / what(each[2:])
+                  for name, each in took.items()
+                  for words, what in (("all parts", sum), ("the slowest", max))}  # fmt: skip
+        return {"objective / optimum": worst / whole.value, **ratios}
 
     ours = mean(measure)
     return Effect(
-        "pop", "max-min of 1000 jobs of four models on 256 each of V100, P100, K80, 8 random parts",
+        "pop", "max-min of 4000 jobs of four models on 1024 each of V100, P100, K80, 8 random"
+        " parts; CPU time of a general solver, as the paper uses one, and of ours",
         "within 1.5 % of the optimum, orders of magnitude faster", ours,
-        ours["objective / optimum"] >= 0.985 and ours["CPU time, whole / parts"] > 10,
-        "the whole programme is solved by prices, and takes milliseconds as it is",
+        ours["objective / optimum"] >= 0.985 and ours["simplex: whole / the slowest"] > 10,
+        "the paper solves the parts side by side; our division by prices hardly grows faster than"
+        " the number of jobs, so that parts gain it little",
     )  # fmt: skip
 
 

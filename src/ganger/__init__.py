@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _WHERE = {
     "simulate": "ganger.lab.api",
     "compare": "ganger.lab.api",
+    "recommend": "ganger.lab.recommend",
     "allocate": "ganger.lab.allocate",
     "load_trace": "ganger.workloads.formats",
     "load_cluster": "ganger.workloads.clusters",

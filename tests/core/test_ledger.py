@@ -156,6 +156,18 @@ def test_two_jobs_at_30_percent_memory_fit_on_one_gpu_and_three_at_40_do_not() -
         assert (ledger.find(share(300, percent * 100)) is None) == (percent == 40 or fitting == 3)
 
 
+def test_a_place_whose_memory_another_share_has_taken_is_not_free_any_more() -> None:
+    ledger = books(NodeSpec(gpus=1, gpu_type="A"), types=(GpuType("A", 10000),))
+    placement = ledger.find(share(300, 6000))
+    assert placement is not None
+    ledger.take(1, share(300, 6000), placement)
+    assert not ledger.is_free(share(300, 6000), placement)
+    assert ledger.is_free(share(300, 4000), placement)
+    with pytest.raises(InvariantError, match="is not free"):
+        ledger.take(2, share(300, 6000), placement)
+    ledger.check()
+
+
 def test_a_share_may_not_want_more_memory_than_a_gpu_has() -> None:
     ledger = books(NodeSpec(gpus=1, gpu_type="A"), types=(GpuType("A", 10000),))
     assert ledger.find(share(100, 10001)) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -72,6 +73,25 @@ class Books(RuleBasedStateMachine):
             assert self.look() == before, "asking changes nothing"
             self.ledger.take(self.next, shape, placement)
             self.next += 1
+
+    @rule(shape=st.sampled_from(SHAPES), parts=st.sampled_from([(500, 500), (300, 600, 200)]))
+    def join(self, shape: Shape, parts: tuple[int, ...]) -> None:
+        """Several on the same whole devices, as many as their parts allow."""
+        found = self.ledger.find(shape)
+        if found is None or any(role.needs.share < 1000 for role in shape.roles):
+            return
+        used = 0
+        for share in parts:
+            placement = tuple(msgspec.structs.replace(slot, share=share) for slot in found)
+            free = self.ledger.is_free(shape, placement)
+            if any(slot.devices for slot in found):
+                assert not free or used + share <= 1000
+                assert free or used
+            if free:
+                self.ledger.take(self.next, shape, placement)
+                self.next, used = self.next + 1, used + share
+        if any(slot.devices for slot in found):
+            assert not self.ledger.is_free(shape, found)
 
     @precondition(lambda self: self.ledger.holds)
     @rule(data=st.data(), leaving=st.booleans())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engines.rig import PYTHON, Agents, LocalBench
@@ -165,8 +166,8 @@ def test_optimus_decides_on_what_jobs_measured(bench: LocalBench, measures: bool
             sizes.append(tuple(jobs.size[4:8].tolist()))
             if len(sizes) > 100:
                 break
-    scale, flat = sizes[-1][:2], sizes[-1][2:]
-    assert ((sum(scale), flat) == (6, (1, 1))) if measures else sum(flat) > 2, sizes
+    grown = np.mean([(sum(one[:2]), one[2:]) == (6, (1, 1)) for one in sizes])
+    assert grown > 0.5 if measures else grown < 0.2, sizes
     again = begun(None)
     for batch, plan in diary.steps:  # the log alone gives the same plans
         made = again.step(batch)

@@ -49,13 +49,14 @@ class SlurmBench(LaunchingBench):
 
     def __init__(self, site: Site, home: Path) -> None:
         self.site, self.home = site, home
+        self.wrong: dict[str, Sequence[str]] = {}
         super().__init__(home)
 
     def connected(self, holds: Sequence[Hold]) -> SlurmEngine:
         engine = SlurmEngine(
             Client("main"), self.home, self.launches.__getitem__,
             lambda hello: [NAMES.index(hello.name)], cluster="test", patience=8 * SECOND,
-            progress_every=SECOND // 10,
+            progress_every=SECOND // 10, warn=self.wrong.__setitem__,
         )  # fmt: skip
         engine.adopt(holds)
         return engine
@@ -230,7 +231,8 @@ def test_the_controller_may_restart(play: Play, bench: SlurmBench) -> None:
     runs, comes = play.running(Does.SAVES), play.job(Does.FINISHES)
     bench.site.kill("slurmctld", signal.SIGTERM)
     play.apply(Start(comes, 1, (on(0, 1),)))
-    play.quiet(2)
+    play.wait(lambda: bool(bench.wrong.get("Slurm")), "trouble")
+    play.quiet(5)
     assert not [event for event in play.events if isinstance(event, Failed | NodeDown | Refused)]
     bench.site.start_controller()
     play.until(Finished, comes)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
 from ganger.engines.agent.protocol import Part
-from ganger.engines.slurm.answers import devices_of, gpus_of, jobs_of, nodes_of
-from ganger.engines.slurm.client import Away, Client, Component
+from ganger.engines.slurm.answers import Away, devices_of, gpus_of, jobs_of, nodes_of
+from ganger.engines.slurm.client import Client, Component
 from ganger.engines.slurm.hostlist import expand
 from ganger.engines.slurm.machines import spec_of
 from ganger.engines.slurm.seat import granted, on_devices
@@ -46,6 +46,14 @@ def test_nodes_are_read(version: str) -> None:
     spec = spec_of(nodes["k1"])
     assert spec is not None
     assert (spec.name, spec.gpus, spec.gpu_type) == ("k1", 2, "k80")
+
+
+@pytest.mark.parametrize("read", [jobs_of, lambda text: nodes_of(text, "sinfo")])
+def test_a_controller_that_is_away_has_not_said_that_there_is_nothing(read: Any) -> None:
+    said = '{"errors": [{"error": "Unspecified error", "errno": -1}], "jobs": [], "nodes": []}'
+    with pytest.raises(Away, match="Unspecified error"):
+        read(said)
+    assert read('{"errors": [], "jobs": [], "nodes": []}') == []
 
 
 @versions

@@ -53,6 +53,7 @@ def table(
         nodes=["n0" if not np.isnan(t) else "" for t in started],
         locality=["node" if not np.isnan(t) else "" for t in started],
         open_ended=np.zeros(n, dtype=np.bool_),
+        deadline=np.full(n, np.nan),
     )
 
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger.mechanisms.evolve import Counts, Genetic, Population, Scores, Space, compact, repair
+from ganger.mechanisms.goodput import FLOOR, Offer
 
 
 def space(data: st.DataObject, jobs: int, nodes: int) -> Space:
@@ -64,6 +65,24 @@ def test_never_worse_than_its_seeds_and_repeatable(data: st.DataObject, seed: in
     assert (np.diff(scores) <= 0).all()
     again, _ = search.run(seeds, total, where, np.random.default_rng(seed))
     assert (again == people).all()
+
+
+@settings(max_examples=25)
+@given(st.data(), st.integers(0, 99), st.sampled_from([-1.0, -0.5, 0.0]))
+def test_fitness_is_the_power_mean_of_speedups(
+    data: st.DataObject, seed: int, power: float
+) -> None:
+    where, rng = space(data, 4, 3), np.random.default_rng(seed)
+    people = repair(rng.integers(0, 4, (6, 4, 3)).astype(np.int16), where, rng)
+    now, speedup = people[0], rng.random((4, 4, 25))
+    offer = Offer(np.arange(4), where, now, speedup, np.full(4, 0.5))
+    for person, score in zip(people, offer.fitness(people, power), strict=True):
+        values = []
+        for job, row in enumerate(person):
+            value = speedup[job, int((row > 0).sum()), int(row.sum())]
+            values.append(max(value * (1.0 if (row == now[job]).all() else 0.5), FLOOR))
+        mean = np.mean(np.power(values, power)) ** (1 / power) if power else None
+        assert np.isclose(score, np.exp(np.mean(np.log(values))) if mean is None else mean)
 
 
 def test_finds_the_plain_optimum() -> None:

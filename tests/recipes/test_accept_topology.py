@@ -80,7 +80,8 @@ def test_it_stays_away_from_whom_it_disturbs() -> None:
 
 
 def test_cells_are_buddies() -> None:
-    assert [sizes_of(n) for n in (8, 6, 3, 1, 0)] == [[8, 4, 2, 1], [6, 3, 1], [3, 1], [1], []]
+    cut = [(8, 4, 2, 1), (6, 3, 1), (3, 1), (1,), ()]
+    assert [sizes_of(n) for n in (8, 6, 3, 1, 0)] == cut
     assert owned_by_quota(13, [8, 8]) == {8: 1, 4: 1, 1: 1}
 
 

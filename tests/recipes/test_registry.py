@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from inspect import getsourcefile
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from ganger.core.errors import BadInput
+from ganger.core.profiles import Profile, Profiles
+from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.units import HOUR, MINUTE, SECOND
+from ganger.lab.pages import JOBS, schedule
+from ganger.lab.simulation import Setup, run_one
 from ganger.mechanisms.admit import Walk
 from ganger.recipes import registry
 from ganger.recipes.training.attained import Attained
+from worlds import job, trace_of
 
 
 @pytest.mark.parametrize("name", sorted(registry.CATALOGUE))
@@ -19,6 +29,92 @@ def test_every_recipe_has_a_paper_a_summary_defaults_and_works_without_arguments
     assert found.summary.endswith((".", ":"))
     assert hasattr(registry.make(name), "decide")
     assert hash(found.paper) == hash(registry.find(name).paper)
+
+
+RECIPES = [registry.find(name) for name in registry.recipes()]
+
+
+def chosen(**filters: Any) -> set[str]:
+    """Names of those that pass."""
+    return {found.name for found in registry.chosen(RECIPES, **filters)}
+
+
+@pytest.mark.parametrize("name", registry.recipes())
+def test_mechanisms_are_those_that_the_code_names(name: str) -> None:
+    found = registry.find(name)
+    assert found.mechanisms
+    source = Path(getsourcefile(found.make) or "").read_text()
+    for module, parts in found.mechanisms.items():
+        defined = import_module(f"ganger.mechanisms.{module}")
+        assert all(hasattr(defined, part) for part in parts)
+        assert f"from ganger.mechanisms.{module} import" in source
+    assert set(found.wants) <= set(registry.WANTS)
+    assert found.objectives
+    assert found.knowledge <= {"durations", "throughputs"}
+
+
+@pytest.mark.parametrize("name", registry.recipes())
+def test_recipes_that_change_sizes_say_so(name: str) -> None:
+    segments = schedule(name).segments or []
+    asked = {number: job[3] for number, job in enumerate(JOBS)}
+    held: dict[tuple[int, float], int] = {}
+    for each in segments:  # a job over two nodes has a segment on each, with one start
+        key = (each.job, each.start_seconds)
+        held[key] = held.get(key, 0) + each.devices.bit_count()
+    assert any(gpus != asked[job] for (job, _), gpus in held.items()) == registry.find(name).elastic
+
+
+BLIND = {"fifo", "las", "srtf", "helios", "drf", "heterogeneity-agnostic", "yarn-cs", "tiresias"}
+SEEING = {"gavel", "max-min", "hierarchical", "pop", "sia", "allox"}
+
+
+@pytest.mark.parametrize("name", sorted(BLIND | SEEING))
+def test_recipes_that_tell_gpu_types_apart_decide_otherwise_where_speeds_are_exchanged(
+    name: str,
+) -> None:
+    def first(swap: bool) -> set[tuple[int, int]]:
+        kinds = {"V100": 1.0, "P100": 0.2}
+        speeds = dict(zip(kinds, reversed(kinds.values()), strict=True)) if swap else kinds
+        two = (Profile(by_type=speeds), Profile(by_type=dict.fromkeys(kinds, 1.0)))
+        trace = trace_of([job(f"j{i}", lasts=600, model="fast" if i % 2 else "even")
+                          for i in range(16)])  # fmt: skip
+        spec = ClusterSpec(tuple(NodeSpec(gpus=4, gpu_type=kind) for kind in kinds))
+        setup = Setup(profiles=Profiles({"fast": two[0], "even": two[1]}))
+        run = run_one(trace, spec, name, setup)
+        return {(s.job, s.node) for s in run.segments or () if s.start_seconds == 0.0}
+
+    assert (first(swap=False) != first(swap=True)) == registry.find(name).heterogeneous
+    assert registry.find(name).heterogeneous == (name in SEEING)
+
+
+def test_filters_find_what_their_words_say() -> None:
+    assert chosen(objective="deadline") == {"chronus", "edf", "genie"}
+    assert chosen(objective=" Fairness", needs="nothing", year="2019-2021") == {
+        "astraea", "heterogeneity-agnostic"
+    }  # fmt: skip
+    assert chosen(mechanism="lease") == {"astraea", "gandiva-fair", "themis"}
+    assert chosen(mechanism="promoting") == {"tiresias"}
+    assert chosen(elastic=True, heterogeneous=True) == {"sia"}
+    assert chosen(year="2023") == {"sia"}
+    assert chosen(year="-1970") == {"mlfq"}
+    assert "srtf" not in chosen(needs="throughputs")
+    assert {"srtf", "fifo"} <= chosen(needs="durations")
+    assert chosen() == set(registry.recipes())
+
+
+@pytest.mark.parametrize(
+    ("filters", "message"),
+    [
+        ({"objective": "fairnes"}, "--objective: .*did you mean fairness"),
+        ({"mechanism": "leaze"}, "--mechanism: .*did you mean lease"),
+        ({"needs": "luck"}, "--needs: no recipe has 'luck'"),
+        ({"year": "20x"}, "--year: '20x' is no year"),
+        ({"year": "-"}, "--year: '-' is no year"),
+    ],
+)
+def test_words_that_no_recipe_has_are_refused(filters: dict[str, str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        chosen(**filters)
 
 
 def test_names_are_listed_in_alphabetical_order() -> None:

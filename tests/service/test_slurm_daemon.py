@@ -228,6 +228,20 @@ def test_what_it_is_not_started_with(
         serve(msgspec.convert(given, Settings))
 
 
+def test_without_a_controller_a_daemon_does_not_come_up_and_says_why(
+    machine: Machine, site: Site
+) -> None:
+    machine.up()
+    machine.kill()
+    site.kill("slurmctld", signal.SIGTERM)
+    try:
+        with pytest.raises(GangerError, match=r"Unspecified error|Failed while"):
+            serve(msgspec.convert(machine.settings, Settings))
+    finally:
+        site.start_controller()
+    machine.up()
+
+
 def test_a_home_keeps_its_engine(machine: Machine) -> None:
     machine.up()
     machine.kill()

@@ -93,6 +93,7 @@ _STUDY: Final = {
         demo="Replay the bundled workload under eight schedulers.",
         simulate="Replay a trace under one or more recipes.",
     ),
+    **_of("recommend", recommend="Say which recipe to take for a trace, and how surely."),
     **_of("replay", replay="Decide a run's log again and compare."),
     **_of("parity", parity="Run jobs for real and in the simulator, and compare."),
     **_of("allocate", allocate="Divide GPUs among jobs, exactly, under an objective."),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import Any
 
 import click
 
-from ganger.core.units import format_duration
-from ganger.recipes.registry import Recipe, find
+from ganger.recipes.registry import Recipe, chosen, find
 from ganger.recipes.registry import recipes as names
 
 
@@ -21,27 +20,15 @@ def row(recipe: Recipe) -> dict[str, Any]:
         "year": recipe.paper.year or None,
         "objective": recipe.paper.objective,
         "needs": recipe.needs,
+        "wants": list(recipe.wants),
+        "elastic": recipe.elastic,
+        "heterogeneous": recipe.heterogeneous,
+        "mechanisms": recipe.mechanisms,
         "summary": recipe.summary,
         "description": recipe.doc,
         "reconstructed": recipe.reconstructed or None,
-        "parameters": {key: _shown(recipe, key) for key in recipe.parameters},
+        "parameters": recipe.defaults(),
     }
-
-
-def _shown(recipe: Recipe, key: str) -> str:
-    """A default as one would write it."""
-    hint = get_type_hints(recipe.make, include_extras=True)[key]
-    return _text(recipe.parameters[key], hint)
-
-
-def _text(value: Any, hint: Any) -> str:
-    if isinstance(value, tuple):
-        return ";".join(_text(part, get_args(hint)[0]) for part in value)
-    if get_origin(hint) is Annotated and isinstance(value, int):
-        return format_duration(value)
-    if isinstance(value, Enum):
-        return value.name.lower()
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
 def complete_recipe(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -50,14 +37,51 @@ def complete_recipe(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [done + comma + name for name in names() if name.startswith(last)]
 
 
-@click.command(epilog="\b\nExamples:\n  ganger recipes\n  ganger recipes --json | jq '.[].name'")
+EXAMPLES = """\b
+Examples:
+  ganger recipes
+  ganger recipes --objective fairness --needs nothing
+  ganger recipes --mechanism lease --year 2019-2021
+  ganger recipes --elastic --heterogeneous
+  ganger recipes --json | jq '.[].name'
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--objective", metavar="WORD", help="Those that improve this: jct, fairness, "
+              "makespan, deadline, utilisation, cost.")  # fmt: skip
+@click.option("--mechanism", metavar="NAME", help="Those made of this module of `mechanisms`, "
+              "or of this class or function: queue, lease, Walk.")  # fmt: skip
+@click.option("--year", metavar="YEAR", help="Published then: 2020, 2018-2020, -2015 or 2021-.")
+@click.option("--needs", metavar="WORDS", help="Those that need to be told no more than this: "
+              "nothing, durations, throughputs, or both with a comma.")  # fmt: skip
+@click.option("--elastic", is_flag=True, help="Those that change the sizes of jobs.")
+@click.option("--heterogeneous", is_flag=True, help="Those that tell GPU types apart.")
+@click.option("--pages", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="Write a page for every recipe, with a drawn example, into DIR.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def recipes(as_json: bool) -> None:
-    """List the recipes: what each does, and what it needs to know."""
-    rows = [row(find(name)) for name in names()]
+def recipes(pages: Path | None, as_json: bool, **filters: Any) -> None:
+    """List the recipes: what each does, and what it needs to know.
+
+    With several filters those that pass all of them. Exit code 1 where none does.
+    """
+    if pages is not None:
+        from ganger.lab.pages import write_pages
+
+        click.echo(f"{write_pages(pages)} files in {pages}")
+        return
+    rows = [row(found) for found in chosen([find(name) for name in names()], **filters)]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
-        return
+    elif rows:
+        _print(rows)
+    else:
+        click.echo("no recipe passes all filters", err=True)
+    if not rows:
+        click.get_current_context().exit(1)
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -87,6 +111,9 @@ def recipe(name: str, as_json: bool) -> None:
     for paragraph in entry["description"].split("\n\n"):
         console.print(paragraph.replace("\n", " ") + "\n", highlight=False, markup=False)
     console.print(f"Needs to know: {entry['needs']}", highlight=False)
+    if entry["wants"]:
+        console.print(f"Wants: {', '.join(entry['wants'])}", highlight=False)
+    console.print(f"Made of: {', '.join(entry['mechanisms'])}", highlight=False)
     if entry["reconstructed"]:
         console.print(f"Reconstructed: {entry['reconstructed']}", highlight=False, markup=False)
     table = Table("Parameter", "Default", box=None, pad_edge=False)

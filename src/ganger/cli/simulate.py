@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ganger.cli.options import load_with_options, trace_options
+from ganger.cli.progress import Bar
 from ganger.cli.recipes import complete_recipe
 from ganger.core.errors import BadInput
 
@@ -122,7 +123,7 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
         knows=options["knows"], noise=options["noise"], costs=costs, validate=options["validate"]
     )
     base = load_with_options(trace, options)
-    spec = load_cluster(cluster or base.cluster or _missing_cluster())
+    spec = load_cluster(cluster or base.cluster or missing_cluster())
     seeds = parse_seeds(options["seeds"])
     tasks: list[Task] = []
     for load in _loads(options["load"]):
@@ -158,7 +159,8 @@ def _protocol(name: str) -> str:
     return name
 
 
-def _missing_cluster() -> str:
+def missing_cluster() -> str:
+    """Raises BadInput: there is no cluster."""
     raise BadInput("the trace does not say on what cluster", mend="give --cluster, like 8x8xV100")
 
 
@@ -215,40 +217,16 @@ def run_and_show(tasks: Sequence[Task], cluster: ClusterSpec, options: dict[str,
     from ganger.lab.api import run_all
 
     workers = options["workers"] or os.cpu_count() or 1
-    with _progress(tasks, quiet=options["quiet"] or options["as_json"]) as tell:
+    names = ", ".join(dict.fromkeys(task.recipe for task in tasks))
+    done = [0.0] * len(tasks)
+    with Bar(f"{len(tasks)} runs: {names[:40]}", options["quiet"] or options["as_json"]) as bar:
+
+        def tell(task: int, share: float) -> None:
+            done[task] = share
+            bar.show(sum(done), len(tasks))
+
         runs = run_all(tasks, cluster, workers=workers, progress=tell)
     show(runs, options)
-
-
-class _progress:  # noqa: N801 - reads as a function
-    """A progress bar on standard error, if that is a terminal."""
-
-    def __init__(self, tasks: Sequence[Task], *, quiet: bool) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-        console = Console(stderr=True)
-        self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"),
-            TimeElapsedColumn(), console=console, transient=True,
-            disable=quiet or not console.is_terminal,
-        )  # fmt: skip
-        self._done = dict.fromkeys(range(len(tasks)), 0.0)
-        names = list(dict.fromkeys(task.recipe for task in tasks))
-        self._all = self._bar.add_task(
-            f"{len(tasks)} runs: {', '.join(names)[:40]}", total=len(tasks)
-        )
-
-    def __enter__(self) -> Callable[[int, float], None]:
-        self._bar.start()
-        return self._tell
-
-    def _tell(self, task: int, share: float) -> None:
-        self._done[task] = share
-        self._bar.update(self._all, completed=sum(self._done.values()))
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
 
 
 def show(runs: list[Run], options: dict[str, Any]) -> None:

@@ -15,6 +15,11 @@ from ganger.core.units import WHOLE
 __all__ = ["Cell", "Fit", "Ledger", "lowest", "members", "pick_devices"]
 
 
+def share_of(needs: Needs, slot: Slot) -> int:
+    """The thousandths of each device of `slot` that its workers take."""
+    return slot.share or needs.share
+
+
 class Ledger(Capacity):
     """What every job holds on a set of nodes, and what is free there."""
 
@@ -104,7 +109,7 @@ class Ledger(Capacity):
 
     def is_free(self, shape: Shape, placement: Placement) -> bool:
         """Whether exactly `placement` could be taken now."""
-        if (self._known.get(id(shape)) or self._learn(shape)).plain:
+        if self._is_plain(shape, placement):
             for slot in placement:
                 if slot.devices & ~self.free_mask[slot.node] or not self.up[slot.node]:
                     return False
@@ -128,6 +133,11 @@ class Ledger(Capacity):
         cell.free += sign * room
         cell.total += sign * self.full[node].bit_count()
         self.up[node] = up
+
+    def _is_plain(self, shape: Shape, placement: Placement) -> bool:
+        """Whether whole devices and nothing else are held."""
+        known = self._known.get(id(shape)) or self._learn(shape)
+        return known.plain and not (placement and placement[0].share)
 
     def withhold(self, node: int, gpus: int) -> int:
         """Take GPUs of a node out of the books, or put them back, until `gpus` are out; how many
@@ -175,7 +185,7 @@ class Ledger(Capacity):
 
     def _occupy(self, shape: Shape, placement: Placement) -> None:
         """Book all of `placement`, or nothing and raise InvariantError."""
-        if (self._known.get(id(shape)) or self._learn(shape)).plain:
+        if self._is_plain(shape, placement):
             for slot in placement:
                 if not self._take_devices(slot.node, slot.devices):
                     self._vacate(shape, placement[: placement.index(slot)])
@@ -187,7 +197,7 @@ class Ledger(Capacity):
                 raise InvariantError(f"{slot} is not free: {self.free_mask[slot.node]:#b}")
 
     def _vacate(self, shape: Shape, placement: Placement) -> None:
-        if (self._known.get(id(shape)) or self._learn(shape)).plain:
+        if self._is_plain(shape, placement):
             for slot in placement:
                 self._return_devices(slot.node, slot.devices)
             return
@@ -196,7 +206,7 @@ class Ledger(Capacity):
             devices = slot.devices
             self.free_cpus[slot.node] += needs.cpus * slot.workers
             self.free_memory[slot.node] += needs.memory * slot.workers
-            if needs.share < WHOLE:
+            if share_of(needs, slot) < WHOLE:
                 devices = self._share(needs, slot, take=False)
             if devices:
                 self._return_devices(slot.node, devices)
@@ -208,15 +218,16 @@ class Ledger(Capacity):
         cpus, memory = needs.cpus * slot.workers, needs.memory * slot.workers
         if self.free_cpus[node] < cpus or self.free_memory[node] < memory:
             return False
-        if needs.share < WHOLE:
-            if any(
-                needs.share + self.shared[node].get(device, (0, 0))[0] > WHOLE
-                for device in members(devices)
-            ):
-                return False
+        share = share_of(needs, slot)
+        if share < WHOLE:
+            size = self.nodes.type_specs[self.nodes.gpu_type[node]].memory
+            for device in members(devices):
+                used, filled = self.shared[node].get(device, (0, 0))
+                if used + share > WHOLE or filled + needs.gpu_memory > size:
+                    return False
             devices = self._share(needs, slot, take=True)
         if devices and not self._take_devices(node, devices):
-            if needs.share < WHOLE:
+            if share < WHOLE:
                 self._share(needs, slot, take=False)
             return False
         self.free_cpus[node] -= cpus
@@ -257,11 +268,11 @@ class Ledger(Capacity):
 
     def _share(self, needs: Needs, slot: Slot, *, take: bool) -> int:
         """Book or return shares; the mask of devices that turned from whole to shared or back."""
-        shared, turned = self.shared[slot.node], 0
+        shared, turned, share = self.shared[slot.node], 0, share_of(needs, slot)
         for device in members(slot.devices):
             used, memory = shared.get(device, (0, 0))
             sign = 1 if take else -1
-            used, memory = used + sign * needs.share, memory + sign * needs.gpu_memory
+            used, memory = used + sign * share, memory + sign * needs.gpu_memory
             if (device not in shared) if take else not used:
                 turned |= 1 << device
             if used:
@@ -278,15 +289,15 @@ class Ledger(Capacity):
         shares: dict[tuple[int, int], int] = {}
         for job, (shape, placement) in self.holds.items():
             for slot in placement:
-                needs = shape.roles[slot.role].needs
-                if needs.share == WHOLE:
+                share = share_of(shape.roles[slot.role].needs, slot)
+                if share == WHOLE:
                     if held[slot.node] & slot.devices:
                         raise InvariantError(f"job {job} shares whole devices of node {slot.node}")
                     held[slot.node] |= slot.devices
                 else:
                     for device in members(slot.devices):
                         key = slot.node, device
-                        shares[key] = shares.get(key, 0) + needs.share
+                        shares[key] = shares.get(key, 0) + share
         for (node, device), used in shares.items():
             if used > WHOLE or held[node] >> device & 1:
                 raise InvariantError(f"device {device} of node {node} is over its capacity")

@@ -11,12 +11,17 @@ from ganger.core.units import NEVER
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Workers of one role on one node; `devices` is the bit mask of the GPUs they occupy."""
+    """Workers of one role on one node; `devices` is the bit mask of the GPUs they occupy.
+
+    `share`: the thousandths of each device that they take where whole devices are shared with
+    another job's; 0: what their role needs.
+    """
 
     node: int
     devices: int
     workers: int = 1
     role: int = 0
+    share: int = 0
 
 
 Placement: TypeAlias = tuple[Slot, ...]

@@ -52,6 +52,7 @@ class Goodput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at batch `batches[b]` from `starts[i]` (share of the work done, ascending from 0) on.
     Step times: `times` by placement, GPUs per node like `1-3-4` (ascending) or nodes and GPUs in
     all like `6/24`; where that is empty, `model`. Efficiency at M is (phi + M0) / (phi + M).
+    `only`: the one batch size that it runs at, 0 if it chooses.
     """
 
     batch: float
@@ -63,6 +64,7 @@ class Goodput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     noise: tuple[tuple[float, ...], ...] = ((0.0,),)
     times: dict[str, StepTimes] = {}
     model: StepModel | None = None
+    only: float = 0.0
 
     def alone(self) -> float:
         """Seconds per step of M0 on one GPU: the reference, at which progress has speed 1."""
@@ -99,6 +101,11 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def shared(self, other: str, gpu_type: str, gpus: int) -> float:
         """Beside `other`; 0 where that was not measured at this very size."""
         return self.beside.get(other, {}).get(gpu_type, {}).get(gpus, 0.0)
+
+    def part(self, other: str, gpu_type: str, gpus: int) -> float:
+        """The speed beside `other` over that alone; 0 where either was not measured."""
+        alone = self.at(gpu_type, gpus)
+        return self.shared(other, gpu_type, gpus) / alone if alone else 0.0
 
 
 def _smaller(by_size: dict[int, float], gpus: int) -> float:
@@ -199,6 +206,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return typed * self.speedup(gpus, asked) / self.locality[tier]
 
     def _told(self, told: Measured, gpu_type: str, gpus: int, asked: int, apart: bool) -> float:
+        if not asked:
+            return 1.0
         return told.at(gpu_type, gpus, apart=apart) / told.at(told.reference, asked)
 
     def rates(

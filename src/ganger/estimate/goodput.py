@@ -70,8 +70,11 @@ def batches(goodput: Goodput, replicas: Numbers, candidates: int = CANDIDATES) -
     least would make the batch too large, it gets fewer."""
     n = np.asarray(replicas, np.float64)[..., None]
     least, most = goodput.local
-    wanted = np.geomspace(goodput.batch, goodput.most, candidates)
-    total = np.clip(np.maximum(wanted, n * least), goodput.batch, goodput.most)
+    if goodput.only:
+        total = np.full((*n.shape[:-1], candidates), goodput.only)
+    else:
+        wanted = np.geomspace(goodput.batch, goodput.most, candidates)
+        total = np.clip(np.maximum(wanted, n * least), goodput.batch, goodput.most)
     extra = np.ceil(total / (n * most) - 1e-9) - 1.0
     return Batches(total, total / (n * (extra + 1.0)), np.broadcast_to(extra, total.shape))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
@@ -9,6 +10,7 @@ from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
 from typing import NamedTuple
 
+from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
 from ganger.core.spec import ClusterSpec
 from ganger.lab.result import Run
@@ -41,7 +43,7 @@ def simulate(
     or a policy object. Raises BadInput for anything that can be mended in the arguments.
     """
     setup = setup or Setup(seed=seed, knows=knows)
-    return run_one(_trace(trace), _cluster(cluster), recipe, setup)
+    return run_one(as_trace(trace), as_cluster(cluster), recipe, setup)
 
 
 def compare(
@@ -54,12 +56,13 @@ def compare(
     workers: int = 1,
 ) -> list[Run]:
     """`simulate` for every recipe and seed, in `workers` processes; in the order asked for."""
-    loaded, base = _trace(trace), setup or Setup()
+    loaded, base = as_trace(trace), setup or Setup()
     tasks = [Task(recipe, loaded, replace(base, seed=seed)) for recipe in recipes for seed in seeds]
-    return run_all(tasks, _cluster(cluster), workers=workers)
+    return run_all(tasks, as_cluster(cluster), workers=workers)
 
 
-def _trace(trace: Trace | str | Path) -> Trace:
+def as_trace(trace: Trace | str | Path) -> Trace:
+    """The trace itself, or the one in that file. Raises BadInput."""
     if isinstance(trace, Trace):
         return trace
     from ganger.workloads.formats import load_trace
@@ -67,7 +70,8 @@ def _trace(trace: Trace | str | Path) -> Trace:
     return load_trace(trace)
 
 
-def _cluster(cluster: ClusterSpec | str) -> ClusterSpec:
+def as_cluster(cluster: ClusterSpec | str) -> ClusterSpec:
+    """The cluster itself, or the one of that file or short form. Raises BadInput."""
     if isinstance(cluster, ClusterSpec):
         return cluster
     from ganger.workloads.clusters import load_cluster
@@ -84,28 +88,56 @@ def run_all(
     progress: Callable[[int, float], None] | None = None,
 ) -> list[Run]:
     """Do every task; `progress(task, share)` tells how far each is."""
+    done = _do_all(_Job(list(tasks), cluster, record), workers, progress)
+    return [run for run in done if isinstance(run, Run)]
+
+
+def try_all(
+    tasks: Sequence[Task],
+    cluster: ClusterSpec,
+    *,
+    limit_seconds: float,
+    workers: int = 1,
+    progress: Callable[[int, float], None] | None = None,
+) -> list[Run | str]:
+    """Do every task without samples over time; a task that takes more than `limit_seconds` of CPU
+    time, or that its recipe refuses, gives the reason instead of a run."""
+    return _do_all(_Job(list(tasks), cluster, False, limit_seconds), workers, progress)
+
+
+class _Job(NamedTuple):
+    """What the workers share."""
+
+    tasks: list[Task]
+    cluster: ClusterSpec
+    record: bool
+    limit_seconds: float | None = None
+
+
+def _do_all(
+    job: _Job, workers: int, progress: Callable[[int, float], None] | None
+) -> list[Run | str]:
     tell = progress or (lambda task, share: None)
-    if workers <= 1 or len(tasks) <= 1:
-        runs = []
-        for number, task in enumerate(tasks):
-            run = _do(task, cluster, record, lambda share, number=number: tell(number, share))  # type: ignore[misc]
+    count = len(job.tasks)
+    if workers <= 1 or count <= 1:
+        found: list[Run | str] = []
+        for number in range(count):
+            found.append(_do(job, number, lambda share, number=number: tell(number, share)))  # type: ignore[misc]
             tell(number, 1.0)
-            runs.append(run)
-        return runs
-    done: dict[int, Run] = {}
-    shared = list(tasks), cluster, record
+        return found
+    done: dict[int, Run | str] = {}
     with ProcessPoolExecutor(
-        min(workers, len(tasks)), get_context(_start_method()), _adopt, (shared,)
+        min(workers, count), get_context(_start_method()), _adopt, (job,)
     ) as pool:
-        futures = {pool.submit(_do_numbered, number): number for number in range(len(tasks))}
+        futures = {pool.submit(_do_shared, number): number for number in range(count)}
         for future in as_completed(futures):
             number = futures[future]
             done[number] = future.result()
             tell(number, 1.0)
-    return [done[number] for number in range(len(tasks))]
+    return [done[number] for number in range(count)]
 
 
-_shared: tuple[list[Task], ClusterSpec, bool] = ([], ClusterSpec(nodes=()), True)
+_shared = _Job([], ClusterSpec(nodes=()), True)
 
 
 def _start_method() -> str:
@@ -114,19 +146,43 @@ def _start_method() -> str:
     return "fork" if "fork" in methods else methods[0]
 
 
-def _adopt(shared: tuple[list[Task], ClusterSpec, bool]) -> None:
+def _adopt(job: _Job) -> None:
     global _shared
-    _shared = shared
+    _shared = job
 
 
-def _do_numbered(number: int) -> Run:
-    tasks, cluster, record = _shared
-    return _do(tasks[number], cluster, record, None)
+def _do_shared(number: int) -> Run | str:
+    return _do(_shared, number, None)
 
 
-def _do(
-    task: Task, cluster: ClusterSpec, record: bool, progress: Callable[[float], None] | None
-) -> Run:
-    run = run_one(task.trace, cluster, task.recipe, task.setup, progress=progress, record=record)
+class _Late(Exception):  # noqa: N818 - no error: the run is over
+    """A run took too long."""
+
+
+class _Limit:
+    """A journal that ends the run after so much CPU time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.process_time() + seconds
+
+    def append(self, *step: object) -> None:
+        if time.process_time() > self._end:
+            raise _Late
+
+
+def _do(job: _Job, number: int, progress: Callable[[float], None] | None) -> Run | str:
+    task, limit = job.tasks[number], job.limit_seconds
+    guard = None if limit is None else (lambda kernel: _Limit(limit))
+    try:
+        run = run_one(
+            task.trace, job.cluster, task.recipe, task.setup, progress=progress, record=job.record,
+            journal=guard,
+        )  # fmt: skip
+    except _Late:
+        return f"takes more than {limit:g} s of CPU time"
+    except BadInput as error:
+        if limit is None:
+            raise
+        return str(error)
     run.load = task.load
     return run

@@ -30,6 +30,13 @@ def queueing_delays(jobs: JobTable) -> Floats:
     return np.where(jobs.open_ended, np.nan, jobs.first_start - jobs.arrival)
 
 
+def missed_deadlines(jobs: JobTable) -> Floats:
+    """Of every job with a deadline (services left out): 1 if it did not finish by it, else 0."""
+    due = np.isfinite(jobs.deadline) & ~jobs.open_ended
+    met = finished(jobs) & (jobs.finish <= jobs.deadline)
+    return (~met[due]).astype(np.float64)
+
+
 def slowdowns(jobs: JobTable) -> Floats:
     """JCT / duration; NaN unless the job finished and takes any time at all."""
     return _divide(completion_times(jobs), jobs.duration)

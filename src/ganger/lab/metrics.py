@@ -14,6 +14,8 @@ Definitions, once for every table, page and file:
   finish. `gpu_active_ratio`: the same for GPU-seconds that computed.
 * Percentiles interpolate linearly between order statistics (numpy's default).
 
+* `deadline_missed_fraction`: of the jobs with a deadline, the part that did not finish by it.
+
 A figure that does not exist (the mean JCT of no finished job) is NaN, and null in JSON. Jobs
 that failed, were cancelled or never finished have no JCT, so the counts belong beside every mean.
 """
@@ -38,6 +40,7 @@ from ganger.lab.figures import (
     finished,
     integral,
     known,
+    missed_deadlines,
     queueing_delays,
     slowdowns,
 )
@@ -231,6 +234,7 @@ def _times(run: Run) -> dict[str, float]:
         "finish_time_fairness_mean": _mean(rho),
         "finish_time_fairness_p99": _percentile(rho, 99),
         "finish_time_fairness_max": _percentile(rho, 100),
+        "deadline_missed_fraction": _mean(missed_deadlines(jobs)),
         "unfair_fraction": float((rho > 1 + _TOLERANCE).mean()) if rho.size else math.nan,
         "throughput_jobs_per_hour": jct.size / makespan * 3600 if makespan > 0 else math.nan,
     }
@@ -331,6 +335,7 @@ def job_columns(run: Run) -> dict[str, list[Any]]:
         "pending_seconds": jobs.pending,
         "duration_seconds": jobs.duration,
         "ran_seconds": jobs.ran,
+        "deadline_seconds": jobs.deadline,
         "lost_seconds": jobs.lost,
         "held_gpu_seconds": jobs.held_gpu_seconds,
         "active_gpu_seconds": jobs.active_gpu_seconds,

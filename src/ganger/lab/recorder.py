@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from ganger.core.events import Batch, Failed, Finished, NodeDown, NodeUp, Refused, Released, Started
 from ganger.core.jobs import Jobs
-from ganger.core.plan import Placement, Plan, Resize, Resume, Start, Stop, Suspend
+from ganger.core.ledger import members
+from ganger.core.plan import Placement, Plan, Resize, Resume, Slot, Start, Stop, Suspend
 from ganger.core.units import SECOND
 from ganger.lab.result import Segment, Timeline
 
 GANTT_JOBS = 400
 """Runs with more jobs keep no segments."""
+
+
+class Crowd:
+    """How many jobs are on each shared GPU: one that several hold counts once."""
+
+    def __init__(self) -> None:
+        self._count: dict[tuple[int, int], int] = {}
+
+    def come(self, placement: Placement) -> int:
+        """Somebody begins; returns how many GPUs nobody was on."""
+        return sum(self._add(slot.node, device, 1) == 1 for slot, device in _each(placement))
+
+    def go(self, placement: Placement) -> int:
+        """Somebody ends; returns how many GPUs nobody is on any more."""
+        return sum(self._add(slot.node, device, -1) == 0 for slot, device in _each(placement))
+
+    def _add(self, node: int, device: int, one: int) -> int:
+        count = self._count[node, device] = self._count.get((node, device), 0) + one
+        return count
+
+
+def _each(placement: Placement) -> Iterator[tuple[Slot, int]]:
+    return ((slot, device) for slot in placement for device in members(slot.devices))
 
 
 class Recorder:
@@ -34,6 +59,11 @@ class Recorder:
         self._now_held = self._now_executing = 0
         self._running: dict[int, int] = {}
         self._size: dict[tuple[int, int], int] = {}
+        self._shared: dict[tuple[int, int], Placement] = {}
+        """By attempt that shares its GPUs: which."""
+        self._beside: dict[int, Placement] = {}
+        """The same by job that executes."""
+        self._holding, self._computing = Crowd(), Crowd()
 
     def append(self, revision: int, batch: Batch, plan: Plan | None, memory: Any) -> None:
         """Take in one step."""
@@ -65,6 +95,9 @@ class Recorder:
         size = sum(slot.devices.bit_count() for slot in action.placement)
         if isinstance(action, Resize):
             self._halt(action.job)
+        if action.placement and action.placement[0].share:
+            self._shared[key], size = action.placement, 0
+            self._now_held += self._holding.come(action.placement)
         self._size[key] = size
         self._now_held += size
         self.last[action.job] = action.placement
@@ -75,13 +108,20 @@ class Recorder:
         size = self._size.get((job, attempt), 0)
         self._running[job] = size
         self._now_executing += size
+        if (job, attempt) in self._shared and job not in self._beside:
+            self._beside[job] = self._shared[job, attempt]
+            self._now_executing += self._computing.come(self._beside[job])
 
     def _halt(self, job: int) -> None:
         self._now_executing -= self._running.pop(job, 0)
+        if job in self._beside:
+            self._now_executing -= self._computing.go(self._beside.pop(job))
 
     def _release(self, job: int, attempt: int, now: int) -> None:
         size = self._size.pop((job, attempt), 0)
         self._now_held -= size
+        if (job, attempt) in self._shared:
+            self._now_held -= self._holding.go(self._shared.pop((job, attempt)))
         if self._jobs.attempt[job] == attempt:
             self._halt(job)
         if self.segments is not None:

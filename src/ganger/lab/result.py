@@ -66,6 +66,8 @@ class JobTable:
     """island, node, rack or any: how close together its GPUs last were; "" if it never ran."""
     open_ended: NDArray[np.bool_]
     """Services: no JCT, counted in allocation only."""
+    deadline: NDArray[np.float64]
+    """When it should be done; NaN for a job without a deadline."""
 
 
 @dataclass

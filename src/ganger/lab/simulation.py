@@ -261,6 +261,7 @@ def job_table(kernel: Kernel, trace: Trace, recorder: Recorder | None) -> JobTab
         nodes=[_names_of(nodes, placement) for placement in placed],
         locality=[_LOCALITY[physics.tier(p)] if p else "" for p in placed],
         open_ended=open_ended | (jobs.kind[rows] == Kind.SERVE),
+        deadline=np.where(jobs.deadline[rows] < NEVER, jobs.deadline[rows] / SECOND, np.nan),
     )
 
 

@@ -22,6 +22,8 @@ from ganger.core.events import (
     QUEUED,
     STARTED,
     WOKE,
+    NodeDown,
+    NodeUp,
 )
 from ganger.core.jobs import Phase
 from ganger.core.plan import Plan, Reason, Resume, Suspend
@@ -124,6 +126,7 @@ class BarrierRounds:
     def decide(self, view: View, memory: BarrierMemory | None) -> tuple[Plan, BarrierMemory]:
         """Pause who is through with its part of the round; when all are, begin the next."""
         memory = _copied(memory or BarrierMemory())
+        memory.changed |= any(isinstance(event, NodeDown | NodeUp) for event in view.events)
         going = [turn for turn in memory.turns if _goes_on(view, turn)]
         over = not going
         if not self.ways.barrier:
@@ -268,7 +271,7 @@ class BarrierRounds:
         turns: list[Turn] = []
         chosen: set[int] = set()
         for job, (_, placement) in view.ledger.holds.items():
-            if _stays(view, job):
+            if _stays(view, job) and view.at.gpus[job]:
                 kind = view.ledger.cell_of[placement[0].node].gpu_type
                 free[kind] -= int(view.at.size[job])
                 chosen.add(job)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 import msgspec
@@ -25,17 +26,18 @@ from ganger.mechanisms.place import PACK, Placer
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
 
 
-def sizes_of(gpus: int) -> list[int]:
+@cache
+def sizes_of(gpus: int) -> tuple[int, ...]:
     """The sizes of the cells of a node, largest first: 8 gives 8, 4, 2, 1."""
     sizes = [gpus] if gpus else []
     while sizes and sizes[-1] > 1:
         sizes.append(sizes[-1] // 2 if sizes[-1] % 2 == 0 else 1)
-    return sizes
+    return tuple(sizes)
 
 
 def owned_by_quota(quota: int, nodes: list[int]) -> Counter[int]:
     """Cells, largest first, that make up `quota` GPUs on nodes of so many GPUs each."""
-    sizes = sorted({size for gpus in nodes for size in sizes_of(gpus)}, reverse=True)
+    sizes = sorted({size for gpus in set(nodes) for size in sizes_of(gpus)}, reverse=True)
     owned: Counter[int] = Counter()
     for size in sizes:
         owned[size], quota = divmod(quota, size)
@@ -123,6 +125,10 @@ class _Binding:
         for job in self.guaranteed:
             self._take(holds[job][1])
         self.bound = [cell for cell in memory.bound if self.taken[cell.node] & cell.devices]
+        self.owned_there = [0] * view.nodes.n
+        """Devices in bound cells, by node."""
+        for cell in self.bound:
+            self.owned_there[cell.node] |= cell.devices
         safe = set(self.guaranteed)
         for job, (_, placement) in holds.items():
             if job not in safe and view.at.on_preempt[job] == OnPreempt.NEVER:
@@ -211,7 +217,7 @@ class _Binding:
         self, tenant: int, gpus: int, free: Counter[int], able: set[int]
     ) -> Placement | None:
         """A gang larger than any cell of its tenant's: in several unused ones, largest first."""
-        before, slots = list(self.bound), list[Slot]()
+        before, slots = len(self.bound), list[Slot]()
         for size in sorted(free.elements(), reverse=True):
             cell = self._bind(tenant, size, able)
             if cell is None:
@@ -220,7 +226,9 @@ class _Binding:
             gpus -= min(gpus, size)
             if not gpus:
                 return tuple(slots)
-        self.bound = before
+        for cell in self.bound[before:]:
+            self.owned_there[cell.node] &= ~cell.devices
+        del self.bound[before:]
         return None
 
     def _slot(self, node: int, start: int, gpus: int) -> Slot:
@@ -257,10 +265,7 @@ class _Binding:
             gpus = self.ledger.full[node].bit_length()
             if size not in sizes_of(gpus):
                 continue
-            taken = self.taken[node]
-            for cell in self.bound:
-                if cell.node == node:
-                    taken |= cell.devices
+            taken = self.taken[node] | self.owned_there[node]
             whole = Bound(tenant, gpus, node, 0)
             sizes = [each for each in sizes_of(gpus) if each >= size]
             for start in range(0, gpus - size + 1, size):
@@ -273,4 +278,5 @@ class _Binding:
         if best is None:
             return None
         self.bound.append(best[1])
+        self.owned_there[best[1].node] |= best[1].devices
         return best[1]

@@ -98,32 +98,34 @@ class Configurations:
 
     def _options(self, view: View, ids: Ids) -> Options:
         """All that the jobs of `ids` could get, by job."""
-        again = after_restart(view, ids, self.restart)
-        row, cell, gpus, kept = list[int](), list[int](), list[int](), list[float]()
-        for at, job in enumerate(ids.tolist()):
-            shape, held = view.draft.shape(job), view.draft.holds(job)
-            size = view.at.size[job]
-            here = view.ledger.cell_of[held[0].node].index if held else -1
-            for each in view.ledger.cells_for(shape):
-                for many in sizes(shape, each, self.growth * size or max(shape.least, 1)):
-                    row.append(at)
-                    cell.append(each.index)
-                    gpus.append(many)
-                    stays = here < 0 or (each.index == here and many == size)
-                    kept.append(1.0 if stays else float(again[at]))
-        speed = _speeds(view, ids, np.array(row, np.int64), cell, np.array(gpus, np.int64))
+        again, jobs = after_restart(view, ids, self.restart), view.jobs
+        size, held = jobs.size[ids], [view.draft.holds(job) for job in ids.tolist()]
+        here = np.array([view.ledger.cell_of[each[0].node].index if each else -1 for each in held],
+                        np.int64)  # fmt: skip
+        kinds, of = np.unique(np.stack([jobs.shape[ids], size]), axis=1, return_inverse=True)
+        rows, whats = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.int64)]
+        for number, (code, now) in enumerate(kinds.T.tolist()):
+            shape = jobs.shapes[code]
+            most = self.growth * now or max(shape.least, 1)
+            able = np.array([(each.index, many) for each in view.ledger.cells_for(shape)
+                             for many in sizes(shape, each, most)], np.int64)  # fmt: skip
+            alike = np.flatnonzero(of.ravel() == number)
+            rows.append(np.repeat(alike, len(able)))
+            whats.append(np.tile(able.reshape(-1, 2), (len(alike), 1)))
+        row, what = np.concatenate(rows), np.concatenate(whats)
+        order = np.argsort(row, kind="stable")
+        row, cell, gpus = row[order], what[order, 0], what[order, 1]
+        stays = (here[row] < 0) | ((cell == here[row]) & (gpus == size[row]))
         return Options(
-            np.array(row, np.int64), np.array(cell, np.int64), np.array(gpus, np.int64), speed,
-            np.array(kept),
-        )  # fmt: skip
+            row, cell, gpus, _speeds(view, ids, row, cell, gpus), np.where(stays, 1.0, again[row])
+        )
 
 
-def _speeds(view: View, ids: Ids, row: Ints, cell: list[int], gpus: Ints) -> Floats:
+def _speeds(view: View, ids: Ids, row: Ints, cell: Ints, gpus: Ints) -> Floats:
     """Throughput (goodput) of every option; linear in GPUs where the oracle does not know."""
     out, cells = np.ones(len(row)), view.ledger.cells
-    where = np.array(cell, np.int64)
     for each in cells:
-        at = np.flatnonzero(where == each.index)
+        at = np.flatnonzero(cell == each.index)
         if len(at):
             nodes = -(-gpus[at] // max(each.widest, 1))
             told = view.oracle.throughput(view, ids[row[at]], each.gpu_type, gpus[at], nodes)

@@ -52,18 +52,7 @@ def containers(apps: Applications, room: Floats, loss: float, changes: float) ->
     now, least, most = (each.astype(np.float64) for each in (apps.now, apps.least, apps.most))
     dominant = apps.needs.max(axis=1)
     fair = dominant_shares(apps.needs, apps.weight, most)
-    eye, none = sparse.eye_array(n, format="csr"), np.zeros((1, n))
-    inside = sparse.csr_array((np.ones(n), (apps.cell, np.arange(n))), shape=(len(room), n))
-    # Columns: containers; unfairness; admitted (or, of those who run, changed); two excesses.
-    blocks: Any = [
-        *[[inside @ sparse.diags_array(need), None, None, None] for need in apps.needs.T],
-        [sparse.diags_array(dominant), -eye, None, None],
-        [-sparse.diags_array(dominant), -eye, None, None],
-        [eye, None, -sparse.diags_array(most), None],
-        [-eye, None, sparse.diags_array(np.where(runs, -most, least)), None],
-        [none, np.ones((1, n)), none, np.array([[-1.0, 0.0]])],
-        [none, none, runs[None, :].astype(np.float64), np.array([[0.0, -1.0]])],
-    ]  # fmt: skip
+    rows = _programme(apps, len(room), dominant)
     allowed = float(ceil(changes * runs.sum() - 1e-9))
     limits = np.concatenate([room.T.ravel(), fair, -fair, now, -now, [loss, allowed]])
     gain = np.concatenate([
@@ -74,11 +63,35 @@ def containers(apps: Applications, room: Floats, loss: float, changes: float) ->
     lower = np.concatenate([np.where(runs, least, 0.0), np.zeros(2 * n + 2)])
     off = np.abs(now * dominant - fair)
     start = np.concatenate([now, off, np.zeros(n), [max(off.sum() - loss, 0.0), 0.0]])
-    posed = model(
-        gain, sparse.csr_array(sparse.block_array(blocks)), limits, upper=upper, integer=whole
-    )
+    posed = model(gain, rows, limits, upper=upper, integer=whole)
     found = maximise_whole(posed._replace(lower=lower), start, nodes=NODES, gap=1e-9)
     return np.round(found.x[:n]).astype(np.int64)
+
+
+def _programme(apps: Applications, cells: int, dominant: Floats) -> sparse.csr_array:
+    """The rows of `containers`. Columns: containers; unfairness; admitted (or, of those who run,
+    changed); two excesses."""
+    n, runs = len(apps.now), apps.now > 0
+    job, one = np.arange(n), np.ones(n)
+    unfair, changed, first = n + job, 2 * n + job, apps.needs.shape[1] * cells
+    tight = np.where(runs, -apps.most, apps.least).astype(np.float64)
+    entries: list[tuple[Any, Any, Any]] = [
+        *((k * cells + apps.cell, job, need) for k, need in enumerate(apps.needs.T)),
+        (first + job, job, dominant), (first + job, unfair, -one),
+        (first + n + job, job, -dominant), (first + n + job, unfair, -one),
+        (first + 2 * n + job, job, one), (first + 2 * n + job, changed, -apps.most * 1.0),
+        (first + 3 * n + job, job, -one), (first + 3 * n + job, changed, tight),
+        (np.full(n, first + 4 * n), unfair, one),
+        (np.full(n, first + 4 * n + 1), changed, runs * 1.0),
+        (first + 4 * n + np.arange(2), 3 * n + np.arange(2), np.full(2, -1.0)),
+    ]  # fmt: skip
+    row, column, value = (np.concatenate(part) for part in zip(*entries, strict=True))
+    kept = value != 0
+    return sparse.csr_array(
+        sparse.coo_array(
+            (value[kept], (row[kept], column[kept])), shape=(first + 4 * n + 2, 3 * n + 2)
+        )
+    )
 
 
 @dataclass(frozen=True)

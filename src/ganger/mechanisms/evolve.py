@@ -2,14 +2,15 @@
 
 One generation: parents by tournament, crossover of whole rows (a job's place), mutation, repair,
 and the best of parents and children survive, so that the best is never lost. All individuals are
-one array; the budget is in counts; all randomness comes from the generator handed in.
+one array, of which only the cells that are not 0 are worked on. The budget is in counts; all
+randomness comes from the generator handed in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -69,8 +70,8 @@ class Genetic:
     """The search: how many individuals, for how many generations, and how many cells of a child
     are drawn anew on average (`mutation`; a cell is one job on one node)."""
 
-    population: int = 100
-    generations: int = 100
+    population: int = 50
+    generations: int = 40
     mutation: float = 1.0
 
     def run(
@@ -85,15 +86,16 @@ class Genetic:
         if missing:
             copies = people[rng.integers(len(people), size=missing)]
             people = np.concatenate([people, self._mutants(copies, space, rng)])
-        scores = fitness(people)
+        scores, marks = fitness(people), _marks(people)
         for _ in range(self.generations):
             mothers, fathers = (self._winners(scores, rng) for _ in range(2))
-            children = crossover(people[mothers], people[fathers], rng)
+            children = crossover(people, mothers, fathers, rng)
             children = self._mutants(children, space, rng)
             people = np.concatenate([people, children])
             scores = np.concatenate([scores, fitness(children)])
-            kept = _survivors(people, scores, self.population)
-            people, scores = people[kept], scores[kept]
+            marks = np.concatenate([marks, _marks(children)])
+            kept = _survivors(marks, scores, self.population)
+            people, scores, marks = people[kept], scores[kept], marks[kept]
         return people, scores
 
     def _winners(self, scores: Scores, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -106,19 +108,25 @@ class Genetic:
     def _mutants(self, people: Counts, space: Space, rng: np.random.Generator) -> Counts:
         """Some cells drawn anew; in every second individual one job is placed anew, compactly."""
         size, jobs, nodes = people.shape
-        drawn = rng.random(people.shape, np.float32) < self.mutation / (jobs * nodes)
-        cells = (rng.random(people.shape, np.float32) * (space.room + 1)).astype(np.int16)
-        people = np.where(drawn, cells, people)
-        first: NDArray[np.int64] = rng.integers(jobs, size=(size,))
-        rows = compact(first, space, rng)
+        drawn = rng.integers(people.size, size=rng.poisson(self.mutation * size))
+        room = space.room[drawn % nodes].astype(np.int64)
+        people.reshape(-1)[drawn] = (rng.random(len(drawn)) * (room + 1)).astype(np.int16)
         again = np.flatnonzero(rng.random(size) < 0.5)
-        people[again, first[again]] = rows[again]
-        return repair(people, space, rng, np.where(np.isin(np.arange(size), again), first, -1))
+        first = np.full(size, -1, np.int64)
+        first[again] = rng.integers(jobs, size=len(again))
+        people[again, first[again]] = compact(first[again], space, rng)
+        return repair(people, space, rng, first)
 
 
-def crossover(mothers: Counts, fathers: Counts, rng: np.random.Generator) -> Counts:
+def crossover(
+    people: Counts, mothers: NDArray[np.int64], fathers: NDArray[np.int64], rng: np.random.Generator
+) -> Counts:
     """Each job's row from one parent or the other."""
-    return np.where(rng.random(mothers.shape[:2])[:, :, None] < 0.5, mothers, fathers)
+    jobs, nodes = people.shape[1:]
+    from_mother = rng.random((len(mothers), jobs), np.float32) < 0.5
+    parent = np.where(from_mother, mothers[:, None], fathers[:, None])
+    rows = people.reshape(-1, nodes).take(parent * jobs + np.arange(jobs), axis=0)
+    return np.asarray(rows)
 
 
 def compact(jobs: NDArray[np.int64], space: Space, rng: np.random.Generator) -> Counts:
@@ -137,22 +145,50 @@ def repair(
     """The nearest allowed individuals, cutting at random: never more on a node than its room, on
     a job than its most, or less than its least; `first`: per individual a job that goes before
     all others (-1: none)."""
-    size, jobs, _ = people.shape
-    people = np.where(space.may, people, 0)
-    rank = rng.random((size, jobs), np.float32)
+    size, jobs, nodes = people.shape
+    cells = np.flatnonzero(people != 0)  # the few cells that are not 0 are all the work there is
+    row, node = np.divmod(cells, nodes)
+    allowed = space.may[row % jobs, node]
+    cells, row, node = cells[allowed], row[allowed], node[allowed]
+    counts = people.reshape(-1)[cells].astype(np.int64)
+    rank = rng.integers(1, 1 << 31, (size, jobs))
     if first is not None:
         chosen = np.flatnonzero(first >= 0)
-        rank[chosen, first[chosen]] = -1.0
+        rank[chosen, first[chosen]] = 0
+    column = row // jobs * nodes + node
+    order = np.argsort((column << 31) + rank.reshape(-1)[row])
+    cells, row, column = cells[order], row[order], column[order]
+    counts = counts[order]
     if space.apart:
-        people = _apart(people, rank)
-    people = _clipped(people, rank.argsort(axis=1)[:, :, None], space.room, axis=1)
-    totals = people.sum(axis=2)
-    if (totals > space.most).any():
-        order = rng.random((size, 1, people.shape[2]), np.float32).argsort(axis=2)
-        people = _clipped(people, order, space.most[:, None], axis=2)
-        totals = people.sum(axis=2)
-    people[totals < space.least] = 0
-    return people
+        spans = np.bincount(row, minlength=size * jobs)[row] > 1
+        counts[spans & (_running(spans, column) > 1)] = 0
+    counts = _cut(counts, column, space.room[column % nodes])
+    job = row % jobs
+    totals = np.bincount(row, counts, size * jobs)[row]
+    over = np.flatnonzero(totals > space.most[job])
+    if len(over):
+        mixed = over[np.lexsort((rng.random(len(over)), row[over]))]
+        counts[mixed] = _cut(counts[mixed], row[mixed], space.most[job[mixed]])
+        totals = np.bincount(row, counts, size * jobs)[row]
+    counts[totals < space.least[job]] = 0
+    out = np.zeros(people.shape, np.int16)
+    out.reshape(-1)[cells] = counts
+    return out
+
+
+def _running(values: NDArray[Any], group: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sums so far within each group, of entries sorted by group."""
+    sums = values.cumsum(dtype=np.int64)
+    if not len(sums):
+        return sums
+    begins = np.concatenate([[0], np.flatnonzero(group[1:] != group[:-1]) + 1])
+    lasts = np.append(begins[1:], len(group))
+    return np.asarray(sums - np.repeat(sums[begins] - values[begins], lasts - begins))
+
+
+def _cut(counts: NDArray[np.int64], group: NDArray[np.int64], limit: Counts) -> NDArray[np.int64]:
+    """`counts`, sorted by group, cut so that no group's sum exceeds its limit, late ones first."""
+    return np.clip(limit - (_running(counts, group) - counts), 0, counts)
 
 
 def _clipped(counts: Counts, order: NDArray[np.int64], limit: Counts, axis: int) -> Counts:
@@ -166,22 +202,16 @@ def _clipped(counts: Counts, order: NDArray[np.int64], limit: Counts, axis: int)
     return out
 
 
-def _apart(people: Counts, rank: NDArray[np.float32]) -> Counts:
-    """On each node only the first by `rank` of the jobs that span nodes."""
-    held = people > 0
-    spans = held & (held.sum(axis=2) > 1)[:, :, None]
-    if not (spans.sum(axis=1) > 1).any():
-        return people
-    ranks = np.where(spans, rank[:, :, None], np.float32(2.0))
-    keeps = ranks == ranks.min(axis=1, keepdims=True)
-    return np.where(spans & ~keeps, np.int16(0), people)
+def _marks(people: Counts) -> Scores:
+    """A number for each individual, the same for equal ones alone (but for rounding)."""
+    flat = people.reshape(len(people), -1)
+    who, cell = np.divmod(np.flatnonzero(flat != 0), flat.shape[1])
+    return np.asarray(np.bincount(who, flat[who, cell] * np.sqrt(cell + 1.0), len(people)))
 
 
-def _survivors(people: Counts, scores: Scores, size: int) -> NDArray[np.int64]:
-    """The best `size`, each matrix once while there are enough; ties by the earlier."""
+def _survivors(marks: Scores, scores: Scores, size: int) -> NDArray[np.int64]:
+    """The best `size`, each individual once while there are enough; ties by the earlier."""
     order = np.argsort(-scores, kind="stable")
-    flat = people.reshape(len(people), -1).astype(np.float64)
-    marks = flat @ np.sqrt(np.arange(1.0, flat.shape[1] + 1.0))
     _, once = np.unique(marks[order], return_index=True)
     fresh = np.zeros(len(order), np.bool_)
     fresh[once] = True

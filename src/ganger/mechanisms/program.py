@@ -337,18 +337,25 @@ def rho_parts(view: View, problem: Problem, notes: Notes) -> tuple[Floats, Float
     return left, age, past + left / isolated(problem.shares)
 
 
-def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
-    posed = problem.shares
-    left, age, independent = rho_parts(view, problem, notes)
+def rho_demand(
+    left: Floats, age: Floats, independent: Floats
+) -> tuple[Callable[[float], Floats], Callable[[Floats], float]]:
+    """The throughputs at which every rho is 1 / part, by part; and the part that throughputs
+    reach."""
 
     def demand(part: float) -> Floats:
-        """The throughputs for which every rho is 1 / part."""
         needed: Floats = left * part / (independent - age * part)
         return needed
 
     def reached(eff: Floats) -> float:
         return float((independent / (age + left / eff)).min())
 
+    return demand, reached
+
+
+def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
+    posed = problem.shares
+    demand, reached = rho_demand(*rho_parts(view, problem, notes))
     start, top = reached(isolated(posed)), reached(posed.fastest())
     found = largest(SharesPool(posed), demand, start, top)
     return efficient(posed, demand(found.value), posed.rate).x

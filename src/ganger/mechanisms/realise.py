@@ -26,11 +26,11 @@ from ganger.core.events import (
     Withheld,
 )
 from ganger.core.jobs import Phase
-from ganger.core.ledger import Cell, Ledger
+from ganger.core.ledger import Cell, Ledger, members
 from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.spec import OnPreempt
 from ganger.core.table import Ids
-from ganger.core.units import NEVER
+from ganger.core.units import NEVER, WHOLE
 from ganger.core.view import View
 from ganger.mechanisms.fair import Notes
 from ganger.mechanisms.place import PACK, Placer, counted, on_nodes
@@ -39,6 +39,8 @@ _MOVABLE = (int(Phase.STARTING), int(Phase.RUNNING))
 _STAYS = (int(OnPreempt.NEVER), int(OnPreempt.KILL))
 
 
+HALF = WHOLE // 2
+"""What a job holds of each of its GPUs that lets one more in: with nobody there it has them all."""
 _STOPPING = int(Phase.STOPPING)
 _ALL = 0.999
 """A part of the time that is as good as all of it."""
@@ -48,6 +50,8 @@ class Want(NamedTuple):
     """A job that should run on `gpus` GPUs of `gpu_type` ("" for any); `least` if it must be.
 
     `nodes`: (node, GPUs), ascending, where the place is decided too; only for plain shapes.
+    `share`: thousandths that it holds of each GPU, 0 for what it asks for; `beside`: the job that
+    should be on the same GPUs, if any.
     """
 
     job: int
@@ -55,6 +59,8 @@ class Want(NamedTuple):
     gpu_type: str = ""
     least: int = 0
     nodes: tuple[tuple[int, int], ...] = ()
+    share: int = 0
+    beside: int = -1
 
 
 class Allocator(Protocol):
@@ -101,18 +107,40 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
     no difference in size: a move for nothing would be undone by the next decision, and so on.
     """
     draft, by_job = view.draft, {want.job: want for want in wanted}
-    kept: set[int] = set()
-    stopped: dict[int, Placement] = {}
-    for job in view.active.tolist():
-        want = by_job.get(job)
-        fixed = view.at.phase[job] not in _MOVABLE or view.at.on_preempt[job] in _STAYS
-        if fixed or (want is not None and _runs_so(view, want)):
-            kept.add(job)
-        else:
-            stopped[job] = draft.stop(job)
+    active = view.active.tolist()
+    kept = {job for job in active if _fixed(view, job)}
+    suits = [want.job for want in wanted if want.job in view.ledger.holds
+             and want.job not in kept and _runs_so(view, want)]  # fmt: skip
+    if any(want.share for want in wanted):
+        suits = _with_room(view, [by_job[job] for job in suits], kept)
+    kept.update(suits)
+    stopped = {job: draft.stop(job) for job in active if job not in kept}
     for want in wanted:
         if want.job not in kept:
             _place(view, want, place, stopped.get(want.job))
+
+
+def _fixed(view: View, job: int) -> bool:
+    return view.at.phase[job] not in _MOVABLE or view.at.on_preempt[job] in _STAYS
+
+
+def _with_room(view: View, wants: Sequence[Want], fixed: set[int]) -> list[int]:
+    """The jobs of `wants` that can stay where they are without another being there who is not
+    wanted beside them: the earlier go first, the `fixed` before all."""
+    owner: dict[tuple[int, int], int] = {}
+    where: dict[int, Placement] = {}
+    stay: list[int] = []
+    order = [Want(job, 0) for job in sorted(fixed) if job in view.ledger.holds]
+    for want in [*order, *wants]:
+        held = view.ledger.holds[want.job][1]
+        unit = max(want.job, want.beside)
+        devices = [(slot.node, device) for slot in held for device in members(slot.devices)]
+        alone = all(owner.get(device, unit) == unit for device in devices)
+        if want.job in fixed or (alone and where.get(unit, held) == held):
+            owner |= dict.fromkeys(devices, unit)
+            where[unit] = held
+            stay.append(want.job)
+    return stay
 
 
 def _runs_so(view: View, want: Want) -> bool:
@@ -121,6 +149,8 @@ def _runs_so(view: View, want: Want) -> bool:
     if view.at.size[want.job] != want.gpus:
         return False
     held = view.ledger.holds[want.job][1]
+    if want.beside >= 0 and held[0].share != want.share:
+        return False
     if want.nodes:
         return counted(held) == want.nodes
     return not want.gpu_type or view.ledger.cell_of[held[0].node].gpu_type == want.gpu_type
@@ -145,6 +175,8 @@ def _place(
             view.draft.start(want.job, placement)
         return placement
     cells = cells_of(ledger, view, want.job, want.gpu_type)
+    if want.share:
+        return _place_shared(view, want, place, held, ledger, cells)
     for gpus in range(want.gpus, max(want.least or want.gpus, min(want.gpus, 1)) - 1, -1):
         if held is not None and gpus == sum(slot.devices.bit_count() for slot in held):
             suits = ledger.cell_of[held[0].node] in cells
@@ -156,6 +188,55 @@ def _place(
             view.draft.start(want.job, placement)
             return placement
     return None
+
+
+def _place_shared(
+    view: View, want: Want, place: Placer, held: Placement | None, ledger: Ledger, cells: list[Cell]
+) -> Placement | None:
+    """Beside the one wanted there, else where it was if nobody else is there, else anywhere."""
+    draft, shape = view.draft, view.draft.shape(want.job)
+    beside = draft.holds(want.beside) if want.beside >= 0 else None
+    for found in (beside, held):
+        if found is None or ledger.cell_of[found[0].node] not in cells:
+            continue
+        free = all(not slot.devices & ~ledger.free_mask[slot.node] for slot in found)
+        found = with_share(found, want.share)
+        if (free or found == beside) and ledger.is_free(shape, found):
+            if found == held:
+                draft.restore(want.job, found)
+            else:
+                draft.start(want.job, found)
+            return found
+    placement = place.find(view, ledger, want.job, cells, want.gpus)
+    if placement is not None:
+        placement = with_share(placement, want.share)
+        draft.start(want.job, placement)
+    return placement
+
+
+def with_share(placement: Placement, share: int) -> Placement:
+    """The same devices, so many thousandths of each."""
+    return tuple(msgspec.structs.replace(slot, share=share) for slot in placement)
+
+
+def sharable(view: View, job: int) -> bool:
+    """Whether the job may have another beside it on its GPUs: it asks for GPUs and nothing else,
+    can be preempted, and it is known how fast its model runs beside some other."""
+    known = view.scratch.setdefault("sharable", {})
+    model = view.at.model[job]
+    if model not in known:
+        told = view.oracle.profile(view.jobs.models[model]).measured
+        known[model] = told is not None and bool(told.beside)
+    return known[model] and view.at.on_preempt[job] not in _STAYS and view.draft.shape(job).is_plain
+
+
+def units(ledger: Ledger) -> list[tuple[int, ...]]:
+    """The jobs that hold GPUs, those together that share the very same ones."""
+    found: dict[object, list[int]] = {}
+    for job, (_, placement) in ledger.holds.items():
+        shares = bool(placement) and placement[0].share > 0
+        found.setdefault(placement if shares else job, []).append(job)
+    return [tuple(sorted(jobs)) for jobs in found.values()]
 
 
 def competitors(view: View) -> Ids:
@@ -174,7 +255,8 @@ class RoundMemory(msgspec.Struct):
     """When the allocation was made; fractions received count from there."""
     next_round: int
     received: dict[str, int]
-    """`job/type`, and `job/` for all types, to time received."""
+    """`job/type` (`job+job/type` for two that share GPUs), and `job/` for all types, to time
+    received."""
     last: int
     """Until when `received` is up to date."""
     jobs: list[int]
@@ -196,6 +278,9 @@ class RoundPolicy:
     How far off: the rule is Adams' method of apportionment. With jobs of one GPU nobody is ever a
     round ahead of its fraction, so that after R rounds none of n jobs is off by n/R or more.
     Gangs that do not fit beside those before them can fall further behind.
+
+    `pairs`: rows of two jobs put both on the same GPUs. Who may have another beside it holds half
+    of its GPUs even when it is alone there, so that nobody is interrupted when a partner comes.
     """
 
     name: str
@@ -203,6 +288,7 @@ class RoundPolicy:
     every: int
     place: Placer = PACK
     fill: bool = True
+    pairs: bool = False
 
     def decide(self, view: View, memory: RoundMemory | None) -> tuple[Plan, RoundMemory]:
         """At a round's boundary select anew, in between only fill what is free."""
@@ -239,9 +325,10 @@ class RoundPolicy:
             return RoundMemory(Allocation(), view.now, view.now, {}, view.now, [])
         received, elapsed = dict(memory.received), view.now - memory.last
         if elapsed:
-            for job, (_, placement) in view.ledger.holds.items():
-                kind = view.ledger.cell_of[placement[0].node].gpu_type
-                for key in {f"{job}/{kind}", f"{job}/"}:
+            for unit in units(view.ledger):
+                node = view.ledger.holds[unit[0]][1][0].node
+                kind = view.ledger.cell_of[node].gpu_type
+                for key in {_key(unit, kind), _key(unit, "")}:
                     received[key] = received.get(key, 0) + elapsed
         return msgspec.structs.replace(memory, received=received, last=view.now)
 
@@ -249,10 +336,10 @@ class RoundPolicy:
         """`rows` in order of allocation over share of time received; ties by amount, then job."""
         elapsed = max(view.now - memory.since, 1)
 
-        def rank(row: Share) -> tuple[float, float, int]:
-            had = memory.received.get(f"{row.jobs[0]}/{row.gpu_type}", 0) / elapsed
+        def rank(row: Share) -> tuple[float, float, tuple[int, ...]]:
+            had = memory.received.get(_key(row.jobs, row.gpu_type), 0) / elapsed
             due = row.amount / had if had > 0 else row.amount * 1e9
-            return (-round(due, 9), -row.amount, row.jobs[0])
+            return (-round(due, 9), -row.amount, row.jobs)
 
         return sorted(rows, key=rank)
 
@@ -267,7 +354,7 @@ class RoundPolicy:
                 free[view.ledger.cell_of[placement[0].node].index] -= at.size[job]
         for row in self._ranked(view, memory, memory.allocation.rows):
             job = row.jobs[0]
-            if job in chosen or at.phase[job] > _STOPPING:
+            if any(each in chosen or at.phase[each] > _STOPPING for each in row.jobs):
                 continue
             kind = at.shape[job], row.gpu_type
             if kind not in fitting:
@@ -275,7 +362,7 @@ class RoundPolicy:
             for cell in fitting[kind]:
                 if free[cell.index] >= row.gpus:
                     free[cell.index] -= row.gpus
-                    chosen[job] = Want(job, row.gpus, row.gpu_type)
+                    chosen |= {want.job: want for want in self._wants(view, row)}
                     break
         jobs = competitors(view)
         without = [Want(job, 0) for job in jobs[view.jobs.gpus[jobs] == 0].tolist()]
@@ -287,24 +374,41 @@ class RoundPolicy:
         waiting = set(view.pending.tolist())
         shares = [
             row for row in memory.allocation.rows
-            if row.jobs[0] in waiting and (row.gpus <= most or at.parent[row.jobs[0]] >= 0)
+            if not waiting.isdisjoint(row.jobs)
+            and (row.gpus <= most or len(row.jobs) > 1 or at.parent[row.jobs[0]] >= 0)
         ]  # fmt: skip
-        wanted = [
-            Want(row.jobs[0], row.gpus, row.gpu_type)
-            for row in (self._ranked(view, memory, shares) if len(shares) > 1 else shares)
-        ]
-        wanted += [Want(job, at.gpus[job]) for job in sorted(waiting.difference(memory.jobs))]
-        full = set[tuple[int, int, int, int, str]]()
-        for want in wanted:
+        shares = self._ranked(view, memory, shares) if len(shares) > 1 else shares
+        shares += [
+            Share((job,), "", at.gpus[job], 1.0)
+            for job in sorted(waiting.difference(memory.jobs))
+        ]  # fmt: skip
+        full = set[tuple[int | str, ...]]()
+        for want in (want for row in shares for want in self._wants(view, row)):
             job = want.job
             alike = (at.shape[job], at.parent[job], self.place.kind(view, job), want.gpus,
-                     want.gpu_type)  # fmt: skip
+                     want.gpu_type, want.beside)  # fmt: skip
             if job not in waiting or alike in full:
                 continue
             if _place(view, want, self.place):
                 waiting.discard(job)
             else:
                 full.add(alike)
+
+    def _wants(self, view: View, row: Share) -> list[Want]:
+        """What a row asks for, job by job."""
+        job = row.jobs[0]
+        if not self.pairs or not sharable(view, job):
+            return [Want(job, row.gpus, row.gpu_type)]
+        others = row.jobs[::-1] if len(row.jobs) > 1 else (-1,)
+        return [
+            Want(each, row.gpus, row.gpu_type, share=HALF, beside=other)
+            for each, other in zip(row.jobs, others, strict=True)
+        ]
+
+
+def _key(jobs: tuple[int, ...], gpu_type: str) -> str:
+    """Under what time received is booked: `job/type`, `job+job/type`."""
+    return f"{'+'.join(map(str, jobs))}/{gpu_type}"
 
 
 def _competition_changed(view: View, memory: RoundMemory, jobs: Ids) -> bool:

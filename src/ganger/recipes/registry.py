@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from importlib import import_module
-from types import UnionType
+from types import CodeType, FunctionType, UnionType
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
-from ganger.core.units import parse_duration
+from ganger.core.units import format_duration, parse_duration
 
 Duration: TypeAlias = Annotated[int, "duration"]
 """Microseconds, written like 90s or 1h30m."""
@@ -43,13 +44,15 @@ class Paper:
 class Recipe:
     """One registered recipe. `needs`: what it must be told about durations or speeds
     ("nothing", "durations", "throughputs", ...); `reconstructed`: what was assumed where the
-    publication does not say, or ""."""
+    publication does not say, or ""; `wants`: what a workload or a cluster must have one of for the
+    recipe to be more than a plain queue, as words of `WANTS`."""
 
     name: str
     make: Callable[..., Policy]
     paper: Paper
     needs: str = "nothing"
     reconstructed: str = ""
+    wants: tuple[str, ...] = ()
     parameters: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -62,6 +65,51 @@ class Recipe:
         """Its first sentence, on one line."""
         return self.doc.split("\n\n")[0].replace("\n", " ")
 
+    @property
+    def objectives(self) -> frozenset[str]:
+        """What the publication sets out to improve, in lower case."""
+        return _words(self.paper.objective)
+
+    @property
+    def knowledge(self) -> frozenset[str]:
+        """What it must be told, as a set: empty, durations, throughputs or both."""
+        return _words(self.needs) - {"nothing"}
+
+    @property
+    def mechanisms(self) -> dict[str, list[str]]:
+        """The modules of `mechanisms` that it is made of, and what it takes from each."""
+        found = {part.__module__.rpartition(".")[2]: set[str]() for part in _parts(self.make)}
+        for part in _parts(self.make):
+            found[part.__module__.rpartition(".")[2]].add(part.__qualname__)
+        return {module: sorted(names) for module, names in sorted(found.items())}
+
+    def defaults(self) -> dict[str, str]:
+        """Its parameters, each with its default as one would write it."""
+        hints = get_type_hints(self.make, include_extras=True)
+        return {key: _text(value, hints[key]) for key, value in self.parameters.items()}
+
+    @property
+    def elastic(self) -> bool:
+        """Whether it gives jobs other sizes than they ask for."""
+        return not ELASTIC.isdisjoint(self.mechanisms)
+
+    @property
+    def heterogeneous(self) -> bool:
+        """Whether it tells GPU types apart by how fast jobs run on them."""
+        return not HETEROGENEOUS.isdisjoint(self.mechanisms)
+
+
+ELASTIC = frozenset(
+    ("elastic", "resizing", "goodput", "configuration", "orchestrate", "containers")
+)
+"""The mechanisms that change sizes."""
+HETEROGENEOUS = frozenset(("program", "partition", "configuration", "matching", "stride"))
+"""The mechanisms that tell GPU types apart."""
+WANTS = (
+    "elastic jobs", "GPU types", "deadlines", "tenants", "quotas", "parts of GPUs", "priorities",
+    "CPUs", "remote CPUs", "revocable nodes", "idle nodes", "neighbours that disturb",
+)  # fmt: skip
+"""The words of `Recipe.wants`."""
 
 _T = "ganger.recipes.training."
 CATALOGUE: dict[str, str] = {
@@ -91,17 +139,73 @@ _registered: dict[str, Recipe] = {}
 
 
 def recipe(
-    paper: Paper, *, name: str = "", needs: str = "nothing", reconstructed: str = ""
+    paper: Paper,
+    *,
+    name: str = "",
+    needs: str = "nothing",
+    reconstructed: str = "",
+    wants: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Policy]], Callable[..., Policy]]:
     """Register the decorated function under `name`, or its own name with dashes."""
 
     def register(make: Callable[..., Policy]) -> Callable[..., Policy]:
         called = name or make.__name__.replace("_", "-")
         defaults = {key: p.default for key, p in inspect.signature(make).parameters.items()}
-        _registered[called] = Recipe(called, make, paper, needs, reconstructed, defaults)
+        _registered[called] = Recipe(called, make, paper, needs, reconstructed, wants, defaults)
         return make
 
     return register
+
+
+def _words(text: str) -> frozenset[str]:
+    """`JCT, fairness` as a set, spelt in one way."""
+    words = (word.strip().lower().replace("utilization", "utilisation") for word in text.split(","))
+    return frozenset(word for word in words if word)
+
+
+def _text(value: Any, hint: Any) -> str:
+    """A default as one would write it."""
+    if isinstance(value, tuple):
+        return ";".join(_text(part, get_args(hint)[0]) for part in value)
+    if get_origin(hint) is Annotated and isinstance(value, int):
+        return format_duration(value)
+    if isinstance(value, Enum):
+        return value.name.lower()
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+_MECHANISMS = "ganger.mechanisms."
+
+
+def _parts(make: Callable[..., Any]) -> list[Any]:
+    """What a recipe's function names that is defined in `mechanisms`: classes and functions, also
+    by way of constants and helpers of its module."""
+    found: dict[int, Any] = {}
+    seen: set[int] = set()
+    hints = get_type_hints(make, include_extras=True)
+    todo = [make, *(hint for hint in hints.values() if isinstance(hint, type))]
+    while todo:
+        each = todo.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, partial):
+            todo += [each.func, *each.args]
+        elif isinstance(each, dict | tuple | list):
+            todo += each.values() if isinstance(each, dict) else each
+        elif str(getattr(each, "__module__", "")).startswith(_MECHANISMS):
+            part = each if hasattr(each, "__qualname__") else type(each)
+            found[id(part)] = part
+        elif isinstance(each, FunctionType) and each.__module__ == make.__module__:
+            todo += [each.__globals__[name] for name in _names(each.__code__)
+                     if name in each.__globals__]  # fmt: skip
+    return list(found.values())
+
+
+def _names(code: CodeType) -> list[str]:
+    """Every global name that some code, or code inside it, speaks of."""
+    inner = [part for part in code.co_consts if isinstance(part, CodeType)]
+    return [*code.co_names, *(name for part in inner for name in _names(part))]
 
 
 def recipes() -> list[str]:
@@ -119,6 +223,67 @@ def find(name: str) -> Recipe:
         raise BadInput(f"no recipe {name!r}", mend=mend)
     import_module(CATALOGUE[name])
     return _registered[name]
+
+
+def chosen(
+    among: Iterable[Recipe],
+    *,
+    objective: str | None = None,
+    mechanism: str | None = None,
+    year: str | None = None,
+    needs: str | None = None,
+    elastic: bool = False,
+    heterogeneous: bool = False,
+) -> list[Recipe]:
+    """The recipes that pass every filter that is given, as `ganger recipes --help` explains them.
+
+    Raises BadInput for a word that no recipe has.
+    """
+    found = list(among)
+    if objective is not None:
+        word = next(iter(_words(objective)), "")
+        _known(word, frozenset[str]().union(*(each.objectives for each in found)), "--objective")
+        found = [each for each in found if word in each.objectives]
+    if mechanism is not None:
+        tags = {each.name: _tags(each) for each in found}
+        _known(mechanism.lower(), frozenset[str]().union(*tags.values()), "--mechanism")
+        found = [each for each in found if mechanism.lower() in tags[each.name]]
+    if year is not None:
+        first, last = _years(year)
+        found = [each for each in found if first <= each.paper.year <= last and each.paper.year]
+    if needs is not None:
+        told = _words(needs) - {"nothing"}
+        for word in sorted(told):
+            _known(word, frozenset(("durations", "throughputs")), "--needs")
+        found = [each for each in found if each.knowledge <= told]
+    found = [each for each in found if each.elastic or not elastic]
+    return [each for each in found if each.heterogeneous or not heterogeneous]
+
+
+def _tags(recipe: Recipe) -> frozenset[str]:
+    """Its mechanisms and what it takes from them, in lower case."""
+    parts = recipe.mechanisms
+    return frozenset(word.lower() for module in parts for word in (module, *parts[module]))
+
+
+def _known(word: str, words: frozenset[str], where: str) -> None:
+    if word not in words:
+        raise BadInput(f"no recipe has {word!r}", where=where, mend=nearest(word, sorted(words)))
+
+
+def _years(text: str) -> tuple[int, int]:
+    first, dash, last = text.partition("-")
+    if not (first + last).isdecimal() or (first and not first.isdecimal()):
+        raise BadInput(f"{text!r} is no year", where="--year", mend="write like 2020 or 2018-2020")
+    return int(first or 1), int(last or (9999 if dash else first))
+
+
+def nearest(word: str, words: list[str]) -> str:
+    """What was probably meant by `word`, as advice."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, words, 3, 0.5)
+    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(words)}"
 
 
 def split_specs(text: str) -> list[str]:

@@ -193,14 +193,18 @@ def _serve(settings: Settings, home: Home, journal: Journal) -> int:
     )  # fmt: skip
     server = Server(world, sockets)
     failed, ready = threading.Event(), threading.Event()
+    refused: list[GangerError] = []
 
     def loop() -> None:
         try:
             daemon.engine = ENGINES[settings.engine](settings, home, daemon, Clock(last))
             ready.set()
             daemon.run()
-        except BaseException:
-            log.exception("the loop ended")
+        except BaseException as error:
+            if isinstance(error, GangerError) and not ready.is_set():
+                refused.append(error)
+            else:
+                log.exception("the loop ended")
             failed.set()
             ready.set()
         server.stop()
@@ -217,6 +221,10 @@ def _serve(settings: Settings, home: Home, journal: Journal) -> int:
         thread.join()
     if not daemon.holds():
         agents.stop(home.agent)
+    if refused:
+        for one in sockets:
+            one.close()
+        raise refused[0]
     return 3 if failed.is_set() else 0
 
 

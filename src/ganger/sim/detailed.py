@@ -1,5 +1,5 @@
-"""The simulator with what few runs need: rescale protocols, neighbours that slow each other, and
-CPUs and host memory that make jobs faster or slower."""
+"""The simulator with what few runs need: rescale protocols, neighbours that slow each other, jobs
+in pairs on the same GPUs, and CPUs and host memory that make jobs faster or slower."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ganger.core.events import AnyEvent, Failed, Finished, Progressed, Released,
 from ganger.core.jobs import Declared
 from ganger.core.plan import Placement, Resize, Tune
 from ganger.core.spec import OnPreempt
-from ganger.core.units import NEVER
+from ganger.core.units import NEVER, WHOLE
 from ganger.sim.engine import _SUSPENSION, Outage, Simulator
 from ganger.sim.physics import Physics
 
@@ -29,7 +29,11 @@ def simulator(
 ) -> Simulator:  # fmt: skip
     """The engine that `physics` needs: the plain one wherever it will do."""
     models = [physics.profiles.default, *physics.profiles.models.values()]
-    crowds = any(model.disturbed or model.sensitivity is not None for model in models)
+    crowds = any(
+        model.disturbed or model.sensitivity is not None
+        or (model.measured is not None and model.measured.beside)
+        for model in models
+    )  # fmt: skip
     detailed = crowds or physics.protocol.pause is not None
     return (Detailed if detailed else Simulator)(declared, duration, physics, outages)
 
@@ -38,9 +42,11 @@ class Detailed(Simulator):
     """Jobs whose speed changes while they run: after a rescale, and as neighbours come and go.
 
     A job's speed is its level (what its placement allows, or what it had before it grew) over the
-    slow-down by its neighbours, times the factor of its supply with CPUs and host memory. Jobs that
-    choose their batch size know neither.
+    slow-down by its neighbours, times the factor of its supply with CPUs and host memory, and times
+    its part beside those that share its GPUs. Jobs that choose their batch size know none of them.
     """
+
+    whole = False
 
     def __init__(
         self, declared: Declared, duration: NDArray[np.int64], physics: Physics,
@@ -137,11 +143,31 @@ class Detailed(Simulator):
             factor *= mine.get(declared.models[declared.model[other]], 1.0)
         return factor
 
+    def _part(self, job: int) -> float:
+        """What sharing its GPUs leaves of the job's speed: as measured beside each other job, or
+        where that is not known the thousandths that it takes."""
+        mine, declared = self._where[job], self._declared
+        model = declared.models[declared.model[job]]
+        told = self._physics.profiles.of(model).measured
+        kind = self._physics.nodes.type_specs[self._physics.nodes.gpu_type[mine[0].node]].name
+        gpus, part = sum(slot.devices.bit_count() for slot in mine), 1.0
+        for other in self._neighbours(job):
+            if any(
+                slot.node == theirs.node and slot.devices & theirs.devices
+                for slot in mine for theirs in self._where[other]
+            ):  # fmt: skip
+                beside = declared.models[declared.model[other]]
+                measured = told.part(beside, kind, gpus) if told is not None else 0.0
+                part *= measured or mine[0].share / WHOLE
+        return part
+
     def _refresh(self, jobs: Iterable[int], events: list[AnyEvent]) -> None:
         """Bring the speed of those that hold GPUs up to date."""
         for job in jobs:
             if self._alive[job] and job not in self._paced:
                 rate = self._level[job] / self._slowdown(job) * self._supply[job]
+                if self._where[job] and self._where[job][0].share:
+                    rate *= self._part(job)
                 if rate != self._rate[job]:
                     self._set_rate(job, rate, events)
 

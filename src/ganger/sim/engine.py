@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from math import ceil
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.errors import BadInput
 from ganger.core.events import (
     AnyEvent,
     Batch,
@@ -63,6 +64,9 @@ class Simulator:
     The heap holds one entry per thing that is going to happen, (time, rank, job or node, attempt);
     an entry whose attempt (with its suspensions) is no longer the job's present one is void.
     """
+
+    whole: ClassVar[bool] = True
+    """Whether nobody may share devices with another who has whole ones."""
 
     def __init__(
         self,
@@ -252,6 +256,11 @@ class Simulator:
                     self._end(parent, self._alive[parent] % _SUSPENSION, events)
 
     def _start(self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...]) -> None:
+        if self.whole and placement and placement[0].share:
+            raise BadInput(
+                "jobs share whole GPUs, and no profile says what that costs",
+                where=self._declared.name(job), mend="give a table with throughputs of pairs",
+            )  # fmt: skip
         cost = self._start_cost(job, attempt)
         at = self.now + cost
         if waits:

@@ -77,7 +77,9 @@ def water_filling(
         path = _path(level, open_, cap, unit, pace_of)
         if path.top <= 0:
             break
-        start = path.top if rounds else _even(pool, path)
+        start = path.top
+        if not rounds:
+            start, warm = _even(pool, path)
         found = largest(
             pool, path.at, start, path.top, gap=SLACK / 2, steps=steps, slack=SLACK, warm=warm,
             stop=stop,
@@ -112,10 +114,11 @@ def _first(path: _Path, value: float, bound: float) -> tuple[float, float]:
     return min(value, stop), min(bound, stop)
 
 
-def _even(pool: Pool, path: _Path) -> float:
-    """Where to begin: what raising the first line alone reaches, or half the way."""
-    pace = path.paces[0]
-    return min(pool.max_min(pace).value, path.top) or path.top / 2
+def _even(pool: Pool, path: _Path) -> tuple[float, Warm]:
+    """Where to begin: what raising the first line alone reaches, or half the way; its prices."""
+    answer = pool.max_min(path.paces[0])
+    warm = Warm(answer.prices, 1.0, 0.02)
+    return min(answer.value, path.top) or path.top / 2, warm
 
 
 def _path(level: Floats, open_: Mask, cap: Floats, unit: Floats, pace_of: Paces | None) -> _Path:

@@ -19,7 +19,7 @@ from ganger.solve.classes import Classes, classes
 from ganger.solve.highs import Infeasible, Solution, maximise, model
 from ganger.solve.prices import Stop
 from ganger.solve.programme import TINY, Answer, Floats, Ints, Mask, Shares, dot
-from ganger.solve.shares import GAP, Warm
+from ganger.solve.shares import GAP, SLACKS, Warm
 
 Words: TypeAlias = NDArray[np.uint64]
 
@@ -219,6 +219,16 @@ def max_sum_pairs(
     return Answer(x, value, max(bound, value), prices, worth, solved.work)
 
 
+def efficient_pairs(posed: Pairs, floor: Floats, gain: Floats, gain_pairs: Floats) -> Answer:
+    """Of all x with eff >= floor, known to be within reach, one with the largest total gain."""
+    for slack in SLACKS:
+        try:
+            return max_sum_pairs(posed, gain, gain_pairs, floor * (1 - slack))
+        except Infeasible:
+            continue
+    raise ArithmeticError("a floor that was reached before cannot be reached any more")
+
+
 def _bound(
     posed: Pairs, prices: Floats, worth: Floats, spare: Floats, gains: Floats | None
 ) -> float:
@@ -328,4 +338,13 @@ def _columns(posed: Pairs, best: Floats) -> sparse.csc_array:
     )
 
 
-__all__ = ["GAP", "Infeasible", "Merged", "Pairs", "PairsPool", "max_min_pairs", "max_sum_pairs"]
+__all__ = [
+    "GAP",
+    "Infeasible",
+    "Merged",
+    "Pairs",
+    "PairsPool",
+    "efficient_pairs",
+    "max_min_pairs",
+    "max_sum_pairs",
+]

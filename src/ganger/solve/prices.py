@@ -33,12 +33,16 @@ DIRECT = 160
 """So few jobs are given to HiGHS as they are."""
 FEW = 96
 """So many unsettled jobs a small programme has, unless that is too few to get on."""
+PASSES = 3000
+"""Jobs for each one of a small programme, if there are many: passes over them cost more then."""
 SMALL = 1e-3
 """A price below this part of the mean is hardly one."""
 SHRINK = 16
 """Jobs for each one of the sample."""
 SAMPLED = 2.0
 """Prices from a sample are off by about this part, over the root of its size."""
+LOST = 1e-8
+"""A part of the bound that may be lost to rounding in a solver."""
 DRAWN = 4.0
 """Prices from a sample of the unsure are off by about this part of their region, over the same."""
 
@@ -128,7 +132,7 @@ def _begun(blocks: Blocks, start: Start) -> _Near:
     reach = np.full(len(start.prices), start.reach)
     region = _Region(reach, start.reach, np.zeros(len(reach)))
     prices, t, chosen = _settle(blocks, start.prices, min(start.t, blocks.top), region)
-    return _Near(prices, t, chosen, region, FEW)
+    return _Near(prices, t, chosen, region, max(FEW, blocks.jobs // PASSES))
 
 
 def _turn(blocks: Blocks, near: _Near) -> _Turn:
@@ -419,8 +423,23 @@ def _assembled(blocks: Blocks, chosen: Choice, turn: _Turn, bound: float, done: 
     x, worth = np.zeros(blocks.rate.shape), turn.again.worth.copy()
     x[:, settled] = spread(part, mine, lines(part, mine), step.t)
     x[:, turn.unsure] = step.x
-    worth[turn.unsure] = step.worth
-    return Found(x, step.t, step.value, bound, step.prices, worth, done)
+    worth[turn.unsure] = _worth(blocks, turn, bound)
+    return Found(x, step.t, step.value, bound, turn.prices, worth, done)
+
+
+def _worth(blocks: Blocks, turn: _Turn, bound: float) -> Floats:
+    """What the small programme says, which is 0 for those that may rise; but what they choose at
+    its prices where rounding in the solver would cost more of the bound than that is worth."""
+    few, own = blocks.part(turn.unsure), turn.again.worth[turn.unsure]
+    cost, demand = few.cost(turn.prices), few.floor + few.pace * turn.step.t
+    limit = np.where(np.isfinite(few.limit), few.limit, 0.0)
+
+    def proved(worth: Floats) -> Floats:
+        spare = np.maximum((worth * few.rate - cost).max(axis=0, initial=0.0), 0.0)
+        return np.asarray(worth * demand - spare * limit)
+
+    lost = proved(own) - proved(turn.step.worth)
+    return np.where(lost > LOST * abs(bound) / max(len(own), 1), own, turn.step.worth)
 
 
 def _all_at_once(blocks: Blocks, *, plain: bool = False) -> Found:

@@ -169,7 +169,7 @@ def with_goodput(trace: Trace, profiles: Profiles, *, elastic: int = 0) -> Trace
         duration[job] = micros(goodput.seconds())
         if elastic:
             shape = declared.shapes[int(declared.shape[job])]
-            most = min(elastic, int(goodput.most // goodput.local[0]))
+            most = min(elastic, int((goodput.only or goodput.most) // goodput.local[0]))
             role = msgspec.structs.replace(
                 shape.roles[0], least=1, most=max(most, shape.roles[0].size)
             )

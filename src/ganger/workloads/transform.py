@@ -27,6 +27,16 @@ def head(trace: Trace, jobs: int) -> Trace:
     return _select(trace, np.arange(min(max(jobs, 0), trace.jobs)), f"the first {jobs} jobs")
 
 
+def parts(trace: Trace, count: int, jobs: int) -> list[Trace]:
+    """`count` parts of at most `jobs` jobs in a row, spread evenly over the trace; none overlap."""
+    step = trace.jobs // count
+    size = min(step, jobs)
+    return [
+        _select(trace, np.arange(first, first + size), f"{size} jobs from the {first + 1}th on")
+        for first in range(0, count * step, step)
+    ]
+
+
 def sample(trace: Trace, fraction: float, seed: int = 0) -> Trace:
     """Each job with probability `fraction`; the same seed, the same jobs."""
     if not 0 < fraction <= 1:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from ganger.core.errors import BadInput
+from ganger.core.errors import BadInput, GangerError
 from ganger.engines.slurm.hostlist import expand
 
 ENDED: Final = frozenset({
@@ -84,6 +84,10 @@ class Job(msgspec.Struct, frozen=True):
         return bool(self.states & HOLDING)
 
 
+class Away(GangerError):  # noqa: N818 - reads as a sentence
+    """The controller does not answer; what was asked may have happened or not."""
+
+
 def _decode(text: str, command: str) -> Mapping[str, Any]:
     try:
         found = msgspec.json.decode(text)
@@ -95,13 +99,26 @@ def _decode(text: str, command: str) -> Mapping[str, Any]:
 
 
 def rows_of(text: str, command: str, name: str) -> list[Mapping[str, Any]]:
-    """The list `name` of an answer. Raises BadInput."""
-    found = _decode(text, command).get(name)
+    """The list `name` of an answer. Raises BadInput, Away.
+
+    Where the controller is away, commands exit with 0 and answer with an empty list and an error.
+    """
+    answer = _decode(text, command)
+    found, errors = answer.get(name), answer.get("errors")
+    if errors and not found:
+        raise Away(f"{command}: {_said(errors)}")
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise BadInput(
             f"no list {name!r}", where=command, mend="Slurm 22.05 and later are understood"
         )
     return found
+
+
+def _said(errors: Any) -> str:
+    first = errors[0] if isinstance(errors, list) else errors
+    if isinstance(first, dict):
+        first = first.get("description") or first.get("error") or first
+    return str(first)
 
 
 def _get(row: Mapping[str, Any], name: str, kind: type[_Kind], command: str) -> _Kind:

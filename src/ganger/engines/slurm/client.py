@@ -8,18 +8,14 @@ import subprocess
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ganger.core.errors import BadInput, GangerError
-from ganger.engines.slurm.answers import Job, Node, jobs_of, nodes_of
+from ganger.core.errors import BadInput
+from ganger.engines.slurm.answers import Away, Job, Node, jobs_of, nodes_of
 
 TIMEOUT_SECONDS: Final = 20.0
 _AWAY: Final = re.compile(
     "Unable to contact|Connection refused|timed out|connect failure|Socket timed|"
     "Zero Bytes|backup controller"
 )
-
-
-class Away(GangerError):  # noqa: N818 - reads as a sentence
-    """The controller does not answer; what was asked may have happened or not."""
 
 
 _OURS: Final = frozenset({

@@ -38,8 +38,8 @@ from ganger.engines.agent.protocol import (
     Stop,
 )
 from ganger.engines.boxes import Box, Owner
-from ganger.engines.slurm.answers import Job, Node
-from ganger.engines.slurm.client import Away, Client, Component
+from ganger.engines.slurm.answers import Away, Job, Node
+from ganger.engines.slurm.client import Client, Component
 from ganger.engines.slurm.following import (
     TAG,
     AttemptKey,

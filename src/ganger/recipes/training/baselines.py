@@ -59,7 +59,7 @@ def srsf(walk: Walk = Walk.SKIP, min_run: Duration = 0) -> Policy:
     return QueuePolicy("srsf", SMALLEST_REMAINING_SERVICE, walk, preempt=True, min_run=min_run)
 
 
-@recipe(LECTURE)
+@recipe(LECTURE, wants=("priorities",))
 def priority(
     highest: Highest = Highest.LARGEST, preempt: bool = True, walk: Walk = Walk.SKIP
 ) -> Policy:
@@ -72,7 +72,10 @@ def priority(
     return QueuePolicy("priority", By((key,)), walk, preempt=preempt)
 
 
-@recipe(Paper("Earliest deadline first", "Liu and Layland", "JACM", 1973, "deadline"))
+@recipe(
+    Paper("Earliest deadline first", "Liu and Layland", "JACM", 1973, "deadline"),
+    wants=("deadlines",),
+)
 def edf(preempt: bool = True, walk: Walk = Walk.SKIP) -> Policy:
     """Earliest deadline first; jobs without a deadline come last, first come first served."""
     return QueuePolicy("edf", EARLIEST_DEADLINE, walk, preempt=preempt)

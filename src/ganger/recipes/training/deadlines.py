@@ -22,6 +22,7 @@ from ganger.recipes.registry import Duration, Paper, recipe
     ),
     needs="durations, throughputs",
     reconstructed="the oracle's throughput curve stands for the light profiling and its two models",
+    wants=("deadlines",),
 )  # fmt: skip
 def genie(walk: Walk = Walk.SKIP) -> Policy:
     """GENIE: the job whose start can be put off least goes first, on the fewest GPUs that meet its
@@ -41,6 +42,7 @@ def genie(walk: Walk = Walk.SKIP) -> Policy:
     needs="durations, throughputs",
     reconstructed="the oracle stands for the profiling of arrivals; whoever is refused runs as best"
     " effort; deadlines are strict; GPUs are packed, without the paper's local search",
+    wants=("deadlines",),
 )  # fmt: skip
 def chronus(lease: Duration = 20 * MINUTE) -> Policy:
     """Time is cut into leases. A job with a deadline is accepted if it and all accepted before it

@@ -42,6 +42,7 @@ class Lengths(Enum):
     ),
     needs="durations, throughputs",
     reconstructed="all-reduce workers stand for parameter servers and workers",
+    wants=("elastic jobs",),
 )  # fmt: skip
 def optimus(interval: Duration = 600 * SECOND) -> Policy:
     """Every `interval` each job gets its least in order of arrival, then each next worker goes to
@@ -63,6 +64,7 @@ def optimus(interval: Duration = 600 * SECOND) -> Policy:
     ),
     needs="durations, throughputs",
     reconstructed="the order in which the two-job rule is folded over the jobs",
+    wants=("elastic jobs",),
 )  # fmt: skip
 def afs(lengths: Lengths = Lengths.REMAINING) -> Policy:
     """Apathetic Future Share: GPUs go one by one to the job that the two-job rule prefers, at each
@@ -83,6 +85,7 @@ def afs(lengths: Lengths = Lengths.REMAINING) -> Policy:
     ),
     needs="throughputs",
     reconstructed="batch sizes are fixed; what does not fit is cut first come, first served",
+    wants=("elastic jobs",),
 )  # fmt: skip
 def elastic_scaling(interval: Duration = NEVER) -> Policy:
     """Sizes of the largest total speedup, exactly, by dynamic programming (section V).
@@ -101,6 +104,7 @@ def elastic_scaling(interval: Duration = NEVER) -> Policy:
     ),
     needs="throughputs",
     reconstructed="the tolerance that makes a knee",
+    wants=("elastic jobs",),
 )  # fmt: skip
 def marble(tolerance: float = 0.15) -> Policy:
     """First come, first served, each job on the GPUs at the knee of its scalability curve.
@@ -119,6 +123,7 @@ def marble(tolerance: float = 0.15) -> Policy:
         "Wang et al.", "SC", 2020, "utilisation, JCT",
     ),
     needs="durations, throughputs",
+    wants=("elastic jobs",),
 )  # fmt: skip
 def non_intrusive() -> Policy:
     """Who arrives gets its least from the job that loses least; what becomes free goes where
@@ -138,6 +143,7 @@ def non_intrusive() -> Policy:
     ),
     reconstructed="whoever is furthest above its least shrinks first, where the authors look at the"
     " distance from the parameter server",
+    wants=("elastic jobs",),
 )  # fmt: skip
 def dragon(patience: Duration = 30 * SECOND, quiet: Duration = 60 * SECOND) -> Policy:
     """First come, first served with passing; those who run shrink for the head once it has waited
@@ -157,6 +163,7 @@ def dragon(patience: Duration = 30 * SECOND, quiet: Duration = 60 * SECOND) -> P
     ),
     needs="throughputs",
     reconstructed="which job grows first; batch sizes are fixed",
+    wants=("elastic jobs",),
 )  # fmt: skip
 def elan() -> Policy:
     """First come, first served with backfilling by size; elastic jobs shrink to let others in and
@@ -175,6 +182,7 @@ def elan() -> Policy:
     ),
     needs="throughputs",
     reconstructed="the thresholds of the queues are those of Tiresias' public simulator",
+    wants=("elastic jobs",),
 )  # fmt: skip
 def edl(
     thresholds: tuple[Duration, ...] = (3250 * SECOND, 7200 * SECOND, 18000 * SECOND),
@@ -199,6 +207,7 @@ def edl(
     needs="durations, throughputs",
     reconstructed="schedules say how many GPUs a job gets, not which; the oracle's remaining work"
     " stands for the predicted progress; an epoch is a time; batch sizes follow the GPUs",
+    wants=("elastic jobs",),
 )  # fmt: skip
 def ones(
     population: int = 16, rounds: int = 10, mutation: float = 0.3, epoch: Duration = 60 * SECOND
@@ -222,6 +231,7 @@ def ones(
     reconstructed="the algorithm is known from its abstract; jobs have workers only, so the sum of"
     " ratios over workers and servers (`solve.ratios`) has one unknown; the utility; who was not"
     " picked gets its least",
+    wants=("elastic jobs",),
 )  # fmt: skip
 def smd(slot: Duration = 600 * SECOND, epsilon: float = 0.05, effort: int = 1) -> Policy:
     """Every `slot`, each job names the size that serves it best, and a knapsack over GPUs, CPUs and

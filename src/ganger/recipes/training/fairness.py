@@ -42,7 +42,10 @@ class Resources(Enum):
     GPUS = "gpus"
 
 
-@recipe(Paper("Dominant Resource Fairness", "Ghodsi et al.", "NSDI", 2011, "fairness"))
+@recipe(
+    Paper("Dominant Resource Fairness", "Ghodsi et al.", "NSDI", 2011, "fairness"),
+    wants=("tenants",),
+)
 def drf(
     owner: Owner = Owner.USER, resources: Resources = Resources.ALL, walk: Walk = Walk.SKIP
 ) -> Policy:
@@ -84,7 +87,7 @@ def ftf(agnostic: bool = False, every: Duration = 360 * SECOND, fill: bool = Tru
     return RoundPolicy("ftf", FinishTimeFairness(agnostic), every, fill=fill)
 
 
-@recipe(GAVEL, needs="throughputs")
+@recipe(GAVEL, needs="throughputs", wants=("tenants",))
 def hierarchical(
     inside: Inside = Inside.FAIRNESS,
     agnostic: bool = False,
@@ -127,6 +130,7 @@ def themis(lease: Duration = 20 * MINUTE, fairness: float = 0.8) -> Policy:
     needs="throughputs",
     reconstructed="one stride queue per GPU type where the paper splits it by server and balances"
     " load by migration; the two fastest types are traded",
+    wants=("tenants",),
 )  # fmt: skip
 def gandiva_fair(quantum: Duration = MINUTE, trading: bool = True) -> Policy:
     """Users get GPU time in proportion to their tickets, gang by gang, quantum by quantum.
@@ -146,6 +150,7 @@ def gandiva_fair(quantum: Duration = MINUTE, trading: bool = True) -> Policy:
     ),
     reconstructed="ties inside a tenant go by submission, not by conditional finishing probability;"
     " no over-commitment beyond idle GPUs; leases end on ticks of a tenth of their length",
+    wants=("tenants",),
 )  # fmt: skip
 def astraea(
     lease: Duration = 30 * MINUTE, window: int = 24, starving: Duration = 4 * HOUR

@@ -7,8 +7,10 @@ from enum import Enum
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
 from ganger.core.units import SECOND
+from ganger.mechanisms import pairing
 from ganger.mechanisms.barrier import BarrierRounds, Ways
 from ganger.mechanisms.centred import Centred, CentredProgramme
+from ganger.mechanisms.pairing import PairFinishTimeFairness, PairProgramme
 from ganger.mechanisms.partition import Partitioned
 from ganger.mechanisms.program import (
     FinishTimeFairness,
@@ -50,6 +52,15 @@ PROGRAMMES: dict[Objective, Solve] = {
     Objective.COST: LargestSum(priced=True),
 }
 
+PACKED: dict[Objective, pairing.Solve] = {
+    Objective.MAX_MIN: pairing.most_even,
+    Objective.WATER_FILLING: pairing.water_filled,
+    Objective.FIFO: pairing.first_come,
+    Objective.MAKESPAN: pairing.shortest_makespan,
+    Objective.MAX_SUM: pairing.largest_sum,
+    Objective.COST: pairing.cheapest,
+}
+
 CENTRED = {
     Objective.MAX_MIN: Centred.MAX_MIN,
     Objective.MAKESPAN: Centred.MAKESPAN,
@@ -61,12 +72,14 @@ CENTRED = {
     GAVEL,
     needs="throughputs",
     reconstructed="what a programme leaves undecided goes where it does most; makespan is one"
-    " programme in 1/T instead of a bisection; no job pairs",
+    " programme in 1/T instead of a bisection; pairs that gain nothing are left out",
+    wants=("GPU types",),
 )
 def gavel(
     objective: Objective = Objective.MAX_MIN,
     agnostic: bool = False,
     deadlines: bool = False,
+    space_sharing: bool = False,
     every: Duration = 360 * SECOND,
     fill: bool = True,
     compatible: bool = False,
@@ -88,7 +101,8 @@ def gavel(
     the same objective with all types held to be alike. `fill`: free GPUs go to waiting jobs
     between rounds; without it a round lasts to its end, as in the paper. `ftf` and `makespan`
     need durations too. `deadlines`: `max-sum` and `cost` first give whoever has a deadline what it
-    takes to meet it.
+    takes to meet it. `space_sharing`: two gangs of one size may have the same GPUs, where the
+    throughput of both together was measured (section 3.1).
 
     `compatible` turns on all that the public simulator does otherwise than the paper and that moves
     its figures; each can be had by itself. `in_order`: FIFO without a programme. `centred`: of
@@ -112,6 +126,15 @@ def gavel(
         left_over or (compatible and not fifo), held_back or compatible, dropped or compatible,
         shuffled or (compatible and agnostic),
     )  # fmt: skip
+    if space_sharing:
+        if any(ways) or agnostic or deadlines or centred or in_order:
+            raise BadInput(
+                "space_sharing goes with an objective, `every` and `fill` alone", where="gavel",
+                mend="leave the others out",
+            )  # fmt: skip
+        ftf = objective is Objective.FTF
+        allocator = PairFinishTimeFairness() if ftf else PairProgramme(PACKED[objective])
+        return RoundPolicy("gavel", allocator, every, fill=fill, pairs=True)
     if any(ways):
         return BarrierRounds("gavel", allocator, every, ways)
     return RoundPolicy("gavel", allocator, every, fill=fill)
@@ -133,6 +156,7 @@ def _in_time(objective: Objective) -> LargestSum:
     ),
     needs="throughputs",
     reconstructed="the parts are solved one after the other",
+    wants=("GPU types",),
 )  # fmt: skip
 def pop(
     objective: Objective = Objective.MAX_MIN,

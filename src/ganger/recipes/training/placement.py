@@ -54,7 +54,7 @@ def delay_scheduling(
     return QueuePolicy("delay-scheduling", FIRST_COME, walk, place=place)
 
 
-@recipe(GAVEL)
+@recipe(GAVEL, wants=("GPU types",))
 def heterogeneity_agnostic(chance: bool = False, walk: Walk = Walk.STRICT) -> Policy:
     """First come, first served, blind to GPU types: they are taken in turn, or by chance.
 
@@ -71,6 +71,7 @@ def heterogeneity_agnostic(chance: bool = False, walk: Walk = Walk.STRICT) -> Po
     ),
     reconstructed="candidates are listed kind by kind of node where the authors bisect the cluster"
     " recursively; the distances beyond a node",
+    wants=("neighbours that disturb",),
 )  # fmt: skip
 def topology_aware(threshold: float = 0.0, walk: Walk = Walk.STRICT) -> Policy:
     """First come, first served, where communication, interference and fragmentation cost least.
@@ -93,6 +94,7 @@ def topology_aware(threshold: float = 0.0, walk: Walk = Walk.STRICT) -> Policy:
     ),
     reconstructed="cells end at the node; a gang larger than its tenant's cells takes several; bad"
     " nodes are avoided, but not made up for",
+    wants=("quotas",),
 )  # fmt: skip
 def hived(cells: tuple[str, ...] = ()) -> Policy:
     """Virtual clusters that own cells, not GPUs: whoever owns two GPUs side by side always gets

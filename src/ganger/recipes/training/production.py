@@ -32,7 +32,11 @@ HELIOS = Paper(
 )
 
 
-@recipe(YARN, reconstructed="locality as in the public Tiresias simulator: one switch, or wait")
+@recipe(
+    YARN,
+    reconstructed="locality as in the public Tiresias simulator: one switch, or wait",
+    wants=("quotas",),
+)
 def yarn_cs(within: Locality = Locality.RACK, walk: Walk = Walk.TENANT) -> Policy:
     """The capacity scheduler as production clusters use it: a FIFO queue for every tenant.
 
@@ -62,6 +66,7 @@ def helios(walk: Walk = Walk.STRICT) -> Policy:
     needs="durations",
     reconstructed="the forecast: yesterday's rhythm moved to today's level, where the paper boosts"
     " trees; those who wait count as using nodes, and wake them at once",
+    wants=("idle nodes",),
 )
 def helios_ces(
     buffer: int = 5, hold: int = 12, falls: float = 1.0, every: Duration = 10 * MINUTE
@@ -83,6 +88,7 @@ def helios_ces(
     ),
     reconstructed="how long each tier is insisted on; who is evicted first; that a job which does"
     " not fit is passed by others of its tenant",
+    wants=("quotas",),
 )  # fmt: skip
 def philly(
     node_wait: Duration = 5 * MINUTE,
@@ -126,6 +132,7 @@ def ffdl(samples: int = 5, bias: float = 3.0, walk: Walk = Walk.STRICT) -> Polic
     ),
     needs="durations",
     reconstructed="jobs that share a GPU do not slow each other down",
+    wants=("parts of GPUs", "GPU types"),
 )  # fmt: skip
 def ali_mlaas(
     reserved: tuple[str, ...] = ("V100", "V100-32GB", "V100M32", "V100M16"),

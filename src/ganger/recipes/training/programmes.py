@@ -32,6 +32,7 @@ ENTRANTS = {Entrants.USERS: of_poorest_users, Entrants.JOBS: oldest}
     needs="durations, throughputs",
     reconstructed="GPU types stand for the paper's CPUs and GPUs; gangs, which the paper does not"
     " have, stand in one line for their whole GPU time; the window; what alpha leaves idle is used",
+    wants=("GPU types",),
 )  # fmt: skip
 def allox(alpha: float = 1.0, entrants: Entrants = Entrants.USERS, window: int = 200) -> Policy:
     """Min-cost matching of waiting jobs to (GPU, place in its line) for the least mean completion
@@ -53,6 +54,7 @@ def allox(alpha: float = 1.0, entrants: Entrants = Entrants.USERS, window: int =
     ),
     reconstructed="the forms of the two bounds, and their values; servers of one GPU type are"
     " pooled in the programme; who cannot be admitted within the bounds waits",
+    wants=("elastic jobs",),
 )  # fmt: skip
 def dorm(theta1: float = 0.2, theta2: float = 0.2, window: int = 50) -> Policy:
     """At each arrival and completion a mixed-integer programme sizes every job, in containers, for

@@ -26,7 +26,7 @@ INGESTION = Paper(
 )
 
 
-@recipe(LECTURE)
+@recipe(LECTURE, wants=("parts of GPUs",))
 def space_sharing(mode: Sharing = Sharing.MPS, walk: Walk = Walk.SKIP) -> Policy:
     """First come, first served, with several jobs on one GPU where the hardware allows it.
 
@@ -37,7 +37,9 @@ def space_sharing(mode: Sharing = Sharing.MPS, walk: Walk = Walk.SKIP) -> Policy
     return QueuePolicy("space-sharing", FIRST_COME, walk, place=Parts(mode=mode))
 
 
-@recipe(LECTURE, reconstructed="the notice before a revocation is not used")
+@recipe(
+    LECTURE, reconstructed="the notice before a revocation is not used", wants=("revocable nodes",)
+)
 def spot(label: str = "spot", prefer: bool = True, walk: Walk = Walk.SKIP) -> Policy:
     """First come, first served; only jobs that checkpoint may use nodes that can be revoked.
 
@@ -51,6 +53,7 @@ def spot(label: str = "spot", prefer: bool = True, walk: Walk = Walk.SKIP) -> Po
     INGESTION,
     needs="throughputs",
     reconstructed="one rate for all jobs; the simulator does not slow starved jobs down yet",
+    wants=("remote CPUs",),
 )
 def cpu_disaggregation(
     rate: float = 1000.0,
@@ -86,6 +89,7 @@ class First(Enum):
     needs="throughputs",
     reconstructed="the oracle's table stands for the optimistic profiling; jobs are preempted after"
     " a round of their own, not of the cluster; OPT divides where GPUs were placed, moving nobody",
+    wants=("CPUs",),
 )  # fmt: skip
 def synergy(
     division: Division = Division.TUNE, order: First = First.SRTF, every: Duration = 300 * SECOND

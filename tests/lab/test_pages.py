@@ -1,0 +1,71 @@
+"""The map of recipes: its pages are those that the code makes now."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from ganger.core.errors import BadInput
+from ganger.lab.drawing import COLOURS, LEFT, RIGHT, WIDTH, draw
+from ganger.lab.pages import HORIZON, JOBS, pages, schedule
+from ganger.recipes.registry import find, recipes
+
+from .builders import by_hand
+
+DOCS = Path(__file__).parents[2] / "docs" / "recipes"
+AGAIN = "make them again: ganger recipes --pages docs/recipes"
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    """All files, made anew."""
+    return dict(pages())
+
+
+def test_the_pages_are_up_to_date(made: dict[str, str]) -> None:
+    kept = {path.name: path.read_text(encoding="utf-8") for path in DOCS.iterdir()}
+    assert sorted(kept) == sorted(made), AGAIN
+    assert [name for name, text in made.items() if kept[name] != text] == [], AGAIN
+
+
+def test_every_page_has_its_recipes_words_and_a_picture_of_every_job(made: dict[str, str]) -> None:
+    for name in recipes():
+        page, recipe = made[f"{name}.md"], find(name)
+        assert recipe.doc in page
+        assert str(recipe.paper) in page
+        assert f"]({name}.svg)" in page
+        picture = ElementTree.fromstring(made[f"{name}.svg"])
+        titles = {title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")}
+        began = {s.job for s in schedule(name).segments or () if s.start_seconds < HORIZON}
+        assert titles == {schedule(name).jobs.name[job] for job in began}, name
+        assert f"[{name}]({name}.md)" in made["README.md"]
+
+
+def test_bars_lie_where_the_jobs_ran() -> None:
+    run = schedule("fifo")
+    first = min(run.segments or (), key=lambda s: (s.start_seconds, s.job))
+    assert (first.job, first.start_seconds, first.devices) == (0, 0.0, 0b1111)
+    bars = [
+        each.attrib
+        for each in ElementTree.fromstring(draw(run, HORIZON))
+        if each.tag.endswith("rect") and each.attrib.get("fill") == COLOURS[0]
+    ]
+    scale = (WIDTH - LEFT - RIGHT) / HORIZON
+    assert float(bars[0]["x"]) == LEFT
+    assert float(bars[0]["width"]) == pytest.approx(JOBS[0][2] * 60 * scale, abs=0.06)
+
+
+def test_what_lies_beyond_the_horizon_is_cut() -> None:
+    picture = ElementTree.fromstring(draw(schedule("fifo"), 600.0))
+    bars = [each.attrib for each in picture if each.tag.endswith("rect")][1:]
+    assert bars
+    assert all(float(bar["x"]) + float(bar["width"]) <= WIDTH - RIGHT + 0.6 for bar in bars)
+
+
+def test_a_run_without_segments_cannot_be_drawn() -> None:
+    run = by_hand()
+    run.segments = None
+    with pytest.raises(BadInput, match="no record of who ran where"):
+        draw(run, 60.0)
