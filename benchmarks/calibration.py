@@ -2,14 +2,16 @@
 
     python benchmarks/calibration.py --date 2026-01-31
 
-Synthetic workloads on 64 GPUs under an oracle that learns from history, as a daemon's does. At
+Workloads of 1000 jobs on 64 GPUs under an oracle that learns from history, as a daemon's does. At
 twelve moments of each run every waiting job (at most 60) is foretold a start with an interval that
-should hold eight times in ten. Jobs that arrive later are not foreseen.
+should hold eight times in ten. With GANGER_TRACES, stretches of real traces as well.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,11 +29,41 @@ from ganger.recipes import registry
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from ganger.workloads import synthetic, transform
+from ganger.workloads.formats import load_trace
+from ganger.workloads.trace import Trace
 
 CLUSTER = ClusterSpec((NodeSpec(count=8, gpus=8, gpu_type="V100"),))
 RECIPES = ("fifo", "backfill", "helios", "priority")
+KINDS = ("philly", "helios", "pai")
+TRACES = {
+    "Philly, real": "philly/philly_2017-09_2017-10.csv.gz",
+    "Helios Venus, real": "helios-venus/venus_gpu_jobs_2020-03_2020-08.csv.gz",
+}
+GPUS = 64
+LOAD = 0.95
 MOMENTS = 12
 JOBS_MAX = 60
+NOTES = """
+Waits are counted from the prediction. *by moments*: the mean over moments of the share that was
+within; jobs that wait at one moment wait for the same others, so that their predictions come true
+or fail together, and a line rests on as many moments as it says, not on as many predictions.
+*spread*: the interval's end over its beginning, both counted from the prediction (median).
+
+Tuned: the method's one constant (`estimate/lifetimes.py: STRENGTH`) on the synthetic Philly
+workload under fifo and priority. The tail was first Pareto, then exponential, which the synthetic
+Helios line showed to be wrong (18 %): now it is weighed between both by their likelihood, so that
+this line is not a test of it either. The other workloads were not tuned on.
+"""
+
+
+def workload(name: str, seed: int, jobs: int) -> Trace:
+    """The synthetic workload of that kind, or a stretch of a real trace."""
+    if name in KINDS:
+        return transform.scale_load(synthetic.synthesize(name, jobs, seed, gpus=GPUS), LOAD, GPUS)
+    whole = transform.at_most(load_trace(Path(os.environ["GANGER_TRACES"]) / TRACES[name]), GPUS)
+    first = whole.jobs * (seed + 1) // 12
+    start = int(whole.declared.submitted[first])
+    return transform.scale_load(transform.head(transform.window(whole, start), jobs), LOAD, GPUS)
 
 
 def copier(data: Snapshot, recipe: str) -> Callable[[], Kernel]:
@@ -39,9 +71,9 @@ def copier(data: Snapshot, recipe: str) -> Callable[[], Kernel]:
     return lambda: restore(data, Nodes(CLUSTER), registry.make(recipe), oracle=History())
 
 
-def foretold(recipe: str, seed: int, jobs: int) -> list[tuple[int, Outlook, int]]:
+def foretold(trace: Trace, recipe: str, seed: int) -> list[tuple[int, Outlook, int]]:
     """For each prediction: when it was made, what it was, and when the job started."""
-    trace = transform.scale_load(synthetic.synthesize("philly", jobs, seed, gpus=64), 0.95, 64)
+    jobs = trace.jobs
     nodes = Nodes(CLUSTER)
     kernel = Kernel(nodes, trace.declared, registry.make(recipe), oracle=History())
     engine = Simulator(trace.declared, trace.duration, Physics(nodes))
@@ -61,36 +93,56 @@ def foretold(recipe: str, seed: int, jobs: int) -> list[tuple[int, Outlook, int]
     return [(now, outlook, int(kernel.jobs.first_start[row])) for now, row, outlook in made]
 
 
+def line(name: str, recipe: str, seeds: int, jobs: int) -> str:
+    """A row of the table."""
+    found = [
+        (seed, *one) for seed in range(seeds)
+        for one in foretold(workload(name, seed, jobs), recipe, seed)
+    ]  # fmt: skip
+    if not found:
+        return f"| {name} | {recipe} | 0 |" + " |" * 8
+    now, came = (np.array([one[i] for one in found]) for i in (1, 3))
+    low, high, told = (
+        np.array([getattr(one[2], name) for one in found]) for name in ("low", "high", "expected")
+    )
+    held = (low <= came) & (came <= high)
+    moments: dict[tuple[int, int], list[bool]] = {}
+    for one, within in zip(found, held.tolist(), strict=True):
+        moments.setdefault(one[:2], []).append(within)
+    by_moment = np.mean([np.mean(one) for one in moments.values()])
+    early, late = (came < low).mean(), (came > high).mean()
+    error, wait = np.abs(came - told) / MINUTE, (came - now) / MINUTE
+    spread = (high - now) / np.maximum(low - now, MINUTE)
+    return (
+        f"| {name} | {recipe} | {len(found)} | {len(moments)} | {100 * held.mean():.0f} %"
+        f" | {100 * by_moment:.0f} % | {100 * early:.0f} % | {100 * late:.0f} %"
+        f" | {np.median(wait):.0f} min | {np.median(error):.0f} min | {np.median(spread):.3g} |"
+    )
+
+
 def main() -> None:
     """Measure, print, write `calibration.md`."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=1500)
+    parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--date", default="undated")
+    parser.add_argument("--recipes", default=",".join(RECIPES))
+    parser.add_argument("--output", type=Path, default=Path(__file__).with_suffix(".md"))
     given = parser.parse_args()
+    real = list(TRACES) if os.environ.get("GANGER_TRACES") else []
     lines = [
         "# Expected starts, foretold and come", "",
         f"`python benchmarks/calibration.py --jobs {given.jobs} --seeds {given.seeds}`,"
-        f" {given.date}."
-        " Waits are counted from the prediction.", "",
-        "| recipe | predictions | within the interval (goal: 80 %) | before it | after it"
-        " | median wait | median error |", "|:---|---:|---:|---:|---:|---:|---:|",
+        f" {given.date}.", NOTES,
+        "| workload | recipe | predictions | moments | within the interval (goal: 80 %)"
+        " | by moments | before it | after it | median wait | median error | spread |",
+        "|:---|:---|" + "---:|" * 9,
     ]  # fmt: skip
-    for recipe in RECIPES:
-        found = [one for seed in range(given.seeds) for one in foretold(recipe, seed, given.jobs)]
-        now, came = (np.array([one[i] for one in found]) for i in (0, 2))
-        low, high, told = (
-            np.array([getattr(one[1], name) for one in found])
-            for name in ("low", "high", "expected")
-        )
-        early, late = (came < low).mean(), (came > high).mean()
-        error, wait = np.abs(came - told) / MINUTE, (came - now) / MINUTE
-        lines.append(
-            f"| {recipe} | {len(found)} | {100 * (1 - early - late):.0f} % | {100 * early:.0f} %"
-            f" | {100 * late:.0f} % | {np.median(wait):.0f} min | {np.median(error):.0f} min |"
-        )
-        print(lines[-1], flush=True)
-    (Path(__file__).parent / "calibration.md").write_text("\n".join(lines) + "\n")
+    for recipe in given.recipes.split(","):
+        for name in (*KINDS, *real):
+            lines.append(line(name, recipe, given.seeds, given.jobs))
+            print(lines[-1], file=sys.stderr, flush=True)
+            given.output.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -65,9 +65,13 @@ def main() -> None:
         sdk.progress(place["step"], steps * given.epochs, loss=loss)
         if agreed_to_leave(given):
             save()
+            del parallel  # before its group, see below
             dist.destroy_process_group()
             sdk.leave(place["step"])
     save()
+    # What still holds the group when it ends waits for the group's thread, and this one with the
+    # interpreter's lock, which the thread may want: torch 2.13 hangs then.
+    del parallel
     dist.destroy_process_group()
 
 

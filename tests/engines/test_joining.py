@@ -17,6 +17,7 @@ from engines.conformance import Does, Play, on
 from engines.rig import Agents, LocalBench, hangs_up, processes_of
 from ganger.core.errors import BadInput
 from ganger.core.events import Failed, Finished, NodeDown, NodeUp, Released, Started
+from ganger.core.jobs import Phase
 from ganger.core.plan import Start, Stop
 from ganger.core.units import SECOND
 from ganger.engines.agent.detached import start_agent
@@ -41,7 +42,10 @@ LOST_AFTER = 3 * SECOND // 2
 class JoinedBench(LocalBench):
     """Agents that dial the engine; one that is killed is started again by its test."""
 
-    def __init__(self, base: Path, host: str, prefixes: Sequence[Sequence[str]]) -> None:
+    def __init__(
+        self, base: Path, host: str, prefixes: Sequence[Sequence[str]], *options: str
+    ) -> None:
+        self._options = options
         self.token = base / "token"
         self.token.write_text(TOKEN + "\n")
         self._host, self._prefixes = host, prefixes
@@ -59,7 +63,7 @@ class JoinedBench(LocalBench):
             start_agent(
                 self.agents.homes[name], "--gpus", "4", "--name", name, "--silence", "1.5",
                 "--join", f"{self._host}:{self.engine.port}", "--token-file", str(self.token),
-                prefix=self._prefixes[i],
+                *self._options, prefix=self._prefixes[i],
             )
         )  # fmt: skip
 
@@ -136,6 +140,34 @@ def test_a_node_whose_agent_restarts_in_time_was_never_down(far: Play) -> None:
     far.apply(Stop(job, 1))
     far.until(Released, job)
     assert NodeDown(0) not in far.events
+
+
+@pytest.mark.parametrize("fence", [(), ("--fence", "2")])
+def test_an_agent_with_a_fence_kills_its_jobs_when_it_is_cut_off(
+    tmp_path: Path, fence: tuple[str, ...]
+) -> None:
+    bench = JoinedBench(tmp_path, "127.0.0.1", [()], *fence)
+    try:
+        bench.settle()
+        play = Play(bench)
+        job = play.running(Does.RUNS)
+        later = time.monotonic() + 3.5
+        play.wait(lambda: time.monotonic() > later, "time")
+        assert bench.alive(job)  # it hears pings
+        bench.engine.close()  # to the agent this is a cut
+        time.sleep(1.0)
+        assert bench.alive(job)
+        until = time.monotonic() + 5
+        while bench.alive(job) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert bool(bench.alive(job)) == (not fence)
+        bench.engine = bench.connected([Hold(job, 1, Phase.RUNNING, (on(0, 0),))])
+        if fence:
+            failed = Play(bench).until(Failed, job)
+            assert (failed.why, failed.final) == ("NodeFail", False)
+    finally:
+        bench.engine.close()
+        bench.agents.close()
 
 
 # ---------------------------------------------------------------------- who may join

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engines.rig import PYTHON, LocalBench
@@ -17,6 +18,8 @@ from ganger.core.protocols import Policy
 from ganger.core.spec import JobSpec, Role, Shape
 from ganger.core.units import SECOND
 from ganger.core.view import View
+from ganger.estimate.history import History
+from ganger.estimate.measured import MeasuredSpeeds
 from ganger.recipes import registry
 from worlds import Diary, cluster, gpus
 
@@ -25,6 +28,22 @@ from worlds import Diary, cluster, gpus
 def bench(alone: LocalBench) -> LocalBench:
     """An engine whose jobs start at 0."""
     return alone
+
+
+SCALES = """
+import os, sys, time
+from ganger import sdk
+last, serial, shared = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+saved = sdk.checkpoint_dir / str(sdk.rank)
+step = int(saved.read_text()) if saved.exists() else 0
+sdk.should_checkpoint()
+while step < last:
+    time.sleep(serial + shared / int(os.environ["GANGER_WORKERS"])); step += 1
+    sdk.progress(step, last, batch_size=64)
+    if sdk.should_checkpoint() and step < last:
+        saved.write_text(str(step)); sdk.leave(step)
+"""
+"""A step takes as long as is said, and what the workers share."""
 
 
 def play(
@@ -87,3 +106,51 @@ def test_resizes_and_moves_lose_no_work(bench: LocalBench) -> None:
     assert jobs.attempt[0] == 5
     assert jobs.work[0] >= 0.99 * 120 * 10_000
     assert [type(e) for batch, _ in diary.steps for e in batch.events].count(Released) == 4
+
+
+@pytest.mark.parametrize("measures", [True, False])
+def test_optimus_decides_on_what_jobs_measured(bench: LocalBench, measures: bool) -> None:
+    """Small jobs of two models run first, at two sizes each. Then two elastic jobs of each come:
+    the model that scales gets the GPUs, if and only if steps are measured."""
+    elastic = Shape((Role(size=2, least=1, most=4),))
+    models = {"scales": ("0.002", "0.06"), "flat": ("0.06", "0.002")}
+    first = [(model, gpus(size), "60") for model in models for size in (1, 2)]
+    then = [(model, elastic, "400") for model in models for _ in range(2)]
+    specs = [
+        JobSpec(name=f"j{i}", shape=shape, model=model)
+        for i, (model, shape, _) in enumerate(first + then)
+    ]
+    for job, (model, _, steps) in enumerate(first + then):
+        bench.launch(job, *PYTHON, SCALES, steps, *models[model], counted=False, step_micros=0.0)
+    diary = Diary()
+
+    def begun(journal: Diary | None) -> Kernel:
+        oracle = MeasuredSpeeds() if measures else History()
+        policy = registry.make("optimus(interval=500ms)")
+        return Kernel(Nodes(cluster(2, 4)), declare(specs), policy, oracle=oracle, journal=journal)
+
+    kernel = begun(diary)
+    small, large = range(4), range(4, 8)
+    bench.post(*(Submitted(job) for job in small))
+    until, came = bench.now() + 60 * SECOND, False
+    sizes: list[tuple[int, ...]] = []
+    while bench.now() < until and len(sizes) < 400:
+        batch = bench.engine.poll(min(kernel.wake, until, bench.now() + SECOND // 50))
+        assert batch is not None
+        plan = kernel.step(batch)
+        if plan is not None:
+            bench.engine.apply(plan, batch.at)
+        jobs = kernel.jobs
+        if not came and all(jobs.phase[job] == Phase.FINISHED for job in small):
+            bench.post(*(Submitted(job) for job in large))
+            came = True
+        if all(jobs.phase[job] == Phase.RUNNING for job in large):
+            sizes.append(tuple(jobs.size[4:8].tolist()))
+            if len(sizes) > 100:
+                break
+    grown = np.mean([(sum(one[:2]), one[2:]) == (6, (1, 1)) for one in sizes])
+    assert grown > 0.5 if measures else grown < 0.2, sizes
+    again = begun(None)
+    for batch, plan in diary.steps:  # the log alone gives the same plans
+        made = again.step(batch)
+        assert (made.actions if made else None) == (plan.actions if plan else None)

@@ -91,9 +91,16 @@ def _called_back(client: Client, listener: socket.socket, job: str) -> socket.so
 )
 @click.option("--name", help="This machine's name in the cluster. Default: its host name.")
 @click.option("--gpus", default="", help="Simulate these: 8, or 8xV100+4xK80.")
+@click.option(
+    "--fence",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Kill all jobs here when no daemon was heard for so long.",
+)
 def agent(
-    joins: tuple[str, ...], token_file: str, home: str | None, name: str | None, gpus: str
-) -> None:
+    joins: tuple[str, ...], token_file: str, home: str | None, name: str | None, gpus: str,
+    fence: float | None,
+) -> None:  # fmt: skip
     """Make this machine part of the cluster of a daemon elsewhere; stays until interrupted."""
     from ganger.client.places import Places
     from ganger.client.places import home as state
@@ -103,4 +110,5 @@ def agent(
     for join in joins:
         words += ["--join", join]
     words += (["--name", name] if name else []) + (["--gpus", gpus] if gpus else [])
+    words += ["--fence", str(fence)] if fence else []
     os.execv(sys.executable, words)

@@ -99,6 +99,21 @@ class Progressed(Event, frozen=True, gc=False):
     rate: float
 
 
+class Measured(Event, frozen=True, gc=False):
+    """What a running attempt measured of itself, where it now holds its devices: microseconds a
+    `step`, and of it `computing` gradients (0: not told); examples a step, `batch` (0: not told),
+    and at `most`; the `noise` scale of its gradients in examples (0: not told)."""
+
+    rank: ClassVar[int] = 7
+    job: int
+    attempt: int
+    step: float
+    computing: float = 0.0
+    batch: float = 0.0
+    most: float = 0.0
+    noise: float = 0.0
+
+
 class Submitted(Event, frozen=True, gc=False):
     """A declared job asks to run."""
 
@@ -147,6 +162,7 @@ AnyEvent: TypeAlias = (
     | Withheld
     | Started
     | Progressed
+    | Measured
     | Submitted
     | Accepted
     | Command

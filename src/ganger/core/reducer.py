@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from ganger.core.cluster import Nodes
@@ -20,6 +20,7 @@ from ganger.core.events import (
     Command,
     Failed,
     Finished,
+    Measured,
     NodeCommand,
     NodeDown,
     NodeUp,
@@ -44,7 +45,7 @@ from ganger.core.plan import (
     Suspend,
     Tune,
 )
-from ganger.core.spec import Kind
+from ganger.core.spec import JobSpec, Kind
 from ganger.core.units import NEVER
 from ganger.core.view import Scope
 
@@ -87,6 +88,7 @@ class Reducer:
                 self._followers.setdefault(before, []).append(job)
         self._on: dict[type, Callable[[Any], int]] = {
             Submitted: self._submitted, Started: self._started, Progressed: self._progressed,
+            Measured: self._measured,
             Finished: self._finished, Failed: self._failed, Released: self._released,
             Refused: self._refused, NodeDown: self._node_down, NodeUp: self._node_up,
             Withheld: self._withhold,
@@ -169,17 +171,22 @@ class Reducer:
                 return 0
         return self._queue(job)
 
-    def _accepted(self, event: Accepted) -> int:
+    def declare(self, specs: Iterable[JobSpec]) -> None:
+        """Know of more jobs, which will be Submitted. Raises BadInput."""
         jobs, rows = self.jobs, self._rows
         for row in range(len(rows), jobs.n):
             rows[jobs.name(row)] = row
         room = jobs.capacity
-        job = jobs.append(event.spec, rows)
-        rows[event.spec.name] = job
-        if job != event.job:
-            raise InvariantError(f"job {event.job} was accepted as row {job}")
+        for spec in specs:
+            rows[spec.name] = jobs.append(spec, rows)
         if jobs.capacity != room:
             self._bind()
+
+    def _accepted(self, event: Accepted) -> int:
+        job = self.jobs.n
+        if job != event.job:
+            raise InvariantError(f"job {event.job} was accepted as row {job}")
+        self.declare((event.spec,))
         for before in self._after.get(job, ()):
             self._followers.setdefault(before, []).append(job)
         return self._submitted(Submitted(job))
@@ -220,6 +227,10 @@ class Reducer:
             self._accrue(job)
             self._work[job] = event.work
             self._rate[job] = event.rate
+        return PROGRESSED
+
+    def _measured(self, event: Measured) -> int:
+        """Changes nothing here; an oracle may learn from it."""
         return PROGRESSED
 
     def _accrue(self, job: int) -> None:

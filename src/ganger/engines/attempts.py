@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import Final
 
 from ganger.core.errors import BadInput
 from ganger.core.events import (
@@ -18,7 +17,6 @@ from ganger.core.events import (
     Finished,
     NodeDown,
     NodeUp,
-    Progressed,
     Refused,
     Released,
     Started,
@@ -44,8 +42,6 @@ from ganger.engines.gang import (
 from ganger.engines.launch import Launch
 from ganger.engines.refusals import Refusals
 from ganger.engines.work import Work
-
-_RATE_CHANGE: Final = 0.1
 
 
 class Attempts:
@@ -332,13 +328,7 @@ class Attempts:
         if not message.step_micros or not one.started or message.step < 0:
             return
         reference = self._work.reference(job, message.step_micros)
-        rate = reference / message.step_micros
-        now = self._now()
-        changed = abs(rate - one.told_rate) > _RATE_CHANGE * one.told_rate
-        is_due = now - one.told_at >= self._progress_every and message.step != one.told_step
-        if changed or is_due:
-            one.told_at, one.told_rate, one.told_step = now, rate, message.step
-            self.events.append(Progressed(job, one.attempt, message.step * reference, rate))
+        self.events += one.account.heard(message, reference, self._now(), self._progress_every)
 
     def _unwanted(self, box: Box, message: wire.Message) -> None:
         """A part that no attempt of ours has: it was given up while its agent was away."""

@@ -9,6 +9,7 @@ from ganger.core.jobs import Phase
 from ganger.core.plan import Placement
 from ganger.core.spec import OnPreempt
 from ganger.core.units import NEVER
+from ganger.engines.account import Account
 from ganger.engines.agent.protocol import Exit, Part
 from ganger.engines.launch import Launch
 from ganger.sdk import PREEMPTED
@@ -72,9 +73,7 @@ class Attempt:
         """A part of it broke, and the others were told to go."""
         self.evicted = ""
         """Why it was told to go though its owner did not say so."""
-        self.told_at = -NEVER
-        self.told_rate = 0.0
-        self.told_step = -1
+        self.account = Account(job, attempt)
 
     @property
     def key(self) -> tuple[int, int]:

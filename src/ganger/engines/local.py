@@ -5,6 +5,7 @@ See docs/live.md for how an owner uses it.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,7 +23,7 @@ from ganger.core.events import (
     Started,
     Woke,
 )
-from ganger.core.plan import Plan, Resize, Resume, Start, Stop, Suspend
+from ganger.core.plan import Plan, Provision, Resize, Resume, Start, Stop, Suspend, Tune
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent.protocol import Hello, Progress
 from ganger.engines.attempts import Attempts
@@ -37,6 +38,8 @@ __all__ = ["CANCELLED", "AgentAt", "FleetEngine", "Hold", "LocalEngine"]
 CANCELLED: Final = "cancelled"
 """`Stop.why` of a job that need not save: it gets SIGTERM at once."""
 _rank = attrgetter("rank")
+_IGNORED: Final = {Tune: "turns no knobs of jobs", Provision: "switches no machines on or off"}
+log = logging.getLogger("ganger.engine")
 
 
 class FleetEngine:
@@ -64,6 +67,7 @@ class FleetEngine:
         self._told: list[tuple[int, int]] = []
         """Attempts whose end was in the last batch."""
         self._at = 0
+        self._ignored: set[type] = set()
 
     # ------------------------------------------------------------------ Engine
 
@@ -108,6 +112,7 @@ class FleetEngine:
         """Set the plan's actions going. An attempt that was started is not started again."""
         attempts = self._attempts
         self._standing.ordered(plan.actions)
+        self._say_ignored(plan)
         for action in plan.actions:  # who leaves, first: a start may wait for any of them
             if isinstance(action, Stop):
                 want = Want.TERMINATE if action.why == CANCELLED else Want.LEAVE
@@ -122,6 +127,14 @@ class FleetEngine:
             elif isinstance(action, Resize) and not attempts.was_done(action):
                 waits = (*action.waits, action.job)
                 attempts.start(action.job, action.attempt, action.placement, waits)
+
+    def _say_ignored(self, plan: Plan) -> None:
+        """Say once of each kind of action that nothing is done about it here."""
+        for action in plan.actions:
+            if isinstance(action, Tune | Provision) and type(action) not in self._ignored:
+                self._ignored.add(type(action))
+                log.warning("%s: this engine %s; the plans that ask for it are ignored",
+                            type(action).__name__, _IGNORED[type(action)])  # fmt: skip
 
     # ------------------------------------------------------------------ the owner's side
 

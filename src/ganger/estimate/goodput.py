@@ -117,9 +117,9 @@ _LOWEST = 1e-8
 def fit(
     nodes: Numbers, replicas: Numbers, local: Numbers, step: Numbers, computing: Numbers
 ) -> StepModel:
-    """The model nearest to the observed seconds per `step` and of `computing`: the least root mean
-    squared logarithmic error over both, gamma in 1..10 (and small rather than large), all else
-    above zero.
+    """The model nearest to the observed seconds per `step` and of `computing` (NaN where that was
+    not measured): the least root mean squared logarithmic error over both, gamma in 1..10 (and
+    small rather than large), all else above zero.
 
     Priors for what was not seen, as Pollux' agent has them (section 4.1): one replica only:
     synchronising is free; never more than two replicas: it does not grow with them; one node only:
@@ -133,15 +133,17 @@ def fit(
     if not len(step):
         raise BadInput("no step times", mend="a step model needs one point or more")
     free = _free(nodes, replicas)
-    slope = max(float(np.median(computing / local)), _LOWEST)
-    sync = max(float(np.mean(np.maximum(step - computing, 0))), _LOWEST)
+    timed = ~np.isnan(computing)
+    guess = np.where(timed, computing, step)
+    slope = max(float(np.median(guess / local)), _LOWEST)
+    sync = max(float(np.mean(np.maximum(step - guess, 0))), _LOWEST)
     start = np.log(np.array([slope, slope, sync, sync / 10, sync, sync / 10]))
     start = np.append(start, 1.5)
 
     def errors(x: Floats) -> Floats:
         model = _model(x, free)
         told = _log(step_time(model, nodes, replicas, local)) - _log(step)
-        alone = _log(computing_time(model, local)) - _log(computing)
+        alone = _log(computing_time(model, local[timed])) - _log(computing[timed])
         return np.concatenate([told, alone, [1e-3 * (model.gamma - 1.0)]])
 
     low, high = np.full(7, np.log(_LOWEST)), np.full(7, np.log(1e4))

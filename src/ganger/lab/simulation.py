@@ -89,7 +89,7 @@ def needs_of(spec: str) -> str:
     return "own" if spec.partition(":")[0].endswith(".py") else registry.parse(spec)[0].needs
 
 
-PAST = ("history", "rolling", "group", "nothing")
+PAST = ("history", "measured", "rolling", "group", "nothing")
 """What an oracle can know without being told the truth."""
 
 
@@ -99,6 +99,11 @@ def oracle_of_past(knows: str) -> Oracle:
         raise BadInput(f"{knows!r} is no kind of knowledge", mend=f"use {', '.join(PAST)}")
     if knows == "nothing":
         return Ignorant()
+    if knows == "measured":
+        from ganger.estimate.measured import MeasuredSpeeds
+
+        measured: Oracle = MeasuredSpeeds()
+        return measured
     from ganger.estimate.history import History, like_helios, like_pai
 
     history: Oracle = History(

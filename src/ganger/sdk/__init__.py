@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 __all__ = [
-    "PREEMPTED", "checkpoint_dir", "inside", "leave", "local_rank", "on_preempt", "progress",
-    "rank", "saved", "should_checkpoint", "world_size",
+    "PREEMPTED", "checkpoint_dir", "gradient_statistics", "inside", "leave", "local_rank",
+    "on_preempt", "progress", "rank", "saved", "should_checkpoint", "world_size",
 ]  # fmt: skip
 
 PREEMPTED = 75
@@ -132,12 +132,31 @@ def progress(step: int, total: int = 0, **metrics: float) -> None:
     """Tell that `step` steps are done, of `total` (0: unknown); `metrics` are named numbers.
 
     Call it after every step: it costs microseconds, and at most twenty reports a second are sent.
-    Only rank 0 is heard.
+    Only rank 0 is heard. Metrics that Ganger itself reads, so that policies know how fast the job
+    would be at other sizes: `batch_size` (examples a step, all workers together), `batch_size_max`,
+    `step_seconds` (instead of the time between two calls), `compute_seconds` (without
+    synchronising), and `noise_scale` or `grad_sqr` and `grad_var` (`gradient_statistics`).
     """
     _reports.add(
         urgent=0 < total <= step, step=int(step), total=int(total), at=time.monotonic(),
         metrics={name: float(value) for name, value in metrics.items()},
     )  # fmt: skip
+
+
+def gradient_statistics(
+    small: float, small_batch: float, large: float, large_batch: float
+) -> tuple[float, float]:
+    """The squared norm of the true gradient and the variance of one example's, both unbiased, from
+    the mean squared norm `small` of gradients over `small_batch` examples (of each worker) and that
+    of their mean over `large_batch` examples (all workers together). Average both over many steps
+    before dividing: their ratio is the gradient noise scale in examples (McCandlish et al.,
+    arXiv:1812.06162, appendix A.1). Raises ValueError unless `large_batch` is the larger one.
+    """
+    if not 0 < small_batch < large_batch:
+        raise ValueError("the large batch must be larger than the small one")
+    square = (large_batch * large - small_batch * small) / (large_batch - small_batch)
+    variance = (small - large) / (1.0 / small_batch - 1.0 / large_batch)
+    return square, variance
 
 
 def should_checkpoint() -> bool:

@@ -117,11 +117,13 @@ class Simulator:
 
     def adopt(
         self, jobs: Jobs, placements: Mapping[int, Placement],
-        letting_go: Iterable[tuple[int, int]], now: int,
+        letting_go: Iterable[tuple[int, int]], now: int, arriving: int = -1,
     ) -> None:  # fmt: skip
-        """Go on from the middle of a run: what `jobs` says has happened, has. Nobody arrives any
-        more, and the attempts of `letting_go` (job, attempt) let go at once."""
-        self.now, self._next, self._arrives = now, self._n, NEVER
+        """Go on from the middle of a run: what `jobs` says has happened, has. Only the jobs from
+        row `arriving` on (-1: nobody) arrive yet, in order of rows, and the attempts of
+        `letting_go` (job, attempt) let go at once."""
+        self.now, self._next = now, arriving if arriving >= 0 else self._n
+        self._arrives = self._arrivals[self._next] if self._next < self._n else NEVER
         phase = jobs.phase[: jobs.n]
         lasting = (now - jobs.since[: jobs.n]) * (phase == Phase.RUNNING)
         done = jobs.work[: jobs.n] + lasting * jobs.rate[: jobs.n]

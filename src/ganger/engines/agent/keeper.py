@@ -302,6 +302,7 @@ class Keeper:
             return  # it ended by itself before
         self._asked = True
         self._thaw()
+        self._why = self._why or order.why
         if order.kill:
             wanted = KILLED
         elif order.checkpoint:

@@ -73,9 +73,12 @@ class Peer(Parties[_Engine]):
 
     def __init__(
         self, host: Host, selector: selectors.BaseSelector, joins: Sequence[tuple[str, int]],
-        token: str, silence_seconds: float,
+        token: str, silence_seconds: float, fence_seconds: float = inf,
     ) -> None:  # fmt: skip
         super().__init__(selector)
+        self._fence = fence_seconds if joins else inf
+        self._heard_at = time.monotonic()
+        self._fenced = False
         self._host = host
         self._token, self._silence = token, silence_seconds
         self._now: _Engine | None = None
@@ -199,8 +202,19 @@ class Peer(Parties[_Engine]):
     def due(self) -> float:
         """When to `tend` at the latest (monotonic seconds)."""
         due = min(self._dial_at.values(), default=inf)
+        if not self._fenced:
+            due = min(due, self._heard_at + self._fence)
         remote = any(engine.address is not None for engine in self._connections)
         return min(due, time.monotonic() + self._silence / 4) if remote else due
+
+    def cut_off(self) -> bool:
+        """True once, when an engine that was joined has not been heard for `fence_seconds`."""
+        if self._now is not None and self._now.welcome:
+            self._heard_at, self._fenced = self._now.heard_at, False
+        if self._fenced or time.monotonic() - self._heard_at < self._fence:
+            return False
+        self._fenced = True
+        return True
 
     def tend(self) -> None:
         """Dial who is to be dialled, speak up where it was silent, drop who is."""

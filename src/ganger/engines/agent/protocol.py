@@ -136,11 +136,13 @@ class Go(Message, frozen=True):
 
 
 class Stop(Message, frozen=True):
-    """End the part: with `checkpoint` ask first and give it its grace, with `kill` at once."""
+    """End the part: with `checkpoint` ask first and give it its grace, with `kill` at once. `why`
+    goes into the record of its exit."""
 
     key: Key
     checkpoint: bool = True
     kill: bool = False
+    why: str = ""
 
 
 class Suspend(Message, frozen=True):

@@ -67,13 +67,14 @@ class _Part:
 
 
 class Agent:
-    """Owns one machine's jobs. `nodes` are its seats, in order; `joins` engines to dial. Without
-    `cgroups` jobs are held by their process tree."""
+    """Owns one machine's jobs. `nodes` are its seats, in order; `joins` engines to dial. When none
+    of those was heard for `fence_seconds`, all jobs are killed. Without `cgroups` jobs are held by
+    their process tree."""
 
     def __init__(
         self, home: Path, name: str, nodes: tuple[NodeSpec, ...], *,
         joins: tuple[tuple[str, int], ...] = (), token: str = "", silence_seconds: float = 20.0,
-        cgroups: bool = True, meter: Meter | None = None,
+        fence_seconds: float = inf, cgroups: bool = True, meter: Meter | None = None,
     ) -> None:  # fmt: skip
         self.home = Home(home.resolve())
         self._umask = os.umask(0o077)
@@ -94,7 +95,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._stopping = False
         self._meter = meter or Meter(None)
-        self._peer = Peer(self, self._selector, joins, token, silence_seconds)
+        self._peer = Peer(self, self._selector, joins, token, silence_seconds, fence_seconds)
 
     # ------------------------------------------------------------------ the loop
 
@@ -128,6 +129,11 @@ class Agent:
             if self._meter.due <= time.monotonic():
                 self._tell(*self._meter.look(self._running()))
             self._peer.tend()
+            if self._peer.cut_off():
+                log.warning("cut off for too long: its jobs are killed")
+                for part in list(self._parts.values()):
+                    if part.exit is None:
+                        self._stop(Stop(part.key, checkpoint=False, kill=True, why="NodeFail"))
         self._peer.close()
         self.containment.remove()
 

@@ -1,0 +1,76 @@
+"""What an owner is told of a running attempt: little where it is steady, never far off."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+from ganger.core.events import Measured, Progressed
+from ganger.core.units import NEVER
+from ganger.engines.agent.protocol import Progress
+
+_CHANGE: Final = 0.1
+_NOISE_CHANGE: Final = 0.25
+
+
+class Account:
+    """What was told of an attempt, and so what is believed of it now.
+
+    Progress is told when dead reckoning from the last time (that work, and that speed since) is
+    amiss by what is done in `every` (microseconds), at most once in that time, and at the last
+    step. What the job measured of itself is told when it has settled, and again when it changed,
+    the more rarely the older the attempt is.
+    """
+
+    def __init__(self, job: int, attempt: int) -> None:
+        self.job, self.attempt = job, attempt
+        self._told = Progressed(job, attempt, 0.0, 0.0)
+        self._told_at = -NEVER
+        self._measured: Measured | None = None
+        self._measured_from = self._measured_at = -NEVER
+
+    def heard(
+        self, message: Progress, reference: float, now: int, every: int
+    ) -> list[Progressed | Measured]:
+        """The events that a report makes. A step is `reference` microseconds of work."""
+        rate, work = reference / message.step_micros, message.step * reference
+        passed, before = now - self._told_at, self._told
+        amiss = abs(work - before.work - before.rate * passed)
+        ends = 0 < message.total <= message.step and amiss > reference
+        drifts = amiss > every * max(rate, before.rate) and passed >= every
+        found: list[Progressed | Measured] = []
+        if self._told_at < 0 or ends or drifts:
+            self._told_at, self._told = now, Progressed(self.job, self.attempt, work, rate)
+            found.append(self._told)
+        if self._measured_from < 0:
+            self._measured_from = now
+        age = now - self._measured_from
+        if age >= every and now - self._measured_at >= age // 2:
+            said = self._measurement(message)
+            if self._measured is None or _differs(said, self._measured):
+                self._measured, self._measured_at = said, now
+                found.append(said)
+        return found
+
+    def _measurement(self, message: Progress) -> Measured:
+        """What the metrics say that the SDK names."""
+        told = {name: value for name, value in message.metrics.items() if 0 < value < inf}
+        noise = told.get("noise_scale", 0.0)
+        if not noise and "grad_sqr" in told and "grad_var" in told:
+            noise = told["grad_var"] / told["grad_sqr"]
+        step = told["step_seconds"] * 1e6 if "step_seconds" in told else message.step_micros
+        return Measured(
+            self.job, self.attempt, step, told.get("compute_seconds", 0.0) * 1e6,
+            told.get("batch_size", 0.0), told.get("batch_size_max", 0.0), noise,
+        )  # fmt: skip
+
+
+def _differs(one: Measured, other: Measured) -> bool:
+    """Whether a number changed noticeably."""
+    return any(
+        abs(getattr(one, name) - getattr(other, name)) > share * getattr(other, name)
+        for name, share in (
+            ("step", _CHANGE), ("computing", _CHANGE), ("batch", _CHANGE), ("most", _CHANGE),
+            ("noise", _NOISE_CHANGE),
+        )
+    )  # fmt: skip
