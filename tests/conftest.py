@@ -7,6 +7,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from soaking import many
+
 _COMMON = settings(
     deadline=None,
     print_blob=True,
@@ -14,7 +16,7 @@ _COMMON = settings(
 )
 settings.register_profile("default", _COMMON, derandomize=True, max_examples=25, database=None)
 settings.register_profile(
-    "soak", _COMMON, max_examples=1500, phases=[Phase.explicit, Phase.generate, Phase.shrink]
+    "soak", _COMMON, max_examples=many(1500), phases=[Phase.explicit, Phase.generate, Phase.shrink]
 )
 settings.register_profile(  # as default, but shows the first failure as found, at once
     "hunt", settings.get_profile("default"), phases=[Phase.explicit, Phase.generate]
@@ -23,8 +25,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without `-m soak`, soak tests are not run."""
+    """Without `-m soak`, soak tests are not run; with it, they may take their time."""
     if "soak" in config.getoption("markexpr"):
+        for item in items:
+            item.add_marker(pytest.mark.timeout(0), append=False)
         return
     soaking = [item for item in items if item.get_closest_marker("soak")]
     if soaking:

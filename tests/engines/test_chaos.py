@@ -12,6 +12,7 @@ from engines.conformance import Does, Play, on
 from engines.rig import Agents, LocalBench
 from ganger.core.events import AnyEvent, Failed, Finished, Refused, Released, Started
 from ganger.core.plan import AnyAction, Placement, Plan, Resize, Start, Stop
+from soaking import many
 
 KINDS = (Does.FINISHES, Does.STUMBLES, Does.SAVES, Does.RUNS, Does.FORKS, Does.DEAF)
 
@@ -126,7 +127,7 @@ def test_kills_at_random_moments(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(100, 150))
+@pytest.mark.parametrize("seed", range(100, 100 + many(50)))
 def test_kills_at_many_random_moments(tmp_path: Path, seed: int) -> None:
     play_chaos(tmp_path, seed)
 

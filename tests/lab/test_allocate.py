@@ -13,6 +13,7 @@ import ganger
 from ganger.core.errors import BadInput
 from ganger.lab.allocate import OBJECTIVES, Allocated, allocate
 from ganger.workloads.problem import load_problem
+from soaking import many as counted
 
 NEED = 1e-6
 LECTURE = {
@@ -172,8 +173,8 @@ COMPARED = [name for name in OBJECTIVES if name not in ("isolated", "hierarchica
 @pytest.mark.parametrize(
     ("seeds", "pairs"),
     [(range(150), False), (range(50), True),
-     pytest.param(range(1000, 2000), False, marks=[pytest.mark.soak, pytest.mark.timeout(3000)]),
-     pytest.param(range(1000, 1500), True, marks=[pytest.mark.soak, pytest.mark.timeout(3000)])],
+     pytest.param(range(1000, 1000 + counted(1000)), False, marks=pytest.mark.soak),
+     pytest.param(range(1000, 1000 + counted(500)), True, marks=pytest.mark.soak)],
 )  # fmt: skip
 def test_every_objective_agrees_with_cvxpy(objective: str, seeds: range, pairs: bool) -> None:
     # Clarabel's own tolerance bounds what can be compared where the objective is not linear.

@@ -12,6 +12,7 @@ from ganger.core.jobs import declare
 from ganger.core.spec import ClusterSpec, JobSpec
 from ganger.workloads.trace import Trace
 from reference import Rule
+from soaking import many
 from worlds import cluster, gpus, play
 
 PAIRS = {
@@ -73,7 +74,7 @@ def test_the_core_equals_the_reference(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("recipe", PAIRS)
-@settings(max_examples=3000)
+@settings(max_examples=many(3000))
 @given(rows=traces, on=layouts)
 def test_the_core_equals_the_reference_for_long(
     recipe: str, rows: list[tuple[int, int, int, int]], on: ClusterSpec

@@ -31,6 +31,7 @@ from ganger.recipes import registry
 from ganger.recipes.registry import CATALOGUE
 from ganger.sim.detailed import simulator
 from ganger.sim.physics import Physics
+from soaking import many
 from worlds import Diary, Played, Work, job, play
 
 SMALLER = {"pollux": "pollux(population=8,generations=4)"}
@@ -115,7 +116,7 @@ def test_nothing_is_ever_oversubscribed_torn_lost_or_forgotten(recipe: str, worl
 
 @pytest.mark.soak
 @every_recipe
-@settings(max_examples=1000)
+@settings(max_examples=many(1000))
 @given(world=worlds(jobs=40))
 def test_nothing_is_ever_oversubscribed_torn_lost_or_forgotten_for_long(
     recipe: str, world: World

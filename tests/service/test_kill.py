@@ -15,6 +15,7 @@ from ganger.core.errors import GangerError
 from ganger.service.journal import Journal
 from ganger.service.recovery import check_history
 from service.machines import Machine, wait_for
+from soaking import many
 
 SCRIPT = """
 echo start >> {where}/$GANGER_JOB_ID.$GANGER_ATTEMPT
@@ -110,6 +111,5 @@ def test_twenty_kills(machine: Machine, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
 def test_five_hundred_kills(machine: Machine, tmp_path: Path) -> None:
-    kill_often(machine, tmp_path / "where", 500, seed=2)
+    kill_often(machine, tmp_path / "where", many(500), seed=2)

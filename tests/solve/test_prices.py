@@ -16,9 +16,10 @@ from ganger.solve.lexicographic import water_filling
 from ganger.solve.programme import Floats, Shares, isolated, proportional, shares
 from ganger.solve.search import largest
 from ganger.solve.shares import STEPS, SharesPool, Warm, max_min, max_sum
+from soaking import many
 from solve.instances import NEED, instance, largest_level, rows_of, solve, water_levels
 
-SOAK = pytest.param(range(1000, 3000), marks=[pytest.mark.soak, pytest.mark.timeout(3000)])
+SOAK = pytest.param(range(1000, 1000 + many(2000)), marks=pytest.mark.soak)
 
 
 @contextmanager
@@ -95,7 +96,6 @@ def test_nasty_instances_agree_with_highs_too(case: tuple[Shares, Floats]) -> No
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3000)
 @given(nasty())
 def test_thousands_of_nasty_instances_agree_with_highs(case: tuple[Shares, Floats]) -> None:
     agrees(*case)
