@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.mechanisms.gain import Curve, afs, exact, greedy
+from ganger.mechanisms.gain import Curve, _weighed, afs, exact, greedy
 
 OPTIMUS = [np.array([1, 1.8, 2.4, 2.4]), np.array([1, 1.5, 1.7, 1.7])]
 WORK = [100.0, 60.0]
@@ -182,3 +182,21 @@ def test_hundreds_of_jobs_decide_quickly(jobs: int) -> None:
         exact(curves, 512, [1] * jobs)[0],
     ):
         assert sum(sizes) == 512
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.sampled_from([1.0, 1.5, 2.0]), min_size=1, max_size=4),
+                  st.integers(1, 2)),
+        min_size=1, max_size=5,
+    ),
+    st.integers(1, 40),
+)  # fmt: skip
+def test_where_there_is_enough_exact_is_what_the_programme_says(
+    drawn: list[tuple[list[float], int]], capacity: int
+) -> None:
+    """Ties included: flat curves, and several units."""
+    curves, units = [np.array(curve) for curve, _ in drawn], [unit for _, unit in drawn]
+    least = [1] * len(curves)
+    kept = int((np.cumsum(units) <= capacity).sum())
+    assert exact(curves, capacity, least, units) == _weighed(curves, capacity, least, units, kept)

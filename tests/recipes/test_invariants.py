@@ -41,9 +41,7 @@ WAYS = "every=20s,whole_steps=yes,barrier=yes,patience=30s,counters=yes,by_type=
 """All of `gavel(compatible=yes)` but for `dropped`, under which short gangs never end."""
 VARIANTS = [
     *(f"gavel({how},{WAYS})" for how in (
-        "objective=fifo,in_order=yes", "centred=yes,left_over=yes",
-        "objective=makespan,centred=yes,left_over=yes",
-        "agnostic=yes,shuffled=yes,centred=yes,left_over=yes",
+        "centred=yes,left_over=yes", "objective=makespan,centred=yes,left_over=yes",
     )),
     "gavel(space_sharing=yes,every=20s)", "gavel(space_sharing=yes,objective=ftf,every=20s)",
     "fifo(walk=skip)", "srtf(walk=strict,min_run=3s)", "priority(preempt=no)", "las(quantum=3s)",

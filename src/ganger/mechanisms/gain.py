@@ -182,9 +182,22 @@ def exact(
     behind get nothing. Among equal totals earlier jobs get more.
     """
     units = units or [1] * len(curves)
-    sizes = [0] * len(curves)
     fits = np.cumsum([n * unit for n, unit in zip(least, units, strict=True)]) <= capacity
     kept = int(fits.sum())
+    if kept == len(curves):  # where all can have what is best for them there is nothing to weigh
+        rows = zip(curves, least, units, strict=True)
+        sizes = [low + int(curve[low - 1 : capacity // unit].argmax()) for curve, low, unit in rows]
+        if _cost(sizes, units) <= capacity:
+            total = sum((float(curve[n - 1]) for curve, n in zip(curves, sizes, strict=True)), 0.0)
+            return sizes, total
+    return _weighed(curves, capacity, least, units, kept)
+
+
+def _weighed(
+    curves: Sequence[Curve], capacity: int, least: Sequence[int], units: Sequence[int], kept: int
+) -> tuple[list[int], float]:
+    """`exact` for the first `kept` jobs, by the programme."""
+    sizes = [0] * len(curves)
     best = np.zeros(capacity + 1)
     choices: list[NDArray[np.intp]] = []
     for curve, low, unit in zip(curves[:kept], least, units, strict=False):

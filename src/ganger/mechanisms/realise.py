@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from ganger.core.allocation import Allocation, Share
 from ganger.core.events import (
@@ -34,6 +35,7 @@ from ganger.core.units import NEVER, WHOLE
 from ganger.core.view import View
 from ganger.mechanisms.fair import Notes
 from ganger.mechanisms.place import PACK, Placer, counted, on_nodes
+from ganger.mechanisms.turn import rows_of, served
 
 _MOVABLE = (int(Phase.STARTING), int(Phase.RUNNING))
 _STAYS = (int(OnPreempt.NEVER), int(OnPreempt.KILL))
@@ -230,15 +232,6 @@ def sharable(view: View, job: int) -> bool:
     return known[model] and view.at.on_preempt[job] not in _STAYS and view.draft.shape(job).is_plain
 
 
-def units(ledger: Ledger) -> list[tuple[int, ...]]:
-    """The jobs that hold GPUs, those together that share the very same ones."""
-    found: dict[object, list[int]] = {}
-    for job, (_, placement) in ledger.holds.items():
-        shares = bool(placement) and placement[0].share > 0
-        found.setdefault(placement if shares else job, []).append(job)
-    return [tuple(sorted(jobs)) for jobs in found.values()]
-
-
 def competitors(view: View) -> Ids:
     """Jobs that wait or hold devices, ascending."""
     return np.sort(np.concatenate([view.pending, view.active]))
@@ -323,25 +316,13 @@ class RoundPolicy:
         """Book the time that every running job has had on its type since the last call."""
         if memory is None:
             return RoundMemory(Allocation(), view.now, view.now, {}, view.now, [])
-        received, elapsed = dict(memory.received), view.now - memory.last
-        if elapsed:
-            for unit in units(view.ledger):
-                node = view.ledger.holds[unit[0]][1][0].node
-                kind = view.ledger.cell_of[node].gpu_type
-                for key in {_key(unit, kind), _key(unit, "")}:
-                    received[key] = received.get(key, 0) + elapsed
+        elapsed = view.now - memory.last
+        if not elapsed:
+            return msgspec.structs.replace(memory)
+        received = dict(memory.received)
+        for key in served(view):
+            received[key] = received.get(key, 0) + elapsed
         return msgspec.structs.replace(memory, received=received, last=view.now)
-
-    def _ranked(self, view: View, memory: RoundMemory, rows: list[Share]) -> list[Share]:
-        """`rows` in order of allocation over share of time received; ties by amount, then job."""
-        elapsed = max(view.now - memory.since, 1)
-
-        def rank(row: Share) -> tuple[float, float, tuple[int, ...]]:
-            had = memory.received.get(_key(row.jobs, row.gpu_type), 0) / elapsed
-            due = row.amount / had if had > 0 else row.amount * 1e9
-            return (-round(due, 9), -row.amount, row.jobs)
-
-        return sorted(rows, key=rank)
 
     def _select(self, view: View, memory: RoundMemory) -> list[Want]:
         """Who runs in the coming round, larger gangs first so that they find whole nodes."""
@@ -352,7 +333,12 @@ class RoundPolicy:
             if at.on_preempt[job] in _STAYS:
                 chosen[job] = Want(job, at.size[job])
                 free[view.ledger.cell_of[placement[0].node].index] -= at.size[job]
-        for row in self._ranked(view, memory, memory.allocation.rows):
+        rows, shares = rows_of(view, memory.allocation), memory.allocation.rows
+        gpus, most = rows.gpus.tolist(), max(free.values(), default=0)
+        for number in rows.ranked(memory.received, max(view.now - memory.since, 1)):
+            if gpus[number] > most:
+                continue
+            row = shares[number]
             job = row.jobs[0]
             if any(each in chosen or at.phase[each] > _STOPPING for each in row.jobs):
                 continue
@@ -363,6 +349,7 @@ class RoundPolicy:
                 if free[cell.index] >= row.gpus:
                     free[cell.index] -= row.gpus
                     chosen |= {want.job: want for want in self._wants(view, row)}
+                    most = max(free.values())
                     break
         jobs = competitors(view)
         without = [Want(job, 0) for job in jobs[view.jobs.gpus[jobs] == 0].tolist()]
@@ -371,17 +358,21 @@ class RoundPolicy:
     def _fill(self, view: View, memory: RoundMemory) -> None:
         """Start who waits on what is free. One that finds no place answers for all its like."""
         at, most = view.at, max((cell.free for cell in view.ledger.cells), default=0)
-        waiting = set(view.pending.tolist())
+        pending = view.pending
+        waiting = set(pending.tolist())
+        rows, every = rows_of(view, memory.allocation), memory.allocation.rows
+        kept = (rows.gpus <= most) | (view.jobs.parent[rows.first] >= 0)
+        kept &= _among(rows.first, pending)
+        if rows.several:
+            for number, row in enumerate(every):
+                if len(row.jobs) > 1:
+                    kept[number] = not waiting.isdisjoint(row.jobs)
         shares = [
-            row for row in memory.allocation.rows
-            if not waiting.isdisjoint(row.jobs)
-            and (row.gpus <= most or len(row.jobs) > 1 or at.parent[row.jobs[0]] >= 0)
-        ]  # fmt: skip
-        shares = self._ranked(view, memory, shares) if len(shares) > 1 else shares
-        shares += [
-            Share((job,), "", at.gpus[job], 1.0)
-            for job in sorted(waiting.difference(memory.jobs))
-        ]  # fmt: skip
+            every[number]
+            for number in rows.ranked(memory.received, max(view.now - memory.since, 1), kept)
+        ]
+        new = pending[~_among(pending, np.array(memory.jobs, np.int64))].tolist()
+        shares += [Share((job,), "", at.gpus[job], 1.0) for job in new]
         full = set[tuple[int | str, ...]]()
         for want in (want for row in shares for want in self._wants(view, row)):
             job = want.job
@@ -406,9 +397,13 @@ class RoundPolicy:
         ]
 
 
-def _key(jobs: tuple[int, ...], gpu_type: str) -> str:
-    """Under what time received is booked: `job/type`, `job+job/type`."""
-    return f"{'+'.join(map(str, jobs))}/{gpu_type}"
+def _among(these: Ids, those: Ids) -> NDArray[np.bool_]:
+    """Which of `these` are in `those` (ascending)."""
+    if not len(those):
+        return np.zeros(len(these), np.bool_)
+    at = np.minimum(np.searchsorted(those, these), len(those) - 1)
+    found: NDArray[np.bool_] = those[at] == these
+    return found
 
 
 def _competition_changed(view: View, memory: RoundMemory, jobs: Ids) -> bool:

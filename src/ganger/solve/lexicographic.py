@@ -13,9 +13,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ganger.solve.prices import Stop
-from ganger.solve.programme import TINY, Answer, Floats, Mask
+from ganger.solve.programme import TINY, Answer, Floats, Mask, dot
 from ganger.solve.search import Level, Pool, largest
 from ganger.solve.shares import Warm
+from ganger.solve.sole import Sole
+from ganger.solve.waterfill import water_fill
 
 SLACK = 2e-8
 """A part of a level that may be lost in a round."""
@@ -66,6 +68,8 @@ def water_filling(
     Ends after at most two rounds for each job, nearly always after one for each kind, or with the
     round in which `stop` says so.
     """
+    if (one := pool.sole()) is not None:
+        return _filled_on(one, pool, unit, pace_of)
     free = np.ones(len(capacity), np.bool_)
     cap = pool.fastest(free)
     level, open_ = np.zeros(len(unit)), (unit > 0) & (cap > 0)
@@ -105,6 +109,45 @@ def water_filling(
     return Filled(level, first, max(bound, first), answer, prices, rounds)
 
 
+def _filled_on(one: Sole, pool: Pool, unit: Floats, pace_of: Paces | None) -> Filled:
+    """The same on one kind of machines, which are the only bottleneck but for what each can do."""
+    level, first, rounds = np.zeros(len(unit)), 0.0, 0
+    while True:
+        open_ = (unit > 0) & (level < one.cap * (1 - SLACK))
+        path = _path(level, open_, one.cap, unit, pace_of, one) if open_.any() else None
+        if path is None or path.top <= 0:
+            break
+        time, level = _full(one, path, level, unit, open_ if pace_of is None else None)
+        first = first if rounds else _first(path, time, time)[0]
+        rounds += 1
+        if time < path.top:
+            break
+    if not rounds:
+        raise ArithmeticError("water-filling: nobody can rise")
+    answer = pool.max_min(level)
+    return Filled(level, first, first, answer, answer.prices, rounds)
+
+
+def _full(
+    one: Sole, path: _Path, level: Floats, unit: Floats, alike: Mask | None
+) -> tuple[float, Floats]:
+    """When the machines are all in use, and the levels then; `path.top` if they are not before.
+    `alike`: who rises by its unit until it is at its cap."""
+    if alike is not None:
+        filled = water_fill(
+            one.capacity, np.where(alike, one.cost * unit, 0.0), one.cost * one.cap
+        )  # fmt: skip
+        level = np.where(alike, filled / np.maximum(one.cost, TINY), level)
+        return float((level / np.maximum(unit, TINY))[alike].max()), level
+    used = [dot(one.cost, each) for each in path.levels]
+    line = int(np.searchsorted(used, one.capacity, "right")) - 1
+    if line + 1 >= len(used):
+        return path.top, path.levels[-1]
+    room = (one.capacity - used[line]) / max(dot(one.cost, path.paces[line]), TINY)
+    time = min(path.times[line] + max(room, 0.0), path.top)
+    return time, path.at(time)
+
+
 def _first(path: _Path, value: float, bound: float) -> tuple[float, float]:
     """The level of the worst off, as it is and at most: time, until somebody is at the cap."""
     stop = path.times[1] if len(path.times) > 1 else path.top
@@ -121,7 +164,11 @@ def _even(pool: Pool, path: _Path) -> tuple[float, Warm]:
     return min(answer.value, path.top) or path.top / 2, warm
 
 
-def _path(level: Floats, open_: Mask, cap: Floats, unit: Floats, pace_of: Paces | None) -> _Path:
+def _path(
+    level: Floats, open_: Mask, cap: Floats, unit: Floats, pace_of: Paces | None,
+    one: Sole | None = None,
+) -> _Path:  # fmt: skip
+    """How all rise until they are at their caps, or where the machines of `one` are all in use."""
     if pace_of is None:
         pace = np.where(open_, unit, 0.0)
         room = np.where(open_, (cap - level) / np.maximum(unit, TINY), 0.0)
@@ -143,7 +190,7 @@ def _path(level: Floats, open_: Mask, cap: Floats, unit: Floats, pace_of: Paces 
         time += step
         times.append(time)
         levels.append(level)
-        if not left.any():
+        if not left.any() or (one is not None and dot(one.cost, level) > one.capacity):
             break
     paces += [np.zeros(len(cap))] * (len(times) - len(paces))
     return _Path(times, levels, paces, cap, time)

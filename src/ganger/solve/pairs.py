@@ -179,6 +179,9 @@ class PairsPool(NamedTuple):
         """What each can do at most: with a frozen partner a kind may be used all the same."""
         return self.posed.fastest()
 
+    def sole(self) -> None:
+        """Pairs are further columns."""
+
 
 def max_min_pairs(posed: Pairs, pace: Floats, stop: Stop | None = None) -> Answer:
     """The largest t for which every member reaches eff >= pace t, as `shares.max_min`."""

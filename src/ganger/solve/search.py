@@ -18,6 +18,7 @@ from ganger.solve.highs import Infeasible
 from ganger.solve.prices import Stop
 from ganger.solve.programme import Answer, Floats, Mask, dot
 from ganger.solve.shares import GAP, Warm
+from ganger.solve.sole import Sole
 
 
 class Pool(Protocol):
@@ -33,6 +34,11 @@ class Pool(Protocol):
 
     def fastest(self, free: Mask) -> Floats:
         """The most that each could do with all machines of the `free` kinds to itself."""
+        ...
+
+    def sole(self) -> Sole | None:
+        """The only kind of machines where there is but one and nobody shares: then what is within
+        reach is known without asking a programme. None otherwise."""
         ...
 
 
@@ -67,6 +73,8 @@ def largest(
     reached if it is but for a part of `slack`. Ends within `gap`, after `steps` programmes, or
     once `stop` says so.
     """
+    if (one := pool.sole()) is not None:
+        return _largest_on(one, pool, demand, start, top, slack)
     low, bound, best, at = 0.0, top, None, start
     worth, prices = np.zeros(len(demand(top))), np.zeros(0)
     done = 0
@@ -89,6 +97,18 @@ def largest(
         at = bound if at != bound else 0.5 * (low + bound)
     assert best is not None
     return Level(low, max(bound, low), best, worth, prices, done)
+
+
+def _largest_on(
+    one: Sole, pool: Pool, demand: Callable[[float], Floats], start: float, top: float,
+    slack: float,
+) -> Level:  # fmt: skip
+    """The same on one kind of machines: a bisection of one sum."""
+    value = _last(lambda at: one.within(demand(at) * (1 - slack - 1e-13)), 0.0, top)
+    answer = pool.max_min(demand(value or start))
+    if value >= top:
+        return Level(value, top, answer, np.zeros(len(answer.worth)), np.zeros(0), 1)
+    return Level(value, value, answer, answer.worth, answer.prices, 1)
 
 
 def _within(demand: Callable[[float], Floats], reached: Floats, value: float) -> bool:

@@ -15,6 +15,7 @@ from ganger.solve.classes import Classes, classes
 from ganger.solve.highs import Infeasible
 from ganger.solve.prices import Found, Start, Stop, optimum
 from ganger.solve.programme import TINY, Answer, Floats, Ints, Mask, Shares, dot, fitted
+from ganger.solve.sole import Sole, knapsack, level, sole, time_for
 
 GAP = 1e-6
 """How far from the best an answer may be, relatively."""
@@ -40,6 +41,10 @@ def max_min(
     that could rise further without anybody falling. Raises Infeasible if the floors cannot be had.
     """
     floor = np.zeros(len(pace)) if floor is None else floor
+    if (one := sole(posed)) is not None:
+        t, price, worth = level(one, pace, floor)
+        x = fitted(posed, time_for(posed, floor + pace * t), floor)
+        return _certified(posed, x, (np.array([price]), worth), pace, floor, 1)
     merged = classes([posed.rate, posed.scale, posed.limit, floor, pace])
     few, count = _merged(posed, merged), merged.size
     low, rise, cap = floor[merged.first], pace[merged.first], few.fastest()
@@ -61,15 +66,23 @@ def max_min(
     found = optimum(blocks, gap / 2, steps, start, stop)
     x = fitted(posed, (found.x.T * share[:, None])[merged.of], floor)
     worth = (found.worth / best / share / count)[merged.of]
-    rise_of = posed.effective(x)[pace > 0] - floor[pace > 0]
-    value = float((rise_of / pace[pace > 0]).min())
-    prices, worth, bound = _proved(posed, found.prices, worth, pace, floor)
+    return _certified(posed, x, (found.prices, worth), pace, floor, found.steps)
+
+
+def _certified(
+    posed: Shares, x: Floats, dual: tuple[Floats, Floats], pace: Floats, floor: Floats, steps: int
+) -> Answer:
+    """What `x` reaches, and the bound that the `dual` (prices and worths) proves."""
+    moves = pace > 0
+    value = float(((posed.effective(x) - floor)[moves] / pace[moves]).min())
+    prices, worth, bound = _proved(posed, *dual, pace, floor)
+    room = (posed.fastest() - floor)[moves] / pace[moves]
+    alone = float(room.min())
     if alone <= bound:  # somebody is at the most that all machines would give
         prices, worth, bound = np.zeros(len(prices)), np.zeros(len(pace)), alone
-        last = np.flatnonzero(pace > 0)
-        last = last[np.argmin((posed.fastest() - floor)[last] / pace[last])]
+        last = np.flatnonzero(moves)[np.argmin(room)]
         worth[last] = 1.0 / pace[last]
-    return Answer(x, value, max(bound, value), prices, worth, found.steps)
+    return Answer(x, value, max(bound, value), prices, worth, steps)
 
 
 def _check_alone(cap: Floats, low: Floats, merged: Classes) -> None:
@@ -132,6 +145,9 @@ def max_sum(
     """
     floor = np.zeros(len(gain)) if floor is None else floor
     gain = np.where(posed.rate > 0, gain, 0.0)
+    if (one := sole(posed)) is not None:
+        x, price, worth = knapsack(posed, one, gain, floor)
+        return _valued(posed, gain, floor, fitted(posed, x, floor), (np.array([price]), worth), 1)
     merged = classes([posed.rate, posed.scale, posed.limit, floor, gain])
     few, count, low = _merged(posed, merged), merged.size, floor[merged.first]
     _check_alone(few.fastest(), low, merged)
@@ -156,10 +172,16 @@ def _summed(
     share, best, merged, unit = scaling
     x = _held(posed, fitted(posed, (found.x.T * share[:, None])[merged.of], floor), floor)
     worth = (found.worth * unit / best / share / merged.size)[merged.of]
-    prices = found.prices * unit
-    worth, bound = _dual(posed, prices, worth, floor, gain)
+    return _valued(posed, gain, floor, x, (found.prices * unit, worth), found.steps)
+
+
+def _valued(
+    posed: Shares, gain: Floats, floor: Floats, x: Floats, dual: tuple[Floats, Floats], steps: int
+) -> Answer:
+    prices = dual[0]
+    worth, bound = _dual(posed, *dual, floor, gain)
     value = float(np.einsum("ic,ic->", gain, x))
-    return Answer(x, value, max(bound, value), prices, worth, found.steps)
+    return Answer(x, value, max(bound, value), prices, worth, steps)
 
 
 def _held(posed: Shares, x: Floats, floor: Floats) -> Floats:
@@ -196,6 +218,10 @@ class SharesPool(NamedTuple):
     def fastest(self, free: Mask) -> Floats:
         """The most that each could do on the `free` kinds."""
         return self.posed.fastest(free)
+
+    def sole(self) -> Sole | None:
+        """The only kind of machines, if there is but one."""
+        return sole(self.posed)
 
 
 SLACKS = (0.0, 1e-9, 1e-6)
