@@ -40,6 +40,13 @@ def test_e_las_preempts_the_job_that_is_far_from_its_end_where_tiresias_sees_a_t
     assert tie.actions[2][1] == "stop short", "equal levels: the later one goes"
 
 
+def test_e_las_counts_no_epochs_of_a_job_that_has_none() -> None:
+    """It waited for the end of each, a microsecond at a time, while such a job was leaving."""
+    works = [job("empty", 0, 0), job("next", 1, 3)]
+    run = play("e-las", works, ONE, costs=Costs(finish=5 * SECOND))
+    assert run.ended("next") > run.ended("empty") >= 5
+
+
 def test_e_las_discount_differs_from_its_estimate() -> None:
     """At 6 s a (10 s) has 6 (1 - .6) = 2.4 or 4 to come; b, 40 s, has 6 (1 - .15) = 5.1 or 34."""
     works = [job("a", 0, 10), job("b", 0, 40), job("c", 6, 3)]

@@ -54,9 +54,9 @@ class ByProgress:
         return (float(round(self.index(service, epoch / self.epochs))),)
 
     def until(self, view: View, job: int) -> int:
-        """The end of the present epoch, if the job runs."""
+        """The end of the present epoch, if the job runs and has any."""
         epoch, _ = self._last(view, job)
-        if not view.at.rate[job] or epoch >= self.epochs:
+        if not view.at.rate[job] or epoch >= self.epochs or not self._total(view, job) > 0:
             return NEVER
         return max(self._reached(view, job, epoch + 1), view.now + 1)
 
