@@ -125,10 +125,11 @@ def test_fifo_in_order_stops_at_the_first_that_finds_no_room() -> None:
     slow = Profiles({"m": Profile(measured=Measured({"V100": {1: 1.0, 2: 1.0}}, "V100"))})
     works = [
         work("a", "m", 100, 100), work("wide", "m", 100, 100, size=2), work("c", "m", 100, 100),
+        work("d", "m", 100, 100),  # so that c weighs more for each GPU than wide does
     ]  # fmt: skip
     ways = "objective=fifo,barrier=yes,whole_steps=yes"
     strict = finishes(works, f"{ways},in_order=yes", slow, "2x1xV100")
-    assert strict == pytest.approx([100, 200, 300])
+    assert strict == pytest.approx([100, 200, 300, 300])
     programme = finishes(works, ways, slow, "2x1xV100")
     assert programme[2] == pytest.approx(100)
 

@@ -123,8 +123,8 @@ class Pilots(Boxes):
             self._files_at = now + _FILES_SECONDS
             leaving = self._folder.leaving()
             for pilot in self.pilots.values():
-                if pilot.number in leaving and not pilot.leaving:
-                    self._leave(pilot, leaving[pilot.number])
+                if pilot.number in leaving or pilot.leaving:  # its node may be known only now
+                    self._leave(pilot, pilot.leaving or leaving[pilot.number])
                 self._look(pilot, now)
             self._judge(now)
 
@@ -190,7 +190,8 @@ class Pilots(Boxes):
 
     def _leave(self, pilot: Pilot, why: str) -> None:
         """Nothing new starts there, and what runs there saves and leaves."""
-        log.info("pilot %d on %s leaves: %s", pilot.number, pilot.node, why)
+        if not pilot.leaving:
+            log.info("pilot %d on %s leaves: %s", pilot.number, pilot.node, why)
         pilot.leaving = why
         box = self._box(pilot)
         if box is not None and not box.closed:
