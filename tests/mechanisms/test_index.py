@@ -8,7 +8,7 @@ from ganger.mechanisms import index
 from ganger.mechanisms.index import QueueIndex
 from worlds import cluster, job, play
 
-RECIPES = ["srtf", "las(quantum=3s)", "tiresias(thresholds=6s;15s)", "priority"]
+RECIPES = ["srtf", "las(quantum=3s)", "tiresias(thresholds=6s;15s)", "priority", "backfill"]
 WORKS = [
     job(f"job {i}", i // 3, 1 + i * 7 % 11, size=1 + i % 3, priority=i % 4) for i in range(120)
 ]
@@ -34,3 +34,6 @@ def test_the_heaps_stay_as_small_as_what_waits_and_runs(
     assert len(queue._due) <= 2 * 20 + 10
     assert len(queue.running._heap) <= 2 * 8 + 10
     assert len(queue.pending.heaps) <= 3
+    assert len(queue._silent) <= 2 * 8 + 10
+    for entries in (queue.pending._all, queue.pending._list):
+        assert len(entries or ()) <= 2 * 20 + 10

@@ -39,14 +39,14 @@ SMALLER = {"pollux": "pollux(population=8,generations=4)"}
 RECIPES = [SMALLER.get(name, name) for name in sorted(CATALOGUE)]
 WAYS = "every=20s,whole_steps=yes,barrier=yes,patience=30s,counters=yes,by_type=yes,held_back=yes"
 """All of `gavel(compatible=yes)` but for `dropped`, under which short gangs never end."""
-COMPATIBLE = [
-    f"gavel({how},{WAYS})" for how in (
+FORESIGHTLESS = WAYS.removesuffix(",held_back=yes")
+"""Who holds back newcomers, as the public simulator does, asks whether more are to come."""
+VARIANTS = [
+    *(f"gavel({how},{WAYS})" for how in (
         "objective=fifo,in_order=yes", "centred=yes,left_over=yes",
         "objective=makespan,centred=yes,left_over=yes",
-    )
-]  # fmt: skip
-VARIANTS = [
-    *COMPATIBLE,
+    )),
+    f"gavel(agnostic=yes,shuffled=yes,centred=yes,left_over=yes,{FORESIGHTLESS})",
     "gavel(space_sharing=yes,every=20s)", "gavel(space_sharing=yes,objective=ftf,every=20s)",
     "fifo(walk=skip)", "srtf(walk=strict,min_run=3s)", "priority(preempt=no)", "las(quantum=3s)",
     "las(attained=time,quantum=2s)", "mlfq(thresholds=4s;9s)", "tiresias(thresholds=5s;20s)",
@@ -58,9 +58,8 @@ longer than a checkpoint and a restore together (6 s at most), or those that tak
 anywhere."""
 
 
-MAY_WAIT_FOR_EVER = {"yarn-cs", *COMPATIBLE}
-"""yarn-cs says so: a gang wider than every rack. The public simulator's ways may leave jobs behind,
-such as those without any work after an outage."""
+MAY_WAIT_FOR_EVER = {"yarn-cs"}
+"""yarn-cs says so: a gang wider than every rack."""
 
 
 def every_recipe(test: Any) -> Any:

@@ -263,6 +263,9 @@ def test_prometheus_can_read_it(client: Client) -> None:
 def test_every_query_of_the_dashboard_has_its_figures(client: Client) -> None:
     wait_for(client, [client.call("POST", "/v1/jobs", body={"command": ["true"]})["job"]])
     text = b"".join(client.stream("/metrics")).decode()
+    assert 'ganger_gpus{kind="simulated",state="free"}' in text
+    assert "ganger_job_wait_seconds_bucket" in text
+    assert re.search(r'ganger_jobs{[^}]*phase="finished"', text)
     samples: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
         samples.setdefault(family.name + "_total" * (family.type == "counter"), set())

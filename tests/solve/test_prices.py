@@ -19,7 +19,7 @@ from ganger.solve.shares import STEPS, SharesPool, Warm, max_min, max_sum
 from soaking import many
 from solve.instances import NEED, instance, largest_level, rows_of, solve, water_levels
 
-SOAK = pytest.param(range(1000, 1000 + many(2000)), marks=pytest.mark.soak)
+SOAK = pytest.param(range(1000, 1000 + many(3000)), marks=pytest.mark.soak)
 
 
 @contextmanager

@@ -59,8 +59,10 @@ class Ways(NamedTuple):
     type since the last allocation, where each job begins with half a round; deficits of earlier
     allocations break ties. `by_type`: one type after the other is filled. `left_over`: what is
     left is given to whoever fits, allocated there or not. `held_back`: jobs that came since the
-    last allocation take GPUs in a round, and do not run. `dropped`: a job with fewer steps left
-    than GPUs never ends: it is tried five times and dropped. `shuffled`: types in random order.
+    last allocation take GPUs in a round, and do not run; where nobody else can, the next arrival
+    is waited for, if any is to come (which no live policy could know). `dropped`: a job with fewer
+    steps left than GPUs never ends: it is tried five times and dropped. `shuffled`: types in random
+    order.
     """
 
     whole_steps: bool = False
@@ -158,7 +160,9 @@ class BarrierRounds:
         which holds back newcomers, then waits for the next arrival as long as there is one."""
         if not any(memory.failures.get(job, 0) < ATTEMPTS for job in view.pending.tolist()):
             return False
-        coming = bool((view.jobs.phase[: view.jobs.n] == _DECLARED).any())
+        declared = np.flatnonzero(view.jobs.phase[: view.jobs.n] == _DECLARED).tolist()
+        # Who waits for others may come without anybody being asked for it.
+        coming = any(job not in view.jobs.after for job in declared)
         return memory.since > 0 and not (self.ways.held_back and coming)
 
     # ------------------------------------------------------------------ between rounds

@@ -69,9 +69,16 @@ class Pending:
         heappush(heap, entry)
         if self._all is not None:
             heappush(self._all, entry)
+            self._sweep(self._all)
         if self._list is not None:
             insort(self._list, entry)
+            self._sweep(self._list)
         return entry
+
+    def _sweep(self, entries: list[Entry]) -> None:
+        """Forget who waits no longer (or not as it was) once that is most of them."""
+        if len(entries) > 2 * len(self.entry) + SLACK:
+            entries[:] = sorted(self.entry.values())  # sorted, so a heap too
 
     def remove(self, job: int) -> None:
         """The job waits no longer."""
@@ -105,8 +112,7 @@ class Pending:
         """The first waiting jobs, so many at most (`listed` only)."""
         entries, current, found = self._list, self.entry, list[int]()
         assert entries is not None, "the jobs are not listed"
-        if len(entries) > 2 * len(current) + SLACK:
-            entries[:] = sorted(current.values())
+        self._sweep(entries)
         for entry in entries:
             if current.get(entry[-1]) is entry:
                 found.append(entry[-1])
