@@ -31,14 +31,12 @@ Paces: TypeAlias = Callable[[Mask], Floats]
 
 
 class Filled(NamedTuple):
-    """Everybody's level, the smallest multiple of its unit that rose at first, and the last
-    answer, which reaches all levels."""
+    """Everybody's level; the largest smallest multiple of its unit among those that rose at first,
+    with its bound and prices; and the last answer, which reaches all levels."""
 
     level: Floats
-    first: float
-    bound: float
+    even: Answer
     answer: Answer
-    prices: Floats
     rounds: int
 
 
@@ -73,20 +71,20 @@ def water_filling(
     free = np.ones(len(capacity), np.bool_)
     cap = pool.fastest(free)
     level, open_ = np.zeros(len(unit)), (unit > 0) & (cap > 0)
-    first, bound, rounds = 0.0, np.inf, 0
+    even: Answer | None = None
     answer: Answer | None = None
-    prices: Floats | None = None
     warm: Warm | None = None
+    rounds = 0
     while open_.any() and rounds <= 2 * len(unit) and not (rounds and stop is not None and stop()):
         path = _path(level, open_, cap, unit, pace_of)
         if path.top <= 0:
             break
-        start = path.top
-        if not rounds:
-            start, warm = _even(pool, path)
+        known = None
+        if even is None:
+            even = known = pool.max_min(path.paces[0])
         found = largest(
-            pool, path.at, start, path.top, gap=SLACK / 2, steps=steps, slack=SLACK, warm=warm,
-            stop=stop,
+            pool, path.at, path.top, path.top, gap=SLACK / 2, steps=steps, slack=SLACK, warm=warm,
+            stop=stop, known=known,
         )  # fmt: skip
         before = level
         level = np.minimum(path.at(found.value), pool.throughput(found.answer))
@@ -94,9 +92,6 @@ def water_filling(
         answer = found.answer if risen.any() or answer is None else answer
         rounds += 1
         warm = Warm(answer.prices, 1.0, 0.1)
-        if rounds == 1:
-            first, bound = _first(path, found.value, found.bound)
-            prices = found.prices
         moving = open_ & (path.paces[0] > 0)
         open_ = _still_open(path, found, open_, level, risen if risen.any() else moving)
         if len(found.prices):
@@ -104,28 +99,28 @@ def water_filling(
             free &= paid <= PAID * max(float(paid.sum()), TINY)
             cap = np.where(open_, np.minimum(cap, pool.fastest(free)), level)
             open_ &= level < cap * (1 - 2 * SLACK)
-    if answer is None or prices is None:
+    if answer is None or even is None:
         raise ArithmeticError("water-filling: nobody can rise")
-    return Filled(level, first, max(bound, first), answer, prices, rounds)
+    return Filled(level, even, answer, rounds)
 
 
 def _filled_on(one: Sole, pool: Pool, unit: Floats, pace_of: Paces | None) -> Filled:
     """The same on one kind of machines, which are the only bottleneck but for what each can do."""
-    level, first, rounds = np.zeros(len(unit)), 0.0, 0
+    level, rounds = np.zeros(len(unit)), 0
+    even: Answer | None = None
     while True:
         open_ = (unit > 0) & (level < one.cap * (1 - SLACK))
         path = _path(level, open_, one.cap, unit, pace_of, one) if open_.any() else None
         if path is None or path.top <= 0:
             break
         time, level = _full(one, path, level, unit, open_ if pace_of is None else None)
-        first = first if rounds else _first(path, time, time)[0]
+        even = even or pool.max_min(path.paces[0])
         rounds += 1
         if time < path.top:
             break
-    if not rounds:
+    if even is None:
         raise ArithmeticError("water-filling: nobody can rise")
-    answer = pool.max_min(level)
-    return Filled(level, first, first, answer, answer.prices, rounds)
+    return Filled(level, even, pool.max_min(level), rounds)
 
 
 def _full(
@@ -146,22 +141,6 @@ def _full(
     room = (one.capacity - used[line]) / max(dot(one.cost, path.paces[line]), TINY)
     time = min(path.times[line] + max(room, 0.0), path.top)
     return time, path.at(time)
-
-
-def _first(path: _Path, value: float, bound: float) -> tuple[float, float]:
-    """The level of the worst off, as it is and at most: time, until somebody is at the cap."""
-    stop = path.times[1] if len(path.times) > 1 else path.top
-    moving = path.paces[0] > 0
-    cap = path.cap[moving] / np.maximum(path.paces[0][moving], TINY)
-    stop = min(stop, float(cap.min()))
-    return min(value, stop), min(bound, stop)
-
-
-def _even(pool: Pool, path: _Path) -> tuple[float, Warm]:
-    """Where to begin: what raising the first line alone reaches, or half the way; its prices."""
-    answer = pool.max_min(path.paces[0])
-    warm = Warm(answer.prices, 1.0, 0.02)
-    return min(answer.value, path.top) or path.top / 2, warm
 
 
 def _path(
