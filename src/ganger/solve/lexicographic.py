@@ -7,6 +7,7 @@ programme is needed. As every round exhausts a kind of machines, there are few.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
@@ -51,7 +52,7 @@ class _Path(NamedTuple):
 
     def at(self, time: float) -> Floats:
         """All levels at a time."""
-        line = max(int(np.searchsorted(self.times, time, "right")) - 1, 0)
+        line = max(bisect_right(self.times, time) - 1, 0)
         risen = self.levels[line] + self.paces[line] * (time - self.times[line])
         level: Floats = np.minimum(risen, self.cap)
         return level
@@ -76,12 +77,16 @@ def water_filling(
     warm: Warm | None = None
     rounds = 0
     while open_.any() and rounds <= 2 * len(unit) and not (rounds and stop is not None and stop()):
-        path = _path(level, open_, cap, unit, pace_of)
-        if path.top <= 0:
-            break
         known = None
         if even is None:
-            even = known = pool.max_min(path.paces[0])
+            first = _rising(open_, unit, pace_of)
+            if not first.any():
+                break
+            even = known = pool.max_min(first)
+        cut = None if known is None else (known.worth, known.bound)
+        path = _path(level, open_, cap, unit, pace_of, cut)
+        if path.top <= 0:
+            break
         found = largest(
             pool, path.at, path.top, path.top, gap=SLACK / 2, steps=steps, slack=SLACK, warm=warm,
             stop=stop, known=known,
@@ -110,7 +115,8 @@ def _filled_on(one: Sole, pool: Pool, unit: Floats, pace_of: Paces | None) -> Fi
     even: Answer | None = None
     while True:
         open_ = (unit > 0) & (level < one.cap * (1 - SLACK))
-        path = _path(level, open_, one.cap, unit, pace_of, one) if open_.any() else None
+        cut = one.cost, one.capacity
+        path = _path(level, open_, one.cap, unit, pace_of, cut) if open_.any() else None
         if path is None or path.top <= 0:
             break
         time, level = _full(one, path, level, unit, open_ if pace_of is None else None)
@@ -135,7 +141,7 @@ def _full(
         level = np.where(alike, filled / np.maximum(one.cost, TINY), level)
         return float((level / np.maximum(unit, TINY))[alike].max()), level
     used = [dot(one.cost, each) for each in path.levels]
-    line = int(np.searchsorted(used, one.capacity, "right")) - 1
+    line = bisect_right(used, one.capacity) - 1
     if line + 1 >= len(used):
         return path.top, path.levels[-1]
     room = (one.capacity - used[line]) / max(dot(one.cost, path.paces[line]), TINY)
@@ -145,17 +151,18 @@ def _full(
 
 def _path(
     level: Floats, open_: Mask, cap: Floats, unit: Floats, pace_of: Paces | None,
-    one: Sole | None = None,
+    cut: tuple[Floats, float] | None = None,
 ) -> _Path:  # fmt: skip
-    """How all rise until they are at their caps, or where the machines of `one` are all in use."""
+    """How all rise until they are at their caps, or for certain beyond what can be had: throughputs
+    times the first of `cut` add up to the second at most."""
     if pace_of is None:
-        pace = np.where(open_, unit, 0.0)
+        pace = _rising(open_, unit, None)
         room = np.where(open_, (cap - level) / np.maximum(unit, TINY), 0.0)
         return _Path([0.0], [level], [pace], cap, float(room.max()))
     times, levels, paces, time = [0.0], [level], list[Floats](), 0.0
     left = open_.copy()
     for _ in range(EVENTS):
-        pace = np.where(left, pace_of(left), 0.0) * unit
+        pace = _rising(left, unit, pace_of)
         moving = pace > 0
         paces.append(pace)
         if not moving.any():
@@ -169,10 +176,15 @@ def _path(
         time += step
         times.append(time)
         levels.append(level)
-        if not left.any() or (one is not None and dot(one.cost, level) > one.capacity):
+        if not left.any() or (cut is not None and dot(cut[0], level) > cut[1] * (1 + SLACK)):
             break
     paces += [np.zeros(len(cap))] * (len(times) - len(paces))
     return _Path(times, levels, paces, cap, time)
+
+
+def _rising(open_: Mask, unit: Floats, pace_of: Paces | None) -> Floats:
+    pace: Floats = np.where(open_, unit if pace_of is None else pace_of(open_) * unit, 0.0)
+    return pace
 
 
 def _still_open(path: _Path, found: Level, open_: Mask, level: Floats, risen: Mask) -> Mask:

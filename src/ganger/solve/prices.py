@@ -31,6 +31,9 @@ from ganger.solve.programme import dot
 
 DIRECT = 160
 """So few jobs are given to HiGHS as they are."""
+WORTH = 128
+"""The root of a programme's worth in jobs: HiGHS takes as long for this many jobs times the root of
+a number as for that number of small programmes, so that more are not tried before."""
 FEW = 96
 """So many unsettled jobs a small programme has, unless that is too few to get on."""
 PASSES = 3000
@@ -82,6 +85,7 @@ def optimum(
     unlimited = blocks.gain is not None and not np.isfinite(blocks.limit).all()
     if blocks.jobs <= DIRECT or unlimited:
         return _all_at_once(blocks)
+    steps = min(steps, max(2, (blocks.jobs // WORTH) ** 2))
     try:
         found = _by_prices(blocks, gap, steps, start or _sampled(blocks, steps, stop), stop)
     except ArithmeticError:  # a small programme with numbers that HiGHS does not get through

@@ -6,6 +6,7 @@ the numbers as given: x is made feasible, and the bound is that of weak duality.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,11 @@ def max_min(
     that could rise further without anybody falling. Raises Infeasible if the floors cannot be had.
     """
     floor = np.zeros(len(pace)) if floor is None else floor
+    asked = (pace > 0) | (floor > 0)
+    if not asked.all():
+        return _of_some(posed, np.flatnonzero(asked), lambda few, at: max_min(
+            few, pace[at], floor[at], gap=gap, steps=steps, warm=warm, stop=stop
+        ))  # fmt: skip
     if (one := sole(posed)) is not None:
         t, price, worth = level(one, pace, floor)
         x = fitted(posed, time_for(posed, floor + pace * t), floor)
@@ -69,6 +75,14 @@ def max_min(
     return _certified(posed, x, (found.prices, worth), pace, floor, found.steps)
 
 
+def _of_some(posed: Shares, at: Ints, solve: Callable[[Shares, Ints], Answer]) -> Answer:
+    """The answer for those of whom something is asked; the others get nothing."""
+    found = solve(posed.part(at), at)
+    x, worth = np.zeros(posed.rate.shape), np.zeros(len(posed.rate))
+    x[at], worth[at] = found.x, found.worth
+    return found._replace(x=x, worth=worth)
+
+
 def _certified(
     posed: Shares, x: Floats, dual: tuple[Floats, Floats], pace: Floats, floor: Floats, steps: int
 ) -> Answer:
@@ -92,10 +106,8 @@ def _check_alone(cap: Floats, low: Floats, merged: Classes) -> None:
 
 
 def _merged(posed: Shares, merged: Classes) -> Shares:
-    return posed._replace(
-        rate=posed.rate[merged.first], scale=posed.scale[merged.first] * merged.size,
-        limit=posed.limit[merged.first],
-    )  # fmt: skip
+    few = posed.part(merged.first)
+    return few._replace(scale=few.scale * merged.size)
 
 
 def _spare(posed: Shares, prices: Floats, worth: Floats, gain: Floats | None) -> Floats:
