@@ -20,12 +20,17 @@ from ganger.solve.programme import Answer, Floats, Mask, dot
 from ganger.solve.shares import GAP, Warm
 from ganger.solve.sole import Sole
 
+ROUGH = 0.03
+"""How well prices are known at the end of the first programme, far from where the search ends."""
+AHEAD = 4.0
+"""By how much more than the number searched for prices move from one programme to the next."""
+
 
 class Pool(Protocol):
     """What a search asks: everybody's throughput can be scaled up to what multiple of `pace`?"""
 
-    def max_min(self, pace: Floats, warm: Warm | None = None) -> Answer:
-        """The largest t with eff >= pace t."""
+    def max_min(self, pace: Floats, warm: Warm | None = None, rough: float = 0.0) -> Answer:
+        """The largest t with eff >= pace t; `rough`: prices will do that are off by this part."""
         ...
 
     def throughput(self, answer: Answer) -> Floats:
@@ -79,9 +84,9 @@ def largest(
     worth, prices = np.zeros(len(demand(top))), np.zeros(0)
     done = 0
     while done < steps:
-        answer = known if known and not done else pool.max_min(demand(at), warm)
+        rough = 0.0 if done or slack else ROUGH
+        answer = known if known and not done else pool.max_min(demand(at), warm, rough)
         done += 1
-        warm = Warm(answer.prices, 1.0, 0.02)
         reached = pool.throughput(answer) / (1 - slack) * (1 + 1e-13)
         value = _last(partial(_within, demand, reached), low, bound)
         if best is None or value > low:
@@ -93,7 +98,9 @@ def largest(
                 bound, worth, prices = cut, answer.worth, answer.prices
         if bound - low <= gap * abs(bound) or (stop is not None and stop()):
             break
-        at = bound if at != bound else 0.5 * (low + bound)
+        last, at = at, bound if at != bound else 0.5 * (low + bound)
+        reach = 0.02 if done == 1 else min(max(AHEAD * abs(at / last - 1), 1e-3), 0.02)
+        warm = Warm(answer.prices, 1.0, max(reach, rough))
     assert best is not None
     return Level(low, max(bound, low), best, worth, prices, done)
 
