@@ -531,8 +531,8 @@ def main() -> None:
         f"`python benchmarks/allocate.py`, {options.date}, Python {platform.python_version()},"
         f" {platform.machine()}, one thread, beside other work. CPU seconds; of ECOS and"
         f" Clarabel the solver's own. Machines asked for are {LOAD:g} times those there are. A"
-        " dash: not run. `>`: stopped at the limit (150 s of wall time for the general solvers, 600 for"
-        " the integer programmes).",
+        " dash: not run. `>`: stopped at the limit (150 s of wall time for the general solvers,"
+        " 600 for the integer programmes).",
         "", "## Max-min, 5 GPU types, all rows distinct", "", *linear_table(), "",
         "## Objectives beside their cvxpy models with the default solver", "", *objective_table(),
         "", "## Where structure helps most", "", *other_table(), "",
