@@ -7,9 +7,9 @@ section 5), `TargetPolicy` makes jobs the size that an elastic allocator wants.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import msgspec
 import numpy as np
@@ -65,6 +65,21 @@ class Want(NamedTuple):
     beside: int = -1
 
 
+class Sizes(NamedTuple):
+    """What jobs should run on, in order of precedence: `gpus[i]` GPUs of any type for `ids[i]`."""
+
+    ids: Ids
+    gpus: Ids
+
+
+class Sizing(Protocol):
+    """Says how large every job should be."""
+
+    def sizes(self, view: View, ids: Ids) -> Sizes:
+        """The sizes of those of `ids` (ascending), all of which compete, that get GPUs."""
+        ...
+
+
 class Allocator(Protocol):
     """Divides the cluster among jobs."""
 
@@ -91,13 +106,16 @@ def remembers(allocator: Any) -> TypeGuard[Remembering]:
     return hasattr(allocator, "remember")
 
 
-@runtime_checkable
 class Waking(Protocol):
     """An allocator that would decide otherwise at some time although nothing happens."""
 
     def wake(self, view: View) -> int:
         """That time, after now; NEVER if there is none."""
         ...
+
+
+def _wakes(allocator: Any) -> TypeGuard[Waking]:
+    return hasattr(allocator, "wake")
 
 
 def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
@@ -108,18 +126,42 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
     in order, smaller (down to `least`) where there is not room, and where they were if that makes
     no difference in size: a move for nothing would be undone by the next decision, and so on.
     """
-    draft, by_job = view.draft, {want.job: want for want in wanted}
-    active = view.active.tolist()
-    kept = {job for job in active if _fixed(view, job)}
+    by_job = {want.job: want for want in wanted}
+    kept = {job for job in view.active.tolist() if _fixed(view, job)}
     suits = [want.job for want in wanted if want.job in view.ledger.holds
              and want.job not in kept and _runs_so(view, want)]  # fmt: skip
     if any(want.share for want in wanted):
         suits = _with_room(view, [by_job[job] for job in suits], kept)
     kept.update(suits)
-    stopped = {job: draft.stop(job) for job in active if job not in kept}
+    _go(view, kept, (want for want in wanted if want.job not in kept), place)
+
+
+def towards_sizes(view: View, wanted: Sizes, place: Placer = PACK) -> None:
+    """`towards` for sizes alone: whoever runs as wanted costs no time of its own."""
+    jobs, active = view.jobs, view.active
+    order = np.argsort(wanted.ids)
+    at = np.minimum(np.searchsorted(wanted.ids[order], active), len(order) - 1)
+    stays = np.zeros(len(active), np.bool_)
+    if len(order):
+        at = order[at]
+        stays = wanted.ids[at] == active
+        stays &= (wanted.gpus[at] == jobs.size[active]) | (jobs.gpus[active] == 0)
+    phase, on_preempt = jobs.phase[active], jobs.on_preempt[active]
+    stays |= (phase != _MOVABLE[0]) & (phase != _MOVABLE[1])
+    stays |= (on_preempt == _STAYS[0]) | (on_preempt == _STAYS[1])
+    kept = active[stays]
+    new = ~_among(wanted.ids, kept)
+    rows = zip(wanted.ids[new].tolist(), wanted.gpus[new].tolist(), strict=True)
+    wants = (Want(job, gpus, "", _least(view, job, gpus)) for job, gpus in rows)
+    _go(view, set(kept.tolist()), wants, place)
+
+
+def _go(view: View, kept: set[int], wanted: Iterable[Want], place: Placer) -> None:
+    """Stop all but those who are `kept`, and place those who are `wanted`."""
+    draft = view.draft
+    stopped = {job: draft.stop(job) for job in view.active.tolist() if job not in kept}
     for want in wanted:
-        if want.job not in kept:
-            _place(view, want, place, stopped.get(want.job))
+        _place(view, want, place, stopped.get(want.job))
 
 
 def _fixed(view: View, job: int) -> bool:
@@ -435,7 +477,7 @@ class TargetPolicy:
     `on_events`) whenever a job arrives or GPUs become free. Jobs without GPUs always run."""
 
     name: str
-    allocator: Allocator
+    allocator: Allocator | Sizing
     every: int = NEVER
     on_events: bool = True
     place: Placer = PACK
@@ -447,18 +489,27 @@ class TargetPolicy:
         if self.on_events or view.now >= memory.due or not len(view.active):
             if view.now >= memory.due or memory.due == NEVER:
                 memory = TargetMemory(min(view.now + self.every, NEVER))
-            allocation = self.allocator.allocate(view, jobs)
-            wants = [
-                Want(row.jobs[0], row.gpus, row.gpu_type, _least(view, row.jobs[0], row.gpus))
-                for row in allocation
-            ]
-            named = {want.job for want in wants}
-            without = jobs[view.jobs.gpus[jobs] == 0].tolist()
-            wants += [Want(job, 0) for job in without if job not in named]
-            towards(view, wants, self.place)
+            self._aim(view, jobs)
         reasons = [Reason("Resources", "targets")] if len(view.pending) else []
         wake = memory.due if len(jobs) else NEVER
-        if isinstance(self.allocator, Waking):
+        if _wakes(self.allocator):
             wake = min(wake, self.allocator.wake(view))
         until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
         return view.draft.plan(reasons, wake, until), memory
+
+    def _aim(self, view: View, jobs: Ids) -> None:
+        """Allocate, and draw the way there."""
+        without = jobs[view.jobs.gpus[jobs] == 0]
+        allocator: Any = self.allocator
+        if hasattr(allocator, "sizes"):
+            ids, gpus = allocator.sizes(view, jobs)
+            more = without[~_among(without, np.sort(ids))]
+            ids, gpus = np.append(ids, more), np.append(gpus, np.zeros_like(more))
+            return towards_sizes(view, Sizes(ids, gpus), self.place)
+        wants = [
+            Want(row.jobs[0], row.gpus, row.gpu_type, _least(view, row.jobs[0], row.gpus))
+            for row in allocator.allocate(view, jobs)
+        ]
+        named = {want.job for want in wants}
+        wants += [Want(job, 0) for job in without.tolist() if job not in named]
+        return towards(view, wants, self.place)

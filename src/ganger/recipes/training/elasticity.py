@@ -9,7 +9,6 @@ from ganger.core.protocols import Policy
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.elastic import Elastic, by_afs, by_attained_afs, by_greedy, by_total
 from ganger.mechanisms.orchestrate import Evolving
-from ganger.mechanisms.order import Levels, attained_service, first_start
 from ganger.mechanisms.place import ConsolidateIf
 from ganger.mechanisms.realise import TargetPolicy
 from ganger.mechanisms.resizing import (
@@ -63,7 +62,7 @@ def optimus(interval: Duration = 600 * SECOND) -> Policy:
         "Hwang et al.", "NSDI", 2021, "JCT",
     ),
     needs="durations, throughputs",
-    reconstructed="the order in which the two-job rule is folded over the jobs",
+    reconstructed="the two-job rule is folded over the jobs as a tournament",
     wants=("elastic jobs",),
 )  # fmt: skip
 def afs(lengths: Lengths = Lengths.REMAINING) -> Policy:
@@ -193,9 +192,8 @@ def edl(
 
     The paper's stop-free scaling makes that cheap: `--rescale stop-free`.
     """
-    levels = Levels(thresholds, attained_service, (first_start,))
-    rule = by_levels(levels, many)
-    return TargetPolicy("edl", Elastic(rule, wakes=partial(next_level, levels)))
+    wakes = partial(next_level, thresholds)
+    return TargetPolicy("edl", Elastic(by_levels(thresholds, many), wakes=wakes))
 
 
 @recipe(
@@ -242,4 +240,4 @@ def smd(slot: Duration = 600 * SECOND, epsilon: float = 0.05, effort: int = 1) -
     Clarke's scheme), many by one linear programme.
     """
     rule = by_knapsack(hourly, epsilon, effort)
-    return TargetPolicy("smd", Elastic(rule), every=slot)
+    return TargetPolicy("smd", Elastic(rule), every=slot, on_events=False)
