@@ -289,9 +289,9 @@ class RoundMemory(msgspec.Struct):
     since: int
     """When the allocation was made; fractions received count from there."""
     next_round: int
-    received: dict[str, int]
-    """`job/type` (`job+job/type` for two that share GPUs), and `job/` for all types, to time
-    received."""
+    received: bytes
+    """The time that each row of the allocation has received, little-endian int64; nothing: none
+    has."""
     last: int
     """Until when `received` is up to date."""
     jobs: list[int]
@@ -336,13 +336,13 @@ class RoundPolicy:
             if memory.jobs != jobs.tolist() or not len(memory.allocation):
                 memory = msgspec.structs.replace(
                     memory, allocation=self._allocate(view, jobs, memory), since=view.now,
-                    received={}, jobs=jobs.tolist(),
+                    received=b"", jobs=jobs.tolist(),
                 )  # fmt: skip
             memory.next_round = view.now + self.every
             towards(view, self._select(view, memory), self.place)
         elif self.fill:
             self._fill(view, memory)
-        settled = not len(view.pending) and all(row.amount > _ALL for row in memory.allocation)
+        settled = not len(view.pending) and rows_of(view, memory.allocation).least > _ALL
         wake = NEVER if settled and memory.jobs == jobs.tolist() else memory.next_round
         reasons = [Reason("Priority", "rounds")] if len(view.pending) else []
         until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
@@ -357,14 +357,15 @@ class RoundPolicy:
     def _account(self, view: View, memory: RoundMemory | None) -> RoundMemory:
         """Book the time that every running job has had on its type since the last call."""
         if memory is None:
-            return RoundMemory(Allocation(), view.now, view.now, {}, view.now, [])
+            return RoundMemory(Allocation(), view.now, view.now, b"", view.now, [])
         elapsed = view.now - memory.last
         if not elapsed:
             return msgspec.structs.replace(memory)
-        received = dict(memory.received)
-        for key in served(view):
-            received[key] = received.get(key, 0) + elapsed
-        return msgspec.structs.replace(memory, received=received, last=view.now)
+        rows = rows_of(view, memory.allocation)
+        received = _received(memory) + elapsed * served(view, rows, sharing=self.pairs)
+        return msgspec.structs.replace(
+            memory, received=received.astype("<i8").tobytes(), last=view.now
+        )
 
     def _select(self, view: View, memory: RoundMemory) -> list[Want]:
         """Who runs in the coming round, larger gangs first so that they find whole nodes."""
@@ -377,7 +378,7 @@ class RoundPolicy:
                 free[view.ledger.cell_of[placement[0].node].index] -= at.size[job]
         rows, shares = rows_of(view, memory.allocation), memory.allocation.rows
         gpus, most = rows.gpus.tolist(), max(free.values(), default=0)
-        for number in rows.ranked(memory.received, max(view.now - memory.since, 1)):
+        for number in rows.ranked(_received(memory), max(view.now - memory.since, 1)):
             if gpus[number] > most:
                 continue
             row = shares[number]
@@ -400,20 +401,22 @@ class RoundPolicy:
     def _fill(self, view: View, memory: RoundMemory) -> None:
         """Start who waits on what is free. One that finds no place answers for all its like."""
         at, most = view.at, max((cell.free for cell in view.ledger.cells), default=0)
-        pending = view.pending
+        pending, jobs = view.pending, view.jobs
+        able = pending[(jobs.gpus[pending] <= most) | (jobs.parent[pending] >= 0)]
+        if not len(able):
+            return
         waiting = set(pending.tolist())
         rows, every = rows_of(view, memory.allocation), memory.allocation.rows
-        kept = (rows.gpus <= most) | (view.jobs.parent[rows.first] >= 0)
-        kept &= _among(rows.first, pending)
+        kept = _among(rows.first, able)
         if rows.several:
             for number, row in enumerate(every):
                 if len(row.jobs) > 1:
                     kept[number] = not waiting.isdisjoint(row.jobs)
         shares = [
             every[number]
-            for number in rows.ranked(memory.received, max(view.now - memory.since, 1), kept)
+            for number in rows.ranked(_received(memory), max(view.now - memory.since, 1), kept)
         ]
-        new = pending[~_among(pending, np.array(memory.jobs, np.int64))].tolist()
+        new = able[~_among(able, np.array(memory.jobs, np.int64))].tolist()
         shares += [Share((job,), "", at.gpus[job], 1.0) for job in new]
         full = set[tuple[int | str, ...]]()
         for want in (want for row in shares for want in self._wants(view, row)):
@@ -437,6 +440,13 @@ class RoundPolicy:
             Want(each, row.gpus, row.gpu_type, share=HALF, beside=other)
             for each, other in zip(row.jobs, others, strict=True)
         ]
+
+
+def _received(memory: RoundMemory) -> Ids:
+    """Microseconds by row."""
+    if not memory.received:
+        return np.zeros(len(memory.allocation), np.int64)
+    return np.frombuffer(memory.received, "<i8")
 
 
 def _among(these: Ids, those: Ids) -> NDArray[np.bool_]:
