@@ -6,7 +6,7 @@ means that the job does not run. All rules are pure and break ties by the lower 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -175,25 +175,23 @@ class _Tournament:
     def __init__(
         self, curves: Curves, end: Ints, length: Floats, as_a: Floats, as_b: Floats
     ) -> None:
-        rows = np.arange(len(end))
-        least = curves.least
+        jobs, least = len(end), curves.least
         self._rows = list(zip(length.tolist(), as_a.tolist(), as_b.tolist(), strict=True))
         self._units, self._least, self._end = curves.units.tolist(), least.tolist(), end.tolist()
         # Without GPUs a job is longer than any that has some, and the gain of its next step is
         # all, so that of two such jobs the shorter wins.
-        self._length = (np.maximum(length[rows, least - 1], 1e-100) * _FAR).tolist()
-        self._as_a = [1.0] * len(rows)
-        self._as_b = [1.0] * len(rows)
-        self._leaves = 1 << max(len(rows) - 1, 0).bit_length()
-        self._tree = [-1] * self._leaves + [*range(len(rows))]
+        alone = length[np.arange(jobs), least - 1]
+        self._length = (np.maximum(alone, 1e-100) * _FAR).tolist()
+        self._as_a, self._as_b = [1.0] * jobs, [1.0] * jobs
+        self._leaves = 1 << max(jobs - 1, 0).bit_length()
+        self._tree = [-1] * self._leaves + [*range(jobs)]
         self._tree += [-1] * (2 * self._leaves - len(self._tree))
 
     def play(self, left: int) -> Ints:
         """The sizes once `left` GPUs are given away."""
         units, least, end, length = self._units, self._least, self._end, self._length
         as_a, as_b, tree, sizes = self._as_a, self._as_b, self._tree, [0] * len(self._end)
-        for node in range(self._leaves - 1, 0, -1):
-            self._settle(node)
+        self._settle(range(self._leaves - 1, 0, -1))
         widest = self._shut(left, sizes)
         while (top := tree[1]) >= 0:
             step = 1 if sizes[top] else least[top]
@@ -205,10 +203,15 @@ class _Tournament:
             )  # fmt: skip
             if size >= end[top]:
                 tree[self._leaves + top] = -1
-            self._settle_above(top)
+            self._settle(self._above(top))
             if left < widest:
                 widest = self._shut(left, sizes)
         return np.array(sizes, np.int64)
+
+    def _above(self, job: int) -> list[int]:
+        """All matches in which `job` may play, the first one first."""
+        leaf = self._leaves + job
+        return [leaf >> height for height in range(1, self._leaves.bit_length())]
 
     def _shut(self, left: int, sizes: list[int]) -> int:
         """Nobody plays whose next step costs more than is left; the most that another's does."""
@@ -218,28 +221,24 @@ class _Tournament:
                 cost = self._units[job] if size else self._units[job] * self._least[job]
                 if cost > left:
                     self._tree[self._leaves + job] = -1
-                    self._settle_above(job)
+                    self._settle(self._above(job))
                 else:
                     widest = max(widest, cost)
         return widest
 
-    def _settle_above(self, job: int) -> None:
-        """All matches in which `job` may play, again."""
-        node = self._leaves + job >> 1
-        while node:
-            self._settle(node)
-            node >>= 1
-
-    def _settle(self, node: int) -> None:
-        """One match: who of the two below is next, -1 if neither plays."""
-        tree, length = self._tree, self._length
-        one, other = tree[2 * node], tree[2 * node + 1]
-        if one < 0 or other < 0:
-            tree[node] = one if other < 0 else other
-        elif length[one] <= length[other]:
-            tree[node] = other if self._as_b[other] > self._as_a[one] else one
-        else:
-            tree[node] = one if self._as_b[one] > self._as_a[other] else other
+    def _settle(self, matches: Iterable[int]) -> None:
+        """Play `matches`: who of the two below is next, -1 if neither plays."""
+        tree, length, as_a, as_b = self._tree, self._length, self._as_a, self._as_b
+        for node in matches:
+            one, other = tree[2 * node], tree[2 * node + 1]
+            if other < 0:
+                tree[node] = one
+            elif one < 0:
+                tree[node] = other
+            elif length[one] <= length[other]:
+                tree[node] = other if as_b[other] > as_a[one] else one
+            else:
+                tree[node] = one if as_b[one] > as_a[other] else other
 
 
 def exact(curves: Curves, capacity: int) -> tuple[Ints, float]:

@@ -47,7 +47,7 @@ def pollux(
     fitness that those reach.
     """
     search = Genetic(population, generations)
-    policy = GoodputPolicy("pollux", search, interval, p, rescale)
+    policy = GoodputPolicy("pollux", search, interval, p, rescale, rests=not autoscale)
     return Autoscaling(policy, low, high) if autoscale else policy
 
 
