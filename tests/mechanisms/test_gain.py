@@ -95,8 +95,9 @@ def afs_in_words(curves: list[Curve], work: list[float], gpus: int, slip: bool) 
         base = speed(a, sizes[a])
         return b if base and gain_b / speed(b, sizes[b] + 1) > gain_a / base else a
 
+    order = sorted(range(len(curves)), key=lambda i: -length(i, 1))
     for _ in range(gpus):
-        able = [i if sizes[i] < len(curve) else None for i, curve in enumerate(curves)]
+        able = [i if sizes[i] < len(curves[i]) else None for i in order]
         while len(able) > 1:
             pairs = zip_longest(able[::2], able[1::2])
             able = [j if i is None else i if j is None else winner(i, j) for i, j in pairs]

@@ -145,7 +145,8 @@ def knees(curves: Curves, tolerance: float) -> Ints:
 
 def afs(curves: Curves, lengths: Floats, capacity: int, *, shrinking: bool = True) -> Ints:
     """Sizes by Apathetic Future Share (AFS, NSDI 2021, section 4.2): GPUs go one by one to the
-    winner of the two-job rule between neighbours in the list, then between the winners, and so on.
+    winner of the two-job rule between neighbours in the list of jobs (by length at the least size,
+    the longest first), then between the winners, and so on.
 
     Of two jobs let a be the shorter and b the longer at their *own* present sizes. b wins if
     (p_b(n_b+1) - p_b(n_b)) / p_b(n_b+1) > (p_a(n_a+1) - p_a(n_a)) / p_a(n_a), p the throughput;
@@ -164,7 +165,15 @@ def afs(curves: Curves, lengths: Floats, capacity: int, *, shrinking: bool = Tru
     each = np.broadcast_to(lengths[:, None], speed.shape)
     if shrinking:
         each = each / speed
-    return _Tournament(curves, end, each, gain / speed, gain / (speed + gain)).play(capacity)
+    alone = each[np.arange(len(end)), curves.least - 1]
+    order = np.argsort(-alone, kind="stable")
+    columns = (each, gain / speed, gain / (speed + gain))
+    listed = Curves(speed[order], *(column[order] for column in curves[1:]))
+    sizes = np.zeros(len(end), np.int64)
+    sizes[order] = _Tournament(listed, end[order], *(column[order] for column in columns)).play(
+        capacity
+    )
+    return sizes
 
 
 class _Tournament:

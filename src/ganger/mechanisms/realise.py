@@ -72,14 +72,6 @@ class Sizes(NamedTuple):
     gpus: Ids
 
 
-class Sizing(Protocol):
-    """Says how large every job should be."""
-
-    def sizes(self, view: View, ids: Ids) -> Sizes:
-        """The sizes of those of `ids` (ascending), all of which compete, that get GPUs."""
-        ...
-
-
 class Allocator(Protocol):
     """Divides the cluster among jobs."""
 
@@ -104,18 +96,6 @@ class Remembering(Protocol):
 def remembers(allocator: Any) -> TypeGuard[Remembering]:
     """Whether it is one."""
     return hasattr(allocator, "remember")
-
-
-class Waking(Protocol):
-    """An allocator that would decide otherwise at some time although nothing happens."""
-
-    def wake(self, view: View) -> int:
-        """That time, after now; NEVER if there is none."""
-        ...
-
-
-def _wakes(allocator: Any) -> TypeGuard[Waking]:
-    return hasattr(allocator, "wake")
 
 
 def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
@@ -150,10 +130,17 @@ def towards_sizes(view: View, wanted: Sizes, place: Placer = PACK) -> None:
     stays |= (phase != _MOVABLE[0]) & (phase != _MOVABLE[1])
     stays |= (on_preempt == _STAYS[0]) | (on_preempt == _STAYS[1])
     kept = active[stays]
-    new = ~_among(wanted.ids, kept)
+    new = ~among(wanted.ids, kept)
     rows = zip(wanted.ids[new].tolist(), wanted.gpus[new].tolist(), strict=True)
-    wants = (Want(job, gpus, "", _least(view, job, gpus)) for job, gpus in rows)
+    wants = (Want(job, gpus, "", least_of(view, job, gpus)) for job, gpus in rows)
     _go(view, set(kept.tolist()), wants, place)
+
+
+def least_of(view: View, job: int, gpus: int) -> int:
+    """The least that will do where `gpus` are not to be had: less only if the first role alone
+    has GPUs, since all elasticity is that role's."""
+    shape = view.draft.shape(job)
+    return gpus if any(role.needs.gpus for role in shape.roles[1:]) else shape.least
 
 
 def _go(view: View, kept: set[int], wanted: Iterable[Want], place: Placer) -> None:
@@ -407,7 +394,7 @@ class RoundPolicy:
             return
         waiting = set(pending.tolist())
         rows, every = rows_of(view, memory.allocation), memory.allocation.rows
-        kept = _among(rows.first, able)
+        kept = among(rows.first, able)
         if rows.several:
             for number, row in enumerate(every):
                 if len(row.jobs) > 1:
@@ -416,7 +403,7 @@ class RoundPolicy:
             every[number]
             for number in rows.ranked(_received(memory), max(view.now - memory.since, 1), kept)
         ]
-        new = able[~_among(able, np.array(memory.jobs, np.int64))].tolist()
+        new = able[~among(able, np.array(memory.jobs, np.int64))].tolist()
         shares += [Share((job,), "", at.gpus[job], 1.0) for job in new]
         full = set[tuple[int | str, ...]]()
         for want in (want for row in shares for want in self._wants(view, row)):
@@ -449,7 +436,7 @@ def _received(memory: RoundMemory) -> Ids:
     return np.frombuffer(memory.received, "<i8")
 
 
-def _among(these: Ids, those: Ids) -> NDArray[np.bool_]:
+def among(these: Ids, those: Ids) -> NDArray[np.bool_]:
     """Which of `these` are in `those` (ascending)."""
     if not len(those):
         return np.zeros(len(these), np.bool_)
@@ -463,63 +450,3 @@ def _competition_changed(view: View, memory: RoundMemory, jobs: Ids) -> bool:
     return jobs.tolist() != list(memory.notes) or any(
         isinstance(event, NodeDown | NodeUp | Withheld) for event in view.events
     )
-
-
-# ---------------------------------------------------------------------- elastic targets
-
-
-def _least(view: View, job: int, gpus: int) -> int:
-    """The least that will do where `gpus` are not to be had: less only if the first role alone
-    has GPUs, since all elasticity is that role's."""
-    shape = view.draft.shape(job)
-    return gpus if any(role.needs.gpus for role in shape.roles[1:]) else shape.least
-
-
-class TargetMemory(msgspec.Struct):
-    """When the next regular decision is due, microseconds."""
-
-    due: int
-
-
-@dataclass(frozen=True)
-class TargetPolicy:
-    """Makes every job the size that `allocator` wants: every `every` microseconds, and (with
-    `on_events`) whenever a job arrives or GPUs become free. Jobs without GPUs always run."""
-
-    name: str
-    allocator: Allocator | Sizing
-    every: int = NEVER
-    on_events: bool = True
-    place: Placer = PACK
-
-    def decide(self, view: View, memory: TargetMemory | None) -> tuple[Plan, TargetMemory]:
-        """Allocate, then go towards it."""
-        memory = memory or TargetMemory(view.now)
-        jobs = competitors(view)
-        if self.on_events or view.now >= memory.due or not len(view.active):
-            if view.now >= memory.due or memory.due == NEVER:
-                memory = TargetMemory(min(view.now + self.every, NEVER))
-            self._aim(view, jobs)
-        reasons = [Reason("Resources", "targets")] if len(view.pending) else []
-        wake = memory.due if len(jobs) else NEVER
-        if _wakes(self.allocator):
-            wake = min(wake, self.allocator.wake(view))
-        until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
-        return view.draft.plan(reasons, wake, until), memory
-
-    def _aim(self, view: View, jobs: Ids) -> None:
-        """Allocate, and draw the way there."""
-        without = jobs[view.jobs.gpus[jobs] == 0]
-        allocator: Any = self.allocator
-        if hasattr(allocator, "sizes"):
-            ids, gpus = allocator.sizes(view, jobs)
-            more = without[~_among(without, np.sort(ids))]
-            ids, gpus = np.append(ids, more), np.append(gpus, np.zeros_like(more))
-            return towards_sizes(view, Sizes(ids, gpus), self.place)
-        wants = [
-            Want(row.jobs[0], row.gpus, row.gpu_type, _least(view, row.jobs[0], row.gpus))
-            for row in allocator.allocate(view, jobs)
-        ]
-        named = {want.job for want in wants}
-        wants += [Want(job, 0) for job in without.tolist() if job not in named]
-        return towards(view, wants, self.place)

@@ -10,7 +10,6 @@ from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.elastic import Elastic, by_afs, by_attained_afs, by_greedy, by_total
 from ganger.mechanisms.orchestrate import Evolving
 from ganger.mechanisms.place import ConsolidateIf
-from ganger.mechanisms.realise import TargetPolicy
 from ganger.mechanisms.resizing import (
     by_knapsack,
     by_least_loss,
@@ -22,6 +21,7 @@ from ganger.mechanisms.resizing import (
     patiently,
     up_to_knee,
 )
+from ganger.mechanisms.target import TargetPolicy
 from ganger.recipes.registry import Duration, Paper, recipe
 
 
