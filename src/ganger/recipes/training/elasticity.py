@@ -71,7 +71,9 @@ def afs(lengths: Lengths = Lengths.REMAINING) -> Policy:
 
     The rule weighs the relative gain of the longer job after its next GPU against that of the
     shorter job before it. `lengths`: l for remaining work over throughput (AFS-L), p for attained
-    service (AFS-P). Reconstructed: the rule is folded over the jobs in order of submission.
+    service (AFS-P). Reconstructed: the rule, which need not be
+    transitive, decides between neighbours in order of length, the longest first, then between the
+    winners, and so on.
     """
     rule = by_afs if lengths is Lengths.REMAINING else by_attained_afs
     return TargetPolicy("afs", Elastic(rule))
