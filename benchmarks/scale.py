@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py --date 2026-01-31
     python benchmarks/scale.py --jobs 10000 --limit 120 --recipes 'sia;pop' --no-write
+    python benchmarks/scale.py --keep rows.json        # goes on where it was stopped
 
 One trace and one cluster for all: jobs like Philly's, of four models, that can run on 1 to 8 GPUs
 (those that ask for more, on as many), half of them with deadlines; 150 nodes of 8 V100 and 100 of 8
@@ -111,6 +112,7 @@ def main() -> None:
     parser.add_argument("--recipes", default=RECIPES, help="names or specs, apart by ;")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time")
     parser.add_argument("--date", default="undated", help="written into scale.md")
+    parser.add_argument("--keep", type=Path, help="JSON file of rows, read and written")
     parser.add_argument("--no-write", action="store_true", help="print only")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--told", type=Path, help=argparse.SUPPRESS)
@@ -119,8 +121,19 @@ def main() -> None:
         print(json.dumps(measure(asked.one, asked.jobs, asked.load, asked.limit, asked.told)))
         return
     names = asked.recipes.split(";")
+    known: dict[str, dict[str, Any]] = {}
+    if asked.keep and asked.keep.exists():
+        known = json.loads(asked.keep.read_text())
+
+    def row_of(name: str) -> dict[str, Any]:
+        if name not in known:
+            known[name] = run(name, asked.jobs, asked.load, asked.limit)
+            if asked.keep:
+                asked.keep.write_text(json.dumps(known, indent=1))
+        return known[name]
+
     with ThreadPoolExecutor(asked.workers) as pool:
-        rows = list(pool.map(lambda each: run(each, asked.jobs, asked.load, asked.limit), names))
+        rows = list(pool.map(row_of, names))
     cpu = [asked.limit if row["cpu"] is None else row["cpu"] for row in rows]
     report = "\n".join([
         "| recipe | CPU s | decisions | ms each | mean JCT | peak RSS |",

@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from itertools import product
+from collections.abc import Sequence
+from itertools import product, zip_longest
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from ganger.mechanisms.gain import Curve, _weighed, afs, exact, greedy
+from ganger.mechanisms import gain
+from ganger.mechanisms.gain import Curves
+
+Curve = NDArray[np.float64]
 
 OPTIMUS = [np.array([1, 1.8, 2.4, 2.4]), np.array([1, 1.5, 1.7, 1.7])]
 WORK = [100.0, 60.0]
 LINEAR = [np.array([1.0, 2, 3, 4]), np.array([1, 1.1, 1.15, 1.2])]
+
+
+def greedy(
+    curves: list[Curve], work: list[float], gpus: int, least: list[int], units: Sequence[int] = ()
+) -> list[int]:
+    sizes = gain.greedy(Curves.of(curves, least, units), np.array(work), gpus)
+    return [int(each) for each in sizes]
+
+
+def afs(
+    curves: list[Curve], work: list[float], gpus: int, least: list[int],
+    units: Sequence[int] = (), *, shrinking: bool = True,
+) -> list[int]:  # fmt: skip
+    asked = Curves.of(curves, least, units)
+    return [int(each) for each in gain.afs(asked, np.array(work), gpus, shrinking=shrinking)]
+
+
+def exact(
+    curves: list[Curve], gpus: int, least: list[int], units: Sequence[int] = ()
+) -> tuple[list[int], float]:
+    sizes, value = gain.exact(Curves.of(curves, least, units), gpus)
+    return [int(each) for each in sizes], value
 
 
 def test_optimus_card() -> None:
@@ -69,11 +95,15 @@ def afs_in_words(curves: list[Curve], work: list[float], gpus: int, slip: bool) 
         base = speed(a, sizes[a])
         return b if base and gain_b / speed(b, sizes[b] + 1) > gain_a / base else a
 
+    order = sorted(range(len(curves)), key=lambda i: -length(i, 1))
     for _ in range(gpus):
-        able = [i for i, curve in enumerate(curves) if sizes[i] < len(curve)]
-        if not able:
+        able = [i if sizes[i] < len(curves[i]) else None for i in order]
+        while len(able) > 1:
+            pairs = zip_longest(able[::2], able[1::2])
+            able = [j if i is None else i if j is None else winner(i, j) for i, j in pairs]
+        if able[0] is None:
             break
-        sizes[reduce(winner, able)] += 1
+        sizes[able[0]] += 1
     return sizes
 
 
@@ -196,7 +226,76 @@ def test_where_there_is_enough_exact_is_what_the_programme_says(
     drawn: list[tuple[list[float], int]], capacity: int
 ) -> None:
     """Ties included: flat curves, and several units."""
-    curves, units = [np.array(curve) for curve, _ in drawn], [unit for _, unit in drawn]
-    least = [1] * len(curves)
+    units = [unit for _, unit in drawn]
+    curves = Curves.of([curve for curve, _ in drawn], [1] * len(drawn), units)
     kept = int((np.cumsum(units) <= capacity).sum())
-    assert exact(curves, capacity, least, units) == _weighed(curves, capacity, least, units, kept)
+    (sizes, value), (others, total) = (
+        gain.exact(curves, capacity),
+        gain._weighed(curves, capacity, kept),
+    )
+    assert sizes.tolist() == others.tolist()
+    assert value == total
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> tuple[Curves, NDArray[np.int64], NDArray[np.float64], int]:
+    """Jobs of several sizes, and of every step what it gains: few values, so that there are ties,
+    and gains that grow and that are nothing."""
+    tops = draw(st.lists(st.integers(1, 5), min_size=1, max_size=6))
+    least = [draw(st.integers(1, top)) for top in tops]
+    units = [draw(st.sampled_from([1, 1, 1, 2, 4])) for _ in tops]
+    curves = Curves.of([np.ones(top) for top in tops], least, units)
+    sizes = [
+        draw(st.sampled_from([0, *range(low, top + 1)]))
+        for low, top in zip(least, tops, strict=True)
+    ]
+    gain = st.sampled_from([-1.0, 0.0, 1.0, 2.0, 3.0])
+    width = curves.speed.shape[1] - 1
+    gains = [[draw(gain) for _ in range(width)] for _ in tops]
+    shape = (len(tops), width)
+    return curves, np.array(sizes), np.array(gains).reshape(shape), draw(st.integers(0, 20))
+
+
+@given(steps())
+def test_growing_is_one_step_after_the_other(
+    case: tuple[Curves, NDArray[np.int64], NDArray[np.float64], int],
+) -> None:
+    curves, sizes, gains, left = case
+    want, room, out = sizes.tolist(), left, set[int]()
+    while room:
+        able = [i for i, size in enumerate(want) if 0 < size < curves.most[i] and i not in out]
+        best = max(able, key=lambda i: (gains[i, want[i] - 1], -i), default=-1)
+        if best < 0 or gains[best, want[best] - 1] <= 0:
+            break
+        if curves.units[best] > room:
+            out.add(best)
+            continue
+        want[best] += 1
+        room -= int(curves.units[best])
+    assert gain.grow(curves, sizes, gains, left).tolist() == want
+
+
+@given(steps())
+def test_shrinking_is_one_step_after_the_other(
+    case: tuple[Curves, NDArray[np.int64], NDArray[np.float64], int],
+) -> None:
+    curves, sizes, losses, need = case
+    want, missing = sizes.tolist(), need
+    while missing > 0:
+        able = [i for i, size in enumerate(want) if size > curves.least[i]]
+        if not able:
+            break
+        best = min(able, key=lambda i: (losses[i, want[i] - 2], i))
+        want[best] -= 1
+        missing -= int(curves.units[best])
+    found = gain.shrink(curves, sizes, losses, need)
+    assert (found is None) == (missing > 0)
+    assert found is None or found.tolist() == want
+
+
+@given(st.lists(st.integers(1, 9), max_size=12), st.integers(0, 30))
+def test_first_fit_passes_who_does_not_fit(costs: list[int], room: int) -> None:
+    said = gain.first_fit(np.array(costs, np.int64), room).tolist()
+    for cost, taken in zip(costs, said, strict=True):
+        assert taken == (cost <= room)
+        room -= cost * taken

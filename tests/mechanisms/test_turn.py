@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.allocation import Allocation, Share
-from ganger.mechanisms.turn import key_of, rows_of
+from ganger.mechanisms.turn import rows_of
 
 ROW = st.tuples(
     st.integers(0, 12), st.sampled_from(["V100", "K80"]), st.sampled_from([0.1, 0.25, 1 / 3, 1.0])
@@ -19,22 +21,22 @@ class Desk:
 
     def __init__(self) -> None:
         self.scratch: dict[str, object] = {}
+        self.nodes = SimpleNamespace(types=["V100", "K80"])
 
 
 @given(
     st.lists(ROW, unique_by=lambda row: row[:2], max_size=12),
-    st.dictionaries(st.tuples(st.integers(0, 12), st.sampled_from(["V100", "K80", ""])),
-                    st.integers(1, 100), max_size=8),
+    st.lists(st.integers(0, 100), min_size=12, max_size=12),
     st.lists(st.booleans(), min_size=12, max_size=12),
 )  # fmt: skip
 def test_rows_go_by_what_is_owed_then_amount_then_job(
-    drawn: list[tuple[int, str, float]], had: dict[tuple[int, str], int], keep: list[bool]
+    drawn: list[tuple[int, str, float]], had: list[int], keep: list[bool]
 ) -> None:
     rows = [Share((job,), kind, 1, amount) for job, kind, amount in drawn]
-    received = {key_of((job,), kind): time for (job, kind), time in had.items()}
+    received = dict(zip(rows, had, strict=False))
 
     def rank(row: Share) -> tuple[float, float, tuple[int, ...]]:
-        part = received.get(key_of(row.jobs, row.gpu_type), 0) / 120
+        part = received[row] / 120
         due = row.amount / part if part > 0 else row.amount * 1e9
         return -round(due, 9), -row.amount, row.jobs
 
@@ -42,4 +44,6 @@ def test_rows_go_by_what_is_owed_then_amount_then_job(
     kept = np.array(keep[: len(rows)], bool)
     for mask in (None, kept):
         some = [row for i, row in enumerate(rows) if mask is None or mask[i]]
-        assert [rows[i] for i in known.ranked(received, 120, mask)] == sorted(some, key=rank)
+        assert [
+            rows[i] for i in known.ranked(np.array(had[: len(rows)], np.int64), 120, mask)
+        ] == sorted(some, key=rank)

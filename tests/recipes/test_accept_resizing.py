@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ganger.core.spec import ClusterSpec, JobSpec, Needs, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
-from ganger.mechanisms.gain import grow, knee, shrink
+from ganger.mechanisms.gain import Curves, grow, knees, shrink
 from ganger.sim.physics import Costs
 from ganger.solve.ratios import best_split, ps_step
 
@@ -36,15 +36,20 @@ def sizes_at(log: list[tuple[float, str, int]], when: float) -> dict[str, int]:
 
 
 def test_growing_and_shrinking_by_gain() -> None:
-    curves = [np.array([1.0, 1.8, 2.4]), np.array([1.0, 1.5, 1.7])]
-    gains = [np.diff(curve) for curve in curves]
-    assert grow([1, 1], gains, 1, [1, 1]) == [2, 1]
-    assert grow([1, 0], gains, 9, [1, 1]) == [3, 0], "who is out stays out"
-    assert shrink([3, 3], gains, [1, 1], 1, [1, 1]) == [3, 2]
-    assert shrink([3, 3], gains, [1, 1], 3, [1, 1]) == [2, 1]
-    assert shrink([1, 1], gains, [1, 1], 1, [1, 1]) is None
-    assert knee(np.array(KNEE.models["net"].scaling), 0.15) == 3
-    assert knee(np.array(KNEE.models["net"].scaling), 0.0) == 6
+    curves = Curves.of([(1.0, 1.8, 2.4), (1.0, 1.5, 1.7)], [1, 1])
+    gains = np.diff(curves.speed, axis=1)
+
+    def smaller(sizes: list[int], need: int) -> list[int] | None:
+        left = shrink(curves, np.array(sizes), gains, need)
+        return None if left is None else [int(size) for size in left]
+
+    assert grow(curves, np.array([1, 1]), gains, 1).tolist() == [2, 1]
+    assert grow(curves, np.array([1, 0]), gains, 9).tolist() == [3, 0], "who is out stays out"
+    assert smaller([3, 3], 1) == [3, 2]
+    assert smaller([3, 3], 3) == [2, 1]
+    assert smaller([1, 1], 1) is None
+    scaling = Curves.of([KNEE.models["net"].scaling], [1])
+    assert [knees(scaling, tolerance).tolist() for tolerance in (0.15, 0.0)] == [[3], [6]]
 
 
 # ---------------------------------------------------------------------- marble

@@ -113,7 +113,9 @@ class Containers:
         movable = resizable(view, ids[view.jobs.gpus[ids] > 0])
         apart = view.jobs.parent[movable] >= 0
         jobs = [job for job in movable[~apart].tolist() if view.draft.holds(job) is not None]
-        units = {job: _unit(view.draft.shape(job)) for job in movable.tolist()}
+        codes = view.jobs.shape[movable].tolist()
+        alike = {code: _unit(view.jobs.shapes[code]) for code in set(codes)}
+        units = {job: alike[code] for job, code in zip(movable.tolist(), codes, strict=True)}
         cells = [view.ledger.cell_of[view.ledger.holds[job][1][0].node].index for job in jobs]
         now = [max(view.at.size[job] // units[job].gpus, 1) for job in jobs]
         room = _free(view)
@@ -191,8 +193,10 @@ def _free(view: View) -> Floats:
     """What is free now by cell: GPUs, thousandths of a core, MiB."""
     ledger = view.ledger
     free = np.zeros((len(ledger.cells), 3))
-    for node, cell in enumerate(ledger.cell_of):
-        if ledger.up[node]:
-            free[cell.index, 1:] += ledger.free_cpus[node], ledger.free_memory[node]
-    free[:, 0] = [cell.free for cell in ledger.cells]
+    for cell in ledger.cells:
+        free[cell.index, 0] = cell.free
+    here = np.array([cell.index for cell in ledger.cell_of], np.int64)
+    up = np.array(ledger.up, np.bool_)
+    for column, left in ((1, ledger.free_cpus), (2, ledger.free_memory)):
+        free[:, column] = np.bincount(here, np.where(up, left, 0), len(free))
     return free

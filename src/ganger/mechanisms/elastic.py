@@ -13,79 +13,84 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.allocation import Allocation
 from ganger.core.jobs import Phase
 from ganger.core.spec import OnPreempt
 from ganger.core.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
-from ganger.mechanisms.gain import Curve, afs, exact, greedy
+from ganger.mechanisms.gain import Curves, Floats, Ints, afs, exact, greedy
+from ganger.mechanisms.realise import Sizes
 
-_RESIZABLE = (int(Phase.PENDING), int(Phase.STARTING), int(Phase.RUNNING))
+_PENDING, _STARTING, _RUNNING = int(Phase.PENDING), int(Phase.STARTING), int(Phase.RUNNING)
+_NEVER = int(OnPreempt.NEVER)
 
 
 class Market(NamedTuple):
     """The jobs that may get any size now, and what there is to divide among them.
 
-    `curves[i]`: throughput of job `ids[i]` at 1, 2, ... steps of `units[i]` GPUs; `least[i]`: its
-    least steps; `work[i]`: microseconds left at throughput 1; `capacity`: GPUs. A job with GPUs in
-    several roles is one step: it gets all it asks for, or nothing.
+    `curves`: what 1, 2, ... steps are worth to the jobs of `ids`; `work[i]`: microseconds left at
+    throughput 1; `capacity`: GPUs. A job with GPUs in several roles is one step: it gets all it
+    asks for, or nothing.
     """
 
     ids: Ids
-    curves: list[Curve]
-    work: NDArray[np.float64]
-    least: list[int]
-    units: list[int]
+    curves: Curves
+    work: Floats
     capacity: int
 
 
-Rule = Callable[[View, Market], list[int]]
+Rule = Callable[[View, Market], Ints]
 """Sizes in steps, 0 for none, for the jobs of a market."""
 
 
 def resizable(view: View, ids: Ids) -> Ids:
     """Those of `ids` that may be started, resized or stopped now."""
     jobs, phase = view.jobs, view.jobs.phase[ids]
-    may = np.isin(phase, _RESIZABLE)
-    may &= (phase == Phase.PENDING) | (jobs.on_preempt[ids] != OnPreempt.NEVER)
-    return ids[may]
-
-
-def spare(view: View, movable: Ids) -> int:
-    """GPUs that are free once all of `movable` have left; those being released count."""
-    movable_set, held = set(movable.tolist()), 0
-    for job in view.ledger.holds:
-        if job in movable_set:
-            held += int(view.jobs.size[job])
-    return view.ledger.free + held
+    may = (phase == _STARTING) | (phase == _RUNNING)
+    may &= jobs.on_preempt[ids] != _NEVER
+    resizable: Ids = ids[may | (phase == _PENDING)]
+    return resizable
 
 
 def market(view: View, ids: Ids) -> Market:
-    """Curves and capacity for the resizable jobs of `ids`, on the GPU type that each prefers."""
-    ids = resizable(view, ids)
-    capacity = spare(view, ids)
-    jobs = view.jobs
-    shapes = jobs.shape[ids]
-    curves: list[Curve] = [np.ones(1)] * len(ids)
-    least, units = [1] * len(ids), [1] * len(ids)
-    for code in np.unique(shapes).tolist():
-        shape = jobs.shapes[code]
-        first = shape.roles[0]
-        unit, (low, high) = max(first.needs.gpus, 1), first.range
-        if any(role.needs.gpus for role in shape.roles[1:]):
-            unit, low, high = shape.gpus, 1, 1
-        cells = view.ledger.cells_for(shape)
-        room = max((cell.total for cell in cells), default=0)
-        steps = max(min(high, min(capacity, room) // unit), low)
-        gpus = unit * np.arange(1, steps + 1)
-        widest = max((cell.widest for cell in cells), default=1)
-        where = np.flatnonzero(shapes == code)
-        rows = _speeds(view, ids[where], cells[0].gpu_type if cells else "", gpus, widest)
-        for at, row in zip(where.tolist(), rows, strict=True):
-            curves[at], least[at], units[at] = row, low, unit
+    """Curves and capacity for the resizable jobs of `ids`, on the GPU type that each prefers.
+
+    What they hold counts as free, and so does what is being released.
+    """
+    ids, jobs = resizable(view, ids), view.jobs
+    capacity = view.ledger.free + int(jobs.size[ids].sum())
+    least, most, units, alike = np.ones((4, len(ids)), np.int64)
+    kinds: list[tuple[str, int, int]] = []
+    for code in np.flatnonzero(np.bincount(jobs.shape[ids])).tolist():
+        low, steps, kind = _offer(view, code, capacity)
+        if kind not in kinds:
+            kinds.append(kind)
+        where = jobs.shape[ids] == code
+        least[where], most[where], units[where] = low, steps, kind[2]
+        alike[where] = kinds.index(kind)
+    step = np.arange(1, int(most.max(initial=1)) + 1)
+    speed = np.ones((len(ids), len(step)))
+    for number, (gpu_type, widest, unit) in enumerate(kinds):
+        rows = alike == number
+        longest = step[: most[rows].max()]
+        speed[rows, : len(longest)] = _speeds(view, ids[rows], gpu_type, unit * longest, widest)
+    speed = np.take_along_axis(speed, np.minimum(step, most[:, None]) - 1, axis=1)
     left = np.nan_to_num(view.remaining(ids), nan=1.0)
-    return Market(ids, curves, np.maximum(left, 1.0), least, units, capacity)
+    return Market(ids, Curves(speed, least, most, units), np.maximum(left, 1.0), capacity)
+
+
+def _offer(view: View, code: int, capacity: int) -> tuple[int, int, tuple[str, int, int]]:
+    """Of a shape: its least and most steps; its first GPU type, its widest node, GPUs a step."""
+    shape = view.jobs.shapes[code]
+    first = shape.roles[0]
+    unit, (low, high) = max(first.needs.gpus, 1), first.range
+    if any(role.needs.gpus for role in shape.roles[1:]):
+        unit, low, high = shape.gpus, 1, 1
+    cells = view.ledger.cells_for(shape)
+    room = max((cell.total for cell in cells), default=0)
+    widest = max((cell.widest for cell in cells), default=1)
+    steps = max(min(high, min(capacity, room) // unit), low)
+    return low, steps, (cells[0].gpu_type if cells else "", widest, unit)
 
 
 def _speeds(
@@ -128,34 +133,31 @@ def cheapest_on_time(view: View, job: int) -> list[int]:
     return met + late
 
 
-def by_greedy(view: View, market: Market) -> list[int]:
+def by_greedy(view: View, market: Market) -> Ints:
     """Optimus: the next GPU where the predicted remaining time falls most."""
-    return greedy(market.curves, market.work.tolist(), market.capacity, market.least, market.units)
+    return greedy(market.curves, market.work, market.capacity)
 
 
-def by_afs(view: View, market: Market) -> list[int]:
+def by_afs(view: View, market: Market) -> Ints:
     """AFS-L: the two-job rule on remaining work."""
-    work = market.work.tolist()
-    return afs(market.curves, work, market.capacity, market.least, market.units)
+    return afs(market.curves, market.work, market.capacity)
 
 
-def by_attained_afs(view: View, market: Market) -> list[int]:
+def by_attained_afs(view: View, market: Market) -> Ints:
     """AFS-P: the two-job rule on attained service."""
-    attained = view.attained(market.ids).tolist()
-    return afs(
-        market.curves, attained, market.capacity, market.least, market.units, shrinking=False
-    )
+    attained = view.attained(market.ids).astype(np.float64)
+    return afs(market.curves, attained, market.capacity, shrinking=False)
 
 
-def by_total(view: View, market: Market) -> list[int]:
+def by_total(view: View, market: Market) -> Ints:
     """Saxena et al.: the largest sum of speedups over one worker, exactly, first come first."""
-    curves = [curve / curve[0] for curve in market.curves]
-    return exact(curves, market.capacity, market.least, market.units)[0]
+    speed = market.curves.speed
+    return exact(market.curves._replace(speed=speed / speed[:, :1]), market.capacity)[0]
 
 
 @dataclass(frozen=True)
 class Elastic:
-    """Sizes by `rule`, as an allocation; jobs that must keep what they hold are left out.
+    """Sizes by `rule`; jobs that must keep what they hold are left out.
 
     The rows come in order of submission, or (`small_first`, Optimus' order of placement) with the
     smallest first.
@@ -170,18 +172,13 @@ class Elastic:
         """When it wants to be asked again at the latest."""
         return self.wakes(view)
 
-    def allocate(self, view: View, ids: Ids) -> Allocation:
-        """A row for every job that gets GPUs."""
+    def sizes(self, view: View, ids: Ids) -> Sizes:
+        """A size for every job that gets GPUs."""
         shop = market(view, ids)
-        sizes = self.rule(view, shop)
-        rows = [
-            (job, size * unit)
-            for job, size, unit in zip(shop.ids.tolist(), sizes, shop.units, strict=True)
-            if size
-        ]
+        steps = self.rule(view, shop)
+        gets = steps > 0
+        ids, gpus = shop.ids[gets], (steps * shop.curves.units)[gets]
         if self.small_first:
-            rows.sort(key=lambda row: (row[1], row[0]))
-        allocation = Allocation()
-        for job, gpus in rows:
-            allocation.add((job,), "", gpus, 1.0)
-        return allocation
+            order = np.lexsort((ids, gpus))
+            ids, gpus = ids[order], gpus[order]
+        return Sizes(ids, gpus)

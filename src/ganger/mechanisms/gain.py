@@ -1,105 +1,152 @@
 """Marginal gain: who profits most from the next GPU. Curves in, sizes out.
 
-A curve is an array of throughputs at 1, 2, ... GPUs (or workers, see `units`); `work` is what is
-left, in the unit that throughput counts; `least` the smallest size of each job, and its curve's
-end the largest; `units` how many GPUs one step costs (1 where left out). Sizes are in steps of the
-curve; 0 means that the job does not run. All rules are pure and break ties by the lower index.
+`work` is what is left, in the unit that throughput counts. Sizes are in steps of the curves; 0
+means that the job does not run. All rules are pure and break ties by the lower index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Curve = NDArray[np.float64]
-_INFINITE = float("inf")
+from ganger.core.errors import BadInput
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_FAR = 2.0**600
+"""Times the length that a job would have, its length while it has no GPUs: longer than any."""
 
 
-def greedy(
-    curves: Sequence[Curve],
-    work: Sequence[float],
-    capacity: int,
-    least: Sequence[int],
-    units: Sequence[int] | None = None,
-) -> list[int]:
+class Curves(NamedTuple):
+    """What steps are worth to each of n jobs.
+
+    `speed[i, k]`: throughput of job i at k + 1 steps, level beyond its `most`; `least`: the fewest
+    steps on which it runs; `units`: how many GPUs one step costs it.
+    """
+
+    speed: Floats
+    least: Ints
+    most: Ints
+    units: Ints
+
+    @classmethod
+    def of(
+        cls, rows: Sequence[Sequence[float] | Floats], least: Sequence[int],
+        units: Sequence[int] = (),
+    ) -> Curves:  # fmt: skip
+        """From rows of throughputs that may differ in length. Raises BadInput where a job's least
+        is not on its curve."""
+        most = np.array([len(row) for row in rows], np.int64)
+        speed = np.zeros((len(rows), int(most.max(initial=1))))
+        for i, row in enumerate(rows):
+            speed[i, : len(row)] = row
+            speed[i, len(row) :] = row[-1] if len(row) else 0.0
+        low = np.array(least, np.int64)
+        if len(low) != len(most) or (low < 1).any() or (low > most).any():
+            raise BadInput("a least size that is on no curve", mend="give 1 to the curve's length")
+        return cls(speed, low, most, np.array(units or [1] * len(rows), np.int64))
+
+    def at(self, sizes: Ints) -> Floats:
+        """The throughput of everybody at so many steps, 1 or more."""
+        taken: Floats = self.speed[np.arange(len(sizes)), sizes - 1]
+        return taken
+
+    def cost(self, sizes: Ints) -> int:
+        """The GPUs that `sizes` take."""
+        return int((sizes * self.units).sum())
+
+
+def first_fit(costs: Ints, capacity: int) -> NDArray[np.bool_]:
+    """Who gets all of what it wants, one after the other, where those who do not fit are passed."""
+    taken = np.zeros(len(costs), np.bool_)
+    rows = np.flatnonzero(costs <= capacity)
+    while len(rows):
+        used = costs[rows].cumsum()
+        fit = int(used.searchsorted(capacity, side="right"))
+        taken[rows[:fit]] = True
+        capacity -= int(used[fit - 1]) if fit else 0
+        rows = rows[fit:]
+        rows = rows[costs[rows] <= capacity]
+    return taken
+
+
+def greedy(curves: Curves, work: Floats, capacity: int) -> Ints:
     """Sizes by Optimus' rule (EuroSys 2018, section 4.1).
 
     First every job gets its least, in the order given; then each next step goes to the job whose
     predicted remaining time falls most per GPU; none is given where nothing falls.
     """
-    units = units or [1] * len(curves)
-    sizes = _first(range(len(curves)), capacity, least, units)
-    left = capacity - _cost(sizes, units)
-    gains = [
-        np.diff(-each / curve) / unit for curve, each, unit in zip(curves, work, units, strict=True)
-    ]
-    return grow(sizes, gains, left, units)
+    sizes = np.where(first_fit(curves.least * curves.units, capacity), curves.least, 0)
+    return grow(curves, sizes, time_gains(curves, work), capacity - curves.cost(sizes))
 
 
-def grow(
-    sizes: Sequence[int], gains: Sequence[Curve], left: int, units: Sequence[int]
-) -> list[int]:
+def time_gains(curves: Curves, work: Floats) -> Floats:
+    """What each next step takes off a job's remaining time, per GPU; column k: from k + 1 steps."""
+    gains: Floats = np.diff(-work[:, None] / curves.speed, axis=1) / curves.units[:, None]
+    return gains
+
+
+def grow(curves: Curves, sizes: Ints, gains: Floats, left: int) -> Ints:
     """`sizes`, and every next step where it gains most, while `left` GPUs last and it gains.
 
-    `gains[i][n - 1]`: of going from n to n + 1 steps. Jobs of size 0 stay out.
+    `gains[i, n - 1]`: of going from n to n + 1 steps. Jobs of size 0 stay out.
     """
-    sizes = list(sizes)
-    heap = [(-float(gains[i][n - 1]), i) for i, n in enumerate(sizes) if 0 < n <= len(gains[i])]
-    heapify(heap)
-    while heap and left:
-        gain, i = heappop(heap)
-        if gain >= 0:
-            break
-        if units[i] > left:
-            continue
-        sizes[i] += 1
-        left -= units[i]
-        if sizes[i] <= len(gains[i]):
-            heappush(heap, (-float(gains[i][sizes[i] - 1]), i))
-    return sizes
+    if left <= 0 or not gains.size:
+        return sizes
+    # What comes right after a smaller gain of the same job is taken together with that one, so
+    # that the least gain so far says when a step has its turn.
+    step = np.arange(1, gains.shape[1] + 1)
+    turn = np.where(step >= sizes[:, None], gains, np.inf)
+    np.minimum.accumulate(turn, axis=1, out=turn)
+    turn[(step < sizes[:, None]) | (step >= curves.most[:, None])] = 0.0
+    turn[sizes == 0] = 0.0
+    flat = turn.ravel()
+    steps = np.flatnonzero(flat > 0)
+    if len(steps) > 2 * left and curves.units.max() == 1:  # no more than `left` will be taken
+        least = np.partition(flat[steps], -left)[-left]
+        steps = steps[flat[steps] >= least]
+    steps = steps[np.argsort(-flat[steps], kind="stable")]
+    rows = steps // max(gains.shape[1], 1)
+    taken = rows[first_fit(curves.units[rows], left)]
+    more: Ints = sizes + np.bincount(taken, minlength=len(sizes))
+    return more
 
 
-def shrink(
-    sizes: Sequence[int],
-    losses: Sequence[Curve],
-    least: Sequence[int],
-    need: int,
-    units: Sequence[int],
-) -> list[int] | None:
+def shrink(curves: Curves, sizes: Ints, losses: Floats, need: int) -> Ints | None:
     """`sizes` less as many steps as free `need` GPUs, each where it loses least; None if `least`
-    does not allow it. `losses[i][n - 2]`: of going from n to n - 1 steps."""
-    sizes = list(sizes)
-    heap = [(float(losses[i][n - 2]), i) for i, n in enumerate(sizes) if n > max(least[i], 1)]
-    heapify(heap)
-    while heap and need > 0:
-        _, i = heappop(heap)
-        sizes[i] -= 1
-        need -= units[i]
-        if sizes[i] > max(least[i], 1):
-            heappush(heap, (float(losses[i][sizes[i] - 2]), i))
-    return sizes if need <= 0 else None
+    does not allow it. `losses[i, n - 2]`: of going from n to n - 1 steps."""
+    if need <= 0:
+        return sizes
+    spare = np.maximum(sizes - curves.least, 0)
+    if curves.cost(spare) < need:
+        return None
+    step = np.arange(2, losses.shape[1] + 2)
+    turn = np.where(step <= sizes[:, None], losses, -np.inf)[:, ::-1]
+    turn = np.maximum.accumulate(turn, axis=1)
+    gives = ((step <= sizes[:, None]) & (step > curves.least[:, None]))[:, ::-1]
+    steps = np.flatnonzero(gives.ravel())
+    steps = steps[np.argsort(turn.ravel()[steps], kind="stable")]
+    rows = steps // max(losses.shape[1], 1)
+    last = int(curves.units[rows].cumsum().searchsorted(need))
+    fewer: Ints = sizes - np.bincount(rows[: last + 1], minlength=len(sizes))
+    return fewer
 
 
-def knee(curve: Curve, tolerance: float) -> int:
-    """The least size within `tolerance` of the largest throughput (MARBLE)."""
-    return int(np.flatnonzero(curve >= (1.0 - tolerance) * curve.max() - 1e-12)[0]) + 1
+def knees(curves: Curves, tolerance: float) -> Ints:
+    """The least size of each job within `tolerance` of its largest throughput (MARBLE)."""
+    speed = curves.speed
+    near = speed >= (1.0 - tolerance) * speed.max(axis=1, keepdims=True) - 1e-12
+    return np.asarray(near.argmax(axis=1) + 1)
 
 
-def afs(
-    curves: Sequence[Curve],
-    lengths: Sequence[float],
-    capacity: int,
-    least: Sequence[int],
-    units: Sequence[int] | None = None,
-    *,
-    shrinking: bool = True,
-) -> list[int]:
+def afs(curves: Curves, lengths: Floats, capacity: int, *, shrinking: bool = True) -> Ints:
     """Sizes by Apathetic Future Share (AFS, NSDI 2021, section 4.2): GPUs go one by one to the
-    winner of the two-job rule, folded over the list.
+    winner of the two-job rule between neighbours in the list of jobs (by length at the least size,
+    the longest first), then between the winners, and so on.
 
     Of two jobs let a be the shorter and b the longer at their *own* present sizes. b wins if
     (p_b(n_b+1) - p_b(n_b)) / p_b(n_b+1) > (p_a(n_a+1) - p_a(n_a)) / p_a(n_a), p the throughput;
@@ -107,127 +154,138 @@ def afs(
     `shrinking`: lengths are remaining work, divided by throughput (AFS-L); otherwise they are
     used as they are (AFS-P gives attained service).
     """
-    n, units = len(curves), units or [1] * len(curves)
-    sizes, left = [0] * n, capacity
-    alone = [
-        float(each / curve[low - 1]) if shrinking else float(each)
-        for curve, each, low in zip(curves, lengths, least, strict=True)
-    ]
-    fold = _Fold([_INFINITE] * n, alone, [0.0] * n, [1.0] * n, [True] * n, [-1] * n)
-    tight = max((low * unit for low, unit in zip(least, units, strict=True)), default=0)
-    changed = 0
-    while True:
-        if left < tight:
-            for i in range(n):
-                if fold.open[i] and (1 if sizes[i] else least[i]) * units[i] > left:
-                    fold.open[i] = False
-                    changed = min(changed, i)
-        top = fold.winner(changed) if n else -1
-        if top < 0:
-            return sizes
-        step = 1 if sizes[top] else least[top]
-        sizes[top] += step
-        left -= step * units[top]
-        curve, size = curves[top], sizes[top]
-        now = float(curve[size - 1])
-        gain = float(curve[size]) - now if size < len(curve) else 0.0
-        fold.length[top] = float(lengths[top]) / now if shrinking else alone[top]
-        fold.as_a[top], fold.as_b[top] = gain / now, gain / (now + gain)
-        fold.open[top] = gain > 0
-        changed = top
+    speed, size = curves.speed, np.arange(1, curves.speed.shape[1] + 1)
+    gain = np.diff(speed, axis=1, append=speed[:, -1:])
+    gain[size >= curves.most[:, None]] = 0.0
+    # Everybody ends where the next step gains nothing, in whatever order, if there is room.
+    stops = (gain <= 0) & (size >= curves.least[:, None])
+    end = np.where(stops, size, len(size)).min(axis=1, initial=len(size))
+    if curves.cost(end) <= capacity:
+        return np.asarray(end)
+    each = np.broadcast_to(lengths[:, None], speed.shape)
+    if shrinking:
+        each = each / speed
+    alone = each[np.arange(len(end)), curves.least - 1]
+    order = np.argsort(-alone, kind="stable")
+    columns = (each, gain / speed, gain / (speed + gain))
+    listed = Curves(speed[order], *(column[order] for column in curves[1:]))
+    sizes = np.zeros(len(end), np.int64)
+    sizes[order] = _Tournament(listed, end[order], *(column[order] for column in columns)).play(
+        capacity
+    )
+    return sizes
 
 
-class _Fold(NamedTuple):
-    """The two-job rule folded over the jobs, in columns. `as_a`, `as_b`: relative gain of the next
-    step where the job is the shorter or the longer of two; `open`: whether it may have a step;
-    `best[i]`: the winner among jobs 0 to i, kept so that only what changed is folded again."""
+class _Tournament:
+    """The two-job rule between neighbours, then between the winners, and so on. By job and size
+    `length`, and `as_a`, `as_b`: relative gain of the next step where the job is the shorter or
+    the longer of two."""
 
-    length: list[float]
-    alone: list[float]
-    as_a: list[float]
-    as_b: list[float]
-    open: list[bool]
-    best: list[int]
+    def __init__(
+        self, curves: Curves, end: Ints, length: Floats, as_a: Floats, as_b: Floats
+    ) -> None:
+        jobs, least = len(end), curves.least
+        self._rows = list(zip(length.tolist(), as_a.tolist(), as_b.tolist(), strict=True))
+        self._units, self._least, self._end = curves.units.tolist(), least.tolist(), end.tolist()
+        # Without GPUs a job is longer than any that has some, and the gain of its next step is
+        # all, so that of two such jobs the shorter wins.
+        alone = length[np.arange(jobs), least - 1]
+        self._length = (np.maximum(alone, 1e-100) * _FAR).tolist()
+        self._as_a, self._as_b = [1.0] * jobs, [1.0] * jobs
+        self._leaves = 1 << max(jobs - 1, 0).bit_length()
+        self._tree = [-1] * self._leaves + [*range(jobs)]
+        self._tree += [-1] * (2 * self._leaves - len(self._tree))
 
-    def winner(self, changed: int) -> int:
-        """The winner of all, where jobs before `changed` are as they were; -1 if none is open."""
-        length, alone, as_a, as_b, may, best = self
-        top = best[changed - 1] if changed else -1
-        for i in range(changed, len(length)):
-            if may[i]:
-                if top < 0:
-                    top = i
-                elif length[top] == length[i] == _INFINITE:
-                    if alone[i] < alone[top]:
-                        top = i
-                elif length[top] <= length[i]:
-                    if as_b[i] > as_a[top]:
-                        top = i
-                elif as_b[top] <= as_a[i]:
-                    top = i
-            best[i] = top
-        return top
+    def play(self, left: int) -> Ints:
+        """The sizes once `left` GPUs are given away."""
+        units, least, end, length = self._units, self._least, self._end, self._length
+        as_a, as_b, tree, sizes = self._as_a, self._as_b, self._tree, [0] * len(self._end)
+        self._settle(range(self._leaves - 1, 0, -1))
+        widest = self._shut(left, sizes)
+        while (top := tree[1]) >= 0:
+            step = 1 if sizes[top] else least[top]
+            sizes[top] = size = sizes[top] + step
+            left -= step * units[top]
+            lengths, shorter, longer = self._rows[top]
+            length[top], as_a[top], as_b[top] = (
+                lengths[size - 1], shorter[size - 1], longer[size - 1]
+            )  # fmt: skip
+            if size >= end[top]:
+                tree[self._leaves + top] = -1
+            self._settle(self._above(top))
+            if left < widest:
+                widest = self._shut(left, sizes)
+        return np.array(sizes, np.int64)
+
+    def _above(self, job: int) -> list[int]:
+        """All matches in which `job` may play, the first one first."""
+        leaf = self._leaves + job
+        return [leaf >> height for height in range(1, self._leaves.bit_length())]
+
+    def _shut(self, left: int, sizes: list[int]) -> int:
+        """Nobody plays whose next step costs more than is left; the most that another's does."""
+        widest = 0
+        for job, size in enumerate(sizes):
+            if self._tree[self._leaves + job] >= 0:
+                cost = self._units[job] if size else self._units[job] * self._least[job]
+                if cost > left:
+                    self._tree[self._leaves + job] = -1
+                    self._settle(self._above(job))
+                else:
+                    widest = max(widest, cost)
+        return widest
+
+    def _settle(self, matches: Iterable[int]) -> None:
+        """Play `matches`: who of the two below is next, -1 if neither plays."""
+        tree, length, as_a, as_b = self._tree, self._length, self._as_a, self._as_b
+        for node in matches:
+            one, other = tree[2 * node], tree[2 * node + 1]
+            if other < 0:
+                tree[node] = one
+            elif one < 0:
+                tree[node] = other
+            elif length[one] <= length[other]:
+                tree[node] = other if as_b[other] > as_a[one] else one
+            else:
+                tree[node] = one if as_b[one] > as_a[other] else other
 
 
-def exact(
-    curves: Sequence[Curve],
-    capacity: int,
-    least: Sequence[int],
-    units: Sequence[int] | None = None,
-) -> tuple[list[int], float]:
+def exact(curves: Curves, capacity: int) -> tuple[Ints, float]:
     """Sizes of the largest total of curve values, and that total, by dynamic programming over
     P[j][k] = max over g of s_j(g) + P[j-1][k-g] (Saxena et al., MASCOTS 2020).
 
     Every job of the longest prefix of the list that fits at its least gets at least that; those
     behind get nothing. Among equal totals earlier jobs get more.
     """
-    units = units or [1] * len(curves)
-    fits = np.cumsum([n * unit for n, unit in zip(least, units, strict=True)]) <= capacity
-    kept = int(fits.sum())
-    if kept == len(curves):  # where all can have what is best for them there is nothing to weigh
-        rows = zip(curves, least, units, strict=True)
-        sizes = [low + int(curve[low - 1 : capacity // unit].argmax()) for curve, low, unit in rows]
-        if _cost(sizes, units) <= capacity:
-            total = sum((float(curve[n - 1]) for curve, n in zip(curves, sizes, strict=True)), 0.0)
-            return sizes, total
-    return _weighed(curves, capacity, least, units, kept)
+    n, low = len(curves.least), curves.least
+    kept = int(((low * curves.units).cumsum() <= capacity).sum())
+    if kept == n:  # where all can have what is best for them there is nothing to weigh
+        size = np.arange(1, curves.speed.shape[1] + 1)
+        may = (size >= low[:, None]) & (size <= curves.most[:, None])
+        sizes = np.where(may, curves.speed, -np.inf).argmax(axis=1) + 1
+        if curves.cost(sizes) <= capacity:
+            return sizes, float(sum(curves.at(sizes).tolist()))
+    return _weighed(curves, capacity, kept)
 
 
-def _weighed(
-    curves: Sequence[Curve], capacity: int, least: Sequence[int], units: Sequence[int], kept: int
-) -> tuple[list[int], float]:
+def _weighed(curves: Curves, capacity: int, kept: int) -> tuple[Ints, float]:
     """`exact` for the first `kept` jobs, by the programme."""
-    sizes = [0] * len(curves)
+    sizes = np.zeros(len(curves.least), np.int64)
     best = np.zeros(capacity + 1)
     choices: list[NDArray[np.intp]] = []
-    for curve, low, unit in zip(curves[:kept], least, units, strict=False):
-        most = min(len(curve), capacity // unit)
+    rows = zip(curves.speed[:kept], *(each[:kept].tolist() for each in curves[1:]), strict=True)
+    for speed, low, top, unit in rows:
+        most = min(top, capacity // unit)
         padded = np.concatenate([np.full(most * unit, -np.inf), best])
         windows = np.lib.stride_tricks.sliding_window_view(padded, most * unit + 1)
         # Column g of `totals` is this job at `low + g` steps, row k is k GPUs for all so far.
         back = windows[:, ::-1][:, low * unit :: unit]
-        totals = back + curve[low - 1 : most]
+        totals = back + speed[low - 1 : most]
         choice = totals.argmax(axis=1)
         choices.append(choice)
         best = totals[np.arange(capacity + 1), choice]
     left = capacity
     for i in range(kept - 1, -1, -1):
-        sizes[i] = least[i] + int(choices[i][left])
-        left -= sizes[i] * units[i]
+        sizes[i] = curves.least[i] + int(choices[i][left])
+        left -= int(sizes[i] * curves.units[i])
     return sizes, float(best[capacity]) if kept else 0.0
-
-
-def _first(
-    order: Sequence[int], capacity: int, least: Sequence[int], units: Sequence[int]
-) -> list[int]:
-    """Everybody's least in `order`, while there is room."""
-    sizes = [0] * len(least)
-    for i in order:
-        if least[i] * units[i] <= capacity:
-            sizes[i] = least[i]
-            capacity -= least[i] * units[i]
-    return sizes
-
-
-def _cost(sizes: Sequence[int], units: Sequence[int]) -> int:
-    return sum(size * unit for size, unit in zip(sizes, units, strict=True))

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
+from ganger.core.events import ANYTHING, CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
 from ganger.core.jobs import Phase
 from ganger.core.plan import Plan, Reason
 from ganger.core.table import Ids
@@ -35,6 +35,8 @@ class GoodputMemory(msgspec.Struct, frozen=True):
     due: int
     population: Population = Population()
     largest: dict[int, int] = {}
+    resting: bool = False
+    """Whether every decision would be this one until something happens."""
 
 
 class Offer(NamedTuple):
@@ -49,6 +51,13 @@ class Offer(NamedTuple):
 
     def fitness(self, people: Counts, power: float) -> Scores:
         """The power mean of speedups."""
+        values = self.values(people)
+        if not power:
+            return np.asarray(np.exp(np.log(values).mean(axis=1)))
+        return np.asarray((values**power).mean(axis=1) ** (1.0 / power))
+
+    def values(self, people: Counts) -> Scores:
+        """The speedup of every job in every individual, or what a move leaves of it."""
         size, jobs, width = people.shape
         cells = np.flatnonzero(people != 0)
         row, node = np.divmod(cells, width)
@@ -59,10 +68,50 @@ class Offer(NamedTuple):
         before = np.tile((self.now > 0).sum(axis=1), size)
         moved = (stays < np.maximum(nodes, before)).reshape(size, jobs)
         values = self.speedup[np.tile(np.arange(jobs), size), nodes, gpus].reshape(size, jobs)
-        values = np.maximum(np.where(moved, values * self.again, values), FLOOR)
-        if not power:
-            return np.asarray(np.exp(np.log(values).mean(axis=1)))
-        return np.asarray((values**power).mean(axis=1) ** (1.0 / power))
+        return np.maximum(np.where(moved, values * self.again, values), FLOOR)
+
+    def rests(self, people: Counts) -> bool:
+        """Whether `people` is what runs, and nobody could be faster even if moving cost nothing."""
+        fastest = self.speedup.max(axis=(1, 2), initial=0.0)
+        same = bool((people[0] == self.now).all())
+        return same and bool((self.values(people)[0] >= fastest - 1e-9).all())
+
+    def sated(self) -> Counts | None:
+        """An individual in which every job has the best that it could have at all, if one is found
+        by letting those who have that stay and placing the others, the largest first, on the
+        fullest nodes with room: then there is nothing to search for. (1, jobs, nodes)."""
+        space, jobs = self.space, np.arange(len(self.ids))
+        gpus = np.arange(self.speedup.shape[2])
+        most = np.maximum(space.most, space.least)[:, None]
+        allowed = (gpus >= space.least[:, None]) & (gpus <= most)
+        packed = -(-gpus // max(int(space.room.max(initial=1)), 1))
+        packed = np.minimum(packed, self.speedup.shape[1] - 1)
+        best = np.where(allowed[:, None, :], self.speedup, 0.0).max(axis=(1, 2))
+        asks = (np.where(allowed, self.speedup[:, packed, gpus], 0.0) >= best[:, None]).argmax(
+            axis=1
+        )
+        have = self.values(self.now[None])[0]
+        stays = (have >= best * self.again) & self.now.any(axis=1)
+        people = np.where(stays[:, None], self.now, 0).astype(np.int16)
+        room = space.room - people.sum(axis=0)
+        moves = jobs[~stays]
+        for job in moves[np.argsort(-asks[moves], kind="stable")].tolist():
+            many = int(asks[job])
+            nodes = np.flatnonzero(space.may[job] & (room >= -(-many // int(packed[many] or 1))))
+            spread = int(packed[many])
+            if not many or len(nodes) < spread:
+                return None
+            for node in nodes[np.argsort(room[nodes], kind="stable")][:spread].tolist():
+                taken = min(many, int(room[node]))
+                people[job, node] = taken
+                room[node] -= taken
+                many -= taken
+        spans = (people > 0).sum(axis=1) > 1
+        shared = (people[spans] > 0).sum(axis=0).max(initial=0) > 1
+        if (room < 0).any() or (space.apart and shared):
+            return None
+        reached = self.values(people[None])[0] >= np.maximum(best * self.again, have) - 1e-9
+        return people[None] if reached.all() else None
 
 
 @dataclass(frozen=True)
@@ -70,7 +119,8 @@ class GoodputPolicy:
     """Re-decides every `every` microseconds, and at once where nothing runs.
 
     `power`: p of the mean; `restart`: what a re-allocation costs, microseconds; `growth`: how many
-    times the most GPUs that it ever ran on a job may get. Only plain shapes take part; others get
+    times the most GPUs that it ever ran on a job may get; `rests`: it waits for something to happen
+    where each decision until then would be the same. Only plain shapes take part; others get
     what they ask for where there is room. On several GPU types a job stays on the first one that
     can hold it.
     """
@@ -82,16 +132,24 @@ class GoodputPolicy:
     restart: int = 30 * SECOND
     growth: int = 2
     place: Placer = PACK
+    rests: bool = True
 
     def decide(self, view: View, memory: GoodputMemory | None) -> tuple[Plan, GoodputMemory]:
         """Search if it is time."""
         memory = memory or GoodputMemory(view.now)
         jobs = competitors(view)
+        if memory.resting:
+            missed = max(-((memory.due - view.now) // self.every), 0)
+            memory = msgspec.structs.replace(
+                memory, due=memory.due + missed * self.every, resting=False
+            )
         if len(jobs) and (view.now >= memory.due or not len(view.active)):
             memory = self._search(view, memory, jobs)
         reasons = [Reason("Resources", "goodput")] if len(view.pending) else []
-        wake = memory.due if len(jobs) else NEVER
+        wake = memory.due if len(jobs) and not memory.resting else NEVER
         until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
+        if memory.resting:
+            until = ANYTHING
         return view.draft.plan(reasons, wake, until), memory
 
     def _search(self, view: View, memory: GoodputMemory, jobs: Ids) -> GoodputMemory:
@@ -100,17 +158,22 @@ class GoodputPolicy:
         plain = np.array([view.draft.shape(job).is_plain for job in movable.tolist()], np.bool_)
         offer = self._offer(view, movable[plain], largest)
         ids, nodes = offer.ids.tolist(), view.nodes.n
-        seeds = np.concatenate([offer.now[None], memory.population.rows(ids, nodes)])
-        people, _ = self.search.run(
-            seeds, lambda each: offer.fitness(each, self.power), offer.space, view.rng("evolve")
-        )
-        wants = [_want(job, row) for job, row in zip(ids, people[0], strict=True) if row.any()]
+        people = offer.sated()
+        rests = self.rests and people is not None and offer.rests(people)
+        rests &= bool(plain.all() and (view.jobs.phase[jobs] == Phase.RUNNING).all())
+        if people is None:
+            seeds = np.concatenate([offer.now[None], memory.population.rows(ids, nodes)])
+            people, _ = self.search.run(
+                seeds, lambda each: offer.fitness(each, self.power), offer.space, view.rng("evolve")
+            )
+        wants = _wants(ids, people[0])
         wants += [
             Want(job, int(view.jobs.size[job] or view.jobs.gpus[job]))
             for job in movable[~plain].tolist()
         ]
         towards(view, wants, self.place)
-        return GoodputMemory(view.now + self.every, Population.of(ids, people), largest)
+        kept = Population.of(ids, people)
+        return GoodputMemory(view.now + self.every, kept, largest, rests)
 
     def _offer(self, view: View, ids: Ids, largest: dict[int, int]) -> Offer:
         now = _held(view, ids)
@@ -164,18 +227,21 @@ def _held(view: View, ids: Ids) -> Counts:
 def _where(view: View, ids: Ids) -> tuple[NDArray[np.bool_], list[str]]:
     """Nodes that each job may use (those of its preferred type that can hold it), and that type."""
     may = np.zeros((len(ids), view.nodes.n), np.bool_)
-    kinds: list[str] = []
-    for row, job in enumerate(ids.tolist()):
-        shape = view.draft.shape(job)
+    kinds = [""] * len(ids)
+    codes = view.jobs.shape[ids]
+    for code in np.unique(codes).tolist():
+        shape, alike = view.jobs.shapes[code], np.flatnonzero(codes == code)
         cells = view.ledger.cells_for(shape)
         room = dict[str, int]()
         for cell in cells:
             room[cell.gpu_type] = room.get(cell.gpu_type, 0) + cell.total
         able = [kind for kind, gpus in room.items() if gpus >= shape.least]
-        kinds.append(next(iter([*able, *room]), ""))
+        kind = next(iter([*able, *room]), "")
+        for row in alike.tolist():
+            kinds[row] = kind
         for cell in cells:
-            if cell.gpu_type == kinds[-1]:
-                may[row, cell.nodes] = True
+            if cell.gpu_type == kind:
+                may[alike[:, None], cell.nodes] = True
     return may, kinds
 
 
@@ -194,7 +260,15 @@ def _speeds(view: View, ids: Ids, kinds: list[str], most: int) -> Scores:
     return out
 
 
-def _want(job: int, row: NDArray[np.int16]) -> Want:
-    nodes = np.flatnonzero(row)
-    where = tuple(zip(nodes.tolist(), row[nodes].tolist(), strict=True))
-    return Want(job, int(row.sum()), "", 0, where)
+def _wants(ids: list[int], counts: Counts) -> list[Want]:
+    """What an individual gives to whom, (jobs, nodes)."""
+    where: dict[int, list[tuple[int, int]]] = {}
+    rows, nodes = np.nonzero(counts)
+    for row, node, gpus in zip(
+        rows.tolist(), nodes.tolist(), counts[rows, nodes].tolist(), strict=True
+    ):
+        where.setdefault(row, []).append((node, gpus))
+    return [
+        Want(ids[row], sum(gpus for _, gpus in there), "", 0, tuple(there))
+        for row, there in where.items()
+    ]

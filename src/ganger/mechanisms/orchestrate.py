@@ -15,13 +15,13 @@ from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.elastic import Market, market
 from ganger.mechanisms.place import PACK, Placer
-from ganger.mechanisms.realise import Want, competitors, towards
+from ganger.mechanisms.realise import Sizes, competitors, towards_sizes
 from ganger.mechanisms.resizing import asked, held
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
 PASSES = 3
 """How often those who did not fit behind somebody larger are looked at again."""
-Sizes = NDArray[np.int64]
+Schedule = NDArray[np.int64]
 """Schedules x jobs: steps of each job, 0 for none."""
 
 
@@ -38,9 +38,9 @@ class Offer(msgspec.Struct, frozen=True):
     `high`: its steps where it runs; `unit`: GPUs a step; `fresh`: jobs that never ran."""
 
     cost: NDArray[np.float64]
-    low: Sizes
-    high: Sizes
-    unit: Sizes
+    low: Schedule
+    high: Schedule
+    unit: Schedule
     fresh: NDArray[np.bool_]
     capacity: int
 
@@ -72,18 +72,20 @@ class Evolving:
         limits, due = self._limits(view, shop, memory)
         if len(shop.ids):
             sizes = self._evolve(view, shop, limits, memory)
-            rows = zip(shop.ids.tolist(), sizes[0].tolist(), shop.units, shop.least, strict=True)
-            wants = [Want(job, size * unit, "", low * unit)
-                     for job, size, unit, low in rows if size]  # fmt: skip
-            towards(view, wants, self.place)
+            runs = sizes[0] > 0
+            gpus = (sizes[0] * shop.curves.units)[runs]
+            towards_sizes(view, Sizes(shop.ids[runs], gpus), self.place)
             columns = sizes.T.tolist()
             kept = {job: tuple(column)
                     for job, column in zip(shop.ids.tolist(), columns, strict=True)}  # fmt: skip
             memory = Schedules(kept, limits, due)
         else:
             memory = Schedules({}, {}, due)
-        ends = zip(limits.values(), shop.curves, strict=True)
-        changes = len(view.pending) or any(limit < len(curve) for limit, curve in ends)
+        grows = any(
+            limit < most
+            for limit, most in zip(limits.values(), shop.curves.most.tolist(), strict=True)
+        )
+        changes = len(view.pending) or grows
         reasons = [Reason("Resources", "evolving")] if len(view.pending) else []
         return view.draft.plan(reasons, due if changes else NEVER, _CHANGES), memory
 
@@ -94,14 +96,17 @@ class Evolving:
             over = (view.now - due) // self.epoch + 1
             due += over * self.epoch
         usual, now = asked(view, shop), held(view, shop)
-        rows = zip(shop.ids.tolist(), usual, now, shop.curves, strict=True)
+        columns = (shop.ids, usual, now, shop.curves.most)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
         limits = {
-            job: min(memory.limits.get(job, want) << (min(over, 20) if size else 0), len(curve))
-            for job, want, size, curve in rows
+            job: min(memory.limits.get(job, want) << (min(over, 20) if size else 0), most)
+            for job, want, size, most in rows
         }
         return limits, due
 
-    def _evolve(self, view: View, shop: Market, limits: dict[int, int], memory: Schedules) -> Sizes:
+    def _evolve(
+        self, view: View, shop: Market, limits: dict[int, int], memory: Schedules
+    ) -> Schedule:
         """The population after all rounds, the best schedule first."""
         ids, rng = shop.ids.tolist(), view.rng("evolve")
         offer = self._offer(view, shop, limits)
@@ -122,27 +127,26 @@ class Evolving:
         return people
 
     def _offer(self, view: View, shop: Market, limits: dict[int, int]) -> Offer:
-        most = max(len(curve) for curve in shop.curves)
-        cost = np.full((len(shop.ids), most + 1), np.inf)
-        rows = zip(shop.curves, shop.work.tolist(), shop.units, strict=True)
-        for row, (curve, work, unit) in enumerate(rows):
-            steps = np.arange(1, len(curve) + 1)
-            cost[row, 1 : len(curve) + 1] = steps * unit * work / curve
-        cost[:, 0] = 0.0
-        low = np.array(shop.least)
+        curves = shop.curves
+        step = np.arange(1, curves.speed.shape[1] + 1)
+        gpus = step * curves.units[:, None]
+        cost = np.zeros((len(shop.ids), len(step) + 1))
+        cost[:, 1:] = gpus * shop.work[:, None] / curves.speed
+        cost[:, 1:][step > curves.most[:, None]] = np.inf
+        low = curves.least
         high = np.maximum(np.array([limits[job] for job in shop.ids.tolist()]), low)
         fresh = view.jobs.first_start[shop.ids] < 0
-        return Offer(cost, low, high, np.array(shop.units), fresh, shop.capacity)
+        return Offer(cost, low, high, curves.units, fresh, shop.capacity)
 
 
-def scores(people: Sizes, offer: Offer) -> NDArray[np.float64]:
+def scores(people: Schedule, offer: Offer) -> NDArray[np.float64]:
     """Of each schedule the GPU-time still to come for the jobs that run (least remaining
     utilisation first)."""
     costs: NDArray[np.float64] = offer.cost[np.arange(people.shape[1]), people].sum(axis=1)
     return costs.round(3)
 
 
-def filled(people: Sizes, offer: Offer, rng: np.random.Generator) -> Sizes:
+def filled(people: Schedule, offer: Offer, rng: np.random.Generator) -> Schedule:
     """The nearest schedules in which few GPUs are idle that somebody could use."""
     sizes = np.minimum(people, offer.high)
     sizes[sizes < offer.low] = 0

@@ -7,9 +7,9 @@ section 5), `TargetPolicy` makes jobs the size that an elastic allocator wants.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import msgspec
 import numpy as np
@@ -65,6 +65,13 @@ class Want(NamedTuple):
     beside: int = -1
 
 
+class Sizes(NamedTuple):
+    """What jobs should run on, in order of precedence: `gpus[i]` GPUs of any type for `ids[i]`."""
+
+    ids: Ids
+    gpus: Ids
+
+
 class Allocator(Protocol):
     """Divides the cluster among jobs."""
 
@@ -91,15 +98,6 @@ def remembers(allocator: Any) -> TypeGuard[Remembering]:
     return hasattr(allocator, "remember")
 
 
-@runtime_checkable
-class Waking(Protocol):
-    """An allocator that would decide otherwise at some time although nothing happens."""
-
-    def wake(self, view: View) -> int:
-        """That time, after now; NEVER if there is none."""
-        ...
-
-
 def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
     """Draw the way from what runs to exactly `wanted`, given in order of precedence.
 
@@ -108,18 +106,49 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
     in order, smaller (down to `least`) where there is not room, and where they were if that makes
     no difference in size: a move for nothing would be undone by the next decision, and so on.
     """
-    draft, by_job = view.draft, {want.job: want for want in wanted}
-    active = view.active.tolist()
-    kept = {job for job in active if _fixed(view, job)}
+    by_job = {want.job: want for want in wanted}
+    kept = {job for job in view.active.tolist() if _fixed(view, job)}
     suits = [want.job for want in wanted if want.job in view.ledger.holds
              and want.job not in kept and _runs_so(view, want)]  # fmt: skip
     if any(want.share for want in wanted):
         suits = _with_room(view, [by_job[job] for job in suits], kept)
     kept.update(suits)
-    stopped = {job: draft.stop(job) for job in active if job not in kept}
+    _go(view, kept, (want for want in wanted if want.job not in kept), place)
+
+
+def towards_sizes(view: View, wanted: Sizes, place: Placer = PACK) -> None:
+    """`towards` for sizes alone: whoever runs as wanted costs no time of its own."""
+    jobs, active = view.jobs, view.active
+    order = np.argsort(wanted.ids)
+    at = np.minimum(np.searchsorted(wanted.ids[order], active), len(order) - 1)
+    stays = np.zeros(len(active), np.bool_)
+    if len(order):
+        at = order[at]
+        stays = wanted.ids[at] == active
+        stays &= (wanted.gpus[at] == jobs.size[active]) | (jobs.gpus[active] == 0)
+    phase, on_preempt = jobs.phase[active], jobs.on_preempt[active]
+    stays |= (phase != _MOVABLE[0]) & (phase != _MOVABLE[1])
+    stays |= (on_preempt == _STAYS[0]) | (on_preempt == _STAYS[1])
+    kept = active[stays]
+    new = ~among(wanted.ids, kept)
+    rows = zip(wanted.ids[new].tolist(), wanted.gpus[new].tolist(), strict=True)
+    wants = (Want(job, gpus, "", least_of(view, job, gpus)) for job, gpus in rows)
+    _go(view, set(kept.tolist()), wants, place)
+
+
+def least_of(view: View, job: int, gpus: int) -> int:
+    """The least that will do where `gpus` are not to be had: less only if the first role alone
+    has GPUs, since all elasticity is that role's."""
+    shape = view.draft.shape(job)
+    return gpus if any(role.needs.gpus for role in shape.roles[1:]) else shape.least
+
+
+def _go(view: View, kept: set[int], wanted: Iterable[Want], place: Placer) -> None:
+    """Stop all but those who are `kept`, and place those who are `wanted`."""
+    draft = view.draft
+    stopped = {job: draft.stop(job) for job in view.active.tolist() if job not in kept}
     for want in wanted:
-        if want.job not in kept:
-            _place(view, want, place, stopped.get(want.job))
+        _place(view, want, place, stopped.get(want.job))
 
 
 def _fixed(view: View, job: int) -> bool:
@@ -247,9 +276,9 @@ class RoundMemory(msgspec.Struct):
     since: int
     """When the allocation was made; fractions received count from there."""
     next_round: int
-    received: dict[str, int]
-    """`job/type` (`job+job/type` for two that share GPUs), and `job/` for all types, to time
-    received."""
+    received: bytes
+    """The time that each row of the allocation has received, little-endian int64; nothing: none
+    has."""
     last: int
     """Until when `received` is up to date."""
     jobs: list[int]
@@ -299,13 +328,13 @@ class RoundPolicy:
             if memory.jobs != jobs.tolist() or not len(memory.allocation):
                 memory = msgspec.structs.replace(
                     memory, allocation=self._allocate(view, jobs, memory), since=view.now,
-                    received={}, jobs=jobs.tolist(),
+                    received=b"", jobs=jobs.tolist(),
                 )  # fmt: skip
             memory.next_round = view.now + self.every
             towards(view, self._select(view, memory), self.place)
         elif self.fill:
             self._fill(view, memory)
-        settled = not len(view.pending) and all(row.amount > _ALL for row in memory.allocation)
+        settled = not len(view.pending) and rows_of(view, memory.allocation).least > _ALL
         wake = NEVER if settled and memory.jobs == jobs.tolist() else memory.next_round
         reasons = [Reason("Priority", "rounds")] if len(view.pending) else []
         until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
@@ -320,14 +349,15 @@ class RoundPolicy:
     def _account(self, view: View, memory: RoundMemory | None) -> RoundMemory:
         """Book the time that every running job has had on its type since the last call."""
         if memory is None:
-            return RoundMemory(Allocation(), view.now, view.now, {}, view.now, [])
+            return RoundMemory(Allocation(), view.now, view.now, b"", view.now, [])
         elapsed = view.now - memory.last
         if not elapsed:
             return msgspec.structs.replace(memory)
-        received = dict(memory.received)
-        for key in served(view):
-            received[key] = received.get(key, 0) + elapsed
-        return msgspec.structs.replace(memory, received=received, last=view.now)
+        rows = rows_of(view, memory.allocation)
+        received = _received(memory) + elapsed * served(view, rows, sharing=self.pairs)
+        return msgspec.structs.replace(
+            memory, received=received.astype("<i8").tobytes(), last=view.now
+        )
 
     def _select(self, view: View, memory: RoundMemory) -> list[Want]:
         """Who runs in the coming round, larger gangs first so that they find whole nodes."""
@@ -340,7 +370,7 @@ class RoundPolicy:
                 free[view.ledger.cell_of[placement[0].node].index] -= at.size[job]
         rows, shares = rows_of(view, memory.allocation), memory.allocation.rows
         gpus, most = rows.gpus.tolist(), max(free.values(), default=0)
-        for number in rows.ranked(memory.received, max(view.now - memory.since, 1)):
+        for number in rows.ranked(_received(memory), max(view.now - memory.since, 1)):
             if gpus[number] > most:
                 continue
             row = shares[number]
@@ -363,20 +393,22 @@ class RoundPolicy:
     def _fill(self, view: View, memory: RoundMemory) -> None:
         """Start who waits on what is free. One that finds no place answers for all its like."""
         at, most = view.at, max((cell.free for cell in view.ledger.cells), default=0)
-        pending = view.pending
+        pending, jobs = view.pending, view.jobs
+        able = pending[(jobs.gpus[pending] <= most) | (jobs.parent[pending] >= 0)]
+        if not len(able):
+            return
         waiting = set(pending.tolist())
         rows, every = rows_of(view, memory.allocation), memory.allocation.rows
-        kept = (rows.gpus <= most) | (view.jobs.parent[rows.first] >= 0)
-        kept &= _among(rows.first, pending)
+        kept = among(rows.first, able)
         if rows.several:
             for number, row in enumerate(every):
                 if len(row.jobs) > 1:
                     kept[number] = not waiting.isdisjoint(row.jobs)
         shares = [
             every[number]
-            for number in rows.ranked(memory.received, max(view.now - memory.since, 1), kept)
+            for number in rows.ranked(_received(memory), max(view.now - memory.since, 1), kept)
         ]
-        new = pending[~_among(pending, np.array(memory.jobs, np.int64))].tolist()
+        new = able[~among(able, np.array(memory.jobs, np.int64))].tolist()
         shares += [Share((job,), "", at.gpus[job], 1.0) for job in new]
         full = set[tuple[int | str, ...]]()
         for want in (want for row in shares for want in self._wants(view, row)):
@@ -402,7 +434,14 @@ class RoundPolicy:
         ]
 
 
-def _among(these: Ids, those: Ids) -> NDArray[np.bool_]:
+def _received(memory: RoundMemory) -> Ids:
+    """Microseconds by row."""
+    if not memory.received:
+        return np.zeros(len(memory.allocation), np.int64)
+    return np.frombuffer(memory.received, "<i8")
+
+
+def among(these: Ids, those: Ids) -> NDArray[np.bool_]:
     """Which of `these` are in `those` (ascending)."""
     if not len(those):
         return np.zeros(len(these), np.bool_)
@@ -416,54 +455,3 @@ def _competition_changed(view: View, memory: RoundMemory, jobs: Ids) -> bool:
     return jobs.tolist() != list(memory.notes) or any(
         isinstance(event, NodeDown | NodeUp | Withheld) for event in view.events
     )
-
-
-# ---------------------------------------------------------------------- elastic targets
-
-
-def _least(view: View, job: int, gpus: int) -> int:
-    """The least that will do where `gpus` are not to be had: less only if the first role alone
-    has GPUs, since all elasticity is that role's."""
-    shape = view.draft.shape(job)
-    return gpus if any(role.needs.gpus for role in shape.roles[1:]) else shape.least
-
-
-class TargetMemory(msgspec.Struct):
-    """When the next regular decision is due, microseconds."""
-
-    due: int
-
-
-@dataclass(frozen=True)
-class TargetPolicy:
-    """Makes every job the size that `allocator` wants: every `every` microseconds, and (with
-    `on_events`) whenever a job arrives or GPUs become free. Jobs without GPUs always run."""
-
-    name: str
-    allocator: Allocator
-    every: int = NEVER
-    on_events: bool = True
-    place: Placer = PACK
-
-    def decide(self, view: View, memory: TargetMemory | None) -> tuple[Plan, TargetMemory]:
-        """Allocate, then go towards it."""
-        memory = memory or TargetMemory(view.now)
-        jobs = competitors(view)
-        if self.on_events or view.now >= memory.due or not len(view.active):
-            if view.now >= memory.due or memory.due == NEVER:
-                memory = TargetMemory(min(view.now + self.every, NEVER))
-            allocation = self.allocator.allocate(view, jobs)
-            wants = [
-                Want(row.jobs[0], row.gpus, row.gpu_type, _least(view, row.jobs[0], row.gpus))
-                for row in allocation
-            ]
-            named = {want.job for want in wants}
-            without = jobs[view.jobs.gpus[jobs] == 0].tolist()
-            wants += [Want(job, 0) for job in without if job not in named]
-            towards(view, wants, self.place)
-        reasons = [Reason("Resources", "targets")] if len(view.pending) else []
-        wake = memory.due if len(jobs) else NEVER
-        if isinstance(self.allocator, Waking):
-            wake = min(wake, self.allocator.wake(view))
-        until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
-        return view.draft.plan(reasons, wake, until), memory

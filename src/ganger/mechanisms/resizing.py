@@ -5,7 +5,8 @@ Each takes a view and a market and gives sizes in steps, 0 for none, like those 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
@@ -16,123 +17,125 @@ from ganger.core.units import HOUR, NEVER
 from ganger.core.view import View
 from ganger.mechanisms.elastic import Market, Rule
 from ganger.mechanisms.fair import demands
-from ganger.mechanisms.gain import Curve, grow, knee, shrink
-from ganger.mechanisms.order import Levels
+from ganger.mechanisms.gain import (
+    Curves,
+    Floats,
+    Ints,
+    first_fit,
+    grow,
+    knees,
+    shrink,
+    time_gains,
+)
+from ganger.mechanisms.order import first_start
 from ganger.solve.knapsack import multi_knapsack
 
 Utility: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """What completing after so many microseconds is worth; falls with time."""
 
 
-def held(view: View, market: Market) -> list[int]:
+def held(view: View, market: Market) -> Ints:
     """The steps that each job runs on now."""
-    sizes = view.jobs.size[market.ids].tolist()
-    return [size // unit for size, unit in zip(sizes, market.units, strict=True)]
+    return np.asarray(view.jobs.size[market.ids] // market.curves.units)
 
 
-def asked(view: View, market: Market) -> list[int]:
+def asked(view: View, market: Market) -> Ints:
     """The steps that each job asks for, no fewer than its least and no more than it can use."""
-    gpus = view.jobs.gpus[market.ids].tolist()
-    rows = zip(gpus, market.units, market.least, market.curves, strict=True)
-    return [min(max(want // unit, low), len(curve)) for want, unit, low, curve in rows]
+    curves = market.curves
+    steps = view.jobs.gpus[market.ids] // curves.units
+    return np.asarray(np.minimum(np.maximum(steps, curves.least), curves.most))
 
 
-def left_over(market: Market, sizes: Sequence[int]) -> int:
+def left_over(market: Market, sizes: Ints) -> int:
     """GPUs that `sizes` do not take."""
-    taken = sum(size * unit for size, unit in zip(sizes, market.units, strict=True))
-    return market.capacity - taken
+    return market.capacity - market.curves.cost(sizes)
 
 
-def speed_gains(market: Market) -> list[Curve]:
+def speed_gains(curves: Curves) -> Floats:
     """What each next step adds to a job's speedup over one step, per GPU."""
-    return [
-        np.diff(curve / curve[0]) / unit
-        for curve, unit in zip(market.curves, market.units, strict=True)
-    ]
-
-
-def time_gains(market: Market) -> list[Curve]:
-    """What each next step takes off a job's remaining time, per GPU."""
-    rows = zip(market.curves, market.work.tolist(), market.units, strict=True)
-    return [np.diff(-work / curve) / unit for curve, work, unit in rows]
+    gains: Floats = np.diff(curves.speed / curves.speed[:, :1], axis=1) / curves.units[:, None]
+    return gains
 
 
 def up_to_knee(tolerance: float) -> Rule:
     """MARBLE: first come, first served, everybody gets the GPUs at the knee of its curve, fewer if
     only fewer are free; who runs grows up to its knee when GPUs become free."""
 
-    def rule(view: View, market: Market) -> list[int]:
-        sizes, left = [0] * len(market.ids), market.capacity
-        rows = zip(market.curves, market.least, market.units, strict=True)
-        for i, (curve, low, unit) in enumerate(rows):
-            want = min(max(knee(curve, tolerance), low), left // unit)
-            if want >= low:
+    def rule(view: View, market: Market) -> Ints:
+        curves, left = market.curves, market.capacity
+        wants = np.maximum(knees(curves, tolerance), curves.least)
+        whole = int((wants * curves.units).cumsum().searchsorted(left, side="right"))
+        sizes = np.where(np.arange(len(wants)) < whole, wants, 0)
+        left -= curves.cost(sizes)
+        for i in range(whole, len(wants)):  # few of them are there before nothing is left
+            if not left:
+                break
+            want = min(int(wants[i]), left // int(curves.units[i]))
+            if want >= curves.least[i]:
                 sizes[i] = want
-                left -= want * unit
+                left -= want * int(curves.units[i])
         return sizes
 
     return rule
 
 
-def by_least_loss(view: View, market: Market) -> list[int]:
+def by_least_loss(view: View, market: Market) -> Ints:
     """Wang et al.: who arrives gets its least from whoever loses least remaining time by it; what
     is free goes where remaining time falls most."""
-    sizes, gains = held(view, market), time_gains(market)
-    for i, low in enumerate(market.least):
-        if sizes[i]:
-            continue
-        room = left_over(market, sizes)
-        missing = low * market.units[i] - room
-        smaller = sizes if missing <= 0 else shrink(
-            sizes, gains, market.least, missing, market.units
-        )  # fmt: skip
+    curves, sizes = market.curves, held(view, market)
+    gains = time_gains(curves, market.work)
+    for i in np.flatnonzero(sizes == 0).tolist():
+        low = int(curves.least[i])
+        missing = low * int(curves.units[i]) - left_over(market, sizes)
+        smaller = shrink(curves, sizes, gains, missing)
         if smaller is not None:
-            sizes = [*smaller]
+            sizes = smaller.copy()
             sizes[i] = low
-    return grow(sizes, gains, left_over(market, sizes), market.units)
+    return grow(curves, sizes, gains, left_over(market, sizes))
 
 
-def into_idle(view: View, market: Market) -> list[int]:
+def into_idle(view: View, market: Market) -> Ints:
     """Elan: those who run, then those who wait, first come, first served, get their least, and
     smaller ones pass; then each idle GPU goes where it adds most speed."""
-    runs = held(view, market)
-    order = sorted(range(len(runs)), key=lambda i: (not runs[i], i))
-    sizes = _walk(market, order, market.least)
-    return grow(sizes, speed_gains(market), left_over(market, sizes), market.units)
+    curves = market.curves
+    order = np.argsort(held(view, market) == 0, kind="stable")
+    sizes = _walk(market, order, curves.least)
+    return grow(curves, sizes, speed_gains(curves), left_over(market, sizes))
 
 
-def by_levels(levels: Levels, many: int) -> Rule:
+def by_levels(thresholds: tuple[int, ...], many: int) -> Rule:
     """Elastic-Tiresias (EDL): the walk of Tiresias' queues at the sizes asked for; if that leaves
     more than `many` waiting, those below the top queue are content with their least. What is left
     goes where it adds most speed."""
 
-    def rule(view: View, market: Market) -> list[int]:
-        ids, usual = market.ids.tolist(), asked(view, market)
-        order = sorted(range(len(ids)), key=lambda i: (*levels.key(view, ids[i]), ids[i]))
+    def rule(view: View, market: Market) -> Ints:
+        ids, curves, usual = market.ids, market.curves, asked(view, market)
+        level = np.searchsorted(sorted(thresholds), view.attained(ids), side="right")
+        order = np.lexsort((ids, first_start(view, ids), level))
         sizes = _walk(market, order, usual)
-        if sizes.count(0) > many:
-            top = [levels.level(view, job) == 0 for job in ids]
-            rows = zip(usual, market.least, top, strict=True)
-            sizes = _walk(market, order, [want if up else low for want, low, up in rows])
-        return grow(sizes, speed_gains(market), left_over(market, sizes), market.units)
+        if (sizes == 0).sum() > many:
+            sizes = _walk(market, order, np.where(level == 0, usual, curves.least))
+        return grow(curves, sizes, speed_gains(curves), left_over(market, sizes))
 
     return rule
 
 
-def _walk(market: Market, order: Sequence[int], wants: Sequence[int]) -> list[int]:
+def _walk(market: Market, order: Ints, wants: Ints) -> Ints:
     """What everybody wants, in `order`, where there is room."""
-    sizes, left = [0] * len(wants), market.capacity
-    for i in order:
-        if wants[i] * market.units[i] <= left:
-            sizes[i] = wants[i]
-            left -= wants[i] * market.units[i]
-    return sizes
+    gets = np.zeros(len(wants), np.bool_)
+    gets[order] = first_fit((wants * market.curves.units)[order], market.capacity)
+    return np.where(gets, wants, 0)
 
 
-def next_level(levels: Levels, view: View) -> int:
+def next_level(thresholds: tuple[int, ...], view: View) -> int:
     """When the next running job changes its queue."""
-    running = view.active[view.jobs.phase[view.active] == Phase.RUNNING]
-    return min((levels.until(view, job) for job in running.tolist()), default=NEVER)
+    jobs, ids = view.jobs, view.active
+    ids = ids[(jobs.phase[ids] == Phase.RUNNING) & (jobs.size[ids] > 0)]
+    attained, ladder = view.attained(ids), np.array(sorted(thresholds), np.int64)
+    above = np.searchsorted(ladder, attained, side="right")
+    ids, attained, above = (each[above < len(ladder)] for each in (ids, attained, above))
+    ahead = -((attained - ladder[above]) // jobs.size[ids])
+    return view.now + int(ahead.min()) if len(ids) else NEVER
 
 
 def patiently(patience: int, quiet: int) -> Rule:
@@ -141,36 +144,38 @@ def patiently(patience: int, quiet: int) -> Rule:
     let it in at its least. Where GPUs are idle and nothing was done for `quiet`, those who run
     grow."""
 
-    def rule(view: View, market: Market) -> list[int]:
-        before = held(view, market)
-        sizes, usual = list(before), asked(view, market)
-        waiting = [i for i, size in enumerate(before) if not size]
-        for i in waiting:
-            if usual[i] * market.units[i] <= left_over(market, sizes):
-                sizes[i] = usual[i]
-        late = [i for i in waiting if not sizes[i]]
-        if late and view.now - view.at.pending_since[int(market.ids[late[0]])] >= patience:
-            sizes = _let_in(market, sizes, late[0])
-        if sizes == before and view.now - _last_change(view) >= quiet:
-            for i, size in enumerate(sizes):
-                more = left_over(market, sizes) // market.units[i]
-                if size and more > 0:
-                    sizes[i] = min(size + more, len(market.curves[i]))
+    def rule(view: View, market: Market) -> Ints:
+        before, usual, curves = held(view, market), asked(view, market), market.curves
+        waiting = np.flatnonzero(before == 0)
+        starts = first_fit((usual * curves.units)[waiting], left_over(market, before))
+        sizes = before.copy()
+        sizes[waiting[starts]] = usual[waiting[starts]]
+        late = waiting[~starts]
+        if len(late) and view.now - view.at.pending_since[int(market.ids[late[0]])] >= patience:
+            sizes = _let_in(market, sizes, int(late[0]))
+        if (sizes == before).all() and view.now - _last_change(view) >= quiet:
+            left = left_over(market, sizes)
+            for i in np.flatnonzero((sizes > 0) & (sizes < curves.most)).tolist():
+                if not left:
+                    break
+                more = min(left // int(curves.units[i]), int(curves.most[i] - sizes[i]))
+                sizes[i] += more
+                left -= more * int(curves.units[i])
         return sizes
 
     return rule
 
 
-def _let_in(market: Market, sizes: list[int], job: int) -> list[int]:
+def _let_in(market: Market, sizes: Ints, job: int) -> Ints:
     """The sizes with which `job` has its least, those with most above theirs giving first."""
-    missing = market.least[job] * market.units[job] - left_over(market, sizes)
-    losses = [-np.arange(2.0, len(curve) + 1) + low
-              for curve, low in zip(market.curves, market.least, strict=True)]  # fmt: skip
-    smaller = sizes if missing <= 0 else shrink(sizes, losses, market.least, missing, market.units)
+    curves = market.curves
+    missing = int(curves.least[job] * curves.units[job]) - left_over(market, sizes)
+    losses = (curves.least[:, None] - np.arange(2, curves.speed.shape[1] + 1)).astype(np.float64)
+    smaller = shrink(curves, sizes, losses, missing)
     if smaller is None:
         return sizes
-    smaller = [*smaller]
-    smaller[job] = market.least[job]
+    smaller = smaller.copy()
+    smaller[job] = curves.least[job]
     return smaller
 
 
@@ -181,8 +186,8 @@ def _last_change(view: View) -> int:
 
 def patience_ends(patience: int, quiet: int, view: View) -> int:
     """When the first who waits has waited enough, or it has been quiet for long enough."""
-    waiting = [job for job in view.pending.tolist() if view.draft.holds(job) is None]
-    ends = [view.at.pending_since[job] + patience for job in waiting[:1]]
+    waiting = (job for job in view.pending.tolist() if view.draft.holds(job) is None)
+    ends = [view.at.pending_since[job] + patience for job in islice(waiting, 1)]
     if len(view.active) and view.ledger.free:
         ends.append(_last_change(view) + quiet)
     return min((end for end in ends if end > view.now), default=NEVER)
@@ -196,26 +201,25 @@ def by_knapsack(utility: Utility, epsilon: float, effort: int, few: int = 12) ->
     `effort`: how many jobs the knapsack tries out as its first ones, where at most `few` compete.
     """
 
-    def rule(view: View, market: Market) -> list[int]:
-        ids = market.ids
-        rows = zip(market.curves, market.least, market.units, strict=True)
-        sizes = [max(min(knee(curve, epsilon), market.capacity // unit), low)
-                 for curve, low, unit in rows]  # fmt: skip
-        speed = np.array([curve[size - 1]
-                          for curve, size in zip(market.curves, sizes, strict=True)])  # fmt: skip
-        done = view.now + market.work / speed - view.jobs.submitted[ids]
+    def rule(view: View, market: Market) -> Ints:
+        ids, curves = market.ids, market.curves
+        wants = np.minimum(knees(curves, epsilon), market.capacity // curves.units)
+        wants = np.maximum(wants, curves.least)
+        done = view.now + market.work / curves.at(wants) - view.jobs.submitted[ids]
         values = np.maximum(view.jobs.weight[ids] * utility(done), 0.0)
-        taken = np.array(sizes) * np.array(market.units, np.int64)
+        taken = wants * curves.units
         demand = demands(view, ids) * (taken / np.maximum(view.jobs.gpus[ids], 1))[:, None]
         total = max(view.ledger.total, 1)
         demand[:, 0] = taken / total
         room = np.array([market.capacity / total, 1.0, 1.0])
         chosen = multi_knapsack(values, demand, room, effort if len(ids) <= few else 0)
-        out = [size if i in set(chosen) else 0 for i, size in enumerate(sizes)]
-        for i, low in enumerate(market.least):
-            if not out[i] and low * market.units[i] <= left_over(market, out):
-                out[i] = low
-        return out
+        sizes = np.zeros(len(ids), np.int64)
+        sizes[chosen] = wants[chosen]
+        rest = np.flatnonzero(sizes == 0)
+        least = curves.least[rest]
+        gets = first_fit(least * curves.units[rest], left_over(market, sizes))
+        sizes[rest[gets]] = least[gets]
+        return sizes
 
     return rule
 

@@ -44,6 +44,8 @@ def multi_knapsack(
     still fits is added by value (Frieze and Clarke, EJOR 1984).
     """
     n = len(values)
+    if (demands[values > 0].sum(axis=0) <= capacity + 1e-9).all():
+        return np.flatnonzero(values > 0).tolist()
     best: tuple[float, list[int]] = (0.0, [])
     for size in range(min(effort, n) + 1):
         for first in combinations(range(n), size):

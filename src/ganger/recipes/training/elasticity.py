@@ -9,9 +9,7 @@ from ganger.core.protocols import Policy
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.elastic import Elastic, by_afs, by_attained_afs, by_greedy, by_total
 from ganger.mechanisms.orchestrate import Evolving
-from ganger.mechanisms.order import Levels, attained_service, first_start
 from ganger.mechanisms.place import ConsolidateIf
-from ganger.mechanisms.realise import TargetPolicy
 from ganger.mechanisms.resizing import (
     by_knapsack,
     by_least_loss,
@@ -23,6 +21,7 @@ from ganger.mechanisms.resizing import (
     patiently,
     up_to_knee,
 )
+from ganger.mechanisms.target import TargetPolicy
 from ganger.recipes.registry import Duration, Paper, recipe
 
 
@@ -63,7 +62,7 @@ def optimus(interval: Duration = 600 * SECOND) -> Policy:
         "Hwang et al.", "NSDI", 2021, "JCT",
     ),
     needs="durations, throughputs",
-    reconstructed="the order in which the two-job rule is folded over the jobs",
+    reconstructed="the two-job rule is folded over the jobs as a tournament",
     wants=("elastic jobs",),
 )  # fmt: skip
 def afs(lengths: Lengths = Lengths.REMAINING) -> Policy:
@@ -72,7 +71,9 @@ def afs(lengths: Lengths = Lengths.REMAINING) -> Policy:
 
     The rule weighs the relative gain of the longer job after its next GPU against that of the
     shorter job before it. `lengths`: l for remaining work over throughput (AFS-L), p for attained
-    service (AFS-P). Reconstructed: the rule is folded over the jobs in order of submission.
+    service (AFS-P). Reconstructed: the rule, which need not be
+    transitive, decides between neighbours in order of length, the longest first, then between the
+    winners, and so on.
     """
     rule = by_afs if lengths is Lengths.REMAINING else by_attained_afs
     return TargetPolicy("afs", Elastic(rule))
@@ -193,9 +194,8 @@ def edl(
 
     The paper's stop-free scaling makes that cheap: `--rescale stop-free`.
     """
-    levels = Levels(thresholds, attained_service, (first_start,))
-    rule = by_levels(levels, many)
-    return TargetPolicy("edl", Elastic(rule, wakes=partial(next_level, levels)))
+    wakes = partial(next_level, thresholds)
+    return TargetPolicy("edl", Elastic(by_levels(thresholds, many), wakes=wakes))
 
 
 @recipe(
@@ -242,4 +242,4 @@ def smd(slot: Duration = 600 * SECOND, epsilon: float = 0.05, effort: int = 1) -
     Clarke's scheme), many by one linear programme.
     """
     rule = by_knapsack(hourly, epsilon, effort)
-    return TargetPolicy("smd", Elastic(rule), every=slot)
+    return TargetPolicy("smd", Elastic(rule), every=slot, on_events=False)

@@ -9,7 +9,7 @@ from ganger.mechanisms.autoscale import Autoscaling
 from ganger.mechanisms.configuration import Configurations
 from ganger.mechanisms.evolve import Genetic
 from ganger.mechanisms.goodput import GoodputPolicy
-from ganger.mechanisms.realise import TargetPolicy
+from ganger.mechanisms.target import TargetPolicy
 from ganger.recipes.registry import Duration, Paper, recipe
 
 
@@ -47,7 +47,7 @@ def pollux(
     fitness that those reach.
     """
     search = Genetic(population, generations)
-    policy = GoodputPolicy("pollux", search, interval, p, rescale)
+    policy = GoodputPolicy("pollux", search, interval, p, rescale, rests=not autoscale)
     return Autoscaling(policy, low, high) if autoscale else policy
 
 

@@ -8,7 +8,7 @@ from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
 from ganger.mechanisms.containers import Containers
 from ganger.mechanisms.matching import MatchingPolicy, of_poorest_users, oldest
-from ganger.mechanisms.realise import TargetPolicy
+from ganger.mechanisms.target import TargetPolicy
 from ganger.recipes.registry import Paper, recipe
 
 

@@ -1,0 +1,96 @@
+"""Jobs of the sizes that an elastic allocator wants, decided at events or at intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeGuard
+
+import msgspec
+import numpy as np
+
+from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
+from ganger.core.plan import Plan, Reason
+from ganger.core.table import Ids
+from ganger.core.units import NEVER
+from ganger.core.view import View
+from ganger.mechanisms.place import PACK, Placer
+from ganger.mechanisms.realise import (
+    Allocator,
+    Sizes,
+    Want,
+    among,
+    competitors,
+    least_of,
+    towards,
+    towards_sizes,
+)
+
+
+class Sizing(Protocol):
+    """Says how large every job should be."""
+
+    def sizes(self, view: View, ids: Ids) -> Sizes:
+        """The sizes of those of `ids` (ascending), all of which compete, that get GPUs."""
+        ...
+
+
+class Waking(Protocol):
+    """An allocator that would decide otherwise at some time although nothing happens."""
+
+    def wake(self, view: View) -> int:
+        """That time, after now; NEVER if there is none."""
+        ...
+
+
+def _wakes(allocator: Any) -> TypeGuard[Waking]:
+    return hasattr(allocator, "wake")
+
+
+class TargetMemory(msgspec.Struct):
+    """When the next regular decision is due, microseconds."""
+
+    due: int
+
+
+@dataclass(frozen=True)
+class TargetPolicy:
+    """Makes every job the size that `allocator` wants: every `every` microseconds, and (with
+    `on_events`) whenever a job arrives or GPUs become free. Jobs without GPUs always run."""
+
+    name: str
+    allocator: Allocator | Sizing
+    every: int = NEVER
+    on_events: bool = True
+    place: Placer = PACK
+
+    def decide(self, view: View, memory: TargetMemory | None) -> tuple[Plan, TargetMemory]:
+        """Allocate, then go towards it."""
+        memory = memory or TargetMemory(view.now)
+        jobs = competitors(view)
+        if self.on_events or view.now >= memory.due or not len(view.active):
+            if view.now >= memory.due or memory.due == NEVER:
+                memory = TargetMemory(min(view.now + self.every, NEVER))
+            self._aim(view, jobs)
+        reasons = [Reason("Resources", "targets")] if len(view.pending) else []
+        wake = memory.due if len(jobs) else NEVER
+        if _wakes(self.allocator):
+            wake = min(wake, self.allocator.wake(view))
+        until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
+        return view.draft.plan(reasons, wake, until), memory
+
+    def _aim(self, view: View, jobs: Ids) -> None:
+        """Allocate, and draw the way there."""
+        without = jobs[view.jobs.gpus[jobs] == 0]
+        allocator: Any = self.allocator
+        if hasattr(allocator, "sizes"):
+            ids, gpus = allocator.sizes(view, jobs)
+            more = without[~among(without, np.sort(ids))]
+            ids, gpus = np.append(ids, more), np.append(gpus, np.zeros_like(more))
+            return towards_sizes(view, Sizes(ids, gpus), self.place)
+        wants = [
+            Want(row.jobs[0], row.gpus, row.gpu_type, least_of(view, row.jobs[0], row.gpus))
+            for row in allocator.allocate(view, jobs)
+        ]
+        named = {want.job for want in wants}
+        wants += [Want(job, 0) for job in without.tolist() if job not in named]
+        return towards(view, wants, self.place)
