@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from math import inf
 from operator import attrgetter
 from typing import Final
@@ -25,7 +26,7 @@ from ganger.core.events import (
 )
 from ganger.core.plan import Plan, Provision, Resize, Resume, Start, Stop, Suspend, Tune
 from ganger.core.units import NEVER, SECOND
-from ganger.engines.agent.protocol import Hello, Progress
+from ganger.engines.agent.protocol import Hello, Progress, Read, Text
 from ganger.engines.attempts import Attempts
 from ganger.engines.boxes import AgentAt, Box, Boxes, Fleet
 from ganger.engines.clock import Clock
@@ -169,6 +170,11 @@ class FleetEngine:
         """The last report of each job that told its progress."""
         return self._attempts.progress
 
+    def read(self, node: int, order: Read) -> Future[Text] | None:
+        """Have the machine of this node read a piece of a job's output; None if it lies in this
+        machine's own files, or on a file system that all share. Any thread."""
+        return None
+
     @property
     def boxes(self) -> Mapping[str, Box]:
         """The machines that were ever seen, by their agents' names."""
@@ -205,3 +211,9 @@ class LocalEngine(FleetEngine):
         """How busy the parts of jobs were when their agents last looked."""
         self.port = boxes.port
         """Where agents join; 0 if nowhere."""
+        self._read = boxes.read
+
+    def read(self, node: int, order: Read) -> Future[Text] | None:
+        """Have the machine of this node read a piece of a job's output; None if it lies in this
+        machine's own files. Any thread."""
+        return self._read(node, order)

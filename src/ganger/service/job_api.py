@@ -192,8 +192,8 @@ async def exit_codes(request: Request) -> dict[str, int | None]:
 
 
 async def logs(request: Request) -> Response:
-    """What a job wrote, as text: `stream` output or error, of `attempt` (default: the last), the
-    last `lines` of it or all; with `follow` until the attempt is over."""
+    """What a job wrote, as text: `stream` output or error, of `attempt` (default: the last), on
+    `node` (default: its first), the last `lines` of it or all; with `follow` until it is over."""
     world = world_of(request)
     row = rows_named(request)[0]
     stream = request.query_params.get("stream", "output")
@@ -202,7 +202,8 @@ async def logs(request: Request) -> Response:
     attempt = int(number(request, "attempt", 0, 1e9))
     lines = int(number(request, "lines", 0, 1e9))
     follow = request.query_params.get("follow", "") in ("1", "true", "yes")
-    source = tail.Source(world, row, stream, attempt)
+    node = request.query_params.get("node", "")
+    source = await tail.Source.opened(world, row, stream, attempt, node)
     text: AsyncIterator[bytes] = source.read(lines, follow)
     return StreamingResponse(text, media_type="text/plain; charset=utf-8")
 

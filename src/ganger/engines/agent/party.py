@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
-from ganger.engines.agent.protocol import NONCE_BYTES, Message
+from ganger.engines.agent.protocol import NONCE_BYTES, VERSION, Message
 from ganger.engines.agent.wire import GoneError, Link
 
 
@@ -19,6 +19,8 @@ class Party:
         self.link = link
         self.nonce = secrets.token_bytes(NONCE_BYTES)
         self.heard_at = self.told_at = time.monotonic()
+        self.version = VERSION
+        """What is spoken here, once both sides have said who they are."""
 
 
 P = TypeVar("P", bound=Party)

@@ -14,12 +14,12 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from ganger.core.errors import BadInput
 from ganger.core.spec import NodeSpec
 from ganger.engines.agent.cgroup import Containment
 from ganger.engines.agent.folder import short_path
 from ganger.engines.agent.party import Parties, Party
 from ganger.engines.agent.protocol import (
-    VERSION,
     Challenge,
     Denied,
     Hello,
@@ -29,6 +29,7 @@ from ganger.engines.agent.protocol import (
     Welcome,
     proof,
     proves,
+    spoken,
 )
 from ganger.engines.agent.wire import GoneError, Link
 
@@ -173,8 +174,12 @@ class Peer(Parties[_Engine]):
 
     def _welcomed(self, engine: _Engine, message: Welcome) -> None:
         why = ""
-        if message.version != VERSION:
-            why = f"it speaks version {message.version}, this agent {VERSION}"
+        try:
+            engine.version = spoken(message.version)
+        except BadInput as error:
+            why = str(error)
+        if why:
+            pass
         elif engine.address is not None and not proves(
             message.proof, self._token, "engine", engine.nonce, engine.theirs
         ):
