@@ -65,8 +65,7 @@ class FullDisk(GangerError):  # noqa: N818 - reads as a sentence
 
 class Daemon:
     """Owns a kernel, an engine and a journal. `run` is its loop; all else may be called from any
-    thread. Reading `kernel` and what lies beside it wants `lock`. Scripts of jobs become files in
-    the folder `scripts`, or go with the launch."""
+    thread. Reading `kernel` and what lies beside it wants `lock`. `scripts`: see `launch_of`."""
 
     def __init__(self, journal: Journal, scripts: Path | None = None) -> None:
         self.journal = journal
