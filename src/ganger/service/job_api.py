@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import Annotated
 
 import msgspec
 from starlette.requests import Request
@@ -59,14 +60,16 @@ class Update(msgspec.Struct, forbid_unknown_fields=True):
     throttle: int | None = None
 
 
+Submission = JobRequest | Annotated[list[JobRequest], msgspec.Meta(min_length=1)]
+"""What is submitted in one request."""
+
+
 async def submit(request: Request) -> Submitted:
     """Accept a job, an array of jobs, or a list of requests; durable when this answers."""
     world, who = world_of(request), who_of(request)
     body = await raw_body(request)
-    found = decoded(body, JobRequest | list[JobRequest])
+    found = decoded(body, Submission)
     wanted: list[JobRequest] = found if isinstance(found, list) else [found]
-    if not wanted:
-        raise BadInput("no job is in it", where="body")
     daemon = world.daemon
     now = daemon.now()
     jobs: list[Prepared] = []
