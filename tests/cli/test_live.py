@@ -376,6 +376,8 @@ def test_a_policy_is_set_while_jobs_run(shell: Shell) -> None:
     job = shell.submit("--", "sleep", "0.5")
     assert "would change nothing" in shell.said("policy", "set", "tiresias", "--dry-run")
     assert "decides now: tiresias" in shell.said("policy", "set", "tiresias")
+    said = " ".join(shell.said("policy", "set", "helios-ces", "--dry-run").split())
+    assert "live, Ganger switches no machines on or off" in said
     assert shell.said("policy", "show").startswith("tiresias")
     shell.ganger("wait", str(job))
     shell.ganger("policy", "set", "backfill")

@@ -87,7 +87,7 @@ def test_what_the_schema_allows_is_accepted(schema: Any) -> None:
         assert not why or any(re.search(one, why) for one in UNSAID), (why, case.body)
 
     check()
-    assert seen["accepted"] > seen["unsaid"]
+    assert seen["accepted"] >= 10
 
 
 @pytest.fixture(scope="module")

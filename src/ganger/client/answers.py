@@ -109,7 +109,8 @@ class NodeAnswer(msgspec.Struct, kw_only=True):
 
 
 class PolicyAnswer(msgspec.Struct, kw_only=True):
-    """The recipe in force, or what another one would do at once (`dry_run`)."""
+    """The recipe in force, or what another one would do at once (`dry_run`). `ignored`: what it may
+    order besides, and nothing is done about."""
 
     recipe: str
     knows: str
@@ -117,6 +118,7 @@ class PolicyAnswer(msgspec.Struct, kw_only=True):
     starts: list[int] = []
     stops: list[int] = []
     resizes: list[int] = []
+    ignored: list[str] = []
     error: str = ""
 
 

@@ -39,7 +39,8 @@ __all__ = ["CANCELLED", "AgentAt", "FleetEngine", "Hold", "LocalEngine"]
 CANCELLED: Final = "cancelled"
 """`Stop.why` of a job that need not save: it gets SIGTERM at once."""
 _rank = attrgetter("rank")
-_IGNORED: Final = {Tune: "turns no knobs of jobs", Provision: "switches no machines on or off"}
+IGNORED: Final = {Tune: "turns no knobs of jobs", Provision: "switches no machines on or off"}
+"""Kinds of action that nothing is done about, and what the engine does not do."""
 log = logging.getLogger("ganger.engine")
 
 
@@ -135,7 +136,7 @@ class FleetEngine:
             if isinstance(action, Tune | Provision) and type(action) not in self._ignored:
                 self._ignored.add(type(action))
                 log.warning("%s: this engine %s; the plans that ask for it are ignored",
-                            type(action).__name__, _IGNORED[type(action)])  # fmt: skip
+                            type(action).__name__, IGNORED[type(action)])  # fmt: skip
 
     # ------------------------------------------------------------------ the owner's side
 
