@@ -39,7 +39,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         made.open += by
 
     made.nvmlInit, made.nvmlShutdown = lambda: counted(1), lambda: counted(-1)
-    monkeypatch.setitem(sys.modules, "pynvml", made)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pynvml", made)
     return made
 
 

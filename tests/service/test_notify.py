@@ -81,8 +81,8 @@ class Post:
                 """Go on under TLS. Raises OSError."""
                 assert trust is not None
                 self.connection = trust.wrap_socket(self.request, server_side=True)
-                self.rfile = self.connection.makefile("rb")  # type: ignore[assignment]
-                self.wfile = self.connection.makefile("wb", 0)  # type: ignore[assignment]
+                self.rfile = self.connection.makefile("rb")
+                self.wfile = self.connection.makefile("wb", 0)
 
             def handle(self) -> None:
                 """Speak enough SMTP; who hangs up in the middle is gone."""
@@ -305,7 +305,7 @@ def test_letters_and_passwords_go_to_servers_that_are_trusted(
         assert post.logins == [b"\0ganger\0secret"]
         for other in ({"ca": ""}, {"host": "127.0.0.1"}):  # unknown, and known by another name
             with pytest.raises(ssl.SSLCertVerificationError):
-                mail(msgspec.structs.replace(server, **other), 2, body)  # type: ignore[arg-type]
+                mail(msgspec.structs.replace(server, **other), 2, body)
         assert len(post.logins) == 1
     finally:
         post.close()
