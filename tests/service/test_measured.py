@@ -10,25 +10,12 @@ from typing import Any
 
 import pytest
 
+from engines.weather import SCALES
 from ganger.client.connection import Client
 from ganger.service.journal import Journal
 from ganger.service.recovery import check_history
 from service.machines import Machine, wait_for
 
-PACED = """
-import os, sys, time
-from ganger import sdk
-last, serial, shared = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
-saved = sdk.checkpoint_dir / str(sdk.rank)
-step = int(saved.read_text()) if saved.exists() else 0
-sdk.should_checkpoint()
-while step < last:
-    time.sleep(serial + shared / sdk.world_size); step += 1
-    sdk.progress(step, last)
-    if sdk.should_checkpoint() and step < last:
-        saved.write_text(str(step)); sdk.leave(step)
-"""
-"""A step takes as long as is said, and what the workers share."""
 MODELS = {"scales": (0.004, 0.096), "flat": (0.096, 0.004)}
 
 
@@ -58,7 +45,7 @@ def test_who_scales_gets_the_gpus(tmp_path: Path, recipe: str) -> None:
     client = machine.up()
 
     def submit(model: str, steps: int, **more: Any) -> int:
-        command = [sys.executable, "-S", "-c", PACED, str(steps), *map(str, MODELS[model])]
+        command = [sys.executable, "-S", "-c", SCALES, str(steps), *map(str, MODELS[model])]
         body = {"command": command, "model": model, **more}
         return int(client.call("POST", "/v1/jobs", body=body)["job"])
 

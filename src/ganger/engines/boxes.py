@@ -38,7 +38,6 @@ from ganger.engines.agent.protocol import (
     Welcome,
     proof,
     proves,
-    spoken,
 )
 from ganger.engines.agent.wire import GoneError, Link
 
@@ -344,11 +343,7 @@ class Boxes(Parties[_Connection]):
             self.owner.told(one.box, message)
 
     def _hello(self, one: _Connection, hello: Hello) -> None:
-        why, nodes = "", tuple[int, ...]()
-        try:
-            one.version = spoken(hello.version)
-        except BadInput as error:
-            why = str(error)
+        why, nodes = one.speaks(hello.version), tuple[int, ...]()
         if why:
             pass
         elif one.at is None and not proves(

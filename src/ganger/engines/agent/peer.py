@@ -14,7 +14,6 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from ganger.core.errors import BadInput
 from ganger.core.spec import NodeSpec
 from ganger.engines.agent.cgroup import Containment
 from ganger.engines.agent.folder import short_path
@@ -29,7 +28,6 @@ from ganger.engines.agent.protocol import (
     Welcome,
     proof,
     proves,
-    spoken,
 )
 from ganger.engines.agent.wire import GoneError, Link
 
@@ -173,11 +171,7 @@ class Peer(Parties[_Engine]):
         )  # fmt: skip
 
     def _welcomed(self, engine: _Engine, message: Welcome) -> None:
-        why = ""
-        try:
-            engine.version = spoken(message.version)
-        except BadInput as error:
-            why = str(error)
+        why = engine.speaks(message.version)
         if why:
             pass
         elif engine.address is not None and not proves(
