@@ -59,7 +59,7 @@ def decoded(data: bytes, kind: Any) -> Any:
             return msgspec.json.decode(data or b"{}", type=kind)
         except msgspec.ValidationError:
             return msgspec.convert(_whole(msgspec.json.decode(data)), kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(str(error), where="body", mend="see /openapi.json") from None
 
 
