@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import random
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ from engines.rig import processes_with
 
 NEEDED = ("slurmctld", "slurmd", "sbatch", "munged")
 PATIENCE_SECONDS = 30.0
+FREEZER = "/sys/fs/cgroup/freezer"
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 CONF = """\
@@ -37,7 +39,7 @@ SlurmctldLogFile={root}/slurmctld.log
 SlurmdLogFile={root}/slurmd.%n.log
 MpiDefault=none
 MailProg=/bin/true
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{tracking}
 TaskPlugin=task/none
 SwitchType=switch/none
 JobAcctGatherType=jobacct_gather/none
@@ -46,7 +48,10 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,batch_sched_delay=0,sched_min_interval=100000,bf_interval=1
-KillWait=2
+KillWait=10
+FirstJobId={first}
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 MinJobAge=300
 SlurmdTimeout=5
 ReturnToService=2
@@ -69,11 +74,20 @@ def missing() -> str:
     return "" if os.getuid() == 0 else "NO SLURM HERE, ITS ENGINE IS NOT TESTED: only root can"
 
 
-class Site:
-    """`nodes`: name to (GPU type, GPUs). All state lies in `root`, whose path must be short."""
+def tracking() -> str:
+    """How most sites have Slurm hold jobs, if it can be done here: Slurm's signals then reach what
+    it started itself. Else, all processes of the job."""
+    return "cgroup" if os.access(FREEZER, os.W_OK) else "linuxproc"
 
-    def __init__(self, root: Path, nodes: Mapping[str, tuple[str, int]]) -> None:
-        self.root, self.nodes = root, nodes
+
+class Site:
+    """`nodes`: name to (GPU type, GPUs). All state lies in `root`, whose path must be short. Jobs in
+    the partition `urgent` make those in `main` leave."""
+
+    def __init__(
+        self, root: Path, nodes: Mapping[str, tuple[str, int]], holds_by: str = tracking()
+    ) -> None:
+        self.root, self.nodes, self._holds_by = root, nodes, holds_by
         self.env = {**os.environ, "SLURM_CONF": str(root / "slurm.conf"), "PATH": _PATH}
         self.env.pop("PYTHONWARNINGS", None)
         self._configure()
@@ -96,7 +110,14 @@ class Site:
         self._ports = Ports(len(self.nodes) + 1)
         ports = self._ports.numbers
         host = socket.gethostname()
-        lines = [CONF.format(host=host, port=ports[0], root=root)]
+        # Names of cgroups are those of nodes and jobs, whosever they are.
+        first = random.SystemRandom().randrange(1, 60_000_000)
+        lines = [CONF.format(
+            host=host, port=ports[0], root=root, tracking=self._holds_by, first=first
+        )]  # fmt: skip
+        (root / "cgroup.conf").write_text(
+            "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n"
+        )
         gres = []
         for (name, (kind, count)), port in zip(self.nodes.items(), ports[1:], strict=True):
             (root / "dev" / name).mkdir(exist_ok=True)
@@ -112,7 +133,9 @@ class Site:
                 f"Gres=gpu:{kind}:{count} State=UNKNOWN\n"
             )
         every = ",".join(self.nodes)
-        lines.append(f"PartitionName=main Nodes={every} Default=YES MaxTime=INFINITE State=UP\n")
+        lines.append(f"PartitionName=main Nodes={every} Default=YES MaxTime=INFINITE State=UP "
+                     "GraceTime=8\n")  # fmt: skip
+        lines.append(f"PartitionName=urgent Nodes={every} PriorityTier=9 State=UP\n")
         (root / "slurm.conf").write_text("".join(lines))
         (root / "gres.conf").write_text("".join(gres))
 
@@ -219,11 +242,11 @@ def _stat(pid: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def standing(nodes: Mapping[str, tuple[str, int]]) -> Iterator[Site]:
+def standing(nodes: Mapping[str, tuple[str, int]], holds_by: str = tracking()) -> Iterator[Site]:
     """A Slurm that is up, and whose commands this process finds; all of it ends with the block."""
     root = Path(tempfile.mkdtemp(prefix="slurm-"))
     before = os.environ.copy()
-    site = Site(root, nodes)
+    site = Site(root, nodes, holds_by)
     try:
         site.start()
         os.environ.update(SLURM_CONF=site.env["SLURM_CONF"], PATH=site.env["PATH"])

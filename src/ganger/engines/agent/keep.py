@@ -34,6 +34,11 @@ class Home(NamedTuple):
         """Where the engine dials."""
         return self.path / "agent"
 
+    @property
+    def leaving(self) -> Path:
+        """Why this machine will soon be gone; there is no such file while it will not."""
+        return self.path / "leaving"
+
     def log(self, prepare: Prepare) -> Path:
         """The output of an attempt that names no file of its own."""
         key = prepare.key

@@ -203,6 +203,13 @@ class Progress(Message, frozen=True):
     metrics: dict[str, float] = {}
 
 
+class Leaving(Message, frozen=True):
+    """The agent's machine will soon be gone, because `why`: what runs there is to save and leave,
+    and nothing new starts there. Told at once, and first of all at each connection."""
+
+    why: str
+
+
 class Used(Message, frozen=True):
     """How busy the part was since the agent last looked: of its GPUs the busiest one's share of
     the time (-1: not measured), and cores. Told every few seconds, and not kept."""
@@ -244,8 +251,9 @@ ToAgent: TypeAlias = (
     Challenge | Welcome | Denied | Prepare | Go | Stop | Suspend | Resume | Forget | Ping
 )
 ToEngine: TypeAlias = (
-    Hello | Denied | Ready | Prepared | Refused | Launched | Progress | Used | Exited | Ping
-)
+    Hello | Denied | Leaving | Ready | Prepared | Refused | Launched | Progress | Used | Exited
+    | Ping
+)  # fmt: skip
 
 
 def proof(token: str, who: str, first: bytes, second: bytes) -> bytes:

@@ -12,6 +12,8 @@ from ganger.core.errors import BadInput
 from ganger.engines.slurm.answers import Away, Job, Node, jobs_of, nodes_of
 
 TIMEOUT_SECONDS: Final = 20.0
+_WARN_SECONDS: Final = 60
+"""Before the end of a job's time its batch script is told; Slurm may do so a minute early."""
 _AWAY: Final = re.compile(
     "Unable to contact|Connection refused|timed out|connect failure|Socket timed|"
     "Zero Bytes|backup controller"
@@ -23,7 +25,7 @@ _OURS: Final = frozenset({
     "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres", "het-group", "hold",
     "job-name", "mem", "mem-per-cpu", "mem-per-gpu", "nodelist", "nodes", "ntasks",
     "ntasks-per-node", "open-mode", "output", "parsable", "partition", "requeue", "no-requeue",
-    "time", "wrap", "wait",
+    "signal", "time", "wrap", "wait",
 })  # fmt: skip
 """Options of sbatch that are the engine's to give."""
 
@@ -149,7 +151,8 @@ class Client:
         output: str,
         minutes: int = 0,
     ) -> int:
-        """Submit a job that runs `argv` on its first node; its number. Raises BadInput, Away."""
+        """Submit a job that runs `argv` on its first node, which gets SIGUSR1 before its time is
+        over; its number. Raises BadInput, Away."""
         command = ["sbatch", "--parsable"]
         for i, one in enumerate(components):
             command += [":"] * bool(i)
@@ -168,7 +171,8 @@ class Client:
             if minutes:
                 command.append(f"--time={minutes}")
             if not i:
-                command += ["--export=NIL", "--open-mode=append", f"--output={output}"]
+                command += ["--export=NIL", "--open-mode=append", f"--output={output}",
+                            f"--signal=B:USR1@{_WARN_SECONDS}"]  # fmt: skip
         return self._sbatch(command, argv)
 
     def hold(
