@@ -81,8 +81,8 @@ def tracking() -> str:
 
 
 class Site:
-    """`nodes`: name to (GPU type, GPUs). All state lies in `root`, whose path must be short. Jobs in
-    the partition `urgent` make those in `main` leave."""
+    """`nodes`: name to (GPU type, GPUs). All state lies in `root`, whose path must be short. Jobs
+    in the partition `urgent` make those in `main` leave."""
 
     def __init__(
         self, root: Path, nodes: Mapping[str, tuple[str, int]], holds_by: str = tracking()
@@ -207,10 +207,11 @@ class Site:
                 os.kill(pid, signal.SIGKILL)
 
     def clear(self) -> None:
-        """Cancel every job and wait until none is left."""
+        """Kill and cancel every job and wait until none is left."""
         late = time.monotonic() + PATIENCE_SECONDS
         while jobs := self.ask("squeue", "-h", "-o", "%A").split():
             assert time.monotonic() < late, jobs
+            self.ask("scancel", "--full", "--signal=KILL", *jobs)
             self.ask("scancel", *jobs)
             time.sleep(0.1)
 
@@ -222,6 +223,11 @@ class Site:
             if pid != os.getpid():
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
+        for folder in Path(FREEZER).glob("slurm_*"):
+            if folder.name.removeprefix("slurm_") in self.nodes:
+                for inner, _, _ in os.walk(folder, topdown=False):
+                    with contextlib.suppress(OSError):  # another site's jobs are there
+                        os.rmdir(inner)
         self._ports.release()
 
 

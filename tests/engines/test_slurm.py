@@ -10,7 +10,7 @@ import pytest
 
 from engines.conformance import Conformance, Does, Play, on
 from engines.rig import LaunchingBench
-from engines.site import Site, missing, standing
+from engines.site import Site, missing, standing, tracking
 from engines.weather import RECIPES, weather
 from ganger.core.errors import BadInput
 from ganger.core.events import (
@@ -150,10 +150,44 @@ def test_words_of_the_command_reach_no_shell(play: Play, bench: SlurmBench) -> N
 
 
 def test_a_job_cancelled_behind_our_back_has_failed(play: Play, bench: SlurmBench) -> None:
-    job = play.running(Does.DEAF)
-    bench.site.clear()
-    assert play.until(Failed, job).why == "Cancelled: in Slurm"
-    assert bench.alive(job) == 0
+    deaf, saves = play.running(Does.DEAF), play.running(Does.SAVES, on(1, 0))
+    play.until(Progressed, saves)
+    bench.site.ask("scancel", *bench.site.ask("squeue", "-h", "-o", "%A").split())
+    for job in (deaf, saves):
+        assert play.until(Failed, job).why == "Cancelled: in Slurm"
+        assert bench.alive(job) == 0
+    if tracking() == "cgroup":  # else they are killed with the head
+        assert play.find(Failed, saves)[0].kept == pytest.approx(7000)
+
+
+def test_a_job_that_slurm_preempts_saves_and_may_go_on(play: Play, bench: SlurmBench) -> None:
+    job = play.running(Does.SAVES, on(0, 0, 1, 2, 3))
+    play.until(Progressed, job)
+    bench.site.ask("sbatch", "-p", "urgent", "-w", "v0", "--gres=gpu:4", "--mem=100",
+                   "-o", "/dev/null", "--wrap", "sleep 300")  # fmt: skip
+    failed = play.until(Failed, job)
+    assert failed.why.startswith("NodeFail")
+    assert not failed.final
+    if tracking() == "cgroup":
+        assert failed.kept == pytest.approx(7000)
+    play.wait(lambda: Withheld(0, 4) in play.events, "GPUs that are others'")
+    play.apply(Start(job, 2, (on(1, 0),)))
+    play.until(Started, job, 2)
+
+
+@pytest.mark.parametrize(("does", "goes_on"), [(Does.SAVES, True), (Does.RUNS, False)])
+def test_when_the_time_of_its_slurm_job_is_nearly_over_a_job_that_saves_goes_on(
+    play: Play, bench: SlurmBench, does: Does, goes_on: bool
+) -> None:
+    job = play.running(does)
+    if goes_on:
+        play.until(Progressed, job)
+    number = bench.site.ask("squeue", "-h", "-o", "%A").strip()
+    bench.site.ask("scancel", "--batch", "--signal=USR1", number)  # as --signal has Slurm do
+    failed = play.until(Failed, job)
+    assert failed.final is not goes_on
+    assert failed.why.startswith("NodeFail" if goes_on else "TimeLimit")
+    assert failed.kept == pytest.approx(7000 if goes_on else 0)
 
 
 def test_somebody_elses_gpus_are_theirs_one_by_one(play: Play, bench: SlurmBench) -> None:

@@ -349,7 +349,7 @@ class SlurmFleet:
         now = time.monotonic()
         if one.doubtful and (one.over_at < inf or now >= one.doubt_until):
             for name, message in one.doubtful.items():
-                self._say(one, name, message)
+                self._say(one, name, message, doubt=False)
         if now - one.over_at > _UNSEEN_SECONDS or (one.over_at < inf and not one.folder.is_claimed):
             self._conclude(one)
         elif (
@@ -371,15 +371,16 @@ class SlurmFleet:
             for message in messages(told):
                 self._say(one, name, message)
 
-    def _say(self, one: Following, name: str, message: Message) -> None:
+    def _say(self, one: Following, name: str, message: Message, *, doubt: bool = True) -> None:
         known = one.told.setdefault(name, [])
         if message in known or name in one.over:
             return
         if isinstance(message, Exited):
             doubtful = message.exit.asked or message.exit.code in _KILLED
-            if one.stop is None and doubtful and name not in one.doubtful:
+            if one.stop is None and doubtful and doubt:
+                if name not in one.doubtful:
+                    one.doubt_until = time.monotonic() + _DOUBT_SECONDS
                 one.doubtful[name] = message
-                one.doubt_until = time.monotonic() + _DOUBT_SECONDS
                 return
             one.over.add(name)
             message = as_slurms(message, one.job) if one.stop is None else message
@@ -421,7 +422,7 @@ class SlurmFleet:
                 lost = "NodeFail" if one.job is None else "Ended"
                 why = why_over(states) or ("" if asked else lost)
                 exit_ = Exit(code=-9, why=why, detail=detail if why else "", asked=asked)
-                self._say(one, name, Exited(prepare.key, exit_))
+                self._say(one, name, Exited(prepare.key, exit_), doubt=False)
 
     def _refuse(self, one: Following, why: str) -> None:
         for name in list(one.prepares):
