@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -85,9 +86,10 @@ class Site:
     in the partition `urgent` make those in `main` leave."""
 
     def __init__(
-        self, root: Path, nodes: Mapping[str, tuple[str, int]], holds_by: str = tracking()
-    ) -> None:
-        self.root, self.nodes, self._holds_by = root, nodes, holds_by
+        self, root: Path, nodes: Mapping[str, tuple[str, int]], holds_by: str = tracking(),
+        more: str = "",
+    ) -> None:  # fmt: skip
+        self.root, self.nodes, self._holds_by, self._more = root, nodes, holds_by, more
         self.env = {**os.environ, "SLURM_CONF": str(root / "slurm.conf"), "PATH": _PATH}
         self.env.pop("PYTHONWARNINGS", None)
         self._configure()
@@ -136,7 +138,7 @@ class Site:
         lines.append(f"PartitionName=main Nodes={every} Default=YES MaxTime=INFINITE State=UP "
                      "GraceTime=8\n")  # fmt: skip
         lines.append(f"PartitionName=urgent Nodes={every} PriorityTier=9 State=UP\n")
-        (root / "slurm.conf").write_text("".join(lines))
+        (root / "slurm.conf").write_text("".join([*lines, self._more]))
         (root / "gres.conf").write_text("".join(gres))
 
     def start(self) -> None:
@@ -206,6 +208,12 @@ class Site:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
+    def requests(self) -> dict[str, int]:
+        """What the controller was asked since `sdiag --reset`, by kind; without sdiag's own."""
+        part = self.ask("sdiag").partition("by message type")[2].partition("by user")[0]
+        found = re.findall(r"REQUEST_(\w+) .*?count:(\d+)", part)
+        return {kind: int(count) for kind, count in found if kind != "STATS_INFO"}
+
     def clear(self) -> None:
         """Kill and cancel every job and wait until none is left."""
         late = time.monotonic() + PATIENCE_SECONDS
@@ -248,11 +256,14 @@ def _stat(pid: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def standing(nodes: Mapping[str, tuple[str, int]], holds_by: str = tracking()) -> Iterator[Site]:
-    """A Slurm that is up, and whose commands this process finds; all of it ends with the block."""
+def standing(
+    nodes: Mapping[str, tuple[str, int]], holds_by: str = tracking(), more: str = ""
+) -> Iterator[Site]:
+    """A Slurm that is up, and whose commands this process finds; all of it ends with the block.
+    `more`: lines for its slurm.conf."""
     root = Path(tempfile.mkdtemp(prefix="slurm-"))
     before = os.environ.copy()
-    site = Site(root, nodes, holds_by)
+    site = Site(root, nodes, holds_by, more)
     try:
         site.start()
         os.environ.update(SLURM_CONF=site.env["SLURM_CONF"], PATH=site.env["PATH"])

@@ -27,8 +27,8 @@ while step < last:
 """
 LIVE = Faults(late=2 * SECOND, away=4 * SECOND, leave=0.05)
 RECIPES = ("fifo", "tiresias(thresholds=1s;3s)", "las(quantum=20s)", "afs")
-"""The quantum, of GPU time, is long beside what six workers take to start on a busy machine: two jobs
-that take turns in less never get to their first step."""
+"""The quantum, of GPU time, is long beside what six workers take to start on a busy machine: two
+jobs that take turns in less never get to their first step."""
 
 
 def turn(kernel: Kernel, engine: Chaos, until: int) -> int:

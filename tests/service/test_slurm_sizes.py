@@ -52,7 +52,7 @@ def test_elastic_jobs_shrink_for_others_and_grow_again(
 
 
 def test_parts_of_a_gpu_and_gangs_that_take_turns(pilots: Machine, tmp_path: Path) -> None:
-    client = pilots.up(recipe="gandiva-fair(quantum=2s)", pilot="0..1", pilot_idle="1m")
+    client = pilots.up(recipe="astraea(lease=2s)", pilot="0..1", pilot_idle="1m")
     parts = [submit(pilots, "sleep", "2", share=0.5, **V100) for _ in range(4)]
     runs(pilots, *parts)
     held = {job(pilots, number)["attempts"][0]["devices"][0] for number in parts}
@@ -69,7 +69,7 @@ def test_parts_of_a_gpu_and_gangs_that_take_turns(pilots: Machine, tmp_path: Pat
         sorted((one["started"], one["ended"]) for one in job(pilots, number)["attempts"])
         for number in gangs
     ]
-    assert all(len(span) > 1 for span in spans), "each had to wait for the other"
+    assert all(len(span) > 1 for span in spans), f"each had to wait for the other: {spans}"
     assert max(span[0][0] for span in spans) < min(span[-1][1] for span in spans)
     for name in ("a", "b"):
         assert len((tmp_path / name).read_text().split()) == 1

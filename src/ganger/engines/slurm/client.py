@@ -19,6 +19,12 @@ _AWAY: Final = re.compile(
     "Zero Bytes|backup controller"
 )
 
+_MENDS: Final = {
+    "Could not establish a configuration source": "ask on a machine of the cluster, or set "
+    "SLURM_CONF to its slurm.conf",
+    "Invalid account or account/partition combination specified": "--sbatch-options "
+    "'--account=NAME', as sbatch wants it",
+}
 
 _OURS: Final = frozenset({
     "array", "chdir", "comment", "cpus-per-gpu", "cpus-per-task", "error", "exclude", "export",
@@ -88,9 +94,13 @@ class Client:
         if done.returncode:
             said = done.stderr.strip().splitlines()
             why = said[-1] if said else f"exit code {done.returncode}"
+            why = (
+                why.removeprefix(f"{command[0]}: ").removeprefix("fatal: ").removeprefix("error: ")
+            )
             if _AWAY.search(done.stderr):
                 raise Away(why)
-            raise BadInput(why, where=command[0])
+            mend = _MENDS.get(why, "")
+            raise BadInput(why, where=command[0], mend=mend)
         return done.stdout
 
     @property

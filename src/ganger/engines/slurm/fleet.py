@@ -347,6 +347,8 @@ class SlurmFleet:
         self._read(one)
         self._urge(one)
         now = time.monotonic()
+        if one.over_at == inf and one.number > 0 and (word := one.folder.ended(one.number)):
+            one.over_at, one.ended = now, frozenset({word})
         if one.doubtful and (one.over_at < inf or now >= one.doubt_until):
             for name, message in one.doubtful.items():
                 self._say(one, name, message, doubt=False)
@@ -383,7 +385,7 @@ class SlurmFleet:
                 one.doubtful[name] = message
                 return
             one.over.add(name)
-            message = as_slurms(message, one.job) if one.stop is None else message
+            message = as_slurms(message, one.states) if one.stop is None else message
         known[:] = [old for old in known if type(old) is not type(message)] + [message]
         self._outbox.append((self.by_name[name], message))
 
@@ -410,7 +412,7 @@ class SlurmFleet:
 
     def _conclude(self, one: Following) -> None:
         """Slurm says that it is over: what its folder does not say is judged by that."""
-        states = one.job.states if one.job is not None else frozenset[str]()
+        states = one.states
         detail = f"Slurm says {', '.join(sorted(states)) or 'that it is gone'}"
         asked = one.stop is not None
         for name, prepare in one.prepares.items():
@@ -419,7 +421,7 @@ class SlurmFleet:
             if not one.folder.is_claimed:
                 self._say_refused(one, name, detail)
             else:
-                lost = "NodeFail" if one.job is None else "Ended"
+                lost = "Ended" if states else "NodeFail"
                 why = why_over(states) or ("" if asked else lost)
                 exit_ = Exit(code=-9, why=why, detail=detail if why else "", asked=asked)
                 self._say(one, name, Exited(prepare.key, exit_), doubt=False)

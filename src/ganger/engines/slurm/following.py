@@ -40,6 +40,8 @@ class Following:
         self.submitting = self.retry = False
         self.submitted_at = 0.0
         self.over_at = inf
+        self.ended = frozenset[str]()
+        """What Slurm said without being asked."""
         self.stop: Stop | None = None
         self.signalled = ""
         self.cancel_at = inf
@@ -52,6 +54,11 @@ class Following:
         self.doubt_until = inf
         self.over: set[str] = set()
         """Seats whose end was told."""
+
+    @property
+    def states(self) -> frozenset[str]:
+        """Slurm's states of the job, as far as it has said."""
+        return self.ended or (self.job.states if self.job is not None else frozenset())
 
     def order(
         self, home: Path, placement: Placement, names: Mapping[int, str], nodes: Mapping[str, Node]
@@ -98,11 +105,10 @@ def why_over(states: frozenset[str]) -> str:
     return next((ENDS[word] for word in sorted(states) if word in ENDS), "")
 
 
-def as_slurms(message: Exited, job: Job | None) -> Exited:
+def as_slurms(message: Exited, states: frozenset[str]) -> Exited:
     """Whom not we have asked to leave, or killed, Slurm has, for the reason that it gives. Who left
     in order as the time of its Slurm job came to its end may go on in another."""
     exit_ = message.exit
-    states = job.states if job is not None else frozenset[str]()
     why, detail = why_over(states), f"Slurm says {', '.join(sorted(states))}"
     if exit_.why or not (exit_.asked or (exit_.code < 0 and (why or "CANCELLED" in states))):
         return message
