@@ -52,7 +52,7 @@ def test_elastic_jobs_shrink_for_others_and_grow_again(
 
 
 def test_parts_of_a_gpu_and_gangs_that_take_turns(pilots: Machine, tmp_path: Path) -> None:
-    client = pilots.up(recipe="astraea(lease=2s)", pilot="0..1", pilot_idle="1m")
+    client = pilots.up(recipe="las(quantum=8s)", pilot="0..1", pilot_idle="1m")
     parts = [submit(pilots, "sleep", "2", share=0.5, **V100) for _ in range(4)]
     runs(pilots, *parts)
     held = {job(pilots, number)["attempts"][0]["devices"][0] for number in parts}
@@ -60,7 +60,7 @@ def test_parts_of_a_gpu_and_gangs_that_take_turns(pilots: Machine, tmp_path: Pat
     assert [one["state"] for one in wait_for(client, parts, 60)] == ["COMPLETED"] * 4
     gangs = [
         submit(pilots, sys.executable, "-c", STEPS, str(tmp_path / name), "120", gpus=4,
-               workers=4, tenant=name, **V100)
+               workers=4, **V100)
         for name in ("a", "b")
     ]  # fmt: skip
     found = wait_for(client, gangs, 120)

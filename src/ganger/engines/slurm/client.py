@@ -94,9 +94,8 @@ class Client:
         if done.returncode:
             said = done.stderr.strip().splitlines()
             why = said[-1] if said else f"exit code {done.returncode}"
-            why = (
-                why.removeprefix(f"{command[0]}: ").removeprefix("fatal: ").removeprefix("error: ")
-            )
+            for word in (f"{command[0]}: ", "fatal: ", "error: "):
+                why = why.removeprefix(word)
             if _AWAY.search(done.stderr):
                 raise Away(why)
             mend = _MENDS.get(why, "")
