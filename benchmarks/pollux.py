@@ -34,6 +34,8 @@ PUBLISHED = {
     "optimus": {1: 4087.1, 2: 6913.9, 3: 3944.0, 4: 5967.8},
 }
 """Average JCT, seconds. Tiresias and Optimus keep the batch sizes of the rows (`--fixed`)."""
+MOST_AT_A_TIME = {"yolov3": 8.0}
+"""Examples on one GPU at a time, where that simulator allows fewer than were measured."""
 
 
 def load(path: Path, jobs: int, fixed: bool) -> Trace:
@@ -50,6 +52,16 @@ def load(path: Path, jobs: int, fixed: bool) -> Trace:
         for row in rows
     ]  # fmt: skip
     return Trace(declare(specs), np.ones(len(specs), np.int64), name=path.name)
+
+
+def as_there(profiles: Profiles) -> Profiles:
+    """`profiles` with what that simulator sets beside them."""
+    known = dict(profiles.models)
+    for name, most in MOST_AT_A_TIME.items():
+        goodput = known[name].goodput
+        assert goodput is not None, "a profile of goodput"
+        known[name] = Profile(goodput=replace(goodput, local=(goodput.local[0], most)))
+    return Profiles(known)
 
 
 def with_fixed(profiles: Profiles, names: Iterable[str]) -> Profiles:
@@ -75,13 +87,14 @@ def main() -> None:
     parser.add_argument("--fixed", action="store_true")
     args = parser.parse_args()
     folder = args.traces / "pollux-sia"
-    profiles = load_profiles(folder / "profiles")
+    profiles = as_there(load_profiles(folder / "profiles"))
     workload = folder / f"workloads/pollux/workload-{args.workload}.csv.gz"
     loaded = load(workload, args.jobs, args.fixed)
     profiles = with_fixed(profiles, loaded.declared.models.values)
     trace = with_goodput(loaded, profiles, elastic=0 if args.rigid else 64)
     cluster = ClusterSpec(nodes=(NodeSpec(count=16, gpus=4, gpu_type="T4"),), name="16x4xT4")
-    setup = Setup(seed=args.seed, profiles=profiles, costs=Costs(restore=30 * SECOND))
+    costs = Costs(start=30 * SECOND, restore=30 * SECOND)
+    setup = Setup(seed=args.seed, profiles=profiles, costs=costs)
     run = run_one(trace, cluster, args.recipe, setup)
     jct = run.jobs.finish - run.jobs.arrival
     makespan = run.jobs.finish.max() - run.jobs.arrival.min()

@@ -1,8 +1,9 @@
 """CPU seconds of every real trace under every baseline: `python benchmarks/traces.py TRACES`.
 
 TRACES is the folder of real traces. Each trace gets as many nodes of 8 GPUs as make its offered
-load about `--load`, at least enough for its widest job. Each run is a process of its own with a
-limit on its CPU time; what takes longer is said to. Writes benchmarks/traces.md.
+load about `--load`, at least enough for its widest job (openb: its own nodes). Each run is a
+process of its own with a limit on its CPU time; what takes longer is said to. Writes
+benchmarks/traces.md.
 
     python benchmarks/traces.py TRACES --only 'Philly;Chronus' --recipes 'fifo;srtf' --limit 60
     python benchmarks/traces.py TRACES --keep results.json      # goes on where it was stopped
@@ -21,6 +22,7 @@ from functools import cache, partial
 from math import ceil
 from pathlib import Path
 
+from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
 from ganger.workloads.transform import offered_load
 
@@ -36,6 +38,8 @@ TRACES = {
     "Shockwave": "shockwave/220_0.2_5_100_25_4_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace.gz",  # noqa: E501
     "Tiresias": "tiresias/60_job.csv",
 }  # fmt: skip
+CLUSTERS = {"openb": "alibaba-openb-2023/openb_node_list_gpu_node.csv.gz"}
+"""Those of which jobs ask for CPUs and memory, too: the cluster that they ran on."""
 RECIPES = (
     "fifo", "fifo(walk=skip)", "sjf", "srtf", "srsf", "priority", "las", "mlfq", "gittins", "drf",
     "max-min", "ftf", "hierarchical", "yarn-cs", "delay-scheduling", "backfill",
@@ -45,18 +49,23 @@ RECIPES = (
 
 
 @cache
-def cluster_for(path: Path, load: float) -> tuple[int, int]:
-    """Jobs of the trace, and nodes of 8 GPUs that make its offered load about `load`."""
-    trace = load_trace(path)
+def cluster_for(folder: Path, name: str, load: float) -> tuple[int, int, str]:
+    """Jobs of the trace, GPUs, and the cluster: nodes of 8 GPUs that make its offered load about
+    `load`, or its own."""
+    trace = load_trace(folder / TRACES[name])
+    if name in CLUSTERS:
+        own = folder / CLUSTERS[name]
+        return trace.jobs, load_cluster(own).gpus, str(own)
     busy = offered_load(trace, 1)
     widest = int(trace.declared.gpus[: trace.jobs].max())
-    return trace.jobs, max(ceil(busy / load / 8), ceil(widest / 8))
+    nodes = max(ceil(busy / load / 8), ceil(widest / 8))
+    return trace.jobs, nodes * 8, f"{nodes}x8xV100"
 
 
-def cell(path: Path, nodes: int, recipe: str, limit: int) -> str:
+def cell(path: Path, cluster: str, recipe: str, limit: int) -> str:
     """CPU seconds of one run, as text."""
     words = [sys.executable, "-m", "ganger.cli", "simulate", str(path), "--cluster",
-             f"{nodes}x8xV100", "-r", recipe, "--json", "--workers", "1"]  # fmt: skip
+             cluster, "-r", recipe, "--json", "--workers", "1"]  # fmt: skip
     most = partial(resource.setrlimit, resource.RLIMIT_CPU, (limit, limit))
     done = subprocess.run(words, capture_output=True, text=True, check=False, preexec_fn=most)
     if done.returncode < 0:
@@ -87,7 +96,8 @@ def main() -> None:
         if f"{name} {recipe}" in known:
             return
         path = options.folder / TRACES[name]
-        said = cell(path, cluster_for(path, options.load)[1], recipe, options.limit)
+        cluster = cluster_for(options.folder, name, options.load)[2]
+        said = cell(path, cluster, recipe, options.limit)
         known[f"{name} {recipe}"] = said
         print(f"{name}, {recipe}: {said}", file=sys.stderr, flush=True)
         if options.keep:
@@ -95,12 +105,12 @@ def main() -> None:
 
     with ThreadPoolExecutor(options.at_once) as pool:
         list(pool.map(lambda pair: run(*pair), [(n, r) for r in recipes for n in traces]))
-    sizes = [cluster_for(options.folder / TRACES[name], options.load) for name in traces]
+    sizes = [cluster_for(options.folder, name, options.load) for name in traces]
     lines = [
         "| recipe | " + " | ".join(traces) + " |",
         "|:--|" + "--:|" * len(traces),
-        "| *jobs* | " + " | ".join(f"{jobs:,}" for jobs, _ in sizes) + " |",
-        "| *GPUs* | " + " | ".join(f"{nodes * 8:,}" for _, nodes in sizes) + " |",
+        "| *jobs* | " + " | ".join(f"{jobs:,}" for jobs, _, _ in sizes) + " |",
+        "| *GPUs* | " + " | ".join(f"{gpus:,}" for _, gpus, _ in sizes) + " |",
         *(
             f"| {recipe} | " + " | ".join(known[f"{name} {recipe}"] for name in traces) + " |"
             for recipe in recipes

@@ -175,7 +175,7 @@ def test_wrong_options_are_one_clear_error(place: Path, words: list[str], said: 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("a,0,30,1", "a,0,30,9"), "asks for 9 GPUs and can never fit"),
+        (("a,0,30,1", "a,0,30,9"), "asks for 9 x 1 GPUs and can never fit"),
         (("a,0,30,1", "a,-5,30,1"), "jobs.csv"),
         (("b,0,10", "a,0,10"), "a"),
         (("a,0,30", "a,0,nan"), "jobs.csv"),

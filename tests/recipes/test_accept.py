@@ -197,6 +197,24 @@ def test_tiresias_consolidates_vgg_and_lets_resnet_take_any_gpus() -> None:
         assert run.started(model) == starts, model
 
 
+def test_who_comes_between_two_looks_at_the_queue_waits_for_the_next() -> None:
+    """A look every 10 s: the first end, at 12, is seen at 20, and a job that comes at 41, to an
+    idle cluster, starts at 50."""
+    works = [job("first", 0, 12), job("next", 3, 5), job("lone", 41, 2)]
+    for recipe in ("backfill(interval=10s)", "tiresias(interval=10s)"):
+        run = play(recipe, works, cluster(1, 1))
+        assert [run.started(name) for name in ("first", "next", "lone")] == [0, 20, 50], recipe
+    assert play("backfill", works, cluster(1, 1)).started("next") == 12
+
+
+def test_a_look_at_the_queue_goes_by_submission_or_by_first_start() -> None:
+    """Two GPUs; when the gang's turn comes at 20 s, it came before `late`, which runs."""
+    works = [job("one", 0, 20), job("gang", 1, 20, size=2), job("late", 2, 40)]
+    for index, stopped in (("arrival", [(20, "stop late")]), ("least", [])):
+        run = play(f"tiresias(index={index})", works, cluster(1, 2))
+        assert [each for each in run.actions if each[1].startswith("stop")] == stopped, index
+
+
 def test_times_are_exact_to_the_microsecond() -> None:
     run = play("fifo", [job("a", 0.000001, 0.000003), job("b", 0.000002, 1)], cluster(1, 1))
     assert run.jobs.finished[:2].tolist() == [4, 4 + SECOND]

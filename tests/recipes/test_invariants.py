@@ -51,7 +51,8 @@ VARIANTS = [
     "fifo(walk=skip)", "srtf(walk=strict,min_run=3s)", "priority(preempt=no)", "las(quantum=3s)",
     "las(attained=time,quantum=2s)", "mlfq(thresholds=4s;9s)", "tiresias(thresholds=5s;20s)",
     "tiresias(thresholds=5s;20s,min_run=2s,starvation=2)", "backfill(walk=conservative)",
-    "srsf(walk=easy)", "edf(preempt=no)",
+    "tiresias(thresholds=5s;20s,consolidate=no,fit=worst,index=arrival,interval=3s)",
+    "backfill(interval=2s)", "srsf(walk=easy)", "edf(preempt=no)",
 ]  # fmt: skip
 """The defaults of some recipes are hours; on traces of seconds these show more. Rounds must be
 longer than a checkpoint and a restore together (6 s at most), or those that take turns never get

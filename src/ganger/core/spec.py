@@ -114,6 +114,16 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         workers = (gpus - fixed) // max(first.needs.gpus, 1)
         return (workers, *(role.size for role in others))
 
+    def __str__(self) -> str:
+        """What its first role asks for, as people say it."""
+        role = self.roles[0]
+        parts = [f"{role.size} x {role.needs.gpus} GPUs"]
+        if role.needs.cpus:
+            parts.append(f"{role.needs.cpus / 1000:g} CPUs")
+        if role.needs.memory:
+            parts.append(f"{role.needs.memory} MiB")
+        return " with ".join(parts[:2]) + (f" and {parts[2]}" if len(parts) > 2 else "")
+
     @property
     def is_plain(self) -> bool:
         """One role of whole GPUs and nothing else: the common case, placed by the short path."""

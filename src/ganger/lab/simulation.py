@@ -140,10 +140,13 @@ def refuse_impossible(trace: Trace, nodes: Nodes) -> None:
         if ledger.find(shape, least) is None:
             top = declared.parent[: declared.n] < 0
             if (top & (declared.shape[: declared.n] == code)).any():
-                _refuse(
-                    trace, code, f"asks for {shape.gpus} GPUs and can never fit this cluster",
-                    "use a larger --cluster, or leave such jobs out with --max-gpus",
-                )  # fmt: skip
+                mend = "use a larger --cluster, or leave such jobs out with --max-gpus"
+                needs = shape.roles[0].needs
+                if (needs.cpus and not nodes.cpus.any()) or (
+                    needs.memory and not nodes.memory.any()
+                ):
+                    mend = "give nodes CPUs and memory: a file for --cluster, not `8x8xV100`"
+                _refuse(trace, code, f"asks for {shape} and can never fit this cluster", mend)
 
 
 def _refuse(trace: Trace, code: int, what: str, mend: str) -> None:

@@ -286,17 +286,7 @@ class Fits:
         least = tuple(role.range[0] for role in shape.roles)
         if self._ledger.find(shape, least) is None:
             raise BadInput(
-                f"{self._spoken(shape)} can never fit this cluster", where="gpus",
+                f"{shape} can never fit this cluster", where="gpus",
                 mend="ask for less; `ganger nodes` shows what there is",
             )  # fmt: skip
         self._known.add(shape)
-
-    @staticmethod
-    def _spoken(shape: Shape) -> str:
-        role = shape.roles[0]
-        parts = [f"{role.size} x {role.needs.gpus} GPUs"]
-        if role.needs.cpus:
-            parts.append(f"{role.needs.cpus / WHOLE:g} CPUs")
-        if role.needs.memory:
-            parts.append(f"{role.needs.memory} MiB")
-        return " with ".join(parts[:2]) + (f" and {parts[2]}" if len(parts) > 2 else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from ganger.core.ledger import Fit
 from ganger.core.protocols import Policy
 from ganger.core.units import HOUR, MINUTE, SECOND
 from ganger.mechanisms.admit import Walk
@@ -17,7 +18,8 @@ from ganger.mechanisms.order import (
     attained_time,
     first_start,
 )
-from ganger.mechanisms.place import PACK, ConsolidateIf, sensitive_model, skewed_model
+from ganger.mechanisms.periodic import every
+from ganger.mechanisms.place import ConsolidateIf, Place, sensitive_model, skewed_model
 from ganger.mechanisms.progress import ByProgress, discounted, remaining_estimate
 from ganger.mechanisms.promote import Promoting
 from ganger.mechanisms.queue import QueuePolicy
@@ -64,6 +66,8 @@ class Index(Enum):
 
     LEAST = "least"
     """First start: Tiresias-L, for when nothing is known."""
+    ARRIVAL = "arrival"
+    """Submission, as in the simulators of later papers; a job is then preempted by its equals."""
     GITTINS = "gittins"
     """The Gittins index: Tiresias-G, for when the distribution of service is known."""
 
@@ -101,6 +105,8 @@ def tiresias(
     min_run: Duration = 0,
     index: Index = Index.LEAST,
     step: Duration = 3250 * SECOND,
+    fit: Fit = Fit.BEST,
+    interval: Duration | None = None,
 ) -> Policy:
     """Tiresias-L: discretised two-dimensional least attained service.
 
@@ -108,11 +114,13 @@ def tiresias(
     simulator's. Inside a queue jobs go by their first start, so that a running job is not
     preempted by its equal. `starvation` is the paper's PROMOTEKNOB: a job that has waited so many
     times its executed time starts over with nothing attained. With `consolidate`, models
-    whose tensor sizes are skewed insist on the fewest nodes; others take any free GPUs.
-    With `index=gittins` (Tiresias-G) jobs of one queue go by their Gittins index for the fixed
-    `step` first.
+    whose tensor sizes are skewed insist on the fewest nodes; others take any free GPUs; without,
+    all are placed by `fit`. With `index=gittins` (Tiresias-G) jobs of one queue go by their Gittins
+    index for the fixed `step` first, with `index=arrival` by submission. With an `interval` it
+    decides that often; without, whenever something changes.
     """
-    least = Levels(thresholds, attained_service, (first_start,), starvation)
+    within = () if index is Index.ARRIVAL else (first_start,)
+    least = Levels(thresholds, attained_service, within, starvation)
     queues = Levels(thresholds, attained_service, (), starvation)
     ranked = Then(queues, Gittins(step=step), (first_start,))
     queue = QueuePolicy(
@@ -120,10 +128,10 @@ def tiresias(
         ranked if index is Index.GITTINS else least,
         walk,
         preempt=True,
-        place=ConsolidateIf(wants=skewed_model) if consolidate else PACK,
+        place=ConsolidateIf(wants=skewed_model) if consolidate else Place(fit),
         min_run=min_run,
     )
-    return queue if starvation is None else Promoting(queue, queues)
+    return every(interval, queue if starvation is None else Promoting(queue, queues))
 
 
 class Remaining(Enum):
