@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -106,13 +105,6 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def requests(site: Site) -> dict[str, int]:
-    """What the controller was asked since `sdiag --reset`, by kind; without sdiag's own."""
-    part = site.ask("sdiag").partition("by message type")[2].partition("by user")[0]
-    found = re.findall(r"REQUEST_(\w+) .*?count:(\d+)", part)
-    return {kind: int(count) for kind, count in found if kind != "STATS_INFO"}
-
-
 def standing_load(site: Site, folder: Path) -> dict[str, float]:
     """Figures of a full cluster with a long queue."""
     machine = Machine(folder / "home", gpus="", engine="slurm", partition="main", recipe="backfill")
@@ -135,7 +127,7 @@ def standing_load(site: Site, folder: Path) -> dict[str, float]:
         decisions.append(client.call("GET", "/v1/status")["last_decision_seconds"])
         time.sleep(2)
     lasted = time.monotonic() - began
-    asked = requests(site)
+    asked = site.requests()
     print(f"  {asked}", flush=True)
     found = {
         "decision_ms": 1000 * max(decisions),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import random
+import re
 import shutil
 import signal
 import socket
@@ -18,6 +20,7 @@ from engines.rig import processes_with
 
 NEEDED = ("slurmctld", "slurmd", "sbatch", "munged")
 PATIENCE_SECONDS = 30.0
+FREEZER = "/sys/fs/cgroup/freezer"
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 CONF = """\
@@ -37,7 +40,7 @@ SlurmctldLogFile={root}/slurmctld.log
 SlurmdLogFile={root}/slurmd.%n.log
 MpiDefault=none
 MailProg=/bin/true
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{tracking}
 TaskPlugin=task/none
 SwitchType=switch/none
 JobAcctGatherType=jobacct_gather/none
@@ -46,7 +49,10 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,batch_sched_delay=0,sched_min_interval=100000,bf_interval=1
-KillWait=2
+KillWait=10
+FirstJobId={first}
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 MinJobAge=300
 SlurmdTimeout=5
 ReturnToService=2
@@ -69,11 +75,21 @@ def missing() -> str:
     return "" if os.getuid() == 0 else "NO SLURM HERE, ITS ENGINE IS NOT TESTED: only root can"
 
 
-class Site:
-    """`nodes`: name to (GPU type, GPUs). All state lies in `root`, whose path must be short."""
+def tracking() -> str:
+    """How most sites have Slurm hold jobs, if it can be done here: Slurm's signals then reach what
+    it started itself. Else, all processes of the job."""
+    return "cgroup" if os.access(FREEZER, os.W_OK) else "linuxproc"
 
-    def __init__(self, root: Path, nodes: Mapping[str, tuple[str, int]]) -> None:
-        self.root, self.nodes = root, nodes
+
+class Site:
+    """`nodes`: name to (GPU type, GPUs). All state lies in `root`, whose path must be short. Jobs
+    in the partition `urgent` make those in `main` leave."""
+
+    def __init__(
+        self, root: Path, nodes: Mapping[str, tuple[str, int]], holds_by: str = tracking(),
+        more: str = "",
+    ) -> None:  # fmt: skip
+        self.root, self.nodes, self._holds_by, self._more = root, nodes, holds_by, more
         self.env = {**os.environ, "SLURM_CONF": str(root / "slurm.conf"), "PATH": _PATH}
         self.env.pop("PYTHONWARNINGS", None)
         self._configure()
@@ -96,7 +112,14 @@ class Site:
         self._ports = Ports(len(self.nodes) + 1)
         ports = self._ports.numbers
         host = socket.gethostname()
-        lines = [CONF.format(host=host, port=ports[0], root=root)]
+        # Names of cgroups are those of nodes and jobs, whosever they are.
+        first = random.SystemRandom().randrange(1, 60_000_000)
+        lines = [CONF.format(
+            host=host, port=ports[0], root=root, tracking=self._holds_by, first=first
+        )]  # fmt: skip
+        (root / "cgroup.conf").write_text(
+            "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n"
+        )
         gres = []
         for (name, (kind, count)), port in zip(self.nodes.items(), ports[1:], strict=True):
             (root / "dev" / name).mkdir(exist_ok=True)
@@ -112,8 +135,10 @@ class Site:
                 f"Gres=gpu:{kind}:{count} State=UNKNOWN\n"
             )
         every = ",".join(self.nodes)
-        lines.append(f"PartitionName=main Nodes={every} Default=YES MaxTime=INFINITE State=UP\n")
-        (root / "slurm.conf").write_text("".join(lines))
+        lines.append(f"PartitionName=main Nodes={every} Default=YES MaxTime=INFINITE State=UP "
+                     "GraceTime=8\n")  # fmt: skip
+        lines.append(f"PartitionName=urgent Nodes={every} PriorityTier=9 State=UP\n")
+        (root / "slurm.conf").write_text("".join([*lines, self._more]))
         (root / "gres.conf").write_text("".join(gres))
 
     def start(self) -> None:
@@ -183,11 +208,18 @@ class Site:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
+    def requests(self) -> dict[str, int]:
+        """What the controller was asked since `sdiag --reset`, by kind; without sdiag's own."""
+        part = self.ask("sdiag").partition("by message type")[2].partition("by user")[0]
+        found = re.findall(r"REQUEST_(\w+) .*?count:(\d+)", part)
+        return {kind: int(count) for kind, count in found if kind != "STATS_INFO"}
+
     def clear(self) -> None:
-        """Cancel every job and wait until none is left."""
+        """Kill and cancel every job and wait until none is left."""
         late = time.monotonic() + PATIENCE_SECONDS
         while jobs := self.ask("squeue", "-h", "-o", "%A").split():
             assert time.monotonic() < late, jobs
+            self.ask("scancel", "--full", "--signal=KILL", *jobs)
             self.ask("scancel", *jobs)
             time.sleep(0.1)
 
@@ -199,6 +231,11 @@ class Site:
             if pid != os.getpid():
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
+        for folder in Path(FREEZER).glob("slurm_*"):
+            if folder.name.removeprefix("slurm_") in self.nodes:
+                for inner, _, _ in os.walk(folder, topdown=False):
+                    with contextlib.suppress(OSError):  # another site's jobs are there
+                        os.rmdir(inner)
         self._ports.release()
 
 
@@ -219,11 +256,14 @@ def _stat(pid: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def standing(nodes: Mapping[str, tuple[str, int]]) -> Iterator[Site]:
-    """A Slurm that is up, and whose commands this process finds; all of it ends with the block."""
+def standing(
+    nodes: Mapping[str, tuple[str, int]], holds_by: str = tracking(), more: str = ""
+) -> Iterator[Site]:
+    """A Slurm that is up, and whose commands this process finds; all of it ends with the block.
+    `more`: lines for its slurm.conf."""
     root = Path(tempfile.mkdtemp(prefix="slurm-"))
     before = os.environ.copy()
-    site = Site(root, nodes)
+    site = Site(root, nodes, holds_by, more)
     try:
         site.start()
         os.environ.update(SLURM_CONF=site.env["SLURM_CONF"], PATH=site.env["PATH"])

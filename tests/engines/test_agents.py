@@ -16,7 +16,16 @@ import pytest
 from engines.conformance import Does, Play, on
 from engines.rig import PYTHON, Agents, LocalBench, hangs_up
 from ganger.core.errors import BadInput
-from ganger.core.events import Failed, Finished, NodeUp, Refused, Released, Started
+from ganger.core.events import (
+    Failed,
+    Finished,
+    NodeDown,
+    NodeUp,
+    Progressed,
+    Refused,
+    Released,
+    Started,
+)
 from ganger.core.plan import Resize, Slot, Start, Stop
 from ganger.core.spec import OnPreempt
 from ganger.core.units import SECOND
@@ -363,3 +372,26 @@ def test_frames_come_whole_however_they_are_cut() -> None:
     with pytest.raises(GoneError):
         receiver.receive()
     receiver.close()
+
+
+# ---------------------------------------------------------------------- machines that leave
+
+
+def test_a_machine_that_will_be_gone_is_closed_and_its_jobs_save_and_leave(
+    alone: LocalBench,
+) -> None:
+    play, home = Play(alone), alone.agents.homes["a"]
+    job, other = play.running(Does.SAVES), play.running(Does.RUNS, on(1, 0))
+    play.until(Progressed, job)
+    (home / "leaving").write_text("the price rose")
+    os.kill(int((home / "lock").read_text()), signal.SIGUSR1)
+    assert play.until(Released, job).kept == pytest.approx(7000)
+    assert NodeDown(0) in play.events
+    late = play.job(Does.FINISHES)
+    play.apply(Start(late, 1, (on(0, 0),)))
+    play.until(Refused, late)
+    assert alone.alive(other)
+    (home / "leaving").unlink()
+    alone.agents.kill("a")  # as if it came back
+    play.wait(lambda: NodeUp(0) in play.events, "a node that is there again")
+    play.until(Finished, play.running(Does.FINISHES))

@@ -10,7 +10,7 @@ import pytest
 
 from engines.conformance import Conformance, Does, Play, on
 from engines.rig import LaunchingBench
-from engines.site import Site, missing, standing
+from engines.site import PATIENCE_SECONDS, Site, missing, standing, tracking
 from ganger.core.events import Failed, Finished, NodeDown, NodeUp, Progressed, Refused, Released
 from ganger.core.plan import Start, Stop
 from ganger.core.units import SECOND
@@ -22,6 +22,9 @@ from ganger.engines.slurm.pilots import PilotEngine, Terms
 NODES = {"v0": ("v100", 4), "v1": ("v100", 4), "k0": ("k80", 4)}
 NAMES = ["v0", "v1", "k0"]
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+signals_reach_the_pilot_alone = pytest.mark.skipif(
+    tracking() != "cgroup", reason="NO FREEZER CGROUP HERE: SLURM'S SIGNALS REACH EVERY PROCESS"
+)
 
 
 @pytest.fixture(scope="module")
@@ -189,21 +192,57 @@ def test_who_runs_on_a_pilot_whose_time_is_over_saves_and_goes_on_elsewhere(
     play.until(Progressed, job, 2)
 
 
-@pytest.mark.parametrize("does", [Does.SAVES, Does.RUNS])
-def test_who_runs_on_a_pilot_that_is_cancelled_is_not_to_blame(
-    make: Callable[..., PilotBench], site: Site, does: Does
-) -> None:
-    bench = make(Terms(most=2), "v0")
+def cancelled(bench: PilotBench, does: Does) -> tuple[Play, int]:
+    """A play in which a job ran on a pilot that somebody cancels."""
     play = Play(bench)
     job = play.running(does)
     if does is Does.SAVES:
         play.until(Progressed, job)
-    site.ask("scancel", site.ask("squeue", "-h", "-o", "%A").strip())
+    bench.site.ask("scancel", bench.site.ask("squeue", "-h", "-o", "%A").strip())
+    return play, job
+
+
+@signals_reach_the_pilot_alone
+@pytest.mark.parametrize("does", [Does.SAVES, Does.RUNS])
+def test_who_runs_on_a_pilot_that_is_cancelled_saves_and_leaves(
+    make: Callable[..., PilotBench], does: Does
+) -> None:
+    bench = make(Terms(most=2), "v0")
+    play, job = cancelled(bench, does)
     play.wait(lambda: NodeDown(0) in play.events, "a node that is closed")
-    play.wait(lambda: bool(play.find(Failed, job) or play.find(Released, job)), "the attempt's end")
-    assert not [one for one in play.find(Failed, job) if one.final]
+    kept = play.until(Released, job).kept
+    assert does is Does.RUNS or kept == pytest.approx(7000)
     play.wait(lambda: bench.pilots() == 0, "its end")
+    assert not play.find(Failed, job)
     assert bench.alive(job) == 0
+
+
+@signals_reach_the_pilot_alone
+def test_who_runs_on_a_pilot_that_is_cancelled_saves_though_no_daemon_is_there(
+    make: Callable[..., PilotBench],
+) -> None:
+    bench = make(Terms(most=2), "v0")
+    play, job = cancelled(bench, Does.SAVES)
+    late = time.monotonic() + PATIENCE_SECONDS
+    while bench.alive(job):  # nobody polls meanwhile
+        assert time.monotonic() < late
+        time.sleep(0.1)
+    assert play.until(Released, job).kept == pytest.approx(7000)
+
+
+def test_who_is_killed_with_its_pilot_is_not_to_blame(tmp_path: Path) -> None:
+    with standing({"v0": ("v100", 4)}, "linuxproc") as site:
+        bench = PilotBench(site, tmp_path, Terms(least=1, most=2))
+        try:
+            bench.settle()
+            play, job = cancelled(bench, Does.RUNS)
+            play.wait(lambda: NodeDown(0) in play.events, "a node that is closed")
+            ends = (Failed, Released)
+            play.wait(lambda: any(play.find(end, job) for end in ends), "the attempt's end")
+            assert not [one for one in play.find(Failed, job) if one.final]
+            assert bench.alive(job) == 0
+        finally:
+            bench.engine.close()
 
 
 def test_a_start_on_a_node_that_is_leaving_is_refused(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from engines.conformance import Conformance, Does, Play, on
 from engines.rig import LaunchingBench
-from engines.site import Site, missing, standing
+from engines.site import Site, missing, standing, tracking
 from engines.weather import RECIPES, weather
 from ganger.core.errors import BadInput
 from ganger.core.events import (
@@ -28,12 +29,14 @@ from ganger.core.plan import Resume, Start, Stop, Suspend
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.units import SECOND
 from ganger.engines.gang import Hold
+from ganger.engines.slurm import fleet
 from ganger.engines.slurm.client import Client
 from ganger.engines.slurm.engine import SlurmEngine, discover
 from soaking import many
 
 NODES = {"v0": ("v100", 4), "v1": ("v100", 4), "k0": ("k80", 4), "k1": ("k80", 2)}
 NAMES = list(NODES)
+TELLS = Path(__file__).parents[2] / "examples" / "slurm-ended.sh"
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 
@@ -150,10 +153,49 @@ def test_words_of_the_command_reach_no_shell(play: Play, bench: SlurmBench) -> N
 
 
 def test_a_job_cancelled_behind_our_back_has_failed(play: Play, bench: SlurmBench) -> None:
-    job = play.running(Does.DEAF)
-    bench.site.clear()
-    assert play.until(Failed, job).why == "Cancelled: in Slurm"
-    assert bench.alive(job) == 0
+    deaf, saves = play.running(Does.DEAF), play.running(Does.SAVES, on(1, 0))
+    play.until(Progressed, saves)
+    bench.site.ask("scancel", *bench.site.ask("squeue", "-h", "-o", "%A").split())
+    for job in (deaf, saves):
+        assert play.until(Failed, job).why == "Cancelled: in Slurm"
+        assert bench.alive(job) == 0
+    if tracking() == "cgroup":  # else they are killed with the head
+        assert play.find(Failed, saves)[0].kept == pytest.approx(7000)
+
+
+def preempt(site: Site, node: str) -> None:
+    """Somebody wants all GPUs of a node, and comes first."""
+    site.ask("sbatch", "-p", "urgent", "-w", node, "--gres=gpu:4", "--mem=100", "-o", "/dev/null",
+             "--wrap", "sleep 300")  # fmt: skip
+
+
+def test_a_job_that_slurm_preempts_saves_and_may_go_on(play: Play, bench: SlurmBench) -> None:
+    job = play.running(Does.SAVES, on(0, 0, 1, 2, 3))
+    play.until(Progressed, job)
+    preempt(bench.site, "v0")
+    failed = play.until(Failed, job)
+    assert failed.why.startswith("NodeFail")
+    assert not failed.final
+    if tracking() == "cgroup":
+        assert failed.kept == pytest.approx(7000)
+    play.wait(lambda: Withheld(0, 4) in play.events, "GPUs that are others'")
+    play.apply(Start(job, 2, (on(1, 0),)))
+    play.until(Started, job, 2)
+
+
+@pytest.mark.parametrize(("does", "goes_on"), [(Does.SAVES, True), (Does.RUNS, False)])
+def test_when_the_time_of_its_slurm_job_is_nearly_over_a_job_that_saves_goes_on(
+    play: Play, bench: SlurmBench, does: Does, goes_on: bool
+) -> None:
+    job = play.running(does)
+    if goes_on:
+        play.until(Progressed, job)
+    number = bench.site.ask("squeue", "-h", "-o", "%A").strip()
+    bench.site.ask("scancel", "--batch", "--signal=USR1", number)  # as --signal has Slurm do
+    failed = play.until(Failed, job)
+    assert failed.final is not goes_on
+    assert failed.why.startswith("NodeFail" if goes_on else "TimeLimit")
+    assert failed.kept == pytest.approx(7000 if goes_on else 0)
 
 
 def test_somebody_elses_gpus_are_theirs_one_by_one(play: Play, bench: SlurmBench) -> None:
@@ -243,6 +285,40 @@ def test_the_controller_may_restart(play: Play, bench: SlurmBench) -> None:
     play.apply(Stop(runs, 1))
     assert play.until(Released, runs).kept == pytest.approx(7000)
     play.started_times(runs, 1)
+
+
+def test_however_many_jobs_run_the_controller_is_asked_less_than_once_a_second(
+    play: Play, bench: SlurmBench
+) -> None:
+    for device in range(4):
+        for node in range(3):
+            play.running(Does.RUNS, on(node, device))
+    play.quiet(1)  # what belongs to their starts
+    bench.site.ask("sdiag", "--reset")
+    began = time.monotonic()
+    play.quiet(12)
+    asked = bench.site.requests()
+    assert 0 < sum(asked.values()) / (time.monotonic() - began) < 1, asked
+
+
+def test_a_site_may_tell_at_once_that_a_job_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("POLL_SECONDS", "NODES_SECONDS"):  # Slurm is asked once, and not again
+        monkeypatch.setattr(fleet, name, 600.0)
+    script = f"JobCompType=jobcomp/script\nJobCompLoc={TELLS}\n"
+    with standing(NODES, more=script) as site:
+        bench = SlurmBench(site, tmp_path)
+        try:
+            bench.settle()
+            play = Play(bench)
+            job, other = play.running(Does.RUNS), play.running(Does.RUNS, on(1, 1))
+            preempt(site, "v0")
+            assert play.until(Failed, job).why == "NodeFail: Slurm says PREEMPTED"
+            play.apply(Stop(other, 1, "cancelled"))
+            play.until(Released, other)
+        finally:
+            bench.engine.close()
 
 
 CLUSTER = ClusterSpec(

@@ -52,6 +52,9 @@ class Told:
     def withheld(self, box: Box, gpus: int) -> None:
         self.said.append(f"{box.hello.name} {gpus} withheld")
 
+    def evict(self, node: int, why: str) -> None:
+        raise AssertionError("Slurm's nodes are closed or lost")
+
     def welcomed(self, box: Box) -> None:
         raise AssertionError("that is the fleet's")
 

@@ -13,7 +13,7 @@ from ganger.core.profiles import Measured, Profile, Profiles
 from ganger.lab.simulation import Setup, run_one
 from ganger.mechanisms.barrier import shuffle
 from ganger.workloads.clusters import load_cluster
-from worlds import Work, job, trace_of
+from worlds import Work, gpus, job, trace_of
 
 EVERY = "every=100s"
 
@@ -51,6 +51,14 @@ def test_without_a_barrier_whole_steps_leave_the_rest_of_the_round_idle() -> Non
     works = [work("a", "m", 66, 198), work("b", "m", 66, 198)]
     whole = finishes(works, "whole_steps=yes", THIRDS)
     assert sorted(whole) == pytest.approx([200 + 99, 299 + 99])  # at 299 nobody runs
+
+
+@pytest.mark.parametrize("more", ["", ",by_type=yes", ",centred=yes,left_over=yes,by_type=yes"])
+def test_nobody_is_turned_to_a_type_on_which_it_may_not_run(more: str) -> None:
+    works = [job("a", lasts=10, shape=gpus(1, gpu_types=("K80",)))]
+    cluster = "1x1xV100+1x1xK80"
+    found = finishes(works, f"barrier=yes{more}", Profiles(), cluster)
+    assert found == pytest.approx([10], abs=100)
 
 
 def test_behind_a_barrier_arrivals_wait_for_the_round_to_end() -> None:

@@ -213,6 +213,26 @@ def test_sacct_reads_gpus_limits_and_arrays(tmp_path: Path) -> None:
     assert jobs(read("sacct", tmp_path, pools=True))[0][0].shape.pool == "gpu"
 
 
+def test_what_sacct_really_wrote_is_read() -> None:
+    """Recorded from sacct 22.05.8 over slurmdbd with MariaDB 10.11, with the columns of
+    `import-slurm`: jobs that ended well and badly, of two types at once, an array, without GPUs,
+    cancelled before they began."""
+    path = Path(__file__).parents[1] / "engines" / "answers" / "sacct-22.05.txt"
+    trace = load_trace(path, "sacct")
+    found = {one.name: (one, duration) for one, duration in jobs(trace)}
+    assert len(found) == trace.jobs == 6
+    first, duration = found["21029604"]
+    assert (first.shape.gpus, first.shape.gpu_types, duration) == (2, ("V100",), 2)
+    assert (first.limit, first.tenant, first.user) == (5 * MINUTE, "root", "root")
+    assert found["21029605"][0].shape.gpu_types == ("K80",)
+    assert (found["21029606"][0].shape.gpus, found["21029606"][0].shape.gpu_types) == (2, ())
+    tasks = [one for one, _ in found.values() if one.array == "21029607"]
+    assert len(tasks) == 3
+    assert [message.split(": ")[1] for message in trace.skipped] == [
+        "they never started", "they have no GPU"
+    ]  # fmt: skip
+
+
 def test_sacct_counts_what_it_leaves_out(tmp_path: Path) -> None:
     base = SAMPLES["sacct"]
     extra = [

@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from ganger.cli.text import print_json
+from ganger.core.errors import BadInput
 from ganger.core.units import DAY, parse_duration
 from ganger.engines.slurm.client import Client
 from ganger.engines.slurm.site import Listed, explained, listed_of
@@ -98,4 +99,7 @@ def accounting(since: str, skip_bad: bool) -> Trace:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sacct.txt"
         path.write_text(text)
-        return load_trace(path, "sacct", skip_bad=skip_bad)
+        try:
+            return load_trace(path, "sacct", skip_bad=skip_bad)
+        except BadInput as error:
+            raise BadInput(error.what, where="Slurm", mend=error.mend) from None

@@ -26,6 +26,7 @@ from ganger.engines.agent.protocol import (
     Denied,
     Exited,
     Hello,
+    Leaving,
     Message,
     Ping,
     Prepare,
@@ -106,6 +107,10 @@ class Owner(Protocol):
 
     def withheld(self, box: Box, gpus: int) -> None:
         """So many of a machine's GPUs are others' from now on."""
+        ...
+
+    def evict(self, node: int, why: str) -> None:
+        """A node will soon be gone: what runs there is to save and leave."""
         ...
 
 
@@ -338,9 +343,19 @@ class Boxes(Parties[_Connection]):
                 if message.ask in self._reading:
                     self._reading.pop(message.ask)[1].set_result(message)
                 return
+            if isinstance(message, Leaving):
+                self._leaves(one.box, message.why)
+                return
             if isinstance(message, Exited):
                 self.uses.pop((message.key.job, message.key.seat, one.box.hello.name), None)
             self.owner.told(one.box, message)
+
+    def _leaves(self, box: Box, why: str) -> None:
+        """Nothing new starts on a machine, and what runs there saves and leaves."""
+        if not box.closed:
+            self.owner.closed(box)
+            for node in box.nodes:
+                self.owner.evict(node, why)
 
     def _hello(self, one: _Connection, hello: Hello) -> None:
         why, nodes = one.speaks(hello.version), tuple[int, ...]()
@@ -372,7 +387,8 @@ class Boxes(Parties[_Connection]):
         for other in list(self._connections):
             if other.box is box:
                 self._drop(other)
-        box.hello, box.nodes, box.link, box.ready = hello, nodes, one.link, False
+        box.hello, box.nodes, box.link = hello, nodes, one.link
+        box.ready = box.closed = False
         box.remote = one.at is None
         box.unwanted.clear()
         box.mentioned.clear()

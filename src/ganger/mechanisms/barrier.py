@@ -34,7 +34,7 @@ from ganger.core.view import View
 from ganger.mechanisms.backfill import believed_duration
 from ganger.mechanisms.fair import Notes
 from ganger.mechanisms.place import PACK, Placer
-from ganger.mechanisms.program import FOREVER
+from ganger.mechanisms.program import FOREVER, allowed_on
 from ganger.mechanisms.realise import Allocator, cells_of, competitors, remembers
 
 _DECLARED, _RUNNING, _SUSPENDED = int(Phase.DECLARED), int(Phase.RUNNING), int(Phase.SUSPENDED)
@@ -281,9 +281,12 @@ class BarrierRounds:
                 chosen.add(job)
                 turns.append(Turn(job, kind, view.now + self.every))
         allocated, pace = set(memory.jobs), Pace(view, jobs)
+        fits = dict(zip(jobs.tolist(), allowed_on(view, jobs, types).tolist(), strict=True))
         for due, _, _, job, kind in self._ranked(view, memory, types):
             gpus = int(view.at.gpus[job])
             if not gpus or job in chosen or gpus > free[kind] or not pace.runs(job, kind):
+                continue
+            if not fits[job][types.index(kind)]:
                 continue
             if (due <= 0 and not self.ways.left_over) or view.at.phase[job] == _STOPPING:
                 continue

@@ -6,7 +6,7 @@ spends on a type, at the size it asks for. What the oracle does not know about s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -65,14 +65,14 @@ def pose(view: View, ids: Ids) -> Problem:
         told = view.oracle.throughput(view, ids, kind, gpus, nodes)
         able = gpus <= capacity[kind]
         rate[:, j] = np.where(able, np.where(np.isnan(told), 1.0, told), 0.0)
-    rate *= _allowed(view, ids, types)
+    rate *= allowed_on(view, ids, types)
     can = np.flatnonzero((rate > 0).any(axis=1))
     counts = np.array([capacity[kind] for kind in types], np.float64)
     posed = shares(rate[can], gpus[can].astype(np.float64), counts)
     return Problem(ids[can], types, posed, view.jobs.weight[ids[can]])
 
 
-def _allowed(view: View, ids: Ids, types: tuple[str, ...]) -> Floats:
+def allowed_on(view: View, ids: Ids, types: Sequence[str]) -> Floats:
     """1 where the job would fit on the type's nodes if all were empty."""
     codes, known = view.jobs.shape[ids], view.scratch.setdefault("fits", {})
     allowed = np.zeros((len(ids), len(types)))

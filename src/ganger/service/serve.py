@@ -245,6 +245,7 @@ def _serve(settings: Settings, home: Home, journal: Journal) -> int:
         daemon, home.root, shared=settings.shared, listen=_spoken(sockets[1:]),
         token_hash=_token_hash(journal, home) if settings.listen else "",
         logs=folder / "logs", engine=settings.engine, meter_seconds=settings.meter_seconds,
+        whole_gpus=settings.engine == SLURM and not settings.pilot,
     )  # fmt: skip
     server = Server(world, sockets)
     failed, ready = threading.Event(), threading.Event()

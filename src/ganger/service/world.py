@@ -16,7 +16,7 @@ from ganger.client.answers import Status
 from ganger.core.errors import BadInput, GangerError
 from ganger.core.jobs import Phase
 from ganger.core.spec import Shape
-from ganger.core.units import SECOND
+from ganger.core.units import SECOND, WHOLE
 from ganger.engines.agent.meter import EVERY_SECONDS
 from ganger.service.accept import Fits, Who
 from ganger.service.daemon import Daemon
@@ -31,14 +31,15 @@ class Forbidden(GangerError):  # noqa: N818 - reads as a sentence
 
 
 class World:
-    """The daemon, and how it is reached. `shared`: several users, told apart by the socket."""
+    """The daemon, and how it is reached. `shared`: several users, told apart by the socket;
+    `whole_gpus`: the engine gives no parts of GPUs."""
 
     def __init__(
         self, daemon: Daemon, home: Path, *, shared: bool = False, listen: str = "",
         token_hash: str = "", logs: Path | None = None, engine: str = "local",
-        meter_seconds: float = EVERY_SECONDS,
+        meter_seconds: float = EVERY_SECONDS, whole_gpus: bool = False,
     ) -> None:  # fmt: skip
-        self.daemon = daemon
+        self.daemon, self._whole_gpus = daemon, whole_gpus
         self.home = home
         self.shared = shared
         self.listen = listen
@@ -60,6 +61,9 @@ class World:
         if self._fits[0] is not nodes:
             self._fits = nodes, Fits(nodes)
         self._fits[1].check(shape)
+        if self._whole_gpus and any(role.needs.share < WHOLE for role in shape.roles):
+            raise BadInput("Slurm gives whole GPUs only", where="share",
+                           mend="ask for a whole one, or `ganger up --pilot`")  # fmt: skip
 
     def known_types(self, names: list[str]) -> list[str]:
         """GPU types as the cluster spells them."""

@@ -34,6 +34,11 @@ class Home(NamedTuple):
         """Where the engine dials."""
         return self.path / "agent"
 
+    @property
+    def leaving(self) -> Path:
+        """Why this machine will soon be gone; there is no such file while it will not."""
+        return self.path / "leaving"
+
     def log(self, job: int, attempt: int, node_rank: int = 0) -> Path:
         """The output, on one node, of an attempt that names no file of its own."""
         return log_in(self.path / "logs", job, attempt, node_rank)

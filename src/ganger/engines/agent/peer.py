@@ -19,6 +19,7 @@ from ganger.engines.agent.cgroup import Containment
 from ganger.engines.agent.folder import short_path
 from ganger.engines.agent.party import Parties, Party
 from ganger.engines.agent.protocol import (
+    SINCE,
     Challenge,
     Denied,
     Hello,
@@ -141,7 +142,12 @@ class Peer(Parties[_Engine]):
     def tell(self, message: Message) -> None:
         """Say it to the engine; if none is there it learns the state when it comes."""
         if self._now is not None:
-            self._send(self._now, message)
+            self._say(self._now, message)
+
+    def _say(self, engine: _Engine, message: Message) -> None:
+        """Send what the engine's version knows."""
+        if engine.version >= SINCE.get(type(message), 1):
+            self._send(engine, message)
 
     def _take(self, engine: _Engine, message: Any) -> None:
         if isinstance(message, Ping):
@@ -193,7 +199,7 @@ class Peer(Parties[_Engine]):
         if engine.address is not None:
             self._pause[engine.address] = _DIAL_SECONDS[0]
         for state in self._host.states():
-            self._send(engine, state)
+            self._say(engine, state)
 
     # ------------------------------------------------------------------ time
 

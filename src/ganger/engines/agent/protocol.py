@@ -18,7 +18,7 @@ number: every message about an attempt states what should be, or what is, and ma
 version that it speaks; both then speak the lower one, and who does not go back so far (`OLDEST`)
 says `Denied`. A new kind of message, or a field that changes what a message asks for, makes a new
 version and is not sent to who speaks an older one; a field that may be ignored needs a default and
-no version. Version 2 added `Read`, `Text` and `Launch.script`.
+no version. Version 2 added `Read`, `Text`, `Leaving` and `Launch.script`.
 """
 
 from __future__ import annotations
@@ -228,6 +228,13 @@ class Progress(Message, frozen=True):
     metrics: dict[str, float] = {}
 
 
+class Leaving(Message, frozen=True):
+    """The agent's machine will soon be gone, because `why`: what runs there is to save and leave,
+    and nothing new starts there. Told at once, and first of all at each connection."""
+
+    why: str
+
+
 class Used(Message, frozen=True):
     """How busy the part was since the agent last looked: of its GPUs the busiest one's share of
     the time (-1: not measured), and cores. Told every few seconds, and not kept."""
@@ -279,8 +286,13 @@ ToAgent: TypeAlias = (
     Challenge | Welcome | Denied | Prepare | Go | Stop | Suspend | Resume | Forget | Read | Ping
 )
 ToEngine: TypeAlias = (
-    Hello | Denied | Ready | Prepared | Refused | Launched | Progress | Used | Exited | Text | Ping
-)
+    Hello | Denied | Leaving | Ready | Prepared | Refused | Launched | Progress | Used | Exited
+    | Text | Ping
+)  # fmt: skip
+
+
+SINCE: Final[dict[type[Message], int]] = {Read: 2, Text: 2, Leaving: 2}
+"""The version that a kind of message needs, if it is not 1."""
 
 
 def spoken(theirs: int) -> int:

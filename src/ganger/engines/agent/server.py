@@ -32,6 +32,7 @@ from ganger.engines.agent.protocol import (
     Go,
     Key,
     Launched,
+    Leaving,
     Message,
     Prepare,
     Prepared,
@@ -52,6 +53,8 @@ from ganger.engines.launch import Launch
 log = logging.getLogger("ganger.agent")
 _STRAY_SECONDS: Final = 1.0
 _LOOK_AGAIN_SECONDS: Final = 0.02
+_ALONE_SECONDS: Final = 3.0
+"""So long has an engine to order what runs on a machine that leaves; then its agent does."""
 
 
 class _Part:
@@ -61,7 +64,8 @@ class _Part:
         self.folder, self.prepare, self.key = folder, prepare, prepare.key
         self.port = 0
         self.link: Link | None = None
-        self.taken = False
+        self.taken = self.asked = False
+        """Whether it was started, and then told to leave."""
         self.keeper = 0
         """Its process number, if this agent forked it."""
         self.launched: Launched | None = None
@@ -96,14 +100,18 @@ class Agent:
         """Parts whose keeper hung up without a record, and when to look again."""
         self._over = _Over(self.home.path / "forgotten")
         self._selector = selectors.DefaultSelector()
-        self._stopping = False
+        self._stopping = self._warned = False
+        self._leaving = ""
+        self._leave_at = inf
+        """When what still runs is asked to leave without any engine."""
         self._meter = meter or Meter(None)
         self._peer = Peer(self, self._selector, joins, token, silence_seconds, fence_seconds)
 
     # ------------------------------------------------------------------ the loop
 
     def run(self) -> None:
-        """Serve until SIGTERM or SIGINT. Jobs stay; the next agent on this folder adopts them."""
+        """Serve until SIGTERM or SIGINT. Jobs stay; the next agent on this folder adopts them.
+        SIGUSR1 says that the file `leaving` was written."""
         processes.adopt_orphans()
         wake, woken = socket.socketpair()
         wake.setblocking(False)
@@ -113,6 +121,8 @@ class Agent:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop_serving)
+        signal.signal(signal.SIGUSR1, self._warn)
+        self._warn()
         self._selector.register(woken, selectors.EVENT_READ, lambda mask: woken.recv(4096))
         for warning in self.containment.warnings:
             log.warning(warning)
@@ -120,7 +130,7 @@ class Agent:
         self._peer.listen(self.home.socket)
         while not self._stopping:
             self._meter.watch(any(part.link is not None for part in self._parts.values()))
-            due = min([self._peer.due, self._meter.due, *self._lost.values()])
+            due = min([self._peer.due, self._meter.due, self._leave_at, *self._lost.values()])
             wait = None if due == inf else max(due - time.monotonic(), 0)
             for ready, mask in self._selector.select(wait):
                 ready.data(mask)
@@ -131,14 +141,34 @@ class Agent:
                 self._look(part)
             if self._meter.due <= time.monotonic():
                 self._tell(*self._meter.look(self._running()))
+            self._leave()
             self._peer.tend()
             if self._peer.cut_off():
                 log.warning("cut off for too long: its jobs are killed")
-                for part in list(self._parts.values()):
-                    if part.exit is None:
-                        self._stop(Stop(part.key, checkpoint=False, kill=True, why="NodeFail"))
+                self._stop_all(checkpoint=False)
         self._peer.close()
         self.containment.remove()
+
+    def _warn(self, *_: Any) -> None:
+        self._warned = True
+
+    def _leave(self) -> None:
+        """Tell that this machine will soon be gone; later, ask whom no engine has asked."""
+        warned, self._warned = self._warned, False
+        if warned and not self._leaving and self.home.leaving.exists():
+            self._leaving = self.home.leaving.read_text().strip() or "it will soon be gone"
+            self._leave_at = time.monotonic() + _ALONE_SECONDS
+            log.warning("leaves: %s", self._leaving)
+            self._tell(Leaving(self._leaving))
+        if time.monotonic() >= self._leave_at:
+            self._leave_at = inf
+            self._stop_all(checkpoint=True)
+
+    def _stop_all(self, *, checkpoint: bool) -> None:
+        """End all jobs on this machine's account, asking first with `checkpoint`."""
+        for part in list(self._parts.values()):
+            if part.exit is None and not (checkpoint and part.asked):
+                self._stop(Stop(part.key, checkpoint, not checkpoint, why="NodeFail"))
 
     def _running(self) -> Iterator[Running]:
         for part in self._parts.values():
@@ -186,7 +216,9 @@ class Agent:
 
     def states(self) -> list[Message]:
         """The state of every part, and that this was all."""
-        return [*(message for part in self._parts.values() for message in _state(part)), Ready()]
+        first = [Leaving(self._leaving)] if self._leaving else []
+        parts = (message for part in self._parts.values() for message in _state(part))
+        return [*first, *parts, Ready()]
 
     # ------------------------------------------------------------------ orders
 
@@ -202,8 +234,9 @@ class Agent:
         key = order.key
         part = self._parts.get(key)
         if part is None:
-            if self._over.holds(key):
-                self._tell(Refused(key, f"attempt {key.attempt} of job {key.job} is over"))
+            over = f"attempt {key.attempt} of job {key.job} is over" * self._over.holds(key)
+            if over or self._leaving:
+                self._tell(Refused(key, over or f"its node leaves: {self._leaving}"))
                 return
             try:
                 self._check(order)
@@ -276,6 +309,7 @@ class Agent:
         elif part.exit is not None:
             self._tell(*_state(part))
         else:
+            part.asked = True
             self._pass_on(order)
 
     def _pass_on(self, order: Stop | Suspend | Resume) -> None:

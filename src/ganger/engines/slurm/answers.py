@@ -106,7 +106,7 @@ def rows_of(text: str, command: str, name: str) -> list[Mapping[str, Any]]:
     answer = _decode(text, command)
     found, errors = answer.get(name), answer.get("errors")
     if errors and not found:
-        raise Away(f"{command}: {_said(errors)}")
+        raise Away(f"Slurm's controller does not answer ({command}: {_said(errors)})")
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise BadInput(
             f"no list {name!r}", where=command, mend="Slurm 22.05 and later are understood"

@@ -12,18 +12,26 @@ from ganger.core.errors import BadInput
 from ganger.engines.slurm.answers import Away, Job, Node, jobs_of, nodes_of
 
 TIMEOUT_SECONDS: Final = 20.0
+_WARN_SECONDS: Final = 60
+"""Before the end of a job's time its batch script is told; Slurm may do so a minute early."""
 _AWAY: Final = re.compile(
     "Unable to contact|Connection refused|timed out|connect failure|Socket timed|"
     "Zero Bytes|backup controller"
 )
 
+_MENDS: Final = {
+    "Could not establish a configuration source": "ask on a machine of the cluster, or set "
+    "SLURM_CONF to its slurm.conf",
+    "Invalid account or account/partition combination specified": "--sbatch-options "
+    "'--account=NAME', as sbatch wants it",
+}
 
 _OURS: Final = frozenset({
     "array", "chdir", "comment", "cpus-per-gpu", "cpus-per-task", "error", "exclude", "export",
     "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres", "het-group", "hold",
     "job-name", "mem", "mem-per-cpu", "mem-per-gpu", "nodelist", "nodes", "ntasks",
     "ntasks-per-node", "open-mode", "output", "parsable", "partition", "requeue", "no-requeue",
-    "time", "wrap", "wait",
+    "signal", "time", "wrap", "wait",
 })  # fmt: skip
 """Options of sbatch that are the engine's to give."""
 
@@ -86,9 +94,12 @@ class Client:
         if done.returncode:
             said = done.stderr.strip().splitlines()
             why = said[-1] if said else f"exit code {done.returncode}"
+            for word in (f"{command[0]}: ", "fatal: ", "error: "):
+                why = why.removeprefix(word)
             if _AWAY.search(done.stderr):
                 raise Away(why)
-            raise BadInput(why, where=command[0])
+            mend = _MENDS.get(why, "")
+            raise BadInput(why, where=command[0], mend=mend)
         return done.stdout
 
     @property
@@ -149,7 +160,8 @@ class Client:
         output: str,
         minutes: int = 0,
     ) -> int:
-        """Submit a job that runs `argv` on its first node; its number. Raises BadInput, Away."""
+        """Submit a job that runs `argv` on its first node, which gets SIGUSR1 before its time is
+        over; its number. Raises BadInput, Away."""
         command = ["sbatch", "--parsable"]
         for i, one in enumerate(components):
             command += [":"] * bool(i)
@@ -168,7 +180,8 @@ class Client:
             if minutes:
                 command.append(f"--time={minutes}")
             if not i:
-                command += ["--export=NIL", "--open-mode=append", f"--output={output}"]
+                command += ["--export=NIL", "--open-mode=append", f"--output={output}",
+                            f"--signal=B:USR1@{_WARN_SECONDS}"]  # fmt: skip
         return self._sbatch(command, argv)
 
     def hold(

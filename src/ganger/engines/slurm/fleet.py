@@ -43,9 +43,10 @@ from ganger.engines.slurm.following import (
     TAG,
     AttemptKey,
     Following,
-    as_cancelled,
+    as_slurms,
     key_of,
     messages,
+    why_over,
 )
 from ganger.engines.slurm.machines import Machines
 from ganger.engines.slurm.order import AttemptFolder
@@ -61,12 +62,8 @@ _UNSEEN_SECONDS: Final = 3.0
 may come so much later than Slurm's word that it is over."""
 _SPARE_MINUTES: Final = 5
 _KILLED: Final = (-9, -15)
-_DOUBT_SECONDS: Final = 4.0
-"""So long may Slurm take to say that a worker was killed because its job was cancelled there."""
-_ENDS: Final = {
-    "NODE_FAIL": "NodeFail", "BOOT_FAIL": "NodeFail", "PREEMPTED": "NodeFail",
-    "TIMEOUT": "TimeLimit", "DEADLINE": "TimeLimit", "OUT_OF_MEMORY": "OutOfMemory",
-}  # fmt: skip
+_DOUBT_SECONDS: Final = 10.0
+"""So long may Slurm take to say why it has killed a worker or told it to leave."""
 
 
 class SlurmFleet:
@@ -350,9 +347,11 @@ class SlurmFleet:
         self._read(one)
         self._urge(one)
         now = time.monotonic()
+        if one.over_at == inf and one.number > 0 and (word := one.folder.ended(one.number)):
+            one.over_at, one.ended = now, frozenset({word})
         if one.doubtful and (one.over_at < inf or now >= one.doubt_until):
             for name, message in one.doubtful.items():
-                self._say(one, name, message)
+                self._say(one, name, message, doubt=False)
         if now - one.over_at > _UNSEEN_SECONDS or (one.over_at < inf and not one.folder.is_claimed):
             self._conclude(one)
         elif (
@@ -374,17 +373,19 @@ class SlurmFleet:
             for message in messages(told):
                 self._say(one, name, message)
 
-    def _say(self, one: Following, name: str, message: Message) -> None:
+    def _say(self, one: Following, name: str, message: Message, *, doubt: bool = True) -> None:
         known = one.told.setdefault(name, [])
         if message in known or name in one.over:
             return
         if isinstance(message, Exited):
-            if one.stop is None and message.exit.code in _KILLED and name not in one.doubtful:
+            doubtful = message.exit.asked or message.exit.code in _KILLED
+            if one.stop is None and doubtful and doubt:
+                if name not in one.doubtful:
+                    one.doubt_until = time.monotonic() + _DOUBT_SECONDS
                 one.doubtful[name] = message
-                one.doubt_until = time.monotonic() + _DOUBT_SECONDS
                 return
             one.over.add(name)
-            message = as_cancelled(message, one.job) if one.stop is None else message
+            message = as_slurms(message, one.states) if one.stop is None else message
         known[:] = [old for old in known if type(old) is not type(message)] + [message]
         self._outbox.append((self.by_name[name], message))
 
@@ -392,7 +393,7 @@ class SlurmFleet:
         """Bring it to leave, if that is wanted."""
         if one.stop is None or one.number <= 0 or one.over_at < inf:
             return
-        wanted = "USR1" if one.stop.checkpoint else "TERM"
+        wanted = "USR1" if one.stop.checkpoint else "USR2"
         if time.monotonic() >= one.cancel_at or one.stop.kill or not one.folder.is_claimed:
             wanted = "cancel"
         if one.signalled in (wanted, "cancel") or (wanted != "cancel" and one.changed < 0):
@@ -411,8 +412,7 @@ class SlurmFleet:
 
     def _conclude(self, one: Following) -> None:
         """Slurm says that it is over: what its folder does not say is judged by that."""
-        states = one.job.states if one.job is not None else frozenset[str]()
-        word = next((word for word in sorted(states) if word in _ENDS), "")
+        states = one.states
         detail = f"Slurm says {', '.join(sorted(states)) or 'that it is gone'}"
         asked = one.stop is not None
         for name, prepare in one.prepares.items():
@@ -421,9 +421,10 @@ class SlurmFleet:
             if not one.folder.is_claimed:
                 self._say_refused(one, name, detail)
             else:
-                why = _ENDS.get(word, "" if asked else "NodeFail" if one.job is None else "Ended")
+                lost = "Ended" if states else "NodeFail"
+                why = why_over(states) or ("" if asked else lost)
                 exit_ = Exit(code=-9, why=why, detail=detail if why else "", asked=asked)
-                self._say(one, name, Exited(prepare.key, exit_))
+                self._say(one, name, Exited(prepare.key, exit_), doubt=False)
 
     def _refuse(self, one: Following, why: str) -> None:
         for name in list(one.prepares):

@@ -16,8 +16,13 @@ from ganger.engines.agent.protocol import Exited, Message, Prepare, Stop
 from ganger.engines.slurm.answers import Job, Node
 from ganger.engines.slurm.client import Component
 from ganger.engines.slurm.order import AttemptFolder, Order, Seat, Told
+from ganger.sdk import PREEMPTED
 
 TAG: Final = "ganger:"
+ENDS: Final = {
+    "NODE_FAIL": "NodeFail", "BOOT_FAIL": "NodeFail", "PREEMPTED": "NodeFail",
+    "TIMEOUT": "TimeLimit", "DEADLINE": "TimeLimit", "OUT_OF_MEMORY": "OutOfMemory",
+}  # fmt: skip
 AttemptKey = tuple[int, int]
 """(job, attempt)"""
 
@@ -35,6 +40,8 @@ class Following:
         self.submitting = self.retry = False
         self.submitted_at = 0.0
         self.over_at = inf
+        self.ended = frozenset[str]()
+        """What Slurm said without being asked."""
         self.stop: Stop | None = None
         self.signalled = ""
         self.cancel_at = inf
@@ -42,10 +49,16 @@ class Following:
         self.devices: dict[str, tuple[int, ...]] = {}
         self.told: dict[str, list[Message]] = {}
         self.doubtful: dict[str, Exited] = {}
-        """Seats that were killed, perhaps by Slurm, which may say so until `doubt_until`."""
+        """Seats that were killed or told to leave, not by us: Slurm may yet say why, until
+        `doubt_until`."""
         self.doubt_until = inf
         self.over: set[str] = set()
         """Seats whose end was told."""
+
+    @property
+    def states(self) -> frozenset[str]:
+        """Slurm's states of the job, as far as it has said."""
+        return self.ended or (self.job.states if self.job is not None else frozenset())
 
     def order(
         self, home: Path, placement: Placement, names: Mapping[int, str], nodes: Mapping[str, Node]
@@ -87,13 +100,24 @@ def messages(told: Told) -> list[Message]:
     return [one for one in (told.launched, told.progress, told.exited) if one is not None]
 
 
-def as_cancelled(message: Exited, job: Job | None) -> Exited:
-    """Who was asked to leave, though not by us, was cancelled in Slurm; so was who was killed in a
-    job that Slurm says was cancelled."""
+def why_over(states: frozenset[str]) -> str:
+    """Why Slurm ended a job in these states by itself; empty if it did not."""
+    return next((ENDS[word] for word in sorted(states) if word in ENDS), "")
+
+
+def as_slurms(message: Exited, states: frozenset[str]) -> Exited:
+    """Whom not we have asked to leave, or killed, Slurm has, for the reason that it gives. Who left
+    in order as the time of its Slurm job came to its end may go on in another."""
     exit_ = message.exit
-    if exit_.asked or (exit_.code < 0 and job is not None and "CANCELLED" in job.states):
-        exit_ = msgspec.structs.replace(exit_, asked=False, why="Cancelled", detail="in Slurm")
-    return Exited(message.key, exit_)
+    why, detail = why_over(states), f"Slurm says {', '.join(sorted(states))}"
+    if exit_.why or not (exit_.asked or (exit_.code < 0 and (why or "CANCELLED" in states))):
+        return message
+    if "CANCELLED" in states or not (why or "COMPLETED" in states):
+        why, detail = "Cancelled", "in Slurm"
+    elif exit_.asked and why in ("", "TimeLimit"):
+        why = "NodeFail" if exit_.code in (0, PREEMPTED) else "TimeLimit"
+        detail = "the time of its Slurm job is over"
+    return Exited(message.key, msgspec.structs.replace(exit_, asked=False, why=why, detail=detail))
 
 
 def key_of(comment: str) -> AttemptKey | None:

@@ -1,8 +1,8 @@
 """`python -m ganger.engines.slurm.head FOLDER`: the batch script of an attempt.
 
 Starts a seat on each node by `srun` and speaks the agents' protocol with it over the step's pipes,
-a JSON message a line: all seats are prepared before any may go. SIGUSR1 means save and leave,
-SIGTERM leave.
+a JSON message a line: all seats are prepared before any may go. SIGUSR1 (from us, or from Slurm
+when the job's time is nearly over) and SIGTERM (from Slurm) mean save and leave, SIGUSR2 leave.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ class Head:
         woken.setblocking(False)
         wake.setblocking(False)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGUSR1, lambda *_: self._leave(checkpoint=True))
-        signal.signal(signal.SIGTERM, lambda *_: self._leave(checkpoint=False))
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            signal.signal(number, lambda *_: self._leave(checkpoint=True))
+        signal.signal(signal.SIGUSR2, lambda *_: self._leave(checkpoint=False))
         self._selector.register(woken, selectors.EVENT_READ, None)
         for seat in self._order.seats:
             self._state.seats[seat.node] = Told()

@@ -2,7 +2,8 @@
 
 `order` is written once before the submission. `claim` is made exclusively by the first Slurm job
 that runs for the attempt, so nothing starts twice, however often it was submitted. `state` is
-replaced whenever something changed; only `claim`'s maker writes it.
+replaced whenever something changed; only `claim`'s maker writes it. `ended.N` is Slurm's own word
+on its job N, if the site lets it write (docs/slurm.md).
 """
 
 from __future__ import annotations
@@ -92,6 +93,13 @@ class AttemptFolder:
             return (self.path / "state").stat().st_mtime_ns
         except OSError:
             return 0
+
+    def ended(self, number: int) -> str:
+        """In which state this Slurm job ended, where the site has that written here; else empty."""
+        try:
+            return (self.path / f"ended.{number}").read_text().strip()
+        except OSError:
+            return ""
 
     def _replace(self, name: str, data: bytes) -> None:
         made = self.path / f"{name}.new"

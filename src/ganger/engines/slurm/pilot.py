@@ -2,8 +2,9 @@
 
 A pilot holds a whole node and runs a node agent there, which joins the daemon by TCP. Jobs outlive
 the agent, so it may be replaced at any time: a daemon that comes back at another address is joined
-there. SIGUSR1 (the time limit comes near) and SIGTERM (somebody cancels it) make it say that it is
-leaving; the daemon has its jobs save, and then ends it.
+there. At SIGUSR1 (the time limit comes near) and SIGTERM (somebody cancels it) its agent tells that
+it leaves: the daemon has its jobs save, and then ends it; if no daemon is there, the agent has them
+save.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import msgspec
 
 from ganger.core.errors import GangerError
 from ganger.core.spec import NodeSpec
+from ganger.engines.agent.keep import Home
 from ganger.engines.agent.meter import Meter, by_nvml
 from ganger.engines.agent.server import Agent
 from ganger.engines.slurm.seat import granted
@@ -65,44 +67,38 @@ class CrewFolder:
         """What both sides must know. Raises OSError."""
         return (self.path / "token").read_text()
 
-    def leave(self, number: int, why: str) -> None:
-        """The pilot with this Slurm job is leaving. Raises OSError."""
-        (self.path / f"leaving.{number}").write_text(why)
-
-    def leaving(self) -> dict[int, str]:
-        """Which pilots are leaving, and why."""
-        found = {}
-        for path in self.path.glob("leaving.*"):
-            if path.suffix[1:].isdecimal() and (why := path.read_text()):
-                found[int(path.suffix[1:])] = why
-        return found
-
-    def forget(self, number: int) -> None:
-        """The pilot is gone."""
-        (self.path / f"leaving.{number}").unlink(missing_ok=True)
-
 
 class Pilot:
     """Keeps an agent running on this node."""
 
-    def __init__(self, folder: CrewFolder, number: int, scratch: Path) -> None:
-        self._folder, self._number, self._scratch = folder, number, scratch
+    def __init__(self, folder: CrewFolder, scratch: Path) -> None:
+        self._folder, self._scratch, self._home = folder, scratch, Home(scratch)
         self._agent: subprocess.Popen[bytes] | None = None
         self._joined: tuple[str, int] | None = None
 
     def run(self) -> None:
-        """Until Slurm ends it."""
+        """Until Slurm ends it, or it was told to leave and no daemon needs it any more."""
         signal.signal(signal.SIGUSR1, lambda *_: self._leave("its time is nearly over"))
         signal.signal(signal.SIGTERM, lambda *_: self._leave("it was cancelled in Slurm"))
-        home = Path(self._folder.crew().home)
+        shared = Path(self._folder.crew().home)
         for name in _SHARED:
-            (self._scratch / name).symlink_to(home / name)
-        while True:
+            (self._scratch / name).symlink_to(shared / name)
+        while not (self._home.leaving.exists() and self._is_idle()):
             self._tend()
             time.sleep(_LOOK_SECONDS)
+        if self._agent is not None:
+            self._agent.terminate()
+            self._agent.wait()
+
+    def _is_idle(self) -> bool:
+        """Whether nothing runs, nor has ended without being in the daemon's journal."""
+        attempts = self._home.attempts
+        return not (attempts.exists() and any(attempts.iterdir()))
 
     def _leave(self, why: str) -> None:
-        self._folder.leave(self._number, why)
+        self._home.leaving.write_text(why)
+        if self._agent is not None and self._agent.poll() is None:
+            self._agent.send_signal(signal.SIGUSR1)
 
     def _tend(self) -> None:
         """See to it that an agent runs which joins the daemon where it is now."""
@@ -151,7 +147,7 @@ def main(*given: Any) -> int:
         return 0
     scratch = Path(tempfile.mkdtemp(prefix="ganger-pilot-"))
     try:
-        Pilot(folder, int(os.environ["SLURM_JOB_ID"]), scratch).run()
+        Pilot(folder, scratch).run()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return 0

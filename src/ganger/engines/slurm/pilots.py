@@ -93,8 +93,6 @@ class Pilots(Boxes):
         self._name = f"ganger-{cluster}" if cluster else "ganger"
         self._kind_of: dict[str, Kind] = {spec.name: (spec.gpu_type, spec.gpus) for spec in nodes}
         self.pilots: dict[int, Pilot] = {}
-        self.evict: Callable[[int, str], None]
-        """Has what runs on a node save and leave. Set before the first `wait`."""
         self.parts_on: Callable[[int], int]
         """How many attempts have a part on a node. Set before the first `wait`."""
         self._commands = Commands(self.interrupt)
@@ -121,10 +119,9 @@ class Pilots(Boxes):
             self._commands.do(self._client.jobs, self._queue)
         if now >= self._files_at:
             self._files_at = now + _FILES_SECONDS
-            leaving = self._folder.leaving()
             for pilot in self.pilots.values():
-                if pilot.number in leaving or pilot.leaving:  # its node may be known only now
-                    self._leave(pilot, pilot.leaving or leaving[pilot.number])
+                if pilot.leaving:  # its node may be known only now
+                    self._leave(pilot, pilot.leaving)
                 self._look(pilot, now)
             self._judge(now)
 
@@ -135,6 +132,13 @@ class Pilots(Boxes):
                 pilot.joined = True
         there = [pilot for pilot in self.pilots.values() if pilot.node == hello.name]
         self.by_name[hello.name].closed = bool(there) and all(one.leaving for one in there)
+
+    def _leaves(self, box: Box, why: str) -> None:
+        super()._leaves(box, why)
+        for pilot in self.pilots.values():
+            if self._box(pilot) is box:
+                pilot.leaving = pilot.leaving or why
+                log.info("pilot %d on %s leaves: %s", pilot.number, pilot.node, why)
 
     def _take(self, one: Any, message: Any) -> None:
         if isinstance(message, Exited) and one.box is not None and one.box.link is one.link:
@@ -194,10 +198,8 @@ class Pilots(Boxes):
             log.info("pilot %d on %s leaves: %s", pilot.number, pilot.node, why)
         pilot.leaving = why
         box = self._box(pilot)
-        if box is not None and not box.closed:
-            self.owner.closed(box)
-            for node in box.nodes:
-                self.evict(node, why)
+        if box is not None:
+            super()._leaves(box, why)
 
     def _cancel(self, pilot: Pilot) -> None:
         pilot.cancelled = True
@@ -211,7 +213,6 @@ class Pilots(Boxes):
         """Slurm says that it is over: what ran there is not waited for."""
         del self.pilots[pilot.number]
         self._over.add(pilot.number)
-        self._folder.forget(pilot.number)
         box = self._box(pilot)
         again = any(other.node == pilot.node for other in self.pilots.values())
         if box is not None and not again and not box.down:
@@ -341,4 +342,4 @@ class PilotEngine(FleetEngine):
             Crew(host or socket.gethostname(), self.port, str(home), tuple(nodes)), token
         )  # fmt: skip
         super().__init__(self.fleet, launch_of, clock, lost_after, progress_every)
-        self.fleet.evict, self.fleet.parts_on = self._attempts.evict, self._attempts.on
+        self.fleet.parts_on = self._attempts.on

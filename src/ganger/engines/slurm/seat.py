@@ -149,7 +149,9 @@ def _free_port() -> int:
 
 def main() -> int:
     """Run this node's part."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+    for number in (
+        signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2
+    ):  # fmt: skip
         signal.signal(number, signal.SIG_IGN)  # the head decides what is to end, and how
     order = AttemptFolder(Path(sys.argv[1])).order()
     seat = next(one for one in order.seats if one.node == sys.argv[2])
