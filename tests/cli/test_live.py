@@ -149,6 +149,25 @@ def test_a_script_with_sbatch_lines(shell: Shell) -> None:
     assert found["gpu_types"] == ["V100"]
 
 
+def test_a_script_reads_slurms_variables(shell: Shell) -> None:
+    script = shell.cwd / "array.sbatch"
+    script.write_text(
+        "#!/bin/sh\n#SBATCH --array=3,7 --ntasks=2 --gpus=V100:2 -J vars -o v%a.out\n"
+        "echo $SLURM_JOB_ID $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID $SLURM_JOB_NAME"
+        " $SLURM_NTASKS $SLURM_NNODES $SLURM_PROCID $SLURM_SUBMIT_DIR [$SLURM_JOBID]\n"
+    )
+    (job,) = re.findall(r"array (\d+) of 2", shell.said("submit", "array.sbatch"))
+    shell.ganger("wait", job)
+    tail = f"{shell.cwd} []"
+    for task, number in ((3, int(job)), (7, int(job) + 1)):
+        lines = sorted((shell.cwd / f"v{task}.out").read_text().splitlines())
+        assert lines == [f"{number} {job} {task} vars 2 1 {rank} {tail}" for rank in (0, 1)]
+    alone = shell.submit("--gpus", "0", "-c", "1", "--", "sh", "-c",
+                         "echo $SLURM_JOB_ID[$SLURM_ARRAY_JOB_ID]$SLURM_CPUS_PER_TASK")  # fmt: skip
+    shell.ganger("wait", str(alone))
+    assert shell.said("logs", str(alone)) == f"{alone}[]1\n"
+
+
 def test_a_throttled_array_and_what_hangs_on_it(shell: Shell) -> None:
     job = shell.submit("--array", "0-5%2", "--gpus", "0", "--hold", "--", "sleep", "0.2")
     assert shell.said("update", str(job), "--throttle", "3") == (

@@ -31,7 +31,8 @@ from ganger.core.spec import OnPreempt
 from ganger.core.units import SECOND
 from ganger.engines.agent.detached import start_agent
 from ganger.engines.agent.folder import Folder, KeeperRecord, short_path
-from ganger.engines.agent.protocol import Denied, Exit, Hello, Key, Part, Prepare
+from ganger.engines.agent.protocol import Denied, Exit, Go, Hello, Key, Part, Prepare
+from ganger.engines.agent.spawn import Places, workers_of
 from ganger.engines.agent.steps import Steps
 from ganger.engines.agent.wire import GoneError, Link
 from ganger.engines.clock import Clock
@@ -395,3 +396,30 @@ def test_a_machine_that_will_be_gone_is_closed_and_its_jobs_save_and_leave(
     alone.agents.kill("a")  # as if it came back
     play.wait(lambda: NodeUp(0) in play.events, "a node that is there again")
     play.until(Finished, play.running(Does.FINISHES))
+
+
+def slurms(launch: Launch, part: Part) -> list[dict[str, str]]:
+    """Slurm's variables of each worker."""
+    root = Path("/nowhere")
+    prepare = Prepare(Key(4, 1), launch, (part,))
+    workers = workers_of(prepare, Go(Key(4, 1), "here", 1), Places(root, root, root, root, root), 0)
+    return [{name: value for name, value in one.env.items() if name.startswith("SLURM_")}
+            for one in workers]  # fmt: skip
+
+
+def test_slurms_variables_by_how_often_a_command_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    part = Part(workers=2, first_rank=2, world_size=4, node_rank=1, nodes=2)
+    ids = {"GANGER_JOB_ID": "5", "GANGER_ARRAY_ID": "3", "GANGER_ARRAY_INDEX": "9"}
+
+    def ranks(per: str) -> list[tuple[str, ...]]:
+        names = ("NTASKS", "PROCID", "LOCALID", "NODEID", "NNODES", "JOB_ID")
+        launch = Launch(command=("true",), per=per, env=ids)
+        return [tuple(one[f"SLURM_{name}"] for name in names) for one in slurms(launch, part)]
+
+    assert ranks("worker") == [("4", "2", "0", "1", "2", "5"), ("4", "3", "1", "1", "2", "5")]
+    assert ranks("node") == [("2", "1", "0", "1", "2", "5")]
+    assert slurms(Launch(command=("true",), env={"A": "1"}), part) == [{}, {}], "no daemon's job"
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    launch = Launch(command=("true",), per="job", env=ids)
+    assert slurms(launch, part) == [{"SLURM_ARRAY_TASK_ID": "9"}], "Slurm's own come first"

@@ -154,9 +154,13 @@ def build(command: tuple[str, ...], options: dict[str, Any]) -> tuple[JobRequest
     fields, notes, export = _from_words(command)
     fields |= _from_options(options)
     export = options.get("export") or export
+    submitted_from = {"SLURM_SUBMIT_DIR": str(Path.cwd())} if fields.get("script") else {}
     cwd = Path(fields.get("cwd") or ".").absolute()
     fields["cwd"] = str(cwd)
-    fields["env"] = {**environment(export), **fields.get("env", {}), **variables(options["env"])}
+    fields["env"] = {
+        **environment(export), **submitted_from, **fields.get("env", {}),
+        **variables(options["env"]),
+    }  # fmt: skip
     return convert(fields, "submit"), notes
 
 

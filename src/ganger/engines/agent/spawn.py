@@ -69,7 +69,7 @@ def _environment(
     per_worker = launch.per == "worker"
     devices = ",".join(str(devices_before + device) for device in part.devices)
     cpus = launch.shape.roles[part.role].needs.cpus
-    ours = {
+    ours: dict[str, object] = {
         "RANK": part.first_rank + i if per_worker else part.node_rank,
         "WORLD_SIZE": part.world_size if per_worker else part.nodes,
         "LOCAL_RANK": i, "LOCAL_WORLD_SIZE": part.workers if per_worker else 1,
@@ -86,7 +86,31 @@ def _environment(
     env = _base(launch.uid)
     env["OMP_NUM_THREADS"] = str(max(cpus // WHOLE, 1))
     env |= launch.env
+    ours |= _slurms(launch, part, i, cpus // WHOLE)
     return _with_sdk(env, places.sdk) | {name: str(value) for name, value in ours.items()}
+
+
+def _slurms(launch: Launch, part: Part, i: int, cores: int) -> dict[str, object]:
+    """What sbatch's batch script (`per` job) or srun's tasks would find in Slurm's variables.
+
+    Within a Slurm job only the array's task: other numbers would be taken for its Slurm's own.
+    SLURM_JOBID and SLURM_NODELIST are never set, by which MPI starters look for Slurm's daemons.
+    """
+    job, task = launch.env.get("GANGER_JOB_ID"), launch.env.get("GANGER_ARRAY_INDEX")
+    found: dict[str, object] = {} if task is None else {"SLURM_ARRAY_TASK_ID": task}
+    if job is None or "SLURM_JOB_ID" in os.environ:
+        return found
+    if task is not None:
+        found["SLURM_ARRAY_JOB_ID"] = launch.env["GANGER_ARRAY_ID"]
+    if cores:
+        found["SLURM_CPUS_PER_TASK"] = cores
+    return found | {
+        "SLURM_JOB_ID": job, "SLURM_JOB_NAME": launch.name,
+        "SLURM_NNODES": part.nodes, "SLURM_JOB_NUM_NODES": part.nodes,
+        "SLURM_NODEID": part.node_rank, "SLURM_LOCALID": i,
+        "SLURM_NTASKS": part.nodes if launch.per == "node" else part.world_size,
+        "SLURM_PROCID": part.first_rank + i if launch.per == "worker" else part.node_rank,
+    }  # fmt: skip
 
 
 def imports_environment(launch: Launch, sdk: Path) -> dict[str, str]:
