@@ -14,6 +14,7 @@ from ganger.core.jobs import Phase
 from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.units import HOUR, MINUTE, NEVER, SECOND
 from ganger.service.accept import Fits, Who, moment, prepare, shape_of, tasks_of
+from ganger.service.conditions import Condition
 from ganger.service.facts import Facts, Prepared
 from ganger.service.launches import pattern
 from ganger.service.states import exit_code, phases_of, state_of
@@ -57,7 +58,9 @@ def test_all_that_may_be_said_arrives() -> None:
     spec, facts, launch = found.spec, found.facts, found.facts.launch
     assert (spec.tenant, spec.user, spec.priority, spec.weight) == ("lab", "ann", 3, 2.0)
     assert (spec.limit, spec.estimate, spec.deadline) == (2 * HOUR, 90 * SECOND, NOW + 24 * HOUR)
-    assert (spec.after, facts.after_any, facts.begin) == (("3",), (3,), NOW + 10 * MINUTE)
+    over = Condition("over", (3,))
+    assert (spec.after, facts.conditions.every) == (("3",), (over,))
+    assert facts.begin == NOW + 10 * MINUTE
     assert (spec.shape.locality, spec.shape.gpu_types) == (Locality.NODE, ("V100", "P100"))
     assert (spec.on_preempt, launch.on_preempt) == (OnPreempt.KILL, OnPreempt.KILL)
     assert (launch.grace, launch.retries, launch.per) == (MINUTE, 2, "node")

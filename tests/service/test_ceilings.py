@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
 from ganger.core.jobs import Phase
-from ganger.core.units import HOUR, MINUTE
+from ganger.core.units import HOUR, MINUTE, SECOND
 from ganger.engines.fake import Script
 from ganger.service.asks import SetCeiling
+from ganger.service.explain import explain
 from ganger.service.recovery import check_history
 from ganger.service.rows import reason_of
 from service.desk import Desk, box, header
@@ -213,6 +214,69 @@ def test_a_cancelled_job_ended_badly(make: Make) -> None:
     desk.order("cancel", 0)
     desk.until_quiet()
     assert desk.phase(cleans) == Phase.FINISHED
+
+
+def test_one_bad_task_makes_an_array_end_badly(make: Make) -> None:
+    desk = make(1)
+    bad, good = desk.submit(array="0-2")[0], desk.submit(array="0-2")[0]
+    cleans, never = (desk.submit(after_not_ok=[head + 1])[0] for head in (bad, good))
+    desk.until_quiet()
+    jobs = desk.daemon.kernel.jobs
+    assert jobs.first_start[cleans] >= jobs.finished[bad : bad + 3].max()
+    assert reason_of(desk.daemon, never) == "DependencyNeverSatisfied"
+
+
+def test_after_a_jobs_begin(make: Make) -> None:
+    desk = make()
+    desk.submit(gpus=8)
+    held = desk.submit(gpus=8, hold=True)[0]
+    at_once, later, dropped = (
+        desk.submit(gpus=0, after_begin=[before])[0] for before in (1, "1+30s", f"{held + 1}+10s")
+    )
+    assert explain(desk.daemon, dropped).lines == ["It waits for job 2 to have begun 10.0 s ago."]
+    assert explain(desk.daemon, later).holders == [1]
+    again = desk.again()
+    again.steps(3)
+    assert explain(again.daemon, later).holders == [], "it has begun"
+    assert reason_of(again.daemon, later) == "Dependency"
+    again.order("cancel", held)
+    again.until_quiet()
+    jobs = again.daemon.kernel.jobs
+    started = jobs.first_start
+    assert started[0] <= started[at_once] < started[0] + 10 * SECOND
+    assert started[0] + 30 * SECOND <= started[later] < jobs.finished[0]
+    assert started[dropped] >= jobs.finished[held] + 10 * SECOND
+    assert check_history(again.journal) == again.daemon.kernel.revision
+    again.close()
+
+
+def test_one_of_several_is_enough(make: Make) -> None:
+    desk = make(0)
+    desk.submit()
+    good, held = desk.submit()[0], desk.submit(hold=True)[0]
+    either = desk.submit(after=[1, held + 1], after_any=[good + 1], after_one=True)[0]
+    never = desk.submit(after=[1], after_not_ok=[good + 1], after_one=True)[0]
+    waits = desk.submit(after=[1, held + 1], after_one=True)[0]
+    assert explain(desk.daemon, never).lines == [
+        "It waits for one of these: job 1 to finish, or job 2 to end badly."
+    ]
+    assert explain(desk.daemon, never).holders == [1, 2]
+    desk.until_quiet()
+    assert desk.phase(either) == Phase.FINISHED
+    assert reason_of(desk.daemon, never) == "DependencyNeverSatisfied"
+    assert reason_of(desk.daemon, waits) == "Dependency"
+    desk.order("release", held)
+    desk.until_quiet()
+    assert desk.phase(waits) == Phase.FINISHED
+
+
+def test_one_task_or_another(make: Make) -> None:
+    desk = make(1, 3)
+    first, second = desk.submit(array="0-1"), desk.submit(array="0-1")
+    both = [first[0] + 1, second[0] + 1]
+    third = desk.submit(array="0-1", after_each=both, after_one=True)
+    desk.until_quiet()
+    assert [desk.phase(row) for row in third] == [Phase.FINISHED, Phase.CANCELLED]
 
 
 def test_singletons_run_one_after_the_other(make: Make) -> None:

@@ -29,7 +29,8 @@ SOUND: dict[str, list[Any]] = {
     "begin": [1.0, "+2h", "2026-05-01", "2026-05-01T18:00", "2026-05-01T18:00:30+02:00", None],
     "memory": [512, "16GiB", "16G", "512M", "1.5 GiB", "100"],
     "array": ["0-7", "1,3,5-9:2", "0-99%4"],
-    "after": [[12], ["12_3"], ["7"]], "env": [{"A_1": "x"}], "cwd": ["/tmp"], "per": ["node"],
+    "after": [[12], ["12_3"], ["7"]], "after_begin": [[12], ["12_3+10m"], ["7+1h30m"]],
+    "env": [{"A_1": "x"}], "cwd": ["/tmp"], "per": ["node"],
     "output": ["/a/%j"], "mail_to": [["ann@mail.example"]], "mail_on": [["failed"]],
     "kind": ["serve"], "on_preempt": ["suspend"], "locality": ["rack"], "gpus": [0, 4.0],
     "share": [0.5], "priority": [-5], "grace": [0, "", "10s"], "retries": [3],
@@ -42,7 +43,7 @@ WRONG: dict[str, list[Any]] = {
     "mail_to": [["nobody"]], "mail_on": [["sneezed"]], "kind": ["fun"], "on_preempt": ["cry"],
     "locality": ["near"], "gpus": [-1, 1 << 21, 1.5], "share": [0, 1.5], "priority": [1 << 40],
     "retries": [-1], "steps": [-1], "weight": [0], "format": ["ganger.job/2"],
-    "after_each": [["1"]], "output": ["relative"],
+    "after_each": [["1"]], "after_begin": [["x"], ["7+"], ["7+soon"]], "output": ["relative"],
 }  # fmt: skip
 
 
@@ -118,6 +119,6 @@ def test_every_field_is_tried() -> None:
     plain = {
         "tenant", "pool", "labels", "model", "hold", "singleton", "warm", "gpu_types", "error",
         "checkpoint_dir", "cpus", "workers", "nodes", "min_gpus", "max_gpus", "gpu_memory",
-        "estimate", "deadline", "after_any", "after_not_ok",
+        "estimate", "deadline", "after_any", "after_not_ok", "after_one",
     }  # fmt: skip
     assert set(JobRequest.__struct_fields__) == plain | set(SOUND) | set(WRONG)

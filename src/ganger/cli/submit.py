@@ -51,12 +51,16 @@ _OPTIONS = (
     click.option("--after-any", multiple=True, metavar="JOB", help="Start when JOB is over."),
     click.option("--after-not-ok", multiple=True, metavar="JOB", help="Start when JOB has ended "
                  "badly; never, if it ends well."),
+    click.option("--after-begin", multiple=True, metavar="JOB[+TIME]", help="Start when JOB has "
+                 "begun, or TIME later."),
     click.option("--after-each", multiple=True, metavar="JOB", help="Start task i when task i of "
                  "the array JOB has finished."),
+    click.option("--after-one", is_flag=True, help="One of all these is enough."),
     click.option("--singleton", is_flag=True, help="Start when all your earlier jobs of this name "
                  "are over."),
-    click.option("--dependency", "-d", metavar="LIST", help="As sbatch: afterok:12,afterany:13; "
-                 "afternotok, aftercorr and singleton, too."),
+    click.option("--dependency", "-d", metavar="LIST", help="As sbatch: afterok:12,afterany:13, "
+                 "after:14+5; afternotok, aftercorr and singleton, too. ? for the commas: one is "
+                 "enough."),
     click.option("--hold", "-H", is_flag=True, help="Wait until released."),
     click.option("--requeue/--no-requeue", default=None, help="Whether it may be preempted and put "
                  "back in line. Default: yes."),
@@ -152,6 +156,8 @@ def _tell(answer: Submitted) -> None:
 def build(command: tuple[str, ...], options: dict[str, Any]) -> tuple[JobRequest, list[str]]:
     """The request that the words and options make, and what to tell about it. Raises BadInput."""
     fields, notes, export = _from_words(command)
+    if options.get("dependency"):  # instead of the script's, as with sbatch
+        fields = {k: v for k, v in fields.items() if k not in sbatch.DEPENDENCIES}
     fields |= _from_options(options)
     export = options.get("export") or export
     submitted_from = {"SLURM_SUBMIT_DIR": str(Path.cwd())} if fields.get("script") else {}

@@ -30,9 +30,11 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     `per`: the command runs once per `worker`, `node` or `job`. `cpus` (cores) and `memory` count
     per worker. `array` lists tasks, like `0-99`, and how many of them may be in the queue at once,
     like `0-99%4`. `after` are jobs that must finish first, `after_any` jobs that must be over,
-    `after_not_ok` jobs that must end badly; task i of an array waits for task i of those in
-    `after_each`, a `singleton` for all earlier jobs of its name and user. A job is named by its
-    number, an array by that of its first task, a task like `12_3`.
+    `after_not_ok` jobs (of an array one task) that must end badly, `after_begin` jobs that must
+    have begun or be over, like `12`, or `12+10m` for ten minutes ago; task i of an array waits for
+    task i of those in `after_each`. With `after_one` one of all these is enough. A `singleton`
+    waits for all earlier jobs of its name and user. A job is named by its number, an array by that
+    of its first task, a task like `12_3`.
     `retries`: failed attempts that are forgiven. `mail_to` gets an e-mail on events `mail_on`
     (submitted, started, suspended, preempted, finished, failed, cancelled, idle). `hold`: it waits
     until it is released.
@@ -72,7 +74,9 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     after: list[str | int] = []
     after_any: list[str | int] = []
     after_not_ok: list[str | int] = []
+    after_begin: list[str | int] = []
     after_each: list[str | int] = []
+    after_one: bool = False
     singleton: bool = False
     hold: bool = False
     retries: int = 0

@@ -209,27 +209,45 @@ _MAIL_TYPES: Final = {
 
 
 def dependencies(fields: dict[str, Any], value: str) -> None:
-    """`afterok:1:2,afterany:3` into `after` and `after_any`, `afternotok`, `aftercorr` and
-    `singleton` likewise. Raises BadInput."""
-    if "?" in value:
-        raise BadInput("dependencies of which one is enough are not supported",
-                       where="--dependency")  # fmt: skip
-    for part in value.split(","):
+    """`afterok:1:2,afterany:3` into `after` and `after_any`, `after` (minutes into a span),
+    `afternotok`, `aftercorr` and `singleton` likewise; with `?` for the commas one of them is
+    enough. Raises BadInput."""
+    one = "?" in value
+    if one and ("," in value or "singleton" in value):
+        raise BadInput(f"{value!r}: ? goes with neither a comma nor singleton",
+                       where="--dependency", mend="write like afterok:12?afterany:14")  # fmt: skip
+    if one:
+        fields["after_one"] = True
+    for part in value.split("?" if one else ","):
         kind, *jobs = part.strip().split(":")
         if kind == "singleton" and not jobs:
             fields["singleton"] = True
             continue
+        if kind.isdecimal():
+            kind, jobs = "afterany", [kind, *jobs]
         field = _AFTER.get(kind)
         if field is None or not all(jobs) or not jobs:
             raise BadInput(f"{part!r} is not supported", where="--dependency",
                            mend="write like afterok:12:13,afterany:14,singleton")  # fmt: skip
+        if kind == "after":
+            jobs = [_begun(job) for job in jobs]
         fields.setdefault(field, []).extend(jobs)
+
+
+def _begun(text: str) -> str:
+    job, plus, minutes = text.partition("+")
+    if plus and not minutes.isdecimal():
+        raise BadInput(f"{text!r}: no whole number of minutes", where="--dependency",
+                       mend="write like after:12+10")  # fmt: skip
+    return f"{job}+{minutes}m" if plus else job
 
 
 _AFTER: Final = {
     "afterok": "after", "afterany": "after_any", "afternotok": "after_not_ok",
-    "aftercorr": "after_each",
+    "aftercorr": "after_each", "after": "after_begin",
 }  # fmt: skip
+DEPENDENCIES: Final = (*_AFTER.values(), "after_one", "singleton")
+"""Fields that say what a job waits for."""
 
 _READ: Final[dict[str, Callable[[dict[str, Any], str], None]]] = {
     "job-name": _text("name"), "gpus": _gpus("gpus"), "gpus-per-node": _gpus("_gpus_per_node"),

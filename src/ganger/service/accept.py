@@ -18,6 +18,7 @@ from ganger.core.ledger import Ledger
 from ganger.core.spec import JobSpec, Kind, Locality, Needs, OnPreempt, Role, Shape
 from ganger.core.units import NEVER, SECOND, WHOLE, micros, parse_duration, parse_memory
 from ganger.engines.launch import PER, Launch
+from ganger.service.conditions import Condition, Conditions
 from ganger.service.facts import Facts, Prepared
 from ganger.service.notify import DEFAULT_EVENTS, EVENTS, checked_address
 
@@ -55,6 +56,7 @@ def prepare(
     """The jobs that `request` asks for, one per task of its array. Raises BadInput."""
     _check(request)
     shape = shape_of(request)
+    after = () if request.after_one else tuple(row for job in request.after for row in rows(job))
     spec = JobSpec(
         name="", shape=shape, kind=_word(Kind, request.kind, "kind"),
         tenant=request.tenant or who.user, user=who.user, priority=request.priority,
@@ -62,14 +64,13 @@ def prepare(
         limit=_span(request.time_limit, "time_limit"), estimate=_span(request.estimate, "estimate"),
         steps=request.steps, model=request.model, group=request.name,
         on_preempt=_word(OnPreempt, request.on_preempt, "on_preempt"),
-        after=tuple(str(row + 1) for job in request.after for row in rows(job)),
+        after=tuple(str(row + 1) for row in after),
     )  # fmt: skip
     facts = Facts(
         name=request.name or _called(request), user=who.user, script=request.script,
         launch=_launch(request, spec, who, switch_user), hold=request.hold,
         begin=moment(request.begin, now, "begin", 0),
-        after_any=tuple(row for job in request.after_any for row in rows(job)),
-        after_not_ok=tuple(row for job in request.after_not_ok for row in rows(job)),
+        conditions=_conditions(request, rows),
         singleton=request.singleton, mail_to=tuple(request.mail_to),
         mail_on=tuple(request.mail_on or (DEFAULT_EVENTS if request.mail_to else ())),
     )  # fmt: skip
@@ -80,16 +81,37 @@ def prepare(
     tasks, throttle = tasks_of(request.array)
     facts = msgspec.structs.replace(facts, throttle=throttle)
     return [
-        Prepared(_after_each(spec, request, task, rows), msgspec.structs.replace(facts, task=task))
+        _after_each(spec, msgspec.structs.replace(facts, task=task), request, rows)
         for task in tasks
     ]
 
 
-def _after_each(spec: JobSpec, request: JobRequest, task: int, rows: Rows) -> JobSpec:
-    if not request.after_each:
-        return spec
-    before = [row for job in request.after_each for row in rows(f"{job}_{task}")]
-    return msgspec.structs.replace(spec, after=(*spec.after, *(str(row + 1) for row in before)))
+def _conditions(request: JobRequest, rows: Rows) -> Conditions:
+    """What is asked of other jobs, but for what the core knows itself: all of `after`."""
+    over = [Condition("over", tuple(rows(job))) for job in request.after_any]
+    not_ok = [Condition("not_ok", tuple(rows(job))) for job in request.after_not_ok]
+    begun = []
+    for text in request.after_begin:
+        job, plus, delay = str(text).partition("+")
+        if plus and not delay:
+            raise BadInput(f"{text!r} says no time", where="after_begin", mend="write like 12+10m")
+        span = parse_duration(delay, where="after_begin") if plus else 0
+        begun.append(Condition("begun", tuple(rows(job)), span))
+    if not request.after_one:
+        return Conditions((*over, *not_ok, *begun))
+    finished = [Condition("ok", tuple(rows(job))) for job in request.after]
+    return Conditions(either=(*finished, *over, *not_ok, *begun))
+
+
+def _after_each(spec: JobSpec, facts: Facts, request: JobRequest, rows: Rows) -> Prepared:
+    before = [rows(f"{job}_{facts.task}")[0] for job in request.after_each]
+    if request.after_one:
+        either = (*facts.conditions.either, *(Condition("ok", (row,)) for row in before))
+        facts = msgspec.structs.replace(facts, conditions=Conditions(either=either))
+    else:
+        after = (*spec.after, *(str(row + 1) for row in before))
+        spec = msgspec.structs.replace(spec, after=after)
+    return Prepared(spec, facts)
 
 
 def _check(request: JobRequest) -> None:

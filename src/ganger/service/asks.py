@@ -19,6 +19,7 @@ from ganger.core.spec import JobSpec, TenantSpec
 from ganger.core.units import WHOLE
 from ganger.service.ceilings import Group
 from ganger.service.facts import Facts, Prepared
+from ganger.service.states import state_of
 
 if TYPE_CHECKING:
     from ganger.service.daemon import Daemon
@@ -147,7 +148,7 @@ class Submit(Ask):
 
 
 def _is_gated(facts: Facts, turn: Turn) -> bool:
-    return bool(facts.hold or facts.begin > turn.at or facts.after_any or facts.after_not_ok)
+    return bool(facts.hold or facts.begin > turn.at or facts.waits_for)
 
 
 _FITS = {
@@ -177,7 +178,7 @@ class Order(Ask):
         ]  # fmt: skip
         if not self.rows:
             verb, first = next(iter(self._values)), self._rows[0]
-            state = Phase(phases[first]).name.lower()
+            state = state_of(Phase(phases[first]), daemon.ends.get(first, ""))[0].lower()
             raise BadInput(f"job {first + 1} is {state}: {verb} means nothing for it")
         for row in self.rows:
             for verb, value in self._values.items():

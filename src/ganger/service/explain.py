@@ -10,6 +10,7 @@ from ganger.core.units import SECOND, WHOLE, format_duration
 from ganger.lab.whatif import Outlook
 from ganger.service import rows
 from ganger.service.ceilings import Group
+from ganger.service.conditions import Condition, Conditions
 from ganger.service.daemon import Daemon
 from ganger.service.states import state_of
 
@@ -46,10 +47,7 @@ def explain(daemon: Daemon, row: int) -> Explanation:
 def _blocked(daemon: Daemon, row: int, found: Explanation) -> None:
     facts, kernel = daemon.reader.facts(row), daemon.kernel
     if found.reason == "Dependency":
-        before = [*kernel.jobs.after.get(row, ()), *facts.after_any, *facts.after_not_ok]
-        waits = [job for job in before if kernel.jobs.phase[job] < Phase.FINISHED]
-        found.holders = [job + 1 for job in waits[:_HOLDERS_MAX]]
-        found.lines.append(f"It waits for {_jobs(daemon, waits)} to be over.")
+        _dependent(daemon, row, facts.waits_for, found)
     elif found.reason == "BeginTime":
         left = format_duration(facts.begin - daemon.now())
         found.lines.append(f"It may begin in {left}.")
@@ -63,6 +61,33 @@ def _blocked(daemon: Daemon, row: int, found: Explanation) -> None:
         found.lines.append("It is just being let into the queue.")
     else:
         found.lines.append(f"It is held; `ganger release {found.label}` lets it go.")
+
+
+def _dependent(daemon: Daemon, row: int, waits_for: Conditions, found: Explanation) -> None:
+    jobs = daemon.kernel.jobs
+    before = tuple(jobs.after.get(row, ()))
+    every = (*((Condition("ok", before),) if before else ()), *waits_for.every)
+    waits = [one for one in every if not _holds(one, daemon)]
+    either = () if any(_holds(one, daemon) for one in waits_for.either) else waits_for.either
+    rows_ = dict.fromkeys(
+        job for one in (*waits, *either) for job in one.rows if not one.settled(job, jobs)
+    )
+    found.holders = [job + 1 for job in list(rows_)[:_HOLDERS_MAX]]
+    found.lines += [f"It waits for {_said(daemon, one)}." for one in waits]
+    if either:
+        some = ", or ".join(_said(daemon, one) for one in either)
+        found.lines.append(f"It waits for one of these: {some}.")
+
+
+def _holds(one: Condition, daemon: Daemon) -> bool:
+    at = one.opens(daemon.kernel.jobs)
+    return at is not None and at <= daemon.now()
+
+
+def _said(daemon: Daemon, one: Condition) -> str:
+    jobs = daemon.kernel.jobs
+    return one.said(_jobs(daemon, [row for row in one.rows if not one.settled(row, jobs)]
+                          or list(one.rows)))  # fmt: skip
 
 
 def _room(daemon: Daemon, group: Group) -> str:

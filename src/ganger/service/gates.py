@@ -6,10 +6,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from ganger.core.jobs import Phase
+from ganger.core.jobs import Jobs, Phase
 from ganger.core.kernel import Kernel
 from ganger.core.units import NEVER
 from ganger.service.ceilings import Ceilings, Group
+from ganger.service.conditions import Condition, Conditions
 from ganger.service.facts import Facts
 
 
@@ -22,10 +23,12 @@ class Gates:
         self.held: set[int] = set()
         """Jobs that a person holds."""
         self.ceilings = Ceilings()
-        self._after: dict[int, set[int]] = {}
-        self._waited_on: dict[int, list[int]] = {}
-        self._not_ok: dict[int, frozenset[int]] = {}
-        """Rows that must end badly, by who waits for that."""
+        self._conditions: dict[int, Conditions] = {}
+        """Those that do not hold yet, by who waits for them."""
+        self._watched: dict[tuple[int, bool], list[int]] = {}
+        """Who waits for a row to be over, or (true) to have begun."""
+        self._opens: dict[int, int] = {}
+        """From when on a job's conditions will hold, where they wait for nothing else."""
         self._needs: dict[int, tuple[dict[Group, int], int]] = {}
         """What a job will take when its other gates are open, and its priority."""
         self._line: list[tuple[int, int]] = []
@@ -43,22 +46,35 @@ class Gates:
         if facts.begin > now:
             self.begin[job] = facts.begin
             heapq.heappush(self._line, (facts.begin, job))
-        phases = kernel.jobs.phase
+        jobs, waits_for = kernel.jobs, facts.waits_for
         needs = self.ceilings.needs_of(job, facts.array, kernel)
-        before = {*facts.after_any, *facts.after_not_ok}
         if needs:  # what waits for others takes no room from those that could run
-            self._needs[job] = needs, int(kernel.jobs.priority[job])
-            before |= set(kernel.jobs.after.get(job, ()))
-        if any(phases[row] == Phase.FINISHED for row in facts.after_not_ok):
-            self._never.append(job)
+            self._needs[job] = needs, int(jobs.priority[job])
+            if before := tuple(jobs.after.get(job, ())):
+                over = Condition("over", before)
+                waits_for = Conditions((*waits_for.every, over), waits_for.either)
+        if not waits_for:
+            self._try(job)
             return
-        if facts.after_not_ok:
-            self._not_ok[job] = frozenset(facts.after_not_ok)
-        open_ended = {row for row in before if phases[row] < Phase.FINISHED}
-        if open_ended:
-            self._after[job] = open_ended
-            for row in open_ended:
-                self._waited_on.setdefault(row, []).append(job)
+        self._conditions[job] = waits_for
+        for watched in waits_for.open_ended(jobs):
+            self._watched.setdefault(watched, []).append(job)
+        self._look(job, jobs, now)
+
+    def _look(self, job: int, jobs: Jobs, now: int) -> None:
+        """See whether the conditions of a job hold, will hold, or never can."""
+        at = self._conditions[job].opens(jobs)
+        if at == NEVER:
+            self._never.append(job)
+        elif at is not None and at > now:
+            self._opens[job] = at
+            heapq.heappush(self._line, (at, job))
+        elif at is not None:
+            self._met(job)
+
+    def _met(self, job: int) -> None:
+        self._opens.pop(job, None)
+        del self._conditions[job]
         self._try(job)
 
     def _try(self, job: int) -> None:
@@ -75,51 +91,50 @@ class Gates:
         """When to look again at the latest."""
         if self._ready or self._never:
             return 0
-        while self._line and self.begin.get(self._line[0][1]) != self._line[0][0]:
+        while self._line and not self._is_due(*self._line[0]):
             heapq.heappop(self._line)
         return self._line[0][0] if self._line else NEVER
+
+    def _is_due(self, at: int, job: int) -> bool:
+        return at in (self.begin.get(job), self._opens.get(job))
 
     def opened(self, now: int) -> list[tuple[int, str]]:
         """Jobs to `release`, since their last gate is open now, and to `cancel`, since one will
         never open; each is told once."""
         found, self._ready = set(self._ready), []
         while self._line and self._line[0][0] <= now:
-            begin, job = heapq.heappop(self._line)
-            if self.begin.get(job) == begin:
+            at, job = heapq.heappop(self._line)
+            if self.begin.get(job) == at:
                 del self.begin[job]
                 self._try(job)
+            if self._opens.get(job) == at:
+                self._met(job)
         found |= set(self._ready)
         never, self._ready, self._never = sorted(set(self._never)), [], []
         told = [(job, "release") for job in sorted(found) if not self.reason(job)]
         return told + [(job, "cancel") for job in never]
 
     def notice(self, kernel: Kernel, touched: Iterable[int]) -> None:
-        """See who is over since, for whom others wait; `touched` are the step's jobs."""
-        phases = kernel.jobs.phase
-        for row in [row for row in self._waited_on if phases[row] >= Phase.FINISHED]:
-            for job in self._waited_on.pop(row):
-                if phases[job] >= Phase.FINISHED:
-                    self._after.pop(job, None)
-                    continue
-                if phases[row] == Phase.FINISHED and row in self._not_ok.get(job, ()):
-                    self._never.append(job)
-                    self._not_ok.pop(job)
-                waits = self._after.get(job, set())
-                waits.discard(row)
-                if not waits and self._after.pop(job, None) is not None:
-                    self._opened_after(job)
+        """See who began or is over since, for whom others wait; `touched` are the step's jobs."""
+        phases, first_start = kernel.jobs.phase, kernel.jobs.first_start
+        happened = [
+            (row, begin) for row, begin in self._watched
+            if phases[row] >= Phase.FINISHED or (begin and first_start[row] >= 0)
+        ]  # fmt: skip
+        for job in dict.fromkeys(job for key in happened for job in self._watched.pop(key)):
+            if phases[job] >= Phase.FINISHED:
+                self._conditions.pop(job, None)
+            elif job in self._conditions:
+                self._look(job, kernel.jobs, kernel.now)
         ended = [row for row in touched if phases[row] >= Phase.FINISHED]
         for row in ended:
             self.begin.pop(row, None)
+            self._opens.pop(row, None)
+            self._conditions.pop(row, None)
             self._needs.pop(row, None)
         for job in self.ceilings.over(ended):
             self._needs.pop(job, None)
             self._ready.append(job)
-
-    def _opened_after(self, job: int) -> None:
-        if job not in self._never:
-            self._not_ok.pop(job, None)
-            self._try(job)
 
     def let_go(self, job: int) -> None:
         """A person released the job."""
@@ -142,7 +157,7 @@ class Gates:
         """Slurm's word for what keeps `job` on hold, "" if nothing does."""
         if job in self.held:
             return "JobHeldUser"
-        if job in self._after:
+        if job in self._conditions:
             return "Dependency"
         if job in self.begin:
             return "BeginTime"

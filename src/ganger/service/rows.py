@@ -70,8 +70,7 @@ def reason_of(daemon: Daemon, row: int) -> str:
         before = kernel.jobs.phase[list(kernel.jobs.after.get(row, ()))]
         never = ((before == Phase.FAILED) | (before == Phase.CANCELLED)).any()
         if not never and kernel.jobs.first_start[row] < 0:
-            not_ok = list(daemon.reader.facts(row).after_not_ok)
-            never = (kernel.jobs.phase[not_ok] == Phase.FINISHED).any()
+            never = daemon.reader.facts(row).waits_for.opens(kernel.jobs) == NEVER
         return "DependencyNeverSatisfied" if never else ""
     if phase >= Phase.FINISHED:
         return daemon.ends.get(row, "") if phase == Phase.FAILED else ""
@@ -156,10 +155,7 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         workers=sum(role.size for role in shape.roles), least_gpus=shape.least,
         most_gpus=shape.most, deadline=span(int(jobs.deadline[row])),
         estimate=span(int(jobs.estimate[row])), begin=span(facts.begin) or None,
-        after=[
-            before + 1
-            for before in (*jobs.after.get(row, ()), *facts.after_any, *facts.after_not_ok)
-        ],
+        after=[before + 1 for before in (*jobs.after.get(row, ()), *facts.waits_for.rows)],
         on_preempt=OnPreempt(jobs.on_preempt[row]).name.lower(),
         kind=Kind(jobs.kind[row]).name.lower(),
         exit_code=exit_code(phase, daemon.ends.get(row, "")),

@@ -29,6 +29,7 @@ _TASKS: Final = (
     r"^([0-9]{1,4}(-[0-9]{1,4}(:[1-9][0-9]{0,3})?)?)"
     r"(,[0-9]{1,4}(-[0-9]{1,4}(:[1-9][0-9]{0,3})?)?)*(%[1-9][0-9]{0,4})?(?!\n)$"
 )
+_END: Final = r"(?!\n)$"
 _JOB: Final = r"^[1-9][0-9]{0,8}(_[0-9]{1,9})?(?!\n)$"
 _NO_ZERO: Final[_Schema] = {"not": {"pattern": "\\x00"}}
 _NOTHING: Final[_Schema] = {"enum": ["", None]}
@@ -68,6 +69,14 @@ _JOBS: Final[_Schema] = {
         ]
     },
 }
+_BEGUN: Final[_Schema] = {
+    "items": {
+        "anyOf": [
+            *_JOBS["items"]["anyOf"],
+            {"type": "string", "pattern": _JOB.removesuffix(_END) + r"\+" + _SPAN[1:]},
+        ]
+    },
+}
 _FIELDS: Final[dict[str, _Schema]] = {
     "format": {"const": FORMAT},
     "command": {"items": _PATH},
@@ -88,6 +97,7 @@ _FIELDS: Final[dict[str, _Schema]] = {
     "deadline": _moment(), "begin": _moment(), "memory": _MEMORY_SCHEMA,
     "gpu_memory": _MEMORY_SCHEMA,
     **dict.fromkeys(("after", "after_any", "after_not_ok", "after_each"), _JOBS),
+    "after_begin": _BEGUN,
     **{field: {"minimum": least, "maximum": most} for field, least, most in RANGES},
 }  # fmt: skip
 _LISTED: Final[_Schema] = {"minItems": 1}
