@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ganger.cli.text import clock, table
+from ganger.cli.text import clock, day, table
 from ganger.service import agents
 
 
@@ -323,10 +323,15 @@ def test_the_queue_in_eighty_columns_and_in_a_pipe(shell: Shell) -> None:
     for listing in listings:
         lines = shell.on_a_terminal(*listing.split()).splitlines()
         assert all(len(line) <= 80 for line in lines), lines
+    assert all(line.count("~") <= 2 for line in shell.on_a_terminal("history").splitlines())
+    silent = shell.ganger("logs", str(waits))
+    assert (silent.stdout, silent.stderr) == (
+        "", f"ganger: job {waits} has not started (Resources)\n"
+    )  # fmt: skip
     text = shell.said("explain", str(waits))
     assert f"held by job {holder}" in text
     assert "Expected start:" in text
-    found = shell.json("whatif", "--recipe", "sjf", "--add", "1x4xV100")
+    found = shell.json("whatif", "--recipe", "sjf", "--add", "4xV100")
     assert [one["recipe"] for one in found] == ["backfill", "sjf on more"]
     assert found[1]["wait_mean_seconds"] < found[0]["wait_mean_seconds"]
     shell.ganger("cancel", str(holder))
@@ -403,7 +408,9 @@ def test_a_shell_inside_a_job(shell: Shell) -> None:
 def test_a_policy_is_set_while_jobs_run(shell: Shell) -> None:
     job = shell.submit("--", "sleep", "0.5")
     assert "would change nothing" in shell.said("policy", "set", "tiresias", "--dry-run")
-    assert "decides now: tiresias" in shell.said("policy", "set", "tiresias")
+    assert shell.said("policy", "set", "tiresias") == (
+        "changes nothing at once\ndecides now: tiresias\n"
+    )
     said = " ".join(shell.said("policy", "set", "helios-ces", "--dry-run").split())
     assert "live, Ganger switches no machines on or off" in said
     assert shell.said("policy", "show").startswith("tiresias")
@@ -446,7 +453,9 @@ def test_down_and_up_again_keeps_what_runs(shell: Shell) -> None:
 def test_a_unit_for_systemd(shell: Shell) -> None:
     text = shell.said("install-service", "--print")
     assert f"Environment=GANGER_HOME={shell.home}" in text
-    assert "up --foreground" in text
+    (start,) = re.findall(r"ExecStart=(.*) up --foreground\n", text)
+    done = subprocess.run([*start.split(), "--version"], capture_output=True, check=True)
+    assert done.stdout.startswith(b"ganger")
     assert "KillMode=process" in text
 
 
@@ -456,3 +465,5 @@ def test_tables_and_clocks() -> None:
     assert [clock(t) for t in (None, 0, 61, 3600, 90061)] == [
         "-", "0:00", "1:01", "1:00:00", "1-01:01:01"
     ]  # fmt: skip
+    assert re.fullmatch(r"\d\d-\d\dT\d\d:\d\d", day(1e9))
+    assert day(time.time()) == time.strftime("%H:%M:%S")

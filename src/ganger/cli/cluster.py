@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import click
@@ -94,7 +95,7 @@ def policy_set(recipe: str, knows: str | None, dry_run: bool, as_json: bool) -> 
     if as_json:
         print_json(found)
         return
-    would = "would " if dry_run else ""
+    would, does = ("would ", "would change") if dry_run else ("", "changes")
     if found.error:
         click.echo(f"{recipe} fails on the present state: {found.error}")
         raise SystemExit(1)
@@ -103,17 +104,21 @@ def policy_set(recipe: str, knows: str | None, dry_run: bool, as_json: bool) -> 
             some = ", ".join(map(str, jobs[:10])) + (" ..." if len(jobs) > 10 else "")
             click.echo(f"{would}{verb}: {some}")
     if not (found.starts or found.stops or found.resizes):
-        click.echo(f"{would}change nothing at once")
+        click.echo(f"{does} nothing at once")
     for what in found.ignored:
         click.echo(f"note: {recipe} may order more than who runs where; live, Ganger {what}")
     if not dry_run:
         click.echo(f"decides now: {recipe}")
 
 
+_ONE_NODE: Final = re.compile(r"\d+x[A-Za-z].*")
+"""As `ganger up --gpus` has it: so many GPUs of a type, in one node."""
+
+
 @click.command(
     epilog="\b\nExamples:\n  ganger whatif --recipe tiresias,srtf\n"
     "  ganger whatif --slurm --recipe tiresias,srtf\n"
-    "  ganger whatif --add 1x4xA100\n  ganger whatif --recipe las --history 30d\n"
+    "  ganger whatif --add 4xA100\n  ganger whatif --recipe las --history 30d\n"
     "  ganger whatif --recipe las --from-sacct last_month.txt"
 )
 @click.option(
@@ -122,7 +127,9 @@ def policy_set(recipe: str, knows: str | None, dry_run: bool, as_json: bool) -> 
     help="Recipes to compare, with commas.",
     shell_complete=completion.recipes,
 )
-@click.option("--add", default="", metavar="CLUSTER", help="With these nodes more: 1x4xA100.")
+@click.option(
+    "--add", default="", metavar="CLUSTER", help="With these nodes more: 4xA100, or 2x4xA100."
+)
 @click.option(
     "--history", metavar="TIME", help="Play the jobs of the last TIME again, not the present queue."
 )
@@ -148,6 +155,7 @@ def whatif(
     from ganger.recipes.registry import split_specs
 
     recipes = split_specs(recipe) if recipe else []
+    add = "+".join(f"1x{part}" if _ONE_NODE.fullmatch(part) else part for part in add.split("+"))
     if slurm:
         from ganger.cli.site import futures
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from ganger.cli import completion
-from ganger.cli.text import WATCH_SECONDS, clock, moment, print_json, table, watch
+from ganger.cli.text import WATCH_SECONDS, clock, day, moment, print_json, table, watch
 from ganger.client.answers import AttemptAnswer, Changed, Explanation, JobDetail, JobPage
 from ganger.client.connection import Client, NoDaemon
 from ganger.core.units import SECOND, parse_duration
@@ -128,12 +128,12 @@ def history(as_json: bool, limit: int, me: bool, since: str | None, **filters: s
         print_json(page)
         return
     rows = [
-        (job.label, job.name, job.user, job.state, str(job.gpus), moment(job.submitted),
-         moment(job.finished), clock(job.ran), str(job.preemptions), job.reason)
+        (job.label, job.name, job.user, job.code, str(job.gpus), day(job.submitted),
+         day(job.finished), clock(job.ran), str(job.preemptions), job.reason)
         for job in page.jobs
     ]  # fmt: skip
-    titles = ("JOBID", "NAME", "USER", "STATE", "GPUS", "SUBMIT", "END", "RAN", "PREEMPTED", "WHY")
-    click.echo(table(titles, rows, shrink=(1, 9, 5, 6)))
+    titles = ("JOBID", "NAME", "USER", "ST", "GPUS", "SUBMIT", "END", "RAN", "PREEMPTED", "WHY")
+    click.echo(table(titles, rows, shrink=(1, 9, 2, 5, 6)))
 
 
 @click.command()
@@ -221,9 +221,16 @@ def logs(job: str, follow: bool, lines: int, stream: str | None, attempt: int, n
         "follow": "1" if follow else "", "lines": lines or "", "stream": stream or "output",
         "attempt": attempt or "", "node": node,
     }  # fmt: skip
-    for chunk in Client().stream(f"/v1/jobs/{path_of([job])}/logs", query):
+    client, path = Client(), f"/v1/jobs/{path_of([job])}"
+    silent = True
+    for chunk in client.stream(f"{path}/logs", query):
         sys.stdout.buffer.write(chunk)
         sys.stdout.flush()
+        silent = False
+    found = client.call("GET", path, list[JobDetail])[0] if silent else None
+    if found is not None and found.started is None:
+        why = found.reason or found.state.lower()
+        click.echo(f"ganger: job {found.label} has not started ({why})", err=True)
 
 
 @click.command()

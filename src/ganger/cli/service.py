@@ -215,7 +215,9 @@ def _show(found: Status, as_json: bool, places: Places) -> None:
     click.echo(f"engine:  {found.engine}")
     click.echo(f"home:    {found.home}")
     click.echo(f"recipe:  {found.recipe}, which knows {found.knows}")
-    click.echo(f"cluster: {found.nodes} nodes, {found.gpus_free} of {found.gpus} GPUs free")
+    click.echo(
+        f"cluster: {found.nodes} node{'s' if found.nodes != 1 else ''}, {found.gpus_free} of {found.gpus} GPUs free"
+    )
     click.echo(f"jobs:    {counts}")
     if found.listen:
         click.echo(f"listens: {found.listen} (token in {places.root / 'token'})")
@@ -245,9 +247,10 @@ WantedBy={target}
 @click.option("--system", is_flag=True, help="For all users (as root), in shared mode.")
 def install_service(only_print: bool, system: bool) -> None:
     """Write a systemd unit that runs the daemon; its jobs survive a restart of it."""
-    program = shutil.which("ganger") or sys.argv[0]
+    beside = Path(sys.executable).with_name("ganger")
+    program = str(beside) if beside.exists() else shutil.which("ganger")
     unit = _UNIT.format(
-        home=home(), ganger=Path(program).absolute(), extra=" --shared" if system else "",
+        home=home(), ganger=program or f"{sys.executable} -m ganger.cli", extra=" --shared" if system else "",
         target="multi-user.target" if system else "default.target",
     )  # fmt: skip
     if only_print:

@@ -77,6 +77,12 @@ def moment(unix_seconds: float | None) -> str:
     return then.strftime("%H:%M:%S" if today else "%Y-%m-%dT%H:%M:%S")
 
 
+def day(unix_seconds: float | None) -> str:
+    """A time in few characters, as squeue writes it: the clock of today, else `11-30T18:00`."""
+    text = moment(unix_seconds)
+    return text[5:16] if "T" in text else text
+
+
 def watch(show: Callable[[], None], seconds: float) -> NoReturn:
     """Show again and again until interrupted."""
     while True:
