@@ -466,4 +466,5 @@ def test_tables_and_clocks() -> None:
         "-", "0:00", "1:01", "1:00:00", "1-01:01:01"
     ]  # fmt: skip
     assert re.fullmatch(r"\d\d-\d\dT\d\d:\d\d", day(1e9))
-    assert day(time.time()) == time.strftime("%H:%M:%S")
+    now = time.time()
+    assert day(now) == time.strftime("%H:%M:%S", time.localtime(now))

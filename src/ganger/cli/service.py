@@ -215,9 +215,8 @@ def _show(found: Status, as_json: bool, places: Places) -> None:
     click.echo(f"engine:  {found.engine}")
     click.echo(f"home:    {found.home}")
     click.echo(f"recipe:  {found.recipe}, which knows {found.knows}")
-    click.echo(
-        f"cluster: {found.nodes} node{'s' if found.nodes != 1 else ''}, {found.gpus_free} of {found.gpus} GPUs free"
-    )
+    nodes = f"{found.nodes} node{'s' if found.nodes != 1 else ''}"
+    click.echo(f"cluster: {nodes}, {found.gpus_free} of {found.gpus} GPUs free")
     click.echo(f"jobs:    {counts}")
     if found.listen:
         click.echo(f"listens: {found.listen} (token in {places.root / 'token'})")
@@ -250,7 +249,8 @@ def install_service(only_print: bool, system: bool) -> None:
     beside = Path(sys.executable).with_name("ganger")
     program = str(beside) if beside.exists() else shutil.which("ganger")
     unit = _UNIT.format(
-        home=home(), ganger=program or f"{sys.executable} -m ganger.cli", extra=" --shared" if system else "",
+        home=home(), ganger=program or f"{sys.executable} -m ganger.cli",
+        extra=" --shared" if system else "",
         target="multi-user.target" if system else "default.target",
     )  # fmt: skip
     if only_print:
