@@ -20,8 +20,18 @@ from ganger.core.events import Finished, Started
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Stop
 from ganger.core.units import SECOND
-from ganger.lab.live import Probe, Stamps, run_live
-from ganger.lab.parity import Outcome, Study, Trial, agreement, columns, workload
+from ganger.lab import live
+from ganger.lab.live import Probe, Stamps, Training, run_live
+from ganger.lab.parity import (
+    TRAINING_RECIPES,
+    Outcome,
+    Study,
+    Trial,
+    agreement,
+    columns,
+    cores,
+    workload,
+)
 from ganger.lab.simulation import load_policy
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Costs, Physics
@@ -193,6 +203,75 @@ def test_one_run_has_no_spread_and_an_unfinished_job_is_a_miss(tmp_path: Path) -
     assert (found.jct_error, found.unfinished, found.good) == (0, 1, False)
     assert math.isnan(found.jct_spread)
     assert dict(columns(found))["live spread"] == "-"
+
+
+def trained(tmp_path: Path, load: int = 0) -> Study:
+    """Jobs of one core each, on two cores at most; a start takes `load` microseconds."""
+    training = Training(sys.executable, SECOND / 200, load)
+    return Study(tmp_path, jobs=6, gpus=min(cores(), 2), load=2, training=training)
+
+
+def test_a_quantum_shorter_than_a_start_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    study = trained(tmp_path, 3 * SECOND)
+    with pytest.raises(BadInput, match=r"las\(quantum=2s\): not over after .* 3.0 s to import"):
+        study.run(["fifo", "las(quantum=2s)"], 1)
+    assert study.trials == {}
+    assert list(tmp_path.iterdir()) == []
+    for recipe in TRAINING_RECIPES:
+        study.refuse_endless(recipe)
+
+
+def test_of_jobs_that_train_the_simulator_gets_how_long_each_computed(tmp_path: Path) -> None:
+    study = trained(tmp_path)
+    computed = [(job + 1) * SECOND for job in range(6)]
+    gpus, arrival = study.cluster.gpus, study.trace.declared.submitted[:6].tolist()
+    free, ends = [0] * gpus, []
+    for at, took in zip(arrival, computed, strict=True):  # in order of arrival, on what is free
+        free.sort()
+        free[0] = max(free[0], at) + took
+        ends.append(free[0] / SECOND)
+    assert study.simulate("fifo", Costs(), computed).finish == pytest.approx(tuple(ends))
+    other = study.simulate("fifo", Costs(), [2 * one for one in computed])
+    assert other.makespan_seconds > max(ends)
+    with pytest.raises(BadInput, match="want as many cores"):
+        Study(tmp_path, gpus=cores() + 1, training=Training("python", 1.0, 0))
+
+
+WORKS = """
+import os, sys, time
+from pathlib import Path
+from ganger import sdk
+stamps, steps = sys.argv[1:]
+sdk.should_checkpoint()
+with Path(stamps, os.environ["GANGER_JOB"] + "." + os.environ["GANGER_ATTEMPT"]).open("w") as file:
+    print(time.monotonic_ns(), 0, 0, file=file, flush=True)
+    until = time.process_time() + int(steps) * 1e-3
+    while time.process_time() < until:
+        pass
+    print(time.monotonic_ns(), steps, 0, file=file, flush=True)
+"""
+
+
+def test_never_more_jobs_compute_at_once_than_there_are_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs that work as those that train do, but for PyTorch."""
+    (tmp_path / "works.py").write_text(WORKS)
+    monkeypatch.setattr(live, "_TRAINED", tmp_path / "works.py")
+    study = trained(tmp_path)
+    trial = study.trial("fifo")
+    spans = [
+        [int(line.split()[0]) for line in path.read_text().splitlines()]
+        for path in (tmp_path / "0" / "stamps").iterdir()
+    ]
+    assert len(spans) == 6
+    assert sum(end - begin for begin, end in spans) // 1000 == pytest.approx(
+        sum(trial.computed), rel=1e-3
+    )
+    most = max(sum(one[0] <= begin < one[1] for one in spans) for begin, _ in spans)
+    assert most == study.cluster.gpus <= cores()
+    assert not trial.divergence
+    assert trial.simulated.jct_mean_seconds == pytest.approx(trial.live.jct_mean_seconds, rel=0.5)
 
 
 @pytest.mark.parametrize(("jobs", "load"), [(1, 0.8), (10, 0.0), (10, math.nan)])

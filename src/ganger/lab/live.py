@@ -56,14 +56,17 @@ _Key = tuple[int, int]
 
 
 class Training(NamedTuple):
-    """Jobs train with this Python's PyTorch; a step takes `step` microseconds of CPU time."""
+    """Jobs train with this Python's PyTorch; a step takes `step` microseconds of CPU time, and it
+    takes `load` microseconds from a cold start to the first of them."""
 
     python: str
     step: float
+    load: int
 
     @classmethod
     def measured(cls, python: str, steps: int = 200) -> Training:
-        """With what a step takes on this machine. Raises BadInput."""
+        """With what a step and a start take on this machine. Raises BadInput."""
+        began = time.monotonic()
         root = Path(__file__).parents[2]
         done = subprocess.run(
             [python, str(_TRAINED), "", str(steps)], capture_output=True, text=True, check=False,
@@ -71,7 +74,8 @@ class Training(NamedTuple):
         )  # fmt: skip
         if done.returncode:
             raise BadInput("it does not run PyTorch", where=python, mend=done.stderr[-300:].strip())
-        return cls(python, float(done.stdout) * 1e6)
+        lasted, step = (time.monotonic() - began) * 1e6, float(done.stdout) * 1e6
+        return cls(python, step, max(round(lasted - steps * step), 0))
 
 
 class Lived(NamedTuple):

@@ -22,8 +22,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput
-from ganger.core.jobs import declare
+from ganger.core.jobs import Phase, declare
+from ganger.core.kernel import Kernel
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, JobSpec, Role, Shape
 from ganger.core.units import SECOND
@@ -32,8 +34,9 @@ from ganger.lab.figures import completion_times
 from ganger.lab.live import STEP, Training, run_live
 from ganger.lab.log import Divergence, replay
 from ganger.lab.result import JobTable
-from ganger.lab.simulation import Setup, load_policy, run_one
-from ganger.sim.physics import Costs
+from ganger.lab.simulation import Setup, load_policy, make_oracle, run_one
+from ganger.sim.engine import Simulator
+from ganger.sim.physics import Costs, Physics
 from ganger.workloads.trace import Trace
 
 RECIPES: Final = (
@@ -41,8 +44,9 @@ RECIPES: Final = (
     "optimus(interval=2s)",
 )  # fmt: skip
 """What is compared unless said otherwise; quanta and thresholds as short as the jobs."""
-TRAINING_RECIPES: Final = ("fifo", "srtf", "las(quantum=2s)")
-"""The same for jobs that train."""
+TRAINING_RECIPES: Final = ("fifo", "srtf", "las(quantum=5s)")
+"""The same for jobs that train. A quantum must be longer than importing PyTorch: a job that is
+preempted before it has taken a step will never be over."""
 GOAL: Final = 0.05
 """Error of the mean JCT that the median of several runs must not exceed."""
 SPEEDUP: Final = (1.0, 1.8, 2.5, 3.1, 3.6, 4.0, 4.3, 4.5)
@@ -50,6 +54,8 @@ SPEEDUP: Final = (1.0, 1.8, 2.5, 3.1, 3.6, 4.0, 4.3, 4.5)
 _PROFILES: Final = Profiles(default=Profile(scaling=SPEEDUP))
 SIZES: Final = ((1, 0.6), (2, 0.25), (4, 0.15))
 _SECONDS: Final = (0.3, 3.0)
+_TRAINING: Final = (1.0, 10.0)
+"""Run times of jobs that train, seconds: an import of PyTorch takes about two."""
 _FACTORS: Final = tuple(0.95 + 0.0125 * i for i in range(9))
 _TRAINING_SECONDS: Final = 600
 """So much longer for jobs that train: to import PyTorch, and beside what else the cores do."""
@@ -59,9 +65,9 @@ _PATIENCE: Final = 10
 
 def workload(
     jobs: int, gpus: int, seed: int = 0, load: float = 0.8,
-    sizes: Sequence[tuple[int, float]] = SIZES,
+    sizes: Sequence[tuple[int, float]] = SIZES, seconds: tuple[float, float] = _SECONDS,
 ) -> Trace:  # fmt: skip
-    """Short jobs for `gpus` GPUs: Poisson arrivals, run times log-uniform from 0.3 to 3 s in whole
+    """Short jobs for `gpus` GPUs: Poisson arrivals, run times log-uniform in `seconds` in whole
     steps, gangs of `sizes` (1, 2 and 4 GPUs for 60, 25 and 15 %), elastic from one GPU to twice as
     many.
 
@@ -69,9 +75,9 @@ def workload(
     jobs, in another order and paired otherwise."""
     rng = np.random.default_rng(seed)
     even = (np.arange(jobs) + 0.5) / jobs
-    low, high = np.log(_SECONDS)
-    seconds = np.exp(low + (high - low) * rng.permutation(even))
-    took = np.rint(seconds * SECOND / STEP).astype(np.int64) * STEP
+    low, high = np.log(seconds)
+    lasts = np.exp(low + (high - low) * rng.permutation(even))
+    took = np.rint(lasts * SECOND / STEP).astype(np.int64) * STEP
     counts, shares = np.array([pair for pair in sizes if pair[0] <= gpus]).T
     edges = np.cumsum(shares) / shares.sum()
     size = counts[np.searchsorted(edges, rng.permutation(even))].astype(np.int64)
@@ -187,7 +193,8 @@ class Study:
             raise BadInput(f"{gpus} jobs at once want as many cores", where="gpus",
                            mend=f"there are {cores()}")  # fmt: skip
         self._training = training
-        self.trace = workload(jobs, gpus, seed, load, SIZES if training is None else ((1, 1.0),))
+        kind = (SIZES, _SECONDS) if training is None else (((1, 1.0),), _TRAINING)
+        self.trace = workload(jobs, gpus, seed, load, *kind)
         self.setup = Setup(seed=seed, profiles=_PROFILES)
         self._folder = folder
         work = self.trace.gpu_seconds() / gpus / min(load, 1)
@@ -199,13 +206,33 @@ class Study:
     ) -> list[Parity]:
         """Every recipe `runs` times in turns, so that what else the machine does hits all."""
         for recipe in recipes:
-            load_policy(recipe)  # what cannot be run is refused before anything is
+            self.refuse_endless(recipe)  # what cannot be run is refused before anything is
         for _ in range(runs):
             for recipe in recipes:
                 trial = self.trial(recipe)
                 if tell is not None:
                     tell(recipe, trial)
         return [self.parity(recipe) for recipe in recipes]
+
+    def refuse_endless(self, recipe: str) -> None:
+        """Raise BadInput for a recipe under which jobs that train would never be over, as the
+        simulator has it, where each start costs an import of PyTorch, and for no recipe."""
+        policy, training = load_policy(recipe), self._training
+        if training is None:
+            return
+        load = training.load
+        physics = Physics(Nodes(self.cluster), _PROFILES, Costs(load, restore=load, load=load))
+        kernel = Kernel(
+            Nodes(self.cluster), self.trace.declared, policy,
+            oracle=make_oracle(self.trace, physics, self.setup),
+        )  # fmt: skip
+        engine = Simulator(self.trace.declared, self.trace.duration, physics)
+        kernel.run(engine, round(self._patience * SECOND))
+        if (kernel.jobs.phase[: kernel.jobs.n] < Phase.FINISHED).any():
+            raise BadInput(
+                f"not over after {self._patience:.0f} s, as a job needs {load / SECOND:.1f} s to"
+                " import PyTorch at each start", where=recipe, mend="preempt less often",
+            )  # fmt: skip
 
     def trial(self, recipe: str) -> Trial:
         """Run live, decide the log again, simulate."""
