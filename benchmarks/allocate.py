@@ -456,10 +456,11 @@ def other_table() -> list[str]:
         ("max-min with pairs, by classes", n, run("pairs", n), {})
         for n in (2048, 100_000)
     ]  # fmt: skip
-    for n in (96, 192, 384, 2048):
-        milp = run("milp", n, load=2) if n < 2048 else {}
-        ours = run("water-filling", n, load=2)
-        rows.append(("water-filling at load 2; by integer programmes", n, ours, milp))
+    rows += [
+        ("water-filling at load 2; by integer programmes", n,
+         run("water-filling", n, load=2), run("milp", n, load=2))
+        for n in (96, 192, 384, 2048)
+    ]  # fmt: skip
     rows.append(("AlloX matching, 384 machines; dense", 512, run("matching", 512),
                  run("hungarian", 512)))  # fmt: skip
     for name, jobs, ours, other in rows:
