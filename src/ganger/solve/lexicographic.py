@@ -140,7 +140,8 @@ def _full(
         level = np.where(alike, filled / np.maximum(one.cost, TINY), level)
         return float((level / np.maximum(unit, TINY))[alike].max()), level
     used = [dot(one.cost, each) for each in path.levels]
-    line = int(np.searchsorted(used, one.capacity, "right")) - 1
+    # By rounding the machines may be over-full where the path begins: then nobody rises.
+    line = max(int(np.searchsorted(used, one.capacity, "right")) - 1, 0)
     if line + 1 >= len(used):
         return path.top, path.levels[-1]
     room = (one.capacity - used[line]) / max(dot(one.cost, path.paces[line]), TINY)
