@@ -2,7 +2,8 @@
 
     python benchmarks/parity.py --runs 5 --date 2026-01-31
 
-The page is written after every round of all recipes, so that it can be watched.
+The page is written after every round of all recipes, so that it can be watched. With `--torch
+PYTHON` (one that has PyTorch) the section on jobs that train is measured instead of the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +15,25 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ganger.lab.parity import RECIPES, Parity, Study, columns, told
+from ganger.lab.live import Training
+from ganger.lab.parity import (
+    RECIPES,
+    TRAINING_RECIPES,
+    Parity,
+    Study,
+    columns,
+    cores,
+    told,
+)
+
+SECTION = "## Jobs that train"
+TRAINING_NOTES = """
+{jobs} jobs that train a small network with PyTorch, one core each and never more at once than
+cores ({cores}), for as many steps as take 0.3 to 3 s of CPU time. How long a step takes is for the
+machine to say, and what else it does: a run can be foretold no better than the live runs agree
+(*live spread*). *error*: the simulator gets how long each job computed in that very run; *with
+other runs' costs*: the mean of the other runs.
+"""
 
 NOTES = """
 Each run: the jobs as processes on the local engine (one agent, simulated GPUs), each of 0.3 to 3 s,
@@ -38,31 +57,46 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--jobs", type=int, default=100)
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--torch", default="", metavar="PYTHON")
     parser.add_argument("--date", default="undated")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "parity.md")
     given: Any = parser.parse_args()
+    training = Training.measured(given.torch) if given.torch else None
+    recipes = TRAINING_RECIPES if training else RECIPES
+    jobs = given.jobs or (20 if training else 100)
     loads: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
-        study = Study(Path(folder), given.jobs)
+        study = Study(Path(folder), jobs, cores() if training else 8, training=training)
         for run in range(given.runs):
-            found = study.run(RECIPES, 1, lambda *one: print(told(*one), flush=True))
+            found = study.run(recipes, 1, lambda *one: print(told(*one), flush=True))
             loads.append(os.getloadavg()[2])
-            text = markdown(found, given.jobs, run + 1, given.date, sum(loads) / len(loads))
-            given.output.write_text(text)
+            how = f"{given.date}, beside other work (load average {sum(loads) / len(loads):.1f})"
+            text = markdown(found, jobs, run + 1, how, training is not None)
+            given.output.write_text(joined(given.output, text, training is not None))
     print(text)
 
 
-def markdown(found: list[Parity], jobs: int, runs: int, date: str, load: float) -> str:
-    """The page."""
+def joined(page: Path, text: str, training: bool) -> str:
+    """The page with this part of it replaced."""
+    paced, _, trained = (page.read_text() if page.exists() else "").partition(SECTION)
+    if training:
+        return f"{paced.rstrip()}\n\n{text}"
+    return f"{text}\n{SECTION}{trained}" if trained else text
+
+
+def markdown(found: list[Parity], jobs: int, runs: int, how: str, training: bool) -> str:
+    """The page, or the section on jobs that train."""
     rows = [dict(columns(one)) for one in found]
     titles = list(rows[0])
+    notes = TRAINING_NOTES.format(jobs=jobs, cores=cores()) if training else NOTES
+    option = " --torch PYTHON" if training else ""
     lines = [
-        "# Live equals simulated", "",
-        f"`python benchmarks/parity.py --runs {runs}`, {date}, beside other work (load average"
-        f" {load:.1f}): Python {platform.python_version()}, {os.cpu_count()} cores,"
-        f" {platform.machine()}. {jobs} jobs, 8 GPUs, {runs} runs of each recipe.",
-        NOTES, "| | " + " | ".join(row[titles[0]] for row in rows) + " |",
+        SECTION if training else "# Live equals simulated", "",
+        f"`python benchmarks/parity.py --runs {runs}{option}`, {how}: Python"
+        f" {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}."
+        f" {jobs} jobs, {cores() if training else 8} GPUs, {runs} runs of each recipe.",
+        notes, "| | " + " | ".join(row[titles[0]] for row in rows) + " |",
         "|:---|" + "---:|" * len(rows),
     ]  # fmt: skip
     lines += [f"| {title} | {' | '.join(row[title] for row in rows)} |" for title in titles[1:]]

@@ -70,3 +70,15 @@ def test_every_objective_of_the_library_is_offered(place: Path) -> None:
     shown = ganger(place, "allocate", "--help").stdout
     squeezed = "".join(shown.split())
     assert [name for name in OBJECTIVES if name not in squeezed] == []
+
+
+def test_names_are_shown_as_they_are_and_nothing_is_cut(place: Path) -> None:
+    """Square brackets are no markup; in a pipe of 80 columns a long name goes on below."""
+    long = "[red]x[/red] [1] " + "n" * 90
+    (place / "odd.json").write_text(json.dumps(PROBLEM).replace('"a"', json.dumps(long)))
+    out = ganger(place, "allocate", "odd.json", "-o", "max-min-lexicographic").stdout
+    assert "[red]x[/red] [1]" in out
+    assert out.count("n" * 10) >= 9 - 1
+    assert "…" not in out
+    assert out.splitlines()[0].endswith("CPU-s")
+    assert max(map(len, out.splitlines()[1:])) <= 80

@@ -202,6 +202,15 @@ def test_usage_in_words_json_and_csv(shell: Shell) -> None:
     assert lines[0] == "tenant,jobs,gpu_hours,useful,lost,idle,types,cost"
     assert any(line.startswith("payer,1,") for line in lines)
     assert "no price" in shell.ganger("usage", "--price", "V100", code=2).stderr
+    recent = {one["tenant"]: one for one in shell.json("usage", "--since", "1h")}["payer"]
+    assert recent["gpu_hours"] == pytest.approx(found["gpu_hours"], abs=4 / 3600)
+    assert (recent["jobs"], recent["useful_gpu_hours"]) == (1, None)
+    assert shell.json("usage", "--until", "1h") == []
+    halved = shell.json("usage", "--since", "2020-01-01", "--until", "2020-02-01")
+    assert halved == []
+    assert re.search(r"payer +1 +0\.00\d +- +- +- +V100=", shell.said("usage", "--since", "1h"))
+    assert "not before" in shell.ganger("usage", "--since", "1h", "--until", "2h", code=2).stderr
+    assert "no duration" in shell.ganger("usage", "--since", "spring", code=2).stderr
 
 
 def test_metrics_and_their_dashboard(shell: Shell) -> None:
@@ -376,6 +385,8 @@ def test_a_policy_is_set_while_jobs_run(shell: Shell) -> None:
     job = shell.submit("--", "sleep", "0.5")
     assert "would change nothing" in shell.said("policy", "set", "tiresias", "--dry-run")
     assert "decides now: tiresias" in shell.said("policy", "set", "tiresias")
+    said = " ".join(shell.said("policy", "set", "helios-ces", "--dry-run").split())
+    assert "live, Ganger switches no machines on or off" in said
     assert shell.said("policy", "show").startswith("tiresias")
     shell.ganger("wait", str(job))
     shell.ganger("policy", "set", "backfill")

@@ -10,25 +10,34 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from engines.conformance import Does, Play, on
 from engines.rig import Agents, LocalBench, hangs_up, processes_of
 from ganger.core.errors import BadInput
-from ganger.core.events import Failed, Finished, NodeDown, NodeUp, Released, Started
+from ganger.core.events import Failed, Finished, NodeDown, NodeUp, Refused, Released, Started
 from ganger.core.jobs import Phase
-from ganger.core.plan import Start, Stop
+from ganger.core.plan import Plan, Start, Stop
 from ganger.core.units import SECOND
 from ganger.engines.agent.detached import start_agent
 from ganger.engines.agent.protocol import (
     NONCE_BYTES,
+    OLDEST,
+    VERSION,
     Challenge,
     Denied,
     Hello,
     Key,
     Part,
     Prepare,
+    Read,
+    Ready,
+    Text,
+    ToAgent,
+    Welcome,
     proof,
 )
 from ganger.engines.agent.wire import GoneError, Link
@@ -87,6 +96,16 @@ def far(tmp_path: Path) -> Iterator[Play]:
     bench.agents.close()
 
 
+def heard(engine: LocalEngine, node: int, order: Read) -> Text:
+    """What the node's machine reads. Raises BadInput."""
+    answer = engine.read(node, order)
+    assert answer is not None
+    until = time.monotonic() + 10
+    while not answer.done() and time.monotonic() < until:
+        engine.poll(engine.clock.now() + SECOND // 50)
+    return answer.result(0)
+
+
 def bench_of(play: Play) -> JoinedBench:
     """The bench of a play."""
     assert isinstance(play.bench, JoinedBench)
@@ -97,6 +116,35 @@ def test_a_gang_runs_over_agents_that_joined(far: Play) -> None:
     job = far.running(Does.SAVES, on(0, 0), on(1, 0))
     far.apply(Stop(job, 1))
     far.until(Released, job)
+
+
+def test_outputs_are_read_where_they_lie(far: Play, tmp_path: Path) -> None:
+    bench, job = bench_of(far), far.number()
+    named = tmp_path / "named"
+    bench.launch(job, "sh", "-c", "for i in 1 2 3; do echo line $i of $RANK; done")
+    far.apply(Start(job, 1, (on(0, 0), on(1, 0))))
+    far.until(Finished, job)
+
+    def read(node: int, **order: Any) -> Text:
+        return heard(bench.engine, node, Read(0, job, 1, **order))
+
+    whole = b"line 1 of %d\nline 2 of %d\nline 3 of %d\n"
+    assert read(0).data == whole % (0, 0, 0)
+    assert read(1, node_rank=1).data == whole % (1, 1, 1)
+    tail = read(0, lines=2)
+    assert (tail.data, tail.at) == (b"line 2 of 0\nline 3 of 0\n", 36)
+    assert read(0, at=36).data == b""
+    assert read(0, path=str(named)).at == -1
+    named.write_text("mine")
+    assert read(0, path=str(named)).data == b"mine"
+    assert "somebody else" in read(0, path=str(named), uid=os.getuid() + 1).why
+    assert "no regular file" in read(0, path=str(tmp_path)).why
+    piece, big = 0, bytes(range(256)) * 3000
+    named.write_bytes(big)
+    found = b""
+    while data := (answer := read(0, path=str(named), at=piece)).data:
+        found, piece = found + data, answer.at
+    assert found == big
 
 
 def test_the_owner_restarts_and_agents_find_it_again(far: Play) -> None:
@@ -182,7 +230,8 @@ def test_listening_needs_a_token() -> None:
 def open_engine(request: pytest.FixtureRequest) -> Iterator[LocalEngine]:
     """An engine that listens, and is patient unless the test says otherwise."""
     engine = LocalEngine(
-        lambda job: Launch(command=("true",)), lambda hello: [0], listen=("127.0.0.1", 0),
+        lambda job: Launch(command=("true",), script="#!x" if job == 7 else ""),
+        lambda hello: [0], listen=("127.0.0.1", 0),
         token=TOKEN, lost_after=getattr(request, "param", 30 * SECOND),
     )  # fmt: skip
     yield engine
@@ -196,7 +245,7 @@ def dial(open_engine: LocalEngine) -> Iterator[Callable[[], Link]]:
 
     def connect() -> Link:
         sock = socket.create_connection(("127.0.0.1", open_engine.port))
-        links.append(Link(sock, Challenge | Denied))
+        links.append(Link(sock, ToAgent))
         return links[-1]
 
     yield connect
@@ -246,15 +295,45 @@ def test_a_proof_of_another_connection_is_worth_nothing(
     assert set(open_engine.boxes) == {"x"}
 
 
-def test_another_version_is_turned_away_in_words(
+def welcome(engine: LocalEngine, link: Link, version: int) -> object:
+    """What the engine answers to an agent with one node that speaks this version."""
+    challenge = hear(engine, link)[0]
+    assert isinstance(challenge, Challenge)
+    nonce = bytes(NONCE_BYTES)
+    good = proof(TOKEN, "agent", challenge.nonce, nonce)
+    link.send(Hello("x", (), nonce=nonce, proof=good, version=version))
+    return hear(engine, link)[0]
+
+
+def test_a_version_that_is_too_old_is_turned_away_in_words(
+    open_engine: LocalEngine, dial: Callable[[], Link]
+) -> None:
+    answer = welcome(open_engine, dial(), OLDEST - 1)
+    assert isinstance(answer, Denied)
+    assert f"version {OLDEST - 1}" in answer.why
+
+
+def test_a_newer_agent_is_welcome(open_engine: LocalEngine, dial: Callable[[], Link]) -> None:
+    assert isinstance(welcome(open_engine, dial(), VERSION + 1), Welcome)
+
+
+def test_an_agent_of_version_1_gets_what_it_knows(
     open_engine: LocalEngine, dial: Callable[[], Link]
 ) -> None:
     link = dial()
-    hear(open_engine, link)
-    link.send(Hello("x", (), version=99))
-    answer = hear(open_engine, link)[0]
-    assert isinstance(answer, Denied)
-    assert "version 99" in answer.why
+    assert isinstance(welcome(open_engine, link, 1), Welcome)
+    link.send(Ready())
+    with pytest.raises(BadInput, match="speaks version 1"):
+        heard(open_engine, 0, Read(0, 0, 1))
+    open_engine.apply(Plan([Start(7, 1, (on(0, 0),))]), 0)  # a launch with a script
+    batch = open_engine.poll(open_engine.clock.now() + SECOND)
+    assert batch is not None
+    assert [type(event) for event in batch.events] == [Refused]
+    assert "takes no scripts" in batch.events[0].why  # type: ignore[union-attr]
+    open_engine.apply(Plan([Start(8, 1, (on(0, 0),))]), 0)
+    told = hear(open_engine, link)
+    order = next(one for one in told if isinstance(one, Prepare))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(order.launch)) == {"command": ["true"]}
 
 
 @pytest.mark.parametrize(
@@ -356,6 +435,7 @@ else:
             sock = socket.create_connection((host, port)); break
         except OSError: time.sleep(.01)
     sock.send(b"rank 1")
+print("rank", rank, "has met", flush=True)
 time.sleep(float(os.environ.get("STAY", "0")))
 """
 
@@ -372,6 +452,9 @@ def test_two_machines_on_a_network_are_one_cluster(
         bench.launch(job, "python3", "-c", RENDEZVOUS)
         play.apply(Start(job, 1, (on(0, 0), on(1, 0))))
         play.until(Finished, job)
+        for i in (0, 1):
+            answer = heard(bench.engine, i, Read(0, job, 1, node_rank=i))
+            assert answer.data == b"rank %d has met\n" % i
 
         cut = play.number()
         bench.launch(cut, "python3", "-c", RENDEZVOUS, env={"STAY": "60"})
@@ -380,6 +463,8 @@ def test_two_machines_on_a_network_are_one_cluster(
         ip("link", "set", f"{names[1]}v", "down")
         assert play.until(Failed, cut).why == "NodeFail"
         play.wait(lambda: NodeDown(1) in play.events, "NodeDown")
+        with pytest.raises(BadInput, match="away"):
+            heard(bench.engine, 1, Read(0, job, 1, node_rank=1))
         ip("link", "set", f"{names[1]}v", "up")
         play.wait(lambda: NodeUp(1) in play.events[play.events.index(NodeDown(1)) :], "NodeUp")
         assert not processes_of(cut)

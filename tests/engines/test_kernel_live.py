@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engines.rig import PYTHON, LocalBench
-from engines.weather import STEPS
+from engines.weather import SCALES, STEPS
 from ganger.core.cluster import Nodes
 from ganger.core.events import QUEUED, STARTED, Released, Submitted, Woke
 from ganger.core.jobs import Phase, declare
@@ -28,22 +28,6 @@ from worlds import Diary, cluster, gpus
 def bench(alone: LocalBench) -> LocalBench:
     """An engine whose jobs start at 0."""
     return alone
-
-
-SCALES = """
-import os, sys, time
-from ganger import sdk
-last, serial, shared = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
-saved = sdk.checkpoint_dir / str(sdk.rank)
-step = int(saved.read_text()) if saved.exists() else 0
-sdk.should_checkpoint()
-while step < last:
-    time.sleep(serial + shared / int(os.environ["GANGER_WORKERS"])); step += 1
-    sdk.progress(step, last, batch_size=64)
-    if sdk.should_checkpoint() and step < last:
-        saved.write_text(str(step)); sdk.leave(step)
-"""
-"""A step takes as long as is said, and what the workers share."""
 
 
 def play(

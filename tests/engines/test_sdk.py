@@ -9,10 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from engines.conformance import Play, on
 from engines.rig import LocalBench
+from ganger import sdk
 from ganger.core.events import Finished, Progressed, Released
 from ganger.core.plan import Start, Stop
 from ganger.engines.agent.folder import short_path
@@ -137,3 +139,20 @@ def test_forks_of_a_job_may_report_too(play: Play) -> None:
     )
     play.until(Finished, job)
     assert play.bench.engine.progress[job].step == 3  # type: ignore[attr-defined]
+
+
+def test_gradient_statistics_find_the_true_ones() -> None:
+    """Gradients of known mean and variance, in batches of 4 on each of 8 workers."""
+    rng = np.random.default_rng(0)
+    true, spread = np.full(50, 0.3), 2.0
+    squares, variances = [], []
+    for _ in range(2000):
+        own = true + rng.normal(0, spread / 4**0.5, (8, 50))
+        small, large = (own**2).sum(1).mean(), (own.mean(0) ** 2).sum()
+        square, variance = sdk.gradient_statistics(small, 4, large, 32)
+        squares.append(square)
+        variances.append(variance)
+    assert np.mean(squares) == pytest.approx((true**2).sum(), rel=0.05)
+    assert np.mean(variances) == pytest.approx(50 * spread**2, rel=0.02)
+    with pytest.raises(ValueError, match="larger"):
+        sdk.gradient_statistics(1.0, 8, 1.0, 8)

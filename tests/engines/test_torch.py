@@ -7,19 +7,30 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
+import ganger
 from engines.conformance import Play
 from engines.rig import Agents, LocalBench
-from ganger.core.events import Finished, Progressed, Released, Started
+from ganger.core.cluster import Nodes
+from ganger.core.events import Finished, Measured, Progressed, Released, Started, Submitted
+from ganger.core.jobs import Phase, declare
+from ganger.core.kernel import Kernel
 from ganger.core.plan import Placement, Resize, Slot, Start, Stop
+from ganger.core.spec import JobSpec, Role, Shape
+from ganger.core.units import SECOND
+from ganger.estimate.measured import MeasuredSpeeds
+from ganger.recipes import registry
+from worlds import Diary, cluster, gpus
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 PYTHON = os.environ.get("GANGER_TORCH_PYTHON", "")
@@ -52,17 +63,24 @@ def torch_play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
     agents.close()
 
 
-def declare(play: Play, record: Path, pause: float) -> int:
+def training(play: Play, record: Path, pause: float) -> int:
     """A training job that records what it sees."""
     record.mkdir()
     job = play.number()
     assert isinstance(play.bench, LocalBench)
-    play.bench.launch(
-        job, PYTHON, str(TRAIN), "--samples", str(SAMPLES), "--epochs", str(EPOCHS),
-        "--pause", str(pause), "--record", str(record), counted=False, step_micros=0.0,
-        warm=("torch", "torch.distributed", "torch._dynamo"),
+    trains(
+        play.bench, job, "--samples", str(SAMPLES), "--epochs", str(EPOCHS),
+        "--pause", str(pause), "--record", str(record),
     )  # fmt: skip
     return job
+
+
+def trains(bench: LocalBench, job: int, *words: str, **more: Any) -> None:
+    """The job trains."""
+    bench.launch(
+        job, PYTHON, str(TRAIN), *words, counted=False, step_micros=0.0,
+        warm=("torch", "torch.distributed", "torch._dynamo"), **more,
+    )  # fmt: skip
 
 
 def lines_of(record: Path) -> list[Line]:
@@ -91,11 +109,11 @@ def after_steps(play: Play, record: Path, more: int) -> None:
 
 def test_a_run_that_was_stopped_gives_the_same_bits(torch_play: Play, tmp_path: Path) -> None:
     play = torch_play
-    whole = declare(play, tmp_path / "whole", 0.0)
+    whole = training(play, tmp_path / "whole", 0.0)
     play.apply(Start(whole, 1, TWO))
     play.until(Finished, whole)
 
-    cut = declare(play, tmp_path / "cut", 0.03)
+    cut = training(play, tmp_path / "cut", 0.03)
     play.apply(Start(cut, 1, TWO))
     play.until(Progressed, cut)
     play.apply(Stop(cut, 1))
@@ -115,7 +133,7 @@ def test_every_sample_is_seen_once_an_epoch_while_it_grows_and_shrinks(
     torch_play: Play, tmp_path: Path
 ) -> None:
     play, record = torch_play, tmp_path / "record"
-    job = declare(play, record, 0.05)
+    job = training(play, record, 0.05)
     play.apply(Start(job, 1, ONE))
     play.until(Progressed, job)
     play.apply(Resize(job, 2, TWO))
@@ -130,3 +148,83 @@ def test_every_sample_is_seen_once_an_epoch_while_it_grows_and_shrinks(
         assert seen == Counter(range(SAMPLES))
     steps = sorted({line.step for line in lines})
     assert steps == list(range(len(steps)))
+
+
+EXACT = """
+import runpy, sys, torch
+train = runpy.run_path(sys.argv[1])
+torch.manual_seed(0)
+from torch import nn
+samples, labels = train["make_data"](int(sys.argv[2]))
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+each = []
+for x, y in zip(samples, labels):
+    model.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    each.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+each = torch.stack(each)
+print(float(each.var(0).sum() / each.mean(0).pow(2).sum()))
+"""
+"""The noise scale of the untrained model's gradients, from the gradient of every example."""
+
+
+def drive(bench: LocalBench, kernel: Kernel, until: Callable[[], bool]) -> None:
+    """Go on until it holds."""
+    late = time.monotonic() + 100
+    while not until():
+        assert time.monotonic() < late, kernel.jobs.phase[: kernel.jobs.n]
+        batch = bench.engine.poll(min(kernel.wake, bench.now() + SECOND // 10))
+        assert batch is not None
+        plan = kernel.step(batch)
+        if plan is not None:
+            bench.engine.apply(plan, batch.at)
+
+
+def test_policies_decide_on_what_real_training_measured(alone: LocalBench) -> None:
+    """Jobs of one model train on one GPU and on two: their step times, and the noise of their
+    gradients, are learnt, and optimus gives a third one as many GPUs as that curve says."""
+    elastic = Shape((Role(size=1, least=1, most=4),))
+    specs = [
+        JobSpec(name=f"j{job}", shape=shape, model="net")
+        for job, shape in enumerate((gpus(1), gpus(2), elastic))
+    ]
+    # A learning rate of 0: every step sees the model that the exact figure is of.
+    for job, epochs in enumerate(("40", "40", "1000")):
+        trains(alone, job, "--samples", "320", "--epochs", epochs, "--pause", "0.005", "--lr", "0")
+    diary, oracle = Diary(), MeasuredSpeeds()
+
+    def begun(journal: Diary | None, oracle: MeasuredSpeeds) -> Kernel:
+        policy = registry.make("optimus(interval=500ms)")
+        return Kernel(Nodes(cluster(2, 4)), declare(specs), policy, oracle=oracle, journal=journal)
+
+    kernel = begun(diary, oracle)
+    phases = kernel.jobs.phase
+    for job in range(2):
+        alone.post(Submitted(job))
+        drive(alone, kernel, lambda job=job: phases[job] == Phase.FINISHED)  # type: ignore[misc]
+    told = [e for batch, _ in diary.steps for e in batch.events if isinstance(e, Measured)]
+    assert {event.batch for event in told} == {32.0}
+    assert all(event.step > 5000 for event in told), "the pause alone takes 5 ms"
+    assert {event.noise > 0 for event in told if event.job == 0} == {False}, "one cannot know"
+    exact = subprocess.run(
+        [PYTHON, "-c", EXACT, str(TRAIN), "320"], capture_output=True, text=True, check=True,
+        env={"PYTHONPATH": str(Path(ganger.__file__).parents[1])},
+    )  # fmt: skip
+    curve = oracle.learnt.curves["model net"]
+    print(f"noise scale {curve.noise:.1f} examples, exactly {float(exact.stdout):.1f}")
+    assert curve.noise == pytest.approx(float(exact.stdout), rel=0.5)
+
+    ids, sizes = np.array([2, 2, 2, 2]), np.array([1, 2, 3, 4])
+    speeds = oracle.throughput(kernel.view, ids, "V100", sizes, np.ones(4, np.int64))
+    steps = {point.replicas: point.step for point in curve.points}
+    print(f"step {steps[1]:.4f} s on one, {steps[2]:.4f} s on two; speeds {speeds}")
+    assert speeds[1] / speeds[0] == pytest.approx(steps[1] / steps[2], rel=0.2)
+    alone.post(Submitted(2))
+    drive(alone, kernel, lambda: phases[2] == Phase.RUNNING and diary.steps[-1][0].at > 0)
+    more = kernel.jobs.size[2]
+    if abs(speeds[1] - 1) > 0.05:  # on most machines two workers of so small a model are slower
+        assert (more > 1) == (speeds[1] > 1), more
+    again = begun(None, MeasuredSpeeds())
+    for batch, plan in diary.steps:  # the log alone gives the same plans
+        made = again.step(batch)
+        assert (made.actions if made else None) == (plan.actions if plan else None)

@@ -14,6 +14,20 @@ from ganger.engines.standing import believed
 from ganger.recipes import registry
 from worlds import gpus
 
+SCALES = """
+import os, sys, time
+from ganger import sdk
+last, serial, shared = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+saved = sdk.checkpoint_dir / str(sdk.rank)
+step = int(saved.read_text()) if saved.exists() else 0
+sdk.should_checkpoint()
+while step < last:
+    time.sleep(serial + shared / int(os.environ["GANGER_WORKERS"])); step += 1
+    sdk.progress(step, last, batch_size=64)
+    if sdk.should_checkpoint() and step < last:
+        saved.write_text(str(step)); sdk.leave(step)
+"""
+"""A step takes as long as is said, and what the workers share."""
 STEPS = """
 import sys, time
 from ganger import sdk

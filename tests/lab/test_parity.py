@@ -157,7 +157,7 @@ def test_agreement_is_the_share_of_pairs_in_the_same_order() -> None:
 def trial(live: float, simulated: float, finish: tuple[float, ...] = (1.0, 2.0)) -> Trial:
     """A trial with these mean JCTs."""
     was, said = (Outcome(jct, 10 * jct, finish) for jct in (live, simulated))
-    return Trial(was, said, 0.1, 0.0, 0.0, 0.08, 0.05, 3, 7, "")
+    return Trial(was, said, 0.1, 0.0, 0.0, 0.08, 0.05, 3, 7, "", (0,))
 
 
 def test_errors_are_medians_over_runs_beside_their_spread(tmp_path: Path) -> None:

@@ -32,11 +32,13 @@ class Given:
         return allocation
 
 
-def rounds_of(fractions: list[float], gangs: list[int], gpus: int) -> np.ndarray:
-    """Rounds that each job has had after `ROUNDS`."""
+def rounds_of(
+    fractions: list[float], gangs: list[int], gpus: int, rounds: int = ROUNDS
+) -> np.ndarray:
+    """Rounds that each job has had after so many."""
     policy = RoundPolicy("given", Given(tuple(fractions), tuple(gangs)), 10 * SECOND, fill=False)
     works = [job(f"j{i}", lasts=1e5, size=gang) for i, gang in enumerate(gangs)]
-    run = play(policy, works, cluster(1, gpus), until=ROUNDS * 10 * SECOND, validate=False)
+    run = play(policy, works, cluster(1, gpus), until=rounds * 10 * SECOND, validate=False)
     return run.kernel.view.ran(np.arange(len(works))) / (10 * SECOND)
 
 
@@ -59,3 +61,31 @@ def test_single_gpus_are_never_a_round_ahead_and_converge(seed: int) -> None:
 def test_gangs_of_a_whole_node_take_turns_by_their_fractions(whole: float) -> None:
     had = rounds_of([whole, 1 - whole], [8, 8], 8)
     assert had == pytest.approx([whole * ROUNDS, (1 - whole) * ROUNDS], abs=1 + 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_gangs_have_at_least_what_is_promised(seed: int) -> None:
+    """The bound of `RoundPolicy`, for sizes of any kind and for powers of two."""
+    rng = np.random.default_rng(seed)
+    gpus, n = int(rng.choice([3, 6, 8])), int(rng.integers(3, 9))
+    sizes = [size for size in (1, 2, 4, 8) if size <= gpus] if seed % 2 else range(1, gpus + 1)
+    gangs = rng.choice(list(sizes), n) * 1.0
+    share = rng.uniform(0.1, 1, n)
+    for _ in range(50):  # fractions of at most 1 that use all GPUs, or all jobs
+        share = np.minimum(share * gpus / (gangs @ share), 1.0)
+    had = rounds_of(share.tolist(), gangs.astype(int).tolist(), gpus)
+    room = gpus - gangs + np.gcd.reduce([gpus, *gangs.astype(int)])
+    least = (ROUNDS * room - (gangs.sum() - gangs)) / (room + gpus / share - gangs)
+    assert (had >= least - 1e-6).all()
+    assert gangs @ had <= gpus * ROUNDS + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_gangs_of_all_gpus_converge(seed: int) -> None:
+    """What is promised is then the fraction itself, but for a constant number of rounds."""
+    rng = np.random.default_rng(seed)
+    share = rng.dirichlet(np.ones(4))
+    for rounds in (ROUNDS, 4 * ROUNDS):
+        had = rounds_of(share.tolist(), [4] * 4, 4, rounds)
+        assert (had >= share * (rounds - 3) - 1e-6).all()
+        assert np.abs(had / rounds - share).max() < 4 / rounds

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ganger.core.network import one_way, ring_all_reduce
 from ganger.core.plan import Tune
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.share import Part, Sharing, may_share, mig_slice
@@ -23,7 +24,6 @@ from ganger.core.spec import (
 from ganger.core.units import SECOND
 from ganger.lab.simulation import Setup
 from ganger.mechanisms.auxiliary import input_bound, remote_workers
-from ganger.mechanisms.network import one_way, ring_all_reduce
 from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
 from worlds import Work, cluster, gpus, job, play

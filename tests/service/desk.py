@@ -10,7 +10,7 @@ from ganger.client.request import JobRequest
 from ganger.core.jobs import Phase
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.units import HOUR, SECOND
-from ganger.engines.agent.protocol import Progress
+from ganger.engines.agent.protocol import Progress, Read
 from ganger.engines.clock import Clock
 from ganger.engines.fake import FakeEngine, Script
 from ganger.engines.local import Hold
@@ -54,6 +54,9 @@ class Scripted(FakeEngine):
     def reconcile(self, owner: Believed) -> bool:
         """Nothing gets lost here."""
         return True
+
+    def read(self, node: int, order: Read) -> None:
+        """All files are this machine's."""
 
     def close(self) -> None:
         """Nothing to let go of."""

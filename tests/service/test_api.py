@@ -486,6 +486,33 @@ def test_roles_over_tcp(tmp_path: Path) -> None:
         machine.end()
 
 
+def _text(client: Client, job: int, query: dict[str, Any]) -> bytes:
+    """A job's output."""
+    return b"".join(client.stream(f"/v1/jobs/{job}/logs", query))
+
+
+def _logs_of_another_machine(client: Client, home: Path) -> int:
+    """Run a script there, and read what it wrote, as it comes and afterwards; its number."""
+    client.call("POST", "/v1/nodes/head/drain")
+    script = "#!/bin/sh\necho begun $1 as $0; echo wrong >&2\n" + (
+        "while [ ! -e $GANGER_CHECKPOINT_DIR/go ]; do sleep .02; done\necho done\n"
+    )
+    body = {"script": script, "command": ["well"], "gpus": 1, "error": str(home / "error")}
+    job: int = client.call("POST", "/v1/jobs", body=body)["job"]
+    followed = client.stream(f"/v1/jobs/{job}/logs", {"follow": "1"})
+    first = next(followed)
+    assert first.startswith(f"begun well as {home}/attempts/".encode())
+    (home / "checkpoints" / str(job - 1) / "go").touch()
+    assert b"".join(followed) == b"done\n"
+    assert wait_for(client, [job])[0]["state"] == "COMPLETED"
+    assert _text(client, job, {}) == first + b"done\n"
+    assert _text(client, job, {"lines": 1, "node": "other"}) == b"done\n"
+    assert _text(client, job, {"stream": "error"}) == b"wrong\n"
+    with pytest.raises(Refusal, match=r"did not run on head .it ran on other"):
+        _text(client, job, {"node": "head"})
+    return job
+
+
 def test_agents_of_other_machines_join(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -508,10 +535,16 @@ def test_agents_of_other_machines_join(tmp_path: Path) -> None:
         job = client.call("POST", "/v1/jobs", body=body)["job"]
         assert wait_for(client, [job])[0]["state"] == "COMPLETED"
         assert [(tmp_path / f"rank.{i}").read_text() for i in (0, 1)] == ["0 of 2\n", "1 of 2\n"]
+        far = _logs_of_another_machine(client, tmp_path / "other")
         machine.kill()  # the grown cluster is there again after a restart
         assert [node["name"] for node in machine.up().call("GET", "/v1/nodes")] == ["head", "other"]
+        client.call("POST", "/v1/nodes/head/resume")
         job = client.call("POST", "/v1/jobs", body=body)["job"]
         assert wait_for(client, [job])[0]["state"] == "COMPLETED"
+        agent.terminate()
+        agent.wait()
+        with pytest.raises(Refusal, match=r"machine 'other'.*away"):
+            _text(client, far, {})
     finally:
         agent.terminate()
         agent.wait()

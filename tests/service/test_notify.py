@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import hmac
 import http.server
+import shutil
 import socketserver
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from email import message_from_bytes
 from email.message import Message as Letter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
 
 from ganger.client.connection import Client
 from ganger.core.errors import BadInput
-from ganger.service.notify import Config, Webhook, read_config
-from ganger.service.outbox import Outbox
+from ganger.service import notify
+from ganger.service.notify import Config, Smtp, Webhook, read_config
+from ganger.service.outbox import Outbox, mail
 from service.machines import Machine, wait_for
 
 SECRET = "between us"
@@ -61,19 +67,53 @@ class Hook:
 
 
 class Post:
-    """An SMTP server that keeps letters."""
+    """An SMTP server that keeps letters, over TLS if `security` says so and `trust` has a
+    certificate."""
 
-    def __init__(self) -> None:
+    def __init__(self, security: str = "none", trust: ssl.SSLContext | None = None) -> None:
         self.letters: list[tuple[list[str], Letter]] = []
+        self.logins: list[bytes] = []
+        """What was said after AUTH, and only under TLS where there is any."""
         post = self
 
         class Handler(socketserver.StreamRequestHandler):
+            def secure(self) -> None:
+                """Go on under TLS. Raises OSError."""
+                assert trust is not None
+                self.connection = trust.wrap_socket(self.request, server_side=True)
+                self.rfile = self.connection.makefile("rb")
+                self.wfile = self.connection.makefile("wb", 0)
+
             def handle(self) -> None:
-                """Speak enough SMTP."""
+                """Speak enough SMTP; who hangs up in the middle is gone."""
+                with contextlib.suppress(OSError):
+                    if security == "tls":
+                        self.secure()
+                    self.converse()
+                for one in (self.rfile, self.wfile, self.connection):
+                    one.close()
+
+            def converse(self) -> None:
+                """Answer line by line."""
                 to: list[str] = []
+                secured = security != "starttls"
                 self.wfile.write(b"220 here\r\n")
-                for line in self.rfile:
+                while line := self.rfile.readline():
                     word = line.split()[0].upper()
+                    if word == b"EHLO":
+                        more = b"AUTH PLAIN" if secured else b"STARTTLS"
+                        self.wfile.write(b"250-here\r\n250 " + more + b"\r\n")
+                        continue
+                    if word == b"STARTTLS":
+                        self.wfile.write(b"220 go on\r\n")
+                        self.secure()
+                        secured = True
+                        continue
+                    if word == b"AUTH":
+                        assert secured
+                        post.logins.append(base64.b64decode(line.split()[2]))
+                        self.wfile.write(b"235 welcome\r\n")
+                        continue
                     if word == b"RCPT":
                         to.append(line.decode().split("<")[1].split(">")[0])
                     if word == b"DATA":
@@ -227,6 +267,48 @@ name = "quick"
         assert time.monotonic() - began < 8
     finally:
         silent.server_close()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A key and a certificate of its own for `localhost`, in one file."""
+    path = tmp_path / "own.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(path),
+         "-out", str(tmp_path / "own.crt"), "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    path.write_text(path.read_text() + (tmp_path / "own.crt").read_text())
+    return path
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+@pytest.mark.parametrize("security", ["starttls", "tls"])
+def test_letters_and_passwords_go_to_servers_that_are_trusted(
+    certificate: Path, security: Literal["starttls", "tls"]
+) -> None:
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trust.load_cert_chain(certificate)
+    post = Post(security, trust)
+    server = Smtp(
+        host="localhost", sender="g@lab.example", port=post.port, security=security,
+        user="ganger", password="secret", ca=str(certificate.with_name("own.crt")),
+    )  # fmt: skip
+    message = notify.Message(event="test", at=1.0, home="/lab")
+    body = msgspec.json.encode(notify.Letter(("ann@lab.example",), message))
+    try:
+        mail(server, 1, body)
+        assert [(to, letter["Subject"]) for to, letter in post.letters] == [
+            (["ann@lab.example"], message.subject)
+        ]
+        assert post.logins == [b"\0ganger\0secret"]
+        for other in ({"ca": ""}, {"host": "127.0.0.1"}):  # unknown, and known by another name
+            with pytest.raises(ssl.SSLCertVerificationError):
+                mail(msgspec.structs.replace(server, **other), 2, body)
+        assert len(post.logins) == 1
+    finally:
+        post.close()
 
 
 def test_people_get_letters(machine: Machine) -> None:

@@ -90,7 +90,7 @@ def water_levels(
             one = np.zeros(len(unit))
             one[i] = max(level[i], 1e-9)
             more = largest_level(rows, limits, eff, one, level * (1 - 1e-9))
-            open_[i] = more > 1e-6
+            open_[i] = more > 1e-5  # the floors are a little low, which gives some back
     return level
 
 

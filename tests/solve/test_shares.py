@@ -71,7 +71,7 @@ def test_water_filling_raises_the_second_worst_too() -> None:
     posed = shares(np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]), np.ones(3), np.array([0.5, 4.0]))
     filled = water_filling(SharesPool(posed), posed.capacity, np.ones(3))
     assert posed.effective(filled.answer.x) == pytest.approx([0.5, 1.0, 1.0], abs=NEED)
-    assert filled.first == pytest.approx(0.5, abs=NEED)
+    assert filled.even.value == pytest.approx(0.5, abs=NEED)
 
 
 def test_the_least_largest_ratio() -> None:

@@ -32,6 +32,8 @@ EXAMPLES = """\b
 Examples:
   ganger allocate problem.json --objective max-min
   ganger allocate problem.json --objective finish-time-fairness --json
+  ganger allocate problem.json --objective sjf --time-limit 1
+  ganger allocate problem.json --pop 4
 """
 
 
@@ -67,7 +69,7 @@ def _show(found: Allocated) -> None:
     console = Console()
     told = f"{_VALUES[found.objective]} {found.value:.6g}, gap {found.gap:.1e}"
     console.print(f"[bold]{found.objective}[/]: {told}, {found.cpu_seconds:.3f} CPU-s\n",
-                  highlight=False)  # fmt: skip
+                  highlight=False, soft_wrap=True)  # fmt: skip
     console.print(_table(found))
     if len(found.problem.names) > ROWS:
         console.print(f"\n{len(found.problem.names) - ROWS} more jobs; --json prints them all")
@@ -86,19 +88,21 @@ def _show(found: Allocated) -> None:
 def _table(found: Allocated) -> Table:
     """Fractions by job, and by pair where they share, with the throughput of every job."""
     from rich.table import Table
+    from rich.text import Text
 
     problem = found.problem
-    table = Table("job", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("job", overflow="fold")
     for kind, placement in problem.columns:
-        table.add_column(f"{kind} {placement}".strip(), justify="right")
+        table.add_column(Text(f"{kind} {placement}".strip()), justify="right")
     table.add_column("steps/s", justify="right")
     for name, x, rate in zip(problem.names[:ROWS], found.x, found.throughput, strict=False):
-        table.add_row(name, *(f"{share:.4f}" if share else "-" for share in x), f"{rate:.6g}")
+        table.add_row(Text(name), *(f"{share:.4f}" if share else "-" for share in x), f"{rate:.6g}")
     names, n = problem.names, len(problem.names)
     for (a, b), x in zip(problem.pairs.tolist(), found.x[n:], strict=True):
         if x.any() and table.row_count < 2 * ROWS:
             shown = (f"{share:.4f}" if share else "-" for share in x)
-            table.add_row(f"{names[a]}+{names[b]}", *shown, "")
+            table.add_row(Text(f"{names[a]}+{names[b]}"), *shown, "")
     return table
 
 

@@ -104,6 +104,8 @@ def policy_set(recipe: str, knows: str | None, dry_run: bool, as_json: bool) -> 
             click.echo(f"{would}{verb}: {some}")
     if not (found.starts or found.stops or found.resizes):
         click.echo(f"{would}change nothing at once")
+    for what in found.ignored:
+        click.echo(f"note: {recipe} may order more than who runs where; live, Ganger {what}")
     if not dry_run:
         click.echo(f"decides now: {recipe}")
 

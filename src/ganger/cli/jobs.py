@@ -213,11 +213,13 @@ def explain(job: str, slurm: bool, as_json: bool) -> None:
 @click.option("--lines", "-n", default=0, help="Only the last so many lines.")
 @click.option("--error", "-e", "stream", flag_value="error", help="What went to its error file.")
 @click.option("--attempt", default=0, help="Of this attempt. Default: the last.")
-def logs(job: str, follow: bool, lines: int, stream: str | None, attempt: int) -> None:
+@click.option("--node", default="", shell_complete=completion.nodes,
+              help="What it wrote on this node. Default: its first.")  # fmt: skip
+def logs(job: str, follow: bool, lines: int, stream: str | None, attempt: int, node: str) -> None:
     """Print what a job wrote."""
     query = {
         "follow": "1" if follow else "", "lines": lines or "", "stream": stream or "output",
-        "attempt": attempt or "",
+        "attempt": attempt or "", "node": node,
     }  # fmt: skip
     for chunk in Client().stream(f"/v1/jobs/{path_of([job])}/logs", query):
         sys.stdout.buffer.write(chunk)

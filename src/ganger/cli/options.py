@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +38,13 @@ _OPTIONS = (
 )  # fmt: skip
 
 
+profiles_option = click.option(
+    "--profiles", metavar="FILE",
+    help="How fast the models of the trace run on what: a file or folder, or `published`; see"
+    " docs/profiles-file.md.",
+)  # fmt: skip
+
+
 def trace_options(command: F) -> F:
     """Add the options that choose a part and a load of a trace; hand them all, with the trace, to
     `load_with_options`."""
@@ -57,6 +65,10 @@ def load_with_options(
     from ganger.workloads import transform
 
     found = _open(str(trace), options, gpus)
+    if options.get("profiles") is not None:
+        from ganger.workloads.speeds import read_profiles
+
+        found = replace(found, profiles=read_profiles(options["profiles"]))
     start, stop = options.get("start"), options.get("stop")
     if start is not None or stop is not None:
         begin = parse_duration(start, where="--from") if start is not None else 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ganger.cli.options import load_with_options, trace_options
+from ganger.cli.options import load_with_options, profiles_option, trace_options
 from ganger.cli.progress import Bar
 from ganger.cli.recipes import complete_recipe
 from ganger.cli.simulate import missing_cluster, parse_seeds
@@ -59,6 +59,7 @@ fifo); 2 wrong input.
               help="Time a resumed job needs before it computes again.")  # fmt: skip
 @click.option("--time-limit", default="2m", show_default=True, metavar="TIME",
               help="CPU time of one run; who needs more drops out.")  # fmt: skip
+@profiles_option
 @trace_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores).")

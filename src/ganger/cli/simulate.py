@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ganger.cli.options import load_with_options, trace_options
+from ganger.cli.options import load_with_options, profiles_option, trace_options
 from ganger.cli.progress import Bar
 from ganger.cli.recipes import complete_recipe
 from ganger.core.errors import BadInput
@@ -31,6 +31,7 @@ Examples:
   ganger simulate jobs.csv --cluster 8x8xV100 --recipe fifo,las --load 0.7,0.9,1.1
   ganger simulate jobs.csv --cluster 8x8xV100 --recipe mine.py:MyPolicy --json
   ganger simulate jobs.csv --cluster 8x8xV100 --recipe las --outages mtbf=30d,mttr=4h
+  ganger simulate jobs.csv --cluster 9x4xV100+9x4xK80 -r gavel,afs --profiles models.toml
 """
 
 
@@ -95,6 +96,7 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
               " multiple of TIME.")  # fmt: skip
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path),
               help="Write the run's log here, for `ganger replay` (one run).")  # fmt: skip
+@profiles_option
 @trace_options
 @output_options
 def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> None:

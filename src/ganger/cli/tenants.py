@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import sys
+import time
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -109,9 +111,21 @@ def _value(name: str, text: str) -> Any:
         ) from None
 
 
+def _when(text: str, where: str) -> float:
+    """Unix seconds of a date and time, or of so long ago. Raises BadInput."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return max(time.time() - parse_duration(text, where=where) / SECOND, 0.0)
+
+
+def _hours(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
 @click.command(
     epilog="\b\nExamples:\n  ganger usage\n  ganger usage --price A100=2.5 --price V100=1"
-    "\n  ganger usage --csv > usage.csv"
+    "\n  ganger usage --since 2026-05-01 --until 2026-06-01 --csv > may.csv"
 )
 @click.option(
     "--price",
@@ -120,22 +134,30 @@ def _value(name: str, text: str) -> Any:
     metavar="TYPE=PRICE",
     help="Of an hour of one GPU of this type. Default: as the cluster file has it. Repeatable.",
 )
+@click.option("--since", metavar="TIME", help="From then on: 2026-05-01, or 7d ago.")
+@click.option("--until", metavar="TIME", help="Up to then.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @_json
-def usage(prices: tuple[str, ...], as_csv: bool, as_json: bool) -> None:
+def usage(
+    prices: tuple[str, ...], since: str | None, until: str | None, as_csv: bool, as_json: bool
+) -> None:
     """GPU-hours and cost by tenant (as sreport): useful, lost, idle.
 
     Lost is work that was done and went with a preemption or a failure; idle is time in which a
-    job started, stopped, was suspended, or did nothing with its GPUs.
+    job started, stopped, was suspended, or did nothing with its GPUs. With --since or --until it
+    is what attempts held from their starts to their ends in that time, not what became of it.
     """
-    query = {"prices": ",".join(prices)}
+    query: dict[str, Any] = {"prices": ",".join(prices)}
+    for name, text in (("since", since), ("until", until)):
+        if text:
+            query[name] = _when(text, f"--{name}")
     found = Client().call("GET", "/v1/usage", list[Usage], query=query)
     if as_json:
         print_json(found)
         return
     rows = [
-        (one.tenant, str(one.jobs), f"{one.gpu_hours:.3f}", f"{one.useful_gpu_hours:.3f}",
-         f"{one.lost_gpu_hours:.3f}", f"{one.idle_gpu_hours:.3f}",
+        (one.tenant, str(one.jobs), f"{one.gpu_hours:.3f}", _hours(one.useful_gpu_hours),
+         _hours(one.lost_gpu_hours), _hours(one.idle_gpu_hours),
          " ".join(f"{kind}={hours:.3f}" for kind, hours in sorted(one.by_type.items())),
          "" if one.cost is None else f"{one.cost:.2f}")
         for one in found

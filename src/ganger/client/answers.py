@@ -109,7 +109,8 @@ class NodeAnswer(msgspec.Struct, kw_only=True):
 
 
 class PolicyAnswer(msgspec.Struct, kw_only=True):
-    """The recipe in force, or what another one would do at once (`dry_run`)."""
+    """The recipe in force, or what another one would do at once (`dry_run`). `ignored`: what it may
+    order besides, and nothing is done about."""
 
     recipe: str
     knows: str
@@ -117,6 +118,7 @@ class PolicyAnswer(msgspec.Struct, kw_only=True):
     starts: list[int] = []
     stops: list[int] = []
     resizes: list[int] = []
+    ignored: list[str] = []
     error: str = ""
 
 
@@ -208,16 +210,17 @@ class IdleAnswer(msgspec.Struct, kw_only=True):
 class Usage(msgspec.Struct, kw_only=True):
     """What a tenant's jobs held. GPU-hours are those in which devices were held: useful, lost (done
     and then lost with a preemption or failure), and idle (starting, stopping, suspended, or found
-    doing nothing). `cost` in the unit of the prices, null where a type has none."""
+    doing nothing), which are null for a part of the time. `cost` in the unit of the prices, null
+    where a type has none."""
 
     tenant: str
     jobs: int
     gpu_hours: float
-    useful_gpu_hours: float
-    lost_gpu_hours: float
-    idle_gpu_hours: float
-    by_type: dict[str, float]
-    cost: float | None
+    useful_gpu_hours: float | None = None
+    lost_gpu_hours: float | None = None
+    idle_gpu_hours: float | None = None
+    by_type: dict[str, float] = {}
+    cost: float | None = None
 
 
 class Status(msgspec.Struct, kw_only=True):

@@ -24,7 +24,6 @@ class Places:
         self.pid_file = root / "daemon.pid"
         self.log = root / "daemon.log"
         self.journal = root / "journal.db"
-        self.scripts = root / "scripts"
         self.agent = root / "agent"
 
     def pid(self) -> int:

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.network import parameter_servers, ring_all_reduce
 from ganger.core.spec import Locality
 
 NO_SLOWDOWN = (1.0, 1.0, 1.0, 1.0)
@@ -77,6 +78,36 @@ class Goodput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def seconds(self) -> float:
         """The whole job on one GPU at M0."""
         return self.examples / self.batch * self.alone()
+
+
+class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long a step of synchronous data-parallel training takes, from its parts.
+
+    `compute`: seconds of one GPU of the reference type on its part of the batch, equal however many
+    there are; with `split`, on the whole of a batch that n GPUs divide. `gradients`: GB summed each
+    step. `bandwidth`: GB/s between GPUs of one island, node, rack, or anywhere. Without `servers`
+    gradients go round a ring: 2 (n - 1) / n times their size passes each link. With them every
+    worker pushes all of them and pulls the sum: 2 n / servers times their size passes each
+    server's link (the communication terms of Optimus, EuroSys 2018, section 3.2, and of SMD).
+    """
+
+    compute: float
+    gradients: float
+    bandwidth: tuple[float, float, float, float]
+    servers: int = 0
+    split: bool = False
+
+    def seconds(self, gpus: Any, tier: Any, speed: float = 1.0) -> Any:
+        """One step on `gpus` GPUs, `speed` times as fast as the reference; elementwise."""
+        computing = self.compute / speed / (gpus if self.split else 1)
+        bandwidth = np.array(self.bandwidth)[tier]
+        if self.servers:
+            return computing + parameter_servers(self.gradients, bandwidth, gpus, self.servers)
+        return computing + ring_all_reduce(self.gradients, bandwidth, gpus)
+
+    def throughput(self, gpus: Any, tier: Any, speed: float = 1.0) -> Any:
+        """Batches of one GPU (with `split`: whole ones) per second; elementwise."""
+        return (1 if self.split else gpus) / self.seconds(gpus, tier, speed)
 
 
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -166,6 +197,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `measured`: steps per second, which stand for `by_type` and `scaling` on the types measured.
     `sensitivity`: how speed depends on CPUs and host memory, which nodes share out by GPUs unless a
     policy says otherwise.
+    `steps`: what a step takes by its parts, which stands for `scaling` and `locality`.
     `goodput`: a job that chooses its batch size; its reference is one GPU at the batch size M0, and
     `locality`, `scaling` do not count.
     """
@@ -178,6 +210,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sensitivity: Sensitivity | None = None
     goodput: Goodput | None = None
     measured: Measured | None = None
+    steps: Steps | None = None
 
     def runs_on(self, gpu_type: str, gpus: int) -> bool:
         """Whether the model is not known to fail on so many GPUs of this type."""
@@ -190,9 +223,18 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return 1.0
         return self._at(gpus) / self._at(asked)
 
+    def slowdown(self, tier: Locality, gpus: int) -> float:
+        """The time factor of so many GPUs at that spread."""
+        if self.steps is None or not gpus:
+            return self.locality[tier]
+        near: float = self.steps.seconds(gpus, Locality.ISLAND)
+        return float(self.steps.seconds(gpus, tier)) / near
+
     def _at(self, gpus: int) -> float:
         if gpus <= 0:
             return 0.0
+        if self.steps is not None:
+            return float(self.steps.throughput(gpus, Locality.ISLAND))
         if not self.scaling:
             return float(gpus)
         return self.scaling[min(gpus, len(self.scaling)) - 1]
@@ -203,6 +245,10 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             told = self._told(self.measured, gpu_type, gpus, asked, tier > Locality.NODE)
             return told / self.locality[tier]
         typed = self.by_type.get(gpu_type, speed)
+        if self.steps is not None and asked:
+            return (
+                float(self.steps.throughput(gpus, tier, typed)) / self._at(asked) if gpus else 0.0
+            )
         return typed * self.speedup(gpus, asked) / self.locality[tier]
 
     def _told(self, told: Measured, gpu_type: str, gpus: int, asked: int, apart: bool) -> float:
@@ -223,6 +269,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             told /= np.array(self.locality)[tiers]
             return told
         typed = self.by_type.get(gpu_type, speed)
+        if self.steps is not None and asked:
+            some: NDArray[np.float64] = self.steps.throughput(np.maximum(gpus, 1), tiers, typed)
+            return np.where(gpus > 0, some / self._at(asked), 0.0)
         if not asked:
             many = np.ones(gpus.shape)
         elif not self.scaling:

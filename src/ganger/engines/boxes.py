@@ -8,24 +8,31 @@ import selectors
 import socket
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from math import inf
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
 
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND
 from ganger.engines.agent.folder import short_path
 from ganger.engines.agent.party import Parties, Party
 from ganger.engines.agent.protocol import (
-    VERSION,
     Challenge,
     Denied,
     Exited,
     Hello,
     Message,
     Ping,
+    Prepare,
+    Read,
     Ready,
+    Refused,
+    Text,
     ToEngine,
     Used,
     Welcome,
@@ -36,6 +43,11 @@ from ganger.engines.agent.wire import GoneError, Link
 
 log = logging.getLogger("ganger.engine")
 _DIAL_SECONDS: Final = (0.02, 2.0)
+
+
+def _not_read(box: Box, why: str) -> BadInput:
+    where = f"machine {box.hello.name!r}"
+    return BadInput(f"the output lies there, and {why}", where=where)
 
 
 class AgentAt(NamedTuple):
@@ -52,6 +64,8 @@ class Box:
     def __init__(self, hello: Hello, nodes: tuple[int, ...]) -> None:
         self.hello, self.nodes = hello, nodes
         self.link: Link | None = None
+        self.remote = False
+        """Whether it is another machine, which dialled."""
         self.ready = False
         """Whether it has told all that it had."""
         self.up = False
@@ -131,7 +145,7 @@ class _Connection(Party):
 
 
 class Boxes(Parties[_Connection]):
-    """All agents. Not thread-safe but for `interrupt`."""
+    """All agents. Not thread-safe but for `interrupt` and `read`."""
 
     def __init__(
         self, admit: Callable[[Hello], Sequence[int]], agents: Sequence[AgentAt],
@@ -148,6 +162,10 @@ class Boxes(Parties[_Connection]):
         self.by_name: dict[str, Box] = {}
         self.uses: dict[tuple[int, int, str], Used] = {}
         """How busy the parts of jobs were at the last look, by job, seat and agent."""
+        self._to_read: deque[tuple[Box, Read, Future[Text]]] = deque()
+        self._reading: dict[int, tuple[Box, Future[Text]]] = {}
+        """What was asked and not answered yet."""
+        self._asked = 0
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake, selectors.EVENT_READ, lambda mask: self._awake())
         self._agents = list(agents)
@@ -172,6 +190,35 @@ class Boxes(Parties[_Connection]):
 
     def _awake(self) -> None:
         os.eventfd_read(self._wake)
+        while self._to_read:
+            box, order, answer = self._to_read.popleft()
+            one = self._connection(box)
+            if not answer.set_running_or_notify_cancel():
+                continue
+            if one is None or one.version < 2:
+                why = "it is away" if one is None else f"its agent speaks version {one.version}"
+                answer.set_exception(_not_read(box, why))
+                continue
+            self._asked += 1
+            self._reading[self._asked] = box, answer
+            self._send(one, msgspec.structs.replace(order, ask=self._asked))
+
+    def read(self, node: int, order: Read) -> Future[Text] | None:
+        """Have the machine of this node read a piece of a job's output; the answer, or BadInput.
+        None if that machine is this one. Any thread."""
+        boxes = list(self.by_name.values())
+        answer: Future[Text] = Future()
+        for box in boxes:
+            if node in box.nodes:
+                if not box.remote:
+                    return None
+                self._to_read.append((box, order, answer))
+                self.interrupt()
+                return answer
+        if not any(not box.remote for box in boxes):
+            return None  # this machine's own agent is not there yet
+        answer.set_exception(BadInput("its machine has not joined yet", where="output"))
+        return answer
 
     def wait(self, seconds: float) -> None:
         """Take what comes within `seconds`; returns after the first thing that came."""
@@ -244,6 +291,8 @@ class Boxes(Parties[_Connection]):
         box = one.box
         if box is not None and box.link is one.link:
             box.link, box.ready, box.lost_at = None, False, time.monotonic()
+            for ask in [ask for ask, (where, _) in self._reading.items() if where is box]:
+                self._reading.pop(ask)[1].set_exception(_not_read(box, "it is away"))
         if one.at is not None:
             i = self._agents.index(one.at)
             self._dial_at[i] = time.monotonic() + self._pause[i]
@@ -252,10 +301,20 @@ class Boxes(Parties[_Connection]):
 
     def send(self, box: Box, message: Message) -> None:
         """Say it, if the box is connected; what it missed is said when it is back."""
+        one = self._connection(box)
+        if one is None:
+            return
+        if one.version < 2 and isinstance(message, Prepare) and message.launch.script:
+            why = f"its agent speaks version {one.version}, which takes no scripts"
+            self.owner.told(box, Refused(message.key, why))
+            return
+        self._send(one, message)
+
+    def _connection(self, box: Box) -> _Connection | None:
         for one in self._connections:
             if one.box is box and box.link is one.link:
-                self._send(one, message)
-                return
+                return one
+        return None
 
     def _take(self, one: _Connection, message: Any) -> None:
         if isinstance(message, Ping):
@@ -275,14 +334,18 @@ class Boxes(Parties[_Connection]):
             if isinstance(message, Used):
                 self.uses[message.key.job, message.key.seat, one.box.hello.name] = message
                 return
+            if isinstance(message, Text):
+                if message.ask in self._reading:
+                    self._reading.pop(message.ask)[1].set_result(message)
+                return
             if isinstance(message, Exited):
                 self.uses.pop((message.key.job, message.key.seat, one.box.hello.name), None)
             self.owner.told(one.box, message)
 
     def _hello(self, one: _Connection, hello: Hello) -> None:
-        why, nodes = "", tuple[int, ...]()
-        if hello.version != VERSION:
-            why = f"it speaks version {hello.version}, this engine {VERSION}"
+        why, nodes = one.speaks(hello.version), tuple[int, ...]()
+        if why:
+            pass
         elif one.at is None and not proves(
             hello.proof, self._token, "agent", one.nonce, hello.nonce
         ):
@@ -310,6 +373,7 @@ class Boxes(Parties[_Connection]):
             if other.box is box:
                 self._drop(other)
         box.hello, box.nodes, box.link, box.ready = hello, nodes, one.link, False
+        box.remote = one.at is None
         box.unwanted.clear()
         box.mentioned.clear()
         one.box = box

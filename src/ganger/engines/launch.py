@@ -13,7 +13,7 @@ MIB: Final = 1 << 20
 PER: Final = ("worker", "node", "job")
 
 
-class Launch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one job is launched. Times in microseconds, no shell anywhere: `command` is an argv.
 
     `command` is run once per worker, per node, or once (`per`: `worker`, `node`, `job`); a role's
@@ -28,7 +28,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `retries`: how many failed attempts are forgiven *from now on* (asked anew at each failure).
     `step_micros`: time of one step at rate 1; 0: as first measured. `uid` and `gid`: who the job
     runs as, -1 for the agent's own user. `warm`: modules to have imported before the start: the
-    command must then be `[python, script.py, ...]` or `[python, -m, module, ...]`.
+    command must then be `[python, script.py, ...]` or `[python, -m, module, ...]`. `script`: text
+    of a file that is made beside the attempt and executed, with `command` as its arguments.
     """
 
     command: tuple[str, ...]
@@ -51,3 +52,4 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     uid: int = -1
     gid: int = -1
     warm: tuple[str, ...] = ()
+    script: str = ""

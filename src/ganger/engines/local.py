@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from math import inf
 from operator import attrgetter
 from typing import Final
@@ -25,7 +26,7 @@ from ganger.core.events import (
 )
 from ganger.core.plan import Plan, Provision, Resize, Resume, Start, Stop, Suspend, Tune
 from ganger.core.units import NEVER, SECOND
-from ganger.engines.agent.protocol import Hello, Progress
+from ganger.engines.agent.protocol import Hello, Progress, Read, Text
 from ganger.engines.attempts import Attempts
 from ganger.engines.boxes import AgentAt, Box, Boxes, Fleet
 from ganger.engines.clock import Clock
@@ -38,7 +39,8 @@ __all__ = ["CANCELLED", "AgentAt", "FleetEngine", "Hold", "LocalEngine"]
 CANCELLED: Final = "cancelled"
 """`Stop.why` of a job that need not save: it gets SIGTERM at once."""
 _rank = attrgetter("rank")
-_IGNORED: Final = {Tune: "turns no knobs of jobs", Provision: "switches no machines on or off"}
+IGNORED: Final = {Tune: "turns no knobs of jobs", Provision: "switches no machines on or off"}
+"""Kinds of action that nothing is done about, and what the engine does not do."""
 log = logging.getLogger("ganger.engine")
 
 
@@ -134,7 +136,7 @@ class FleetEngine:
             if isinstance(action, Tune | Provision) and type(action) not in self._ignored:
                 self._ignored.add(type(action))
                 log.warning("%s: this engine %s; the plans that ask for it are ignored",
-                            type(action).__name__, _IGNORED[type(action)])  # fmt: skip
+                            type(action).__name__, IGNORED[type(action)])  # fmt: skip
 
     # ------------------------------------------------------------------ the owner's side
 
@@ -168,6 +170,11 @@ class FleetEngine:
     def progress(self) -> Mapping[int, Progress]:
         """The last report of each job that told its progress."""
         return self._attempts.progress
+
+    def read(self, node: int, order: Read) -> Future[Text] | None:
+        """Have the machine of this node read a piece of a job's output; None if it lies in this
+        machine's own files, or on a file system that all share. Any thread."""
+        return None
 
     @property
     def boxes(self) -> Mapping[str, Box]:
@@ -205,3 +212,9 @@ class LocalEngine(FleetEngine):
         """How busy the parts of jobs were when their agents last looked."""
         self.port = boxes.port
         """Where agents join; 0 if nowhere."""
+        self._read = boxes.read
+
+    def read(self, node: int, order: Read) -> Future[Text] | None:
+        """Have the machine of this node read a piece of a job's output; None if it lies in this
+        machine's own files. Any thread."""
+        return self._read(node, order)

@@ -26,7 +26,7 @@ from ganger.solve.programme import (
     shares,
 )
 from ganger.solve.search import Pool, largest
-from ganger.solve.shares import SharesPool, Warm, max_min, max_sum
+from ganger.solve.shares import SharesPool, max_min, max_sum
 from ganger.workloads.problem import Problem, load_problem
 
 
@@ -214,9 +214,8 @@ def _filled(field: _Field, unit: Floats, paces: Paces | None, tags: list[Floats]
     filled = water_filling(pool, field.alone.capacity, unit[at], paces, stop=field.stop)
     x = expanded(merged, filled.answer)
     first = unit[at] if paces is None else paces(np.ones(len(at), np.bool_)) * unit[at]
-    alone = pool.max_min(first, Warm(filled.prices, filled.first, 0.02))
     reached = pool.throughput(filled.answer)[first > 0] / first[first > 0]
-    return _Solved(float(reached.min()), alone.bound, x, alone.prices)
+    return _Solved(float(reached.min()), filled.even.bound, x, filled.even.prices)
 
 
 def _lexicographic(field: _Field) -> _Solved:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.jobs import declare
+from ganger.core.network import one_way, ring_all_reduce
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.protocols import Policy
 from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Shape
@@ -22,7 +23,6 @@ from ganger.core.units import HOUR, SECOND
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
 from ganger.mechanisms.admit import Walk
-from ganger.mechanisms.network import one_way, ring_all_reduce
 from ganger.mechanisms.order import By, last_come, longest
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.solve.programme import Shares, isolated, proportional, shares

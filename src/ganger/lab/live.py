@@ -1,11 +1,13 @@
 """One run of a policy over real processes: the kernel, the local engine and an agent, nothing else.
 
-The jobs are `lab/paced.py`: one process each, however many GPUs it holds. Their stamps beside the
-journal's times say what starting, saving, restoring and finishing cost.
+The jobs are `lab/paced.py`, one process each, however many GPUs it holds, or `lab/trained.py`, real
+training on one core. Their stamps beside the journal's times say what starting, saving, restoring
+and finishing cost.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -49,7 +51,27 @@ from ganger.workloads.trace import Trace
 STEP: Final = 10_000
 """A step of a job at the size that it asks for, microseconds."""
 _AGENT_SECONDS: Final = 30
+_TRAINED: Final = Path(__file__).with_name("trained.py")
 _Key = tuple[int, int]
+
+
+class Training(NamedTuple):
+    """Jobs train with this Python's PyTorch; a step takes `step` microseconds of CPU time."""
+
+    python: str
+    step: float
+
+    @classmethod
+    def measured(cls, python: str, steps: int = 200) -> Training:
+        """With what a step takes on this machine. Raises BadInput."""
+        root = Path(__file__).parents[2]
+        done = subprocess.run(
+            [python, str(_TRAINED), "", str(steps)], capture_output=True, text=True, check=False,
+            env={**os.environ, "PYTHONPATH": str(root)},
+        )  # fmt: skip
+        if done.returncode:
+            raise BadInput("it does not run PyTorch", where=python, mend=done.stderr[-300:].strip())
+        return cls(python, float(done.stdout) * 1e6)
 
 
 class Lived(NamedTuple):
@@ -60,6 +82,8 @@ class Lived(NamedTuple):
     """Means over all attempts, weighted by GPUs."""
     preemptions: int
     """Stops and resizes."""
+    computed: tuple[int, ...]
+    """For how long each job's process computed, in all its attempts, microseconds."""
 
 
 class Stopwatch(Clock):
@@ -83,11 +107,12 @@ class Stopwatch(Clock):
 
 def run_live(
     trace: Trace, cluster: ClusterSpec, recipe: str, setup: Setup, folder: Path, log: Path,
-    patience_seconds: float,
+    patience_seconds: float, training: Training | None = None,
 ) -> Lived:  # fmt: skip
     """Run the jobs of `trace` under `recipe`, submitted when it says, each for its `duration` at
     the size that it asks for, at other sizes by `setup.profiles`. `cluster` is this machine with
-    simulated GPUs, one node. The agent's state goes into `folder`, the log to `log`.
+    simulated GPUs, one node. With `training` jobs train for as many steps as would take that long.
+    The agent's state goes into `folder`, the log to `log`.
 
     Raises BadInput if the agent does not come up, or if it takes longer than `patience_seconds`.
     """
@@ -108,7 +133,7 @@ def run_live(
 
     clock = Stopwatch()
     engine = LocalEngine(
-        _launcher(kernel, trace, physics, stamps), lambda hello: range(len(hello.nodes)),
+        _launcher(kernel, trace, physics, stamps, training), lambda hello: range(len(hello.nodes)),
         agents=[AgentAt(folder / "agent", spawn)], clock=clock,
     )  # fmt: skip
     over = threading.Event()
@@ -123,10 +148,12 @@ def run_live(
             kernel.run(probe, round(patience_seconds * SECOND))
         if not probe.is_over():
             raise BadInput(f"not over after {patience_seconds:g} s", where=recipe)
-        return Lived(
-            job_table(kernel, trace, None), probe.costs(read_stamps(stamps, clock)),
-            len(probe.stopped),
-        )  # fmt: skip
+        seen = read_stamps(stamps, clock)
+        computed = [0] * trace.jobs
+        for (job, _), one in seen.items():
+            computed[job] += one.alone - one.began
+        table = job_table(kernel, trace, None)
+        return Lived(table, probe.costs(seen), len(probe.stopped), tuple(computed))
     finally:
         over.set()
         _stop_all(engine, kernel)
@@ -153,12 +180,19 @@ def _stop_all(engine: LocalEngine, kernel: Kernel) -> None:
 
 
 def _launcher(
-    kernel: Kernel, trace: Trace, physics: Physics, stamps: Path
+    kernel: Kernel, trace: Trace, physics: Physics, stamps: Path, training: Training | None
 ) -> Callable[[int], Launch]:
     """How each job is launched."""
     jobs = kernel.jobs
 
     def launch_of(job: int) -> Launch:
+        if training is not None:
+            steps = max(round(trace.duration[job] / training.step), 1)
+            return Launch(
+                command=(training.python, str(_TRAINED), str(stamps), str(steps)), per="job",
+                shape=jobs.shapes[jobs.shape[job]], step_micros=training.step,
+                warm=("torch", "torch._dynamo"),
+            )  # fmt: skip
         shape, asked = jobs.shapes[jobs.shape[job]], int(jobs.gpus[job])
         profile = physics.profiles.of(jobs.models[jobs.model[job]])
         speeds = (profile.speedup(gpus, asked) for gpus in range(1, shape.most + 1))
@@ -195,7 +229,7 @@ class Stamps(NamedTuple):
     began: int
     stopped: int
     alone: int
-    """When it would have stopped, had no timer been late."""
+    """When it would have stopped, had no timer been late; if none paced it, when it did."""
 
 
 def read_stamps(folder: Path, clock: Stopwatch) -> dict[_Key, Stamps]:
@@ -206,7 +240,7 @@ def read_stamps(folder: Path, clock: Stopwatch) -> dict[_Key, Stamps]:
         if len(lines) == 2:
             (began, first, took), (stopped, last, _) = lines
             job, _, attempt = path.name.partition(".")
-            alone = clock.at(began + (last - first) * took)
+            alone = clock.at(began + (last - first) * took if took else stopped)
             found[int(job), int(attempt)] = Stamps(clock.at(began), clock.at(stopped), alone)
     return found
 

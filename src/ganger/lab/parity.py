@@ -4,12 +4,16 @@ A run is live first: real processes whose steps are paced by timers, on the loca
 starting, saving, restoring and finishing cost is measured in it, and the simulator gets those costs
 and the same submissions. Beside it stands what the simulator says with the costs of the *other*
 runs of the recipe, which it could have known before.
+
+Jobs that really train take as long as the machine lets them, so the simulator also gets how long
+each computed, in that run, or on average in the others.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
@@ -25,7 +29,7 @@ from ganger.core.spec import ClusterSpec, JobSpec, Role, Shape
 from ganger.core.units import SECOND
 from ganger.engines.gpus import find_nodes
 from ganger.lab.figures import completion_times
-from ganger.lab.live import STEP, run_live
+from ganger.lab.live import STEP, Training, run_live
 from ganger.lab.log import Divergence, replay
 from ganger.lab.result import JobTable
 from ganger.lab.simulation import Setup, load_policy, run_one
@@ -37,21 +41,29 @@ RECIPES: Final = (
     "optimus(interval=2s)",
 )  # fmt: skip
 """What is compared unless said otherwise; quanta and thresholds as short as the jobs."""
+TRAINING_RECIPES: Final = ("fifo", "srtf", "las(quantum=2s)")
+"""The same for jobs that train."""
 GOAL: Final = 0.05
 """Error of the mean JCT that the median of several runs must not exceed."""
 SPEEDUP: Final = (1.0, 1.8, 2.5, 3.1, 3.6, 4.0, 4.3, 4.5)
 """Throughput of a job by its GPUs, relative to one."""
 _PROFILES: Final = Profiles(default=Profile(scaling=SPEEDUP))
-_SIZES: Final = ((1, 0.6), (2, 0.25), (4, 0.15))
+SIZES: Final = ((1, 0.6), (2, 0.25), (4, 0.15))
 _SECONDS: Final = (0.3, 3.0)
 _FACTORS: Final = tuple(0.95 + 0.0125 * i for i in range(9))
+_TRAINING_SECONDS: Final = 600
+"""So much longer for jobs that train: to import PyTorch, and beside what else the cores do."""
 _PATIENCE: Final = 10
 """A live run is given up after so many times the time that all work would take on all GPUs."""
 
 
-def workload(jobs: int, gpus: int, seed: int = 0, load: float = 0.8) -> Trace:
+def workload(
+    jobs: int, gpus: int, seed: int = 0, load: float = 0.8,
+    sizes: Sequence[tuple[int, float]] = SIZES,
+) -> Trace:  # fmt: skip
     """Short jobs for `gpus` GPUs: Poisson arrivals, run times log-uniform from 0.3 to 3 s in whole
-    steps, gangs of 1, 2 and 4 GPUs for 60, 25 and 15 %, elastic from one GPU to twice as many.
+    steps, gangs of `sizes` (1, 2 and 4 GPUs for 60, 25 and 15 %), elastic from one GPU to twice as
+    many.
 
     Run times and gangs are evenly spread over their distributions, so that every seed has the same
     jobs, in another order and paired otherwise."""
@@ -60,9 +72,9 @@ def workload(jobs: int, gpus: int, seed: int = 0, load: float = 0.8) -> Trace:
     low, high = np.log(_SECONDS)
     seconds = np.exp(low + (high - low) * rng.permutation(even))
     took = np.rint(seconds * SECOND / STEP).astype(np.int64) * STEP
-    sizes, shares = np.array([pair for pair in _SIZES if pair[0] <= gpus]).T
+    counts, shares = np.array([pair for pair in sizes if pair[0] <= gpus]).T
     edges = np.cumsum(shares) / shares.sum()
-    size = sizes[np.searchsorted(edges, rng.permutation(even))].astype(np.int64)
+    size = counts[np.searchsorted(edges, rng.permutation(even))].astype(np.int64)
     span = float((took * size).sum()) / (gpus * load)
     arrival = np.cumsum(rng.exponential(span / jobs, jobs)).astype(np.int64)
     specs = [
@@ -110,6 +122,8 @@ class Trial:
     """Steps of the log that were decided again to the same plans."""
     divergence: str
     """The first that was not; "" for none."""
+    computed: tuple[int, ...]
+    """How long each job computed, microseconds."""
 
     @property
     def costs(self) -> Costs:
@@ -158,19 +172,26 @@ class Parity:
 class Study:
     """The same jobs under several recipes, live and simulated; logs and agents' state in `folder`.
 
-    Raises BadInput for what cannot be run.
+    With `training` the jobs train, one GPU and one core each, fixed in size. Raises BadInput for
+    what cannot be run.
     """
 
     def __init__(
-        self, folder: Path, jobs: int = 100, gpus: int = 8, seed: int = 0, load: float = 0.8
-    ) -> None:
+        self, folder: Path, jobs: int = 100, gpus: int = 8, seed: int = 0, load: float = 0.8,
+        training: Training | None = None,
+    ) -> None:  # fmt: skip
         if jobs < 2 or not 0 < load < 10:
             raise BadInput(f"{jobs} jobs at load {load:g}", mend="give 2 or more, load like 0.8")
         self.cluster = ClusterSpec(find_nodes(str(gpus), "here"))
-        self.trace = workload(jobs, gpus, seed, load)
+        if training is not None and gpus > cores():
+            raise BadInput(f"{gpus} jobs at once want as many cores", where="gpus",
+                           mend=f"there are {cores()}")  # fmt: skip
+        self._training = training
+        self.trace = workload(jobs, gpus, seed, load, SIZES if training is None else ((1, 1.0),))
         self.setup = Setup(seed=seed, profiles=_PROFILES)
         self._folder = folder
-        self._patience = 30 + _PATIENCE * self.trace.gpu_seconds() / gpus / min(load, 1)
+        work = self.trace.gpu_seconds() / gpus / min(load, 1)
+        self._patience = (30 if training is None else _TRAINING_SECONDS) + _PATIENCE * work
         self.trials: dict[str, list[Trial]] = {}
 
     def run(
@@ -192,7 +213,10 @@ class Study:
         number = sum(map(len, self.trials.values()))
         folder = self._folder / str(number)
         log = self._folder / f"{number}.log"
-        lived = run_live(self.trace, self.cluster, recipe, self.setup, folder, log, self._patience)
+        lived = run_live(
+            self.trace, self.cluster, recipe, self.setup, folder, log, self._patience,
+            self._training,
+        )  # fmt: skip
         steps, divergence = 0, ""
         try:
             steps = replay(log)
@@ -200,17 +224,21 @@ class Study:
             divergence = str(error)
         costs = lived.costs
         trial = Trial(
-            Outcome.of(lived.jobs), self.simulate(recipe, costs), costs.start / SECOND,
-            costs.checkpoint / SECOND, costs.restore / SECOND, costs.load / SECOND,
-            costs.finish / SECOND, lived.preemptions, steps, divergence,
+            Outcome.of(lived.jobs), self.simulate(recipe, costs, lived.computed),
+            costs.start / SECOND, costs.checkpoint / SECOND, costs.restore / SECOND,
+            costs.load / SECOND, costs.finish / SECOND, lived.preemptions, steps, divergence,
+            lived.computed,
         )  # fmt: skip
         done.append(trial)
         return trial
 
-    def simulate(self, recipe: str, costs: Costs) -> Outcome:
-        """What the simulator says with these costs."""
-        setup = Setup(self.setup.seed, costs=costs, profiles=_PROFILES)
-        return Outcome.of(run_one(self.trace, self.cluster, recipe, setup, record=False).jobs)
+    def simulate(self, recipe: str, costs: Costs, computed: Sequence[int] = ()) -> Outcome:
+        """What the simulator says with these costs, and of jobs that train with these times of
+        computing."""
+        setup, trace = Setup(self.setup.seed, costs=costs, profiles=_PROFILES), self.trace
+        if self._training is not None:
+            trace = replace(trace, duration=np.maximum(np.array(computed, np.int64), 1))
+        return Outcome.of(run_one(trace, self.cluster, recipe, setup, record=False).jobs)
 
     def parity(self, recipe: str) -> Parity:
         """The figures of one recipe's trials."""
@@ -224,7 +252,7 @@ class Study:
             jct_error=median(errors), jct_error_worst=max(errors),
             jct_error_other_costs=_median(self._foretold(recipe)),
             jct_spread=(max(live) - min(live)) / median(live) if pairs else np.nan,
-            sensitivity=self.sensitivity(recipe, _costs(trials)),
+            sensitivity=self.sensitivity(recipe, _costs(trials), _computed(trials)),
             makespan_live_seconds=median(t.live.makespan_seconds for t in trials),
             makespan_error=median(
                 _error(t.simulated.makespan_seconds, t.live.makespan_seconds) for t in trials
@@ -242,11 +270,12 @@ class Study:
             divergence=next((t.divergence for t in trials if t.divergence), ""),
         )  # fmt: skip
 
-    def sensitivity(self, recipe: str, costs: Costs) -> float:
+    def sensitivity(self, recipe: str, costs: Costs, computed: Sequence[int] = ()) -> float:
         """(Largest - smallest) / median of the mean JCTs that the simulator says with all costs
         scaled alike, by nine factors from 0.95 to 1.05: what a small error in them may do."""
         found = [
-            self.simulate(recipe, _scaled(costs, factor)).jct_mean_seconds for factor in _FACTORS
+            self.simulate(recipe, _scaled(costs, factor), computed).jct_mean_seconds
+            for factor in _FACTORS
         ]
         return (max(found) - min(found)) / median(found)
 
@@ -255,10 +284,15 @@ class Study:
         trials = self.trials[recipe]
         found = []
         for trial in trials if len(trials) > 1 else ():
-            costs = _costs([other for other in trials if other is not trial])
-            said = self.simulate(recipe, costs).jct_mean_seconds
+            others = [other for other in trials if other is not trial]
+            said = self.simulate(recipe, _costs(others), _computed(others)).jct_mean_seconds
             found.append(_error(said, trial.live.jct_mean_seconds))
         return found
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def agreement(one: Sequence[float], other: Sequence[float]) -> float:
@@ -278,6 +312,11 @@ def _costs(trials: Sequence[Trial]) -> Costs:
         load=round(fmean(t.load_seconds for t in trials) * SECOND),
         finish=round(fmean(t.finish_seconds for t in trials) * SECOND),
     )
+
+
+def _computed(trials: Sequence[Trial]) -> list[int]:
+    """How long each job computed, the mean over these."""
+    return [round(fmean(times)) for times in zip(*(t.computed for t in trials), strict=True)]
 
 
 def _scaled(costs: Costs, factor: float) -> Costs:

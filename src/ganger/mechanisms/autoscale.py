@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -33,6 +34,7 @@ class Autoscaling:
     and switched off.
     """
 
+    orders: ClassVar[tuple[type, ...]] = (Provision,)
     inner: GoodputPolicy
     low: float = 0.35
     high: float = 0.65

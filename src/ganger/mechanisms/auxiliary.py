@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -48,6 +48,7 @@ class RemoteInput:
     `pool` workers are there, and go to running jobs first come, first served.
     """
 
+    orders: ClassVar[tuple[type, ...]] = (Tune,)
     inner: Policy
     rate: float
     local: float

@@ -234,8 +234,9 @@ SENSITIVE = 1.1
 def sensitive_model(view: View, job: int) -> bool:
     """Whether the job's model is known to be slower over several nodes."""
     jobs = view.jobs
-    slower = view.oracle.profile(jobs.models[jobs.model[job]]).locality
-    return slower[Locality.RACK] >= SENSITIVE * slower[Locality.NODE]
+    profile, gpus = view.oracle.profile(jobs.models[jobs.model[job]]), view.at.gpus[job]
+    near = profile.slowdown(Locality.NODE, gpus)
+    return profile.slowdown(Locality.RACK, gpus) >= SENSITIVE * near
 
 
 def skewed_model(view: View, job: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 import numpy as np
@@ -86,6 +86,7 @@ class PowerSaver:
     as those who wait ask for and the buffer. `predicted(series, ahead)` forecasts nodes in use.
     """
 
+    orders: ClassVar[tuple[type, ...]] = (Provision,)
     inner: Policy
     predicted: Forecast
     saving: EnergySaving = field(default_factory=EnergySaving)

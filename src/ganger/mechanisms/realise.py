@@ -299,7 +299,12 @@ class RoundPolicy:
 
     How far off: the rule is Adams' method of apportionment. With jobs of one GPU nobody is ever a
     round ahead of its fraction, so that after R rounds none of n jobs is off by n/R or more.
-    Gangs that do not fit beside those before them can fall further behind.
+    With gangs on one type less is sure, for fractions that add up to its G GPUs may fit together
+    in no round (two gangs of 2 and a job of 1 on 3 GPUs, 0.6 of the time each): a gang of g with
+    fraction x has had at least (R b - s) / (b + G / x - g) of R rounds, where s GPUs are asked for
+    by the others, b = G - g + d, and d divides G and all sizes. Who is kept out sees b GPUs taken
+    by those before it, and each of these is before it only until it has had its part of what
+    x had. Gangs of the whole type so end no more than n - 1 rounds of their own x behind.
 
     `pairs`: rows of two jobs put both on the same GPUs. Who may have another beside it holds half
     of its GPUs even when it is alone there, so that nobody is interrupted when a partner comes.

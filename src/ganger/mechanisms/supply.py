@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -257,6 +257,7 @@ class SupplyPolicy:
     """Another policy, and beside it the division of every node's CPUs and host memory among the
     jobs that it runs there."""
 
+    orders: ClassVar[tuple[type, ...]] = (Tune,)
     inner: Policy
     how: Division = Division.TUNE
 

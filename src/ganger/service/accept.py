@@ -23,6 +23,13 @@ from ganger.service.notify import DEFAULT_EVENTS, EVENTS, checked_address
 
 TASKS_MAX: Final = 100_000
 GPUS_MAX: Final = 1 << 20
+RANGES: Final[tuple[tuple[str, float, float], ...]] = (
+    ("gpus", 0, GPUS_MAX), ("workers", 0, GPUS_MAX), ("nodes", 0, GPUS_MAX),
+    ("min_gpus", 0, GPUS_MAX), ("max_gpus", 0, GPUS_MAX), ("share", 0.001, 1.0),
+    ("cpus", 0.0, 1e6), ("priority", -(1 << 31), (1 << 31) - 1), ("weight", 1e-9, 1e9),
+    ("steps", 0.0, 1e18), ("retries", 0, 1000),
+)  # fmt: skip
+"""Fields of a request, the least and the most that they may be."""
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -87,13 +94,7 @@ def _after_each(spec: JobSpec, request: JobRequest, task: int, rows: Rows) -> Jo
 
 def _check(request: JobRequest) -> None:
     """Raise BadInput for the first field that cannot be."""
-    ranges = (
-        ("gpus", 0, GPUS_MAX), ("workers", 0, GPUS_MAX), ("nodes", 0, GPUS_MAX),
-        ("min_gpus", 0, GPUS_MAX), ("max_gpus", 0, GPUS_MAX), ("share", 0.001, 1.0),
-        ("cpus", 0.0, 1e6), ("priority", -(1 << 31), (1 << 31) - 1), ("weight", 1e-9, 1e9),
-        ("steps", 0.0, 1e18), ("retries", 0, 1000),
-    )  # fmt: skip
-    for field, least, most in ranges:
+    for field, least, most in RANGES:
         value = getattr(request, field)
         if not least <= value <= most:
             raise BadInput(f"{value} is not in {least} .. {most}", where=field)
@@ -175,7 +176,9 @@ def _range(request: JobRequest, per_worker: int) -> tuple[int, int]:
 
 
 def _launch(request: JobRequest, spec: JobSpec, who: Who, switch_user: bool) -> Launch:
-    grace = 30 * SECOND if request.grace is None else parse_duration(request.grace, where="grace")
+    grace = (
+        30 * SECOND if request.grace in (None, "") else parse_duration(request.grace, where="grace")
+    )
     return Launch(
         command=tuple(request.command), shape=spec.shape, per=request.per, env=request.env,
         cwd=request.cwd, output=_absolute(request.output, request.cwd, "output"),

@@ -23,6 +23,7 @@ from ganger.service.accept import Who
 from ganger.service.daemon import FullDisk
 from ganger.service.endpoints import ENDPOINTS, Endpoint
 from ganger.service.rows import NoSuch
+from ganger.service.schema import tightened
 from ganger.service.world import Forbidden, World
 
 UNIX: Final = "unix"
@@ -156,6 +157,7 @@ def openapi() -> dict[str, Any]:
     schemas, components = msgspec.json.schema_components(
         [*types, Problem], ref_template="#/components/schemas/{name}"
     )
+    components["JobRequest"] = tightened(components["JobRequest"])
     found = iter(schemas)
     answers = {id(one): next(found) for one in ENDPOINTS}
     bodies = {id(one): next(found) for one in ENDPOINTS if one.body}

@@ -53,11 +53,23 @@ async def raw_body(request: Request) -> bytes:
 
 
 def decoded(data: bytes, kind: Any) -> Any:
-    """JSON as `kind`. Raises BadInput."""
+    """JSON as `kind`; 4.0 is a whole number, too. Raises BadInput."""
     try:
-        return msgspec.json.decode(data or b"{}", type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        try:
+            return msgspec.json.decode(data or b"{}", type=kind)
+        except msgspec.ValidationError:
+            return msgspec.convert(_whole(msgspec.json.decode(data)), kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(str(error), where="body", mend="see /openapi.json") from None
+
+
+def _whole(value: Any) -> Any:
+    """What JSON holds, with integers for numbers that are whole."""
+    if isinstance(value, dict):
+        return {name: _whole(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 async def asked(world: World, ask: Ask) -> Any:

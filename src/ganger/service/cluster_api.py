@@ -26,13 +26,14 @@ from ganger.client.answers import (
     Usage,
 )  # fmt: skip
 from ganger.core.errors import BadInput
-from ganger.core.units import WHOLE
+from ganger.core.units import SECOND, WHOLE
 from ganger.service import rows
 from ganger.service.asking import (
     Answer,
     asked,
     body_of,
     locked,
+    number,
     who_of,
     world_of,
 )
@@ -44,7 +45,7 @@ from ganger.service.notify import Message
 from ganger.service.roles import SETTING as ROLES_SETTING
 from ganger.service.roles import Roles
 from ganger.service.trial import futures, try_policy
-from ganger.service.usage import parse_prices, prices_of, usage
+from ganger.service.usage import parse_prices, prices_of, usage, usage_between
 from ganger.service.world import World
 from ganger.workloads.clusters import load_cluster
 
@@ -275,12 +276,20 @@ async def set_idle(request: Request) -> IdleAnswer:
 
 
 async def show_usage(request: Request) -> list[Usage]:
-    """GPU-hours and cost by tenant since the journal began; `prices` like `A100=2.5,V100=1`."""
+    """GPU-hours and cost by tenant since the journal began, or from `since` to `until` (Unix
+    seconds); `prices` like `A100=2.5,V100=1`."""
     world = world_of(request)
+    since, until = (round(number(request, name, most, 1e11) * SECOND)
+                    for name, most in (("since", 0), ("until", 1e11)))  # fmt: skip
+    if since >= until:
+        raise BadInput("it is not before until", where="since")
+    part = {"since", "until"} & set(request.query_params)
     prices = prices_of(world.daemon) | parse_prices(request.query_params.get("prices", ""))
 
     def report() -> list[Usage]:
         with contextlib.closing(Journal(world.daemon.journal.path, readonly=True)) as journal:
+            if part:
+                return usage_between(world.daemon, journal, prices, since, until)
             return usage(world.daemon, journal, world.idleness.gpu_seconds, prices)
 
     return await asyncio.to_thread(report)

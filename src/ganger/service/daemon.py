@@ -13,7 +13,8 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -64,9 +65,9 @@ class FullDisk(GangerError):  # noqa: N818 - reads as a sentence
 
 class Daemon:
     """Owns a kernel, an engine and a journal. `run` is its loop; all else may be called from any
-    thread. Reading `kernel` and what lies beside it wants `lock`."""
+    thread. Reading `kernel` and what lies beside it wants `lock`. `scripts`: see `launch_of`."""
 
-    def __init__(self, journal: Journal, scripts: Any) -> None:
+    def __init__(self, journal: Journal, scripts: Path | None = None) -> None:
         self.journal = journal
         self.scripts = scripts
         self.lock = threading.RLock()

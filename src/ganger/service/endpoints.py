@@ -26,7 +26,6 @@ from ganger.client.answers import (
     TokenAnswer,
     Usage,
 )  # fmt: skip
-from ganger.client.request import JobRequest
 from ganger.service import cluster_api as cluster
 from ganger.service import job_api as jobs
 from ganger.service.asking import Answer
@@ -48,7 +47,7 @@ class Endpoint:
 _JOBS = "/v1/jobs/{jobs}"
 ENDPOINTS: Final = (
     Endpoint("GET", "/v1/status", cluster.status, Status),
-    Endpoint("POST", "/v1/jobs", jobs.submit, Submitted, JobRequest | list[JobRequest],
+    Endpoint("POST", "/v1/jobs", jobs.submit, Submitted, jobs.Submission,
              query=("expect",), code=201),
     Endpoint("GET", "/v1/jobs", jobs.list_jobs, JobPage,
              query=("state", "user", "tenant", "name", "since", "offset", "limit")),
@@ -59,7 +58,7 @@ ENDPOINTS: Final = (
     Endpoint("GET", f"{_JOBS}/wait", jobs.wait_job, JobPage, query=("timeout",)),
     Endpoint("GET", f"{_JOBS}/codes", jobs.exit_codes, dict[str, int | None]),
     Endpoint("GET", f"{_JOBS}/logs", jobs.logs, str,
-             query=("stream", "attempt", "lines", "follow")),
+             query=("stream", "attempt", "node", "lines", "follow")),
     Endpoint("GET", f"{_JOBS}/explain", jobs.explain_job, Explanation),
     Endpoint("GET", "/v1/nodes", cluster.list_nodes, list[NodeAnswer]),
     *(Endpoint("POST", f"/v1/nodes/{{nodes}}/{verb}", cluster.node_order(verb), list[NodeAnswer])
@@ -77,7 +76,8 @@ ENDPOINTS: Final = (
     Endpoint("DELETE", "/v1/tokens/{token}", cluster.revoke_token, RolesAnswer),
     Endpoint("PUT", "/v1/admins/{user}", cluster.admin_order(True), RolesAnswer),
     Endpoint("DELETE", "/v1/admins/{user}", cluster.admin_order(False), RolesAnswer),
-    Endpoint("GET", "/v1/usage", cluster.show_usage, list[Usage], query=("prices",)),
+    Endpoint("GET", "/v1/usage", cluster.show_usage, list[Usage],
+             query=("prices", "since", "until")),
     Endpoint("GET", "/v1/idle", cluster.show_idle, IdleAnswer),
     Endpoint("PATCH", "/v1/idle", cluster.set_idle, IdleAnswer, cluster.RuleChange),
     Endpoint("GET", "/v1/notify", cluster.show_notify, NotifyAnswer),

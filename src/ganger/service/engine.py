@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from typing import Protocol
 
 from ganger.core.events import AnyEvent, Batch
 from ganger.core.plan import Plan
-from ganger.engines.agent.protocol import Progress
+from ganger.engines.agent.protocol import Progress, Read, Text
 from ganger.engines.clock import Clock
 from ganger.engines.local import Hold
 from ganger.engines.standing import Believed
@@ -41,6 +42,11 @@ class LiveEngine(Protocol):
 
     def reconcile(self, owner: Believed) -> bool:
         """Say what the kernel believes at any time later; what it has missed comes as events."""
+        ...
+
+    def read(self, node: int, order: Read) -> Future[Text] | None:
+        """Have the machine of this node read a piece of a job's output; None if it lies in this
+        machine's own files, or on a file system that all share. Any thread."""
         ...
 
     def close(self) -> None:

@@ -57,9 +57,7 @@ class Home(Places):
                 )  # fmt: skip
             time.sleep(0.01)  # a process that it was just about to start holds on a moment longer
         self._lock = file
-        self.scripts.mkdir(exist_ok=True)
-        for folder in (self.root, self.scripts):
-            folder.chmod(0o711 if shared else 0o700)
+        self.root.chmod(0o711 if shared else 0o700)
         self.pid_file.write_text(f"{os.getpid()}\n")
 
     def _whose(self) -> str:

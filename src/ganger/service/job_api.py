@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import Annotated
 
 import msgspec
 from starlette.requests import Request
@@ -59,14 +60,16 @@ class Update(msgspec.Struct, forbid_unknown_fields=True):
     throttle: int | None = None
 
 
+Submission = JobRequest | Annotated[list[JobRequest], msgspec.Meta(min_length=1)]
+"""What is submitted in one request."""
+
+
 async def submit(request: Request) -> Submitted:
     """Accept a job, an array of jobs, or a list of requests; durable when this answers."""
     world, who = world_of(request), who_of(request)
     body = await raw_body(request)
-    found = decoded(body, JobRequest | list[JobRequest])
+    found = decoded(body, Submission)
     wanted: list[JobRequest] = found if isinstance(found, list) else [found]
-    if not wanted:
-        raise BadInput("no job is in it", where="body")
     daemon = world.daemon
     now = daemon.now()
     jobs: list[Prepared] = []
@@ -192,8 +195,8 @@ async def exit_codes(request: Request) -> dict[str, int | None]:
 
 
 async def logs(request: Request) -> Response:
-    """What a job wrote, as text: `stream` output or error, of `attempt` (default: the last), the
-    last `lines` of it or all; with `follow` until the attempt is over."""
+    """What a job wrote, as text: `stream` output or error, of `attempt` (default: the last), on
+    `node` (default: its first), the last `lines` of it or all; with `follow` until it is over."""
     world = world_of(request)
     row = rows_named(request)[0]
     stream = request.query_params.get("stream", "output")
@@ -202,7 +205,8 @@ async def logs(request: Request) -> Response:
     attempt = int(number(request, "attempt", 0, 1e9))
     lines = int(number(request, "lines", 0, 1e9))
     follow = request.query_params.get("follow", "") in ("1", "true", "yes")
-    source = tail.Source(world, row, stream, attempt)
+    node = request.query_params.get("node", "")
+    source = await tail.Source.opened(world, row, stream, attempt, node)
     text: AsyncIterator[bytes] = source.read(lines, follow)
     return StreamingResponse(text, media_type="text/plain; charset=utf-8")
 

@@ -15,12 +15,13 @@ from ganger.service.journal import Journal
 _SLURM = re.compile(r"%(%|\d*[jJAaxu])")
 
 
-def launch_of(journal: Journal, scripts: Path, job: int) -> Launch:
-    """How `job` is launched now, `retries` counted down by the attempts that failed."""
+def launch_of(journal: Journal, scripts: Path | None, job: int) -> Launch:
+    """How `job` is launched now, `retries` counted down by the attempts that failed. Its script is
+    made a file in the folder `scripts`, or goes with the launch."""
     facts = journal.facts(job)
     launch, words = facts.launch, _words(facts, job)
     command = tuple(fill(word, words) for word in launch.command)
-    if facts.script:
+    if facts.script and scripts:
         command = (str(_script(scripts, facts, job)), *command)  # executed, so the kernel reads #!
     failed = sum(failure(attempt.outcome) for attempt in journal.attempts(job))
     env = dict(launch.env)
@@ -31,7 +32,7 @@ def launch_of(journal: Journal, scripts: Path, job: int) -> Launch:
     return msgspec.structs.replace(
         launch, command=command, env=env, name=facts.name,
         output=pattern(launch.output, facts, job), error=pattern(launch.error, facts, job),
-        retries=max(launch.retries - failed, 0),
+        retries=max(launch.retries - failed, 0), script="" if scripts else facts.script,
     )  # fmt: skip
 
 

@@ -81,12 +81,14 @@ class Mail(_Sink, frozen=True, kw_only=True):
 
 
 class Smtp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The server that takes e-mail. `security`: TLS after STARTTLS, from the start, or none."""
+    """The server that takes e-mail. `security`: TLS after STARTTLS, from the start, or none; the
+    server's certificate must be one that this machine trusts, or `ca` (a PEM file)."""
 
     host: str
     sender: str
     port: int = 25
     security: Literal["none", "starttls", "tls"] = "none"
+    ca: str = ""
     user: str = ""
     password: str = ""
 

@@ -12,6 +12,7 @@ import http.client
 import logging
 import smtplib
 import sqlite3
+import ssl
 import threading
 import time
 from collections.abc import Iterable
@@ -161,10 +162,7 @@ def mail(smtp: Smtp, number: int, body: bytes) -> None:
     letter["Message-ID"] = f"<{number}.{int(message.at)}@{smtp.sender.rpartition('@')[2]}>"
     letter["Auto-Submitted"] = "auto-generated"
     letter.set_content(message.text)
-    kind = smtplib.SMTP_SSL if smtp.security == "tls" else smtplib.SMTP
-    with kind(smtp.host, smtp.port, timeout=TIMEOUT_SECONDS) as server:
-        if smtp.security == "starttls":
-            server.starttls()
+    with _connected(smtp) as server:
         if smtp.user:
             server.login(smtp.user, smtp.password)
         try:
@@ -173,6 +171,22 @@ def mail(smtp: Smtp, number: int, body: bytes) -> None:
             if all(500 <= code < 600 for code, _ in error.recipients.values()):
                 raise RefusedError("no recipient is taken") from None
             raise
+
+
+def _connected(smtp: Smtp) -> smtplib.SMTP:
+    """A connection to the server, as secure as was asked for. Raises OSError, SMTPException."""
+    if smtp.security == "none":
+        return smtplib.SMTP(smtp.host, smtp.port, timeout=TIMEOUT_SECONDS)
+    trust = ssl.create_default_context(cafile=smtp.ca or None)
+    if smtp.security == "tls":
+        return smtplib.SMTP_SSL(smtp.host, smtp.port, timeout=TIMEOUT_SECONDS, context=trust)
+    server = smtplib.SMTP(smtp.host, smtp.port, timeout=TIMEOUT_SECONDS)
+    try:
+        server.starttls(context=trust)
+    except (OSError, smtplib.SMTPException):
+        server.close()
+        raise
+    return server
 
 
 class Notifier:

@@ -233,8 +233,9 @@ def _serve(settings: Settings, home: Home, journal: Journal) -> int:
     header = header_for(settings, segments[-1][2] if segments else None)
     _remember(settings, journal, home)
     folder = _folder(settings, home)
-    scripts = home.scripts if settings.engine == LOCAL else folder / "scripts"
-    scripts.mkdir(mode=0o700, parents=True, exist_ok=True)
+    scripts = None if settings.engine == LOCAL else folder / "scripts"
+    if scripts:
+        scripts.mkdir(mode=0o700, parents=True, exist_ok=True)
     daemon = Daemon(journal, scripts)
     last = daemon.open(header)
     sockets = [_unix_socket(home, settings.shared)]

@@ -1,128 +1,130 @@
-"""What a job wrote, read from the files on this machine."""
+"""What a job wrote, read here, or by the agent of the machine that it ran on."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import IO, Final
+from typing import Final, NamedTuple
 
 from ganger.core.errors import BadInput
 from ganger.core.jobs import HOLDS_DEVICES, Phase
+from ganger.engines.agent.keep import log_in
+from ganger.engines.agent.protocol import Read
+from ganger.engines.agent.reading import Piece, read_piece
 from ganger.service.launches import pattern
 from ganger.service.world import World
 
-CHUNK: Final = 1 << 16
+END: Final = 1 << 62
 LOOK_SECONDS: Final = 0.1
+ANSWER_SECONDS: Final = 10.0
+"""So long an agent may take to send a piece."""
+
+
+class _Place(NamedTuple):
+    """Where an attempt writes: the machine's node (-1: it was never placed), which of the gang's
+    nodes that is, whether more may come."""
+
+    attempt: int
+    node: int
+    rank: int
+    more: bool
 
 
 class Source:
-    """One output of one attempt (0: of the last one). Raises BadInput if it must not be read."""
+    """One output of one attempt (0: of the last one), on its first node or on the one named `node`.
+    Make it with `opened`."""
 
-    def __init__(self, world: World, row: int, stream: str, attempt: int) -> None:
-        self._world, self._row, self._asked = world, row, attempt
+    def __init__(self, world: World, row: int, stream: str, attempt: int, node: str) -> None:
+        self._world, self._row, self._asked, self._node = world, row, attempt, node
         daemon = world.daemon
         with daemon.lock:
             facts = daemon.reader.facts(row)
         launch = facts.launch
-        self._owner = launch.uid
         stated = launch.output if stream == "output" or not launch.error else launch.error
-        self._pattern = pattern(stated, facts, row)
-        file = self._open(self._path(self._state()[0]))
-        if file is not None:
-            file.close()
+        self._path = pattern(stated, facts, row)
+        # A file that its user named must be that user's own: who reads it may read more than they.
+        self._owner = launch.uid if self._path and launch.uid > 0 else -1
 
-    def _state(self) -> tuple[int, bool]:
-        """The attempt to read, and whether more may come."""
-        jobs = self._world.daemon.kernel.jobs
-        last, phase = int(jobs.attempt[self._row]), Phase(jobs.phase[self._row])
-        if self._asked:
+    @classmethod
+    async def opened(
+        cls, world: World, row: int, stream: str, attempt: int, node: str = ""
+    ) -> Source:
+        """Raises BadInput if it must not or cannot be read."""
+        source = cls(world, row, stream, attempt, node)
+        place = source._place()
+        await source._next(place, END, 0)
+        return source
+
+    def _place(self) -> _Place:
+        daemon = self._world.daemon
+        with daemon.lock:
+            jobs = daemon.kernel.jobs
+            last, phase = int(jobs.attempt[self._row]), Phase(jobs.phase[self._row])
             if self._asked > last:
                 raise BadInput(f"there were {last} attempts", where="attempt")
-            return self._asked, self._asked == last and phase in HOLDS_DEVICES
-        return last, phase < Phase.FINISHED
+            attempts = daemon.reader.attempts(self._row)
+        attempt = self._asked or last
+        more = phase in HOLDS_DEVICES if self._asked else phase < Phase.FINISHED
+        for one in attempts:
+            if one.attempt == attempt and one.placement:
+                nodes = list(dict.fromkeys(slot.node for slot in one.placement))
+                rank = self._rank(nodes)
+                return _Place(attempt, nodes[rank], rank, more and attempt == last)
+        return _Place(attempt, -1, 0, more and attempt == last)
 
-    def _path(self, attempt: int) -> Path:
-        if self._pattern:
-            return Path(self._pattern)
-        return self._world.logs / f"{self._row}.{attempt}.log"
-
-    def _open(self, path: Path) -> IO[bytes] | None:
-        """The file, if it is there. One that its user named must be a file of that user's own: the
-        daemon may be able to read more than they are."""
-        try:
-            file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise BadInput(f"{path}: {error.strerror}", where="output") from None
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            file.close()
-            raise BadInput(f"{path} is no regular file", where="output")
-        if self._pattern and self._owner > 0 and found.st_uid != self._owner:
-            file.close()
-            raise BadInput(f"{path} belongs to somebody else", where="output")
-        return file
+    def _rank(self, nodes: list[int]) -> int:
+        names = [self._world.daemon.kernel.nodes.names[node] for node in nodes]
+        if self._node and self._node not in names:
+            raise BadInput(f"it did not run on {self._node}", where="node",
+                           mend=f"it ran on {', '.join(names)}")  # fmt: skip
+        return names.index(self._node) if self._node else 0
 
     async def read(self, lines: int, follow: bool) -> AsyncIterator[bytes]:
         """The text, from the last `lines` lines on (0: all); with `follow` what comes, too, over
-        further attempts, until the job is over."""
-        attempt, _ = self._state()
-        at = -1
+        further attempts, until the job is over. A machine that is away is waited for then."""
+        place, at = self._place(), -1
         while True:
-            present, more = self._state()
-            path = self._path(attempt)
-            while True:
-                at, chunk = await asyncio.to_thread(self._next, path, at, lines)
-                if not chunk:
+            present = self._place()
+            while piece := await self._tried(place, at, lines, follow):
+                at = max(at, piece.at)
+                if not piece.data:
                     break
-                yield chunk
+                yield piece.data
             if not follow or self._world.leaving:
                 return
-            if present != attempt:
-                same = self._path(present) == path
-                attempt, at = present, at if same else -1
-            elif not more:
+            if present.attempt != place.attempt:
+                same = self._path and present.node == place.node
+                place, at = present, at if same else -1
+            elif not present.more:
                 return
             else:
+                place = present
                 await asyncio.sleep(LOOK_SECONDS)
 
-    def _next(self, path: Path, at: int, lines: int) -> tuple[int, bytes]:
-        """What follows `at` (-1: the last `lines` lines), and where that ends."""
+    async def _tried(self, place: _Place, at: int, lines: int, follow: bool) -> Piece | None:
         try:
-            file = self._open(path)
+            return await self._next(place, at, lines)
         except BadInput:
-            return at, b""
-        if file is None:
-            return at, b""
-        with file:
-            size = os.fstat(file.fileno()).st_size
-            if at < 0:
-                at = start_of(file, lines)
-            if size <= at:
-                return at, b""
-            file.seek(at)
-            chunk = file.read(CHUNK)
-        return at + len(chunk), chunk
+            if follow:
+                return None
+            raise
 
-
-def start_of(file: IO[bytes], lines: int) -> int:
-    """Where the last `lines` lines begin; 0 for all."""
-    if not lines:
-        return 0
-    end = file.seek(0, os.SEEK_END)
-    at, seen = end, 0
-    while at > 0:
-        begin = max(at - CHUNK, 0)
-        file.seek(begin)
-        data = file.read(at - begin)
-        for offset in range(len(data) - 1, -1, -1):
-            if data[offset] == 10 and begin + offset != end - 1:
-                seen += 1
-                if seen == lines:
-                    return begin + offset + 1
-        at = begin
-    return 0
+    async def _next(self, place: _Place, at: int, lines: int) -> Piece:
+        """What follows `at` (-1: the last `lines` lines), and where that ends."""
+        order = Read(
+            0, self._row, place.attempt, place.rank, self._path, self._owner, at, lines
+        )  # fmt: skip
+        told = self._world.daemon.engine.read(place.node, order) if place.node >= 0 else None
+        if told is None:
+            path = Path(
+                self._path or log_in(self._world.logs, self._row, place.attempt, place.rank)
+            )
+            return await asyncio.to_thread(read_piece, path, at, lines, self._owner)
+        try:
+            text = await asyncio.wait_for(asyncio.wrap_future(told), ANSWER_SECONDS)
+        except TimeoutError:
+            raise BadInput("the machine on which it lies does not answer", where="output") from None
+        if text.why:
+            raise BadInput(text.why, where="output")
+        return Piece(text.at, text.data)

@@ -16,6 +16,7 @@ from ganger.core.plan import Resize, Start, Stop
 from ganger.core.snapshot import Snapshot, capture, forget
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.units import DAY
+from ganger.engines.local import IGNORED
 from ganger.lab.api import simulate
 from ganger.lab.simulation import Setup
 from ganger.lab.whatif import Outlook, expected_starts, future, past
@@ -58,8 +59,10 @@ def try_policy(daemon: Daemon, policy: str, knows: str) -> PolicyAnswer:
     kernel = copier(daemon, header)()
     plan = kernel.step(Batch(kernel.now, [Woke()]))
     actions = plan.actions if plan is not None else []
+    guard = guard_of(kernel)
     return PolicyAnswer(
-        recipe=policy, knows=knows, dry_run=True, error=guard_of(kernel).error,
+        recipe=policy, knows=knows, dry_run=True, error=guard.error,
+        ignored=[IGNORED[order] for order in getattr(guard.policy, "orders", ())],
         starts=[action.job + 1 for action in actions if isinstance(action, Start)],
         stops=[action.job + 1 for action in actions if isinstance(action, Stop)],
         resizes=[action.job + 1 for action in actions if isinstance(action, Resize)],

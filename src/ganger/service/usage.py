@@ -1,4 +1,5 @@
-"""GPU-hours and cost by tenant: what they did, what was lost, what was idle."""
+"""GPU-hours and cost by tenant: what they did, what was lost, what was idle, or of some days only
+what they held."""
 
 from __future__ import annotations
 
@@ -14,13 +15,19 @@ from ganger.service.daemon import Daemon
 from ganger.service.journal import Journal
 
 
-def types_held(journal: Journal, kinds: list[str], now: int) -> dict[int, dict[str, float]]:
-    """By job: microseconds x GPUs of each type that its attempts had. `kinds`: type by node."""
+def types_held(
+    journal: Journal, kinds: list[str], now: int, since: int = 0
+) -> dict[int, dict[str, float]]:
+    """By job: microseconds x GPUs of each type that its attempts had from `since` to `now`.
+    `kinds`: type by node."""
     found: dict[int, dict[str, float]] = {}
     for job, one in journal.all_attempts():
         if one.placement is None or one.started < 0:
             continue
-        lasted = (one.ended if one.ended >= 0 else now) - one.started
+        ended = min(one.ended, now) if one.ended >= 0 else now
+        lasted = ended - max(one.started, since)
+        if lasted <= 0:
+            continue
         mine = found.setdefault(job, {})
         for slot in one.placement:
             kind = kinds[slot.node]
@@ -72,6 +79,31 @@ def usage(
             )
         )  # fmt: skip
     return found
+
+
+def usage_between(
+    daemon: Daemon, journal: Journal, prices: Mapping[str, float], since: int, until: int
+) -> list[Usage]:
+    """One row per tenant, of attempts from `since` to `until` (microseconds since the epoch), from
+    their starts to their ends. What was useful, lost and idle is not kept by the day."""
+    with daemon.lock:
+        jobs, nodes = daemon.kernel.jobs, daemon.kernel.nodes
+        kinds = [nodes.types[nodes.gpu_type[node]] for node in range(nodes.n)]
+        until = min(until, daemon.now())
+        tenant = jobs.tenant[: jobs.n].copy()
+        names = [jobs.tenants[code] for code in range(int(tenant.max(initial=-1)) + 1)]
+    found: dict[str, Usage] = {}
+    for job, parts in types_held(journal, kinds, until, since).items():
+        name = names[tenant[job]]
+        row = found.setdefault(name, Usage(tenant=name, jobs=0, gpu_hours=0.0))
+        row.jobs += 1
+        for kind, held in parts.items():
+            row.gpu_hours += held / HOUR
+            row.by_type[kind] = row.by_type.get(kind, 0.0) + held / HOUR
+    for row in found.values():
+        if all(kind in prices for kind in row.by_type):
+            row.cost = sum(prices[kind] * hours for kind, hours in row.by_type.items())
+    return [found[name] for name in sorted(found)]
 
 
 def prices_of(daemon: Daemon) -> dict[str, float]:

@@ -7,6 +7,7 @@ programme is needed. As every round exhausts a kind of machines, there are few.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
@@ -31,14 +32,12 @@ Paces: TypeAlias = Callable[[Mask], Floats]
 
 
 class Filled(NamedTuple):
-    """Everybody's level, the smallest multiple of its unit that rose at first, and the last
-    answer, which reaches all levels."""
+    """Everybody's level; the largest smallest multiple of its unit among those that rose at first,
+    with its bound and prices; and the last answer, which reaches all levels."""
 
     level: Floats
-    first: float
-    bound: float
+    even: Answer
     answer: Answer
-    prices: Floats
     rounds: int
 
 
@@ -53,7 +52,7 @@ class _Path(NamedTuple):
 
     def at(self, time: float) -> Floats:
         """All levels at a time."""
-        line = max(int(np.searchsorted(self.times, time, "right")) - 1, 0)
+        line = max(bisect_right(self.times, time) - 1, 0)
         risen = self.levels[line] + self.paces[line] * (time - self.times[line])
         level: Floats = np.minimum(risen, self.cap)
         return level
@@ -73,20 +72,24 @@ def water_filling(
     free = np.ones(len(capacity), np.bool_)
     cap = pool.fastest(free)
     level, open_ = np.zeros(len(unit)), (unit > 0) & (cap > 0)
-    first, bound, rounds = 0.0, np.inf, 0
+    even: Answer | None = None
     answer: Answer | None = None
-    prices: Floats | None = None
     warm: Warm | None = None
+    rounds = 0
     while open_.any() and rounds <= 2 * len(unit) and not (rounds and stop is not None and stop()):
-        path = _path(level, open_, cap, unit, pace_of)
+        known = None
+        if even is None:
+            first = _rising(open_, unit, pace_of)
+            if not first.any():
+                break
+            even = known = pool.max_min(first)
+        cut = None if known is None else (known.worth, known.bound)
+        path = _path(level, open_, cap, unit, pace_of, cut)
         if path.top <= 0:
             break
-        start = path.top
-        if not rounds:
-            start, warm = _even(pool, path)
         found = largest(
-            pool, path.at, start, path.top, gap=SLACK / 2, steps=steps, slack=SLACK, warm=warm,
-            stop=stop,
+            pool, path.at, path.top, path.top, gap=SLACK / 2, steps=steps, slack=SLACK, warm=warm,
+            stop=stop, known=known,
         )  # fmt: skip
         before = level
         level = np.minimum(path.at(found.value), pool.throughput(found.answer))
@@ -94,9 +97,6 @@ def water_filling(
         answer = found.answer if risen.any() or answer is None else answer
         rounds += 1
         warm = Warm(answer.prices, 1.0, 0.1)
-        if rounds == 1:
-            first, bound = _first(path, found.value, found.bound)
-            prices = found.prices
         moving = open_ & (path.paces[0] > 0)
         open_ = _still_open(path, found, open_, level, risen if risen.any() else moving)
         if len(found.prices):
@@ -104,28 +104,29 @@ def water_filling(
             free &= paid <= PAID * max(float(paid.sum()), TINY)
             cap = np.where(open_, np.minimum(cap, pool.fastest(free)), level)
             open_ &= level < cap * (1 - 2 * SLACK)
-    if answer is None or prices is None:
+    if answer is None or even is None:
         raise ArithmeticError("water-filling: nobody can rise")
-    return Filled(level, first, max(bound, first), answer, prices, rounds)
+    return Filled(level, even, answer, rounds)
 
 
 def _filled_on(one: Sole, pool: Pool, unit: Floats, pace_of: Paces | None) -> Filled:
     """The same on one kind of machines, which are the only bottleneck but for what each can do."""
-    level, first, rounds = np.zeros(len(unit)), 0.0, 0
+    level, rounds = np.zeros(len(unit)), 0
+    even: Answer | None = None
     while True:
         open_ = (unit > 0) & (level < one.cap * (1 - SLACK))
-        path = _path(level, open_, one.cap, unit, pace_of, one) if open_.any() else None
+        cut = one.cost, one.capacity
+        path = _path(level, open_, one.cap, unit, pace_of, cut) if open_.any() else None
         if path is None or path.top <= 0:
             break
         time, level = _full(one, path, level, unit, open_ if pace_of is None else None)
-        first = first if rounds else _first(path, time, time)[0]
+        even = even or pool.max_min(path.paces[0])
         rounds += 1
         if time < path.top:
             break
-    if not rounds:
+    if even is None:
         raise ArithmeticError("water-filling: nobody can rise")
-    answer = pool.max_min(level)
-    return Filled(level, first, first, answer, answer.prices, rounds)
+    return Filled(level, even, pool.max_min(level), rounds)
 
 
 def _full(
@@ -141,7 +142,7 @@ def _full(
         return float((level / np.maximum(unit, TINY))[alike].max()), level
     used = [dot(one.cost, each) for each in path.levels]
     # By rounding the machines may be over-full where the path begins: then nobody rises.
-    line = max(int(np.searchsorted(used, one.capacity, "right")) - 1, 0)
+    line = max(bisect_right(used, one.capacity) - 1, 0)
     if line + 1 >= len(used):
         return path.top, path.levels[-1]
     room = (one.capacity - used[line]) / max(dot(one.cost, path.paces[line]), TINY)
@@ -149,35 +150,20 @@ def _full(
     return time, path.at(time)
 
 
-def _first(path: _Path, value: float, bound: float) -> tuple[float, float]:
-    """The level of the worst off, as it is and at most: time, until somebody is at the cap."""
-    stop = path.times[1] if len(path.times) > 1 else path.top
-    moving = path.paces[0] > 0
-    cap = path.cap[moving] / np.maximum(path.paces[0][moving], TINY)
-    stop = min(stop, float(cap.min()))
-    return min(value, stop), min(bound, stop)
-
-
-def _even(pool: Pool, path: _Path) -> tuple[float, Warm]:
-    """Where to begin: what raising the first line alone reaches, or half the way; its prices."""
-    answer = pool.max_min(path.paces[0])
-    warm = Warm(answer.prices, 1.0, 0.02)
-    return min(answer.value, path.top) or path.top / 2, warm
-
-
 def _path(
     level: Floats, open_: Mask, cap: Floats, unit: Floats, pace_of: Paces | None,
-    one: Sole | None = None,
+    cut: tuple[Floats, float] | None = None,
 ) -> _Path:  # fmt: skip
-    """How all rise until they are at their caps, or where the machines of `one` are all in use."""
+    """How all rise until they are at their caps, or for certain beyond what can be had: throughputs
+    times the first of `cut` add up to the second at most."""
     if pace_of is None:
-        pace = np.where(open_, unit, 0.0)
+        pace = _rising(open_, unit, None)
         room = np.where(open_, (cap - level) / np.maximum(unit, TINY), 0.0)
         return _Path([0.0], [level], [pace], cap, float(room.max()))
     times, levels, paces, time = [0.0], [level], list[Floats](), 0.0
     left = open_.copy()
     for _ in range(EVENTS):
-        pace = np.where(left, pace_of(left), 0.0) * unit
+        pace = _rising(left, unit, pace_of)
         moving = pace > 0
         paces.append(pace)
         if not moving.any():
@@ -191,10 +177,15 @@ def _path(
         time += step
         times.append(time)
         levels.append(level)
-        if not left.any() or (one is not None and dot(one.cost, level) > one.capacity):
+        if not left.any() or (cut is not None and dot(cut[0], level) > cut[1] * (1 + SLACK)):
             break
     paces += [np.zeros(len(cap))] * (len(times) - len(paces))
     return _Path(times, levels, paces, cap, time)
+
+
+def _rising(open_: Mask, unit: Floats, pace_of: Paces | None) -> Floats:
+    pace: Floats = np.where(open_, unit if pace_of is None else pace_of(open_) * unit, 0.0)
+    return pace
 
 
 def _still_open(path: _Path, found: Level, open_: Mask, level: Floats, risen: Mask) -> Mask:

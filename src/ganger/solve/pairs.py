@@ -167,7 +167,7 @@ class PairsPool(NamedTuple):
     posed: Pairs
     stop: Stop | None = None
 
-    def max_min(self, pace: Floats, warm: Warm | None = None) -> Answer:
+    def max_min(self, pace: Floats, warm: Warm | None = None, rough: float = 0.0) -> Answer:
         """The largest t with eff >= pace t."""
         return max_min_pairs(self.posed, pace, self.stop)
 

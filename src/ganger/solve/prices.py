@@ -31,6 +31,9 @@ from ganger.solve.programme import dot
 
 DIRECT = 160
 """So few jobs are given to HiGHS as they are."""
+WORTH = 128
+"""The root of a programme's worth in jobs: HiGHS takes as long for this many jobs times the root of
+a number as for that number of small programmes, so that more are not tried before."""
 FEW = 96
 """So many unsettled jobs a small programme has, unless that is too few to get on."""
 PASSES = 3000
@@ -72,29 +75,34 @@ class Start(NamedTuple):
 
 
 def optimum(
-    blocks: Blocks, gap: float, steps: int, start: Start | None = None, stop: Stop | None = None
-) -> Found:
+    blocks: Blocks, gap: float, steps: int, start: Start | None = None, stop: Stop | None = None,
+    rough: float = 0.0,
+) -> Found:  # fmt: skip
     """The best division within `gap` and `steps` programmes; then all at once, by HiGHS.
 
-    Once `stop` says so, what all choose at the prices found so far: its shares may take too many
-    machines and are the caller's to cut. Raises Infeasible if the floors cannot be had.
+    Once `stop` says so, or prices are known but for a part of `rough`, what all choose at the
+    prices found so far: its shares may take too many machines and are the caller's to cut. Raises
+    Infeasible if the floors cannot be had.
     """
     unlimited = blocks.gain is not None and not np.isfinite(blocks.limit).all()
     if blocks.jobs <= DIRECT or unlimited:
         return _all_at_once(blocks)
+    steps = min(steps, max(2, (blocks.jobs // WORTH) ** 2))
     try:
-        found = _by_prices(blocks, gap, steps, start or _sampled(blocks, steps, stop), stop)
+        start = start or _sampled(blocks, steps, stop)
+        found = _by_prices(blocks, gap, steps, start, stop, rough)
     except ArithmeticError:  # a small programme with numbers that HiGHS does not get through
         found = None
     return found or _all_at_once(blocks)._replace(steps=steps + 1)
 
 
 def _by_prices(
-    blocks: Blocks, gap: float, steps: int, start: Start, stop: Stop | None
+    blocks: Blocks, gap: float, steps: int, start: Start, stop: Stop | None, rough: float
 ) -> Found | None:
     near = _begun(blocks, start)
     for done in range(1, steps + 1):
-        if stop is not None and stop() and not (blocks.hope and blocks.floor.any()):
+        enough = near.region.prices.max() <= rough or (stop is not None and stop())
+        if enough and not (blocks.hope and blocks.floor.any()):
             return _as_chosen(blocks, near, done)
         turn = _turn(blocks, near)
         bound = bound_at(blocks, turn.prices, turn.again)

@@ -35,6 +35,10 @@ class Shares(NamedTuple):
     limit: Floats
     kind: Ints
 
+    def part(self, at: Ints) -> Shares:
+        """The same for some jobs only."""
+        return self._replace(rate=self.rate[at], scale=self.scale[at], limit=self.limit[at])
+
     def effective(self, x: Floats) -> Floats:
         """eff of an (n, m) solution."""
         total: Floats = np.einsum("ic,ic->i", self.rate, x)

@@ -20,12 +20,17 @@ from ganger.solve.programme import Answer, Floats, Mask, dot
 from ganger.solve.shares import GAP, Warm
 from ganger.solve.sole import Sole
 
+ROUGH = 0.03
+"""How well prices are known at the end of the first programme, far from where the search ends."""
+AHEAD = 4.0
+"""By how much more than the number searched for prices move from one programme to the next."""
+
 
 class Pool(Protocol):
     """What a search asks: everybody's throughput can be scaled up to what multiple of `pace`?"""
 
-    def max_min(self, pace: Floats, warm: Warm | None = None) -> Answer:
-        """The largest t with eff >= pace t."""
+    def max_min(self, pace: Floats, warm: Warm | None = None, rough: float = 0.0) -> Answer:
+        """The largest t with eff >= pace t; `rough`: prices will do that are off by this part."""
         ...
 
     def throughput(self, answer: Answer) -> Floats:
@@ -65,13 +70,13 @@ class Level(NamedTuple):
 def largest(
     pool: Pool, demand: Callable[[float], Floats], start: float, top: float, *,
     gap: float = GAP, steps: int = 60, slack: float = 0.0, warm: Warm | None = None,
-    stop: Stop | None = None,
+    stop: Stop | None = None, known: Answer | None = None,
 ) -> Level:  # fmt: skip
     """The largest v <= `top` for which everybody reaches demand(v) at once.
 
     `demand` is 0 nowhere at `start`, rises in v and is finite up to `top`. A demand counts as
     reached if it is but for a part of `slack`. Ends within `gap`, after `steps` programmes, or
-    once `stop` says so.
+    once `stop` says so. `known`: an answer of the pool to whatever pace, where to begin instead.
     """
     if (one := pool.sole()) is not None:
         return _largest_on(one, pool, demand, start, top, slack)
@@ -79,22 +84,23 @@ def largest(
     worth, prices = np.zeros(len(demand(top))), np.zeros(0)
     done = 0
     while done < steps:
+        rough = 0.0 if done or slack else ROUGH
+        answer = known if known and not done else pool.max_min(demand(at), warm, rough)
         done += 1
-        pace = demand(at)
-        answer = pool.max_min(pace, warm)
-        warm = Warm(answer.prices, 1.0, 0.02)
         reached = pool.throughput(answer) / (1 - slack) * (1 + 1e-13)
         value = _last(partial(_within, demand, reached), low, bound)
         if best is None or value > low:
             low, best = max(value, low), answer
         most = answer.bound * (1 + max(slack / 4, 1e-12))
-        if dot(answer.worth, pace) > 0:
+        if dot(answer.worth, demand(bound)) > 0:
             cut = _last(partial(_below, demand, answer.worth, most), low, bound)
             if cut < bound:
                 bound, worth, prices = cut, answer.worth, answer.prices
         if bound - low <= gap * abs(bound) or (stop is not None and stop()):
             break
-        at = bound if at != bound else 0.5 * (low + bound)
+        last, at = at, bound if at != bound else 0.5 * (low + bound)
+        reach = 0.02 if done == 1 else min(max(AHEAD * abs(at / last - 1), 1e-3), 0.02)
+        warm = Warm(answer.prices, 1.0, max(reach, rough))
     assert best is not None
     return Level(low, max(bound, low), best, worth, prices, done)
 

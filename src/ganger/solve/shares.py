@@ -6,6 +6,7 @@ the numbers as given: x is made feasible, and the bound is that of weak duality.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -33,14 +34,20 @@ class Warm(NamedTuple):
 
 def max_min(
     posed: Shares, pace: Floats, floor: Floats | None = None, *, gap: float = GAP,
-    steps: int = STEPS, warm: Warm | None = None, stop: Stop | None = None,
+    steps: int = STEPS, warm: Warm | None = None, stop: Stop | None = None, rough: float = 0.0,
 ) -> Answer:  # fmt: skip
     """The largest t for which everybody reaches eff_i >= floor_i + pace_i t at once.
 
     `pace` >= 0, somewhere above 0. `prices` and `worth` are per unit of t; `worth` is 0 for those
-    that could rise further without anybody falling. Raises Infeasible if the floors cannot be had.
+    that could rise further without anybody falling. `rough`: it is enough to know prices but for
+    this part of them. Raises Infeasible if the floors cannot be had.
     """
     floor = np.zeros(len(pace)) if floor is None else floor
+    asked = (pace > 0) | (floor > 0)
+    if not asked.all():
+        return _of_some(posed, np.flatnonzero(asked), lambda few, at: max_min(
+            few, pace[at], floor[at], gap=gap, steps=steps, warm=warm, stop=stop, rough=rough
+        ))  # fmt: skip
     if (one := sole(posed)) is not None:
         t, price, worth = level(one, pace, floor)
         x = fitted(posed, time_for(posed, floor + pace * t), floor)
@@ -63,10 +70,18 @@ def max_min(
     )  # fmt: skip
     hope = blocks.hope / unit
     start = None if warm is None else Start(warm.prices * hope, warm.t / unit, warm.reach)
-    found = optimum(blocks, gap / 2, steps, start, stop)
+    found = optimum(blocks, gap / 2, steps, start, stop, rough)
     x = fitted(posed, (found.x.T * share[:, None])[merged.of], floor)
     worth = (found.worth / best / share / count)[merged.of]
     return _certified(posed, x, (found.prices, worth), pace, floor, found.steps)
+
+
+def _of_some(posed: Shares, at: Ints, solve: Callable[[Shares, Ints], Answer]) -> Answer:
+    """The answer for those of whom something is asked; the others get nothing."""
+    found = solve(posed.part(at), at)
+    x, worth = np.zeros(posed.rate.shape), np.zeros(len(posed.rate))
+    x[at], worth[at] = found.x, found.worth
+    return found._replace(x=x, worth=worth)
 
 
 def _certified(
@@ -92,10 +107,8 @@ def _check_alone(cap: Floats, low: Floats, merged: Classes) -> None:
 
 
 def _merged(posed: Shares, merged: Classes) -> Shares:
-    return posed._replace(
-        rate=posed.rate[merged.first], scale=posed.scale[merged.first] * merged.size,
-        limit=posed.limit[merged.first],
-    )  # fmt: skip
+    few = posed.part(merged.first)
+    return few._replace(scale=few.scale * merged.size)
 
 
 def _spare(posed: Shares, prices: Floats, worth: Floats, gain: Floats | None) -> Floats:
@@ -207,9 +220,9 @@ class SharesPool(NamedTuple):
     posed: Shares
     stop: Stop | None = None
 
-    def max_min(self, pace: Floats, warm: Warm | None = None) -> Answer:
-        """The largest t with eff >= pace t, closely."""
-        return max_min(self.posed, pace, gap=1e-9, warm=warm, stop=self.stop)
+    def max_min(self, pace: Floats, warm: Warm | None = None, rough: float = 0.0) -> Answer:
+        """The largest t with eff >= pace t, closely, or with prices but for a part of `rough`."""
+        return max_min(self.posed, pace, gap=1e-9, warm=warm, stop=self.stop, rough=rough)
 
     def throughput(self, answer: Answer) -> Floats:
         """eff of an answer."""

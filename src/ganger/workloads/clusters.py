@@ -10,9 +10,8 @@ in GPUs, `weight, parent`) and `name`.
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -20,11 +19,11 @@ import numpy as np
 from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec, GpuType, NodeSpec, TenantSpec
 from ganger.core.units import WHOLE, parse_memory
+from ganger.workloads.documents import read_document
 from ganger.workloads.files import TextFile, open_text, suffix_of
 from ganger.workloads.rows import Category, Count, Text, read_delimited
 
 FORMAT: Final = "ganger.cluster/1"
-_FAMILY = "ganger.cluster/"
 _GIB = 1024
 KNOWN_GPUS: Final[dict[str, GpuType]] = {
     name: GpuType(name, memory * _GIB, watts)
@@ -120,19 +119,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _document(file: TextFile) -> ClusterSpec:
-    raw = _parse(file)
-    version = raw.get("format") if isinstance(raw, dict) else None
-    if version != FORMAT:
-        newer = isinstance(version, str) and version.startswith(_FAMILY)
-        said = f"format {version!r} is newer than this Ganger reads" if newer else (
-            f"format is {version!r}")  # fmt: skip
-        raise file.refuse(said, "upgrade Ganger" if newer else f'write format = "{FORMAT}"')
-    try:
-        document = msgspec.convert(raw, _Document)
-    except msgspec.ValidationError as error:
-        what, _, at = str(error).partition(" - at ")
-        place = f"{file.where}: {at.strip('`')}" if at else file.where
-        raise BadInput(what, where=place, mend="see docs/cluster-file.md") from None
+    document = read_document(file, FORMAT, _Document, docs="docs/cluster-file.md")
     spec = ClusterSpec(
         tuple(_node(node, f"{file.where}: nodes[{i}]") for i, node in enumerate(document.nodes)),
         tuple(_gpu(gpu, f"{file.where}: gpu_types[{i}]")
@@ -140,27 +127,6 @@ def _document(file: TextFile) -> ClusterSpec:
         tuple(document.tenants), document.name or file.path.name.split(".")[0],
     )  # fmt: skip
     return describe(spec).check(file.where)
-
-
-def _parse(file: TextFile) -> Any:
-    suffix = suffix_of(file.path)
-    try:
-        if suffix == ".toml":
-            return tomllib.loads(file.text)
-        if suffix in (".yaml", ".yml"):
-            import yaml
-
-            return yaml.safe_load(file.text)
-        if suffix == ".json":
-            return msgspec.json.decode(file.text)
-    except (ValueError, msgspec.DecodeError) as error:  # TOML's error is a ValueError
-        raise file.refuse(f"it cannot be parsed: {error}", "mend the syntax") from None
-    except Exception as error:
-        if type(error).__module__.split(".")[0] != "yaml":
-            raise
-        said = " ".join(str(error).split())
-        raise file.refuse(f"it cannot be parsed: {said}", "mend the syntax") from None
-    raise file.refuse(f"extension {suffix!r}", "use .toml, .yaml, .json, or openb's .csv")
 
 
 def _node(node: _Node, where: str) -> NodeSpec:

@@ -68,6 +68,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.job = path / "job"
+        self.script = self.job / "script"
 
     @classmethod
     def make(cls, attempts: Path, prepare: Prepare) -> Folder:

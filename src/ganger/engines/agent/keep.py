@@ -34,12 +34,9 @@ class Home(NamedTuple):
         """Where the engine dials."""
         return self.path / "agent"
 
-    def log(self, prepare: Prepare) -> Path:
-        """The output of an attempt that names no file of its own."""
-        key = prepare.key
-        node = prepare.parts[0].node_rank if prepare.parts else 0
-        suffix = f".{node}" if node else ""
-        return self.path / "logs" / f"{key.job}.{key.attempt}{suffix}.log"
+    def log(self, job: int, attempt: int, node_rank: int = 0) -> Path:
+        """The output, on one node, of an attempt that names no file of its own."""
+        return log_in(self.path / "logs", job, attempt, node_rank)
 
     def make(self) -> None:
         """Make what is missing, and put the SDK where jobs can import it."""
@@ -54,6 +51,11 @@ class Home(NamedTuple):
         made.rename(made.with_name("__init__.py"))
         for folder in (made.parent, made.parent.parent, made.parent.parent.parent):
             folder.chmod(0o755)
+
+
+def log_in(logs: Path, job: int, attempt: int, node_rank: int) -> Path:
+    """The same, in a folder of logs."""
+    return logs / f"{job}.{attempt}{f'.{node_rank}' if node_rank else ''}.log"
 
 
 class Start(NamedTuple):
@@ -97,6 +99,7 @@ def _keep(start: Start, control: socket.socket) -> None:
     launch = start.prepare.launch
     try:
         places = _places(start)
+        _write_script(start.folder.script, launch)
         files = _open_files(start, launch)
     except OSError as why:
         where = f"{why.filename}: " if why.filename else ""
@@ -119,7 +122,16 @@ def _places(start: Start) -> Places:
         _give(home.path / "jobs" / job, launch)
     _give(start.folder.job, launch)
     cwd = Path(launch.cwd) if launch.cwd else home.path / "jobs" / job
-    return Places(start.folder.job, cwd, checkpoints, home.path / "sdk")
+    return Places(start.folder.job, cwd, checkpoints, start.folder.script, home.path / "sdk")
+
+
+def _write_script(path: Path, launch: Launch) -> None:
+    """Put the job's script where its user can execute it."""
+    if launch.script:
+        path.write_text(launch.script)
+        path.chmod(0o700)
+        if launch.uid >= 0:
+            os.chown(path, launch.uid, launch.gid)
 
 
 def _give(folder: Path, launch: Launch) -> None:
@@ -133,7 +145,9 @@ def _open_files(start: Start, launch: Launch) -> tuple[int, int]:
     if launch.output:
         output = _open_as(launch, launch.output)
     else:
-        output = os.open(start.home.log(start.prepare), _OPEN, 0o600)
+        key, parts = start.prepare.key, start.prepare.parts
+        log = start.home.log(key.job, key.attempt, parts[0].node_rank if parts else 0)
+        output = os.open(log, _OPEN, 0o600)
         if launch.uid >= 0:
             os.fchown(output, launch.uid, launch.gid)
     return output, _open_as(launch, launch.error) if launch.error else output

@@ -8,7 +8,8 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
-from ganger.engines.agent.protocol import NONCE_BYTES, Message
+from ganger.core.errors import BadInput
+from ganger.engines.agent.protocol import NONCE_BYTES, VERSION, Message, spoken
 from ganger.engines.agent.wire import GoneError, Link
 
 
@@ -19,6 +20,16 @@ class Party:
         self.link = link
         self.nonce = secrets.token_bytes(NONCE_BYTES)
         self.heard_at = self.told_at = time.monotonic()
+        self.version = VERSION
+        """What is spoken here, once both sides have said who they are."""
+
+    def speaks(self, version: int) -> str:
+        """The other side speaks up to this version: agree on one, or say why there is none."""
+        try:
+            self.version = spoken(version)
+        except BadInput as error:
+            return str(error)
+        return ""
 
 
 P = TypeVar("P", bound=Party)

@@ -19,7 +19,6 @@ from ganger.engines.agent.cgroup import Containment
 from ganger.engines.agent.folder import short_path
 from ganger.engines.agent.party import Parties, Party
 from ganger.engines.agent.protocol import (
-    VERSION,
     Challenge,
     Denied,
     Hello,
@@ -172,9 +171,9 @@ class Peer(Parties[_Engine]):
         )  # fmt: skip
 
     def _welcomed(self, engine: _Engine, message: Welcome) -> None:
-        why = ""
-        if message.version != VERSION:
-            why = f"it speaks version {message.version}, this agent {VERSION}"
+        why = engine.speaks(message.version)
+        if why:
+            pass
         elif engine.address is not None and not proves(
             message.proof, self._token, "engine", engine.nonce, engine.theirs
         ):

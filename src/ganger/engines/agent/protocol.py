@@ -1,4 +1,4 @@
-"""What an engine and a node agent say to each other. Version 1.
+"""What an engine and a node agent say to each other.
 
 A frame is a length (4 bytes, big endian) and that many bytes of msgpack: one tagged struct. Both
 sides may close at any time. The protocol is level-triggered, so no message needs a sequence
@@ -13,6 +13,12 @@ number: every message about an attempt states what should be, or what is, and ma
    got: after a lost connection both know again what the other does.
 3. `Exited` is kept on the agent's disk and repeated at each connection until `Forget`.
 4. Over TCP both send `Ping` at times; who hears nothing for long closes the connection.
+
+**Versions.** Agents outlive engines, so the two may be of different age. Each names the newest
+version that it speaks; both then speak the lower one, and who does not go back so far (`OLDEST`)
+says `Denied`. A new kind of message, or a field that changes what a message asks for, makes a new
+version and is not sent to who speaks an older one; a field that may be ignored needs a default and
+no version. Version 2 added `Read`, `Text` and `Launch.script`.
 """
 
 from __future__ import annotations
@@ -22,10 +28,12 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from ganger.core.errors import BadInput
 from ganger.core.spec import NodeSpec
 from ganger.engines.launch import Launch
 
-VERSION: Final = 1
+VERSION: Final = 2
+OLDEST: Final = 1
 FRAME_BYTES_MAX: Final = 16 << 20
 NONCE_BYTES: Final = 32
 
@@ -163,6 +171,23 @@ class Forget(Message, frozen=True):
     key: Key
 
 
+class Read(Message, frozen=True):
+    """Send a piece of a text file that a job wrote. Answered by `Text` with the same `ask`.
+
+    The file is `path`, which must belong to `uid` (-1: to anybody), or if that is empty the log of
+    the attempt on the gang's node `node_rank`. From byte `at` on, -1: from its last `lines` lines
+    on (0: all of it)."""
+
+    ask: int
+    job: int
+    attempt: int
+    node_rank: int = 0
+    path: str = ""
+    uid: int = -1
+    at: int = -1
+    lines: int = 0
+
+
 class Ping(Message, frozen=True):
     """Somebody is there."""
 
@@ -240,12 +265,30 @@ class Exited(Message, frozen=True):
     exit: Exit
 
 
+class Text(Message, frozen=True):
+    """A piece of a file: what was there, at most some hundred KiB, and where it ends (-1: there is
+    no file yet). `why`: it must not be read."""
+
+    ask: int
+    at: int
+    data: bytes = b""
+    why: str = ""
+
+
 ToAgent: TypeAlias = (
-    Challenge | Welcome | Denied | Prepare | Go | Stop | Suspend | Resume | Forget | Ping
+    Challenge | Welcome | Denied | Prepare | Go | Stop | Suspend | Resume | Forget | Read | Ping
 )
 ToEngine: TypeAlias = (
-    Hello | Denied | Ready | Prepared | Refused | Launched | Progress | Used | Exited | Ping
+    Hello | Denied | Ready | Prepared | Refused | Launched | Progress | Used | Exited | Text | Ping
 )
+
+
+def spoken(theirs: int) -> int:
+    """The version to speak with who speaks up to version `theirs`. Raises BadInput."""
+    if theirs < OLDEST:
+        raise BadInput(f"it speaks version {theirs}, this side {OLDEST} to {VERSION}",
+                       mend="update it")  # fmt: skip
+    return min(theirs, VERSION)
 
 
 def proof(token: str, who: str, first: bytes, second: bytes) -> bytes:

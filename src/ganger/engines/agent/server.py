@@ -36,12 +36,15 @@ from ganger.engines.agent.protocol import (
     Prepare,
     Prepared,
     Progress,
+    Read,
     Ready,
     Refused,
     Resume,
     Stop,
     Suspend,
+    Text,
 )
+from ganger.engines.agent.reading import read_piece
 from ganger.engines.agent.warm import Warmth
 from ganger.engines.agent.wire import GoneError, Link
 from ganger.engines.launch import Launch
@@ -191,7 +194,7 @@ class Agent:
         """Do what an engine says; the answers go to it."""
         do: dict[type, Callable[[Any], None]] = {
             Prepare: self._prepare, Go: self._go, Stop: self._stop, Forget: self._forget,
-            Suspend: self._pass_on, Resume: self._pass_on,
+            Suspend: self._pass_on, Resume: self._pass_on, Read: self._read,
         }  # fmt: skip
         do[type(order)](order)
 
@@ -288,6 +291,16 @@ class Agent:
         if part is not None and part.exit is not None:
             self._over.add(order.key)
             self._drop(part)
+
+    def _read(self, order: Read) -> None:
+        path = self.home.log(order.job, order.attempt, order.node_rank)
+        if order.path:
+            path = Path(order.path)
+        try:
+            uid = order.uid if order.path else -1
+            self._tell(Text(order.ask, *read_piece(path, order.at, order.lines, uid)))
+        except (BadInput, OSError) as error:
+            self._tell(Text(order.ask, order.at, why=getattr(error, "what", str(error))))
 
     def _drop(self, part: _Part) -> None:
         part.folder.remove()

@@ -32,6 +32,8 @@ class Places(NamedTuple):
     """Where the SDK's socket and the `leave` file are."""
     cwd: Path
     checkpoints: Path
+    script: Path
+    """The launch's script, if it has one."""
     sdk: Path
     """What goes on PYTHONPATH; holds the SDK and nothing else."""
 
@@ -52,6 +54,8 @@ def workers_of(prepare: Prepare, go: Go, places: Places, devices_before: int) ->
         local = range(part.workers if prepare.launch.per == "worker" else 1)
         role = prepare.launch.shape.roles[part.role].name
         argv = prepare.launch.commands.get(role, prepare.launch.command)
+        if prepare.launch.script:
+            argv = (str(places.script), *argv)
         for i in local:
             env = _environment(prepare, part, go, places, devices_before, i, role)
             found.append(Worker(argv, env, part.first_rank + i))

@@ -49,7 +49,7 @@ class Warmth:
 
     def zygote(self, launch: Launch) -> str:
         """The socket of an interpreter that fits the job and is ready, else empty."""
-        if not launch.warm or (launch.uid >= 0 and launch.uid != os.getuid()):
+        if not launch.warm or launch.script or (launch.uid >= 0 and launch.uid != os.getuid()):
             return ""
         python = shutil.which(launch.command[0], path=launch.env.get("PATH")) or ""
         words = launch.command[1:]

@@ -1,0 +1,123 @@
+"""Profiles from a file: what they say, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ganger.core.cluster import Nodes
+from ganger.core.errors import BadInput
+from ganger.core.jobs import declare
+from ganger.core.plan import Slot
+from ganger.core.profiles import Profile, Profiles, Steps
+from ganger.core.spec import ClusterSpec, GpuType, JobSpec, Locality, NodeSpec, Role, Shape
+from ganger.sim.physics import Physics
+from ganger.workloads.speeds import read_profiles
+from worlds import cluster, job, play
+
+DOCUMENT = Path(__file__).parents[2] / "docs/profiles-file.md"
+RING = Steps(compute=1.0, gradients=4.0, bandwidth=(8.0, 8.0, 2.0, 1.0))
+
+
+def written(folder: Path, text: str, name: str = "models.toml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
+    example = DOCUMENT.read_text().split("```toml\n")[1].split("```")[0]
+    known = read_profiles(written(tmp_path, example))
+    assert known.of("vgg16").skewed
+    assert known.of("bert").steps == Steps(0.35, 1.3, (150, 20, 10, 3))
+    assert known.of("unheard of").locality[Locality.RACK] == 1.2
+    assert read_profiles("published").of("lm-80").locality[Locality.ANY] == 2.81
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[models]", "format is None"),
+        ('format = "ganger.profiles/2"', "newer"),
+        ('format = "ganger.profiles/1"', "models"),
+        ('format = "ganger.profiles/1"\n[models.a]\nspeed = 2', "models[...]"),
+        ('format = "ganger.profiles/1"\n[models.a]\nlocality = [1, 1, 0.5, 1]', "a.locality"),
+        ('format = "ganger.profiles/1"\n[models.a]\nscaling = [1, nan]', "a.scaling"),
+        ('format = "ganger.profiles/1"\n[models.a]\nby_type = {V100 = 0.0}', "a.by_type"),
+        (
+            'format = "ganger.profiles/1"\n[models.a]\nscaling = [1]\n[models.a.steps]\n'
+            "compute = 1.0\ngradients = 1.0\nbandwidth = [1.0, 1.0, 1.0, 1.0]",
+            "beside",
+        ),
+    ],
+)
+def test_wrong_profiles_are_refused_with_their_place(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(BadInput) as error:
+        read_profiles(written(tmp_path, text))
+    assert said in str(error.value)
+    assert "models.toml" in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_refused() -> None:
+    with pytest.raises(BadInput, match="published"):
+        read_profiles("nowhere.toml")
+
+
+# ---------------------------------------------------------------------- steps by their parts
+
+
+def test_a_ring_moves_less_than_twice_the_gradients() -> None:
+    """4 GB over 8 GB/s: alone 1 s; on two 1 + 2/2 x 0.5 = 1.5 s; on four 1 + 6/4 x 0.5."""
+    assert RING.seconds(1, Locality.ISLAND) == 1.0
+    assert RING.seconds(2, Locality.ISLAND) == 1.5
+    assert RING.seconds(4, Locality.ISLAND) == 1.75
+    assert RING.seconds(4, Locality.ANY) == 1.0 + 1.5 * 4
+    assert RING.throughput(4, Locality.ISLAND) == pytest.approx(4 / 1.75)
+    assert RING.seconds(4, Locality.ISLAND, speed=2.0) == 1.25, "links are no faster"
+
+
+def test_parameter_servers_are_as_in_the_card_of_smd() -> None:
+    """step = 8 / w + w / p: (3, 3) takes 3.667, (4, 2) takes 4.0."""
+    for workers, servers, seconds in ((3, 3, 8 / 3 + 1), (4, 2, 4.0)):
+        steps = Steps(8.0, 1.0, (2.0, 2.0, 2.0, 2.0), servers=servers, split=True)
+        assert steps.seconds(workers, Locality.RACK) == pytest.approx(seconds)
+
+
+def test_arrays_say_the_same_as_numbers() -> None:
+    profile = Profile(by_type={"K80": 0.25}, steps=RING)
+    gpus, tiers = np.array([0, 1, 2, 4]), np.array([0, 1, 2, 3])
+    each = [
+        profile.rate("K80", 1.0, size, 2, Locality(tier))
+        for size, tier in zip(gpus.tolist(), tiers.tolist(), strict=True)
+    ]
+    assert profile.rates("K80", 1.0, gpus, 2, tiers).tolist() == pytest.approx(each)
+    assert each[0] == 0.0
+
+
+def test_the_simulator_runs_by_them() -> None:
+    """Asked for two close together (1.5 s a step): over two racks a step takes 5 s."""
+    nodes = Nodes(
+        ClusterSpec(
+            (NodeSpec(count=2, gpus=2, gpu_type="V100"),), gpu_types=(GpuType("V100"),)
+        ).check()
+    )
+    declared = declare([JobSpec(name="a", model="net", shape=Shape((Role(size=2),)))])
+    physics = Physics(nodes, Profiles({"net": Profile(steps=RING)}))
+    assert physics.rate(declared, 0, (Slot(0, 0b11, 2),)) == 1.0
+    apart = physics.rate(declared, 0, (Slot(0, 1), Slot(1, 1)))
+    assert apart == pytest.approx(1.5 / RING.seconds(2, Locality.RACK))
+
+
+def test_a_slow_link_makes_a_recipe_that_knows_wait_for_a_node() -> None:
+    """One GPU is free on each of two nodes: apart, steps would take more than three times as long
+    for an hour; in 3 s a node has room."""
+    profiles = Profiles({"net": Profile(steps=RING)})
+    works = [
+        job("one", 0, 4, size=2), job("two", 0, 9, size=2),
+        job("wide", 1, 3600, size=2, model="net"),
+    ]  # fmt: skip
+    for recipe, starts in (("spin", 4), ("fifo", 1)):
+        run = play(recipe, works, cluster(2, 3), profiles=profiles)
+        assert run.started("wide") == starts, recipe
