@@ -46,6 +46,11 @@ class Shell:
         """What it printed."""
         return self.ganger(*words, code=code).stdout
 
+    def script(self, name: str, text: str) -> str:
+        """Write a script; its name."""
+        (self.cwd / name).write_text(text)
+        return name
+
     def json(self, *words: str) -> Any:
         """What it printed, parsed."""
         return json.loads(self.said(*words, "--json"))
@@ -131,17 +136,17 @@ def test_the_submitters_folder_and_choice_of_environment(shell: Shell) -> None:
 
 
 def test_a_script_with_sbatch_lines(shell: Shell) -> None:
-    script = shell.cwd / "train.sbatch"
-    script.write_text(
+    script = shell.script(
+        "train.sbatch",
         "#!/bin/bash\n#SBATCH --job-name=trains --gres=gpu:v100:2 --time=10\n"
         "#SBATCH --partition=gpu --array=0-2 -o %A-%a.out\necho $1 $GANGER_ARRAY_INDEX\n"
-        "echo $CUDA_VISIBLE_DEVICES | tr , '\\n' | wc -l\n"
+        "echo $CUDA_VISIBLE_DEVICES | tr , '\\n' | wc -l\n",
     )
-    done = shell.ganger("submit", "train.sbatch", "word")
+    done = shell.ganger("submit", script, "word")
     job = re.search(r"submitted array (\d+) of 3 tasks", done.stdout)
     assert job
     assert "--partition means nothing here" in done.stderr
-    script.write_text("#!/bin/sh\nexit 1\n")  # what was submitted is what runs
+    shell.script(script, "#!/bin/sh\nexit 1\n")  # what was submitted is what runs
     shell.ganger("wait", job[1])
     assert (shell.cwd / f"{job[1]}-2.out").read_text().split() == ["word", "2", "2"]
     found = shell.json("show", f"{job[1]}_2")[0]
@@ -150,13 +155,13 @@ def test_a_script_with_sbatch_lines(shell: Shell) -> None:
 
 
 def test_a_script_reads_slurms_variables(shell: Shell) -> None:
-    script = shell.cwd / "array.sbatch"
-    script.write_text(
+    script = shell.script(
+        "array.sbatch",
         "#!/bin/sh\n#SBATCH --array=3,7 --ntasks=2 --gpus=V100:2 -J vars -o v%a.out\n"
         "echo $SLURM_JOB_ID $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID $SLURM_JOB_NAME"
-        " $SLURM_NTASKS $SLURM_NNODES $SLURM_PROCID $SLURM_SUBMIT_DIR [$SLURM_JOBID]\n"
+        " $SLURM_NTASKS $SLURM_NNODES $SLURM_PROCID $SLURM_SUBMIT_DIR [$SLURM_JOBID]\n",
     )
-    (job,) = re.findall(r"array (\d+) of 2", shell.said("submit", "array.sbatch"))
+    (job,) = re.findall(r"array (\d+) of 2", shell.said("submit", script))
     shell.ganger("wait", job)
     tail = f"{shell.cwd} []"
     for task, number in ((3, int(job)), (7, int(job) + 1)):

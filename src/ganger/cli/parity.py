@@ -17,7 +17,7 @@ import click
 @click.option("--gpus", type=click.IntRange(1, 64),
               help="Simulated GPUs. Default: 8; with --torch as many as cores.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(2, 10_000), default=100, show_default=True,
-              help="Jobs a run, each a process of 0.3 to 3 s, or 1 to 10 with --torch.")  # fmt: skip
+              help="Jobs a run, each a process of 0.3 to 3 s; with --torch 1 to 10.")  # fmt: skip
 @click.option("--recipe", default="", metavar="A,B(x=1)", help="Default: six of them.")
 @click.option("--torch", "python", default="", metavar="PYTHON",
               help="Jobs train with this Python's PyTorch, one core each.")  # fmt: skip
