@@ -33,8 +33,8 @@ def bench(alone: LocalBench) -> LocalBench:
 def play(
     bench: LocalBench, policy: Policy, shapes: list[Shape], steps: int
 ) -> tuple[Kernel, Diary]:
-    """Run jobs of these shapes until they have ended."""
-    specs = [JobSpec(name=f"j{i}", shape=shape) for i, shape in enumerate(shapes)]
+    """Run jobs of these shapes, each of a tenant of its own, until they have ended."""
+    specs = [JobSpec(name=f"j{i}", tenant=f"t{i}", shape=shape) for i, shape in enumerate(shapes)]
     for job in range(len(specs)):
         bench.launch(job, *PYTHON, STEPS, str(steps), counted=False, step_micros=10_000.0)
     diary = Diary()
@@ -62,6 +62,13 @@ def test_a_published_policy_runs_real_jobs(bench: LocalBench, recipe: str) -> No
     assert (jobs.work[:8] >= 0.99 * 40 * 10_000).all()
     stops = [a for _, plan in diary.steps if plan for a in plan.actions if isinstance(a, Stop)]
     assert bool(stops) == (recipe != "fifo")
+
+
+def test_tenants_take_turns_by_leases(bench: LocalBench) -> None:
+    kernel, diary = play(bench, registry.make("astraea(lease=2s)"), [gpus(5), gpus(5)], 200)
+    stops = [a.job for _, plan in diary.steps if plan for a in plan.actions if isinstance(a, Stop)]
+    assert stops[:1] == [0]
+    assert (kernel.jobs.work[:2] >= 0.99 * 200 * 10_000).all()
 
 
 class Restless:

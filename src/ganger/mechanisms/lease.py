@@ -1,8 +1,8 @@
 """Leases: GPUs are lent for a time, and at its end whoever holds them competes with those who wait.
 
 A lease begins when a job gets its GPUs. It ends at the first tick of a common clock (ten to a
-lease) after its length, and a job that wins again keeps what it has. Jobs that must not be
-preempted, or would lose their work, hold for good.
+lease) after its length, and a job that wins again keeps what it has; one that is still starting
+keeps it to the next end. Jobs that must not be preempted, or would lose their work, hold for good.
 """
 
 from __future__ import annotations
