@@ -119,22 +119,41 @@ def test_steps_of_several_gpus() -> None:
     assert run.jobs.state == ["finished"] * 3
 
 
-@pytest.mark.parametrize(
-    "recipe",
-    [*RECIPES, "non-intrusive", "dragon", "elan", "smd(slot=60s)"],
-)
+BOUND = [*RECIPES, "non-intrusive", "dragon", "elan", "smd(slot=60s)"]
+
+
+def bound(recipe: str, *types: str) -> list[tuple[float, str, int]]:
+    """One job of two to four GPUs of these types runs when one comes that must have a V100; there
+    are four of those, and of K80. The log of sizes."""
+    spec = ClusterSpec(tuple(NodeSpec(gpus=4, gpu_type=kind) for kind in ("V100", "K80")))
+    runs, comes = (
+        Shape(roles=(Role(size=4, least=2, most=4),), gpu_types=kinds)
+        for kinds in (types, ("V100",))
+    )
+    jobs = [
+        (JobSpec(name="runs", shape=runs), 2000.0),
+        (JobSpec(name="comes", shape=comes, submitted=100 * SECOND), 100.0),
+    ]
+    return play(jobs, spec, recipe)[0]
+
+
+@pytest.mark.parametrize("recipe", BOUND)
 def test_idle_gpus_of_a_type_that_they_may_not_use_are_no_room(recipe: str) -> None:
     """Who may run on one type shrinks for who waits for it, though the other type is idle."""
-    spec = ClusterSpec(tuple(NodeSpec(gpus=4, gpu_type=kind) for kind in ("V100", "K80")))
-    shape = Shape(roles=(Role(size=4, least=2, most=4),), gpu_types=("V100",))
-    jobs = [
-        (JobSpec(name="runs", shape=shape), 2000.0),
-        (JobSpec(name="comes", shape=shape, submitted=100 * SECOND), 100.0),
-    ]
-    log, _ = play(jobs, spec, recipe)
+    log = bound(recipe, "V100")
     assert max(gpus for at, name, gpus in log if name == "runs" and at <= 100) == 4
-    start = next(at for at, name, gpus in log if name == "comes" and gpus)
-    assert start <= 160, log
+    assert next(at for at, name, gpus in log if name == "comes" and gpus) <= 160, log
+
+
+@pytest.mark.parametrize("recipe", [*BOUND, "marble", "edl"])
+def test_who_may_be_elsewhere_makes_way_for_who_may_not(recipe: str) -> None:
+    log = bound(recipe, "V100", "K80")
+    runs, comes = (
+        [(at, gpus) for at, name, gpus in log if name == one] for one in ("runs", "comes")
+    )
+    assert runs[0] == (0.0, 4)
+    assert comes[0][0] <= 160
+    assert runs[-1] == (comes[0][0], 4), "it moved, once, and lost no GPU"
 
 
 def test_a_pool_is_those_who_may_use_the_same_gpus() -> None:
