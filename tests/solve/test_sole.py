@@ -7,10 +7,11 @@ import pytest
 
 from ganger.solve.hierarchy import Tree
 from ganger.solve.highs import Infeasible
-from ganger.solve.lexicographic import water_filling
+from ganger.solve.lexicographic import _full, _Path, water_filling
 from ganger.solve.programme import Floats, Shares, isolated, shares
 from ganger.solve.search import largest
 from ganger.solve.shares import SharesPool, max_min, max_sum
+from ganger.solve.sole import Sole
 from solve.instances import NEED, instance, largest_level, rows_of, solve, water_levels
 
 SOAK = pytest.param(range(1000, 3000), marks=[pytest.mark.soak, pytest.mark.timeout(3000)])
@@ -169,3 +170,13 @@ def test_floors_beyond_the_machines_name_who_asks() -> None:
 def test_nobody_who_can_run_is_no_level() -> None:
     posed = shares(np.array([[0.0], [1.0]]), np.ones(2), np.array([1.0]))
     assert max_min(posed, np.ones(2)).value == 0.0
+
+
+def test_machines_that_rounding_overfills_lift_nobody() -> None:
+    """A round may end with the machines over-full by the last bit; the next begins there."""
+    one = Sole(np.ones(2), np.ones(2), 1.0)
+    full = np.array([0.5, 0.5 + 2.0**-52])
+    path = _Path([0.0, 1.0], [full, np.ones(2)], [1.0 - full, np.zeros(2)], np.ones(2), 1.0)
+    time, level = _full(one, path, full, np.ones(2), None)
+    assert time == 0.0
+    assert level.tolist() == full.tolist()

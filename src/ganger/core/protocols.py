@@ -104,8 +104,9 @@ def memory_type(decides: Callable[..., Any], name: str = "memory") -> Any:
 def revived(memory: Any, decides: Callable[..., Any], name: str = "memory") -> Any:
     """A memory inside another one, which a snapshot gives back as plain data: as `decides` takes
     it under `name`."""
-    kind = memory_type(decides, name)
-    return msgspec.convert(memory, kind) if isinstance(memory, dict | list) else memory
+    if not isinstance(memory, dict | list):
+        return memory
+    return msgspec.convert(memory, memory_type(decides, name))
 
 
 def no_oracle_answer(*like: Any) -> NDArray[np.float64]:

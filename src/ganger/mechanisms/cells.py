@@ -24,6 +24,7 @@ from ganger.core.view import View
 from ganger.mechanisms.place import PACK, Placer
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
+_STAYS = int(OnPreempt.NEVER)
 
 
 @cache
@@ -129,9 +130,9 @@ class _Binding:
         """Devices in bound cells, by node."""
         for cell in self.bound:
             self.owned_there[cell.node] |= cell.devices
-        safe = set(self.guaranteed)
+        safe, on_preempt = set(self.guaranteed), view.at.on_preempt
         for job, (_, placement) in holds.items():
-            if job not in safe and view.at.on_preempt[job] == OnPreempt.NEVER:
+            if on_preempt[job] == _STAYS and job not in safe:
                 self._take(placement)
 
     def _take(self, placement: Placement) -> None:
@@ -182,8 +183,8 @@ class _Binding:
         if placement is None:
             return False
         for slot in placement:
-            mine = self.ledger.full[slot.node] & slot.devices
-            for other, (_, held) in list(self.ledger.holds.items()):
+            mine = self.ledger.full[slot.node] & slot.devices & ~self.ledger.free_mask[slot.node]
+            for other, (_, held) in list(self.ledger.holds.items()) if mine else ():
                 if any(part.node == slot.node and part.devices & mine for part in held):
                     self.view.draft.stop(other)
         self.view.draft.start(job, placement)

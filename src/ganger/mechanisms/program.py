@@ -74,17 +74,21 @@ def pose(view: View, ids: Ids) -> Problem:
 
 def allowed_on(view: View, ids: Ids, types: Sequence[str]) -> Floats:
     """1 where the job would fit on the type's nodes if all were empty."""
-    codes, known = view.jobs.shape[ids], view.scratch.setdefault("fits", {})
-    allowed = np.zeros((len(ids), len(types)))
+    known: dict[int, list[bool]] = view.scratch.setdefault(f"fits {types}", {})
+    codes, which = np.unique(view.jobs.shape[ids], return_inverse=True)
     empty: Ledger | None = None
-    for code in np.unique(codes).tolist():
-        for j, kind in enumerate(types):
-            if (code, kind) not in known:
-                empty = empty or Ledger(view.nodes)
-                shape = view.jobs.shapes[code]
-                cells = [cell for cell in empty.cells_for(shape) if cell.gpu_type == kind]
-                known[code, kind] = empty.find(shape, cells=cells) is not None
-            allowed[codes == code, j] = known[code, kind]
+    for code in codes.tolist():
+        if code not in known:
+            empty = empty or Ledger(view.nodes)
+            shape = view.jobs.shapes[code]
+            cells = empty.cells_for(shape)
+            known[code] = [
+                empty.find(shape, cells=[cell for cell in cells if cell.gpu_type == kind])
+                is not None
+                for kind in types
+            ]
+    table = np.array([known[code] for code in codes.tolist()], np.float64)
+    allowed: Floats = table.reshape(-1, len(types))[which]
     return allowed
 
 

@@ -404,7 +404,9 @@ class RoundPolicy:
                 continue
             row = shares[number]
             job = row.jobs[0]
-            if any(each in chosen or at.phase[each] > _STOPPING for each in row.jobs):
+            if job in chosen or at.phase[job] > _STOPPING:
+                continue
+            if any(each in chosen or at.phase[each] > _STOPPING for each in row.jobs[1:]):
                 continue
             kind = at.shape[job], row.gpu_type
             if kind not in fitting:

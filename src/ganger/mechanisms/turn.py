@@ -19,8 +19,8 @@ from ganger.core.view import View
 class Rows(NamedTuple):
     """An allocation's rows as arrays, in their order. `kind`: its GPU type's number among those
     of the cluster, -1 for any; `unserved`: what is due to a row that has received nothing;
-    `by_amount`: rows in order of amount, then job; `number`: rows by key; `several`: whether some
-    have two jobs; `least`: the smallest amount."""
+    `by_amount`: rows in order of amount, then job; `several`: whether some have two jobs; `least`:
+    the smallest amount."""
 
     allocation: Allocation
     first: Ids
@@ -29,7 +29,6 @@ class Rows(NamedTuple):
     amount: NDArray[np.float64]
     unserved: NDArray[np.float64]
     by_amount: Ids
-    number: dict[str, list[int]]
     several: bool
     least: float
 
@@ -53,9 +52,6 @@ def rows_of(view: View, allocation: Allocation) -> Rows:
         return known
     rows = allocation.rows
     amount = np.array([row.amount for row in rows], np.float64)
-    number: dict[str, list[int]] = {}
-    for i, row in enumerate(rows):
-        number.setdefault(key_of(row.jobs, row.gpu_type), []).append(i)
     codes = {kind: code for code, kind in enumerate(view.nodes.types) if kind}
     made = view.scratch["rows"] = Rows(
         allocation,
@@ -65,7 +61,6 @@ def rows_of(view: View, allocation: Allocation) -> Rows:
         amount,
         np.array([round(row.amount * 1e9, 9) for row in rows], np.float64),
         np.array(sorted(range(len(rows)), key=lambda i: _by_amount(rows[i])), np.int64),
-        number,
         any(len(row.jobs) > 1 for row in rows),
         float(amount.min(initial=1.0)),
     )
@@ -76,25 +71,24 @@ def _by_amount(row: Share) -> tuple[float, tuple[int, ...]]:
     return -row.amount, row.jobs
 
 
-def key_of(jobs: tuple[int, ...], gpu_type: str) -> str:
-    """Under what time received is booked: `job/type`, `job+job/type`."""
-    return f"{'+'.join(map(str, jobs))}/{gpu_type}"
-
-
 def served(view: View, rows: Rows, *, sharing: bool) -> NDArray[np.bool_]:
     """The rows whose jobs hold GPUs of their type now; `sharing`: jobs that share the very same
     ones are one, of which only the rows of both are served."""
     if not sharing:
         on = _kinds(view)[rows.first]
         return np.asarray((on == rows.kind) | ((rows.kind < 0) & (on >= 0)))
+    number: dict[tuple[tuple[int, ...], str], list[int]] = {}
+    for i, row in enumerate(rows.allocation.rows):
+        number.setdefault((row.jobs, row.gpu_type), []).append(i)
     together: dict[object, list[int]] = {}
     for job, (_, placement) in view.ledger.holds.items():
         shares = placement and placement[0].share > 0
         together.setdefault(placement if shares else job, []).append(job)
     mask = np.zeros(len(rows.first), np.bool_)
     for jobs in together.values():
-        for key in _keys(view, tuple(sorted(jobs))):
-            mask[rows.number.get(key, [])] = True
+        kind = view.ledger.cell_of[view.ledger.holds[jobs[0]][1][0].node].gpu_type
+        for each in (kind, ""):
+            mask[number.get((tuple(sorted(jobs)), each), [])] = True
     return mask
 
 
@@ -109,12 +103,3 @@ def _kinds(view: View) -> Ids:
     where = np.fromiter((held[1][0].node for held in holds.values()), np.int64, len(holds))
     kinds[who] = nodes.gpu_type[where]
     return kinds
-
-
-def _keys(view: View, jobs: tuple[int, ...]) -> list[str]:
-    ledger = view.ledger
-    kind = ledger.cell_of[ledger.holds[jobs[0]][1][0].node].gpu_type
-    return [key_of(jobs, each) for each in dict.fromkeys((kind, ""))]
-
-
-__all__ = ["Rows", "key_of", "rows_of", "served"]

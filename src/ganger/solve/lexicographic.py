@@ -141,7 +141,8 @@ def _full(
         level = np.where(alike, filled / np.maximum(one.cost, TINY), level)
         return float((level / np.maximum(unit, TINY))[alike].max()), level
     used = [dot(one.cost, each) for each in path.levels]
-    line = bisect_right(used, one.capacity) - 1
+    # By rounding the machines may be over-full where the path begins: then nobody rises.
+    line = max(bisect_right(used, one.capacity) - 1, 0)
     if line + 1 >= len(used):
         return path.top, path.levels[-1]
     room = (one.capacity - used[line]) / max(dot(one.cost, path.paces[line]), TINY)
