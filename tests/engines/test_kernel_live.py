@@ -64,6 +64,24 @@ def test_a_published_policy_runs_real_jobs(bench: LocalBench, recipe: str) -> No
     assert bool(stops) == (recipe != "fifo")
 
 
+def test_tenants_take_turns_by_leases(bench: LocalBench) -> None:
+    specs = [JobSpec(name=name, tenant=name, shape=gpus(5)) for name in "ab"]
+    for job in range(2):
+        bench.launch(job, *PYTHON, STEPS, "100000", step_micros=10_000.0)
+    kernel = Kernel(Nodes(cluster(2, 4)), declare(specs), registry.make("astraea(lease=2s)"))
+    bench.post(Submitted(0), Submitted(1))
+    until = bench.now() + 40 * SECOND
+    while kernel.jobs.phase[1] != Phase.RUNNING:
+        assert bench.now() < until, kernel.jobs.phase[:2]
+        batch = bench.engine.poll(min(kernel.wake, until))
+        assert batch is not None
+        plan = kernel.step(batch)
+        if plan is not None:
+            bench.engine.apply(plan, batch.at)
+    assert kernel.jobs.phase[0] == Phase.PENDING
+    assert kernel.jobs.attempt[:2].tolist() == [1, 1]
+
+
 class Restless:
     """Gives job 0 one GPU and two in turn, four times."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -54,15 +55,15 @@ class SlurmBench(LaunchingBench):
     engine: SlurmEngine
 
     def __init__(self, site: Site, home: Path) -> None:
-        self.site, self.home = site, home
+        self.site, self.home, self.cluster = site, home, uuid.uuid4().hex
         self.wrong: dict[str, Sequence[str]] = {}
         super().__init__(home)
 
     def connected(self, holds: Sequence[Hold]) -> SlurmEngine:
         engine = SlurmEngine(
             Client("main"), self.home, self.launches.__getitem__,
-            lambda hello: [NAMES.index(hello.name)], cluster="test", patience=8 * SECOND,
-            progress_every=SECOND // 10, warn=self.wrong.__setitem__,
+            lambda hello: [NAMES.index(hello.name)], cluster=self.cluster,
+            patience=8 * SECOND, progress_every=SECOND // 10, warn=self.wrong.__setitem__,
         )  # fmt: skip
         engine.adopt(holds)
         return engine
@@ -234,6 +235,23 @@ def test_a_job_held_behind_our_back_is_refused_and_can_start_anew(
     play.apply(Start(job, 2, (on(0, 0),)))
     play.until(Finished, job, 2)
     assert play.bench.starts(job) == 1
+
+
+def test_a_job_that_slurm_has_twice_is_the_one_that_was_submitted_last(
+    play: Play, bench: SlurmBench
+) -> None:
+    job = play.job(Does.FINISHES)
+    bench.site.ask("sbatch", f"--job-name=ganger-{bench.cluster}", f"--comment=ganger:{job}/1",
+                   "-o", "/dev/null", "--wrap", "true")  # fmt: skip
+    play.wait(lambda: not bench.site.ask("squeue", "-h"), "its end")
+    bench.site.ask("scontrol", "update", "PartitionName=main", "State=DOWN")
+    try:
+        play.apply(Start(job, 1, (on(0, 0),)))
+        play.wait(lambda: bench.site.ask("squeue", "-h", "-o", "%T").strip() == "PENDING", "a job")
+        play.apply(Stop(job, 1))
+        play.until(Released, job)
+    finally:
+        bench.site.ask("scontrol", "update", "PartitionName=main", "State=UP")
 
 
 def test_nothing_waits_for_a_node_that_is_closed(play: Play, bench: SlurmBench) -> None:

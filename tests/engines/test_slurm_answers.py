@@ -150,6 +150,19 @@ def test_a_submission_names_the_nodes_and_quotes_what_it_runs(
     assert shell.stdout == "$(reboot); 'x'\nrm\n"
 
 
+def test_options_are_refused_in_slurms_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client("main", ("--account=vison", "--exclusive", "--qos"))
+    account = "allocation failure: Invalid account or account/partition combination specified\n"
+    monkeypatch.setattr(subprocess, "run", Commands(1, error=account))
+    with pytest.raises(BadInput, match=r"--sbatch-options: Invalid account.*--account=NAME"):
+        client.check("v100")
+    monkeypatch.setattr(subprocess, "run", commands := Commands())
+    client.check("v100")
+    assert [command[-2:] for command, _ in commands.called] == [
+        ["--account=vison", "--exclusive"], ["--account=vison", "--qos"],
+    ], "one that lacks its value has no other behind it"  # fmt: skip
+
+
 def test_a_controller_that_is_away_is_told_from_one_that_refuses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -25,7 +25,8 @@ while step < last:
     time.sleep(serial + shared / int(os.environ["GANGER_WORKERS"])); step += 1
     sdk.progress(step, last, batch_size=64)
     if sdk.should_checkpoint() and step < last:
-        saved.write_text(str(step)); sdk.leave(step)
+        new = saved.with_suffix(".new"); new.write_text(str(step)); new.replace(saved)
+        sdk.leave(step)
 """
 """A step takes as long as is said, and what the workers share."""
 STEPS = """
@@ -37,7 +38,8 @@ while step < last:
     time.sleep(.01); step += 1
     sdk.progress(step, last)
     if sdk.should_checkpoint() and step < last:
-        saved.write_text(str(step)); sdk.leave(step)
+        new = saved.with_suffix(".new"); new.write_text(str(step)); new.replace(saved)
+        sdk.leave(step)
 """
 LIVE = Faults(late=2 * SECOND, away=4 * SECOND, leave=0.05)
 RECIPES = ("fifo", "tiresias(thresholds=1s;3s)", "las(quantum=20s)", "afs")

@@ -10,9 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput
+from ganger.core.events import AnyEvent, Batch, Released, Started, Submitted, Woke
+from ganger.core.jobs import declare
+from ganger.core.kernel import Kernel
+from ganger.core.plan import Start, Stop
 from ganger.core.profiles import Profile, Profiles
-from ganger.core.spec import ClusterSpec, GpuType, NodeSpec, OnPreempt, Role, Shape, TenantSpec
+from ganger.core.spec import (
+    ClusterSpec,
+    GpuType,
+    JobSpec,
+    NodeSpec,
+    OnPreempt,
+    Role,
+    Shape,
+    TenantSpec,
+)
 from ganger.core.units import MINUTE
 from ganger.mechanisms.auction import kept_share, winners
 from ganger.mechanisms.ltgf import Account
@@ -248,3 +262,26 @@ def test_a_starving_job_precedes_all() -> None:
     slow = play("astraea(lease=30m,starving=1000h)", works, QUOTAS)
     assert quick.started("a1") is not None
     assert float(quick.started("a1") or 0) < float(slow.started("a1") or 0)
+
+
+@pytest.mark.parametrize("recipe", ["astraea(lease=2s)", "gandiva-fair(quantum=2s)"])
+@pytest.mark.parametrize("late", [0, 700, 150_000])
+def test_leases_end_also_where_an_engine_wakes_late(recipe: str, late: int) -> None:
+    """Two tenants' gangs take turns on an engine that wakes `late` microseconds late."""
+    shape = Shape(roles=(Role(size=4, least=4, most=4),))
+    specs = [JobSpec(name=name, tenant=name, user=name, shape=shape) for name in "ab"]
+    nodes = Nodes(ClusterSpec((NodeSpec(gpus=4, gpu_type="V100"),)))
+    kernel = Kernel(nodes, declare(specs), registry.make(recipe), validate=True)
+    batch, turns = Batch(0, [Submitted(0), Submitted(1)]), list[int]()
+    for _ in range(6):
+        plan = kernel.step(batch)
+        events: list[AnyEvent] = [Woke()]
+        for action in plan.actions if plan is not None else ():
+            if isinstance(action, Start):
+                turns.append(action.job)
+                events = [Started(action.job, action.attempt)]
+            elif isinstance(action, Stop):
+                kernel.step(Batch(batch.at + 1, [Released(action.job, action.attempt, 0.0)]))
+        at = batch.at + 2 if isinstance(events[0], Started) else kernel.wake + late
+        batch = Batch(at, events)
+    assert turns == [0, 1, 0]

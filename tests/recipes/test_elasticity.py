@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ganger.core.spec import OnPreempt, Role, Shape
+from ganger.core.cluster import Nodes
+from ganger.core.events import Batch, Submitted
+from ganger.core.jobs import declare
+from ganger.core.kernel import Kernel
+from ganger.core.spec import ClusterSpec, JobSpec, Needs, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.units import SECOND
+from ganger.mechanisms.elastic import pools
+from ganger.recipes import registry
 from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
 
@@ -111,3 +117,53 @@ def test_steps_of_several_gpus() -> None:
     log, run = play(jobs, cluster(2, 4), "afs")
     assert {gpus for _, _, gpus in log} <= {0, 2, 4, 6}
     assert run.jobs.state == ["finished"] * 3
+
+
+BOUND = [*RECIPES, "non-intrusive", "dragon", "elan", "smd(slot=60s)"]
+
+
+def bound(recipe: str, *types: str) -> list[tuple[float, str, int]]:
+    """One job of two to four GPUs of these types runs when one comes that must have a V100; there
+    are four of those, and of K80. The log of sizes."""
+    spec = ClusterSpec(tuple(NodeSpec(gpus=4, gpu_type=kind) for kind in ("V100", "K80")))
+    runs, comes = (
+        Shape(roles=(Role(size=4, least=2, most=4),), gpu_types=kinds)
+        for kinds in (types, ("V100",))
+    )
+    jobs = [
+        (JobSpec(name="runs", shape=runs), 2000.0),
+        (JobSpec(name="comes", shape=comes, submitted=100 * SECOND), 100.0),
+    ]
+    return play(jobs, spec, recipe)[0]
+
+
+@pytest.mark.parametrize("recipe", BOUND)
+def test_idle_gpus_of_a_type_that_they_may_not_use_are_no_room(recipe: str) -> None:
+    """Who may run on one type shrinks for who waits for it, though the other type is idle."""
+    log = bound(recipe, "V100")
+    assert max(gpus for at, name, gpus in log if name == "runs" and at <= 100) == 4
+    assert next(at for at, name, gpus in log if name == "comes" and gpus) <= 160, log
+
+
+@pytest.mark.parametrize("recipe", [*BOUND, "marble", "edl"])
+def test_who_may_be_elsewhere_makes_way_for_who_may_not(recipe: str) -> None:
+    log = bound(recipe, "V100", "K80")
+    runs, comes = (
+        [(at, gpus) for at, name, gpus in log if name == one] for one in ("runs", "comes")
+    )
+    assert runs[0] == (0.0, 4)
+    assert comes[0][0] <= 160
+    assert runs[-1] == (comes[0][0], 4), "it moved, once, and lost no GPU"
+
+
+def test_a_pool_is_those_who_may_use_the_same_gpus() -> None:
+    """Two chains of types, and a job without GPUs."""
+    spec = ClusterSpec(tuple(NodeSpec(gpus=2, gpu_type=kind, cpus=8000) for kind in "abcd"))
+    roles = (Role(least=1, most=2),)
+    none = Shape(roles=(Role(needs=Needs(gpus=0)),))
+    shapes = [Shape(roles=roles, gpu_types=tuple(types)) for types in ("a", "c", "ab", "b", "cd")]
+    jobs = [JobSpec(name=f"j{i}", shape=shape) for i, shape in enumerate([*shapes, none])]
+    kernel = Kernel(Nodes(spec), declare(jobs), registry.make("elan"))
+    kernel.step(Batch(0, [Submitted(job) for job in range(len(jobs))]))
+    found = sorted(pool.tolist() for pool in pools(kernel.view, np.arange(6)))
+    assert found == [[0, 2, 3], [1, 4], [5]]

@@ -24,7 +24,7 @@ while step < last:
     if sdk.should_checkpoint():
         if sdk.rank == 0:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_text(str(step))
+            made = kept.with_suffix(".new"); made.write_text(str(step)); made.replace(kept)
         sdk.leave(step)
 if sdk.rank == 0:
     open(sys.argv[1], "a").write(os.environ["GANGER_ATTEMPT"] + "\\n")

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from engines.site import Site, missing
-from ganger.core.errors import GangerError
+from ganger.core.errors import BadInput, GangerError
 from ganger.service.journal import Journal
 from ganger.service.recovery import check_history
-from ganger.service.serve import Settings, serve
+from ganger.service.serve import Settings, header_for, serve
 from service.machines import Machine, wait_for
 from service.slurm_desk import STEPS, job, nodes, runs, submit, told, until
 
@@ -139,6 +139,16 @@ def test_a_sites_own_jobs_are_advised_upon_explained_and_imported_and_left_alone
         ({"partition": "other"}, "no node is in partition 'other'"),
         ({"gpus": "4"}, "it is not for the engine slurm"),
         ({"sbatch_options": "--nodes=2"}, "for Ganger to give"),
+        (
+            {"sbatch_options": "--reservation=none"},
+            "--sbatch-options: Requested reservation is inv",
+        ),
+        ({"sbatch_options": "--qos --account=a"}, "--sbatch-options: option '--qos' requires an a"),
+        (
+            {"sbatch_options": "--colour=red"},
+            "--sbatch-options: unrecognized option '--colour=red'",
+        ),
+        ({"sbatch_options": "--account="}, "--account has no value"),
         ({"engine": "grid"}, "no engine 'grid'"),
         ({"engine": "local", "partition": "main"}, "it is not for the engine local"),
         ({"engine": "local", "pilot": "0..2"}, "it is not for the engine local"),
@@ -153,6 +163,24 @@ def test_what_it_is_not_started_with(
     given = {"home": str(tmp_path / "home"), "engine": "slurm", **settings}
     with pytest.raises(GangerError, match=why):
         serve(msgspec.convert(given, Settings))
+
+
+def test_options_are_tried_when_they_are_new_and_a_closed_partition_is_no_fault_of_theirs(
+    site: Site, tmp_path: Path
+) -> None:
+    settings = Settings(home=str(tmp_path), engine="slurm", sbatch_options="--nice=3 --exclusive")
+    site.ask("scontrol", "update", "PartitionName=main", "State=INACTIVE")
+    try:
+        before = header_for(settings, None)
+    finally:
+        site.ask("scontrol", "update", "PartitionName=main", "State=UP")
+    journal = Journal(tmp_path / "journal.db")
+    gone = msgspec.structs.replace(settings, sbatch_options="--reservation=over")
+    with pytest.raises(BadInput, match="reservation"):
+        header_for(gone, before, journal)
+    journal.set("sbatch_options", gone.sbatch_options)
+    assert header_for(gone, before, journal) == before, "jobs that run are not left alone"
+    journal.close()
 
 
 def test_without_a_controller_a_daemon_does_not_come_up_and_says_why(

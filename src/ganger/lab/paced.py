@@ -40,7 +40,9 @@ def main(stamps: str, steps: str, micros: str, speeds: str) -> None:
             sdk.progress(step, last)
             if step < last and sdk.should_checkpoint():
                 stamp()
-                saved.write_text(str(step))
+                made = saved.with_name(f"step.{os.getpid()}")  # a killed worker leaves no half
+                made.write_text(str(step))
+                made.replace(saved)
                 sdk.leave(step)
         stamp()
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.fit import Cell
 from ganger.core.jobs import Phase
 from ganger.core.spec import OnPreempt
 from ganger.core.table import Ids
@@ -55,13 +56,16 @@ def resizable(view: View, ids: Ids) -> Ids:
 def market(view: View, ids: Ids) -> Market:
     """Curves and capacity for the resizable jobs of `ids`, on the GPU type that each prefers.
 
-    What they hold counts as free, and so does what is being released.
+    What they hold counts as free, and so does what is being released. GPUs that none of them may
+    use do not.
     """
     ids, jobs = resizable(view, ids), view.jobs
-    capacity = view.ledger.free + int(jobs.size[ids].sum())
+    codes = np.flatnonzero(np.bincount(jobs.shape[ids])).tolist()
+    within = {cell.index: cell.free for code in codes for cell in _cells(view, code)}
+    capacity = sum(within.values()) + int(jobs.size[ids].sum())
     least, most, units, alike = np.ones((4, len(ids)), np.int64)
     kinds: list[tuple[str, int, int]] = []
-    for code in np.flatnonzero(np.bincount(jobs.shape[ids])).tolist():
+    for code in codes:
         low, steps, kind = _offer(view, code, capacity)
         if kind not in kinds:
             kinds.append(kind)
@@ -79,6 +83,30 @@ def market(view: View, ids: Ids) -> Market:
     return Market(ids, Curves(speed, least, most, units), np.maximum(left, 1.0), capacity)
 
 
+def pools(view: View, ids: Ids) -> list[Ids]:
+    """`ids` by the GPUs that they may use: two jobs are in one pool if there is a kind of GPUs that
+    both may use, or a chain of such jobs between them. A job of one pool cannot make room for one
+    of another; within one, all count on all its GPUs. Jobs without GPUs are in none with others."""
+    shape = view.jobs.shape[ids]
+    found: list[tuple[set[int], set[int]]] = []
+    for code in np.flatnonzero(np.bincount(shape)).tolist():
+        cells, codes = {cell.index for cell in _cells(view, code)}, {code}
+        if not view.jobs.shapes[code].gpus:
+            cells.clear()
+        for other in [one for one in found if one[0] & cells]:
+            found.remove(other)
+            cells, codes = cells | other[0], codes | other[1]
+        found.append((cells, codes))
+    if len(found) == 1:
+        return [ids]
+    return [ids[np.isin(shape, list(codes))] for _, codes in found]
+
+
+def _cells(view: View, code: int) -> list[Cell]:
+    """Where jobs of a shape may be."""
+    return view.ledger.cells_for(view.jobs.shapes[code])
+
+
 def _offer(view: View, code: int, capacity: int) -> tuple[int, int, tuple[str, int, int]]:
     """Of a shape: its least and most steps; its first GPU type, its widest node, GPUs a step."""
     shape = view.jobs.shapes[code]
@@ -86,7 +114,7 @@ def _offer(view: View, code: int, capacity: int) -> tuple[int, int, tuple[str, i
     unit, (low, high) = max(first.needs.gpus, 1), first.range
     if any(role.needs.gpus for role in shape.roles[1:]):
         unit, low, high = shape.gpus, 1, 1
-    cells = view.ledger.cells_for(shape)
+    cells = _cells(view, code)
     room = max((cell.total for cell in cells), default=0)
     widest = max((cell.widest for cell in cells), default=1)
     steps = max(min(high, min(capacity, room) // unit), low)
@@ -157,7 +185,7 @@ def by_total(view: View, market: Market) -> Ints:
 
 @dataclass(frozen=True)
 class Elastic:
-    """Sizes by `rule`; jobs that must keep what they hold are left out.
+    """Sizes by `rule`, in each of the `pools`; jobs that must keep what they hold are left out.
 
     The rows come in order of submission, or (`small_first`, Optimus' order of placement) with the
     smallest first.
@@ -174,11 +202,13 @@ class Elastic:
 
     def sizes(self, view: View, ids: Ids) -> Sizes:
         """A size for every job that gets GPUs."""
-        shop = market(view, ids)
+        found = [self._of_pool(view, pool) for pool in pools(view, ids)] or [Sizes(ids, ids)]
+        ids, gpus = (np.concatenate(column) for column in zip(*found, strict=True))
+        order = np.lexsort((ids, gpus)) if self.small_first else np.argsort(ids)
+        return Sizes(ids[order], gpus[order])
+
+    def _of_pool(self, view: View, pool: Ids) -> Sizes:
+        shop = market(view, pool)
         steps = self.rule(view, shop)
         gets = steps > 0
-        ids, gpus = shop.ids[gets], (steps * shop.curves.units)[gets]
-        if self.small_first:
-            order = np.lexsort((ids, gpus))
-            ids, gpus = ids[order], gpus[order]
-        return Sizes(ids, gpus)
+        return Sizes(shop.ids[gets], (steps * shop.curves.units)[gets])

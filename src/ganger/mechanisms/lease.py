@@ -1,8 +1,8 @@
 """Leases: GPUs are lent for a time, and at its end whoever holds them competes with those who wait.
 
 A lease begins when a job gets its GPUs. It ends at the first tick of a common clock (ten to a
-lease) after its length, and a job that wins again keeps what it has. Jobs that must not be
-preempted, or would lose their work, hold for good.
+lease) after its length, and a job that wins again keeps what it has; one that is still starting
+keeps it to the next end. Jobs that must not be preempted, or would lose their work, hold for good.
 """
 
 from __future__ import annotations
@@ -77,9 +77,10 @@ class Contest(Protocol):
 
 
 class LeaseMemory(msgspec.Struct):
-    """What the contest keeps."""
+    """What the contest keeps; `due`: the end of a lease at which to be asked, microseconds."""
 
     notes: Any
+    due: int = NEVER
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,9 @@ class LeasePolicy:
         notes = account(view, notes)
         if len(view.pending):
             held = self._lent(view, view.active[view.jobs.phase[view.active] == Phase.RUNNING])
-            expired = held[self._ends(view, held, view.now - 1) == view.now].tolist()
+            # A real engine wakes us a little late.
+            since = min(view.now, NEVER if memory is None else memory.due)
+            expired = held[self._ends(view, held, since - 1) <= view.now].tolist()
             if expired or view.ledger.free or not view.jobs.gpus[view.pending].all():
                 self._hold(view, expired, notes)
         notes = self.contest.settle(view, notes)
@@ -110,7 +113,7 @@ class LeasePolicy:
             wake = int(self._ends(view, holding, view.now).min(initial=NEVER))
         reasons = [Reason("Priority", "lease")] if waiting else []
         plan = view.draft.plan(reasons, wake, _CHANGES)
-        return plan, LeaseMemory(notes)
+        return plan, LeaseMemory(notes, wake)
 
     def _lent(self, view: View, ids: Ids) -> Ids:
         """Those of `ids` whose GPUs are on lease."""

@@ -133,7 +133,36 @@ def towards_sizes(view: View, wanted: Sizes, place: Placer = PACK) -> None:
     new = ~among(wanted.ids, kept)
     rows = zip(wanted.ids[new].tolist(), wanted.gpus[new].tolist(), strict=True)
     wants = (Want(job, gpus, "", least_of(view, job, gpus)) for job, gpus in rows)
-    _go(view, set(kept.tolist()), wants, place)
+    for want in _go(view, set(kept.tolist()), wants, place):
+        _make_way(view, want, kept.tolist(), place)
+
+
+def _make_way(view: View, want: Want, running: Sequence[int], place: Placer) -> None:
+    """Where there is no room for one, let those move who may as well be where it may not."""
+    draft, ledger = view.draft, view.ledger
+    its = {cell.index for cell in cells_of(ledger, view, want.job, "")}
+    if not any(cell.free for cell in ledger.cells if cell.index not in its):
+        return
+    before = draft.mark()
+    for job in running:
+        held = draft.holds(job)
+        if held is None or _fixed(view, job) or ledger.cell_of[held[0].node].index not in its:
+            continue
+        gpus = sum(slot.devices.bit_count() for slot in held)
+        cells = [cell for cell in cells_of(ledger, view, job, "") if cell.index not in its]
+        cells = [cell for cell in cells if cell.free >= gpus]
+        if not cells or not gpus:
+            continue
+        here = draft.mark()
+        draft.stop(job)
+        placement = place.find(view, ledger, job, cells, gpus)
+        if placement is None:
+            draft.rollback(here)
+            continue
+        draft.start(job, placement)
+        if _place(view, want, place) is not None:
+            return
+    draft.rollback(before)
 
 
 def least_of(view: View, job: int, gpus: int) -> int:
@@ -143,12 +172,12 @@ def least_of(view: View, job: int, gpus: int) -> int:
     return gpus if any(role.needs.gpus for role in shape.roles[1:]) else shape.least
 
 
-def _go(view: View, kept: set[int], wanted: Iterable[Want], place: Placer) -> None:
-    """Stop all but those who are `kept`, and place those who are `wanted`."""
+def _go(view: View, kept: set[int], wanted: Iterable[Want], place: Placer) -> list[Want]:
+    """Stop all but those who are `kept`, and place those who are `wanted`; for whom there was no
+    room."""
     draft = view.draft
     stopped = {job: draft.stop(job) for job in view.active.tolist() if job not in kept}
-    for want in wanted:
-        _place(view, want, place, stopped.get(want.job))
+    return [want for want in wanted if _place(view, want, place, stopped.get(want.job)) is None]
 
 
 def _fixed(view: View, job: int) -> bool:

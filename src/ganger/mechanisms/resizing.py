@@ -6,7 +6,6 @@ Each takes a view and a market and gives sizes in steps, 0 for none, like those 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from ganger.core.jobs import Phase
 from ganger.core.units import HOUR, NEVER
 from ganger.core.view import View
-from ganger.mechanisms.elastic import Market, Rule
+from ganger.mechanisms.elastic import Market, Rule, pools
 from ganger.mechanisms.fair import demands
 from ganger.mechanisms.gain import (
     Curves,
@@ -185,9 +184,12 @@ def _last_change(view: View) -> int:
 
 
 def patience_ends(patience: int, quiet: int, view: View) -> int:
-    """When the first who waits has waited enough, or it has been quiet for long enough."""
-    waiting = (job for job in view.pending.tolist() if view.draft.holds(job) is None)
-    ends = [view.at.pending_since[job] + patience for job in islice(waiting, 1)]
+    """When the first who waits in a pool has waited enough, or it has been quiet for so long."""
+    heads = (
+        next((job for job in pool.tolist() if view.draft.holds(job) is None), None)
+        for pool in pools(view, view.pending)
+    )
+    ends = [view.at.pending_since[job] + patience for job in heads if job is not None]
     if len(view.active) and view.ledger.free:
         ends.append(_last_change(view) + quiet)
     return min((end for end in ends if end > view.now), default=NEVER)

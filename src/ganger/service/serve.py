@@ -82,23 +82,25 @@ _KEPT: Final = ("gpus", "name", "engine", "partition", "sbatch_options", "shared
 """Settings that stay as they were where nothing is said."""
 
 
-def header_for(settings: Settings, before: Header | None) -> Header:
-    """The header that `settings` ask for, `before` where they say nothing. Raises BadInput."""
+def header_for(settings: Settings, before: Header | None, journal: Journal | None = None) -> Header:
+    """The header that `settings` ask for, `before` where they say nothing. Options of `sbatch` that
+    are not those in the journal are tried. Raises BadInput."""
     recipe = settings.recipe or (before.policy if before else DEFAULT_RECIPE)
     knows = settings.knows or (before.knows if before else "history")
     seed = settings.seed if settings.seed is not None else (before.seed if before else 0)
     load_policy(recipe)
     oracle_of_past(knows)
-    if before is not None and settings.engine == SLURM:
-        return header_of(before.cluster, recipe, seed, knows)
     if settings.engine == SLURM:
-        nodes = discover(client_of(settings))
-    else:
-        nodes = find_nodes(settings.gpus, settings.name)
-    if before is not None:
-        refuse_others(before.cluster, nodes)
-        return header_of(before.cluster, recipe, seed, knows)
-    return header_of(cluster_of(nodes), recipe, seed, knows)
+        client = client_of(settings)
+        cluster = before.cluster if before is not None else cluster_of(discover(client))
+        if settings.sbatch_options != (journal.setting("sbatch_options") if journal else ""):
+            client.check(max(cluster.nodes, key=lambda node: node.gpus).gpu_type)
+        return header_of(cluster, recipe, seed, knows)
+    nodes = find_nodes(settings.gpus, settings.name)
+    if before is None:
+        return header_of(cluster_of(nodes), recipe, seed, knows)
+    refuse_others(before.cluster, nodes)
+    return header_of(before.cluster, recipe, seed, knows)
 
 
 def client_of(settings: Settings) -> Client:
@@ -230,7 +232,7 @@ def serve(settings: Settings) -> int:
 def _serve(settings: Settings, home: Home, journal: Journal) -> int:
     segments = journal.segments()
     settings = completed(settings, journal)
-    header = header_for(settings, segments[-1][2] if segments else None)
+    header = header_for(settings, segments[-1][2] if segments else None, journal)
     _remember(settings, journal, home)
     folder = _folder(settings, home)
     scripts = None if settings.engine == LOCAL else folder / "scripts"
@@ -456,6 +458,6 @@ def preview(settings: Settings) -> Header:
     try:
         segments = journal.segments()
         before = segments[-1][2] if segments else None
-        return header_for(completed(settings, journal), before)
+        return header_for(completed(settings, journal), before, journal)
     finally:
         journal.close()

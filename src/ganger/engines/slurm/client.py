@@ -25,6 +25,12 @@ _MENDS: Final = {
     "Invalid account or account/partition combination specified": "--sbatch-options "
     "'--account=NAME', as sbatch wants it",
 }
+_FAILURES: Final = ("Batch job submission failed: ", "allocation failure: ")
+_PASSES: Final = (
+    "Required partition not available", "Requested node configuration is not available",
+    "Requested nodes are busy", "Job violates accounting/QOS policy",
+)  # fmt: skip
+"""Why Slurm takes no job now, though it may later."""
 
 _OURS: Final = frozenset({
     "array", "chdir", "comment", "cpus-per-gpu", "cpus-per-task", "error", "exclude", "export",
@@ -46,6 +52,8 @@ def options_of(text: str, where: str = "--sbatch-options") -> tuple[str, ...]:
         match = re.fullmatch(r"--([a-z][a-z-]*)(=.*)?", word)
         if match is None:
             raise BadInput(f"{word!r} is no long option", where=where, mend="write --account=NAME")
+        if match[2] == "=":
+            raise BadInput(f"--{match[1]} has no value", where=where, mend="write --account=NAME")
         if match[1] in _OURS:
             raise BadInput(f"--{match[1]} is for Ganger to give", where=where, mend="leave it out")
     return tuple(words)
@@ -92,9 +100,9 @@ class Client:
         except subprocess.TimeoutExpired:
             raise Away(f"{command[0]} timed out") from None
         if done.returncode:
-            said = done.stderr.strip().splitlines()
+            said = [line for line in done.stderr.splitlines() if line and line[:4] != "Try "]
             why = said[-1] if said else f"exit code {done.returncode}"
-            for word in (f"{command[0]}: ", "fatal: ", "error: "):
+            for word in (f"{command[0]}: ", "fatal: ", "error: ", *_FAILURES):
                 why = why.removeprefix(word)
             if _AWAY.search(done.stderr):
                 raise Away(why)
@@ -149,6 +157,24 @@ class Client:
         since = f"--starttime=now-{max(round(since_days * 1440), 1)}minutes"
         return self._run(["sacct", "--allusers", "--allocations", "--parsable2", since,
                           f"--format={','.join(columns)}"])  # fmt: skip
+
+    def check(self, gpu_type: str) -> None:
+        """Have Slurm say whether it takes the options, for a job of one such GPU that is not
+        submitted. That no job can start now is no fault. Raises BadInput, Away."""
+        given = [option for option in self._options if "=" in option]
+        bare = [option for option in self._options if "=" not in option]
+        command = ["sbatch", "--test-only", "--export=NIL", "--nodes=1", _gres(gpu_type, 1)]
+        if self.partition:
+            command.append(f"--partition={self.partition}")
+        for last in bare or [
+            ""
+        ]:  # where its value is missing, it would take the next option for it
+            try:
+                self._run([*command, *given, *filter(None, [last])], "#!/bin/sh\n")
+            except BadInput as error:
+                if not error.what.startswith(_PASSES):
+                    mend = error.mend or "give options as sbatch wants them"
+                    raise BadInput(error.what, where="--sbatch-options", mend=mend) from None
 
     def submit(
         self,

@@ -262,7 +262,7 @@ class SlurmFleet:
         for job in jobs:
             if self._is_ours(job) and job.leader in (0, job.number):
                 key = key_of(job.comment)
-                if key is not None and (key not in found or not job.is_over):
+                if key is not None and (key not in found or self._counts(key, job)):
                     found[key] = job
         for key, job in found.items():
             one = self._following.get(key)
@@ -274,13 +274,20 @@ class SlurmFleet:
             self._retry(one)
         now = time.monotonic()
         for key, one in self._following.items():
-            gone = key not in found and now - one.submitted_at > _UNSEEN_SECONDS
+            gone = key not in found or found[key].number != one.number
+            gone = gone and now - one.submitted_at > _UNSEEN_SECONDS
             if one.number and not one.submitting and (gone or (one.job and one.job.is_over)):
                 one.over_at = min(one.over_at, now)
         if not self._ready:
             self._begin()
         self._files_at = 0.0
         self._bar()
+
+    def _counts(self, key: AttemptKey, job: Job) -> bool:
+        """Whether it is this job that counts, where Slurm shows several of the attempt: ours that
+        was submitted twice, or of a Ganger of the same name before."""
+        one = self._following.get(key)
+        return job.number == one.number if one and one.number > 0 else not job.is_over
 
     def _find(self, key: AttemptKey) -> Following:
         """An attempt of an engine before this one."""
