@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,12 @@ from ganger.core.jobs import declare
 from ganger.core.plan import Slot
 from ganger.core.profiles import Profile, Profiles, Steps
 from ganger.core.spec import ClusterSpec, GpuType, JobSpec, Locality, NodeSpec, Role, Shape
+from ganger.lab.log import Log, LogWriter, replay
+from ganger.lab.simulation import Setup, run_one
 from ganger.sim.physics import Physics
+from ganger.workloads.clusters import load_cluster
 from ganger.workloads.speeds import read_profiles
+from ganger.workloads.synthetic import demo
 from worlds import cluster, job, play
 
 DOCUMENT = Path(__file__).parents[2] / "docs/profiles-file.md"
@@ -108,6 +113,21 @@ def test_the_simulator_runs_by_them() -> None:
     assert physics.rate(declared, 0, (Slot(0, 0b11, 2),)) == 1.0
     apart = physics.rate(declared, 0, (Slot(0, 1), Slot(1, 1)))
     assert apart == pytest.approx(1.5 / RING.seconds(2, Locality.RACK))
+
+
+def test_what_is_said_of_all_models_alone_is_heard(tmp_path: Path) -> None:
+    """A default without any named model counts, in the run and in its log's replay."""
+    setup = Setup(profiles=Profiles(default=Profile(by_type={"V100": 0.5})))
+    trace, where, log = demo(jobs=20), load_cluster("4x8xV100"), tmp_path / "run.log"
+    with ExitStack() as stack:
+        run = run_one(
+            trace, where, "fifo", setup, journal=lambda kernel: stack.enter_context(
+                LogWriter(log, kernel, trace, where, "fifo", setup)
+            ),
+        )  # fmt: skip
+    assert run.jobs.ran == pytest.approx(2 * run.jobs.duration)
+    assert replay(log) > 0
+    assert Log(log).header.profiles == setup.profiles
 
 
 def test_a_slow_link_makes_a_recipe_that_knows_wait_for_a_node() -> None:

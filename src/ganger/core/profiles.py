@@ -292,6 +292,10 @@ class Profiles(msgspec.Struct, frozen=True):
     models: dict[str, Profile] = {}
     default: Profile = PLAIN_PROFILE
 
+    def __bool__(self) -> bool:
+        """Whether they say anything of any model."""
+        return bool(self.models) or self.default != PLAIN_PROFILE
+
     def of(self, model: str) -> Profile:
         """The profile of `model`."""
         return self.models.get(model, self.default)

@@ -90,7 +90,7 @@ class LogWriter:
     ) -> None:  # fmt: skip
         self._file = _open(path, "wb")
         self._encode = msgspec.json.Encoder().encode
-        profiles = setup.profiles if setup.profiles.models else trace.profiles
+        profiles = setup.profiles or trace.profiles
         costs = {key: getattr(setup.costs, key) for key in Costs.__dataclass_fields__}
         self._line(
             Header(

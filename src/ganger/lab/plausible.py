@@ -60,7 +60,7 @@ def offers(trace: Trace, cluster: ClusterSpec) -> frozenset[str]:
     declared, n = trace.declared, trace.jobs
     shapes = [declared.shapes[code] for code in np.unique(declared.shape[:n]).tolist()]
     types = {node.gpu_type for node in cluster.nodes if node.gpus}
-    profiles = trace.profiles.models.values()
+    profiles = [trace.profiles.default, *trace.profiles.models.values()]
     found = {
         "elastic jobs": any(shape.least < shape.most for shape in shapes),
         "GPU types": len(types) > 1,

@@ -169,8 +169,7 @@ def run_one(
     `progress` is called with the share of jobs done. Raises BadInput for what the user can mend.
     """
     setup = setup or Setup()
-    if not setup.profiles.models:
-        setup = replace(setup, profiles=trace.profiles)
+    setup = replace(setup, profiles=setup.profiles or trace.profiles)
     nodes = Nodes(cluster.check())
     trace = where_it_runs(trace, setup.profiles, [name for name in nodes.types if name])
     refuse_impossible(trace, nodes)
