@@ -230,12 +230,13 @@ def test_who_runs_on_a_pilot_that_is_cancelled_saves_though_no_daemon_is_there(
     assert play.until(Released, job).kept == pytest.approx(7000)
 
 
-def test_who_is_killed_with_its_pilot_is_not_to_blame(tmp_path: Path) -> None:
+@pytest.mark.parametrize("does", [Does.SAVES, Does.RUNS])
+def test_who_is_killed_with_its_pilot_is_not_to_blame(tmp_path: Path, does: Does) -> None:
     with standing({"v0": ("v100", 4)}, "linuxproc") as site:
         bench = PilotBench(site, tmp_path, Terms(least=1, most=2))
         try:
             bench.settle()
-            play, job = cancelled(bench, Does.RUNS)
+            play, job = cancelled(bench, does)
             play.wait(lambda: NodeDown(0) in play.events, "a node that is closed")
             ends = (Failed, Released)
             play.wait(lambda: any(play.find(end, job) for end in ends), "the attempt's end")

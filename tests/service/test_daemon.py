@@ -144,9 +144,11 @@ def test_orders_that_make_no_sense_are_refused(desk: Desk) -> None:
     desk.order("cancel", row)
     desk.until_quiet()
     assert desk.phase(row) == Phase.CANCELLED
+    revision = desk.daemon.kernel.revision
     for verb in ("cancel", "hold", "requeue", "suspend", "priority"):
         with pytest.raises(BadInput, match="is cancelled"):
             desk.order(verb, row)
+    assert desk.daemon.kernel.revision == revision
     (row,) = desk.submit(hold=True)
     with pytest.raises(BadInput, match="job 2 is pending: requeue means nothing for it"):
         desk.order("requeue", row)

@@ -90,7 +90,9 @@ def water_levels(
             one = np.zeros(len(unit))
             one[i] = max(level[i], 1e-9)
             more = largest_level(rows, limits, eff, one, level * (1 - 1e-9))
-            open_[i] = more > 1e-5  # the floors are a little low, which gives some back
+            if 1e-6 < more < 1e-4:  # or that is what the others give back: less, then
+                more = largest_level(rows, limits, eff, one, level * (1 - 1e-10))
+            open_[i] = more > 1e-6
     return level
 
 
