@@ -42,9 +42,7 @@ while step < last:
         sdk.leave(step)
 """
 LIVE = Faults(late=2 * SECOND, away=4 * SECOND, leave=0.05)
-RECIPES = ("fifo", "tiresias(thresholds=1s;3s)", "las(quantum=20s)", "afs")
-"""The quantum, of GPU time, is long beside what six workers take to start on a busy machine: two
-jobs that take turns in less never get to their first step."""
+RECIPES = ("fifo", "tiresias(thresholds=1s;3s)", "las(quantum=1s)", "afs")
 
 
 def turn(kernel: Kernel, engine: Chaos, until: int) -> int:
