@@ -283,6 +283,7 @@ class Reducer:
         job = event.job
         if event.attempt != self._attempt[job] or self._phase[job] != STARTING:
             return 0
+        self._pended[job] += self.now - self._held_since[job]  # for what never came
         self._let_go(job)
         return self._queue(job) | CAPACITY_FREED
 
