@@ -273,6 +273,8 @@ class Reducer:
         phase = self._phase[job]
         if not RUNNING <= phase <= STOPPING:
             return 0
+        if phase != STOPPING:  # whoever told it to leave
+            self._preempted[job] += 1
         self._accrue(job)
         self._let_go(job)
         self._keep(job, event.kept)
