@@ -428,5 +428,6 @@ def test_slurms_variables_by_how_often_a_command_runs(monkeypatch: pytest.Monkey
     assert "SLURM_JOB_NODELIST" not in on_a_pilot
     monkeypatch.setenv("GANGER_SLURM_JOB", "77")
     (in_its_own,) = slurms(launch, part)
-    assert in_its_own["SLURM_JOB_ID"] == "77" and in_its_own["SLURM_ARRAY_TASK_ID"] == "9"
+    assert in_its_own["SLURM_JOB_ID"] == "77"
+    assert in_its_own["SLURM_ARRAY_TASK_ID"] == "9"
     assert in_its_own["SLURM_JOB_NODELIST"] == "a[1-2]"
