@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from ganger.cli.text import clock, day, table
+from ganger.cli.words import KNOWS
+from ganger.lab.simulation import PAST
 from ganger.service import agents
 
 
@@ -32,11 +34,13 @@ class Shell:
             "GANGER_URL": "", "TERM": "dumb",
         }  # fmt: skip
 
-    def ganger(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run a command; its exit code must be `code`, and never a traceback."""
+    def ganger(
+        self, *words: str, code: int = 0, typed: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command, `typed` into it; its exit code must be `code`, and never a traceback."""
         done = subprocess.run(
             [sys.executable, "-m", "ganger.cli", *words], cwd=self.cwd, env=self.env, text=True,
-            capture_output=True, check=False, timeout=60,
+            capture_output=True, check=False, timeout=60, input=typed,
         )  # fmt: skip
         assert "Traceback" not in done.stdout + done.stderr, done.stderr
         assert done.returncode == code, done.stdout + done.stderr
@@ -152,6 +156,24 @@ def test_a_script_with_sbatch_lines(shell: Shell) -> None:
     found = shell.json("show", f"{job[1]}_2")[0]
     assert (found["name"], found["gpus"], found["time_limit"]) == ("trains", 2, 600.0)
     assert found["gpu_types"] == ["V100"]
+
+
+def test_sbatchs_own_options_and_a_script_from_standard_input(shell: Shell) -> None:
+    words = ("submit", "--dry-run", "--gres=gpu:V100:2", "-p", "gpu", "--mem-per-gpu", "2G",
+             "--begin", "now+1hour", "--wrap", "a && b")  # fmt: skip
+    done = shell.ganger(*words)
+    assert done.stderr == "ganger: --partition means nothing here and is left out\n"
+    found = json.loads(done.stdout)
+    assert {key: found[key] for key in ("command", "gpus", "gpu_types", "memory", "begin")} == {
+        "command": ["/bin/sh", "-c", "a && b"], "gpus": 2, "gpu_types": ["V100"], "memory": 4096,
+        "begin": "+1h",
+    }  # fmt: skip
+    text = "#!/bin/sh\n#SBATCH --gpus=2 --nice=7\necho $1 $CUDA_VISIBLE_DEVICES\n"
+    again = shell.ganger("submit", "--parsable", "--priority", "0", typed=text)
+    job = again.stdout.strip()
+    shell.ganger("wait", job)
+    assert len(shell.said("logs", job).split(",")) == 2
+    assert shell.json("show", job)[0]["priority"] == 0, "what is given stands over the script's"
 
 
 def test_a_script_reads_slurms_variables(shell: Shell) -> None:
@@ -290,6 +312,10 @@ BAD = [
     (("submit", "--gpus", "A100:1", "--", "ls"), "no GPU is a A100"),
     (("submit", "--time", "60", "--", "ls"), "60m or 60s"),
     (("submit", "--time", "soon", "--", "ls"), "time_limit"),
+    (("update", "1", "--time", "60"), "--time: '60' could be minutes or seconds"),
+    (("submit", "nowhere.sbatch"), "nowhere.sbatch: no such file"),
+    (("submit", "nowhere.toml"), "nowhere.toml: no such file"),
+    (("submit", "--wrap", "ls", "-l"), "-l"), (("submit", "--gres", "2:2", "--", "ls"), "--gres"),
     (("submit", "--array", "x", "--", "ls"), "array"),
     (("submit", "--after", "999", "--", "ls"), "no job 999"),
     (("submit", "--env", "NOT_SET_ANYWHERE", "--", "ls"), "not set here"),
@@ -408,6 +434,12 @@ def test_a_shell_inside_a_job(shell: Shell) -> None:
     os.close(terminal)
     assert re.search(rb"42 on \[\d,\d\]\r\n", text), text
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+
+
+def test_a_policy_may_believe_all_that_a_live_one_can(shell: Shell) -> None:
+    assert set(KNOWS) == set(PAST)
+    assert "change nothing" in shell.said("policy", "set", "pollux", "--knows", "measured",
+                                          "--dry-run")  # fmt: skip
 
 
 def test_a_policy_is_set_while_jobs_run(shell: Shell) -> None:

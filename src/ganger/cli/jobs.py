@@ -14,6 +14,7 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.text import WATCH_SECONDS, clock, day, moment, print_json, table, watch
+from ganger.cli.words import SPAN
 from ganger.client.answers import AttemptAnswer, Changed, Explanation, JobDetail, JobPage
 from ganger.client.connection import Client, NoDaemon
 from ganger.core.units import SECOND, parse_duration
@@ -314,10 +315,9 @@ def resume(names: tuple[str, ...], as_json: bool) -> None:
 @_jobs
 @click.option("--priority", type=int)
 @click.option("--weight", type=float)
-@click.option(
-    "--time", "-t", "time_limit", metavar="TIME|never", help="For attempts that start from now on."
-)
-@click.option("--estimate", metavar="TIME|never")
+@click.option("--time", "-t", "time_limit", metavar="TIME|never", type=SPAN,
+              help="For attempts that start from now on.")  # fmt: skip
+@click.option("--estimate", metavar="TIME|never", type=SPAN)
 @click.option("--deadline", metavar="WHEN|never")
 @click.option("--throttle", type=int, help="Of an array: so many tasks at once, 0 for all.")
 @_json

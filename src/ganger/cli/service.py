@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from ganger.cli.text import clock, print_json
+from ganger.cli.words import KNOWS
 from ganger.client.answers import Status
 from ganger.client.connection import Client, NoDaemon
 from ganger.client.places import Places, home
@@ -36,7 +37,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--recipe", default="", help="The policy. Default: as before, or backfill.")
 @click.option(
     "--knows",
-    type=click.Choice(["history", "rolling", "group", "nothing"]),
+    type=click.Choice(KNOWS),
     default=None,
     help="What the policy may believe about run times. Default: as before, or history.",
 )
