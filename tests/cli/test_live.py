@@ -315,7 +315,7 @@ BAD = [
     (("update", "1", "--time", "60"), "--time: '60' could be minutes or seconds"),
     (("submit", "nowhere.sbatch"), "nowhere.sbatch: no such file"),
     (("submit", "nowhere.toml"), "nowhere.toml: no such file"),
-    (("submit", "--wrap", "ls", "-l"), "-l"), (("submit", "--gres", "2:2", "--", "ls"), "--gres"),
+    (("submit", "--wrap", "ls", "x"), "words after it: x"), (("submit", "--gres", "2:2", "--", "ls"), "--gres"),
     (("submit", "--array", "x", "--", "ls"), "array"),
     (("submit", "--after", "999", "--", "ls"), "no job 999"),
     (("submit", "--env", "NOT_SET_ANYWHERE", "--", "ls"), "not set here"),
