@@ -241,7 +241,7 @@ def test_a_job_that_slurm_has_twice_is_the_one_that_was_submitted_last(
     play: Play, bench: SlurmBench
 ) -> None:
     job = play.job(Does.FINISHES)
-    bench.site.ask("sbatch", f"--job-name=ganger-{bench.cluster}", f"--comment=ganger:{job}/1",
+    bench.site.ask("sbatch", f"--job-name=ganger-{bench.cluster}", f"--comment=ganger:{job + 1}/1",
                    "-o", "/dev/null", "--wrap", "true")  # fmt: skip
     play.wait(lambda: not bench.site.ask("squeue", "-h"), "its end")
     bench.site.ask("scontrol", "update", "PartitionName=main", "State=DOWN")

@@ -217,7 +217,8 @@ def _show(found: Status, as_json: bool, places: Places) -> None:
     click.echo(f"home:    {found.home}")
     click.echo(f"recipe:  {found.recipe}, which knows {found.knows}")
     nodes = f"{found.nodes} node{'s' if found.nodes != 1 else ''}"
-    click.echo(f"cluster: {nodes}, {found.gpus_free} of {found.gpus} GPUs free")
+    out = f", {found.gpus_out} out of use" if found.gpus_out else ""
+    click.echo(f"cluster: {nodes}, {found.gpus_free} of {found.gpus} GPUs free{out}")
     click.echo(f"jobs:    {counts}")
     if found.listen:
         click.echo(f"listens: {found.listen} (token in {places.root / 'token'})")

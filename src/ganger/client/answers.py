@@ -244,6 +244,8 @@ class Status(msgspec.Struct, kw_only=True):
     nodes: int
     gpus: int
     gpus_free: int
+    gpus_out: int = 0
+    """GPUs that nothing has, on nodes where nothing starts."""
     trouble: list[str]
 
 

@@ -41,7 +41,7 @@ from ganger.service.asking import (
     world_of,
 )
 from ganger.service.asks import Order, SetCeiling, Submit
-from ganger.service.explain import expect, explain
+from ganger.service.explain import expect, explain, spokesman
 from ganger.service.facts import Prepared
 from ganger.service.states import exit_code
 from ganger.service.trial import outlook
@@ -212,10 +212,12 @@ async def logs(request: Request) -> Response:
 
 
 async def explain_job(request: Request) -> Explanation:
-    """Why a job is where it is, and when it is expected to start."""
+    """Why a job is where it is, and when it is expected to start; of an array its first task that
+    waits."""
     daemon = world_of(request).daemon
-    row = rows_named(request)[0]
+    named = rows_named(request)
     with daemon.lock:
+        row = spokesman(daemon, named)
         found = explain(daemon, row)
     if found.position is not None:
         expect(found, await asyncio.to_thread(outlook, daemon, row))

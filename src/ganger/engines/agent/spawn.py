@@ -62,6 +62,13 @@ def workers_of(prepare: Prepare, go: Go, places: Places, devices_before: int) ->
     return found
 
 
+_OF_SLURM: Final = (
+    "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION", "SLURM_JOB_ACCOUNT",
+    "SLURM_JOB_QOS", "SLURM_JOB_GPUS", "SLURM_CLUSTER_NAME", "SLURMD_NODENAME", "SLURM_CONF",
+)  # fmt: skip
+"""Slurm's variables of its job that a job of ours gets, which has it to itself."""
+
+
 def _environment(
     prepare: Prepare, part: Part, go: Go, places: Places, devices_before: int, i: int, role: str
 ) -> dict[str, str]:
@@ -93,19 +100,24 @@ def _environment(
 def _slurms(launch: Launch, part: Part, i: int, cores: int) -> dict[str, object]:
     """What sbatch's batch script (`per` job) or srun's tasks would find in Slurm's variables.
 
-    Within a Slurm job only the array's task: other numbers would be taken for its Slurm's own.
+    Within a Slurm job its number and nodes are Slurm's own, since `srun` and `scontrol` in the job
+    take them for that; on a pilot there are none, since the pilot's are not the job's.
     SLURM_JOBID and SLURM_NODELIST are never set, by which MPI starters look for Slurm's daemons.
     """
     job, task = launch.env.get("GANGER_JOB_ID"), launch.env.get("GANGER_ARRAY_INDEX")
     found: dict[str, object] = {} if task is None else {"SLURM_ARRAY_TASK_ID": task}
-    if job is None or "SLURM_JOB_ID" in os.environ:
+    if job is None:
         return found
-    if task is not None:
-        found["SLURM_ARRAY_JOB_ID"] = launch.env["GANGER_ARRAY_ID"]
+    if "SLURM_JOB_ID" not in os.environ:
+        found["SLURM_JOB_ID"] = job
+        if task is not None:
+            found["SLURM_ARRAY_JOB_ID"] = launch.env["GANGER_ARRAY_ID"]
+    elif "SLURM_STEP_ID" in os.environ:
+        found |= {name: os.environ[name] for name in _OF_SLURM if name in os.environ}
     if cores:
         found["SLURM_CPUS_PER_TASK"] = cores
     return found | {
-        "SLURM_JOB_ID": job, "SLURM_JOB_NAME": launch.name,
+        "SLURM_JOB_NAME": launch.name,
         "SLURM_NNODES": part.nodes, "SLURM_JOB_NUM_NODES": part.nodes,
         "SLURM_NODEID": part.node_rank, "SLURM_LOCALID": i,
         "SLURM_NTASKS": part.nodes if launch.per == "node" else part.world_size,

@@ -44,6 +44,7 @@ from ganger.engines.slurm.following import (
     AttemptKey,
     Following,
     as_slurms,
+    comment_of,
     key_of,
     messages,
     why_over,
@@ -190,7 +191,7 @@ class SlurmFleet:
         first = next(iter(one.prepares.values()))
         limit = first.launch.limit
         minutes = _SPARE_MINUTES - (-limit // (60 * SECOND)) if limit < NEVER else 0
-        tag = f"{TAG}{one.key[0]}/{one.key[1]}"
+        tag = comment_of(one.key)
         self._commands.do(lambda: self._submit(one, components, tag, minutes),
                  lambda number, error: self._submitted(one, number, error))  # fmt: skip
 

@@ -10,7 +10,7 @@ from ganger.core.errors import BadInput
 from ganger.core.spec import NodeSpec
 from ganger.engines.agent.protocol import Hello
 from ganger.engines.boxes import Box, Owner
-from ganger.engines.slurm.answers import Job, Node
+from ganger.engines.slurm.answers import CLOSED, GONE, Job, Node
 
 log = logging.getLogger("ganger.engine")
 _LOOKS: Final = 3
@@ -64,7 +64,7 @@ class Machines:
             elif box is not None or (box := self._join(spec)) is not None:
                 if node.name not in self.nodes:
                     new.append(box)
-                self._say(node.name, "")
+                self._say(node.name, _why(node))
                 self.nodes[node.name] = node
                 looks = self._hidden.setdefault(node.name, [])
                 looks.append(max(node.gpus_used - seen.get(node.name, 0), 0))
@@ -112,6 +112,13 @@ class Machines:
             elif not node.is_closed and name in self._closed:
                 self._closed.discard(name)
                 owner.opened(box)
+
+
+def _why(node: Node) -> str:
+    """Why nothing new starts on a node, in Slurm's words; empty where something may."""
+    states = sorted(word.lower() for word in node.states & (CLOSED | GONE))
+    reason = f": {node.reason}" if node.reason else ""
+    return f"{', '.join(states)} in Slurm{reason}" if states else ""
 
 
 def _alike(before: NodeSpec, now: NodeSpec) -> bool:
