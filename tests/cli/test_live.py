@@ -10,92 +10,13 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
+from cli.rig import Shell
 from ganger.cli.text import clock, day, table
 from ganger.cli.words import KNOWS
 from ganger.lab.simulation import PAST
-from ganger.service import agents
-
-
-class Shell:
-    """A user's shell in a folder, with a daemon's state beside it."""
-
-    def __init__(self, root: Path) -> None:
-        self.cwd = root / "work"
-        self.cwd.mkdir()
-        self.home = root / "home"
-        self.env = {
-            **os.environ, "GANGER_HOME": str(self.home), "COLUMNS": "80", "LINES": "24",
-            "GANGER_URL": "", "TERM": "dumb",
-        }  # fmt: skip
-
-    def ganger(
-        self, *words: str, code: int = 0, typed: str = ""
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command, `typed` into it; its exit code must be `code`, and never a traceback."""
-        done = subprocess.run(
-            [sys.executable, "-m", "ganger.cli", *words], cwd=self.cwd, env=self.env, text=True,
-            capture_output=True, check=False, timeout=60, input=typed,
-        )  # fmt: skip
-        assert "Traceback" not in done.stdout + done.stderr, done.stderr
-        assert done.returncode == code, done.stdout + done.stderr
-        return done
-
-    def said(self, *words: str, code: int = 0) -> str:
-        """What it printed."""
-        return self.ganger(*words, code=code).stdout
-
-    def script(self, name: str, text: str) -> str:
-        """Write a script; its name."""
-        (self.cwd / name).write_text(text)
-        return name
-
-    def json(self, *words: str) -> Any:
-        """What it printed, parsed."""
-        return json.loads(self.said(*words, "--json"))
-
-    def submit(self, *words: str) -> int:
-        """Submit; the job's number."""
-        return int(self.said("submit", "--parsable", *words))
-
-    def on_a_terminal(self, *words: str) -> str:
-        """What it prints on a terminal of 80 columns."""
-        pid, terminal = pty.fork()
-        if not pid:
-            os.chdir(self.cwd)
-            os.execve(sys.executable, [sys.executable, "-m", "ganger.cli", *words], self.env)
-        text, until = b"", time.monotonic() + 20
-        while time.monotonic() < until and select.select([terminal], [], [], 20)[0]:
-            try:
-                chunk = os.read(terminal, 4096)
-            except OSError:
-                break
-            text += chunk
-        os.close(terminal)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        return text.decode().replace("\r\n", "\n")
-
-
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    made = Shell(tmp_path_factory.mktemp("live"))
-    text = made.said("up", "--gpus", "4xV100+2xK80", "--name", "box")
-    assert "cluster: 2 nodes, 6 of 6 GPUs free" in text
-    yield made
-    try:
-        running = [job["label"] for job in made.json("queue")["jobs"]]
-        if running:
-            made.ganger("cancel", *running)
-            made.ganger("wait", *running, code=130)
-        assert made.said("down") == "down\n"
-        assert agents.running(made.home / "agent") == 0, "nothing ran, so nothing stays"
-    finally:
-        agents.stop(made.home / "agent")
 
 
 def test_up_twice_is_refused(shell: Shell) -> None:
@@ -156,24 +77,6 @@ def test_a_script_with_sbatch_lines(shell: Shell) -> None:
     found = shell.json("show", f"{job[1]}_2")[0]
     assert (found["name"], found["gpus"], found["time_limit"]) == ("trains", 2, 600.0)
     assert found["gpu_types"] == ["V100"]
-
-
-def test_sbatchs_own_options_and_a_script_from_standard_input(shell: Shell) -> None:
-    words = ("submit", "--dry-run", "--gres=gpu:V100:2", "-p", "gpu", "--mem-per-gpu", "2G",
-             "--begin", "now+1hour", "--wrap", "a && b")  # fmt: skip
-    done = shell.ganger(*words)
-    assert done.stderr == "ganger: --partition means nothing here and is left out\n"
-    found = json.loads(done.stdout)
-    assert {key: found[key] for key in ("command", "gpus", "gpu_types", "memory", "begin")} == {
-        "command": ["/bin/sh", "-c", "a && b"], "gpus": 2, "gpu_types": ["V100"], "memory": 4096,
-        "begin": "+1h",
-    }  # fmt: skip
-    text = "#!/bin/sh\n#SBATCH --gpus=2 --nice=7\necho $1 $CUDA_VISIBLE_DEVICES\n"
-    again = shell.ganger("submit", "--parsable", "--priority", "0", typed=text)
-    job = again.stdout.strip()
-    shell.ganger("wait", job)
-    assert len(shell.said("logs", job).split(",")) == 2
-    assert shell.json("show", job)[0]["priority"] == 0, "what is given stands over the script's"
 
 
 def test_a_script_reads_slurms_variables(shell: Shell) -> None:
@@ -312,6 +215,8 @@ BAD = [
     (("submit", "--gpus", "A100:1", "--", "ls"), "no GPU is a A100"),
     (("submit", "--time", "60", "--", "ls"), "60m or 60s"),
     (("submit", "--time", "soon", "--", "ls"), "time_limit"),
+    (("cancel",), "which jobs?"), (("queue", "-j", "999"), "no job 999"),
+    (("queue", "-o", "%Z"), "%Z is no column"), (("history", "--format", "x"), "'x' is no column"),
     (("update", "1", "--time", "60"), "--time: '60' could be minutes or seconds"),
     (("submit", "nowhere.sbatch"), "nowhere.sbatch: no such file"),
     (("submit", "nowhere.toml"), "nowhere.toml: no such file"),
@@ -399,8 +304,12 @@ def test_a_rehearsed_preemption_comes_back(shell: Shell) -> None:
     assert "--rehearse" in shell.ganger("preempt", str(job), code=2).stderr
     found = json.loads(shell.said("preempt", str(job), "--rehearse", "--json"))
     assert (found["outcome"], found["state"]) == ("Preempted", "RUNNING")
+    assert found["note"] == ""
     assert shell.json("show", str(job))[0]["attempt"] == 2
-    shell.ganger("cancel", str(job))
+    assert re.search(r"Preempted: +once; then", shell.said("show", str(job)))
+    silent = shell.submit("--", "sleep", "60")
+    assert "it reports no steps" in shell.said("preempt", str(silent), "--rehearse")
+    shell.ganger("cancel", str(job), str(silent))
 
 
 SAVES = """

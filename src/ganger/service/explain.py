@@ -6,7 +6,7 @@ import numpy as np
 
 from ganger.client.answers import Explanation
 from ganger.core.jobs import Phase
-from ganger.core.units import SECOND, WHOLE, format_duration
+from ganger.core.units import WHOLE, format_duration
 from ganger.lab.whatif import Outlook
 from ganger.service import rows
 from ganger.service.ceilings import Group
@@ -158,8 +158,7 @@ def expect(found: Explanation, ahead: Outlook | None) -> None:
     if ahead is None:
         found.lines.append("When it will start cannot be foreseen.")
         return
-    found.expected_start = ahead.expected / SECOND
-    found.expected_start_low, found.expected_start_high = ahead.low / SECOND, ahead.high / SECOND
+    rows.foreseen(found, ahead)
 
 
 def _holders(daemon: Daemon, types: tuple[str, ...]) -> list[int]:
