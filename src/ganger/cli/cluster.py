@@ -11,6 +11,7 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.text import WATCH_SECONDS, clock, print_json, table, watch
+from ganger.cli.words import KNOWS
 from ganger.client.answers import FutureAnswer, NodeAnswer, PolicyAnswer
 from ganger.client.connection import Client
 
@@ -81,7 +82,7 @@ def policy_show(as_json: bool) -> None:
 @click.argument("recipe", shell_complete=completion.recipes)
 @click.option(
     "--knows",
-    type=click.Choice(["history", "rolling", "group", "nothing"]),
+    type=click.Choice(KNOWS),
     default=None,
     help="Default: as before.",
 )

@@ -6,7 +6,7 @@ import numpy as np
 
 from ganger.client.answers import Explanation
 from ganger.core.jobs import Phase
-from ganger.core.units import SECOND, WHOLE, format_duration
+from ganger.core.units import WHOLE, format_duration
 from ganger.lab.whatif import Outlook
 from ganger.service import rows
 from ganger.service.ceilings import Group
@@ -108,11 +108,15 @@ def _pending(daemon: Daemon, row: int, found: Explanation) -> None:
     wanted = f"{shape.gpus} GPU{'s' if shape.gpus != 1 else ''}"
     if shape.gpu_types:
         wanted += f" of type {' or '.join(shape.gpu_types)}"
-    free = sum(node.gpus_free for node in rows.node_answers(daemon) if node.state == "up")
+    nodes = [
+        node for node in rows.node_answers(daemon)
+        if node.gpus and (not shape.gpu_types or node.gpu_type in shape.gpu_types)
+    ]  # fmt: skip
+    free = sum(node.gpus_free for node in nodes if node.state == "up")
     found.lines.append(
-        f"It waits for {wanted} since {since}; {free} of {kernel.nodes.total_gpus} are free."
+        f"It waits for {wanted} since {since}; {free} of {sum(node.gpus for node in nodes)}"
+        f"{' such' if shape.gpu_types else ''} are free."
     )
-    by = {reason.by for reason in (daemon.plan.reasons if daemon.plan else [])}
     if found.reason == "Priority":
         found.lines.append(
             f"{daemon.header.policy} serves others first"
@@ -121,15 +125,32 @@ def _pending(daemon: Daemon, row: int, found: Explanation) -> None:
     elif found.reason == "AssocGrpGRES":
         found.lines.append("Its tenant is at its quota.")
     else:
-        said = f" ({', '.join(sorted(by))})" if by else ""
-        found.lines.append(f"No place for it is free{said}.")
+        found.lines.append("No place for it is free.")
     holders = _holders(daemon, shape.gpu_types)
     found.holders = [job + 1 for job in holders[:_HOLDERS_MAX]]
     if holders:
         found.lines.append(f"What it could use is held by {_jobs(daemon, holders)}.")
-    down = [node.name for node in rows.node_answers(daemon) if node.state != "up"]
+    others = [f"{node.gpus_withheld} on {node.name}" for node in nodes if node.gpus_withheld]
+    if others:
+        found.lines.append(f"Jobs that are not Ganger's hold GPUs of it: {', '.join(others)}.")
+    down = [node.name + _wrong(daemon, node.name) for node in nodes if node.state != "up"]
     if down:
         found.lines.append(f"Out of use: {', '.join(down)}.")
+
+
+def _wrong(daemon: Daemon, node: str) -> str:
+    said = "; ".join(daemon.warnings.get(node, ()))
+    return f" ({said})" if said else ""
+
+
+def spokesman(daemon: Daemon, rows_: list[int]) -> int:
+    """Of an array the first task that waits, else the first that is not over, else the first; of
+    what is no array itself."""
+    phases = daemon.kernel.jobs.phase[rows_]
+    for true in (phases <= Phase.PENDING, phases < Phase.FINISHED):
+        if true.any():
+            return rows_[int(np.argmax(true))]
+    return rows_[0]
 
 
 def expect(found: Explanation, ahead: Outlook | None) -> None:
@@ -137,8 +158,7 @@ def expect(found: Explanation, ahead: Outlook | None) -> None:
     if ahead is None:
         found.lines.append("When it will start cannot be foreseen.")
         return
-    found.expected_start = ahead.expected / SECOND
-    found.expected_start_low, found.expected_start_high = ahead.low / SECOND, ahead.high / SECOND
+    rows.foreseen(found, ahead)
 
 
 def _holders(daemon: Daemon, types: tuple[str, ...]) -> list[int]:
