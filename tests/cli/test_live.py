@@ -230,6 +230,8 @@ BAD = [
     (("cancel", "999"), "no job 999"), (("wait", "999"), "no job 999"),
     (("drain", "nowhere"), "no node 'nowhere'"), (("policy", "set", "magic"), "no recipe 'magic'"),
     (("queue", "-t", "sleepy"), "no state"), (("whatif", "--add", "many"), "no cluster"),
+    (("up", "--dry-run", "--listen", "x"), "--listen"),
+    (("policy", "idle", "--after", "30"), "--after: '30' could be minutes or seconds"),
     (("update", "1"), "nothing to change"), (("whatif", "--history", "x"), "no duration"),
 ]  # fmt: skip
 

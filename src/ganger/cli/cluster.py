@@ -11,7 +11,7 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.text import WATCH_SECONDS, clock, print_json, table, watch
-from ganger.cli.words import KNOWS
+from ganger.cli.words import KNOWS, SPAN
 from ganger.client.answers import FutureAnswer, NodeAnswer, PolicyAnswer
 from ganger.client.connection import Client
 
@@ -132,7 +132,10 @@ _ONE_NODE: Final = re.compile(r"\d+x[A-Za-z].*")
     "--add", default="", metavar="CLUSTER", help="With these nodes more: 4xA100, or 2x4xA100."
 )
 @click.option(
-    "--history", metavar="TIME", help="Play the jobs of the last TIME again, not the present queue."
+    "--history",
+    metavar="TIME",
+    type=SPAN,
+    help="Play the jobs of the last TIME again, not the present queue.",
 )
 @click.option(
     "--from-sacct",
@@ -184,10 +187,14 @@ def _show_futures(
         for one in found
     ]  # fmt: skip
     if history:
-        titles = ("RECIPE", "JOBS", "-", "WAIT", "JCT", "MAKESPAN", "PREEMPTED")
-    else:
-        titles = ("RECIPE", "WAITING", "UNSTARTED", "WAIT", "TO END", "LAST END", "PREEMPTED")
-    click.echo(table(titles, rows, shrink=(0,)))
+        if not any(one.waiting for one in found):
+            click.echo("no job ended in that time", err=True)
+        cells = [(*row[:2], *row[3:]) for row in rows]
+        titles = ("RECIPE", "JOBS", "WAIT", "JCT", "MAKESPAN", "PREEMPTED")
+        click.echo(table(titles, cells, shrink=(0,)))
+        return
+    names = ("RECIPE", "WAITING", "UNSTARTED", "WAIT", "TO END", "LAST END", "PREEMPTED")
+    click.echo(table(names, rows, shrink=(0,)))
 
 
 def _simulate(client: Client, path: str, recipes: list[str], add: str, as_json: bool) -> None:

@@ -147,7 +147,8 @@ def _queue_table(page: JobPage) -> str:
     "  ganger history --format JobID,State,ExitCode,Elapsed --parsable2"
 )
 @_filtered
-@click.option("--since", metavar="TIME", help="Only those that ended in the last TIME: 12h, 7d.")
+@click.option("--since", metavar="TIME", type=SPAN,
+              help="Only those that ended in the last TIME: 12h, 7d.")  # fmt: skip
 @click.option("--jobs", "-j", default="", metavar="LIST", help="Only these: 12,14_3.")
 @format_options
 @_json

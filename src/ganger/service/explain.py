@@ -6,7 +6,7 @@ import numpy as np
 
 from ganger.client.answers import Explanation
 from ganger.core.jobs import Phase
-from ganger.core.units import WHOLE, format_duration
+from ganger.core.units import NEVER, WHOLE, format_duration
 from ganger.lab.whatif import Outlook
 from ganger.service import rows
 from ganger.service.ceilings import Group
@@ -117,7 +117,9 @@ def _pending(daemon: Daemon, row: int, found: Explanation) -> None:
         f"It waits for {wanted} since {since}; {free} of {sum(node.gpus for node in nodes)}"
         f"{' such' if shape.gpu_types else ''} are free."
     )
-    if found.reason == "Priority":
+    if found.reason == "Priority" and not found.ahead:
+        found.lines.append(f"Nobody comes first: {_decides(daemon)}.")
+    elif found.reason == "Priority":
         found.lines.append(
             f"{daemon.header.policy} serves others first"
             f" ({found.ahead} of {len(order)} by priority and submission)."
@@ -136,6 +138,14 @@ def _pending(daemon: Daemon, row: int, found: Explanation) -> None:
     down = [node.name + _wrong(daemon, node.name) for node in nodes if node.state != "up"]
     if down:
         found.lines.append(f"Out of use: {', '.join(down)}.")
+
+
+def _decides(daemon: Daemon) -> str:
+    recipe, plan = daemon.header.policy, daemon.plan
+    if plan is None or plan.wake >= NEVER:
+        return f"{recipe} starts it when it decides again"
+    left = format_duration(max(plan.wake - daemon.now(), 0))
+    return f"{recipe} starts it when it decides again, in {left} or sooner"
 
 
 def _wrong(daemon: Daemon, node: str) -> str:
