@@ -32,6 +32,8 @@ def explain(daemon: Daemon, row: int) -> Explanation:
         _pending(daemon, row, found)
     elif phase >= Phase.FINISHED:
         found.lines.append(f"It is over: {found.state.lower()}{f' ({reason})' if reason else ''}.")
+        if reason == "DependencyNeverSatisfied":
+            _never(daemon, row, found)
     else:
         held = kernel.placements().get(row, ())
         since = format_duration(daemon.now() - int(kernel.jobs.held_since[row]))
@@ -77,6 +79,17 @@ def _dependent(daemon: Daemon, row: int, waits_for: Conditions, found: Explanati
     if either:
         some = ", or ".join(_said(daemon, one) for one in either)
         found.lines.append(f"It waits for one of these: {some}.")
+
+
+def _never(daemon: Daemon, row: int, found: Explanation) -> None:
+    """Which of those that it waited for had ended as it could not use."""
+    jobs = daemon.kernel.jobs
+    before = (*jobs.after.get(row, ()), *daemon.reader.facts(row).waits_for.rows)
+    for other in list(dict.fromkeys(before))[:_HOLDERS_MAX]:
+        phase = Phase(jobs.phase[other])
+        if phase >= Phase.FINISHED:
+            state = state_of(phase, daemon.ends.get(other, ""))[0].lower()
+            found.lines.append(f"It waited for job {rows.label(daemon, other)}, which is {state}.")
 
 
 def _holds(one: Condition, daemon: Daemon) -> bool:
