@@ -409,7 +409,6 @@ def slurms(launch: Launch, part: Part) -> list[dict[str, str]]:
 
 def test_slurms_variables_by_how_often_a_command_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    monkeypatch.delenv("SLURM_STEP_ID", raising=False)
     part = Part(workers=2, first_rank=2, world_size=4, node_rank=1, nodes=2)
     ids = {"GANGER_JOB_ID": "5", "GANGER_ARRAY_ID": "3", "GANGER_ARRAY_INDEX": "9"}
 
@@ -421,13 +420,14 @@ def test_slurms_variables_by_how_often_a_command_runs(monkeypatch: pytest.Monkey
     assert ranks("worker") == [("4", "2", "0", "1", "2", "5"), ("4", "3", "1", "1", "2", "5")]
     assert ranks("node") == [("2", "1", "0", "1", "2", "5")]
     assert slurms(Launch(command=("true",), env={"A": "1"}), part) == [{}, {}], "no daemon's job"
-    monkeypatch.setenv("SLURM_JOB_ID", "77")
     launch = Launch(command=("true",), per="job", env=ids)
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "a[1-2]")
     (on_a_pilot,) = slurms(launch, part)
-    assert "SLURM_JOB_ID" not in on_a_pilot, "the pilot's is not the job's"
-    assert (on_a_pilot["SLURM_ARRAY_TASK_ID"], on_a_pilot["SLURM_NTASKS"]) == ("9", "4")
-    monkeypatch.setenv("SLURM_STEP_ID", "0")
-    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    assert on_a_pilot["SLURM_JOB_ID"] == "5", "the pilot's number would cancel the pilot"
+    assert "SLURM_JOB_NODELIST" not in on_a_pilot
+    monkeypatch.setenv("GANGER_SLURM_JOB", "77")
     (in_its_own,) = slurms(launch, part)
-    assert (in_its_own["SLURM_JOB_ID"], in_its_own["SLURM_JOB_NODELIST"]) == ("77", "n[1-2]")
-    assert "SLURM_ARRAY_JOB_ID" not in in_its_own, "to Slurm it is no array"
+    assert in_its_own["SLURM_JOB_ID"] == "77"
+    assert in_its_own["SLURM_ARRAY_TASK_ID"] == "9"
+    assert in_its_own["SLURM_JOB_NODELIST"] == "a[1-2]"

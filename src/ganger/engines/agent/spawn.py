@@ -20,6 +20,10 @@ from ganger.engines.agent.protocol import Go, Part, Prepare
 from ganger.engines.launch import Launch
 
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+IS_SLURMS: Final = "GANGER_SLURM_JOB"
+"""Set for the processes of an attempt that is a Slurm job, to its number; a pilot's are not."""
+_SLURMS: Final = ("SLURMD_NODENAME", "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION",
+                  "SLURM_CLUSTER_NAME", "SLURM_CONF")  # fmt: skip
 _AT_IMPORT: Final = ("PYTHON", "LD_", "OMP_", "MKL_", "TORCH_", "PATH", "HOME", "VIRTUAL_ENV")
 _ZYGOTE_SECONDS: Final = 5.0
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
@@ -62,13 +66,6 @@ def workers_of(prepare: Prepare, go: Go, places: Places, devices_before: int) ->
     return found
 
 
-_OF_SLURM: Final = (
-    "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION", "SLURM_JOB_ACCOUNT",
-    "SLURM_JOB_QOS", "SLURM_JOB_GPUS", "SLURM_CLUSTER_NAME", "SLURMD_NODENAME", "SLURM_CONF",
-)  # fmt: skip
-"""Slurm's variables of its job that a job of ours gets, which has it to itself."""
-
-
 def _environment(
     prepare: Prepare, part: Part, go: Go, places: Places, devices_before: int, i: int, role: str
 ) -> dict[str, str]:
@@ -98,26 +95,25 @@ def _environment(
 
 
 def _slurms(launch: Launch, part: Part, i: int, cores: int) -> dict[str, object]:
-    """What sbatch's batch script (`per` job) or srun's tasks would find in Slurm's variables.
+    """What sbatch's batch script (`per` job) or srun's tasks would find in Slurm's variables. Where
+    the attempt is a Slurm job, its number and what else Slurm alone can say are Slurm's.
 
-    Within a Slurm job its number and nodes are Slurm's own, since `srun` and `scontrol` in the job
-    take them for that; on a pilot there are none, since the pilot's are not the job's.
     SLURM_JOBID and SLURM_NODELIST are never set, by which MPI starters look for Slurm's daemons.
     """
     job, task = launch.env.get("GANGER_JOB_ID"), launch.env.get("GANGER_ARRAY_INDEX")
-    found: dict[str, object] = {} if task is None else {"SLURM_ARRAY_TASK_ID": task}
     if job is None:
-        return found
-    if "SLURM_JOB_ID" not in os.environ:
-        found["SLURM_JOB_ID"] = job
-        if task is not None:
-            found["SLURM_ARRAY_JOB_ID"] = launch.env["GANGER_ARRAY_ID"]
-    elif "SLURM_STEP_ID" in os.environ:
-        found |= {name: os.environ[name] for name in _OF_SLURM if name in os.environ}
+        return {}
+    found: dict[str, object] = {}
+    if IS_SLURMS in os.environ:
+        job = os.environ[IS_SLURMS]
+        found |= {name: os.environ[name] for name in _SLURMS if name in os.environ}
+    if task is not None:
+        found["SLURM_ARRAY_TASK_ID"] = task
+        found["SLURM_ARRAY_JOB_ID"] = launch.env["GANGER_ARRAY_ID"]
     if cores:
         found["SLURM_CPUS_PER_TASK"] = cores
     return found | {
-        "SLURM_JOB_NAME": launch.name,
+        "SLURM_JOB_ID": job, "SLURM_JOB_NAME": launch.name,
         "SLURM_NNODES": part.nodes, "SLURM_JOB_NUM_NODES": part.nodes,
         "SLURM_NODEID": part.node_rank, "SLURM_LOCALID": i,
         "SLURM_NTASKS": part.nodes if launch.per == "node" else part.world_size,
