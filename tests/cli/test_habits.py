@@ -65,6 +65,24 @@ def test_when_those_that_wait_are_expected_to_start(shell: Shell) -> None:
     shell.ganger("cancel", str(holder), str(waits))
 
 
+def test_a_share_and_needs_are_shown_as_they_were_asked_for(shell: Shell) -> None:
+    half = shell.submit("-H", "--share", "0.5", "-c", "1", "--gpus", "V100:1", "--", "true")
+    text = shell.said("show", str(half))
+    assert re.search(r"GPUs: +0.5 of 1 V100\nWorkers: +1, each with 1 CPU\n", text), text
+    shell.ganger("cancel", str(half))
+
+
+def test_who_will_never_start_is_told_because_of_whom(shell: Shell) -> None:
+    fails = shell.submit("--", "false")
+    shell.ganger("wait", str(fails), code=1)
+    never = shell.submit("--after", str(fails), "--", "true")
+    assert shell.said("explain", str(never)).splitlines() == [
+        f"job {never}: CANCELLED (DependencyNeverSatisfied)",
+        "  It is over: cancelled (DependencyNeverSatisfied).",
+        f"  It waited for job {fails}, which is failed.",
+    ]
+
+
 def test_an_array_is_explained_by_a_task_that_waits(shell: Shell) -> None:
     job = shell.submit("--array", "0-2%1", "--gpus", "V100:1", "--", "sleep", "30")
     text = shell.said("explain", str(job))

@@ -230,6 +230,10 @@ BAD = [
     (("cancel", "999"), "no job 999"), (("wait", "999"), "no job 999"),
     (("drain", "nowhere"), "no node 'nowhere'"), (("policy", "set", "magic"), "no recipe 'magic'"),
     (("queue", "-t", "sleepy"), "no state"), (("whatif", "--add", "many"), "no cluster"),
+    (("up", "--dry-run", "--listen", "x"), "--listen"),
+    (("policy", "idle", "--after", "30"), "--after: '30' could be minutes or seconds"),
+    (("whatif", "--slurm", "--history", "3d"), "name different jobs"),
+    (("whatif", "--partition", "gpu"), "only Slurm has partitions"),
     (("update", "1"), "nothing to change"), (("whatif", "--history", "x"), "no duration"),
 ]  # fmt: skip
 

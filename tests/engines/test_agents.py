@@ -409,7 +409,6 @@ def slurms(launch: Launch, part: Part) -> list[dict[str, str]]:
 
 def test_slurms_variables_by_how_often_a_command_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    monkeypatch.delenv("SLURM_STEP_ID", raising=False)
     part = Part(workers=2, first_rank=2, world_size=4, node_rank=1, nodes=2)
     ids = {"GANGER_JOB_ID": "5", "GANGER_ARRAY_ID": "3", "GANGER_ARRAY_INDEX": "9"}
 

@@ -157,7 +157,8 @@ def test_a_sites_own_jobs_are_advised_upon_explained_and_imported_and_left_alone
     why = told("explain", "--slurm", waits)
     assert "are not free" in why
     assert f"held by {first} (root, 4)" in why
-    assert "fifo" in told("whatif", "--slurm", "--recipe", "fifo")
+    ahead = told("whatif", "--slurm", "--partition", "main", "--recipe", "fifo", "--add", "4xv100")
+    assert [line.split("  ")[0] for line in ahead.splitlines()[1:]] == ["fifo", "fifo on more"]
     assert site.ask("squeue", "-h", "-o", "%A %T") == before
     site.ask("scancel", first, waits)
     until(lambda: not site.ask("squeue", "-h"), "an empty queue")

@@ -147,7 +147,8 @@ def _queue_table(page: JobPage) -> str:
     "  ganger history --format JobID,State,ExitCode,Elapsed --parsable2"
 )
 @_filtered
-@click.option("--since", metavar="TIME", help="Only those that ended in the last TIME: 12h, 7d.")
+@click.option("--since", metavar="TIME", type=SPAN,
+              help="Only those that ended in the last TIME: 12h, 7d.")  # fmt: skip
 @click.option("--jobs", "-j", default="", metavar="LIST", help="Only these: 12,14_3.")
 @format_options
 @_json
@@ -192,6 +193,12 @@ def show(jobs: tuple[str, ...], as_json: bool) -> None:
 
 def _spoken(job: JobDetail) -> str:
     stops = sum(one.outcome == "Preempted" for one in job.attempts)
+    share = f"{job.share:g} of " if job.share < 1 else ""
+    asked = (
+        f"{job.cpus:g} CPU{'s' if job.cpus != 1 else ''}" if job.cpus else "",
+        f"{job.memory} MiB" if job.memory else "",
+    )
+    needs = " and ".join(one for one in asked if one)
     limits = f"of {job.least_gpus} to {job.most_gpus}" if job.least_gpus != job.most_gpus else ""
     lines = [
         ("Job", f"{job.label} {job.name}"),
@@ -201,8 +208,8 @@ def _spoken(job: JobDetail) -> str:
         ("Folder", job.cwd),
         ("Output", job.output),
         ("Error", job.error),
-        ("GPUs", f"{job.gpus} {'|'.join(job.gpu_types)} {limits}".strip()),
-        ("Workers", f"{job.workers}, each with {job.cpus:g} CPUs and {job.memory} MiB"),
+        ("GPUs", f"{share}{job.gpus} {'|'.join(job.gpu_types)} {limits}".strip()),
+        ("Workers", f"{job.workers}{', each with ' + needs if needs else ''}"),
         ("Nodes", ", ".join(job.nodes)),
         ("Priority", str(job.priority)),
         ("Submitted", moment(job.submitted)),

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from ganger.cli.text import clock, print_json
-from ganger.cli.words import KNOWS
+from ganger.cli.words import KNOWS, SPAN
 from ganger.client.answers import Status
 from ganger.client.connection import Client, NoDaemon
 from ganger.client.places import Places, home
@@ -75,9 +75,9 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--pilot-nodes", default="", metavar="MIN..MAX",
               help="How many nodes to hold: more when jobs wait, fewer when they are idle. "
               "Default: 0..4.")  # fmt: skip
-@click.option("--pilot-idle", default="", metavar="TIME",
+@click.option("--pilot-idle", default="", metavar="TIME", type=SPAN,
               help="Give a node back on which nothing ran for so long. Default: 5m.")  # fmt: skip
-@click.option("--pilot-time", default="", metavar="TIME",
+@click.option("--pilot-time", default="", metavar="TIME", type=SPAN,
               help="Time limit of pilots. Default: the partition's.")  # fmt: skip
 @click.option(
     "--advise",

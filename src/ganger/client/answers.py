@@ -55,6 +55,7 @@ class JobDetail(JobAnswer, kw_only=True):
     cpus: float
     memory: int
     workers: int
+    share: float
     least_gpus: int
     most_gpus: int
     deadline: float | None

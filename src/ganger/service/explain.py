@@ -6,7 +6,7 @@ import numpy as np
 
 from ganger.client.answers import Explanation
 from ganger.core.jobs import Phase
-from ganger.core.units import WHOLE, format_duration
+from ganger.core.units import NEVER, WHOLE, format_duration
 from ganger.lab.whatif import Outlook
 from ganger.service import rows
 from ganger.service.ceilings import Group
@@ -32,6 +32,8 @@ def explain(daemon: Daemon, row: int) -> Explanation:
         _pending(daemon, row, found)
     elif phase >= Phase.FINISHED:
         found.lines.append(f"It is over: {found.state.lower()}{f' ({reason})' if reason else ''}.")
+        if reason == "DependencyNeverSatisfied":
+            _never(daemon, row, found)
     else:
         held = kernel.placements().get(row, ())
         since = format_duration(daemon.now() - int(kernel.jobs.held_since[row]))
@@ -79,6 +81,17 @@ def _dependent(daemon: Daemon, row: int, waits_for: Conditions, found: Explanati
         found.lines.append(f"It waits for one of these: {some}.")
 
 
+def _never(daemon: Daemon, row: int, found: Explanation) -> None:
+    """Which of those that it waited for had ended as it could not use."""
+    jobs = daemon.kernel.jobs
+    before = (*jobs.after.get(row, ()), *daemon.reader.facts(row).waits_for.rows)
+    for other in list(dict.fromkeys(before))[:_HOLDERS_MAX]:
+        phase = Phase(jobs.phase[other])
+        if phase >= Phase.FINISHED:
+            state = state_of(phase, daemon.ends.get(other, ""))[0].lower()
+            found.lines.append(f"It waited for job {rows.label(daemon, other)}, which is {state}.")
+
+
 def _holds(one: Condition, daemon: Daemon) -> bool:
     at = one.opens(daemon.kernel.jobs)
     return at is not None and at <= daemon.now()
@@ -117,7 +130,9 @@ def _pending(daemon: Daemon, row: int, found: Explanation) -> None:
         f"It waits for {wanted} since {since}; {free} of {sum(node.gpus for node in nodes)}"
         f"{' such' if shape.gpu_types else ''} are free."
     )
-    if found.reason == "Priority":
+    if found.reason == "Priority" and not found.ahead:
+        found.lines.append(f"Nobody comes first: {_decides(daemon)}.")
+    elif found.reason == "Priority":
         found.lines.append(
             f"{daemon.header.policy} serves others first"
             f" ({found.ahead} of {len(order)} by priority and submission)."
@@ -136,6 +151,14 @@ def _pending(daemon: Daemon, row: int, found: Explanation) -> None:
     down = [node.name + _wrong(daemon, node.name) for node in nodes if node.state != "up"]
     if down:
         found.lines.append(f"Out of use: {', '.join(down)}.")
+
+
+def _decides(daemon: Daemon) -> str:
+    recipe, plan = daemon.header.policy, daemon.plan
+    if plan is None or plan.wake >= NEVER:
+        return f"{recipe} starts it when it decides again"
+    left = format_duration(max(plan.wake - daemon.now(), 0))
+    return f"{recipe} starts it when it decides again, in {left} or sooner"
 
 
 def _wrong(daemon: Daemon, node: str) -> str:

@@ -163,6 +163,7 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         **_common(daemon, row), command=list(launch.command), script=bool(facts.script),
         cwd=launch.cwd, output=pattern(launch.output, facts, row),
         error=pattern(launch.error, facts, row), cpus=needs.cpus / WHOLE, memory=needs.memory,
+        share=needs.share / WHOLE,
         workers=sum(role.size for role in shape.roles), least_gpus=shape.least,
         most_gpus=shape.most, deadline=span(int(jobs.deadline[row])),
         estimate=span(int(jobs.estimate[row])), begin=span(facts.begin) or None,

@@ -16,7 +16,7 @@ from ganger.client.answers import Status
 from ganger.core.errors import BadInput, GangerError
 from ganger.core.jobs import Phase
 from ganger.core.spec import Shape
-from ganger.core.units import SECOND, WHOLE
+from ganger.core.units import SECOND, WHOLE, format_duration
 from ganger.engines.agent.meter import EVERY_SECONDS
 from ganger.service.accept import Fits, Who
 from ganger.service.daemon import Daemon
@@ -160,8 +160,8 @@ class World:
                 trouble.append(self.notifier.error)
             for job in self.idleness.jobs():
                 if job.told:
-                    minutes = job.idle_seconds / 60
-                    trouble.append(f"job {job.label} is idle for {minutes:.0f} min")
+                    since = format_duration(job.idle_seconds * SECOND)
+                    trouble.append(f"job {job.label} is idle since {since}")
             guard = guard_of(kernel)
             if guard.error:
                 trouble.append(f"the policy fails: {guard.error}")
