@@ -138,15 +138,18 @@ def test_a_tenants_quota(shell: Shell) -> None:
 
 def test_usage_in_words_json_and_csv(shell: Shell) -> None:
     shell.ganger("wait", str(shell.submit("-A", "payer", "--gpus", "V100:2", "--", "sleep", "0.7")))
-    found = next(one for one in shell.json("usage", "--price", "V100=36000")
-                 if one["tenant"] == "payer")  # fmt: skip
+
+    def of_payer(*command: str) -> Any:
+        return next(one for one in shell.json(*command) if one["tenant"] == "payer")
+
+    found = of_payer("usage", "--price", "V100=36000")
     assert found["jobs"] == 1
     assert 1.4 <= found["gpu_hours"] * 3600 < 20
     parts = sum(found[f"{what}_gpu_hours"] for what in ("useful", "lost", "idle"))
     assert parts == pytest.approx(found["gpu_hours"])
     assert found["by_type"] == {"V100": pytest.approx(found["gpu_hours"])}
     assert found["cost"] == pytest.approx(36000 * found["gpu_hours"])
-    assert shell.json("policy", "usage")[0]["cost"] is None
+    assert of_payer("policy", "usage")["cost"] is None
     lines = shell.said("usage", "--csv").splitlines()
     assert lines[0] == "tenant,jobs,gpu_hours,useful,lost,idle,types,cost"
     assert any(line.startswith("payer,1,") for line in lines)
