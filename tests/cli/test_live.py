@@ -252,7 +252,7 @@ def test_bad_input_gets_one_clear_line(shell: Shell, words: tuple[str, ...], sai
 
 def test_the_queue_in_eighty_columns_and_in_a_pipe(shell: Shell) -> None:
     name = "a-name-that-is-so-long-that-no-terminal-of-eighty-columns-has-room-for-it"
-    holder = shell.submit("--gpus", "V100:4", "-J", "holder", "--", "sleep", "60")
+    holder = shell.submit("--gpus", "V100:4", "-J", "holder", "--", "sleep", "600")
     waits = shell.submit("--gpus", "V100:4", "-J", name, "--", "true")
     narrow = shell.on_a_terminal("queue")
     assert all(len(line) <= 80 for line in narrow.splitlines()), narrow
