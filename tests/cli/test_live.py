@@ -10,6 +10,7 @@ import select
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -381,11 +382,11 @@ def test_history_and_the_journal_agree(shell: Shell) -> None:
 
 
 def test_down_and_up_again_keeps_what_runs(shell: Shell) -> None:
-    job = shell.submit("--", "sh", "-c", "sleep 1.5; echo survived")
+    job = shell.submit("--", "sh", "-c", "sleep 4; echo survived")
     waits = subprocess.Popen(
         [sys.executable, "-m", "ganger.cli", "wait", str(job)], env=shell.env, cwd=shell.cwd
     )
-    time.sleep(0.5)
+    time.sleep(2)  # on a busy machine `wait` takes its time to ask
     shell.said("down")
     done = shell.ganger("status", code=1)
     assert "no daemon runs in" in done.stdout
