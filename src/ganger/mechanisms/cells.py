@@ -165,6 +165,8 @@ class _Binding:
         for job in stays.tolist():
             if job in holds:
                 self._take(holds[job][1])
+        self._able: dict[tuple[int, int], bool] = {}
+        """Whether a tenant's cells could hold a job of a shape."""
         self._largest = {
             tenant: sum(size * count for size, count in owned.items())
             for tenant, owned in self.owned.items()
@@ -203,12 +205,13 @@ class _Binding:
         return plan, CellMemory(tuple(self.bound), tuple(sorted(self.guaranteed)))
 
     def _is_guaranteed(self, job: int) -> bool:
-        view = self.view
-        most = self._largest.get(view.at.tenant[job], 0)
-        if not most or view.at.priority[job] < 0:
-            return False
-        shape = view.draft.shape(job)
-        return shape.is_plain and 0 < shape.gpus <= most
+        at = self.view.at
+        kind = at.tenant[job], at.shape[job]
+        if kind not in self._able:
+            shape = self.view.draft.shape(job)
+            most = self._largest.get(kind[0], 0)
+            self._able[kind] = shape.is_plain and 0 < shape.gpus <= most
+        return self._able[kind] and at.priority[job] >= 0
 
     # ------------------------------------------------------------------ guaranteed jobs
 

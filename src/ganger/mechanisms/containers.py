@@ -52,8 +52,16 @@ def containers(apps: Applications, room: Floats, loss: float, changes: float) ->
     now, least, most = (each.astype(np.float64) for each in (apps.now, apps.least, apps.most))
     dominant = apps.needs.max(axis=1)
     fair = dominant_shares(apps.needs, apps.weight, most)
-    rows = _programme(apps, len(room), dominant)
     allowed = float(ceil(changes * runs.sum() - 1e-9))
+    alone = _each_alone(apps, room)
+    if alone is not None:
+        unfair = float(np.abs(alone * dominant - fair).sum())
+        if unfair <= loss and np.count_nonzero(runs & (alone != apps.now)) <= allowed:
+            return alone
+    merged = _by_class(apps, room, fair, loss, allowed)
+    if merged is not None:
+        return merged
+    rows = _programme(apps, len(room), dominant)
     limits = np.concatenate([room.T.ravel(), fair, -fair, now, -now, [loss, allowed]])
     gain = np.concatenate([
         apps.needs.sum(axis=1), np.zeros(n), np.where(runs, -_LAZY, _JOB), [-_LOSS, -_CHANGE],
@@ -66,6 +74,75 @@ def containers(apps: Applications, room: Floats, loss: float, changes: float) ->
     posed = model(gain, rows, limits, upper=upper, integer=whole)
     found = maximise_whole(posed._replace(lower=lower), start, nodes=NODES, gap=1e-9)
     return np.round(found.x[:n]).astype(np.int64)
+
+
+def _each_alone(apps: Applications, room: Floats) -> Ints | None:
+    """What is best for each job by itself, where there is room for all that: its most, or what it
+    has where more would not pay for the change. None if there is not, or if a second answer is so
+    near that only the programme may choose."""
+    runs, use = apps.now > 0, apps.needs.sum(axis=1)
+    pays = (apps.most - apps.now) * use - _LAZY
+    near = 1e-8 * (float((apps.most * use).sum()) + _JOB * np.count_nonzero(~runs))
+    if (use <= near).any() or (runs & (apps.now < apps.least)).any():
+        return None
+    if (np.abs(pays[runs & (apps.most > apps.now)]) <= near).any():
+        return None
+    best = np.where(runs & (pays < 0), apps.now, apps.most)
+    taken = np.zeros_like(room)
+    np.add.at(taken, apps.cell, best[:, None] * apps.needs)
+    return best if (taken <= room).all() else None
+
+
+def _by_class(
+    apps: Applications, room: Floats, fair: Floats, loss: float, allowed: float
+) -> Ints | None:
+    """The answer by how many jobs of each class get how many containers; None where that is a
+    larger programme than the one by jobs. Jobs of a class are the same in all that counts; its
+    earlier ones get more."""
+    n = len(apps.now)
+    alike = np.column_stack([apps.needs, apps.least, apps.most, apps.now, apps.cell, fair])
+    _, first, of, jobs = np.unique(
+        alike, axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    many, waits = apps.most[first] - apps.least[first] + 1, apps.now[first] == 0
+    options = many + waits
+    if options.sum() >= 3 * n:
+        return None
+    # Option o: of class `of_class[o]`, `gets[o]` containers, or none for one that waits.
+    of_class = np.repeat(np.arange(len(first)), options)
+    number = np.arange(len(of_class)) - np.repeat(options.cumsum() - options, options)
+    job = first[of_class]
+    gets = apps.least[job] + number
+    gets[number == many[of_class]] = 0
+    needs, runs = apps.needs[job], apps.now[job] > 0
+    changed = runs & (gets != apps.now[job])
+    unfair = np.abs(gets * needs.max(axis=1) - fair[job])
+    gain = needs.sum(axis=1) * gets - _LAZY * changed + _JOB * (~runs & (gets > 0))
+    cells = len(room)
+    rows = np.zeros((3 * cells + 2, len(gets) + 2))
+    for k in range(3):
+        rows[k * cells + apps.cell[job], np.arange(len(gets))] = needs[:, k] * gets
+    rows[-2, :-2], rows[-1, :-2] = unfair, changed
+    rows[-2, -2] = rows[-1, -1] = -1.0
+    ones = np.zeros((len(first), len(gets) + 2))
+    ones[of_class, np.arange(len(gets))] = 1.0
+    stays = gets == apps.now[job]
+    start = np.append(stays * jobs[of_class] * 1.0, [0.0, 0.0])
+    start[-2] = max(float(unfair @ start[:-2]) - loss, 0.0)
+    posed = model(
+        np.append(gain, [-_LOSS, -_CHANGE]), sparse.csr_array(np.concatenate([rows, ones])),
+        np.concatenate([room.T.ravel(), [loss, allowed], jobs]),
+        least=np.concatenate([np.full(len(rows), -np.inf), jobs]),
+        upper=np.append(jobs[of_class].astype(np.float64), [np.inf, np.inf]),
+        integer=np.append(np.ones(len(gets)), [0.0, 0.0]) > 0,
+    )  # fmt: skip
+    found = maximise_whole(posed, start, nodes=NODES, gap=1e-9, plain=True)
+    counts = np.round(found.x[:-2]).astype(np.int64)
+    order = np.lexsort((-gets, of_class))
+    most_first = np.repeat(gets[order], counts[order])
+    answer = np.empty(n, np.int64)
+    answer[np.argsort(of.ravel(), kind="stable")] = most_first
+    return answer
 
 
 def _programme(apps: Applications, cells: int, dominant: Floats) -> sparse.csr_array:
