@@ -48,19 +48,24 @@ def containers(apps: Applications, room: Floats, loss: float, changes: float) ->
     `loss`, and of those who run at most the fraction `changes` (rounded up) is changed. Where whole
     containers do not allow the first, the breach is as small as can be. Who runs keeps its least.
     """
-    n, runs = len(apps.now), apps.now > 0
-    now, least, most = (each.astype(np.float64) for each in (apps.now, apps.least, apps.most))
-    dominant = apps.needs.max(axis=1)
-    fair = dominant_shares(apps.needs, apps.weight, most)
+    runs, dominant = apps.now > 0, apps.needs.max(axis=1)
+    fair = dominant_shares(apps.needs, apps.weight, apps.most.astype(np.float64))
     allowed = float(ceil(changes * runs.sum() - 1e-9))
     alone = _each_alone(apps, room)
     if alone is not None:
         unfair = float(np.abs(alone * dominant - fair).sum())
         if unfair <= loss and np.count_nonzero(runs & (alone != apps.now)) <= allowed:
             return alone
-    merged = _by_class(apps, room, fair, loss, allowed)
-    if merged is not None:
-        return merged
+    merged = by_class(apps, room, fair, loss, allowed)
+    return by_job(apps, room, fair, loss, allowed) if merged is None else merged
+
+
+def by_job(apps: Applications, room: Floats, fair: Floats, loss: float, allowed: float) -> Ints:
+    """The programme with the containers of every job as its unknowns. `fair`: DRF shares;
+    `allowed`: how many of those who run may be changed."""
+    n, runs = len(apps.now), apps.now > 0
+    now, least, most = (each.astype(np.float64) for each in (apps.now, apps.least, apps.most))
+    dominant = apps.needs.max(axis=1)
     rows = _programme(apps, len(room), dominant)
     limits = np.concatenate([room.T.ravel(), fair, -fair, now, -now, [loss, allowed]])
     gain = np.concatenate([
@@ -93,13 +98,15 @@ def _each_alone(apps: Applications, room: Floats) -> Ints | None:
     return best if (taken <= room).all() else None
 
 
-def _by_class(
+def by_class(
     apps: Applications, room: Floats, fair: Floats, loss: float, allowed: float
 ) -> Ints | None:
-    """The answer by how many jobs of each class get how many containers; None where that is a
-    larger programme than the one by jobs. Jobs of a class are the same in all that counts; its
-    earlier ones get more."""
-    n = len(apps.now)
+    """An answer as good as that of `by_job`, by how many jobs of each class get how many
+    containers; None where that is the larger programme. Jobs of a class are the same in all that
+    counts; its earlier ones get more."""
+    n, runs = len(apps.now), apps.now > 0
+    if (runs & ((apps.now < apps.least) | (apps.now > apps.most))).any():
+        return None
     alike = np.column_stack([apps.needs, apps.least, apps.most, apps.now, apps.cell, fair])
     _, first, of, jobs = np.unique(
         alike, axis=0, return_index=True, return_inverse=True, return_counts=True
@@ -114,14 +121,13 @@ def _by_class(
     job = first[of_class]
     gets = apps.least[job] + number
     gets[number == many[of_class]] = 0
-    needs, runs = apps.needs[job], apps.now[job] > 0
+    needs, runs = apps.needs[job], runs[job]
     changed = runs & (gets != apps.now[job])
     unfair = np.abs(gets * needs.max(axis=1) - fair[job])
     gain = needs.sum(axis=1) * gets - _LAZY * changed + _JOB * (~runs & (gets > 0))
-    cells = len(room)
-    rows = np.zeros((3 * cells + 2, len(gets) + 2))
-    for k in range(3):
-        rows[k * cells + apps.cell[job], np.arange(len(gets))] = needs[:, k] * gets
+    rows = np.zeros((room.size + 2, len(gets) + 2))
+    for k, need in enumerate(needs.T):
+        rows[k * len(room) + apps.cell[job], np.arange(len(gets))] = need * gets
     rows[-2, :-2], rows[-1, :-2] = unfair, changed
     rows[-2, -2] = rows[-1, -1] = -1.0
     ones = np.zeros((len(first), len(gets) + 2))
