@@ -202,18 +202,20 @@ class Containers:
         cells = [view.ledger.cell_of[view.ledger.holds[job][1][0].node].index for job in jobs]
         now = [max(view.at.size[job] // units[job].gpus, 1) for job in jobs]
         room = _free(view)
-        for job, cell, many in zip(jobs, cells, now, strict=True):
-            room[cell] += many * units[job].needs
-        left = room.copy()
-        for job, cell in zip(jobs, cells, strict=True):
-            left[cell] -= units[job].least * units[job].needs
+        needs = np.array([units[job].needs for job in jobs]).reshape(-1, 3)
+        there = np.array(cells, np.int64)
+        np.add.at(room, there, np.array(now, np.float64)[:, None] * needs)
+        left, least = room.copy(), np.array([units[job].least for job in jobs], np.float64)
+        np.subtract.at(left, there, least[:, None] * needs)
         running = len(jobs)
         for job in movable[~apart & (view.jobs.phase[movable] == Phase.PENDING)].tolist():
-            least = units[job].least * units[job].needs
+            if len(jobs) == running + self.window:
+                break
+            takes = units[job].least * units[job].needs
             able = view.ledger.cells_for(view.draft.shape(job))
-            found = [cell.index for cell in able if (least <= left[cell.index] + 1e-9).all()]
-            if found and len(jobs) < running + self.window:
-                left[found[0]] -= least
+            found = [cell.index for cell in able if (takes <= left[cell.index] + 1e-9).all()]
+            if found:
+                left[found[0]] -= takes
                 jobs.append(job)
                 cells.append(found[0])
         now += [0] * (len(jobs) - running)
