@@ -203,12 +203,33 @@ class Capacity:
             if (not shape.pool or cell.pool == shape.pool)
             and (not shape.gpu_types or cell.gpu_type in shape.gpu_types)
             and (cell.gpu_type or not shape.gpus)
+            and (shape.is_plain or self._could_take(cell, shape))
         ]
         if shape.gpu_types:
             cells.sort(key=lambda cell: shape.gpu_types.index(cell.gpu_type))
         sizes = tuple(role.size for role in shape.roles)
         known = self._known[id(shape)] = _Known(shape, cells, shape.is_plain, sizes, shape.locality)
         return known
+
+    def _could_take(self, cell: Cell, shape: Shape) -> bool:
+        """Whether a worker of each role would fit on some node of `cell`, were that empty."""
+        all_of, nodes = self.nodes, self._labelled(cell, shape)
+        memory = all_of.type_specs[all_of.gpu_type[cell.nodes[0]]].memory
+        return all(
+            (needs.share == WHOLE or needs.gpu_memory <= memory)
+            and any(
+                needs.gpus <= self.full[node].bit_count()
+                and needs.cpus <= all_of.cpus[node]
+                and needs.memory <= all_of.memory[node]
+                for node in nodes
+            )
+            for needs in (role.needs for role in shape.roles if role.size)
+        )
+
+    def _labelled(self, cell: Cell, shape: Shape) -> list[int]:
+        """The nodes of `cell` that have all labels."""
+        wanted, nodes = set(shape.labels), self.nodes
+        return [node for node in cell.nodes if wanted <= set(nodes.label_sets[nodes.labels[node]])]
 
     # ------------------------------------------------------------------ where a shape fits
 
@@ -395,12 +416,7 @@ class Capacity:
         draw: Callable[[int], int] | None,
     ) -> Placement | None:  # fmt: skip
         """A place for every role, role by role, in one node if one has room for all."""
-        wanted = set(shape.labels)
-        nodes = [
-            node
-            for node in cell.nodes
-            if self.up[node] and wanted <= set(self.nodes.label_sets[self.nodes.labels[node]])
-        ]
+        nodes = [node for node in self._labelled(cell, shape) if self.up[node]]
         nodes = self._in_order(nodes, fit, draw)
         for node in nodes:
             found = self._roles_on([node], shape.roles, sizes)

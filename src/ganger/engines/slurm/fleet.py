@@ -62,6 +62,8 @@ _UNSEEN_SECONDS: Final = 3.0
 may come so much later than Slurm's word that it is over."""
 _SPARE_MINUTES: Final = 5
 _KILLED: Final = (-9, -15)
+_TAKEN_SECONDS: Final = 6.0
+"""A job that Slurm has not started by then is cancelled if others hold its GPUs: three looks."""
 _DOUBT_SECONDS: Final = 10.0
 """So long may Slurm take to say why it has killed a worker or told it to leave."""
 
@@ -95,7 +97,7 @@ class SlurmFleet:
         self._commands = Commands(self.interrupt)
         self._queue_at = self._nodes_at = self._files_at = 0.0
         self._polling = False
-        self._ready = False
+        self._ready = self._unbarred = False
         self.trouble = ""
         """Why Slurm could not be asked; empty while it answers."""
 
@@ -129,6 +131,8 @@ class SlurmFleet:
         sent, self._outbox = self._outbox, []
         for box, message in sent:
             self.owner.told(box, message)
+        if self._unbarred:
+            self._bar()
 
     def close(self) -> None:
         """Leave; everything goes on running."""
@@ -343,8 +347,9 @@ class SlurmFleet:
         self._bar()
 
     def _bar(self) -> None:
-        """Tell of nodes that can be used no more, or again."""
-        if not self._ready or self._outbox:
+        """Tell of nodes that can be used no more, or again, after all that was said before."""
+        self._unbarred = bool(self._outbox)
+        if not self._ready or self._unbarred:
             return
         foreign = [job for job in self._jobs if not self._is_ours(job)]
         self._machines.tell(self.owner, foreign)
@@ -363,9 +368,17 @@ class SlurmFleet:
             self._conclude(one)
         elif (
             one.job is not None and one.job.is_pending and one.stop is None
-            and now - one.submitted_at > self._patience
+            and now - one.submitted_at > self._patience_with(one)
         ):  # fmt: skip
             one.stop = Stop(Key(*one.key), checkpoint=False)
+
+    def _patience_with(self, one: Following) -> float:
+        """Seconds: less if others hold what the job was to have."""
+        for slot in self._places.get(one.key, ()):
+            name = self._machines.names.get(slot.node, "")
+            if self._machines.left(name) < slot.devices.bit_count():
+                return min(_TAKEN_SECONDS, self._patience)
+        return self._patience
 
     def _read(self, one: Following) -> None:
         changed = one.folder.changed()

@@ -71,6 +71,10 @@ class Machines:
                 del looks[:-_LOOKS]
         return new
 
+    def left(self, name: str) -> int:
+        """How many GPUs of a node others do not hold, as far as was told."""
+        return self.boxes[name].hello.nodes[0].gpus - self._withheld.get(name, 0)
+
     def _join(self, spec: NodeSpec) -> Box | None:
         hello = Hello(spec.name, (spec,))
         try:
