@@ -22,8 +22,10 @@ from ganger.engines.launch import Launch
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 IS_SLURMS: Final = "GANGER_SLURM_JOB"
 """Set for the processes of an attempt that is a Slurm job, to its number; a pilot's are not."""
-_SLURMS: Final = ("SLURMD_NODENAME", "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION",
-                  "SLURM_CLUSTER_NAME", "SLURM_CONF")  # fmt: skip
+_OF_SLURM: Final = (
+    "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION", "SLURM_JOB_ACCOUNT", "SLURM_JOB_QOS",
+    "SLURM_JOB_GPUS", "SLURM_CLUSTER_NAME", "SLURMD_NODENAME", "SLURM_CONF",
+)  # fmt: skip
 _AT_IMPORT: Final = ("PYTHON", "LD_", "OMP_", "MKL_", "TORCH_", "PATH", "HOME", "VIRTUAL_ENV")
 _ZYGOTE_SECONDS: Final = 5.0
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
@@ -106,7 +108,7 @@ def _slurms(launch: Launch, part: Part, i: int, cores: int) -> dict[str, object]
     found: dict[str, object] = {}
     if IS_SLURMS in os.environ:
         job = os.environ[IS_SLURMS]
-        found |= {name: os.environ[name] for name in _SLURMS if name in os.environ}
+        found |= {name: os.environ[name] for name in _OF_SLURM if name in os.environ}
     if task is not None:
         found["SLURM_ARRAY_TASK_ID"] = task
         found["SLURM_ARRAY_JOB_ID"] = launch.env["GANGER_ARRAY_ID"]

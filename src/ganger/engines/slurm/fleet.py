@@ -44,6 +44,7 @@ from ganger.engines.slurm.following import (
     AttemptKey,
     Following,
     as_slurms,
+    comment_of,
     key_of,
     messages,
     why_over,
@@ -97,9 +98,13 @@ class SlurmFleet:
         self._commands = Commands(self.interrupt)
         self._queue_at = self._nodes_at = self._files_at = 0.0
         self._polling = False
-        self._ready = self._unbarred = False
+        self._ready = False
         self.trouble = ""
         """Why Slurm could not be asked; empty while it answers."""
+
+    def first_look(self, jobs: list[Job]) -> None:
+        """These are the jobs there are: what others hold is known before anything is planned."""
+        self._machines.withhold(self.owner, [job for job in jobs if not self._is_ours(job)])
 
     # ------------------------------------------------------------------ time
 
@@ -131,8 +136,6 @@ class SlurmFleet:
         sent, self._outbox = self._outbox, []
         for box, message in sent:
             self.owner.told(box, message)
-        if self._unbarred:
-            self._bar()
 
     def close(self) -> None:
         """Leave; everything goes on running."""
@@ -194,7 +197,7 @@ class SlurmFleet:
         first = next(iter(one.prepares.values()))
         limit = first.launch.limit
         minutes = _SPARE_MINUTES - (-limit // (60 * SECOND)) if limit < NEVER else 0
-        tag = f"{TAG}{one.key[0]}/{one.key[1]}"
+        tag = comment_of(one.key)
         self._commands.do(lambda: self._submit(one, components, tag, minutes),
                  lambda number, error: self._submitted(one, number, error))  # fmt: skip
 
@@ -347,9 +350,8 @@ class SlurmFleet:
         self._bar()
 
     def _bar(self) -> None:
-        """Tell of nodes that can be used no more, or again, after all that was said before."""
-        self._unbarred = bool(self._outbox)
-        if not self._ready or self._unbarred:
+        """Tell of nodes that can be used no more, or again."""
+        if not self._ready or self._outbox:
             return
         foreign = [job for job in self._jobs if not self._is_ours(job)]
         self._machines.tell(self.owner, foreign)
