@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -38,11 +38,42 @@ def sizes_of(gpus: int) -> tuple[int, ...]:
 
 def owned_by_quota(quota: int, nodes: list[int]) -> Counter[int]:
     """Cells, largest first, that make up `quota` GPUs on nodes of so many GPUs each."""
-    sizes = sorted({size for gpus in set(nodes) for size in sizes_of(gpus)}, reverse=True)
+    return Counter(_made_up(quota, frozenset(nodes)))
+
+
+@cache
+def _made_up(quota: int, nodes: frozenset[int]) -> Counter[int]:
+    sizes = sorted({size for gpus in nodes for size in sizes_of(gpus)}, reverse=True)
     owned: Counter[int] = Counter()
     for size in sizes:
         owned[size], quota = divmod(quota, size)
     return +owned
+
+
+@lru_cache(1 << 16)
+def _cheapest(gpus: int, size: int, taken: int, free: int) -> tuple[int, int, int] | None:
+    """Of a node with `gpus` GPUs the free window of `size` that is bound first: what free cell is
+    split for it, how many opportunistic GPUs are in it, where it begins; None if there is none."""
+    sizes = [each for each in sizes_of(gpus) if each >= size]
+    found = []
+    for start in range(0, gpus - size + 1, size):
+        window = (1 << size) - 1 << start
+        if not taken & window:
+            busy = (window & ~free).bit_count()
+            found.append((_whole(0, start, sizes, taken), busy, start))
+    return min(found) if found and size in sizes else None
+
+
+def _whole(begin: int, start: int, sizes: list[int], taken: int) -> int:
+    """The size of the largest free cell around `start` that would have to be split, in a cell
+    that begins at `begin`."""
+    whole = sizes[-1]
+    for size in reversed(sizes):
+        first = begin + (start - begin) // size * size
+        if taken & ((1 << size) - 1 << first):
+            break
+        whole = size
+    return whole
 
 
 class Bound(msgspec.Struct, frozen=True, array_like=True):
@@ -130,10 +161,16 @@ class _Binding:
         """Devices in bound cells, by node."""
         for cell in self.bound:
             self.owned_there[cell.node] |= cell.devices
-        safe, on_preempt = set(self.guaranteed), view.at.on_preempt
-        for job, (_, placement) in holds.items():
-            if on_preempt[job] == _STAYS and job not in safe:
-                self._take(placement)
+        stays = view.active[view.jobs.on_preempt[view.active] == _STAYS]
+        for job in stays.tolist():
+            if job in holds:
+                self._take(holds[job][1])
+        self._able: dict[tuple[int, int], bool] = {}
+        """Whether a tenant's cells could hold a job of a shape."""
+        self._largest = {
+            tenant: sum(size * count for size, count in owned.items())
+            for tenant, owned in self.owned.items()
+        }
 
     def _take(self, placement: Placement) -> None:
         for slot in placement:
@@ -168,12 +205,13 @@ class _Binding:
         return plan, CellMemory(tuple(self.bound), tuple(sorted(self.guaranteed)))
 
     def _is_guaranteed(self, job: int) -> bool:
-        view = self.view
-        owned = self.owned.get(view.at.tenant[job])
-        shape = view.draft.shape(job)
-        if owned is None or not shape.is_plain or view.at.priority[job] < 0:
-            return False
-        return 0 < shape.gpus <= sum(size * count for size, count in owned.items())
+        at = self.view.at
+        kind = at.tenant[job], at.shape[job]
+        if kind not in self._able:
+            shape = self.view.draft.shape(job)
+            most = self._largest.get(kind[0], 0)
+            self._able[kind] = shape.is_plain and 0 < shape.gpus <= most
+        return self._able[kind] and at.priority[job] >= 0
 
     # ------------------------------------------------------------------ guaranteed jobs
 
@@ -243,41 +281,25 @@ class _Binding:
         for start in range(cell.start, cell.start + cell.size - sizes[-1] + 1, sizes[-1]):
             window = (1 << sizes[-1]) - 1 << start
             if not self.taken[cell.node] & window:
-                splits = self._whole(cell, start, sizes, self.taken[cell.node])
+                splits = _whole(cell.start, start, sizes, self.taken[cell.node])
                 busy = (window & ~self.ledger.free_mask[cell.node]).bit_count()
                 inside = (start - cell.start) // splits * splits
                 yield Spot(splits, number, inside, busy, start, cell.node)
 
-    def _whole(self, cell: Bound, start: int, sizes: list[int], taken: int) -> int:
-        """The size of the largest free cell around `start` that would have to be split."""
-        whole = sizes[-1]
-        for size in reversed(sizes):
-            first = cell.start + (start - cell.start) // size * size
-            if taken & ((1 << size) - 1 << first):
-                break
-            whole = size
-        return whole
-
     def _bind(self, tenant: int, size: int, able: set[int]) -> Bound | None:
         """Bind one more cell: of that size if one is free, else by splitting the lowest larger one;
         among equals the one with the fewest opportunistic GPUs in it."""
-        best: tuple[tuple[int, int, int, int], Bound] | None = None
+        ledger, best, there = self.ledger, (0, 0, 0), -1
         for node in sorted(able):
-            gpus = self.ledger.full[node].bit_length()
-            if size not in sizes_of(gpus):
-                continue
             taken = self.taken[node] | self.owned_there[node]
-            whole = Bound(tenant, gpus, node, 0)
-            sizes = [each for each in sizes_of(gpus) if each >= size]
-            for start in range(0, gpus - size + 1, size):
-                window = (1 << size) - 1 << start
-                if not taken & window:
-                    busy = (window & ~self.ledger.free_mask[node]).bit_count()
-                    key = (self._whole(whole, start, sizes, taken), busy, node, start)
-                    if best is None or key < best[0]:
-                        best = key, Bound(tenant, size, node, start)
-        if best is None:
+            gpus = ledger.full[node].bit_length()
+            found = _cheapest(gpus, size, taken, ledger.free_mask[node])
+            if found is not None and (there < 0 or found[:2] < best[:2]):
+                best, there = found, node
+                if best[:2] == (size, 0):
+                    break
+        if there < 0:
             return None
-        self.bound.append(best[1])
-        self.owned_there[best[1].node] |= best[1].devices
-        return best[1]
+        self.bound.append(Bound(tenant, size, there, best[2]))
+        self.owned_there[there] |= self.bound[-1].devices
+        return self.bound[-1]

@@ -11,6 +11,7 @@ import numpy as np
 
 from ganger.core.allocation import Allocation
 from ganger.core.ledger import Cell
+from ganger.core.plan import Placement
 from ganger.core.spec import Shape
 from ganger.core.table import Ids
 from ganger.core.view import View
@@ -74,15 +75,16 @@ class Configurations:
         """A row for every job that is to run, the largest first, so that they find whole nodes."""
         ids = resizable(view, ids)
         ids = ids[view.jobs.gpus[ids] > 0]
-        cells = view.ledger.cells
-        options = self._options(view, ids)
-        free = np.array([cell.free for cell in cells], np.float64)
-        for job in ids.tolist():
-            held = view.draft.holds(job)
-            if held is not None:
-                for slot in held:
-                    if view.ledger.up[slot.node]:
-                        free[view.ledger.cell_of[slot.node].index] += slot.devices.bit_count()
+        cells, draft = view.ledger.cells, view.draft
+        held = [draft.holds(job) or () for job in ids.tolist()]
+        options = self._options(view, ids, held)
+        up, cell_of = view.ledger.up, view.ledger.cell_of
+        many = [cell.free for cell in cells]
+        for placement in held:
+            for slot in placement:
+                if up[slot.node]:
+                    many[cell_of[slot.node].index] += slot.devices.bit_count()
+        free = np.array(many, np.float64)
         take = np.zeros((len(options.row), len(cells)))
         take[np.arange(len(options.row)), options.cell] = options.gpus
         found = choose(
@@ -90,28 +92,27 @@ class Configurations:
             nodes=self.nodes, gap=self.gap,
         )  # fmt: skip
         chosen = np.flatnonzero(found.taken)
+        chosen = chosen[np.lexsort((options.row[chosen], -options.gpus[chosen]))]
+        columns = (ids[options.row[chosen]], options.cell[chosen], options.gpus[chosen])
         allocation = Allocation()
-        for at in chosen[np.lexsort((options.row[chosen], -options.gpus[chosen]))].tolist():
-            job, cell = int(ids[options.row[at]]), cells[options.cell[at]]
-            allocation.add((job,), cell.gpu_type, int(options.gpus[at]), 1.0)
+        for job, cell, gpus in zip(*(column.tolist() for column in columns), strict=True):
+            allocation.add((job,), cells[cell].gpu_type, gpus, 1.0)
         return allocation
 
-    def _options(self, view: View, ids: Ids) -> Options:
+    def _options(self, view: View, ids: Ids, held: list[Placement]) -> Options:
         """All that the jobs of `ids` could get, by job."""
         again, jobs = after_restart(view, ids, self.restart), view.jobs
-        size, held = jobs.size[ids], [view.draft.holds(job) for job in ids.tolist()]
-        here = np.array([view.ledger.cell_of[each[0].node].index if each else -1 for each in held],
-                        np.int64)  # fmt: skip
+        size, cell_of = jobs.size[ids], view.ledger.cell_of
+        here = np.array([cell_of[each[0].node].index if each else -1 for each in held], np.int64)
         kinds, of = np.unique(np.stack([jobs.shape[ids], size]), axis=1, return_inverse=True)
         rows, whats = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.int64)]
         for number, (code, now) in enumerate(kinds.T.tolist()):
             shape = jobs.shapes[code]
             most = self.growth * now or max(shape.least, 1)
-            able = np.array([(each.index, many) for each in view.ledger.cells_for(shape)
-                             for many in sizes(shape, each, most)], np.int64)  # fmt: skip
+            able = _able(view, code, most)
             alike = np.flatnonzero(of.ravel() == number)
             rows.append(np.repeat(alike, len(able)))
-            whats.append(np.tile(able.reshape(-1, 2), (len(alike), 1)))
+            whats.append(np.tile(able, (len(alike), 1)))
         row, what = np.concatenate(rows), np.concatenate(whats)
         order = np.argsort(row, kind="stable")
         row, cell, gpus = row[order], what[order, 0], what[order, 1]
@@ -121,14 +122,28 @@ class Configurations:
         )
 
 
+def _able(view: View, code: int, most: int) -> Ints:
+    """Where and on how many GPUs a job of a shape may run: rows of (cell, GPUs)."""
+    cells, shape = view.ledger.cells_for(view.jobs.shapes[code]), view.jobs.shapes[code]
+    known = view.scratch.setdefault("configurations", {})
+    key = code, most, tuple((cell.index, cell.total, cell.widest) for cell in cells)
+    if key not in known:
+        found = [(cell.index, many) for cell in cells for many in sizes(shape, cell, most)]
+        known[key] = np.array(found, np.int64).reshape(-1, 2)
+    able: Ints = known[key]
+    return able
+
+
 def _speeds(view: View, ids: Ids, row: Ints, cell: Ints, gpus: Ints) -> Floats:
     """Throughput (goodput) of every option; linear in GPUs where the oracle does not know."""
     out, cells = np.ones(len(row)), view.ledger.cells
     for each in cells:
         at = np.flatnonzero(cell == each.index)
         if len(at):
-            nodes = -(-gpus[at] // max(each.widest, 1))
-            told = view.oracle.throughput(view, ids[row[at]], each.gpu_type, gpus[at], nodes)
+            sizes, column = np.unique(gpus[at], return_inverse=True)
+            nodes = -(-sizes // max(each.widest, 1))
+            told = view.oracle.throughput(view, ids[:, None], each.gpu_type, sizes, nodes)
             linear = gpus[at] / np.maximum(view.jobs.gpus[ids[row[at]]], 1)
-            out[at] = np.where(np.isnan(told), linear, told)
+            speed = np.broadcast_to(told, (len(ids), len(sizes)))[row[at], column.ravel()]
+            out[at] = np.where(np.isnan(speed), linear, speed)
     return np.maximum(out, 1e-12)

@@ -48,12 +48,25 @@ def containers(apps: Applications, room: Floats, loss: float, changes: float) ->
     `loss`, and of those who run at most the fraction `changes` (rounded up) is changed. Where whole
     containers do not allow the first, the breach is as small as can be. Who runs keeps its least.
     """
+    runs, dominant = apps.now > 0, apps.needs.max(axis=1)
+    fair = dominant_shares(apps.needs, apps.weight, apps.most.astype(np.float64))
+    allowed = float(ceil(changes * runs.sum() - 1e-9))
+    alone = _each_alone(apps, room)
+    if alone is not None:
+        unfair = float(np.abs(alone * dominant - fair).sum())
+        if unfair <= loss and np.count_nonzero(runs & (alone != apps.now)) <= allowed:
+            return alone
+    merged = by_class(apps, room, fair, loss, allowed)
+    return by_job(apps, room, fair, loss, allowed) if merged is None else merged
+
+
+def by_job(apps: Applications, room: Floats, fair: Floats, loss: float, allowed: float) -> Ints:
+    """The programme with the containers of every job as its unknowns. `fair`: DRF shares;
+    `allowed`: how many of those who run may be changed."""
     n, runs = len(apps.now), apps.now > 0
     now, least, most = (each.astype(np.float64) for each in (apps.now, apps.least, apps.most))
     dominant = apps.needs.max(axis=1)
-    fair = dominant_shares(apps.needs, apps.weight, most)
     rows = _programme(apps, len(room), dominant)
-    allowed = float(ceil(changes * runs.sum() - 1e-9))
     limits = np.concatenate([room.T.ravel(), fair, -fair, now, -now, [loss, allowed]])
     gain = np.concatenate([
         apps.needs.sum(axis=1), np.zeros(n), np.where(runs, -_LAZY, _JOB), [-_LOSS, -_CHANGE],
@@ -66,6 +79,76 @@ def containers(apps: Applications, room: Floats, loss: float, changes: float) ->
     posed = model(gain, rows, limits, upper=upper, integer=whole)
     found = maximise_whole(posed._replace(lower=lower), start, nodes=NODES, gap=1e-9)
     return np.round(found.x[:n]).astype(np.int64)
+
+
+def _each_alone(apps: Applications, room: Floats) -> Ints | None:
+    """What is best for each job by itself, where there is room for all that: its most, or what it
+    has where more would not pay for the change. None if there is not, or if a second answer is so
+    near that only the programme may choose."""
+    runs, use = apps.now > 0, apps.needs.sum(axis=1)
+    pays = (apps.most - apps.now) * use - _LAZY
+    near = 1e-8 * (float((apps.most * use).sum()) + _JOB * np.count_nonzero(~runs))
+    if (use <= near).any() or (runs & (apps.now < apps.least)).any():
+        return None
+    if (np.abs(pays[runs & (apps.most > apps.now)]) <= near).any():
+        return None
+    best = np.where(runs & (pays < 0), apps.now, apps.most)
+    taken = np.zeros_like(room)
+    np.add.at(taken, apps.cell, best[:, None] * apps.needs)
+    return best if (taken <= room).all() else None
+
+
+def by_class(
+    apps: Applications, room: Floats, fair: Floats, loss: float, allowed: float
+) -> Ints | None:
+    """An answer as good as that of `by_job`, by how many jobs of each class get how many
+    containers; None where that is the larger programme. Jobs of a class are the same in all that
+    counts; its earlier ones get more."""
+    n, runs = len(apps.now), apps.now > 0
+    if (runs & ((apps.now < apps.least) | (apps.now > apps.most))).any():
+        return None
+    alike = np.column_stack([apps.needs, apps.least, apps.most, apps.now, apps.cell, fair])
+    _, first, of, jobs = np.unique(
+        alike, axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    many, waits = apps.most[first] - apps.least[first] + 1, apps.now[first] == 0
+    options = many + waits
+    if options.sum() >= 3 * n:
+        return None
+    # Option o: of class `of_class[o]`, `gets[o]` containers, or none for one that waits.
+    of_class = np.repeat(np.arange(len(first)), options)
+    number = np.arange(len(of_class)) - np.repeat(options.cumsum() - options, options)
+    job = first[of_class]
+    gets = apps.least[job] + number
+    gets[number == many[of_class]] = 0
+    needs, runs = apps.needs[job], runs[job]
+    changed = runs & (gets != apps.now[job])
+    unfair = np.abs(gets * needs.max(axis=1) - fair[job])
+    gain = needs.sum(axis=1) * gets - _LAZY * changed + _JOB * (~runs & (gets > 0))
+    rows = np.zeros((room.size + 2, len(gets) + 2))
+    for k, need in enumerate(needs.T):
+        rows[k * len(room) + apps.cell[job], np.arange(len(gets))] = need * gets
+    rows[-2, :-2], rows[-1, :-2] = unfair, changed
+    rows[-2, -2] = rows[-1, -1] = -1.0
+    ones = np.zeros((len(first), len(gets) + 2))
+    ones[of_class, np.arange(len(gets))] = 1.0
+    stays = gets == apps.now[job]
+    start = np.append(stays * jobs[of_class] * 1.0, [0.0, 0.0])
+    start[-2] = max(float(unfair @ start[:-2]) - loss, 0.0)
+    posed = model(
+        np.append(gain, [-_LOSS, -_CHANGE]), sparse.csr_array(np.concatenate([rows, ones])),
+        np.concatenate([room.T.ravel(), [loss, allowed], jobs]),
+        least=np.concatenate([np.full(len(rows), -np.inf), jobs]),
+        upper=np.append(jobs[of_class].astype(np.float64), [np.inf, np.inf]),
+        integer=np.append(np.ones(len(gets)), [0.0, 0.0]) > 0,
+    )  # fmt: skip
+    found = maximise_whole(posed, start, nodes=NODES, gap=1e-9, plain=True)
+    counts = np.round(found.x[:-2]).astype(np.int64)
+    order = np.lexsort((-gets, of_class))
+    most_first = np.repeat(gets[order], counts[order])
+    answer = np.empty(n, np.int64)
+    answer[np.argsort(of.ravel(), kind="stable")] = most_first
+    return answer
 
 
 def _programme(apps: Applications, cells: int, dominant: Floats) -> sparse.csr_array:
@@ -119,18 +202,20 @@ class Containers:
         cells = [view.ledger.cell_of[view.ledger.holds[job][1][0].node].index for job in jobs]
         now = [max(view.at.size[job] // units[job].gpus, 1) for job in jobs]
         room = _free(view)
-        for job, cell, many in zip(jobs, cells, now, strict=True):
-            room[cell] += many * units[job].needs
-        left = room.copy()
-        for job, cell in zip(jobs, cells, strict=True):
-            left[cell] -= units[job].least * units[job].needs
+        needs = np.array([units[job].needs for job in jobs]).reshape(-1, 3)
+        there = np.array(cells, np.int64)
+        np.add.at(room, there, np.array(now, np.float64)[:, None] * needs)
+        left, least = room.copy(), np.array([units[job].least for job in jobs], np.float64)
+        np.subtract.at(left, there, least[:, None] * needs)
         running = len(jobs)
         for job in movable[~apart & (view.jobs.phase[movable] == Phase.PENDING)].tolist():
-            least = units[job].least * units[job].needs
+            if len(jobs) == running + self.window:
+                break
+            takes = units[job].least * units[job].needs
             able = view.ledger.cells_for(view.draft.shape(job))
-            found = [cell.index for cell in able if (least <= left[cell.index] + 1e-9).all()]
-            if found and len(jobs) < running + self.window:
-                left[found[0]] -= least
+            found = [cell.index for cell in able if (takes <= left[cell.index] + 1e-9).all()]
+            if found:
+                left[found[0]] -= takes
                 jobs.append(job)
                 cells.append(found[0])
         now += [0] * (len(jobs) - running)

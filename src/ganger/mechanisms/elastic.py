@@ -6,7 +6,7 @@ the oracle does not know, speed is taken as linear and all work as equal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ganger.core.fit import Cell
 from ganger.core.jobs import Phase
-from ganger.core.spec import OnPreempt
+from ganger.core.spec import OnPreempt, Shape
 from ganger.core.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
@@ -60,25 +60,26 @@ def market(view: View, ids: Ids) -> Market:
     use do not.
     """
     ids, jobs = resizable(view, ids), view.jobs
-    codes = np.flatnonzero(np.bincount(jobs.shape[ids])).tolist()
-    within = {cell.index: cell.free for code in codes for cell in _cells(view, code)}
+    shape = jobs.shape[ids]
+    codes = np.flatnonzero(np.bincount(shape))
+    within = {cell.index: cell.free for code in codes.tolist() for cell in _cells(view, code)}
     capacity = sum(within.values()) + int(jobs.size[ids].sum())
-    least, most, units, alike = np.ones((4, len(ids)), np.int64)
     kinds: list[tuple[str, int, int]] = []
-    for code in codes:
+    offers = np.ones((int(codes.max(initial=0)) + 1, 4), np.int64)
+    for code in codes.tolist():
         low, steps, kind = _offer(view, code, capacity)
         if kind not in kinds:
             kinds.append(kind)
-        where = jobs.shape[ids] == code
-        least[where], most[where], units[where] = low, steps, kind[2]
-        alike[where] = kinds.index(kind)
+        offers[code] = low, steps, kind[2], kinds.index(kind)
+    least, most, units, alike = np.ascontiguousarray(offers[shape].T)
     step = np.arange(1, int(most.max(initial=1)) + 1)
     speed = np.ones((len(ids), len(step)))
     for number, (gpu_type, widest, unit) in enumerate(kinds):
         rows = alike == number
         longest = step[: most[rows].max()]
         speed[rows, : len(longest)] = _speeds(view, ids[rows], gpu_type, unit * longest, widest)
-    speed = np.take_along_axis(speed, np.minimum(step, most[:, None]) - 1, axis=1)
+    if (most < len(step)).any():
+        speed = speed[np.arange(len(ids))[:, None], np.minimum(step, most[:, None]) - 1]
     left = np.nan_to_num(view.remaining(ids), nan=1.0)
     return Market(ids, Curves(speed, least, most, units), np.maximum(left, 1.0), capacity)
 
@@ -88,8 +89,20 @@ def pools(view: View, ids: Ids) -> list[Ids]:
     both may use, or a chain of such jobs between them. A job of one pool cannot make room for one
     of another; within one, all count on all its GPUs. Jobs without GPUs are in none with others."""
     shape = view.jobs.shape[ids]
+    codes = tuple(np.flatnonzero(np.bincount(shape)).tolist())
+    known = view.scratch.setdefault("pools", {})
+    if codes not in known:
+        known[codes] = _apart(view, codes)
+    found: list[list[int]] = known[codes]
+    if len(found) == 1:
+        return [ids]
+    return [ids[np.isin(shape, pool)] for pool in found]
+
+
+def _apart(view: View, every: Iterable[int]) -> list[list[int]]:
+    """Codes of shapes by pool."""
     found: list[tuple[set[int], set[int]]] = []
-    for code in np.flatnonzero(np.bincount(shape)).tolist():
+    for code in every:
         cells, codes = {cell.index for cell in _cells(view, code)}, {code}
         if not view.jobs.shapes[code].gpus:
             cells.clear()
@@ -97,9 +110,7 @@ def pools(view: View, ids: Ids) -> list[Ids]:
             found.remove(other)
             cells, codes = cells | other[0], codes | other[1]
         found.append((cells, codes))
-    if len(found) == 1:
-        return [ids]
-    return [ids[np.isin(shape, list(codes))] for _, codes in found]
+    return [list(codes) for _, codes in found]
 
 
 def _cells(view: View, code: int) -> list[Cell]:
@@ -109,16 +120,22 @@ def _cells(view: View, code: int) -> list[Cell]:
 
 def _offer(view: View, code: int, capacity: int) -> tuple[int, int, tuple[str, int, int]]:
     """Of a shape: its least and most steps; its first GPU type, its widest node, GPUs a step."""
-    shape = view.jobs.shapes[code]
-    first = shape.roles[0]
-    unit, (low, high) = max(first.needs.gpus, 1), first.range
-    if any(role.needs.gpus for role in shape.roles[1:]):
-        unit, low, high = shape.gpus, 1, 1
-    cells = _cells(view, code)
+    known = view.scratch.setdefault("offers", {})
+    if code not in known:
+        known[code] = *_steps(view.jobs.shapes[code]), _cells(view, code)
+    unit, low, high, cells = known[code]
     room = max((cell.total for cell in cells), default=0)
     widest = max((cell.widest for cell in cells), default=1)
     steps = max(min(high, min(capacity, room) // unit), low)
     return low, steps, (cells[0].gpu_type if cells else "", widest, unit)
+
+
+def _steps(shape: Shape) -> tuple[int, int, int]:
+    """GPUs a step, and the fewest and the most steps, of a shape."""
+    first = shape.roles[0]
+    if any(role.needs.gpus for role in shape.roles[1:]):
+        return shape.gpus, 1, 1
+    return max(first.needs.gpus, 1), *first.range
 
 
 def _speeds(

@@ -24,6 +24,8 @@ Entrants = Callable[[View, Ids, float], Ids]
 
 def of_poorest_users(view: View, ids: Ids, alpha: float) -> Ids:
     """Jobs of the fraction alpha of waiting users that have had the least GPU time over weight."""
+    if alpha == 1:
+        return ids
     users = view.jobs.user
     everyone = np.arange(view.jobs.n)
     had = np.bincount(users[: view.jobs.n], view.attained(everyone).astype(np.float64))

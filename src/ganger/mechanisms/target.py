@@ -87,10 +87,12 @@ class TargetPolicy:
             more = without[~among(without, np.sort(ids))]
             ids, gpus = np.append(ids, more), np.append(gpus, np.zeros_like(more))
             return towards_sizes(view, Sizes(ids, gpus), self.place)
-        wants = [
-            Want(row.jobs[0], row.gpus, row.gpu_type, least_of(view, row.jobs[0], row.gpus))
-            for row in allocator.allocate(view, jobs)
-        ]
+        wants, least, shape = list[Want](), dict[tuple[int, int], int](), view.at.shape
+        for (job, *_), gpu_type, gpus, *_ in allocator.allocate(view, jobs):
+            kind = shape[job], gpus
+            if kind not in least:
+                least[kind] = least_of(view, job, gpus)
+            wants.append(Want(job, gpus, gpu_type, least[kind]))
         named = {want.job for want in wants}
         wants += [Want(job, 0) for job in without.tolist() if job not in named]
         return towards(view, wants, self.place)

@@ -32,6 +32,12 @@ def choose(
         return Chosen(np.zeros(options, np.bool_), 0.0, 0.0, 0)
     groups, row = np.unique(group[able], return_inverse=True)
     n, useful, takes = len(groups), gain[able], take[able]
+    first = _first_best(useful, row, n)
+    if (takes[first].sum(axis=0) <= capacity).all():  # all have what they like best
+        taken = np.zeros(options, np.bool_)
+        taken[able[first]] = True
+        value = float(gain[taken].sum())
+        return Chosen(taken, value, value, 0)
     prices = _prices(useful, row, n, takes, capacity)
     reduced = useful - np.einsum("or,r->o", takes, prices)
     best = np.zeros(n)
@@ -54,6 +60,13 @@ def choose(
     taken = np.zeros(options, np.bool_)
     taken[able[start]] = True
     return Chosen(taken, value, max(bound, value), nodes)
+
+
+def _first_best(gain: Floats, row: Ints, groups: int) -> Ints:
+    """Each group's option of the largest gain, the first of equal ones."""
+    order = np.lexsort((-gain, row))
+    first: Ints = order[np.searchsorted(row[order], np.arange(groups))]
+    return first
 
 
 def _prices(gain: Floats, row: Ints, groups: int, take: Floats, capacity: Floats) -> Floats:
@@ -102,13 +115,15 @@ def _rounded(reduced: Floats, best: Floats, row: Ints, take: Floats, capacity: F
     rest = order[~first]
     np.maximum.at(second, row[rest], reduced[rest])
     lead = np.where(reduced >= best[row], (best - second)[row], -1.0)
-    taken, done = np.zeros(len(row), np.bool_), set[int]()
-    left = capacity.copy()
+    taken, done = np.zeros(len(row), np.bool_), [False] * len(best)
+    left, asks, of = capacity.tolist(), take.tolist(), row.tolist()
     for option in np.lexsort((-reduced, -lead)).tolist():
-        if int(row[option]) not in done and (take[option] <= left + 1e-9).all():
-            taken[option] = True
-            left -= take[option]
-            done.add(int(row[option]))
+        if done[of[option]]:
+            continue
+        needs = asks[option]
+        if all(ask <= have + 1e-9 for ask, have in zip(needs, left, strict=True)):
+            taken[option] = done[of[option]] = True
+            left = [have - ask for ask, have in zip(needs, left, strict=True)]
     return taken
 
 

@@ -162,16 +162,17 @@ def _ray(asked: Callable[[], Any], size: int) -> Ints:
 
 def maximise_whole(
     posed: Model, start: Floats, *, nodes: int = 10_000, gap: float = 1e-6,
-    seconds: float = np.inf,
+    seconds: float = np.inf, plain: bool = False,
 ) -> Solution:  # fmt: skip
     """The best solution within `nodes` nodes or `gap`, never worse than the feasible `start`.
 
-    `seconds` is for the edge only: with it the answer depends on the machine's speed. Raises
-    Unbounded; Infeasible cannot be, for `start` is feasible.
+    `plain`: so small that looking at it first would take longer than it saves. `seconds` is for
+    the edge only: with it the answer depends on the machine's speed. Raises Unbounded; Infeasible
+    cannot be, for `start` is feasible.
     """
     engine = _engine(posed, {
         "mip_max_nodes": nodes, "mip_rel_gap": gap, "mip_feasibility_tolerance": _TOLERANCE,
-        "time_limit": seconds,
+        "time_limit": seconds, "presolve": "off" if plain else "choose",
     })  # fmt: skip
     engine.run()
     if engine.getModelStatus() == highspy.HighsModelStatus.kUnbounded:

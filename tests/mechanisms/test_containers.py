@@ -1,0 +1,67 @@
+"""Dorm's programme: merged by classes it is worth as much as job by job."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+import pytest
+
+from ganger.mechanisms.containers import Applications, by_class, by_job, containers
+from ganger.solve.dominant import dominant_shares
+from ganger.solve.programme import Floats, Ints
+
+
+def some(seed: int, jobs: int = 40) -> tuple[Applications, Floats]:
+    """Jobs of two kinds in two cells, of which some run, some wait and not all find room."""
+    rng = np.random.default_rng(seed)
+    kind, cell = rng.integers(2, size=jobs), rng.integers(2, size=jobs)
+    needs = np.array([[1.0, 0.5, 0.2], [1.0, 1.5, 0.1]])[kind] / (3.0 * jobs)
+    least = np.array([1, 2])[kind]
+    now = np.where(rng.random(jobs) < 0.7, rng.integers(2, 4, size=jobs), 0)
+    used = np.zeros((2, 3))
+    np.add.at(used, cell, np.maximum(now, least)[:, None] * needs)
+    room = used * rng.uniform(1.0, 1.6)
+    return Applications(needs, least, np.full(jobs, 4), now, cell, np.ones(jobs)), room
+
+
+def worth(apps: Applications, room: Floats, fair: Floats, loss: float, got: Ints) -> float:
+    """The objective as the docstrings have it; all bounds hold."""
+    runs = apps.now > 0
+    used = np.zeros_like(room)
+    np.add.at(used, apps.cell, got[:, None] * apps.needs)
+    assert (used <= room + 1e-9).all()
+    assert ((got >= apps.least) | ((got == 0) & ~runs)).all()
+    assert (got <= apps.most).all()
+    unfair = np.abs(got * apps.needs.max(axis=1) - fair).sum()
+    changed = np.count_nonzero(runs & (got != apps.now))
+    admitted = np.count_nonzero(~runs & (got > 0))
+    use = float((got[:, None] * apps.needs).sum())
+    return use - 1e-3 * changed + 100.0 * admitted - 10.0 * max(float(unfair) - loss, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_classes_are_worth_as_much_as_jobs(seed: int) -> None:
+    """Equal to the tolerance of the search, with bounds that bind and with bounds that do not."""
+    apps, room = some(seed)
+    fair = dominant_shares(apps.needs, apps.weight, apps.most.astype(np.float64))
+    for loss, share in ((0.05, 0.2), (0.2, 0.2), (1.0, 1.0)):
+        allowed = float(ceil(share * np.count_nonzero(apps.now)))
+        merged = by_class(apps, room, fair, loss, allowed)
+        assert merged is not None
+        single = by_job(apps, room, fair, loss, allowed)
+        values = [worth(apps, room, fair, loss, got) for got in (merged, single)]
+        assert values[0] == pytest.approx(values[1], rel=1e-8, abs=1e-7)
+        assert np.count_nonzero((apps.now > 0) & (merged != apps.now)) <= allowed
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_where_there_is_room_for_all_nothing_is_solved(seed: int) -> None:
+    """What each is best off with alone is the programme's answer, too."""
+    apps, room = some(seed)
+    fair = dominant_shares(apps.needs, apps.weight, apps.most.astype(np.float64))
+    room = room + 4.0
+    got = containers(apps, room, 10.0, 1.0)
+    single = by_job(apps, room, fair, 10.0, float(len(apps.now)))
+    assert got.tolist() == single.tolist()
+    assert (got[apps.now == 0] == 4).all()
