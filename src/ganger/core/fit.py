@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import lru_cache
+from heapq import merge
 from typing import NamedTuple
 
 from ganger.core.cluster import Nodes
@@ -49,6 +50,7 @@ class Cell:
         "pool",
         "racks",
         "returned",
+        "sharing",
         "total",
         "widest",
     )
@@ -61,6 +63,8 @@ class Cell:
         self.free = 0
         self.returned = 0
         """GPUs given back so far, all in all: what could not be placed waits for this to grow."""
+        self.sharing = 0
+        """Those of which GPUs are held in shares."""
         self.total = 0
         self.widest = 0
 
@@ -396,18 +400,22 @@ class Capacity:
     ) -> Placement | None:  # fmt: skip
         """A place for every role, role by role, in one node if one has room for all."""
         wanted = set(shape.labels)
-        nodes = [
-            node
-            for node in cell.nodes
-            if self.up[node] and wanted <= set(self.nodes.label_sets[self.nodes.labels[node]])
-        ]
-        nodes = self._in_order(nodes, fit, draw)
-        for node in nodes:
+        named, labels = self.nodes.label_sets, self.nodes.labels
+
+        def suits(node: int) -> bool:
+            return self.up[node] and (not wanted or wanted <= set(named[labels[node]]))
+
+        by_level = fit is _BEST and any(role.needs.gpus for role in shape.roles)
+        nodes = [] if by_level else self._in_order(list(filter(suits, cell.nodes)), fit, draw)
+        first = filter(suits, self._by_level(cell, shape.roles, sizes)) if by_level else nodes
+        for node in first:
             found = self._roles_on([node], shape.roles, sizes)
             if found is not None:
                 return found
-        if within <= Locality.NODE:
+        if within <= Locality.NODE or sum(sizes) == 1:
             return None
+        if by_level:
+            nodes = self._in_order(list(filter(suits, cell.nodes)), fit, draw)
         if within == Locality.RACK:
             for rack in sorted({self.rack[node] for node in nodes}):
                 here = [node for node in nodes if self.rack[node] == rack]
@@ -416,6 +424,25 @@ class Capacity:
                     return found
             return None
         return self._roles_on(nodes, shape.roles, sizes)
+
+    def _by_level(
+        self, cell: Cell, roles: tuple[Role, ...], sizes: tuple[int, ...]
+    ) -> Iterator[int]:
+        """The nodes of `cell` on which roles with GPUs may find room, the fullest first, as
+        `_in_order` has them: in steps of whole GPUs free, those with shared GPUs in between."""
+        least = sum(role.needs.gpus * size for role, size in zip(roles, sizes, strict=True)
+                    if role.needs.share == WHOLE)  # fmt: skip
+        partly = sorted(
+            (self._emptiness(node), node)
+            for node in (cell.nodes[local] for local in members(cell.sharing))
+            if self.free_count[node] >= least
+        )
+        whole = (
+            (WHOLE * free, cell.nodes[local])
+            for free in range(max(least, 1), len(cell.by_free))
+            for local in members(cell.by_free[free] & ~cell.sharing)
+        )
+        return (node for _, node in merge(partly, whole))
 
     def _in_order(self, nodes: list[int], fit: Fit, draw: Callable[[int], int] | None) -> list[int]:
         if fit == Fit.FIRST:

@@ -279,6 +279,8 @@ class Ledger(Capacity):
                 shared[device] = (used, memory)
             else:
                 del shared[device]
+        cell, bit = self.cell_of[slot.node], self.bit[slot.node]
+        cell.sharing = cell.sharing | bit if shared else cell.sharing & ~bit
         return turned
 
     # ------------------------------------------------------------------ checks
@@ -315,6 +317,8 @@ class Ledger(Capacity):
             expected = [self.free_mask[node].bit_count()] if self.up[node] else []
             if here != expected:
                 raise InvariantError(f"node {node} is filed under {here}, not {expected}")
+            if bool(self.shared[node]) != bool(cell.sharing >> local & 1):
+                raise InvariantError(f"node {node}: GPUs in shares {self.shared[node]}")
             free += sum(expected)
         if free != cell.free:
             raise InvariantError(f"cell {cell.index} counts {cell.free} free GPUs, has {free}")
