@@ -159,12 +159,10 @@ class RoundPolicy:
         elapsed = view.now - memory.last
         if not elapsed:
             return msgspec.structs.replace(memory)
-        rows, before = rows_of(view, memory.allocation), _received(memory)
-        had = elapsed * served(view, rows, sharing=self.pairs)
-        received = had if before is None else before + had
-        return msgspec.structs.replace(
-            memory, received=received.astype("<i8").tobytes(), last=view.now
-        )
+        before, rows = _received(memory), rows_of(view, memory.allocation)
+        received = np.zeros(len(rows.jobs), "<i8") if before is None else before.copy()
+        received[served(view, rows, sharing=self.pairs)] += elapsed
+        return msgspec.structs.replace(memory, received=received.tobytes(), last=view.now)
 
     def _select(self, view: View, memory: RoundMemory, jobs: list[int]) -> list[Want]:
         """Who runs in the coming round, larger gangs first so that they find whole nodes."""
@@ -256,8 +254,9 @@ def _as_wanted(view: View, allocation: Allocation, jobs: list[int]) -> bool:
     rows, at = rows_of(view, allocation), view.at
     if len(view.pending) or rows.least <= _ALL or sorted(rows.jobs) != jobs:
         return False
-    held = served(view, rows, sharing=False)
-    return bool(held.all()) and all(at.size[row.jobs[0]] == row.gpus for row in allocation.rows)
+    return len(served(view, rows, sharing=False)) == len(jobs) and all(
+        at.size[row.jobs[0]] == row.gpus for row in allocation.rows
+    )
 
 
 def _narrow(want: Want) -> int:

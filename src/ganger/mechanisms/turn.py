@@ -40,10 +40,14 @@ class Rows:
         return np.array(self.jobs, np.int64)
 
     @cached_property
-    def kinds(self) -> list[int]:
-        """The number of each one's GPU type among those of the cluster, -1 for any."""
+    def of(self) -> dict[int, list[tuple[int, int]]]:
+        """By (first) job its rows: number, and the number of the GPU type among those of the
+        cluster, -1 for any."""
         codes = {kind: code for code, kind in enumerate(self._types) if kind}
-        return [codes.get(row.gpu_type, -1) for row in self._rows]
+        found: dict[int, list[tuple[int, int]]] = {}
+        for number, (job, row) in enumerate(zip(self.jobs, self._rows, strict=True)):
+            found.setdefault(job, []).append((number, codes.get(row.gpu_type, -1)))
+        return found
 
     @cached_property
     def _amount(self) -> NDArray[np.float64]:
@@ -86,17 +90,18 @@ def _by_amount(row: Share) -> tuple[float, tuple[int, ...]]:
     return -row.amount, row.jobs
 
 
-def served(view: View, rows: Rows, *, sharing: bool) -> NDArray[np.bool_]:
+def served(view: View, rows: Rows, *, sharing: bool) -> list[int]:
     """The rows whose jobs hold GPUs of their type now; `sharing`: jobs that share the very same
     ones are one, of which only the rows of both are served."""
-    holds, types = view.ledger.holds, view.nodes.gpu_type
+    holds = view.ledger.holds
     if not sharing:
-        code = cells(types)
-        got = [
-            job in holds and (kind < 0 or code[holds[job][1][0].node] == kind)
-            for job, kind in zip(rows.jobs, rows.kinds, strict=True)
+        of, code = rows.of, cells(view.nodes.gpu_type)
+        return [
+            number
+            for job, (_, placement) in holds.items()
+            for number, kind in of.get(job, ())
+            if kind < 0 or kind == code[placement[0].node]
         ]
-        return np.array(got, np.bool_)
     number: dict[tuple[tuple[int, ...], str], list[int]] = {}
     for i, row in enumerate(rows.allocation.rows):
         number.setdefault((row.jobs, row.gpu_type), []).append(i)
@@ -104,9 +109,9 @@ def served(view: View, rows: Rows, *, sharing: bool) -> NDArray[np.bool_]:
     for job, (_, placement) in holds.items():
         shares = placement and placement[0].share > 0
         together.setdefault(placement if shares else job, []).append(job)
-    mask = np.zeros(len(rows.jobs), np.bool_)
+    found: list[int] = []
     for jobs in together.values():
         kind = view.ledger.cell_of[holds[jobs[0]][1][0].node].gpu_type
         for each in (kind, ""):
-            mask[number.get((tuple(sorted(jobs)), each), [])] = True
-    return mask
+            found += number.get((tuple(sorted(jobs)), each), [])
+    return found
