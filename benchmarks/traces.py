@@ -124,7 +124,7 @@ def main() -> None:
     Path(__file__).with_suffix(".md").write_text(
         "# Real traces: CPU seconds of the simulation\n\n"
         f"`python benchmarks/traces.py TRACES --load {options.load:g} --limit {options.limit}`, "
-        f"{options.date}, Python {platform.python_version()}, {options.at_once} runs at a time. "
+        f"{options.date}, Python {platform.python_version()}, {options.at_once} at a time, "
         "beside other work. `> x`: stopped after so many CPU seconds; `-`: not run.\n\n"
         + "\n".join(lines)
         + "\n"

@@ -10,88 +10,13 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
+from cli.rig import Shell
 from ganger.cli.text import clock, day, table
-from ganger.service import agents
-
-
-class Shell:
-    """A user's shell in a folder, with a daemon's state beside it."""
-
-    def __init__(self, root: Path) -> None:
-        self.cwd = root / "work"
-        self.cwd.mkdir()
-        self.home = root / "home"
-        self.env = {
-            **os.environ, "GANGER_HOME": str(self.home), "COLUMNS": "80", "LINES": "24",
-            "GANGER_URL": "", "TERM": "dumb",
-        }  # fmt: skip
-
-    def ganger(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run a command; its exit code must be `code`, and never a traceback."""
-        done = subprocess.run(
-            [sys.executable, "-m", "ganger.cli", *words], cwd=self.cwd, env=self.env, text=True,
-            capture_output=True, check=False, timeout=60,
-        )  # fmt: skip
-        assert "Traceback" not in done.stdout + done.stderr, done.stderr
-        assert done.returncode == code, done.stdout + done.stderr
-        return done
-
-    def said(self, *words: str, code: int = 0) -> str:
-        """What it printed."""
-        return self.ganger(*words, code=code).stdout
-
-    def script(self, name: str, text: str) -> str:
-        """Write a script; its name."""
-        (self.cwd / name).write_text(text)
-        return name
-
-    def json(self, *words: str) -> Any:
-        """What it printed, parsed."""
-        return json.loads(self.said(*words, "--json"))
-
-    def submit(self, *words: str) -> int:
-        """Submit; the job's number."""
-        return int(self.said("submit", "--parsable", *words))
-
-    def on_a_terminal(self, *words: str) -> str:
-        """What it prints on a terminal of 80 columns."""
-        pid, terminal = pty.fork()
-        if not pid:
-            os.chdir(self.cwd)
-            os.execve(sys.executable, [sys.executable, "-m", "ganger.cli", *words], self.env)
-        text, until = b"", time.monotonic() + 20
-        while time.monotonic() < until and select.select([terminal], [], [], 20)[0]:
-            try:
-                chunk = os.read(terminal, 4096)
-            except OSError:
-                break
-            text += chunk
-        os.close(terminal)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        return text.decode().replace("\r\n", "\n")
-
-
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    made = Shell(tmp_path_factory.mktemp("live"))
-    text = made.said("up", "--gpus", "4xV100+2xK80", "--name", "box")
-    assert "cluster: 2 nodes, 6 of 6 GPUs free" in text
-    yield made
-    try:
-        running = [job["label"] for job in made.json("queue")["jobs"]]
-        if running:
-            made.ganger("cancel", *running)
-            made.ganger("wait", *running, code=130)
-        assert made.said("down") == "down\n"
-        assert agents.running(made.home / "agent") == 0, "nothing ran, so nothing stays"
-    finally:
-        agents.stop(made.home / "agent")
+from ganger.cli.words import KNOWS
+from ganger.lab.simulation import PAST
 
 
 def test_up_twice_is_refused(shell: Shell) -> None:
@@ -290,6 +215,13 @@ BAD = [
     (("submit", "--gpus", "A100:1", "--", "ls"), "no GPU is a A100"),
     (("submit", "--time", "60", "--", "ls"), "60m or 60s"),
     (("submit", "--time", "soon", "--", "ls"), "time_limit"),
+    (("cancel",), "which jobs?"), (("queue", "-j", "999"), "no job 999"),
+    (("queue", "-o", "%Z"), "%Z is no column"), (("history", "--format", "x"), "'x' is no column"),
+    (("update", "1", "--time", "60"), "--time: '60' could be minutes or seconds"),
+    (("submit", "nowhere.sbatch"), "nowhere.sbatch: no such file"),
+    (("submit", "nowhere.toml"), "nowhere.toml: no such file"),
+    (("submit", "--wrap", "ls", "x"), "words after it: x"),
+    (("submit", "--gres", "2:2", "--", "ls"), "--gres"),
     (("submit", "--array", "x", "--", "ls"), "array"),
     (("submit", "--after", "999", "--", "ls"), "no job 999"),
     (("submit", "--env", "NOT_SET_ANYWHERE", "--", "ls"), "not set here"),
@@ -298,6 +230,10 @@ BAD = [
     (("cancel", "999"), "no job 999"), (("wait", "999"), "no job 999"),
     (("drain", "nowhere"), "no node 'nowhere'"), (("policy", "set", "magic"), "no recipe 'magic'"),
     (("queue", "-t", "sleepy"), "no state"), (("whatif", "--add", "many"), "no cluster"),
+    (("up", "--dry-run", "--listen", "x"), "--listen"),
+    (("policy", "idle", "--after", "30"), "--after: '30' could be minutes or seconds"),
+    (("whatif", "--slurm", "--history", "3d"), "name different jobs"),
+    (("whatif", "--partition", "gpu"), "only Slurm has partitions"),
     (("update", "1"), "nothing to change"), (("whatif", "--history", "x"), "no duration"),
 ]  # fmt: skip
 
@@ -372,8 +308,12 @@ def test_a_rehearsed_preemption_comes_back(shell: Shell) -> None:
     assert "--rehearse" in shell.ganger("preempt", str(job), code=2).stderr
     found = json.loads(shell.said("preempt", str(job), "--rehearse", "--json"))
     assert (found["outcome"], found["state"]) == ("Preempted", "RUNNING")
+    assert found["note"] == ""
     assert shell.json("show", str(job))[0]["attempt"] == 2
-    shell.ganger("cancel", str(job))
+    assert re.search(r"Preempted: +once; then", shell.said("show", str(job)))
+    silent = shell.submit("--", "sleep", "60")
+    assert "it reports no steps" in shell.said("preempt", str(silent), "--rehearse")
+    shell.ganger("cancel", str(job), str(silent))
 
 
 SAVES = """
@@ -408,6 +348,12 @@ def test_a_shell_inside_a_job(shell: Shell) -> None:
     os.close(terminal)
     assert re.search(rb"42 on \[\d,\d\]\r\n", text), text
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+
+
+def test_a_policy_may_believe_all_that_a_live_one_can(shell: Shell) -> None:
+    assert set(KNOWS) == set(PAST)
+    assert "change nothing" in shell.said("policy", "set", "pollux", "--knows", "measured",
+                                          "--dry-run")  # fmt: skip
 
 
 def test_a_policy_is_set_while_jobs_run(shell: Shell) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ TABLE: list[tuple[str, dict[str, Any]]] = [
     ("--array=0-9%2", {"array": "0-9%2"}),
     ("--begin=now+2hours", {"begin": "+2h"}),
     ("--begin=now+30", {"begin": "+30s"}),
-    ("--begin=now", {}),
+    ("--begin=now", {"begin": ""}),
     ("--begin=2026-05-01T18:00", {"begin": "2026-05-01T18:00"}),
     ("--deadline=2026-05-02T18:00", {"deadline": "2026-05-02T18:00"}),
     ("-H", {"hold": True}),
@@ -114,7 +115,7 @@ def test_what_cannot_be_is_refused_with_its_line(line: str, where: str) -> None:
     assert str(refused.value).startswith(where)
 
 
-@pytest.mark.parametrize("line", ["--mem=lots", "--time=soon", "--array=a-b", "--begin=teatime"])
+@pytest.mark.parametrize("line", ["--mem=lots", "--time=soon", "--array=a-b", "--begin=soon"])
 def test_what_only_the_daemon_understands_is_refused_there(line: str) -> None:
     def submit() -> None:
         fields = sbatch.parse(f"#!/bin/sh\n#SBATCH {line}\n", "job.sh").fields
@@ -123,6 +124,32 @@ def test_what_only_the_daemon_understands_is_refused_there(line: str) -> None:
 
     with pytest.raises(BadInput):
         submit()
+
+
+def test_moments_as_sbatch_has_them() -> None:
+    """A time of day is the next one: today's, or tomorrow's."""
+    assert [sbatch.when(text) for text in ("now", "now+90", "now+2hours", "2026-05-01")] == [
+        "", "+90s", "+2h", "2026-05-01",
+    ]  # fmt: skip
+    now = datetime.now()
+    for text in ("16:00", "9:30:15", "noon", "midnight", "teatime"):
+        then = datetime.fromisoformat(sbatch.when(text))
+        assert now < then <= now + timedelta(days=1, minutes=1)
+    assert datetime.fromisoformat(sbatch.when("tomorrow")).date() == now.date() + timedelta(days=1)
+    assert sbatch.when("25:00") == "25:00", "which the daemon refuses"
+
+
+def test_options_stand_over_a_scripts_lines() -> None:
+    """`sbatch --gres=gpu:a100:1 script` of a script that asks for V100s."""
+    script = "#!/bin/sh\n#SBATCH --gres=gpu:v100:4\n#SBATCH --mem-per-gpu=2G -t 5\n"
+    found = sbatch.parse(script, "job.sh", [("gpus-per-node", "a100:2"), ("partition", "gpu")])
+    assert found.fields == {"gpus": 2, "gpu_types": ["a100"], "time_limit": "5m", "memory": 4096}
+    assert found.notes == ["--partition means nothing here and is left out"]
+    alone = sbatch.given([("ntasks", "4"), ("gpus", "8"), ("cpus-per-gpu", "3")]).fields
+    assert alone == {"workers": 4, "gpus": 8, "cpus": 6}
+    assert "gpus" not in sbatch.given([("mem-per-gpu", "1G")]).fields, "a command has one anyway"
+    with pytest.raises(BadInput, match=r"^--gres: 'gpu' is no number of GPUs"):
+        sbatch.given([("gres", "gpu")])
 
 
 def test_export_is_handed_on() -> None:

@@ -66,6 +66,22 @@ def test_a_preempted_jobs_gpus_are_planned_with_at_once_but_given_after_its_rele
     assert (bench.jobs.preemptions[0], bench.jobs.work[0]) == (1, 5.0 * SECOND)
 
 
+def test_who_leaves_untold_was_preempted_by_its_machine() -> None:
+    bench = running()
+    bench.feed(5, Released(0, 1, 4.0 * SECOND))
+    assert (bench.phase(0), bench.jobs.preemptions[0]) == (Phase.PENDING, 1)
+    assert bench.jobs.work[0] == 4.0 * SECOND
+
+
+def test_a_start_that_is_refused_was_time_in_the_queue() -> None:
+    bench = Bench(job("a", size=2))
+    bench.feed(0, Submitted(0))
+    bench.feed(1, Woke(), then=[Start(0, 1, on(0b11))])
+    bench.feed(61, Refused(0, 1, "others hold its GPUs"))
+    bench.feed(63, Woke(), then=[Start(0, 2, on(0b11))])
+    assert bench.jobs.pended[0] == 63 * SECOND
+
+
 def test_a_draft_names_whom_a_start_waits_for() -> None:
     run = play("priority", [job("a", 0, 9, checkpoint=2), job("b", 1, 9, size=2, priority=1)])
     assert run.actions[1:] == [

@@ -86,9 +86,7 @@ class Books(RuleBasedStateMachine):
                 if ledger.up[node] and ledger._roles_on([node], shape.roles, sizes) is not None
             }
             assert [
-                node
-                for node in ledger._by_level(cell, shape.roles, sizes)
-                if ledger.up[node] and node in able
+                node for node in ledger._by_level(cell, shape, sizes) if node in able
             ] == sorted(able, key=lambda node: (ledger._emptiness(node), node))
 
     @rule(shape=st.sampled_from(SHAPES), parts=st.sampled_from([(500, 500), (300, 600, 200)]))

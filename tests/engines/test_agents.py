@@ -420,6 +420,14 @@ def test_slurms_variables_by_how_often_a_command_runs(monkeypatch: pytest.Monkey
     assert ranks("worker") == [("4", "2", "0", "1", "2", "5"), ("4", "3", "1", "1", "2", "5")]
     assert ranks("node") == [("2", "1", "0", "1", "2", "5")]
     assert slurms(Launch(command=("true",), env={"A": "1"}), part) == [{}, {}], "no daemon's job"
-    monkeypatch.setenv("SLURM_JOB_ID", "77")
     launch = Launch(command=("true",), per="job", env=ids)
-    assert slurms(launch, part) == [{"SLURM_ARRAY_TASK_ID": "9"}], "Slurm's own come first"
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "a[1-2]")
+    (on_a_pilot,) = slurms(launch, part)
+    assert on_a_pilot["SLURM_JOB_ID"] == "5", "the pilot's number would cancel the pilot"
+    assert "SLURM_JOB_NODELIST" not in on_a_pilot
+    monkeypatch.setenv("GANGER_SLURM_JOB", "77")
+    (in_its_own,) = slurms(launch, part)
+    assert in_its_own["SLURM_JOB_ID"] == "77"
+    assert in_its_own["SLURM_ARRAY_TASK_ID"] == "9"
+    assert in_its_own["SLURM_JOB_NODELIST"] == "a[1-2]"

@@ -28,7 +28,7 @@ from ganger.core.events import (
 )
 from ganger.core.plan import Resume, Start, Stop, Suspend
 from ganger.core.spec import ClusterSpec, NodeSpec
-from ganger.core.units import SECOND
+from ganger.core.units import HOUR, SECOND
 from ganger.engines.gang import Hold
 from ganger.engines.slurm import fleet
 from ganger.engines.slurm.client import Client
@@ -54,8 +54,9 @@ class SlurmBench(LaunchingBench):
     lacks = frozenset({"suspend", "agents", "refusal"})
     engine: SlurmEngine
 
-    def __init__(self, site: Site, home: Path) -> None:
+    def __init__(self, site: Site, home: Path, patience: int = 8 * SECOND) -> None:
         self.site, self.home, self.cluster = site, home, uuid.uuid4().hex
+        self.patience = patience
         self.wrong: dict[str, Sequence[str]] = {}
         super().__init__(home)
 
@@ -63,7 +64,7 @@ class SlurmBench(LaunchingBench):
         engine = SlurmEngine(
             Client("main"), self.home, self.launches.__getitem__,
             lambda hello: [NAMES.index(hello.name)], cluster=self.cluster,
-            patience=8 * SECOND, progress_every=SECOND // 10, warn=self.wrong.__setitem__,
+            patience=self.patience, progress_every=SECOND // 10, warn=self.wrong.__setitem__,
         )  # fmt: skip
         engine.adopt(holds)
         return engine
@@ -211,6 +212,24 @@ def test_somebody_elses_gpus_are_theirs_one_by_one(play: Play, bench: SlurmBench
     assert not [event for event in play.events if isinstance(event, Failed | NodeDown)]
 
 
+def test_a_start_on_gpus_that_somebody_took_is_refused_long_before_patience_ends(
+    site: Site, tmp_path: Path
+) -> None:
+    bench = SlurmBench(site, tmp_path, patience=HOUR)
+    bench.settle()
+    play = Play(bench)
+    site.ask("sbatch", "-w", "v0", "--gres=gpu:3", "--mem=100", "-o", "/dev/null",
+             "--wrap", "sleep 300")  # fmt: skip
+    job = play.job(Does.FINISHES)
+    play.apply(Start(job, 1, (on(0, 0, 1),)))  # planned before anything was known of them
+    assert play.until(Refused, job).why.startswith("Slurm says")
+    assert Withheld(0, 3) in play.events
+    play.apply(Start(job, 2, (on(1, 0, 1),)))
+    play.until(Finished, job, 2)
+    bench.engine.close()
+    site.clear()
+
+
 def test_who_is_suspended_saves_and_leaves(play: Play, bench: SlurmBench) -> None:
     job = play.running(Does.SAVES)
     play.until(Progressed, job)
@@ -241,7 +260,7 @@ def test_a_job_that_slurm_has_twice_is_the_one_that_was_submitted_last(
     play: Play, bench: SlurmBench
 ) -> None:
     job = play.job(Does.FINISHES)
-    bench.site.ask("sbatch", f"--job-name=ganger-{bench.cluster}", f"--comment=ganger:{job}/1",
+    bench.site.ask("sbatch", f"--job-name=ganger-{bench.cluster}", f"--comment=ganger:{job + 1}/1",
                    "-o", "/dev/null", "--wrap", "true")  # fmt: skip
     play.wait(lambda: not bench.site.ask("squeue", "-h"), "its end")
     bench.site.ask("scontrol", "update", "PartitionName=main", "State=DOWN")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ganger.core.errors import BadInput
 from ganger.core.units import MINUTE, NEVER, SECOND
 from ganger.engines.slurm.answers import Job, Node, nodes_of
-from ganger.engines.slurm.site import Listed, explained, lines_of, listed_of
+from ganger.engines.slurm.site import Listed, called, explained, lines_of, listed_of
 from ganger.lab.mirror import advice, counts, mirror
 from ganger.lab.whatif import future
 from ganger.workloads.formats import load_trace
@@ -55,6 +56,7 @@ def test_what_jobs_ask_for_and_hold_is_read(version: str) -> None:
     assert (jobs[3].gpus, jobs[3].gpu_type) == (2, "k80")
     assert (jobs[5].gpus, jobs[5].partition, jobs[5].user) == (4, "main", "root")
     assert jobs[5].limit == NEVER
+    assert jobs[2].limit == NEVER, "Slurm shows a year of a job that runs without a limit"
     assert jobs[1].submitted + SECOND == jobs[1].started
 
 
@@ -82,8 +84,16 @@ def test_what_a_recipe_would_do_with_recorded_jobs(version: str) -> None:
     made = mirror(nodes, jobs, "main", now, "fifo")
     assert counts(made) == (2, 3)
     assert advice(made) == [
-        "start 3 (root, 2 GPUs, a.sh) on k0 (2)", "start 4 (root, 1 GPUs, a.sh) on k0 (1)"
+        "start 3 (root, 2 GPUs, a.sh) on k0 (2)", "start 4 (root, 1 GPU, a.sh) on k0 (1)"
     ]  # fmt: skip
+
+
+def test_a_job_is_called_as_squeue_shows_it() -> None:
+    array = [msgspec.structs.replace(job(9, 1), array=9, task=task) for task in (3, 4)]
+    assert called("9_[3,4,7-9%2]", [job(1, 1), *array]) is array[0]
+    assert called("9", array) is array[0]
+    assert called("9_4", array) is array[1]
+    assert called("8", array) is None
 
 
 def test_recipes_differ_in_their_advice() -> None:
@@ -111,7 +121,7 @@ def test_others_hold_and_held_jobs_are_not_advised_upon() -> None:
         job(2, 2), job(3, 1, reason="JobHeldUser"), job(4, 1), job(5, 0),
     ]  # fmt: skip
     made = mirror(nodes, jobs, "main", NOW, "backfill")
-    assert advice(made) == ["start 4 (ann, 1 GPUs, train) on a (1)"]
+    assert advice(made) == ["start 4 (ann, 1 GPU, train) on a (1)"]
     assert counts(made) == (0, 2)
     assert list(made.left_out) == [
         "1 jobs without GPUs", "1 jobs of other partitions or nodes",

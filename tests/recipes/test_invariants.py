@@ -17,22 +17,22 @@ from anything import World, worlds
 from audit import Audit
 from ganger.core.cluster import Nodes
 from ganger.core.events import Failed, Finished
-from ganger.core.jobs import OVER
+from ganger.core.jobs import OVER, Phase
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan
 from ganger.core.protocols import Policy
 from ganger.core.snapshot import Snapshot, capture, restore
 from ganger.core.spec import ClusterSpec, NodeSpec, OnPreempt
-from ganger.core.units import NEVER, SECOND
+from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.core.view import View
 from ganger.lab.log import LogWriter, replay
-from ganger.lab.simulation import make_oracle
+from ganger.lab.simulation import Setup, make_oracle
 from ganger.recipes import registry
 from ganger.recipes.registry import CATALOGUE
 from ganger.sim.detailed import simulator
 from ganger.sim.physics import Physics
 from soaking import many
-from worlds import Diary, Played, Work, job, play
+from worlds import Diary, Played, Work, gpus, job, play
 
 SMALLER = {"pollux": "pollux(population=8,generations=4)"}
 """The same recipe with a smaller search, where its defaults take seconds a decision."""
@@ -125,6 +125,18 @@ def test_nothing_is_ever_oversubscribed_torn_lost_or_forgotten_for_long(
     recipe: str, world: World
 ) -> None:
     check(recipe, world)
+
+
+@every_recipe
+def test_a_type_whose_nodes_lack_the_label_is_no_place_to_wait_for(recipe: str) -> None:
+    """The soak's find: the preferred type has a free GPU, but the label is elsewhere."""
+    spec = ClusterSpec((
+        NodeSpec(gpus=1, gpu_type="A"), NodeSpec(gpus=1, gpu_type="A", labels=("fast",)),
+        NodeSpec(gpus=1, gpu_type="B"),
+    ))  # fmt: skip
+    shape = gpus(1, gpu_types=("B", "A"), labels=("fast",))
+    played = play(recipe, [job("a", lasts=30, shape=shape)], spec, Setup(until=2 * HOUR))
+    assert played.jobs.phase[0] == Phase.FINISHED
 
 
 class Forgetful:

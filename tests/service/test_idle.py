@@ -80,6 +80,23 @@ def test_who_does_nothing_is_released_and_held(client: Client) -> None:
     client.call("POST", f"/v1/jobs/{job},{never},{free}/cancel")
 
 
+def test_who_was_only_told_of_is_released_once_the_rule_says_so(client: Client) -> None:
+    client.call("PATCH", "/v1/idle", body={"after": 0.5, "action": "off"})
+    job = client.call("POST", "/v1/jobs", body={"command": ["sleep", "60"]})["job"]
+
+    def idle() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = client.call("GET", "/v1/idle")["jobs"]
+        return found
+
+    until(lambda: any(one["idle_seconds"] > 0.8 for one in idle()))
+    assert not idle()[0]["told"], "nothing follows"
+    client.call("PATCH", "/v1/idle", body={"action": "warn"})
+    until(lambda: any(one["told"] for one in idle()))
+    client.call("PATCH", "/v1/idle", body={"action": "release"})
+    until(lambda: client.call("GET", f"/v1/jobs/{job}")[0]["reason"] == "JobHeldUser")
+    client.call("POST", f"/v1/jobs/{job}/cancel")
+
+
 def test_who_does_nothing_is_cancelled(client: Client) -> None:
     client.call("PATCH", "/v1/idle", body={"after": 0.5, "action": "cancel"})
     job = client.call("POST", "/v1/jobs", body={"command": ["sleep", "60"]})["job"]

@@ -81,8 +81,24 @@ def test_somebody_elses_gpus_are_not_planned_with(machine: Machine, site: Site) 
     both = submit(machine, "true", gpus=8, nodes=2, gpu_types=["v100"])
     time.sleep(2)
     assert job(machine, both)["state"] == "PENDING"
+    why = client.call("GET", f"/v1/jobs/{both}/explain")["lines"]
+    assert "Jobs that are not Ganger's hold GPUs of it: 3 on v0." in why
     site.clear()
     assert wait_for(client, [both], 60)[0]["state"] == "COMPLETED"
+
+
+def test_what_others_hold_when_it_comes_is_known_before_anything_is_planned(
+    machine: Machine, site: Site
+) -> None:
+    site.ask("sbatch", "-w", "v0", "--gres=gpu:4", "--mem=100", "-o", "/dev/null",
+             "--wrap", "sleep 300")  # fmt: skip
+    until(lambda: "v0" in site.ask("squeue", "-h", "-t", "R", "-o", "%N"), "somebody's job")
+    client = machine.up()
+    until(lambda: nodes(machine)["v1"]["state"] == "up", "nodes")
+    number = submit(machine, "true", gpus=4, gpu_types=["v100"])
+    assert wait_for(client, [number], 60)[0]["state"] == "COMPLETED"
+    (only,) = job(machine, number)["attempts"]
+    assert only["devices"][0].startswith("v1:")
 
 
 def test_a_suspended_job_saves_leaves_and_goes_on_as_a_new_attempt(
@@ -102,9 +118,26 @@ def test_a_drained_node_is_named_and_comes_back(machine: Machine, site: Site) ->
     client = machine.up()
     site.ask("scontrol", "update", "NodeName=k1", "State=DRAIN", "Reason=test")
     until(lambda: nodes(machine)["k1"]["state"] == "down", "node that is closed")
-    assert "down: k1" in client.call("GET", "/v1/status")["trouble"]
+    status = client.call("GET", "/v1/status")
+    assert {"down: k1", "k1: drain in Slurm: test"} <= set(status["trouble"])
+    assert (status["gpus_free"], status["gpus_out"]) == (12, 2)
+    waits = submit(machine, "true", gpus=6, workers=3, gpu_types=["k80"])
+    why = client.call("GET", f"/v1/jobs/{waits}/explain")["lines"]
+    assert "Out of use: k1 (drain in Slurm: test)." in why
+    assert "4 of 6 such are free" in why[0]
     site.ask("scontrol", "update", "NodeName=k1", "State=RESUME")
     until(lambda: nodes(machine)["k1"]["state"] == "up", "node that is open")
+    assert wait_for(client, [waits], 60)[0]["state"] == "COMPLETED"
+
+
+def test_a_job_finds_its_slurm_job_in_which_srun_starts_steps(machine: Machine) -> None:
+    """As a script of sbatch does; `squeue` shows by which number people know the job."""
+    client = machine.up()
+    number = submit(machine, "sh", "-c", "squeue -h -j $SLURM_JOB_ID -o %k; srun echo step",
+                    per="job", env={"PATH": os.environ["PATH"]})  # fmt: skip
+    assert wait_for(client, [number], 60)[0]["state"] == "COMPLETED"
+    said = b"".join(client.stream(f"/v1/jobs/{number}/logs", {})).decode()
+    assert said.split() == [f"ganger:{number}/1", "step"]
 
 
 def test_a_sites_own_jobs_are_advised_upon_explained_and_imported_and_left_alone(
@@ -124,7 +157,8 @@ def test_a_sites_own_jobs_are_advised_upon_explained_and_imported_and_left_alone
     why = told("explain", "--slurm", waits)
     assert "are not free" in why
     assert f"held by {first} (root, 4)" in why
-    assert "fifo" in told("whatif", "--slurm", "--recipe", "fifo")
+    ahead = told("whatif", "--slurm", "--partition", "main", "--recipe", "fifo", "--add", "4xv100")
+    assert [line.split("  ")[0] for line in ahead.splitlines()[1:]] == ["fifo", "fifo on more"]
     assert site.ask("squeue", "-h", "-o", "%A %T") == before
     site.ask("scancel", first, waits)
     until(lambda: not site.ask("squeue", "-h"), "an empty queue")
@@ -213,7 +247,8 @@ def test_pilots_come_when_jobs_wait_and_go_when_they_are_idle(
     pilots: Machine, site: Site, tmp_path: Path
 ) -> None:
     client = pilots.up()
-    assert "down: " in str(client.call("GET", "/v1/status")["trouble"])
+    assert {one["state"] for one in nodes(pilots).values()} == {"down"}
+    assert client.call("GET", "/v1/status")["trouble"] == [], "that is as it should be"
     saves = submit(pilots, sys.executable, "-c", STEPS, str(tmp_path / "ends"), gpus=2,
                    gpu_types=["k80"])  # fmt: skip
     runs(pilots, saves)

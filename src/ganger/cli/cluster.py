@@ -11,8 +11,10 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.text import WATCH_SECONDS, clock, print_json, table, watch
+from ganger.cli.words import KNOWS, SPAN
 from ganger.client.answers import FutureAnswer, NodeAnswer, PolicyAnswer
 from ganger.client.connection import Client
+from ganger.core.errors import BadInput
 
 if TYPE_CHECKING:
     from ganger.lab.whatif import Future
@@ -81,7 +83,7 @@ def policy_show(as_json: bool) -> None:
 @click.argument("recipe", shell_complete=completion.recipes)
 @click.option(
     "--knows",
-    type=click.Choice(["history", "rolling", "group", "nothing"]),
+    type=click.Choice(KNOWS),
     default=None,
     help="Default: as before.",
 )
@@ -131,7 +133,10 @@ _ONE_NODE: Final = re.compile(r"\d+x[A-Za-z].*")
     "--add", default="", metavar="CLUSTER", help="With these nodes more: 4xA100, or 2x4xA100."
 )
 @click.option(
-    "--history", metavar="TIME", help="Play the jobs of the last TIME again, not the present queue."
+    "--history",
+    metavar="TIME",
+    type=SPAN,
+    help="Play the jobs of the last TIME again, not the present queue.",
 )
 @click.option(
     "--from-sacct",
@@ -141,11 +146,18 @@ _ONE_NODE: Final = re.compile(r"\d+x[A-Za-z].*")
 @click.option(
     "--slurm",
     is_flag=True,
-    help="Of Slurm's own jobs in its default partition.",
+    help="Of Slurm's own jobs; no daemon is needed.",
 )
+@click.option("--partition", default="", help="With --slurm: which. Default: the site's default.")
 @_json
 def whatif(
-    recipe: str, add: str, history: str | None, from_sacct: str | None, slurm: bool, as_json: bool
+    recipe: str,
+    add: str,
+    history: str | None,
+    from_sacct: str | None,
+    slurm: bool,
+    partition: str,
+    as_json: bool,
 ) -> None:
     """What other recipes, or more nodes, would make of the queue.
 
@@ -154,12 +166,18 @@ def whatif(
     from ganger.core.units import DAY, parse_duration
     from ganger.recipes.registry import split_specs
 
+    told = {"--slurm": slurm, "--history": history, "--from-sacct": from_sacct}
+    whose = [name for name, given in told.items() if given]
+    if len(whose) > 1:
+        raise BadInput(f"{' and '.join(whose)} name different jobs", mend="give one of them")
+    if partition and not slurm:
+        raise BadInput("only Slurm has partitions", where="--partition", mend="add --slurm")
     recipes = split_specs(recipe) if recipe else []
     add = "+".join(f"1x{part}" if _ONE_NODE.fullmatch(part) else part for part in add.split("+"))
     if slurm:
         from ganger.cli.site import futures
 
-        _show_futures(futures(recipes or ["backfill"]), as_json)
+        _show_futures(futures(recipes or ["backfill"], partition, add), as_json)
         return
     client = Client()
     if from_sacct:
@@ -183,10 +201,14 @@ def _show_futures(
         for one in found
     ]  # fmt: skip
     if history:
-        titles = ("RECIPE", "JOBS", "-", "WAIT", "JCT", "MAKESPAN", "PREEMPTED")
-    else:
-        titles = ("RECIPE", "WAITING", "UNSTARTED", "WAIT", "TO END", "LAST END", "PREEMPTED")
-    click.echo(table(titles, rows, shrink=(0,)))
+        if not any(one.waiting for one in found):
+            click.echo("no job ended in that time", err=True)
+        cells = [(*row[:2], *row[3:]) for row in rows]
+        titles = ("RECIPE", "JOBS", "WAIT", "JCT", "MAKESPAN", "PREEMPTED")
+        click.echo(table(titles, cells, shrink=(0,)))
+        return
+    names = ("RECIPE", "WAITING", "UNSTARTED", "WAIT", "TO END", "LAST END", "PREEMPTED")
+    click.echo(table(names, rows, shrink=(0,)))
 
 
 def _simulate(client: Client, path: str, recipes: list[str], add: str, as_json: bool) -> None:

@@ -13,11 +13,16 @@ from typing import Any, Final
 import click
 
 from ganger.cli import completion
-from ganger.cli.text import WATCH_SECONDS, clock, day, moment, print_json, table, watch
+from ganger.cli.columns import format_options, ran, say, where_or_why
+from ganger.cli.text import WATCH_SECONDS, clock, day, moment, print_json, table, times, watch
+from ganger.cli.words import SPAN
 from ganger.client.answers import AttemptAnswer, Changed, Explanation, JobDetail, JobPage
 from ganger.client.connection import Client, NoDaemon
+from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, parse_duration
 
+_A_TIME: Final = 1000
+"""So many jobs are named in one request."""
 AWAY_SECONDS: Final = 20.0
 """`wait` gives a daemon that is being restarted so long to come back."""
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -48,15 +53,15 @@ def _listing(client: Client, query: dict[str, Any], limit: int) -> JobPage:
     return page
 
 
-_FILTERS = (
+_CHOICES = (
     click.option("--state", "-t", default="", help="Words or codes with commas: running,PD; "
                  "active, over, all."),
     click.option("--user", "-u", default="", help="Only this user's."),
     click.option("--me", is_flag=True, help="Only yours."),
-    click.option("--tenant", "-A", default="", help="Only this tenant's."),
-    click.option("--name", "-n", default="", help="Only names with this part in them."),
-    click.option("--limit", "-l", default=100, show_default=True, help="At most so many."),
+    click.option("--tenant", "-A", "--account", default="", help="Only this tenant's."),
 )  # fmt: skip
+_PART = click.option("--name", "-n", default="", help="Only names with this part in them.")
+_LIMIT = click.option("--limit", "-l", default=100, show_default=True, help="At most so many.")
 
 
 def _mine(filters: dict[str, Any], me: bool) -> dict[str, Any]:
@@ -66,26 +71,36 @@ def _mine(filters: dict[str, Any], me: bool) -> dict[str, Any]:
     return filters
 
 
-def _filtered(command: Any) -> Any:
-    for option in reversed(_FILTERS):
+def _choices(command: Any) -> Any:
+    for option in reversed(_CHOICES):
         command = option(command)
     return command
 
 
+def _filtered(command: Any) -> Any:
+    return _choices(_PART(_LIMIT(command)))
+
+
 @click.command(
     epilog="\b\nExamples:\n  ganger queue\n  ganger queue -t running -u ann --json\n"
-    "  ganger queue --watch"
+    "  ganger queue --watch\n  ganger queue --start\n  ganger queue -o '%.8i %j %T %R'"
 )
 @_filtered
 @click.option("--all", "everything", is_flag=True, help="Those that are over, too.")
+@click.option("--jobs", "-j", default="", metavar="LIST", help="Only these: 12,14_3.")
+@click.option("--start", is_flag=True, help="When those that wait are expected to start.")
+@format_options
 @_watch
 @_json
 def queue(
-    everything: bool, again: bool, as_json: bool, limit: int, me: bool, **filters: str
+    everything: bool, start: bool, again: bool, as_json: bool, limit: int, me: bool,
+    format_: str | None, noheader: bool, parsable: bool, **filters: str,
 ) -> None:  # fmt: skip
     """List jobs: who runs, who waits and why (as squeue)."""
     client = Client()
     _mine(filters, me)
+    if start:
+        filters = {**filters, "state": filters["state"] or "PD", "expect": "1"}
     if everything and not filters["state"]:
         filters["state"] = "all"
 
@@ -94,18 +109,33 @@ def queue(
         if as_json:
             print_json(page)
             return
-        click.echo(_queue_table(page))
+        if format_ or parsable or noheader:
+            say(page.jobs, format_ or _SQUEUES, noheader, parsable)
+            return
+        click.echo(_start_table(page) if start else _queue_table(page))
         if page.next is not None:
             click.echo(f"... {page.total - len(page.jobs)} more (--limit)")
 
     watch(show, WATCH_SECONDS) if again else show()
 
 
+_SQUEUES: Final = "JobID,Name,User,St,Time,TimeLimit,GPUs,Priority,ReasonList"
+
+
+def _start_table(page: JobPage) -> str:
+    rows = [
+        (job.label, job.name, job.user, str(job.gpus), moment(job.expected_start),
+         moment(job.expected_start_low), moment(job.expected_start_high), where_or_why(job))
+        for job in page.jobs
+    ]  # fmt: skip
+    titles = ("JOBID", "NAME", "USER", "GPUS", "START", "EARLIEST", "LATEST", "NODELIST(REASON)")
+    return table(titles, rows, shrink=(1, 7, 2))
+
+
 def _queue_table(page: JobPage) -> str:
     rows = [
-        (job.label, job.name, job.user, job.code, clock(job.ran) if job.started else "-",
-         clock(job.time_limit), str(job.gpus), str(job.priority),
-         ",".join(job.nodes) or (f"({job.reason})" if job.reason else ""))
+        (job.label, job.name, job.user, job.code, ran(job), clock(job.time_limit), str(job.gpus),
+         str(job.priority), where_or_why(job))
         for job in page.jobs
     ]  # fmt: skip
     titles = ("JOBID", "NAME", "USER", "ST", "TIME", "LIMIT", "GPUS", "PRIO", "NODELIST(REASON)")
@@ -113,12 +143,19 @@ def _queue_table(page: JobPage) -> str:
 
 
 @click.command(
-    epilog="\b\nExamples:\n  ganger history --me --since 2d\n  ganger history -t failed --json"
+    epilog="\b\nExamples:\n  ganger history --me --since 2d\n  ganger history -t failed --json\n"
+    "  ganger history --format JobID,State,ExitCode,Elapsed --parsable2"
 )
 @_filtered
-@click.option("--since", metavar="TIME", help="Only those that ended in the last TIME: 12h, 7d.")
+@click.option("--since", metavar="TIME", type=SPAN,
+              help="Only those that ended in the last TIME: 12h, 7d.")  # fmt: skip
+@click.option("--jobs", "-j", default="", metavar="LIST", help="Only these: 12,14_3.")
+@format_options
 @_json
-def history(as_json: bool, limit: int, me: bool, since: str | None, **filters: str) -> None:
+def history(
+    as_json: bool, limit: int, me: bool, since: str | None, format_: str | None, noheader: bool,
+    parsable: bool, **filters: str,
+) -> None:  # fmt: skip
     """List jobs that are over, the last first (as sacct)."""
     query: dict[str, Any] = _mine({**filters, "state": filters["state"] or "over"}, me)
     if since:
@@ -127,6 +164,9 @@ def history(as_json: bool, limit: int, me: bool, since: str | None, **filters: s
     if as_json:
         print_json(page)
         return
+    if format_ or parsable or noheader:
+        say(page.jobs, format_ or _SACCTS, noheader, parsable)
+        return
     rows = [
         (job.label, job.name, job.user, job.code, str(job.gpus), day(job.submitted),
          day(job.finished), clock(job.ran), str(job.preemptions), job.reason)
@@ -134,6 +174,9 @@ def history(as_json: bool, limit: int, me: bool, since: str | None, **filters: s
     ]  # fmt: skip
     titles = ("JOBID", "NAME", "USER", "ST", "GPUS", "SUBMIT", "END", "RAN", "PREEMPTED", "WHY")
     click.echo(table(titles, rows, shrink=(1, 9, 2, 5, 6)))
+
+
+_SACCTS: Final = "JobID,JobName,Account,GPUs,State,ExitCode"
 
 
 @click.command()
@@ -149,6 +192,13 @@ def show(jobs: tuple[str, ...], as_json: bool) -> None:
 
 
 def _spoken(job: JobDetail) -> str:
+    stops = sum(one.outcome == "Preempted" for one in job.attempts)
+    share = f"{job.share:g} of " if job.share < 1 else ""
+    asked = (
+        f"{job.cpus:g} CPU{'s' if job.cpus != 1 else ''}" if job.cpus else "",
+        f"{job.memory} MiB" if job.memory else "",
+    )
+    needs = " and ".join(one for one in asked if one)
     limits = f"of {job.least_gpus} to {job.most_gpus}" if job.least_gpus != job.most_gpus else ""
     lines = [
         ("Job", f"{job.label} {job.name}"),
@@ -158,8 +208,8 @@ def _spoken(job: JobDetail) -> str:
         ("Folder", job.cwd),
         ("Output", job.output),
         ("Error", job.error),
-        ("GPUs", f"{job.gpus} {'|'.join(job.gpu_types)} {limits}".strip()),
-        ("Workers", f"{job.workers}, each with {job.cpus:g} CPUs and {job.memory} MiB"),
+        ("GPUs", f"{share}{job.gpus} {'|'.join(job.gpu_types)} {limits}".strip()),
+        ("Workers", f"{job.workers}{', each with ' + needs if needs else ''}"),
         ("Nodes", ", ".join(job.nodes)),
         ("Priority", str(job.priority)),
         ("Submitted", moment(job.submitted)),
@@ -170,17 +220,15 @@ def _spoken(job: JobDetail) -> str:
         ("Time limit", clock(job.time_limit)),
         ("Deadline", moment(job.deadline) if job.deadline else ""),
         ("After", ", ".join(map(str, job.after))),
-        ("Preempted", f"{job.preemptions} times; then: {job.on_preempt}"),
+        ("Preempted", f"{times(stops)}; then: {job.on_preempt}"),
         ("Exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("Progress", ", ".join(f"{key} {value:g}" for key, value in job.progress.items())),
     ]  # fmt: skip
     text = [f"{title + ':':13} {value}" for title, value in lines if value]
     for one in job.attempts:
         how = one.outcome or ("finished" if one.ended else "runs")
-        text.append(
-            f"  attempt {one.attempt}: {moment(one.started)} to {moment(one.ended)}"
-            f" on {' '.join(one.devices)}: {how}"
-        )
+        span = f"{moment(one.started)} to {moment(one.ended) if one.ended else 'now'}"
+        text.append(f"  attempt {one.attempt}: {span} on {' '.join(one.devices)}: {how}")
     return "\n".join(text)
 
 
@@ -283,13 +331,41 @@ def _order(verb: str, text: str, past: str) -> click.Command:
 def _done(found: Changed, past: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
+    elif not found.jobs:
+        click.echo(f"{past} nothing: there is no such job")
     elif len(found.jobs) > 10:
         click.echo(f"{past} {len(found.jobs)} jobs")
     else:
         click.echo(f"{past} {', '.join(map(str, found.jobs))}")
 
 
-cancel = _order("cancel", "Cancel jobs (as scancel).", "cancelled")
+@click.command(epilog="\b\nExamples:\n  ganger cancel 12 14_3\n  ganger cancel --me -t pending")
+@click.argument("jobs", nargs=-1, metavar="[JOB]...", shell_complete=completion.jobs)
+@_choices
+@click.option("--name", "-n", default="", help="Only those of just this name.")
+@_json
+def cancel(jobs: tuple[str, ...], me: bool, as_json: bool, **filters: str) -> None:
+    """Cancel jobs (as scancel): those named, or all of a user, state, tenant or name, or those
+    named that are such."""
+    _mine(filters, me)
+    client = Client()
+    if not any(filters.values()):
+        if not jobs:
+            raise BadInput("which jobs?", mend="name jobs, or give --me, -u, -t, -A or -n")
+        found = client.call("POST", f"/v1/jobs/{path_of(jobs)}/cancel", Changed)
+    else:
+        page = _listing(client, {**filters, "jobs": ",".join(jobs)}, sys.maxsize)
+        wanted = [
+            str(job.job) for job in page.jobs
+            if job.finished is None and filters["name"] in ("", job.name)
+        ]  # fmt: skip
+        found = Changed(jobs=[])
+        for i in range(0, len(wanted), _A_TIME):
+            path = f"/v1/jobs/{path_of(wanted[i : i + _A_TIME])}/cancel"
+            found.jobs += client.call("POST", path, Changed).jobs
+    _done(found, "cancelled", as_json)
+
+
 hold = _order("hold", "Keep jobs from starting until they are released.", "held")
 release = _order("release", "Let held jobs go.", "released")
 requeue = _order("requeue", "Stop running jobs (they save) and put them back in line.", "requeued")
@@ -314,10 +390,9 @@ def resume(names: tuple[str, ...], as_json: bool) -> None:
 @_jobs
 @click.option("--priority", type=int)
 @click.option("--weight", type=float)
-@click.option(
-    "--time", "-t", "time_limit", metavar="TIME|never", help="For attempts that start from now on."
-)
-@click.option("--estimate", metavar="TIME|never")
+@click.option("--time", "-t", "time_limit", metavar="TIME|never", type=SPAN,
+              help="For attempts that start from now on.")  # fmt: skip
+@click.option("--estimate", metavar="TIME|never", type=SPAN)
 @click.option("--deadline", metavar="WHEN|never")
 @click.option("--throttle", type=int, help="Of an array: so many tasks at once, 0 for all.")
 @_json
@@ -366,12 +441,14 @@ def preempt(job: str, rehearse: bool, timeout: float, as_json: bool) -> None:
         "outcome": last.outcome if last else back.reason, "state": back.state,
         "back_after_seconds": round(time.monotonic() - began, 3) if runs else None,
         "step_before": before.progress.get("step"), "step_after": back.progress.get("step"),
+        "note": "" if before.progress else "it reports no steps: whether it went on where it was, "
+        "or from its beginning, only its log says",
     }  # fmt: skip
     if as_json:
         print_json(found)
         return
     for key, value in found.items():
-        if value is not None:
+        if value not in (None, ""):
             click.echo(f"{key.replace('_', ' ')}: {value}")
 
 

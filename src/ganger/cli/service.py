@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from ganger.cli.text import clock, print_json
+from ganger.cli.words import KNOWS, SPAN
 from ganger.client.answers import Status
 from ganger.client.connection import Client, NoDaemon
 from ganger.client.places import Places, home
@@ -36,7 +37,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--recipe", default="", help="The policy. Default: as before, or backfill.")
 @click.option(
     "--knows",
-    type=click.Choice(["history", "rolling", "group", "nothing"]),
+    type=click.Choice(KNOWS),
     default=None,
     help="What the policy may believe about run times. Default: as before, or history.",
 )
@@ -74,9 +75,9 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--pilot-nodes", default="", metavar="MIN..MAX",
               help="How many nodes to hold: more when jobs wait, fewer when they are idle. "
               "Default: 0..4.")  # fmt: skip
-@click.option("--pilot-idle", default="", metavar="TIME",
+@click.option("--pilot-idle", default="", metavar="TIME", type=SPAN,
               help="Give a node back on which nothing ran for so long. Default: 5m.")  # fmt: skip
-@click.option("--pilot-time", default="", metavar="TIME",
+@click.option("--pilot-time", default="", metavar="TIME", type=SPAN,
               help="Time limit of pilots. Default: the partition's.")  # fmt: skip
 @click.option(
     "--advise",
@@ -216,7 +217,8 @@ def _show(found: Status, as_json: bool, places: Places) -> None:
     click.echo(f"home:    {found.home}")
     click.echo(f"recipe:  {found.recipe}, which knows {found.knows}")
     nodes = f"{found.nodes} node{'s' if found.nodes != 1 else ''}"
-    click.echo(f"cluster: {nodes}, {found.gpus_free} of {found.gpus} GPUs free")
+    out = f", {found.gpus_out} out of use" if found.gpus_out else ""
+    click.echo(f"cluster: {nodes}, {found.gpus_free} of {found.gpus} GPUs free{out}")
     click.echo(f"jobs:    {counts}")
     if found.listen:
         click.echo(f"listens: {found.listen} (token in {places.root / 'token'})")

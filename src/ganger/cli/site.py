@@ -12,12 +12,14 @@ import click
 
 from ganger.cli.text import print_json
 from ganger.core.errors import BadInput
-from ganger.core.units import DAY, parse_duration
+from ganger.core.units import DAY, NEVER, parse_duration
+from ganger.engines.slurm.answers import Node
 from ganger.engines.slurm.client import Client
-from ganger.engines.slurm.site import Listed, explained, listed_of
+from ganger.engines.slurm.site import Listed, called, explained, listed_of
 from ganger.engines.slurm.site import accounting as accounted
 from ganger.lab.mirror import Mirror, advice, counts, mirror
 from ganger.lab.whatif import Future, future
+from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
 from ganger.workloads.trace import Trace
 
@@ -69,7 +71,7 @@ def explain(number: str, as_json: bool) -> None:
     """Print why one of Slurm's jobs waits. Raises BadInput, Away."""
     client = Client()
     jobs = _listed(client)
-    asked = next((one for one in jobs if number in (one.label, str(one.job.number))), None)
+    asked = called(number, jobs)
     client = Client(asked.partition.split(",")[0] if asked is not None else "")
     one, lines = explained(number, jobs, client.nodes(), _now())
     if as_json:
@@ -82,14 +84,31 @@ def explain(number: str, as_json: bool) -> None:
         click.echo(f"  {line}")
 
 
-def futures(recipes: Sequence[str]) -> list[Future]:
-    """What recipes would make of Slurm's present queue. Raises BadInput, Away."""
-    client = Client()
+def futures(recipes: Sequence[str], partition: str = "", add: str = "") -> list[Future]:
+    """What recipes would make of Slurm's present queue, without and with the nodes to add. Raises
+    BadInput, Away."""
+    client = Client(partition)
     nodes, jobs, now = client.nodes(), _listed(client), _now()
+    more = _added(add, client.partition) if add else []
+    free = sum(one.limit >= NEVER and not one.job.is_over for one in jobs)
+    if free:
+        click.echo(f"note: {free} jobs have no time limit; how long they take is a guess", err=True)
     return [
-        future(mirror(nodes, jobs, client.partition, now, recipe).copy(), recipe)
+        future(mirror([*nodes, *new], jobs, client.partition, now, recipe).copy(),
+               recipe + (" on more" if new else ""))
+        for new in ([[], more] if more else [[]])
         for recipe in recipes
-    ]
+    ]  # fmt: skip
+
+
+def _added(add: str, partition: str) -> list[Node]:
+    """Idle nodes of the partition, as Slurm would tell of them."""
+    specs = [spec for spec in load_cluster(add).nodes for _ in range(spec.count)]
+    return [
+        Node(f"added-{i}", "", {spec.gpu_type: spec.gpus}, spec.cpus, spec.memory, (partition,),
+             frozenset({"IDLE"}))
+        for i, spec in enumerate(specs)
+    ]  # fmt: skip
 
 
 def accounting(since: str, skip_bad: bool) -> Trace:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
 
 from ganger.cli.text import moment, print_json
+from ganger.cli.words import SPAN
 from ganger.client import sbatch
 from ganger.client.answers import Submitted
 from ganger.client.connection import Client
@@ -18,7 +21,8 @@ from ganger.core.errors import BadInput
 
 _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
 _JOB_FILES = (".toml", ".yaml", ".yml", ".json")
-_READ_APART = ("env", "export", "dependency", "gpus", "requeue", "nice")
+_SCRIPT_BYTES_MAX: Final = 1 << 20
+_READ_APART = ("env", "export", "dependency", "gpus", "requeue", "nice", "begin", "deadline")
 
 _OPTIONS = (
     click.option("--name", "-J", "--job-name", help="A name for people."),
@@ -34,9 +38,9 @@ _OPTIONS = (
     click.option("--gpu-memory", metavar="SIZE", help="With --share: memory of that GPU."),
     click.option("--cpus", "-c", type=float, help="Cores per worker."),
     click.option("--memory", "--mem", metavar="SIZE", help="Memory per worker: 16GiB, 512M."),
-    click.option("--time", "-t", "time_limit", metavar="TIME", help="Stop it after: 90m, 1h30m, "
-                 "1-12:00:00."),
-    click.option("--estimate", metavar="TIME", help="Your guess of its run time."),
+    click.option("--time", "-t", "time_limit", metavar="TIME", type=SPAN, help="Stop it "
+                 "after: 90m, 1h30m, 1-12:00:00."),
+    click.option("--estimate", metavar="TIME", type=SPAN, help="Your guess of its run time."),
     click.option("--deadline", metavar="WHEN", help="When it should be done: 2026-05-01T18:00, "
                  "+2h."),
     click.option("--begin", "-b", metavar="WHEN", help="Not before: 2026-05-01T18:00, +2h."),
@@ -94,11 +98,39 @@ _OPTIONS = (
 )  # fmt: skip
 
 
+_SLURMS: Final = (
+    "partition", "qos", "gres", "gpus-per-node", "gpus-per-task", "ntasks", "ntasks-per-node",
+    "cpus-per-task", "cpus-per-gpu", "mem-per-cpu", "mem-per-gpu", "signal", "mail-type",
+    "nodelist", "exclude", "comment", "exclusive", "open-mode", "licenses", "reservation",
+    "distribution", "hint", "gpu-bind",
+)  # fmt: skip
+"""Options of sbatch beside ours; they mean what they mean in a script."""
+_OF_OURS: Final = {"gpus": "gpus", "nodes": "nodes", "workers": "ntasks", "cpus": "cpus-per-task"}
+"""Ours on which sbatch's may depend."""
+
+
 def with_options(command: Any) -> Any:
     """Add the options that say what a job needs."""
+    for name in _SLURMS:
+        short = [f"-{letter}" for letter, long in sbatch.SHORT.items() if long == name]
+        free = [] if name in ("ntasks", "cpus-per-task") else short
+        command = click.option(f"--{name}", *free, f"slurm_{name.replace('-', '_')}", hidden=True,
+                               is_flag=name in sbatch.FLAGS)(command)  # fmt: skip
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def _slurms(options: dict[str, Any]) -> list[tuple[str, str]]:
+    """sbatch's options among those that were given, and ours with them that they may refer to."""
+    found = []
+    for name in _SLURMS:
+        value = options.pop(f"slurm_{name.replace('-', '_')}", None)
+        if value:
+            found.append((name, "" if value is True else value))
+    ours = [(slurms, f"{options[name]:g}" if name == "cpus" else str(options[name]))
+            for name, slurms in _OF_OURS.items() if options.get(name) is not None]  # fmt: skip
+    return [*ours, *found] if found else []
 
 
 @click.command(
@@ -109,7 +141,8 @@ def with_options(command: Any) -> Any:
     "\n  ganger submit train.sbatch\n  ganger submit job.toml",
 )
 @with_options
-@click.option("--wait", is_flag=True, help="Wait, and exit with the job's code.")
+@click.option("--wrap", metavar="LINE", help="Run this line by /bin/sh.")
+@click.option("--wait", "-W", is_flag=True, help="Wait, and exit with the job's code.")
 @click.option("--dry-run", "--test-only", is_flag=True, help="Print the request, submit nothing.")
 @click.option("--parsable", is_flag=True, help="Print only the job's number.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -118,8 +151,10 @@ def submit(
     command: tuple[str, ...], wait: bool, dry_run: bool, parsable: bool, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Submit COMMAND, a script (.sh, .sbatch, .slurm, or with #SBATCH lines), or a job file (.toml,
-    .yaml, .json). A script is copied, so that it may change afterwards."""
+    """Submit COMMAND, a script (.sh, .sbatch, .slurm, or with #SBATCH lines; also from standard
+    input), or a job file (.toml, .yaml, .json). A script is copied, so that it may change
+    afterwards. Options of sbatch that are not listed (--gres, --ntasks, --partition, ...) mean
+    what they mean in a script."""
     request, notes = build(command, options)
     for note in notes:
         click.echo(f"ganger: {note}", err=True)
@@ -155,7 +190,7 @@ def _tell(answer: Submitted) -> None:
 
 def build(command: tuple[str, ...], options: dict[str, Any]) -> tuple[JobRequest, list[str]]:
     """The request that the words and options make, and what to tell about it. Raises BadInput."""
-    fields, notes, export = _from_words(command)
+    fields, notes, export = _from_words(command, options)
     if options.get("dependency"):  # instead of the script's, as with sbatch
         fields = {k: v for k, v in fields.items() if k not in sbatch.DEPENDENCIES}
     fields |= _from_options(options)
@@ -170,26 +205,47 @@ def build(command: tuple[str, ...], options: dict[str, Any]) -> tuple[JobRequest
     return convert(fields, "submit"), notes
 
 
-def _from_words(command: tuple[str, ...]) -> tuple[dict[str, Any], list[str], str | None]:
-    if not command:
-        raise BadInput("nothing to run", mend="write like: ganger submit -- python train.py")
-    first = Path(command[0])
-    if first.suffix in _JOB_FILES and first.is_file():
+def _from_words(
+    command: tuple[str, ...], options: dict[str, Any]
+) -> tuple[dict[str, Any], list[str], str | None]:
+    over, wrap = _slurms(options), options.pop("wrap", None)
+    if wrap is not None and command:
+        raise BadInput(f"words after it: {' '.join(command)}", where="--wrap")
+    if wrap is not None:
+        command = ("/bin/sh", "-c", wrap)
+    first, script = Path(command[0] if command else "-"), None
+    if not command:  # as sbatch does
+        script = "" if sys.stdin.isatty() else sys.stdin.read(_SCRIPT_BYTES_MAX)
+        if not script.startswith("#!"):
+            raise BadInput("nothing to run", mend="write like: ganger submit -- python train.py")
+    elif first.suffix in _JOB_FILES and first.is_file():
         if len(command) > 1:
             raise BadInput(f"words after a job file: {' '.join(command[1:])}", where=str(first))
         fields = msgspec.to_builtins(read_file(first))
-        return fields, [], None
-    script = _script(first)
+        return fields | (more := sbatch.given(over)).fields, more.notes, None
+    else:
+        script = _script(first)
     if script is None:
-        return {"command": list(command)}, [], None
-    fields, export, notes = sbatch.parse(script, str(first))
+        _refuse_missing(command[0], options.get("cwd") or "")
+        more = sbatch.given(over)
+        return {**more.fields, "command": list(command)}, more.notes, None
     slurm = "\n#SBATCH" in script
-    if not slurm:
-        fields = {}
+    fields, export, notes = sbatch.parse(script, str(first), over) if slurm else sbatch.given(over)
+    name = first.name if command else "stdin"
     return (
-        {"name": first.name, **fields, "script": script, "command": list(command[1:])},
+        {"name": name, **fields, "script": script, "command": list(command[1:])},
         notes, export or ("ALL" if slurm else None),
     )  # fmt: skip
+
+
+def _refuse_missing(word: str, cwd: str) -> None:
+    """Raise BadInput for the name of a script or a job file of which there is none. An absolute one
+    may be there on the nodes."""
+    path = Path(word)
+    if path.suffix not in (*_SCRIPTS, *_JOB_FILES) or path.is_absolute() or shutil.which(word):
+        return
+    if not path.exists() and not (Path(cwd) / path).exists():
+        raise BadInput("no such file", where=word, mend="name a script, a job file or a command")
 
 
 def _script(path: Path) -> str | None:
@@ -200,7 +256,7 @@ def _script(path: Path) -> str | None:
         begin = file.read(2)
         if path.suffix not in _SCRIPTS and begin != b"#!":
             return None
-        data = begin + file.read(1 << 20)
+        data = begin + file.read(_SCRIPT_BYTES_MAX)
     if path.suffix not in _SCRIPTS and b"\n#SBATCH" not in data:
         return None
     if not data.startswith(b"#!"):
@@ -216,15 +272,12 @@ def _from_options(options: dict[str, Any]) -> dict[str, Any]:
     """Fields for the options that were given."""
     fields: dict[str, Any] = {}
     for name, value in options.items():
-        if name in _READ_APART or value in (None, (), False, ""):
+        if name in _READ_APART or value is None or value is False or value in ((), ""):
             continue
         fields[name] = list(value) if isinstance(value, tuple) else value
-    for name in ("time_limit", "estimate"):
-        if str(fields.get(name, "")).isdecimal():
-            raise BadInput(
-                f"{fields[name]!r} could be minutes or seconds", where=name,
-                mend=f"write {fields[name]}m or {fields[name]}s",
-            )  # fmt: skip
+    for name in ("begin", "deadline"):
+        if options.get(name):
+            fields[name] = sbatch.when(options[name])
     gpus = options.get("gpus")
     if gpus is not None:
         kind, _, number = gpus.rpartition(":")

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import click
 
 from ganger.cli.text import clock, print_json, table
+from ganger.cli.words import SPAN
 from ganger.client.answers import IdleAnswer, Quota, Share, Usage
 from ganger.client.connection import Client
 from ganger.core.errors import BadInput
@@ -181,7 +182,9 @@ def usage(
     help="What follows: nothing, a word (status, webhooks, e-mail), saving and being "
     "held, or the end.",
 )
-@click.option("--after", metavar="TIME", help="When it has done nothing for so long: 30m.")
+@click.option(
+    "--after", metavar="TIME", type=SPAN, help="When it has done nothing for so long: 30m."
+)
 @click.option("--gpu", type=float, help="Nothing is: less than this part of its GPUs' time.")
 @click.option("--cores", type=float, help="Where GPUs are not measured: fewer cores than this.")
 @_json

@@ -77,6 +77,11 @@ def moment(unix_seconds: float | None) -> str:
     return then.strftime("%H:%M:%S" if today else "%Y-%m-%dT%H:%M:%S")
 
 
+def times(count: int) -> str:
+    """How often."""
+    return "never" if not count else "once" if count == 1 else f"{count} times"
+
+
 def day(unix_seconds: float | None) -> str:
     """A time in few characters, as squeue writes it: the clock of today, else `11-30T18:00`."""
     text = moment(unix_seconds)

@@ -28,6 +28,10 @@ class JobAnswer(msgspec.Struct, kw_only=True):
     nodes: list[str]
     attempt: int
     preemptions: int
+    exit_code: int | None = None
+    expected_start: float | None = None
+    expected_start_low: float | None = None
+    expected_start_high: float | None = None
 
 
 class AttemptAnswer(msgspec.Struct, kw_only=True):
@@ -51,6 +55,7 @@ class JobDetail(JobAnswer, kw_only=True):
     cpus: float
     memory: int
     workers: int
+    share: float
     least_gpus: int
     most_gpus: int
     deadline: float | None
@@ -59,7 +64,6 @@ class JobDetail(JobAnswer, kw_only=True):
     after: list[int]
     on_preempt: str
     kind: str
-    exit_code: int | None
     attained_gpu_seconds: float
     pending: float
     retries: int
@@ -244,6 +248,8 @@ class Status(msgspec.Struct, kw_only=True):
     nodes: int
     gpus: int
     gpus_free: int
+    gpus_out: int = 0
+    """GPUs that nothing has, on nodes where nothing starts."""
     trouble: list[str]
 
 

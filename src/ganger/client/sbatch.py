@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import datetime, time, timedelta
 from typing import Any, Final, NamedTuple
 
 from ganger.core.errors import BadInput
@@ -12,19 +13,28 @@ from ganger.core.errors import BadInput
 SHORT: Final = {
     "J": "job-name", "G": "gpus", "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "t": "time",
     "p": "partition", "A": "account", "q": "qos", "a": "array", "d": "dependency", "b": "begin",
-    "H": "hold", "o": "output", "e": "error", "D": "chdir", "C": "constraint",
+    "H": "hold", "o": "output", "e": "error", "D": "chdir", "C": "constraint", "w": "nodelist",
+    "x": "exclude", "L": "licenses", "m": "distribution", "k": "no-kill", "O": "overcommit",
+    "Q": "quiet", "v": "verbose", "W": "wait",
 }  # fmt: skip
-FLAGS: Final = ("hold", "requeue", "no-requeue", "exclusive", "test-only")
+FLAGS: Final = (
+    "hold", "requeue", "no-requeue", "exclusive", "test-only", "quiet", "verbose", "wait",
+    "no-kill", "overcommit", "contiguous", "parsable",
+)  # fmt: skip
 NOTHING_HERE: Final = (
     "partition", "qos", "exclusive", "comment", "open-mode", "licenses",
     "reservation", "exclude", "nodelist", "test-only", "requeue", "distribution", "ntasks-per-core",
     "hint", "wckey", "threads-per-core", "parsable", "get-user-env", "export-file", "propagate",
+    "gpu-bind", "mem-bind", "cpu-freq", "gpu-freq", "no-kill", "overcommit", "contiguous",
+    "profile", "switches", "kill-on-invalid-dep", "quiet", "verbose", "wait",
 )  # fmt: skip
 """Options that are understood and mean nothing here; the user is told."""
-_SILENT = ("requeue", "comment", "parsable")
+_SILENT = ("requeue", "comment", "parsable", "quiet", "verbose", "wait")
 _GPUS = re.compile(r"(?:gpu:)?(?:([A-Za-z][\w.-]*):)?(\d+)")
 _SIGNAL = re.compile(r"(?:[RB]+:)?[A-Z0-9]+(?:@(\d+))?")
 _NOW = re.compile(r"now(?:\+(\d+)(second|minute|hour|day|week)?s?)?")
+_CLOCK = re.compile(r"(\d\d?):(\d\d)(?::(\d\d))?")
+_HOURS: Final = {"midnight": "0:00", "noon": "12:00", "teatime": "16:00"}
 
 
 class Directives(NamedTuple):
@@ -36,17 +46,26 @@ class Directives(NamedTuple):
     notes: list[str]
 
 
-def parse(script: str, where: str) -> Directives:
-    """The `#SBATCH` lines of a script. Raises BadInput, naming the line."""
-    options: dict[str, tuple[str, int]] = {}
+def parse(script: str, where: str, over: Iterable[tuple[str, str]] = ()) -> Directives:
+    """The `#SBATCH` lines of a script, and options over them. Raises BadInput, naming the line."""
+    options: dict[str, tuple[str, str]] = {}
     for number, line in enumerate(script.splitlines(), 1):
         text = line.strip()
         if text.startswith("#SBATCH"):
-            for name, value in _words(text[7:], f"{where}:{number}"):
-                options[name] = value, number
+            place = f"{where}:{number}"
+            options |= {name: (value, f"{place}: ") for name, value in _words(text[7:], place)}
         elif text and not text.startswith("#"):
             break  # as Slurm does: directives stand before the first command
-    return _fields(options, where)
+    options |= {name: (value, "") for name, value in over}
+    found = _fields(options)
+    found.fields.setdefault("gpus", 0)
+    return Directives(_settle(found.fields, where), *found[1:])
+
+
+def given(options: Iterable[tuple[str, str]]) -> Directives:
+    """Options of sbatch on a command line, by their long names. Raises BadInput."""
+    found = _fields({name: (value, "") for name, value in options})
+    return Directives(_settle(found.fields, "submit"), *found[1:])
 
 
 def _words(text: str, where: str) -> list[tuple[str, str]]:
@@ -73,12 +92,12 @@ def _words(text: str, where: str) -> list[tuple[str, str]]:
     return found
 
 
-def _fields(options: dict[str, tuple[str, int]], where: str) -> Directives:
+def _fields(options: dict[str, tuple[str, str]]) -> Directives:
+    """What options mean, each with the place where it stands."""
     fields: dict[str, Any] = {}
     notes: list[str] = []
     export = None
-    for name, (value, number) in options.items():
-        place = f"{where}:{number}"
+    for name, (value, place) in options.items():
         if name == "export":
             export = value
         elif name in _READ:
@@ -86,13 +105,15 @@ def _fields(options: dict[str, tuple[str, int]], where: str) -> Directives:
                 _READ[name](fields, value)
             except (BadInput, ValueError) as error:
                 what = error.what if isinstance(error, BadInput) else f"{value!r} is not understood"
-                raise BadInput(what, where=f"{place}: --{name}") from None
+                mend = error.mend if isinstance(error, BadInput) else ""
+                raise BadInput(what, where=f"{place}--{name}", mend=mend) from None
         elif name in NOTHING_HERE:
             if name not in _SILENT:
                 notes.append(f"--{name} means nothing here and is left out")
         else:
-            raise BadInput(f"--{name} is no option of sbatch that is known here", where=place)
-    return Directives(_settle(fields, where), export, notes)
+            raise BadInput(f"--{name} is no option of sbatch that is known here",
+                           where=place.removesuffix(": "))  # fmt: skip
+    return Directives(fields, export, notes)
 
 
 def _settle(fields: dict[str, Any], where: str) -> dict[str, Any]:
@@ -100,40 +121,40 @@ def _settle(fields: dict[str, Any], where: str) -> dict[str, Any]:
     nodes = fields.get("nodes", 1)
     per_node, ntasks = fields.pop("_tasks_per_node", 0), fields.pop("_ntasks", 0)
     workers = ntasks or nodes * (per_node or 1)
-    if per_node and ntasks and ntasks != nodes * per_node:
-        workers = ntasks
     gpus_per_node, per_task = fields.pop("_gpus_per_node", 0), fields.pop("_gpus_per_task", 0)
     if gpus_per_node:
         fields["gpus"] = gpus_per_node * nodes
     elif per_task:
         fields["gpus"] = per_task * workers
-    else:
-        fields.setdefault("gpus", 0)
+    gpus = fields.get("gpus", 1) / workers
     if workers > 1:
         fields["workers"] = workers
+    if "_cpus_per_gpu" in fields:
+        fields["cpus"] = fields.pop("_cpus_per_gpu") * gpus
     tasks_a_node = max(workers // max(nodes, 1), 1)
     if "_memory" in fields:
         from ganger.core.units import parse_memory
 
         memory, what = fields.pop("_memory")
         amount = parse_memory(memory, where=where)
-        cpus, gpus = fields.get("cpus", 1), fields["gpus"] / workers
-        factor = {"node": 1 / tasks_a_node, "cpu": cpus, "gpu": gpus}[what]
+        factor = {"node": 1 / tasks_a_node, "cpu": fields.get("cpus", 1), "gpu": gpus}[what]
         fields["memory"] = round(amount * factor)
     return fields
 
 
 def _gpus(field: str) -> Callable[[dict[str, Any], str], None]:
     def read(fields: dict[str, Any], value: str) -> None:
-        total = 0
+        total, types = 0, []
         for part in value.split(","):
             found = _GPUS.fullmatch(part.strip())
             if not found:
                 raise BadInput(f"{part!r} is no number of GPUs", mend="write like 4 or a100:4")
             if found[1] and found[1] != "gpu":
-                fields.setdefault("gpu_types", []).append(found[1])
+                types.append(found[1])
             total += int(found[2])
         fields[field] = total
+        if types:
+            fields["gpu_types"] = types
 
     return read
 
@@ -171,12 +192,28 @@ def _time(fields: dict[str, Any], value: str) -> None:
         fields["time_limit"] = f"{value}m" if value.isdecimal() else value
 
 
-def _begin(fields: dict[str, Any], value: str) -> None:
+def when(value: str) -> str:
+    """A moment as sbatch has it: `now`, `now+2hours`, `16:00` (the next), `tomorrow`, `noon`; empty
+    for now. What is none of these is left as it is."""
     found = _NOW.fullmatch(value)
-    if found is None:
-        fields["begin"] = value
-    elif found[1]:
-        fields["begin"] = f"+{found[1]}{(found[2] or 's')[0]}"
+    if found is not None:
+        return f"+{found[1]}{(found[2] or 's')[0]}" if found[1] else ""
+    now = datetime.now()
+    if value in ("today", "tomorrow"):
+        day = now.date() + timedelta(days=value == "tomorrow")
+        return datetime.combine(day, time()).isoformat()
+    clock = _CLOCK.fullmatch(_HOURS.get(value, value))
+    if clock is None:
+        return value
+    hour, minute, second = (int(part or 0) for part in clock.groups())
+    if hour > 23 or minute > 59 or second > 59:
+        return value
+    then = datetime.combine(now.date(), time(hour, minute, second))
+    return (then + timedelta(days=then <= now)).isoformat()
+
+
+def _moment(field: str) -> Callable[[dict[str, Any], str], None]:
+    return lambda fields, value: fields.__setitem__(field, when(value))
 
 
 def _nice(fields: dict[str, Any], value: str) -> None:
@@ -255,8 +292,9 @@ _READ: Final[dict[str, Callable[[dict[str, Any], str], None]]] = {
     "ntasks": _number("_ntasks"), "ntasks-per-node": _number("_tasks_per_node"),
     "cpus-per-task": _number("cpus"), "mem": _memory("node"), "mem-per-cpu": _memory("cpu"),
     "mem-per-gpu": _memory("gpu"), "time": _time, "account": _text("tenant"),
-    "array": _text("array"), "dependency": dependencies, "begin": _begin,
-    "deadline": _text("deadline"), "hold": _flag("hold", True), "nice": _nice,
+    "array": _text("array"), "dependency": dependencies, "begin": _moment("begin"),
+    "cpus-per-gpu": _number("_cpus_per_gpu"), "deadline": _moment("deadline"),
+    "hold": _flag("hold", True), "nice": _nice,
     "priority": lambda fields, value: fields.__setitem__("priority", int(value)),
     "no-requeue": _flag("on_preempt", "never"), "signal": _signal, "output": _text("output"),
     "error": _text("error"), "chdir": _text("cwd"),

@@ -9,12 +9,12 @@ memory, labels, several roles) take the long path in `Capacity._find_roles`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
-from functools import lru_cache
 from heapq import merge
 from typing import NamedTuple
 
+from ganger.core.bits import lowest, members, pick_devices
 from ganger.core.cluster import Nodes
 from ganger.core.plan import Placement, Slot
 from ganger.core.spec import Locality, Needs, Role, Shape
@@ -67,40 +67,6 @@ class Cell:
         """Those of which GPUs are held in shares."""
         self.total = 0
         self.widest = 0
-
-
-@lru_cache(maxsize=65536)
-def pick_devices(free: int, count: int, island: int) -> int:
-    """`count` of the devices in the mask `free`: inside one island if one has room (the fullest
-    such), else the lowest ones."""
-    if island and count <= island:
-        best, best_free = 0, 1 << 30
-        window = (1 << island) - 1
-        for shift in range(0, free.bit_length(), island):
-            here = free & (window << shift)
-            room = here.bit_count()
-            if count <= room < best_free:
-                best, best_free = here, room
-        free = best or free
-    chosen = 0
-    for _ in range(count):
-        low = free & -free
-        chosen |= low
-        free ^= low
-    return chosen
-
-
-def lowest(bits: int) -> int:
-    """The number of the lowest set bit."""
-    return (bits & -bits).bit_length() - 1
-
-
-def members(bits: int) -> Iterator[int]:
-    """The numbers of the set bits, ascending."""
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low
 
 
 class _Known(NamedTuple):
@@ -207,12 +173,33 @@ class Capacity:
             if (not shape.pool or cell.pool == shape.pool)
             and (not shape.gpu_types or cell.gpu_type in shape.gpu_types)
             and (cell.gpu_type or not shape.gpus)
+            and (shape.is_plain or self._could_take(cell, shape))
         ]
         if shape.gpu_types:
             cells.sort(key=lambda cell: shape.gpu_types.index(cell.gpu_type))
         sizes = tuple(role.size for role in shape.roles)
         known = self._known[id(shape)] = _Known(shape, cells, shape.is_plain, sizes, shape.locality)
         return known
+
+    def _could_take(self, cell: Cell, shape: Shape) -> bool:
+        """Whether a worker of each role would fit on some node of `cell`, were that empty."""
+        all_of, nodes = self.nodes, list(self._labelled(cell.nodes, shape))
+        memory = all_of.type_specs[all_of.gpu_type[cell.nodes[0]]].memory
+        return all(
+            (needs.share == WHOLE or needs.gpu_memory <= memory)
+            and any(
+                needs.gpus <= self.full[node].bit_count()
+                and needs.cpus <= all_of.cpus[node]
+                and needs.memory <= all_of.memory[node]
+                for node in nodes
+            )
+            for needs in (role.needs for role in shape.roles if role.size)
+        )
+
+    def _labelled(self, among: Iterable[int], shape: Shape) -> Iterator[int]:
+        """The nodes of `among` that have all labels."""
+        wanted, named, labels = set(shape.labels), self.nodes.label_sets, self.nodes.labels
+        return (node for node in among if not wanted or wanted <= set(named[labels[node]]))
 
     # ------------------------------------------------------------------ where a shape fits
 
@@ -399,23 +386,16 @@ class Capacity:
         draw: Callable[[int], int] | None,
     ) -> Placement | None:  # fmt: skip
         """A place for every role, role by role, in one node if one has room for all."""
-        wanted = set(shape.labels)
-        named, labels = self.nodes.label_sets, self.nodes.labels
-
-        def suits(node: int) -> bool:
-            return self.up[node] and (not wanted or wanted <= set(named[labels[node]]))
-
-        by_level = fit is _BEST and any(role.needs.gpus for role in shape.roles)
-        nodes = [] if by_level else self._in_order(list(filter(suits, cell.nodes)), fit, draw)
-        first = filter(suits, self._by_level(cell, shape.roles, sizes)) if by_level else nodes
+        everywhere = fit is not _BEST or not any(role.needs.gpus for role in shape.roles)
+        nodes = self._in_order(cell, shape, fit, draw) if everywhere else []
+        first = nodes if everywhere else self._by_level(cell, shape, sizes)
         for node in first:
             found = self._roles_on([node], shape.roles, sizes)
             if found is not None:
                 return found
         if within <= Locality.NODE or sum(sizes) == 1:
             return None
-        if by_level:
-            nodes = self._in_order(list(filter(suits, cell.nodes)), fit, draw)
+        nodes = nodes or self._in_order(cell, shape, fit, draw)
         if within == Locality.RACK:
             for rack in sorted({self.rack[node] for node in nodes}):
                 here = [node for node in nodes if self.rack[node] == rack]
@@ -425,26 +405,27 @@ class Capacity:
             return None
         return self._roles_on(nodes, shape.roles, sizes)
 
-    def _by_level(
-        self, cell: Cell, roles: tuple[Role, ...], sizes: tuple[int, ...]
-    ) -> Iterator[int]:
+    def _by_level(self, cell: Cell, shape: Shape, sizes: tuple[int, ...]) -> Iterator[int]:
         """The nodes of `cell` on which roles with GPUs may find room, the fullest first, as
         `_in_order` has them: in steps of whole GPUs free, those with shared GPUs in between."""
-        least = sum(role.needs.gpus * size for role, size in zip(roles, sizes, strict=True)
+        least = sum(role.needs.gpus * size for role, size in zip(shape.roles, sizes, strict=True)
                     if role.needs.share == WHOLE)  # fmt: skip
         partly = sorted(
             (self._emptiness(node), node)
             for node in (cell.nodes[local] for local in members(cell.sharing))
-            if self.free_count[node] >= least
+            if self.up[node] and self.free_count[node] >= least
         )
         whole = (
             (WHOLE * free, cell.nodes[local])
             for free in range(max(least, 1), len(cell.by_free))
             for local in members(cell.by_free[free] & ~cell.sharing)
         )
-        return (node for _, node in merge(partly, whole))
+        return self._labelled((node for _, node in merge(partly, whole)), shape)
 
-    def _in_order(self, nodes: list[int], fit: Fit, draw: Callable[[int], int] | None) -> list[int]:
+    def _in_order(
+        self, cell: Cell, shape: Shape, fit: Fit, draw: Callable[[int], int] | None
+    ) -> list[int]:
+        nodes = [node for node in self._labelled(cell.nodes, shape) if self.up[node]]
         if fit == Fit.FIRST:
             return nodes
         if fit == Fit.RANDOM and draw is not None:

@@ -5,9 +5,10 @@ Every change can be undone: `mark()`, then `rollback(mark)`.
 
 from __future__ import annotations
 
+from ganger.core.bits import lowest, members, pick_devices
 from ganger.core.cluster import Nodes
 from ganger.core.errors import InvariantError
-from ganger.core.fit import Capacity, Cell, Fit, lowest, members, pick_devices
+from ganger.core.fit import Capacity, Cell, Fit
 from ganger.core.plan import Placement, Slot
 from ganger.core.spec import Needs, Shape
 from ganger.core.units import WHOLE

@@ -273,6 +273,8 @@ class Reducer:
         phase = self._phase[job]
         if not RUNNING <= phase <= STOPPING:
             return 0
+        if phase != STOPPING:  # whoever told it to leave
+            self._preempted[job] += 1
         self._accrue(job)
         self._let_go(job)
         self._keep(job, event.kept)
@@ -283,6 +285,7 @@ class Reducer:
         job = event.job
         if event.attempt != self._attempt[job] or self._phase[job] != STARTING:
             return 0
+        self._pended[job] += self.now - self._held_since[job]  # for what never came
         self._let_go(job)
         return self._queue(job) | CAPACITY_FREED
 

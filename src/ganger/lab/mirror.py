@@ -179,7 +179,8 @@ def advice(made: Mirror) -> list[str]:
 
 def _name(made: Mirror, row: int) -> str:
     one = made.jobs[row]
-    return f"{one.label} ({one.user}, {one.gpus} GPUs, {one.job.name})"
+    gpus = f"{one.gpus} GPU{'s' if one.gpus != 1 else ''}"
+    return f"{one.label} ({one.user}, {gpus}, {one.job.name})"
 
 
 def counts(made: Mirror) -> tuple[int, int]:

@@ -310,8 +310,8 @@ class Fits:
                 )
         least = tuple(role.range[0] for role in shape.roles)
         if self._ledger.find(shape, least) is None:
-            raise BadInput(
-                f"{shape} can never fit this cluster", where="gpus",
-                mend="ask for less; `ganger nodes` shows what there is",
-            )  # fmt: skip
+            mend = "ask for less; `ganger nodes` shows what there is"
+            if shape.roles[0].needs.gpus > int(self._nodes.gpus.max(initial=0)):
+                mend = "a worker's GPUs are in one node: have more workers (--nodes), or fewer GPUs"
+            raise BadInput(f"{shape} can never fit this cluster", where="gpus", mend=mend)
         self._known.add(shape)

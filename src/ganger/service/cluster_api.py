@@ -271,7 +271,7 @@ async def set_idle(request: Request) -> IdleAnswer:
     changes = {k: v for k, v in msgspec.structs.asdict(found).items() if v is not None}
     rule = msgspec.structs.replace(world.idleness.rule, **changes).check()
     await asked(world, Keep(IDLE_SETTING, msgspec.json.encode(rule).decode()))
-    world.idleness.rule = rule
+    world.idleness.judge_by(rule)
     return await show_idle(request)
 
 

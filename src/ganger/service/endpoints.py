@@ -50,7 +50,8 @@ ENDPOINTS: Final = (
     Endpoint("POST", "/v1/jobs", jobs.submit, Submitted, jobs.Submission,
              query=("expect",), code=201),
     Endpoint("GET", "/v1/jobs", jobs.list_jobs, JobPage,
-             query=("state", "user", "tenant", "name", "since", "offset", "limit")),
+             query=("state", "user", "tenant", "name", "jobs", "since", "offset", "limit",
+                    "expect")),
     Endpoint("GET", _JOBS, jobs.show_job, list[JobDetail]),
     Endpoint("PATCH", _JOBS, jobs.update_job, Changed, jobs.Update),
     *(Endpoint("POST", f"{_JOBS}/{verb}", jobs.order(verb), Changed)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ganger.client.answers import Explanation
 from ganger.core.jobs import Phase
-from ganger.core.units import SECOND, WHOLE, format_duration
+from ganger.core.units import NEVER, WHOLE, format_duration
 from ganger.lab.whatif import Outlook
 from ganger.service import rows
 from ganger.service.ceilings import Group
@@ -32,6 +32,8 @@ def explain(daemon: Daemon, row: int) -> Explanation:
         _pending(daemon, row, found)
     elif phase >= Phase.FINISHED:
         found.lines.append(f"It is over: {found.state.lower()}{f' ({reason})' if reason else ''}.")
+        if reason == "DependencyNeverSatisfied":
+            _never(daemon, row, found)
     else:
         held = kernel.placements().get(row, ())
         since = format_duration(daemon.now() - int(kernel.jobs.held_since[row]))
@@ -79,6 +81,17 @@ def _dependent(daemon: Daemon, row: int, waits_for: Conditions, found: Explanati
         found.lines.append(f"It waits for one of these: {some}.")
 
 
+def _never(daemon: Daemon, row: int, found: Explanation) -> None:
+    """Which of those that it waited for had ended as it could not use."""
+    jobs = daemon.kernel.jobs
+    before = (*jobs.after.get(row, ()), *daemon.reader.facts(row).waits_for.rows)
+    for other in list(dict.fromkeys(before))[:_HOLDERS_MAX]:
+        phase = Phase(jobs.phase[other])
+        if phase >= Phase.FINISHED:
+            state = state_of(phase, daemon.ends.get(other, ""))[0].lower()
+            found.lines.append(f"It waited for job {rows.label(daemon, other)}, which is {state}.")
+
+
 def _holds(one: Condition, daemon: Daemon) -> bool:
     at = one.opens(daemon.kernel.jobs)
     return at is not None and at <= daemon.now()
@@ -108,12 +121,18 @@ def _pending(daemon: Daemon, row: int, found: Explanation) -> None:
     wanted = f"{shape.gpus} GPU{'s' if shape.gpus != 1 else ''}"
     if shape.gpu_types:
         wanted += f" of type {' or '.join(shape.gpu_types)}"
-    free = sum(node.gpus_free for node in rows.node_answers(daemon) if node.state == "up")
+    nodes = [
+        node for node in rows.node_answers(daemon)
+        if node.gpus and (not shape.gpu_types or node.gpu_type in shape.gpu_types)
+    ]  # fmt: skip
+    free = sum(node.gpus_free for node in nodes if node.state == "up")
     found.lines.append(
-        f"It waits for {wanted} since {since}; {free} of {kernel.nodes.total_gpus} are free."
+        f"It waits for {wanted} since {since}; {free} of {sum(node.gpus for node in nodes)}"
+        f"{' such' if shape.gpu_types else ''} are free."
     )
-    by = {reason.by for reason in (daemon.plan.reasons if daemon.plan else [])}
-    if found.reason == "Priority":
+    if found.reason == "Priority" and not found.ahead:
+        found.lines.append(f"Nobody comes first: {_decides(daemon)}.")
+    elif found.reason == "Priority":
         found.lines.append(
             f"{daemon.header.policy} serves others first"
             f" ({found.ahead} of {len(order)} by priority and submission)."
@@ -121,15 +140,40 @@ def _pending(daemon: Daemon, row: int, found: Explanation) -> None:
     elif found.reason == "AssocGrpGRES":
         found.lines.append("Its tenant is at its quota.")
     else:
-        said = f" ({', '.join(sorted(by))})" if by else ""
-        found.lines.append(f"No place for it is free{said}.")
+        found.lines.append("No place for it is free.")
     holders = _holders(daemon, shape.gpu_types)
     found.holders = [job + 1 for job in holders[:_HOLDERS_MAX]]
     if holders:
         found.lines.append(f"What it could use is held by {_jobs(daemon, holders)}.")
-    down = [node.name for node in rows.node_answers(daemon) if node.state != "up"]
+    others = [f"{node.gpus_withheld} on {node.name}" for node in nodes if node.gpus_withheld]
+    if others:
+        found.lines.append(f"Jobs that are not Ganger's hold GPUs of it: {', '.join(others)}.")
+    down = [node.name + _wrong(daemon, node.name) for node in nodes if node.state != "up"]
     if down:
         found.lines.append(f"Out of use: {', '.join(down)}.")
+
+
+def _decides(daemon: Daemon) -> str:
+    recipe, plan = daemon.header.policy, daemon.plan
+    if plan is None or plan.wake >= NEVER:
+        return f"{recipe} starts it when it decides again"
+    left = format_duration(max(plan.wake - daemon.now(), 0))
+    return f"{recipe} starts it when it decides again, in {left} or sooner"
+
+
+def _wrong(daemon: Daemon, node: str) -> str:
+    said = "; ".join(daemon.warnings.get(node, ()))
+    return f" ({said})" if said else ""
+
+
+def spokesman(daemon: Daemon, rows_: list[int]) -> int:
+    """Of an array the first task that waits, else the first that is not over, else the first; of
+    what is no array itself."""
+    phases = daemon.kernel.jobs.phase[rows_]
+    for true in (phases <= Phase.PENDING, phases < Phase.FINISHED):
+        if true.any():
+            return rows_[int(np.argmax(true))]
+    return rows_[0]
 
 
 def expect(found: Explanation, ahead: Outlook | None) -> None:
@@ -137,8 +181,7 @@ def expect(found: Explanation, ahead: Outlook | None) -> None:
     if ahead is None:
         found.lines.append("When it will start cannot be foreseen.")
         return
-    found.expected_start = ahead.expected / SECOND
-    found.expected_start_low, found.expected_start_high = ahead.low / SECOND, ahead.high / SECOND
+    rows.foreseen(found, ahead)
 
 
 def _holders(daemon: Daemon, types: tuple[str, ...]) -> list[int]:

@@ -59,7 +59,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Idleness:
-    """Looks at what agents told every few seconds. `rule` may be replaced at any time."""
+    """Looks at what agents told every few seconds."""
 
     def __init__(self, daemon: Daemon, notifier: Notifier, every: float) -> None:
         self._daemon, self._notifier, self._every = daemon, notifier, every
@@ -71,6 +71,11 @@ class Idleness:
         self._since: dict[tuple[int, int], float] = {}
         self._told: set[tuple[int, int]] = set()
         self._kept_at, self._dirty = 0.0, False
+
+    def judge_by(self, rule: Rule) -> None:
+        """Another rule: what was done by the old one is done again, if this one says so."""
+        self.rule = rule
+        self._told.clear()
 
     def uses(self, row: int) -> list[Used]:
         """The last looks at the parts of a job's present attempt."""
@@ -124,12 +129,12 @@ class Idleness:
                 spent = self._every * int(jobs.size[key[0]])
                 self.gpu_seconds[tenant] = self.gpu_seconds.get(tenant, 0.0) + spent
                 self._dirty = True
-                if now - self._since[key] >= rule.after and key not in self._told:
+                due = rule.action != "off" and now - self._since[key] >= rule.after
+                if due and key not in self._told:
                     self._told.add(key)
                     over.append(key[0])
-        if rule.action != "off":
-            for row in over:
-                self._act(row, rule)
+        for row in over:
+            self._act(row, rule)
         if self._dirty and now - self._kept_at >= KEEP_EVERY:
             self.keep(now)
 

@@ -41,10 +41,10 @@ from ganger.service.asking import (
     world_of,
 )
 from ganger.service.asks import Order, SetCeiling, Submit
-from ganger.service.explain import expect, explain
+from ganger.service.explain import expect, explain, spokesman
 from ganger.service.facts import Prepared
 from ganger.service.states import exit_code
-from ganger.service.trial import outlook
+from ganger.service.trial import outlook, outlooks
 from ganger.service.world import World
 
 
@@ -98,14 +98,23 @@ async def submit(request: Request) -> Submitted:
 
 async def list_jobs(request: Request) -> JobPage:
     """Jobs by `state` (words or codes, `active`, `over`, `all`), `user`, `tenant`, part of the
-    `name`, ended after `since` (Unix seconds); `limit` of them from `offset` on."""
+    `name`, among `jobs` (with commas), ended after `since` (Unix seconds); `limit` of them from
+    `offset` on; with `expect` when those that wait are expected to start."""
     limit = int(number(request, "limit", 100, PAGE_MAX))
     offset = int(number(request, "offset", 0, 1e12))
     filters = {
-        key: request.query_params.get(key, "") for key in ("state", "user", "tenant", "name")
+        key: request.query_params.get(key, "")
+        for key in ("state", "user", "tenant", "name", "jobs")
     }
     filters["since"] = str(number(request, "since", 0, 1e12))
-    return locked(world_of(request), rows.job_page, filters, offset, limit)
+    world = world_of(request)
+    page = locked(world, rows.job_page, filters, offset, limit)
+    if request.query_params.get("expect"):
+        waiting = [one.job - 1 for one in page.jobs if one.state == "PENDING"]
+        ahead = await asyncio.to_thread(outlooks, world.daemon, waiting)
+        for one in page.jobs:
+            rows.foreseen(one, ahead.get(one.job - 1))
+    return page
 
 
 async def show_job(request: Request) -> list[JobDetail]:
@@ -212,10 +221,12 @@ async def logs(request: Request) -> Response:
 
 
 async def explain_job(request: Request) -> Explanation:
-    """Why a job is where it is, and when it is expected to start."""
+    """Why a job is where it is, and when it is expected to start; of an array its first task that
+    waits."""
     daemon = world_of(request).daemon
-    row = rows_named(request)[0]
+    named = rows_named(request)
     with daemon.lock:
+        row = spokesman(daemon, named)
         found = explain(daemon, row)
     if found.position is not None:
         expect(found, await asyncio.to_thread(outlook, daemon, row))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ganger.client.answers import (
     AttemptAnswer,
+    Explanation,
     JobAnswer,
     JobDetail,
     JobPage,
@@ -21,6 +22,7 @@ from ganger.core.jobs import HOLDS_DEVICES, Phase
 from ganger.core.plan import Placement
 from ganger.core.spec import Kind, OnPreempt
 from ganger.core.units import HOUR, NEVER, SECOND, WHOLE
+from ganger.lab.whatif import Outlook
 from ganger.service.daemon import Daemon
 from ganger.service.launches import pattern
 from ganger.service.states import exit_code, phases_of, state_of
@@ -109,8 +111,17 @@ def _common(daemon: Daemon, row: int) -> dict[str, Any]:
         "submitted": int(jobs.submitted[row]) / SECOND, "started": span(int(jobs.first_start[row])),
         "finished": span(int(jobs.finished[row])), "ran": max(ran, 0) / SECOND,
         "time_limit": span(int(jobs.limit[row])), "nodes": _nodes(daemon, _held(daemon, row)),
+        "exit_code": exit_code(phase, daemon.ends.get(row, "")),
         "attempt": int(jobs.attempt[row]), "preemptions": int(jobs.preemptions[row]),
     }  # fmt: skip
+
+
+def foreseen(answer: JobAnswer | Explanation, ahead: Outlook | None) -> None:
+    """Say in an answer when its job is expected to start."""
+    if ahead is not None:
+        answer.expected_start = ahead.expected / SECOND
+        answer.expected_start_low = ahead.low / SECOND
+        answer.expected_start_high = ahead.high / SECOND
 
 
 def _held(daemon: Daemon, row: int) -> Placement:
@@ -152,13 +163,13 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         **_common(daemon, row), command=list(launch.command), script=bool(facts.script),
         cwd=launch.cwd, output=pattern(launch.output, facts, row),
         error=pattern(launch.error, facts, row), cpus=needs.cpus / WHOLE, memory=needs.memory,
+        share=needs.share / WHOLE,
         workers=sum(role.size for role in shape.roles), least_gpus=shape.least,
         most_gpus=shape.most, deadline=span(int(jobs.deadline[row])),
         estimate=span(int(jobs.estimate[row])), begin=span(facts.begin) or None,
         after=[before + 1 for before in (*jobs.after.get(row, ()), *facts.waits_for.rows)],
         on_preempt=OnPreempt(jobs.on_preempt[row]).name.lower(),
         kind=Kind(jobs.kind[row]).name.lower(),
-        exit_code=exit_code(phase, daemon.ends.get(row, "")),
         attained_gpu_seconds=int(jobs.served[row]) / SECOND, pending=pended / SECOND,
         retries=launch.retries, progress=daemon.progress(row),
         attempts=[
@@ -180,6 +191,9 @@ def _matching(daemon: Daemon, filters: dict[str, str]) -> NDArray[np.int64]:
     for column, names in (("user", jobs.users), ("tenant", jobs.tenants)):
         if filters.get(column):
             mask &= getattr(jobs, column)[:n] == names.find(filters[column])
+    if filters.get("jobs"):
+        named = [row for job in filters["jobs"].split(",") if job for row in rows_of(daemon, job)]
+        mask &= np.isin(np.arange(jobs.n), named)
     since = float(filters.get("since", 0))
     if since:
         mask &= jobs.finished[:n] >= since * SECOND

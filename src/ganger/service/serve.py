@@ -451,6 +451,11 @@ def main(argument: str) -> int:
 
 def preview(settings: Settings) -> Header:
     """What `serve` would begin with; nothing is written. Raises BadInput."""
+    for at, where in ((settings.listen, "--listen"), (settings.agents, "--agents")):
+        if at:
+            address(at, where)
+    if settings.pilot:
+        terms_of(settings)
     path = Home(Path(settings.home)).journal
     if not path.exists():
         return header_for(completed(settings, None), None)

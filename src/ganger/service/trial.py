@@ -71,13 +71,21 @@ def try_policy(daemon: Daemon, policy: str, knows: str) -> PolicyAnswer:
 
 def outlook(daemon: Daemon, row: int, *, interval: bool = True) -> Outlook | None:
     """When a waiting job is expected to start; None if that cannot be said."""
+    return outlooks(daemon, [row], interval=interval).get(row)
+
+
+def outlooks(
+    daemon: Daemon, rows: Sequence[int], *, interval: bool = True
+) -> dict[int, Outlook]:  # fmt: skip
+    """When jobs are expected to start, of those that wait and of which it can be said."""
     with daemon.lock:
         jobs = daemon.kernel.jobs
         waiting = int(np.count_nonzero(jobs.phase[: jobs.n] == Phase.PENDING))
-        if Phase(jobs.phase[row]) != Phase.PENDING or waiting > WAITING_MAX:
-            return None
+        wanted = [row for row in rows if jobs.phase[row] == Phase.PENDING]
+    if not wanted or waiting > WAITING_MAX:
+        return {}
     samples = SAMPLES if interval and waiting <= SAMPLED_MAX else 0
-    return expected_starts(copier(daemon), [row], samples=samples).get(row)
+    return expected_starts(copier(daemon), wanted, samples=samples)
 
 
 def grown(cluster: ClusterSpec, add: Sequence[NodeSpec]) -> ClusterSpec:

@@ -16,7 +16,7 @@ from ganger.client.answers import Status
 from ganger.core.errors import BadInput, GangerError
 from ganger.core.jobs import Phase
 from ganger.core.spec import Shape
-from ganger.core.units import SECOND, WHOLE
+from ganger.core.units import SECOND, WHOLE, format_duration
 from ganger.engines.agent.meter import EVERY_SECONDS
 from ganger.service.accept import Fits, Who
 from ganger.service.daemon import Daemon
@@ -24,6 +24,7 @@ from ganger.service.idle import Idleness
 from ganger.service.outbox import Notifier
 from ganger.service.recovery import guard_of
 from ganger.service.roles import Roles, digest
+from ganger.service.rows import node_answers
 
 
 class Forbidden(GangerError):  # noqa: N818 - reads as a sentence
@@ -146,17 +147,12 @@ class World:
             kernel = daemon.kernel
             jobs, nodes = kernel.jobs, kernel.nodes
             counts = np.bincount(jobs.phase[: jobs.n], minlength=len(Phase))
-            held = sum(
-                slot.devices.bit_count()
-                for placement in kernel.placements().values()
-                for slot in placement
-            )
+            every = node_answers(daemon)
             trouble = [
                 f"{name}: {said}" for name, all_ in list(daemon.warnings.items()) for said in all_
             ]
-            held += sum(kernel.withheld(node) for node in range(nodes.n))
-            down = [nodes.names[node] for node in range(nodes.n) if kernel.barred(node) == "down"]
-            if down:
+            down = [node.name for node in every if node.state == "down"]
+            if down and (self.engine == "local" or self._whole_gpus):  # pilots come and go
                 trouble.append(f"down: {', '.join(down)}")
             if daemon.full:
                 trouble.append(f"nothing can be kept: {daemon.full}")
@@ -164,14 +160,13 @@ class World:
                 trouble.append(self.notifier.error)
             for job in self.idleness.jobs():
                 if job.told:
-                    minutes = job.idle_seconds / 60
-                    trouble.append(f"job {job.label} is idle for {minutes:.0f} min")
+                    since = format_duration(job.idle_seconds * SECOND)
+                    trouble.append(f"job {job.label} is idle since {since}")
             guard = guard_of(kernel)
             if guard.error:
                 trouble.append(f"the policy fails: {guard.error}")
             if guard.differed:
                 trouble.append(f"{guard.differed} plans were kept that would be decided otherwise")
-            gpus = nodes.total_gpus
             return Status(
                 version=__version__, mode="shared" if self.shared else "personal",
                 engine=self.engine, home=str(self.home), pid=os.getpid(), listen=self.listen,
@@ -180,5 +175,8 @@ class World:
                 last_decision_seconds=daemon.tally.last_seconds,
                 slowest_decision_seconds=daemon.tally.longest_seconds,
                 jobs={phase.name.lower(): int(counts[phase]) for phase in Phase if counts[phase]},
-                nodes=nodes.n, gpus=gpus, gpus_free=max(gpus - held, 0), trouble=trouble,
+                nodes=nodes.n, gpus=nodes.total_gpus,
+                gpus_free=sum(node.gpus_free for node in every if node.state == "up"),
+                gpus_out=sum(node.gpus_free for node in every if node.state != "up"),
+                trouble=trouble,
             )  # fmt: skip

@@ -20,6 +20,12 @@ from ganger.engines.agent.protocol import Go, Part, Prepare
 from ganger.engines.launch import Launch
 
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+IS_SLURMS: Final = "GANGER_SLURM_JOB"
+"""Set for the processes of an attempt that is a Slurm job, to its number; a pilot's are not."""
+_OF_SLURM: Final = (
+    "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION", "SLURM_JOB_ACCOUNT", "SLURM_JOB_QOS",
+    "SLURM_JOB_GPUS", "SLURM_CLUSTER_NAME", "SLURMD_NODENAME", "SLURM_CONF",
+)  # fmt: skip
 _AT_IMPORT: Final = ("PYTHON", "LD_", "OMP_", "MKL_", "TORCH_", "PATH", "HOME", "VIRTUAL_ENV")
 _ZYGOTE_SECONDS: Final = 5.0
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
@@ -91,16 +97,20 @@ def _environment(
 
 
 def _slurms(launch: Launch, part: Part, i: int, cores: int) -> dict[str, object]:
-    """What sbatch's batch script (`per` job) or srun's tasks would find in Slurm's variables.
+    """What sbatch's batch script (`per` job) or srun's tasks would find in Slurm's variables. Where
+    the attempt is a Slurm job, its number and what else Slurm alone can say are Slurm's.
 
-    Within a Slurm job only the array's task: other numbers would be taken for its Slurm's own.
     SLURM_JOBID and SLURM_NODELIST are never set, by which MPI starters look for Slurm's daemons.
     """
     job, task = launch.env.get("GANGER_JOB_ID"), launch.env.get("GANGER_ARRAY_INDEX")
-    found: dict[str, object] = {} if task is None else {"SLURM_ARRAY_TASK_ID": task}
-    if job is None or "SLURM_JOB_ID" in os.environ:
-        return found
+    if job is None:
+        return {}
+    found: dict[str, object] = {}
+    if IS_SLURMS in os.environ:
+        job = os.environ[IS_SLURMS]
+        found |= {name: os.environ[name] for name in _OF_SLURM if name in os.environ}
     if task is not None:
+        found["SLURM_ARRAY_TASK_ID"] = task
         found["SLURM_ARRAY_JOB_ID"] = launch.env["GANGER_ARRAY_ID"]
     if cores:
         found["SLURM_CPUS_PER_TASK"] = cores

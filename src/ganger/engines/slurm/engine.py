@@ -56,6 +56,7 @@ class SlurmEngine(FleetEngine):
             client, home, machines, self._places, cluster=cluster, patience=patience, warn=warn
         )  # fmt: skip
         super().__init__(self._fleet, launch_of, clock, patience, progress_every)
+        self._fleet.first_look(client.jobs())
 
     def apply(self, plan: Plan, now: int) -> None:
         """Set the plan's actions going. An attempt that was started is not started again."""

@@ -44,6 +44,7 @@ from ganger.engines.slurm.following import (
     AttemptKey,
     Following,
     as_slurms,
+    comment_of,
     key_of,
     messages,
     why_over,
@@ -62,6 +63,8 @@ _UNSEEN_SECONDS: Final = 3.0
 may come so much later than Slurm's word that it is over."""
 _SPARE_MINUTES: Final = 5
 _KILLED: Final = (-9, -15)
+_TAKEN_SECONDS: Final = 6.0
+"""A job that Slurm has not started by then is cancelled if others hold its GPUs: three looks."""
 _DOUBT_SECONDS: Final = 10.0
 """So long may Slurm take to say why it has killed a worker or told it to leave."""
 
@@ -98,6 +101,10 @@ class SlurmFleet:
         self._ready = False
         self.trouble = ""
         """Why Slurm could not be asked; empty while it answers."""
+
+    def first_look(self, jobs: list[Job]) -> None:
+        """These are the jobs there are: what others hold is known before anything is planned."""
+        self._machines.withhold(self.owner, [job for job in jobs if not self._is_ours(job)])
 
     # ------------------------------------------------------------------ time
 
@@ -190,7 +197,7 @@ class SlurmFleet:
         first = next(iter(one.prepares.values()))
         limit = first.launch.limit
         minutes = _SPARE_MINUTES - (-limit // (60 * SECOND)) if limit < NEVER else 0
-        tag = f"{TAG}{one.key[0]}/{one.key[1]}"
+        tag = comment_of(one.key)
         self._commands.do(lambda: self._submit(one, components, tag, minutes),
                  lambda number, error: self._submitted(one, number, error))  # fmt: skip
 
@@ -363,9 +370,17 @@ class SlurmFleet:
             self._conclude(one)
         elif (
             one.job is not None and one.job.is_pending and one.stop is None
-            and now - one.submitted_at > self._patience
+            and now - one.submitted_at > self._patience_with(one)
         ):  # fmt: skip
             one.stop = Stop(Key(*one.key), checkpoint=False)
+
+    def _patience_with(self, one: Following) -> float:
+        """Seconds: less if others hold what the job was to have."""
+        for slot in self._places.get(one.key, ()):
+            name = self._machines.names.get(slot.node, "")
+            if self._machines.left(name) < slot.devices.bit_count():
+                return min(_TAKEN_SECONDS, self._patience)
+        return self._patience
 
     def _read(self, one: Following) -> None:
         changed = one.folder.changed()

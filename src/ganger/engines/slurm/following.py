@@ -123,7 +123,12 @@ def as_slurms(message: Exited, states: frozenset[str]) -> Exited:
 def key_of(comment: str) -> AttemptKey | None:
     """The attempt that a Slurm job's comment names."""
     job, _, attempt = comment.removeprefix(TAG).partition("/")
-    return (int(job), int(attempt)) if job.isdecimal() and attempt.isdecimal() else None
+    return (int(job) - 1, int(attempt)) if job.isdecimal() and attempt.isdecimal() else None
+
+
+def comment_of(key: AttemptKey) -> str:
+    """The comment of an attempt's Slurm job: the job as people number it, from 1."""
+    return f"{TAG}{key[0] + 1}/{key[1]}"
 
 
 def _as_user(prepare: Prepare) -> Any:

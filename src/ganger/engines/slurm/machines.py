@@ -10,7 +10,7 @@ from ganger.core.errors import BadInput
 from ganger.core.spec import NodeSpec
 from ganger.engines.agent.protocol import Hello
 from ganger.engines.boxes import Box, Owner
-from ganger.engines.slurm.answers import Job, Node
+from ganger.engines.slurm.answers import CLOSED, GONE, Job, Node
 
 log = logging.getLogger("ganger.engine")
 _LOOKS: Final = 3
@@ -64,12 +64,16 @@ class Machines:
             elif box is not None or (box := self._join(spec)) is not None:
                 if node.name not in self.nodes:
                     new.append(box)
-                self._say(node.name, "")
+                self._say(node.name, _why(node))
                 self.nodes[node.name] = node
                 looks = self._hidden.setdefault(node.name, [])
                 looks.append(max(node.gpus_used - seen.get(node.name, 0), 0))
                 del looks[:-_LOOKS]
         return new
+
+    def left(self, name: str) -> int:
+        """How many GPUs of a node others do not hold, as far as was told."""
+        return self.boxes[name].hello.nodes[0].gpus - self._withheld.get(name, 0)
 
     def _join(self, spec: NodeSpec) -> Box | None:
         hello = Hello(spec.name, (spec,))
@@ -91,7 +95,7 @@ class Machines:
 
     def tell(self, owner: Owner, foreign: Iterable[Job]) -> None:
         """Tell of nodes that can be used no more, or again, and of what `foreign` jobs hold."""
-        taken = _held(foreign)
+        self.withhold(owner, foreign)
         for name, box in self.boxes.items():
             node, lacks = self.nodes[name], name in self._absent
             if node.is_gone or lacks:
@@ -100,18 +104,32 @@ class Machines:
                     self._closed.add(name)
                     owner.lost(box)
                 continue
-            hidden = self._hidden[name]
-            gpus = taken.get(name, 0) + (min(hidden) if len(hidden) == _LOOKS else 0)
-            gpus = min(gpus, box.hello.nodes[0].gpus)
-            if gpus != self._withheld.get(name, 0):
-                self._withheld[name] = gpus
-                owner.withheld(box, gpus)
             if node.is_closed and name not in self._closed:
                 self._closed.add(name)
                 owner.closed(box)
             elif not node.is_closed and name in self._closed:
                 self._closed.discard(name)
                 owner.opened(box)
+
+    def withhold(self, owner: Owner, foreign: Iterable[Job]) -> None:
+        """Tell of what `foreign` jobs hold."""
+        taken = _held(foreign)
+        for name, box in self.boxes.items():
+            if self.nodes[name].is_gone or name in self._absent:
+                continue
+            hidden = self._hidden[name]
+            gpus = taken.get(name, 0) + (min(hidden) if len(hidden) == _LOOKS else 0)
+            gpus = min(gpus, box.hello.nodes[0].gpus)
+            if gpus != self._withheld.get(name, 0):
+                self._withheld[name] = gpus
+                owner.withheld(box, gpus)
+
+
+def _why(node: Node) -> str:
+    """Why nothing new starts on a node, in Slurm's words; empty where something may."""
+    states = sorted(word.lower() for word in node.states & (CLOSED | GONE))
+    reason = f": {node.reason}" if node.reason else ""
+    return f"{', '.join(states)} in Slurm{reason}" if states else ""
 
 
 def _alike(before: NodeSpec, now: NodeSpec) -> bool:

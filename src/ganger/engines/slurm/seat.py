@@ -35,6 +35,7 @@ from ganger.engines.agent.protocol import (
     Progress,
     Stop,
 )
+from ganger.engines.agent.spawn import IS_SLURMS
 from ganger.engines.agent.wire import GoneError, Link
 from ganger.engines.slurm.head import Granted
 from ganger.engines.slurm.order import AttemptFolder, Order
@@ -153,6 +154,7 @@ def main() -> int:
         signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2
     ):  # fmt: skip
         signal.signal(number, signal.SIG_IGN)  # the head decides what is to end, and how
+    os.environ[IS_SLURMS] = os.environ["SLURM_JOB_ID"]
     order = AttemptFolder(Path(sys.argv[1])).order()
     seat = next(one for one in order.seats if one.node == sys.argv[2])
     prepare = seat.prepare

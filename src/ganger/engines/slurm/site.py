@@ -69,6 +69,9 @@ REASONS: Final = {
 }
 """Slurm's reasons for waiting, in plain words."""
 
+_UNLIMITED: Final = 365 * 24 * 60
+"""Minutes: what Slurm gives a job that has no limit, once it runs."""
+
 
 class Listed(msgspec.Struct, frozen=True):
     """A job of the site. Times in microseconds since the epoch, 0 for not yet; for a job that
@@ -148,7 +151,7 @@ def listed_of(text: str, command: str = "squeue --json") -> list[Listed]:
                 submitted=_number(row, "submit_time") * SECOND,
                 started=_number(row, "start_time") * SECOND,
                 ended=_number(row, "end_time") * SECOND,
-                limit=minutes * MINUTE if minutes else NEVER,
+                limit=minutes * MINUTE if 0 < minutes < _UNLIMITED else NEVER,
                 gpus=gpus,
                 gpu_type=kind,
                 nodes=max(len(job.nodes) or _number(row, "node_count"), 1),
@@ -217,11 +220,19 @@ def _when(at: int) -> str:
 # ---------------------------------------------------------------------- why a job waits
 
 
+def called(number: str, jobs: Sequence[Listed]) -> Listed | None:
+    """The job of that number; `12_[3-5]`, as squeue shows what is left of an array, is its first
+    task that waits."""
+    number = number.partition("_[")[0]
+    found = [one for one in jobs if number in (one.label, str(one.job.number), str(one.array))]
+    return next((one for one in found if one.job.is_pending), next(iter(found), None))
+
+
 def explained(
     number: str, jobs: Sequence[Listed], nodes: Sequence[Node], now: int
 ) -> tuple[Listed, list[str]]:
     """The job of that number, and in sentences why it is where it is. Raises BadInput."""
-    one = next((one for one in jobs if number in (one.label, str(one.job.number))), None)
+    one = called(number, jobs)
     if one is None:
         raise BadInput(f"Slurm knows no job {number}", mend="`squeue` lists them")
     if not one.job.is_pending:
@@ -233,8 +244,9 @@ def explained(
     kind = f" of type {one.gpu_type}" if one.gpu_type else ""
     spread = f" on {one.nodes} nodes" if one.nodes > 1 else ""
     since = format_duration(max(now - one.submitted, 0))
+    gpus = f"{one.gpus} GPU{'s' if one.gpus != 1 else ''}"
     lines = [f"{plain[0].upper()}{plain[1:]}.",
-             f"It asks for {one.gpus} GPUs{kind}{spread}, since {since}."]  # fmt: skip
+             f"It asks for {gpus}{kind}{spread}, since {since}."]  # fmt: skip
     lines += _line_of(one, jobs)
     lines += _supply_of(one, jobs, nodes)
     if one.started > now:

@@ -1,0 +1,124 @@
+"""Columns of jobs that people choose, in the words of squeue (`%i %j`), `squeue -O` and sacct."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import click
+
+from ganger.cli.text import clock, moment, table
+from ganger.client.answers import JobAnswer
+from ganger.core.errors import BadInput
+
+
+class _Column(NamedTuple):
+    title: str
+    letters: str
+    names: tuple[str, ...]
+    of: Callable[[JobAnswer], str]
+
+
+def where_or_why(job: JobAnswer) -> str:
+    """Its nodes, or in brackets why it has none."""
+    return ",".join(job.nodes) or (f"({job.reason})" if job.reason else "")
+
+
+def ran(job: JobAnswer) -> str:
+    """For how long it has run."""
+    return clock(job.ran) if job.started else "-"
+
+
+_COLUMNS: Final = (
+    _Column("JOBID", "iA", ("jobid", "jobarrayid", "jobidraw"), lambda job: job.label),
+    _Column("NAME", "j", ("name", "jobname"), lambda job: job.name),
+    _Column("USER", "u", ("user", "username"), lambda job: job.user),
+    _Column("ACCOUNT", "a", ("account", "tenant"), lambda job: job.tenant),
+    _Column("PARTITION", "P", ("partition",), lambda job: "-"),
+    _Column("ST", "t", ("statecompact", "st"), lambda job: job.code),
+    _Column("STATE", "T", ("state",), lambda job: job.state),
+    _Column("TIME", "M", ("elapsed", "timeused", "time"), ran),
+    _Column("TIME_LIMIT", "l", ("timelimit", "limit"), lambda job: clock(job.time_limit)),
+    _Column("NODES", "D", ("nnodes", "numnodes"), lambda job: str(len(job.nodes))),
+    _Column("NODELIST", "N", ("nodelist",), lambda job: ",".join(job.nodes)),
+    _Column("REASON", "r", ("reason",), lambda job: job.reason or "None"),
+    _Column("NODELIST(REASON)", "R", ("reasonlist",), where_or_why),
+    _Column("PRIORITY", "pQ", ("priority", "prioritylong"), lambda job: str(job.priority)),
+    _Column("GPUS", "b", ("gpus", "gres", "tres-per-node"), lambda job: str(job.gpus)),
+    _Column("SUBMIT_TIME", "V", ("submit", "submittime"), lambda job: moment(job.submitted)),
+    _Column("START_TIME", "S", ("start", "starttime"),
+            lambda job: moment(job.started or job.expected_start)),
+    _Column("END_TIME", "e", ("end", "endtime"), lambda job: moment(job.finished)),
+    _Column("EXITCODE", "", ("exitcode",),
+            lambda job: "-" if job.exit_code is None else str(job.exit_code)),
+    _Column("RESTARTS", "", ("restarts", "restartcnt"), lambda job: str(max(job.attempt - 1, 0))),
+)  # fmt: skip
+_OF_LETTER: Final = {letter: one for one in _COLUMNS for letter in one.letters}
+_OF_NAME: Final = {name: one for one in _COLUMNS for name in one.names}
+_FIELD = re.compile(r"%(\.?)(\d*)([A-Za-z])")
+_NAMED = re.compile(r"([\w-]+)(?:[:%]-?(\d+))?")
+
+
+def listing(jobs: Sequence[JobAnswer], format_: str, *, header: bool, parsable: bool) -> str:
+    """The jobs in the columns of `format_`, as `%.8i %j` or `JobID,State`. Raises BadInput."""
+    if _FIELD.search(format_):
+        return _as_squeue(jobs, format_, header)
+    columns, widths = _named(format_)
+    rows = [tuple(column.of(job) for column in columns) for job in jobs]
+    rows = [tuple(cell[:width] for cell, width in zip(row, widths, strict=True)) for row in rows]
+    titles = tuple(column.title for column in columns)
+    if parsable:
+        return "\n".join("|".join(row) for row in ([titles] if header else []) + rows)
+    lines = table(titles, rows).split("\n")
+    return "\n".join(lines if header else lines[1:])
+
+
+def _named(format_: str) -> tuple[list[_Column], list[int | None]]:
+    columns, widths = [], []
+    for word in format_.split(","):
+        found = _NAMED.fullmatch(word.strip())
+        column = _OF_NAME.get(found[1].lower()) if found else None
+        if found is None or column is None:
+            known = ", ".join(one.names[0] for one in _COLUMNS)
+            raise BadInput(f"{word!r} is no column", where="--format", mend=f"one of {known}")
+        columns.append(column)
+        widths.append(int(found[2]) if found[2] else None)
+    return columns, widths
+
+
+def _as_squeue(jobs: Sequence[JobAnswer], format_: str, header: bool) -> str:
+    for _, _, letter in _FIELD.findall(format_):
+        if letter not in _OF_LETTER:
+            known = " ".join(f"%{one}" for one in _OF_LETTER)
+            raise BadInput(f"%{letter} is no column", where="--format", mend=f"one of {known}")
+
+    def line(cell: Callable[[_Column], str]) -> str:
+        def put(found: re.Match[str]) -> str:
+            text, width = cell(_OF_LETTER[found[3]]), int(found[2] or 0)
+            text = text[:width] if width else text
+            return text.rjust(width) if found[1] else text.ljust(width)
+
+        return _FIELD.sub(put, format_).rstrip()
+
+    rows = [line(lambda column, job=job: column.of(job)) for job in jobs]  # type: ignore[misc]
+    return "\n".join(([line(lambda column: column.title)] if header else []) + rows)
+
+
+def format_options(command: Any) -> Any:
+    """Add the options that choose columns."""
+    for option in (
+        click.option("--noheader", is_flag=True, help="Without the titles."),
+        click.option("--parsable2", "-P", "parsable", is_flag=True, help="With | between columns."),
+        click.option("--format", "-o", "-O", "format_", metavar="FORMAT",
+                     help="Columns, as squeue or sacct have them: '%i %.9j %T', JobID,State."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def say(jobs: Sequence[JobAnswer], format_: str, noheader: bool, parsable: bool) -> None:
+    """Print the jobs in columns that were chosen."""
+    text = listing(jobs, format_, header=not noheader, parsable=parsable)
+    if text:
+        click.echo(text)

@@ -1,0 +1,30 @@
+"""Kinds of words that several commands take."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from ganger.core.errors import BadInput
+
+
+class _Span(click.ParamType[str]):
+    """A length of time with its unit: bare numbers are minutes to some, seconds to others."""
+
+    name = "time"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:  # fmt: skip
+        """The same word. Raises BadInput for a bare number."""
+        if value.strip().isdecimal():
+            where = param.opts[0] if param is not None else ""
+            raise BadInput(f"{value!r} could be minutes or seconds", where=where,
+                           mend=f"write {value}m or {value}s")  # fmt: skip
+        return value
+
+
+SPAN: Final = _Span()
+KNOWS: Final = ("history", "measured", "rolling", "group", "nothing")
+"""What a live policy may believe about run times and speeds."""
