@@ -7,6 +7,7 @@ benchmarks/traces.md.
 
     python benchmarks/traces.py TRACES --only 'Philly;Chronus' --recipes 'fifo;srtf' --limit 60
     python benchmarks/traces.py TRACES --keep results.json      # goes on where it was stopped
+    python benchmarks/traces.py TRACES --keep results.json --table      # what is known so far
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def main() -> None:
     parser.add_argument("--recipes", default=";".join(RECIPES), help="apart by ;")
     parser.add_argument("--at-once", type=int, default=2, help="runs at a time")
     parser.add_argument("--keep", type=Path, help="JSON file of results, read and written")
+    parser.add_argument("--table", action="store_true", help="only write what is known")
     parser.add_argument("--date", default="undated")
     options = parser.parse_args()
     traces, recipes = options.only.split(";"), options.recipes.split(";")
@@ -103,8 +105,9 @@ def main() -> None:
         if options.keep:
             options.keep.write_text(json.dumps(known, indent=1))
 
+    pairs = [] if options.table else [(n, r) for r in recipes for n in traces]
     with ThreadPoolExecutor(options.at_once) as pool:
-        list(pool.map(lambda pair: run(*pair), [(n, r) for r in recipes for n in traces]))
+        list(pool.map(lambda pair: run(*pair), pairs))
     sizes = [cluster_for(options.folder, name, options.load) for name in traces]
     lines = [
         "| recipe | " + " | ".join(traces) + " |",
@@ -112,15 +115,19 @@ def main() -> None:
         "| *jobs* | " + " | ".join(f"{jobs:,}" for jobs, _, _ in sizes) + " |",
         "| *GPUs* | " + " | ".join(f"{gpus:,}" for _, gpus, _ in sizes) + " |",
         *(
-            f"| {recipe} | " + " | ".join(known[f"{name} {recipe}"] for name in traces) + " |"
+            f"| {recipe} | "
+            + " | ".join(known.get(f"{name} {recipe}", "-") for name in traces)
+            + " |"
             for recipe in recipes
         ),
     ]
     Path(__file__).with_suffix(".md").write_text(
         "# Real traces: CPU seconds of the simulation\n\n"
         f"`python benchmarks/traces.py TRACES --load {options.load:g} --limit {options.limit}`, "
-        f"{options.date}, Python {platform.python_version()}, {options.at_once} runs at a time. "
-        "`> x`: stopped after so many CPU seconds.\n\n" + "\n".join(lines) + "\n"
+        f"{options.date}, Python {platform.python_version()}, {options.at_once} at a time, "
+        "beside other work. `> x`: stopped after so many CPU seconds; `-`: not run.\n\n"
+        + "\n".join(lines)
+        + "\n"
     )
 
 

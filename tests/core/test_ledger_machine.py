@@ -67,12 +67,27 @@ class Books(RuleBasedStateMachine):
         """Wherever it fits."""
         before = self.look()
         placement = self.ledger.find(shape, fit=fit)
+        if fit is Fit.BEST and any(role.needs.gpus for role in shape.roles):
+            self.fullest_first(shape)
         assert self.look() == before, "looking changes nothing"
         if placement is not None:
             assert self.ledger.is_free(shape, placement)
             assert self.look() == before, "asking changes nothing"
             self.ledger.take(self.next, shape, placement)
             self.next += 1
+
+    def fullest_first(self, shape: Shape) -> None:
+        """Nodes by level are all those with room, in order of what is free on them."""
+        ledger, sizes = self.ledger, tuple(role.size for role in shape.roles)
+        for cell in ledger.cells:
+            able = {
+                node
+                for node in cell.nodes
+                if ledger.up[node] and ledger._roles_on([node], shape.roles, sizes) is not None
+            }
+            assert [
+                node for node in ledger._by_level(cell, shape, sizes) if node in able
+            ] == sorted(able, key=lambda node: (ledger._emptiness(node), node))
 
     @rule(shape=st.sampled_from(SHAPES), parts=st.sampled_from([(500, 500), (300, 600, 200)]))
     def join(self, shape: Shape, parts: tuple[int, ...]) -> None:

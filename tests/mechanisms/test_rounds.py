@@ -11,7 +11,7 @@ from ganger.core.allocation import Allocation
 from ganger.core.table import Ids
 from ganger.core.units import SECOND
 from ganger.core.view import View
-from ganger.mechanisms.realise import RoundPolicy
+from ganger.mechanisms.rounds import RoundPolicy
 from worlds import cluster, job, play
 
 ROUNDS = 60

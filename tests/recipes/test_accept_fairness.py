@@ -14,7 +14,7 @@ from ganger.core.table import Ids
 from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.mechanisms.fair import Notes
-from ganger.mechanisms.realise import RoundPolicy
+from ganger.mechanisms.rounds import RoundPolicy
 from worlds import Played, Work, cluster, job, play
 
 

@@ -47,6 +47,13 @@ def test_it_decides_every_interval_only() -> None:
     assert {at % 60 for at, _, _ in log} == {0.0}
 
 
+def test_it_rests_where_all_have_the_most_that_they_may_have() -> None:
+    """One may have 1 GPU and the other 4: an hour of nothing new needs no decision a minute."""
+    jobs = [(job("narrow", 0, 1), 7200.0), (job("wide", 0, 4), 14400.0)]
+    _, run = play(jobs, cluster(1, 8), SMALL)
+    assert run.simulation["decisions"] < 15
+
+
 def test_shrinks_on_arrival_and_grows_on_completion() -> None:
     jobs = [(job("long", 0, 4), 6000.0), (job("short", 600, 4), 600.0)]
     log, run = play(jobs, cluster(1, 4), SMALL, costs=RESCALE)

@@ -1,4 +1,4 @@
-"""Who gets how much of what: the one type between allocators and `realise`."""
+"""Who gets how much of what: the one type between allocators and `rounds`."""
 
 from __future__ import annotations
 

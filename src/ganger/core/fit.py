@@ -9,11 +9,12 @@ memory, labels, several roles) take the long path in `Capacity._find_roles`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
-from functools import lru_cache
+from heapq import merge
 from typing import NamedTuple
 
+from ganger.core.bits import lowest, members, pick_devices
 from ganger.core.cluster import Nodes
 from ganger.core.plan import Placement, Slot
 from ganger.core.spec import Locality, Needs, Role, Shape
@@ -49,6 +50,7 @@ class Cell:
         "pool",
         "racks",
         "returned",
+        "sharing",
         "total",
         "widest",
     )
@@ -61,42 +63,10 @@ class Cell:
         self.free = 0
         self.returned = 0
         """GPUs given back so far, all in all: what could not be placed waits for this to grow."""
+        self.sharing = 0
+        """Those of which GPUs are held in shares."""
         self.total = 0
         self.widest = 0
-
-
-@lru_cache(maxsize=65536)
-def pick_devices(free: int, count: int, island: int) -> int:
-    """`count` of the devices in the mask `free`: inside one island if one has room (the fullest
-    such), else the lowest ones."""
-    if island and count <= island:
-        best, best_free = 0, 1 << 30
-        window = (1 << island) - 1
-        for shift in range(0, free.bit_length(), island):
-            here = free & (window << shift)
-            room = here.bit_count()
-            if count <= room < best_free:
-                best, best_free = here, room
-        free = best or free
-    chosen = 0
-    for _ in range(count):
-        low = free & -free
-        chosen |= low
-        free ^= low
-    return chosen
-
-
-def lowest(bits: int) -> int:
-    """The number of the lowest set bit."""
-    return (bits & -bits).bit_length() - 1
-
-
-def members(bits: int) -> Iterator[int]:
-    """The numbers of the set bits, ascending."""
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low
 
 
 class _Known(NamedTuple):
@@ -213,7 +183,7 @@ class Capacity:
 
     def _could_take(self, cell: Cell, shape: Shape) -> bool:
         """Whether a worker of each role would fit on some node of `cell`, were that empty."""
-        all_of, nodes = self.nodes, self._labelled(cell, shape)
+        all_of, nodes = self.nodes, list(self._labelled(cell.nodes, shape))
         memory = all_of.type_specs[all_of.gpu_type[cell.nodes[0]]].memory
         return all(
             (needs.share == WHOLE or needs.gpu_memory <= memory)
@@ -226,10 +196,10 @@ class Capacity:
             for needs in (role.needs for role in shape.roles if role.size)
         )
 
-    def _labelled(self, cell: Cell, shape: Shape) -> list[int]:
-        """The nodes of `cell` that have all labels."""
-        wanted, nodes = set(shape.labels), self.nodes
-        return [node for node in cell.nodes if wanted <= set(nodes.label_sets[nodes.labels[node]])]
+    def _labelled(self, among: Iterable[int], shape: Shape) -> Iterator[int]:
+        """The nodes of `among` that have all labels."""
+        wanted, named, labels = set(shape.labels), self.nodes.label_sets, self.nodes.labels
+        return (node for node in among if not wanted or wanted <= set(named[labels[node]]))
 
     # ------------------------------------------------------------------ where a shape fits
 
@@ -416,14 +386,16 @@ class Capacity:
         draw: Callable[[int], int] | None,
     ) -> Placement | None:  # fmt: skip
         """A place for every role, role by role, in one node if one has room for all."""
-        nodes = [node for node in self._labelled(cell, shape) if self.up[node]]
-        nodes = self._in_order(nodes, fit, draw)
-        for node in nodes:
+        everywhere = fit is not _BEST or not any(role.needs.gpus for role in shape.roles)
+        nodes = self._in_order(cell, shape, fit, draw) if everywhere else []
+        first = nodes if everywhere else self._by_level(cell, shape, sizes)
+        for node in first:
             found = self._roles_on([node], shape.roles, sizes)
             if found is not None:
                 return found
-        if within <= Locality.NODE:
+        if within <= Locality.NODE or sum(sizes) == 1:
             return None
+        nodes = nodes or self._in_order(cell, shape, fit, draw)
         if within == Locality.RACK:
             for rack in sorted({self.rack[node] for node in nodes}):
                 here = [node for node in nodes if self.rack[node] == rack]
@@ -433,7 +405,27 @@ class Capacity:
             return None
         return self._roles_on(nodes, shape.roles, sizes)
 
-    def _in_order(self, nodes: list[int], fit: Fit, draw: Callable[[int], int] | None) -> list[int]:
+    def _by_level(self, cell: Cell, shape: Shape, sizes: tuple[int, ...]) -> Iterator[int]:
+        """The nodes of `cell` on which roles with GPUs may find room, the fullest first, as
+        `_in_order` has them: in steps of whole GPUs free, those with shared GPUs in between."""
+        least = sum(role.needs.gpus * size for role, size in zip(shape.roles, sizes, strict=True)
+                    if role.needs.share == WHOLE)  # fmt: skip
+        partly = sorted(
+            (self._emptiness(node), node)
+            for node in (cell.nodes[local] for local in members(cell.sharing))
+            if self.up[node] and self.free_count[node] >= least
+        )
+        whole = (
+            (WHOLE * free, cell.nodes[local])
+            for free in range(max(least, 1), len(cell.by_free))
+            for local in members(cell.by_free[free] & ~cell.sharing)
+        )
+        return self._labelled((node for _, node in merge(partly, whole)), shape)
+
+    def _in_order(
+        self, cell: Cell, shape: Shape, fit: Fit, draw: Callable[[int], int] | None
+    ) -> list[int]:
+        nodes = [node for node in self._labelled(cell.nodes, shape) if self.up[node]]
         if fit == Fit.FIRST:
             return nodes
         if fit == Fit.RANDOM and draw is not None:

@@ -5,9 +5,10 @@ Every change can be undone: `mark()`, then `rollback(mark)`.
 
 from __future__ import annotations
 
+from ganger.core.bits import lowest, members, pick_devices
 from ganger.core.cluster import Nodes
 from ganger.core.errors import InvariantError
-from ganger.core.fit import Capacity, Cell, Fit, lowest, members, pick_devices
+from ganger.core.fit import Capacity, Cell, Fit
 from ganger.core.plan import Placement, Slot
 from ganger.core.spec import Needs, Shape
 from ganger.core.units import WHOLE
@@ -279,6 +280,8 @@ class Ledger(Capacity):
                 shared[device] = (used, memory)
             else:
                 del shared[device]
+        cell, bit = self.cell_of[slot.node], self.bit[slot.node]
+        cell.sharing = cell.sharing | bit if shared else cell.sharing & ~bit
         return turned
 
     # ------------------------------------------------------------------ checks
@@ -315,6 +318,8 @@ class Ledger(Capacity):
             expected = [self.free_mask[node].bit_count()] if self.up[node] else []
             if here != expected:
                 raise InvariantError(f"node {node} is filed under {here}, not {expected}")
+            if bool(self.shared[node]) != bool(cell.sharing >> local & 1):
+                raise InvariantError(f"node {node}: GPUs in shares {self.shared[node]}")
             free += sum(expected)
         if free != cell.free:
             raise InvariantError(f"cell {cell.index} counts {cell.free} free GPUs, has {free}")

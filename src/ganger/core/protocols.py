@@ -65,6 +65,8 @@ class Oracle(Protocol):
     knows: Knows
     learns: bool
     """Whether `observe` must see every step."""
+    steady: bool
+    """Whether what `throughput` says of a job never changes."""
     learnt: Any
     """All that it has learnt, as a plain struct that a snapshot keeps; None if it never learns."""
 
@@ -119,6 +121,7 @@ class Ignorant:
 
     knows = Knows.NOTHING
     learns = False
+    steady = True
     learnt: Any = None
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:

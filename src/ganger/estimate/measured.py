@@ -62,6 +62,7 @@ class MeasuredSpeeds(History):
     and the largest allowed; without a told noise, larger batches bring nothing.
     """
 
+    steady = False
     learnt: Learnt
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Rounds as Gavel's public simulator holds them (OSDI 2020; its code as of January 2022).
 
-The rounds of `realise` and these share nothing but the allocation: here every deviation of that
+The rounds of `rounds` and these share nothing but the allocation: here every deviation of that
 simulator from the paper that moves its figures is a switch (`Ways`), so that published figures can
 be met, and it can be seen what each is worth.
 """
@@ -35,7 +35,8 @@ from ganger.mechanisms.backfill import believed_duration
 from ganger.mechanisms.fair import Notes
 from ganger.mechanisms.place import PACK, Placer
 from ganger.mechanisms.program import FOREVER, allowed_on
-from ganger.mechanisms.realise import Allocator, cells_of, competitors, remembers
+from ganger.mechanisms.realise import cells_of, competitors
+from ganger.mechanisms.rounds import Allocator, remembers
 
 _DECLARED, _RUNNING, _SUSPENDED = int(Phase.DECLARED), int(Phase.RUNNING), int(Phase.SUSPENDED)
 _STOPPING, _FINISHED = int(Phase.STOPPING), int(Phase.FINISHED)

@@ -72,9 +72,20 @@ class Offer(NamedTuple):
 
     def rests(self, people: Counts) -> bool:
         """Whether `people` is what runs, and nobody could be faster even if moving cost nothing."""
-        fastest = self.speedup.max(axis=(1, 2), initial=0.0)
-        same = bool((people[0] == self.now).all())
-        return same and bool((self.values(people)[0] >= fastest - 1e-9).all())
+        if (people[0] != self.now).any():
+            return False
+        fastest = self.best(self.allowed())
+        return bool((self.values(people)[0] >= fastest - 1e-9).all())
+
+    def allowed(self) -> NDArray[np.bool_]:
+        """jobs x numbers of GPUs: whether the job may have so many."""
+        gpus, space = np.arange(self.speedup.shape[2]), self.space
+        most = np.maximum(space.most, space.least)
+        return np.asarray((gpus >= space.least[:, None]) & (gpus <= most[:, None]))
+
+    def best(self, allowed: NDArray[np.bool_]) -> Scores:
+        """The highest speedup of each job, wherever it is."""
+        return np.asarray(np.where(allowed[:, None, :], self.speedup, 0.0).max(axis=(1, 2)))
 
     def sated(self) -> Counts | None:
         """An individual in which every job has the best that it could have at all, if one is found
@@ -82,11 +93,10 @@ class Offer(NamedTuple):
         fullest nodes with room: then there is nothing to search for. (1, jobs, nodes)."""
         space, jobs = self.space, np.arange(len(self.ids))
         gpus = np.arange(self.speedup.shape[2])
-        most = np.maximum(space.most, space.least)[:, None]
-        allowed = (gpus >= space.least[:, None]) & (gpus <= most)
+        allowed = self.allowed()
         packed = -(-gpus // max(int(space.room.max(initial=1)), 1))
         packed = np.minimum(packed, self.speedup.shape[1] - 1)
-        best = np.where(allowed[:, None, :], self.speedup, 0.0).max(axis=(1, 2))
+        best = self.best(allowed)
         asks = (np.where(allowed, self.speedup[:, packed, gpus], 0.0) >= best[:, None]).argmax(
             axis=1
         )

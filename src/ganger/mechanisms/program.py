@@ -13,8 +13,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.allocation import Allocation
+from ganger.core.allocation import Allocation, Share
 from ganger.core.ledger import Ledger
+from ganger.core.spec import Shape
 from ganger.core.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
@@ -56,40 +57,77 @@ def pose(view: View, ids: Ids) -> Problem:
         if cell.gpu_type:
             capacity[cell.gpu_type] = capacity.get(cell.gpu_type, 0) + cell.total
             widest[cell.gpu_type] = max(widest.get(cell.gpu_type, 1), cell.widest)
-    types = tuple(capacity)
-    ids = ids[view.jobs.gpus[ids] > 0]
+    rate = _speeds(view, ids, capacity, widest)
+    able = rate.any(axis=1)
+    if not able.all():
+        ids, rate = ids[able], rate[able]
+    gpus = view.jobs.gpus[ids].astype(np.float64)
+    posed = shares(rate, gpus, np.array(list(capacity.values()), np.float64))
+    return Problem(ids, tuple(capacity), posed, view.jobs.weight[ids])
+
+
+class _Known(NamedTuple):
+    """Speeds by job and type, of the jobs that were `asked` for, as long as the types' GPUs and
+    their widest nodes are these."""
+
+    capacity: dict[str, int]
+    widest: dict[str, int]
+    asked: NDArray[np.bool_]
+    rate: Floats
+
+
+def _speeds(view: View, ids: Ids, capacity: dict[str, int], widest: dict[str, int]) -> Floats:
+    """The speed of each job on each type, 0 where it cannot run; asked for once by job if the
+    oracle's answers never change."""
+    if not view.oracle.steady:
+        return _told(view, ids, capacity, widest)
+    known: _Known | None = view.scratch.get("speeds")
+    room = view.jobs.capacity
+    if (known is None or known.capacity != capacity or known.widest != widest
+            or len(known.asked) < room):  # fmt: skip
+        asked, rate = np.zeros(room, np.bool_), np.empty((room, len(capacity)))
+        known = view.scratch["speeds"] = _Known(capacity, widest, asked, rate)
+    new = ids[~known.asked[ids]]
+    if len(new):
+        known.rate[new] = _told(view, new, capacity, widest)
+        known.asked[new] = True
+    return known.rate[ids]
+
+
+def _told(view: View, ids: Ids, capacity: dict[str, int], widest: dict[str, int]) -> Floats:
+    """`_speeds`, from the oracle."""
+    out = np.zeros((len(ids), len(capacity)))
+    some = view.jobs.gpus[ids] > 0
+    ids = ids[some]
     gpus = view.jobs.gpus[ids]
-    rate = np.zeros((len(ids), len(types)))
-    for j, kind in enumerate(types):
+    rate = np.empty((len(ids), len(capacity)))
+    for j, kind in enumerate(capacity):
         nodes = -(-gpus // max(widest[kind], 1))
         told = view.oracle.throughput(view, ids, kind, gpus, nodes)
-        able = gpus <= capacity[kind]
-        rate[:, j] = np.where(able, np.where(np.isnan(told), 1.0, told), 0.0)
-    rate *= allowed_on(view, ids, types)
-    can = np.flatnonzero((rate > 0).any(axis=1))
-    counts = np.array([capacity[kind] for kind in types], np.float64)
-    posed = shares(rate[can], gpus[can].astype(np.float64), counts)
-    return Problem(ids[can], types, posed, view.jobs.weight[ids[can]])
+        rate[:, j] = np.where(gpus <= capacity[kind], np.where(np.isnan(told), 1.0, told), 0.0)
+    out[some] = rate * allowed_on(view, ids, tuple(capacity))
+    return out
 
 
-def allowed_on(view: View, ids: Ids, types: Sequence[str]) -> Floats:
-    """1 where the job would fit on the type's nodes if all were empty."""
-    known: dict[int, list[bool]] = view.scratch.setdefault(f"fits {types}", {})
-    codes, which = np.unique(view.jobs.shape[ids], return_inverse=True)
-    empty: Ledger | None = None
-    for code in codes.tolist():
-        if code not in known:
-            empty = empty or Ledger(view.nodes)
-            shape = view.jobs.shapes[code]
-            cells = empty.cells_for(shape)
-            known[code] = [
-                empty.find(shape, cells=[cell for cell in cells if cell.gpu_type == kind])
-                is not None
-                for kind in types
-            ]
-    table = np.array([known[code] for code in codes.tolist()], np.float64)
-    allowed: Floats = table.reshape(-1, len(types))[which]
-    return allowed
+def allowed_on(view: View, ids: Ids, types: Sequence[str]) -> NDArray[np.bool_]:
+    """Whether the job would fit on the type's nodes if all were empty."""
+    shapes, name = view.jobs.shapes.values, f"fits {types}"
+    fits: NDArray[np.int8] | None = view.scratch.get(name)
+    if fits is None or len(fits) < len(shapes):
+        more = np.full((2 * len(shapes), len(types)), -1, np.int8)  # -1: nobody asked yet
+        fits = view.scratch[name] = more if fits is None else np.concatenate([fits, more])
+    codes = view.jobs.shape[ids]
+    if fits[codes].min(initial=0) < 0:
+        empty = Ledger(view.nodes)
+        for code in np.unique(codes).tolist():
+            if fits[code, 0] < 0:
+                fits[code] = [_fits(empty, shapes[code], kind) for kind in types]
+    return fits[codes] > 0
+
+
+def _fits(empty: Ledger, shape: Shape, gpu_type: str) -> bool:
+    cells = [cell for cell in empty.cells_for(shape) if cell.gpu_type == gpu_type]
+    return empty.find(shape, cells=cells) is not None
 
 
 def work_left(view: View, ids: Ids) -> Floats:
@@ -111,7 +149,8 @@ def fair_unit(problem: Problem) -> Floats:
 
 def most_even(view: View, problem: Problem) -> Floats:
     """Max-min fairness in one programme; what is left goes where it does most."""
-    return _raised(problem, fair_unit(problem))
+    alone = unrivalled(problem.shares, problem.shares.rate)
+    return _raised(problem, fair_unit(problem)) if alone is None else alone
 
 
 def unrivalled(posed: Shares, gain: Floats) -> Floats | None:
@@ -119,20 +158,17 @@ def unrivalled(posed: Shares, gain: Floats) -> Floats | None:
     such types: then there is no better answer, and no other as good. None otherwise."""
     best = gain.argmax(axis=1)
     rows = np.arange(len(gain))
-    top = gain[rows, best]
+    top, x = gain[rows, best], np.zeros(gain.shape)
     used = np.bincount(best, posed.scale, len(posed.capacity))
-    if (used > posed.capacity).any() or ((gain >= top[:, None] * (1 - 1e-6)).sum(axis=1) > 1).any():
+    as_good = np.count_nonzero(gain >= top[:, None] * (1 - 1e-6))
+    if as_good > len(gain) or (used > posed.capacity).any():
         return None
-    x = np.zeros(gain.shape)
     x[rows, best] = 1.0
     return x
 
 
 def _raised(problem: Problem, unit: Floats) -> Floats:
     """The smallest multiple of `unit` at its largest, then the largest sum of multiples."""
-    alone = unrivalled(problem.shares, problem.shares.rate)
-    if alone is not None:
-        return alone
     level = max_min(problem.shares, unit).value
     return efficient(problem.shares, unit * level, problem.shares.rate / unit[:, None]).x
 
@@ -199,8 +235,9 @@ def first_come(view: View, problem: Problem) -> Floats:
 def shortest_makespan(view: View, problem: Problem) -> Floats:
     """All done as early as possible: eff_i >= left_i / T is linear in 1/T, so that one programme
     is enough where the public code bisects."""
+    alone = unrivalled(problem.shares, problem.shares.rate)
     left = work_left(view, problem.ids)
-    return _raised(problem, left / left.max())
+    return _raised(problem, left / left.max()) if alone is None else alone
 
 
 # ---------------------------------------------------------------------- allocators
@@ -241,14 +278,15 @@ def divide(problem: Problem, agnostic: bool, solve: Callable[[Problem], Floats])
 
 def rows_of(problem: Problem, x: Floats, *, exact: bool = False) -> Allocation:
     """A solution as rows, unless `exact` without what is only rounding."""
-    allocation = Allocation()
     rounded = x if exact else np.round(np.where(x < LEAST_SHARE, 0.0, x), 9)
-    for i, j in np.argwhere(rounded).tolist():
-        allocation.add(
-            (int(problem.ids[i]),), problem.types[j], int(problem.shares.scale[i]),
-            float(rounded[i, j]),
-        )  # fmt: skip
-    return allocation
+    i, j = np.nonzero(rounded > 0)
+    gpus = problem.shares.scale[i].astype(np.int64)
+    columns = (column.tolist() for column in (problem.ids[i], j, gpus, rounded[i, j]))
+    types = problem.types
+    return Allocation([
+        Share((job,), types[kind], many, amount)
+        for job, kind, many, amount in zip(*columns, strict=True)
+    ])  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.place import PACK, Placer
 from ganger.mechanisms.realise import (
-    Allocator,
     Sizes,
     Want,
     among,
@@ -24,6 +23,7 @@ from ganger.mechanisms.realise import (
     towards,
     towards_sizes,
 )
+from ganger.mechanisms.rounds import Allocator
 
 
 class Sizing(Protocol):

@@ -29,6 +29,7 @@ class Truth:
         self._duration = duration.astype(np.float64)
         self._one = cells(self._duration)
         self._physics = physics
+        self.steady = not physics.paces
         self._told: dict[tuple[Any, ...], float] = {}
         """Speeds that do not change, by model, GPUs asked for, type, its speed, GPUs, spread."""
         self._rows: dict[tuple[Any, ...], NDArray[np.float64]] = {}
@@ -141,7 +142,7 @@ class Noisy:
 
     def __init__(self, inner: Oracle, sigma: float, seed: int, jobs: int) -> None:
         self._inner = inner
-        self.learns = inner.learns
+        self.learns, self.steady = inner.learns, inner.steady
         self._factor = np.exp(np.random.default_rng([seed, 0x6E]).normal(0.0, sigma, jobs))
 
     @property

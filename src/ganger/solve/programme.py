@@ -75,7 +75,7 @@ def shares(
     return Shares(
         np.ascontiguousarray(rate, np.float64), np.asarray(scale, np.float64),
         np.asarray(capacity, np.float64),
-        np.broadcast_to(np.asarray(limit, np.float64), (len(rate),)),
+        np.full(len(rate), limit, np.float64),
         np.arange(rate.shape[1]) if kind is None else np.asarray(kind, np.int64),
     )  # fmt: skip
 

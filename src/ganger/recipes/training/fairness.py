@@ -19,7 +19,7 @@ from ganger.mechanisms.program import (
     Programme,
     water_filled,
 )
-from ganger.mechanisms.realise import RoundPolicy
+from ganger.mechanisms.rounds import RoundPolicy
 from ganger.mechanisms.stride import Stride
 from ganger.recipes.registry import Duration, Paper, recipe
 

@@ -23,7 +23,7 @@ from ganger.mechanisms.program import (
     water_filled,
 )
 from ganger.mechanisms.program import Objective as Solve
-from ganger.mechanisms.realise import Allocator, RoundPolicy
+from ganger.mechanisms.rounds import Allocator, RoundPolicy
 from ganger.recipes.registry import Duration, Paper, recipe
 from ganger.recipes.training.fairness import GAVEL
 from ganger.solve.pop import Deal
