@@ -29,7 +29,7 @@ demo: $(VENV)/run ## Replay the bundled workload under eight schedulers; writes 
 
 test: $(VENV)/dev ## Lint, types, import contracts and all tests
 	@$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: lint types floors ## Everything but the tests
 

@@ -247,7 +247,7 @@ def test_pilots_come_when_jobs_wait_and_go_when_they_are_idle(
     pilots: Machine, site: Site, tmp_path: Path
 ) -> None:
     client = pilots.up()
-    assert {one["state"] for one in nodes(pilots).values()} == {"down"}
+    until(lambda: {one["state"] for one in nodes(pilots).values()} == {"down"}, "no node yet")
     assert client.call("GET", "/v1/status")["trouble"] == [], "that is as it should be"
     saves = submit(pilots, sys.executable, "-c", STEPS, str(tmp_path / "ends"), gpus=2,
                    gpu_types=["k80"])  # fmt: skip
