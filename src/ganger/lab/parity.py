@@ -40,8 +40,8 @@ from ganger.sim.physics import Costs, Physics
 from ganger.workloads.trace import Trace
 
 RECIPES: Final = (
-    "fifo", "backfill", "srtf", "las(quantum=1s)", "tiresias(thresholds=1s;4s)",
-    "optimus(interval=2s)",
+    "fifo", "sjf", "backfill", "srtf", "las(quantum=1s)", "tiresias(thresholds=1s;4s)",
+    "max-min(every=1s)", "optimus(interval=2s)",
 )  # fmt: skip
 """What is compared unless said otherwise; quanta and thresholds as short as the jobs."""
 TRAINING_RECIPES: Final = ("fifo", "srtf", "las(quantum=5s)")
