@@ -55,6 +55,10 @@ class Scripted(FakeEngine):
         """Nothing gets lost here."""
         return True
 
+    def devices(self, job: int, attempt: int) -> dict[str, tuple[int, ...]]:
+        """The plan's it is."""
+        return {}
+
     def read(self, node: int, order: Read) -> None:
         """All files are this machine's."""
 

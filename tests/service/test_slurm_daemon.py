@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import signal
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 
 from engines.site import Site, missing
+from ganger.client.connection import Client
 from ganger.core.errors import BadInput, GangerError
 from ganger.service.journal import Journal
 from ganger.service.recovery import check_history
@@ -28,6 +30,11 @@ if not TORCH and importlib.util.find_spec("torch") is not None:
     TORCH = sys.executable
 
 
+def output(client: Client, number: int) -> str:
+    """What a job has written so far."""
+    return b"".join(client.stream(f"/v1/jobs/{number}/logs", {})).decode().strip()
+
+
 def test_people_use_it_as_they_use_one_machine(machine: Machine) -> None:
     client = machine.up()
     status = client.call("GET", "/v1/status")
@@ -39,9 +46,16 @@ def test_people_use_it_as_they_use_one_machine(machine: Machine) -> None:
     assert found[well]["state"] == "COMPLETED"
     assert job(machine, well)["attempts"][0]["devices"][0][:2] in ("v0", "v1")
     assert (found[ill]["state"], found[ill]["reason"]) == ("FAILED", "exit code 3")
-    said = b"".join(client.stream(f"/v1/jobs/{well}/logs", {}))
-    assert said.startswith(b"on ")
+    assert output(client, well).startswith("on ")
     runs(machine, long)
+    two = [submit(machine, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; sleep 300", gpus=2,
+                  gpu_types=["k80"]) for _ in range(2)]  # fmt: skip
+    runs(machine, *two)
+    for one in two:
+        gave = until(functools.partial(output, client, one), "output")
+        (shown,) = job(machine, one)["attempts"][0]["devices"]
+        assert shown.partition(":")[2] == gave, "the GPUs that Slurm gave it"
+        client.call("POST", f"/v1/jobs/{one}/cancel")
     with pytest.raises(GangerError, match=r"share: Slurm gives whole GPUs only"):
         submit(machine, "true", share=0.5)
     waits = submit(machine, "true", gpus=8, nodes=2, gpu_types=["v100"])

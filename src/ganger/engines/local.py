@@ -71,6 +71,10 @@ class FleetEngine:
         self._at = 0
         self._ignored: set[type] = set()
 
+    def devices(self, job: int, attempt: int) -> dict[str, tuple[int, ...]]:
+        """The indices of the GPUs that the machines chose themselves: agents take the plan's."""
+        return {}
+
     # ------------------------------------------------------------------ Engine
 
     def poll(self, until: int) -> Batch | None:

@@ -44,6 +44,11 @@ class LiveEngine(Protocol):
         """Say what the kernel believes at any time later; what it has missed comes as events."""
         ...
 
+    def devices(self, job: int, attempt: int) -> Mapping[str, tuple[int, ...]]:
+        """The indices of the GPUs that an attempt runs on, by node, where the machines chose them
+        and have said so; elsewhere it has those of the plan. Any thread."""
+        ...
+
     def read(self, node: int, order: Read) -> Future[Text] | None:
         """Have the machine of this node read a piece of a job's output; None if it lies in this
         machine's own files, or on a file system that all share. Any thread."""

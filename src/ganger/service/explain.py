@@ -36,8 +36,9 @@ def explain(daemon: Daemon, row: int) -> Explanation:
             _never(daemon, row, found)
     else:
         held = kernel.placements().get(row, ())
+        has = rows.devices(daemon, row, int(kernel.jobs.attempt[row]), held)
         since = format_duration(daemon.now() - int(kernel.jobs.held_since[row]))
-        found.lines.append(f"It holds {', '.join(rows.devices(daemon, held))} since {since}.")
+        found.lines.append(f"It holds {', '.join(has)} since {since}.")
     preemptions = int(kernel.jobs.preemptions[row])
     if preemptions:
         last = daemon.ends.get(row, "")

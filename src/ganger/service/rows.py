@@ -17,6 +17,7 @@ from ganger.client.answers import (
     Quota,
     Share,
 )  # fmt: skip
+from ganger.core.bits import members
 from ganger.core.errors import BadInput
 from ganger.core.jobs import HOLDS_DEVICES, Phase
 from ganger.core.plan import Placement
@@ -136,16 +137,17 @@ def _nodes(daemon: Daemon, placement: Placement) -> list[str]:
     return list(dict.fromkeys(names[slot.node] for slot in placement))
 
 
-def devices(daemon: Daemon, placement: Placement) -> list[str]:
-    """A placement in words: `box:0,1,2`."""
-    names = daemon.kernel.nodes.names
+def devices(daemon: Daemon, row: int, attempt: int, placement: Placement) -> list[str]:
+    """What an attempt has in words, `box:0,1,2`: the GPUs that its machines chose, if they did and
+    still know, else those of its placement."""
+    names, chosen = daemon.kernel.nodes.names, daemon.engine.devices(row, attempt)
     held: dict[int, int] = {}
     for slot in placement:
         held[slot.node] = held.get(slot.node, 0) | slot.devices
-    return [
-        f"{names[node]}:{','.join(str(i) for i in range(64) if mask >> i & 1) or '-'}"
-        for node, mask in held.items()
-    ]
+    found = {
+        names[node]: chosen.get(names[node]) or tuple(members(mask)) for node, mask in held.items()
+    }
+    return [f"{name}:{','.join(map(str, gpus)) or '-'}" for name, gpus in found.items()]
 
 
 def job_detail(daemon: Daemon, row: int) -> JobDetail:
@@ -175,7 +177,8 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         attempts=[
             AttemptAnswer(
                 attempt=one.attempt, started=span(one.started), ended=span(one.ended),
-                outcome=one.outcome, devices=devices(daemon, one.placement or ()),
+                outcome=one.outcome,
+                devices=devices(daemon, row, one.attempt, one.placement or ()),
             )
             for one in attempts
         ],
