@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ganger.core.errors import BadInput
 
+if TYPE_CHECKING:
+    _Word = click.ParamType[str]
+else:
+    _Word = click.ParamType  # of one kind only, before click 8.4
 
-class _Span(click.ParamType[str]):
+
+class _Span(_Word):
     """A length of time with its unit: bare numbers are minutes to some, seconds to others."""
 
     name = "time"
