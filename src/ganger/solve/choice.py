@@ -9,10 +9,11 @@ better choice (reduced-cost fixing). What remains is usually a handful of option
 
 from __future__ import annotations
 
-import numpy as np
-from scipy import sparse
+from typing import NamedTuple
 
-from ganger.solve.highs import maximise, model
+import numpy as np
+
+from ganger.solve.highs import Growing, model
 from ganger.solve.integral import GAP, NODES, Chosen, multiple_choice
 from ganger.solve.programme import Floats, Ints, Mask, dot
 
@@ -47,9 +48,11 @@ def choose(
     value = float(useful[start].sum())
     if bound - value > gap * abs(bound):
         left = np.flatnonzero(reduced >= best[row] - (bound - value) - 1e-9 * abs(bound))
-        found = multiple_choice(
+        found = _by_amounts(
+            useful[left], row[left], takes[left], capacity, best <= bound - value, prices
+        ) or multiple_choice(
             useful[left], row[left], takes[left], capacity, nodes=nodes, gap=gap
-        )
+        )  # fmt: skip
         if found.value > value:
             start = np.zeros(len(able), np.bool_)
             start[left[found.taken]] = True
@@ -69,42 +72,100 @@ def _first_best(gain: Floats, row: Ints, groups: int) -> Ints:
     return first
 
 
+class _Dual(NamedTuple):
+    """The dual as a function of prices: p.capacity + the sum over groups of the best gain - p.take,
+    which no choice exceeds. Options by group, amounts as parts of the capacities: `have`."""
+
+    gains: Floats
+    shares: Floats
+    first: Ints
+    of: Ints
+    have: Floats
+
+    def at(self, prices: Floats) -> tuple[float, Floats]:
+        """Its height and a slope."""
+        worth = self.gains - prices @ self.shares
+        peaks = np.maximum.reduceat(worth, self.first)
+        chosen = np.flatnonzero(worth == peaks[self.of])
+        chosen = chosen[np.append(True, np.diff(self.of[chosen]) > 0)]
+        chosen = chosen[peaks > 0]
+        slope = self.have - self.shares[:, chosen].sum(axis=1)
+        return dot(prices, self.have) + float(np.maximum(peaks, 0.0).sum()), slope
+
+
 def _prices(gain: Floats, row: Ints, groups: int, take: Floats, capacity: Floats) -> Floats:
-    """The resources' prices p >= 0 of least p.capacity + sum over groups of the best gain - p.take,
-    which no choice exceeds (Kelley, 1960)."""
-    many = len(capacity)
+    """The resources' prices >= 0 where the dual is least."""
     unit = np.where(capacity > 0, capacity, 1.0)
-    parts, order = take / unit, np.argsort(row, kind="stable")
-    at = np.searchsorted(row[order], np.arange(groups))
-    gains, shares = gain[order], np.ascontiguousarray(parts[order].T)
-    have = capacity / unit
-    sums = np.add.reduceat(gains, at).sum()
-    most = np.full(many, max(float(sums), 1e-12))
-    prices, slopes, heights = np.zeros(many), list[Floats](), list[float]()
-    best, lowest = prices, np.inf
+    order = np.argsort(row, kind="stable")
+    of = row[order]
+    dual = _Dual(
+        gain[order], np.ascontiguousarray((take / unit)[order].T),
+        np.searchsorted(of, np.arange(groups)), of, capacity / unit,
+    )  # fmt: skip
+    sums = np.add.reduceat(dual.gains, dual.first).sum()
+    most = max(float(sums), 1e-12)
+    scarce = np.flatnonzero(dual.at(np.zeros(len(unit)))[1] < -1e-12)
+    prices = _one_price(dual, int(scarce[0]), most) if len(scarce) == 1 else None
+    return (_by_planes(dual, most) if prices is None else prices) / unit
+
+
+def _one_price(dual: _Dual, resource: int, most: float) -> Floats | None:
+    """Prices where all but one resource are free: where the tangents left and right of the least
+    meet, again and again. None if the others would then be scarce."""
+    prices = np.zeros(len(dual.have))
+    left, (height, slope) = 0.0, dual.at(prices)
+    best, lowest = prices.copy(), height
+    ends = [(height - slope[resource] * left, slope)]
+    prices[resource] = most
     for _ in range(CUTS):
-        worth = gains - prices @ shares
-        peaks = np.maximum.reduceat(worth, at)
-        chosen = np.flatnonzero((worth == peaks[row[order]]) & (worth > 0))
-        chosen = chosen[np.unique(row[order][chosen], return_index=True)[1]]
-        value = dot(prices, have) + float(np.maximum(peaks, 0.0).sum())
+        height, slope = dual.at(prices)
+        if height < lowest:
+            best, lowest = prices.copy(), height
+        side = float(slope[resource])
+        end = height - side * float(prices[resource]), slope
+        if abs(side) <= 1e-12:
+            ends = [end]
+            break
+        if len(ends) == 1:
+            if side < 0:
+                return None
+            ends.append(end)
+        else:
+            ends[int(side > 0)] = end
+        (before, falls), (after, rises) = ends
+        part = float(rises[resource] / (rises[resource] - falls[resource]))
+        if lowest - part * before - (1.0 - part) * after <= NEAR * max(abs(lowest), 1e-12):
+            break
+        prices[resource] = (before - after) / (rises[resource] - falls[resource])
+    slope = ends[0][1] if len(ends) == 1 else part * ends[0][1] + (1.0 - part) * ends[1][1]
+    return best if (slope >= -1e-9).all() else None
+
+
+def _by_planes(dual: _Dual, most: float) -> Floats:
+    """Prices by cutting planes (Kelley, 1960), of all resources at once."""
+    many = len(dual.have)
+    prices, lowest = np.zeros(many), np.inf
+    best, planes = prices, None
+    for _ in range(CUTS):
+        value, slope = dual.at(prices)
         if value < lowest:
             best, lowest = prices, value
-        slope = have - shares[:, chosen].sum(axis=1)
         if (np.where(prices > 0, np.abs(slope), -slope) <= 1e-12).all():
             break
-        slopes.append(slope)
-        heights.append(value - dot(slope, prices))
         # The largest -t such that every plane lies below t.
-        rows = np.column_stack([np.array(slopes), np.full(len(slopes), 1.0)])
-        found = maximise(model(
-            np.append(np.zeros(many), 1.0), sparse.csr_array(rows), -np.array(heights),
-            upper=np.append(most, np.inf),
-        )._replace(lower=np.append(np.zeros(many), -np.inf)))  # fmt: skip
-        if lowest + found.x[-1] <= NEAR * max(abs(lowest), 1e-12):
+        plane, height = np.append(slope, 1.0), dot(slope, prices) - value
+        if planes is None:
+            planes = Growing(model(
+                np.append(np.zeros(many), 1.0), plane[None], np.array([height]),
+                upper=np.append(np.full(many, most), np.inf),
+            )._replace(lower=np.append(np.zeros(many), -np.inf)))  # fmt: skip
+        else:
+            planes.add(plane, height)
+        x = planes.maximise().x
+        if lowest + x[-1] <= NEAR * max(abs(lowest), 1e-12):
             break
-        prices = found.x[:-1]
-    return best / unit
+        prices = x[:-1]
+    return best
 
 
 def _rounded(reduced: Floats, best: Floats, row: Ints, take: Floats, capacity: Floats) -> Mask:
@@ -115,16 +176,76 @@ def _rounded(reduced: Floats, best: Floats, row: Ints, take: Floats, capacity: F
     rest = order[~first]
     np.maximum.at(second, row[rest], reduced[rest])
     lead = np.where(reduced >= best[row], (best - second)[row], -1.0)
-    taken, done = np.zeros(len(row), np.bool_), [False] * len(best)
-    left, asks, of = capacity.tolist(), take.tolist(), row.tolist()
-    for option in np.lexsort((-reduced, -lead)).tolist():
-        if done[of[option]]:
-            continue
-        needs = asks[option]
-        if all(ask <= have + 1e-9 for ask, have in zip(needs, left, strict=True)):
-            taken[option] = done[of[option]] = True
+    order = np.lexsort((-reduced, -lead))
+    # The best of each come first, one after the other as long as they fit.
+    sums = take[order[: len(best)]].cumsum(axis=0)
+    fits = (lead[order[: len(best)]] >= 0) & (sums <= capacity + 1e-9).all(axis=1)
+    sure = int(np.append(fits, False).argmin())
+    taken = np.zeros(len(row), np.bool_)
+    done = np.zeros(len(best), np.bool_)
+    taken[order[:sure]] = done[row[order[:sure]]] = True
+    left = (capacity - sums[sure - 1] if sure else capacity).tolist()
+    rest = order[sure:]
+    rest = rest[~done[row[rest]]]
+    for option, group, needs in zip(
+        rest.tolist(), row[rest].tolist(), take[rest].tolist(), strict=True
+    ):
+        if not done[group] and all(
+            ask <= have + 1e-9 for ask, have in zip(needs, left, strict=True)
+        ):
+            taken[option] = done[group] = True
             left = [have - ask for ask, have in zip(needs, left, strict=True)]
     return taken
+
+
+def _by_amounts(
+    gain: Floats, row: Ints, take: Floats, capacity: Floats, none: Mask, prices: Floats
+) -> Chosen | None:
+    """The best choice by dynamic programming over the amount of the one resource that has a price,
+    if it comes in whole units and there is room for that choice in the others; else None. `none`:
+    which groups may go without."""
+    priced = np.flatnonzero(prices > 0)
+    if len(priced) != 1 or (take[:, priced] != np.rint(take[:, priced])).any():
+        return None
+    # Options by group, and one of nothing for those that may go without.
+    groups, of = np.unique(row, return_inverse=True)
+    empty = np.flatnonzero(none[groups])
+    of = np.append(of, empty)
+    order = np.argsort(of, kind="stable")
+    gains, asks = np.append(gain, np.zeros(len(empty)))[order], np.zeros(len(order), np.int64)
+    asks[order < len(gain)] = take[order[order < len(gain)], priced[0]]
+    ends = np.bincount(of).cumsum()
+    begins = np.append(0, ends[:-1])
+    asks -= np.repeat(low := np.minimum.reduceat(asks, begins), ends - begins)
+    span = int(capacity[priced[0]] - low.sum())
+    if span < 0:
+        return None
+    span = min(span, int(np.maximum.reduceat(asks, begins).sum()))
+    several = np.flatnonzero(ends - begins > 1)
+    worth = np.zeros(span + 1)
+    took = np.zeros((len(several), span + 1), np.int64)
+    for stage, group in enumerate(several.tolist()):
+        better = np.full(span + 1, -np.inf)
+        for at in range(int(begins[group]), int(ends[group])):
+            more = int(asks[at])
+            if more <= span:
+                reached = worth[: span + 1 - more] + gains[at]
+                wins = reached > better[more:]
+                better[more:][wins] = reached[wins]
+                took[stage, more:][wins] = at
+        worth = better
+    chosen, amount = begins.copy(), int(worth.argmax())
+    for stage in range(len(several) - 1, -1, -1):
+        chosen[several[stage]] = at = int(took[stage, amount])
+        amount -= int(asks[at])
+    options = order[chosen]
+    options = options[options < len(gain)]
+    if (take[options].sum(axis=0) > capacity).any():
+        return None
+    taken = np.zeros(len(gain), np.bool_)
+    taken[options] = True
+    value = float(gain[taken].sum())
+    return Chosen(taken, value, value, 0)
 
 
 def _bettered(taken: Mask, gain: Floats, row: Ints, take: Floats, capacity: Floats) -> Mask:
