@@ -51,11 +51,11 @@ def containers(apps: Applications, room: Floats, loss: float, changes: float) ->
     runs, dominant = apps.now > 0, apps.needs.max(axis=1)
     fair = dominant_shares(apps.needs, apps.weight, apps.most.astype(np.float64))
     allowed = float(ceil(changes * runs.sum() - 1e-9))
-    alone = _each_alone(apps, room)
-    if alone is not None:
-        unfair = float(np.abs(alone * dominant - fair).sum())
-        if unfair <= loss and np.count_nonzero(runs & (alone != apps.now)) <= allowed:
-            return alone
+    for best in (_each_alone(apps, room), _each_cell(apps, room, fair)):
+        if best is not None:
+            unfair = float(np.abs(best * dominant - fair).sum())
+            if unfair <= loss and np.count_nonzero(runs & (best != apps.now)) <= allowed:
+                return best
     merged = by_class(apps, room, fair, loss, allowed)
     return by_job(apps, room, fair, loss, allowed) if merged is None else merged
 
@@ -95,7 +95,47 @@ def _each_alone(apps: Applications, room: Floats) -> Ints | None:
     best = np.where(runs & (pays < 0), apps.now, apps.most)
     taken = np.zeros_like(room)
     np.add.at(taken, apps.cell, best[:, None] * apps.needs)
-    return best if (taken <= room).all() else None
+    return best if (taken <= room + 1e-12).all() else None
+
+
+def _each_cell(apps: Applications, room: Floats, fair: Floats) -> Ints | None:
+    """What is best without the two bounds, where all containers of a cell are alike; else None.
+
+    All who wait get their least, and those who run are changed for that, or for what is left over,
+    the fewest of them: those who can give or take most. Of equals, who is furthest from its share.
+    """
+    answer = np.zeros(len(apps.now), np.int64)
+    for cell in np.unique(apps.cell).tolist():
+        jobs = np.flatnonzero(apps.cell == cell)
+        needs, now, least, most = (x[jobs] for x in (apps.needs, apps.now, apps.least, apps.most))
+        one, waits = needs[0], now == 0
+        if (needs != one).any() or not one.any() or (~waits & ((now < least) | (now > most))).any():
+            return None
+        gets, ideal = np.where(waits, least, now), fair[jobs] / one.max()
+        left = int((room[cell][one > 0] / one[one > 0]).min() + 1e-9) - int(gets.sum())
+        if left < 0:
+            given = _by_span(np.where(waits, 0, now - least), gets - ideal, -left)
+            if given.sum() < -left:
+                return None
+            gets -= given
+        else:
+            for limit in (np.clip(ideal.astype(np.int64), least, most), most):
+                given = np.minimum(np.where(waits, limit - gets, 0).cumsum(), left)
+                gets += np.diff(given, prepend=0)
+                left -= int(given[-1])
+            given = _by_span(np.where(waits, 0, most - now), ideal - gets, left)
+            gets += np.where(given * one.sum() > _LAZY + 1e-9, given, 0)
+        answer[jobs] = gets
+    return answer
+
+
+def _by_span(span: Ints, off: Floats, amount: int) -> Ints:
+    """`amount` dealt to those who can take most, as much as they can; of equals to the furthest
+    off."""
+    order = np.lexsort((-off, -span))
+    given = np.zeros_like(span)
+    given[order] = np.diff(np.minimum(span[order].cumsum(), amount), prepend=0)
+    return given
 
 
 def by_class(
@@ -181,10 +221,10 @@ def _programme(apps: Applications, cells: int, dominant: Floats) -> sparse.csr_a
 class Containers:
     """Allocates by the programme of `containers`.
 
-    Nodes of one cell are pooled. A job starts in the first cell that has room for its least beside
-    the least of all who come before it, and stays there; who finds none waits, and at most
-    `window` of those who wait take part. A job of several roles is one container, and jobs inside
-    another's grant get what they ask for.
+    Nodes of one cell are pooled. A job starts in a cell that has room for its least beside the
+    least of all who come before it, of these in the first where it can have most beside what they
+    have, and stays there; who finds none waits, and at most `window` of those who wait take part.
+    A job of several roles is one container, and jobs inside another's grant get what they ask for.
     """
 
     loss: float = 0.2
@@ -202,6 +242,7 @@ class Containers:
         cells = [view.ledger.cell_of[view.ledger.holds[job][1][0].node].index for job in jobs]
         now = [max(view.at.size[job] // units[job].gpus, 1) for job in jobs]
         room = _free(view)
+        spare = room.copy()
         needs = np.array([units[job].needs for job in jobs]).reshape(-1, 3)
         there = np.array(cells, np.int64)
         np.add.at(room, there, np.array(now, np.float64)[:, None] * needs)
@@ -215,9 +256,13 @@ class Containers:
             able = view.ledger.cells_for(view.draft.shape(job))
             found = [cell.index for cell in able if (takes <= left[cell.index] + 1e-9).all()]
             if found:
-                left[found[0]] -= takes
+                # Where it can have most beside what the others have; the first of equals.
+                many = [_many(spare[cell], units[job]) for cell in found]
+                cell = found[many.index(max(many))]
+                spare[cell] -= max(many) * units[job].needs
+                left[cell] -= takes
                 jobs.append(job)
-                cells.append(found[0])
+                cells.append(cell)
         now += [0] * (len(jobs) - running)
         counts = self._solve(view, jobs, [units[job] for job in jobs], now, cells, room)
         allocation = Allocation()
@@ -272,6 +317,13 @@ def _unit(shape: Shape) -> _Unit:
         return _Unit(asked[0], *only.range, only.needs.gpus)
     sizes = np.array([role.size for role in shape.roles], np.float64)
     return _Unit(np.einsum("r,rk->k", sizes, asked), 1, 1, shape.gpus)
+
+
+def _many(room: Floats, unit: _Unit) -> int:
+    """How many containers there is room for, its least at least."""
+    asked = unit.needs > 0
+    fits = float((room[asked] / unit.needs[asked]).min(initial=np.inf))
+    return max(int(min(fits + 1e-9, unit.most)), unit.least)
 
 
 def _free(view: View) -> Floats:

@@ -19,6 +19,10 @@ from ganger.solve.programme import Floats, Ints, Mask, dot
 
 CUTS, NEAR = 60, 1e-6
 """Cutting planes at most, and how near the least of the dual they end, as a part of it."""
+PAIRED = 200
+"""Options of which every two are tried together."""
+AMOUNTS = 4_000_000
+"""Options times amounts at most by which to choose; beyond, a search takes less."""
 
 
 def choose(
@@ -45,6 +49,9 @@ def choose(
     np.maximum.at(best, row, reduced)
     bound = dot(prices, capacity) + float(best.sum())
     start = _bettered(_rounded(reduced, best, row, takes, capacity), useful, row, takes, capacity)
+    if bound - float(useful[start].sum()) > gap * abs(bound):
+        lost = best[row] - reduced
+        start = _exchanged(start, useful, row, takes, capacity, lost, bound * (1.0 - gap))
     value = float(useful[start].sum())
     if bound - value > gap * abs(bound):
         left = np.flatnonzero(reduced >= best[row] - (bound - value) - 1e-9 * abs(bound))
@@ -198,46 +205,85 @@ def _rounded(reduced: Floats, best: Floats, row: Ints, take: Floats, capacity: F
     return taken
 
 
+def _exchanged(
+    taken: Mask, gain: Floats, row: Ints, take: Floats, capacity: Floats, lost: Floats,
+    enough: float,
+) -> Mask:  # fmt: skip
+    """While less than `enough` is gained: of two groups' changes at a time, those that together
+    gain most and fit. Only options that lose least at the prices are tried, PAIRED of them."""
+    groups = int(row.max()) + 1
+    has = np.full(groups, -1)
+    has[row[taken]] = np.flatnonzero(taken)
+    nearest = np.sort(np.argsort(lost, kind="stable")[: groups + PAIRED])
+    own, held = np.append(gain, 0.0), np.vstack([take, np.zeros(take.shape[1])])
+    while own[has].sum() < enough:
+        left = capacity - held[has].sum(axis=0)
+        tried = nearest[has[row[nearest]] != nearest][:PAIRED]
+        now = has[row[tried]]
+        more, asks = gain[tried] - own[now], take[tried] - held[now]
+        fits = row[tried][:, None] != row[tried]
+        for ask, have in zip(asks.T, left.tolist(), strict=True):
+            fits &= ask[:, None] + ask <= have + 1e-9
+        both = np.where(fits, more[:, None] + more, 0.0)
+        pair = np.unravel_index(int(both.argmax()), both.shape) if len(tried) else (0, 0)
+        if not len(tried) or both[pair] <= 1e-12:
+            break
+        changed = tried[list(pair)]
+        has[row[changed]] = changed
+    better = np.zeros(len(row), np.bool_)
+    better[has[has >= 0]] = True
+    return better
+
+
 def _by_amounts(
     gain: Floats, row: Ints, take: Floats, capacity: Floats, none: Mask, prices: Floats
 ) -> Chosen | None:
-    """The best choice by dynamic programming over the amount of the one resource that has a price,
-    if it comes in whole units and there is room for that choice in the others; else None. `none`:
-    which groups may go without."""
+    """The best choice by dynamic programming over the amounts of the resources that have a price,
+    if they come in whole units, not too many, and there is room for that choice in the others; else
+    None. `none`: which groups may go without."""
     priced = np.flatnonzero(prices > 0)
-    if len(priced) != 1 or (take[:, priced] != np.rint(take[:, priced])).any():
+    if not len(priced) or (take[:, priced] != np.rint(take[:, priced])).any():
         return None
     # Options by group, and one of nothing for those that may go without.
     groups, of = np.unique(row, return_inverse=True)
     empty = np.flatnonzero(none[groups])
     of = np.append(of, empty)
     order = np.argsort(of, kind="stable")
-    gains, asks = np.append(gain, np.zeros(len(empty)))[order], np.zeros(len(order), np.int64)
-    asks[order < len(gain)] = take[order[order < len(gain)], priced[0]]
+    real = order < len(gain)
+    gains = np.append(gain, np.zeros(len(empty)))[order]
+    asks = np.zeros((len(order), len(priced)), np.int64)
+    asks[real] = take[order[real]][:, priced]
     ends = np.bincount(of).cumsum()
     begins = np.append(0, ends[:-1])
-    asks -= np.repeat(low := np.minimum.reduceat(asks, begins), ends - begins)
-    span = int(capacity[priced[0]] - low.sum())
-    if span < 0:
+    low = np.minimum.reduceat(asks, begins)
+    asks -= np.repeat(low, ends - begins, axis=0)
+    left = capacity[priced].astype(np.int64) - low.sum(axis=0)
+    if (left < 0).any():
         return None
-    span = min(span, int(np.maximum.reduceat(asks, begins).sum()))
+    unit = np.maximum(np.gcd.reduce(asks), 1)
+    asks //= unit
+    span = np.minimum(left // unit, np.maximum.reduceat(asks, begins).sum(axis=0)) + 1
     several = np.flatnonzero(ends - begins > 1)
-    worth = np.zeros(span + 1)
-    took = np.zeros((len(several), span + 1), np.int64)
+    if int(span.prod()) * len(order) > AMOUNTS:
+        return None
+    worth, shape = np.zeros(span), tuple(span.tolist())
+    took = np.zeros((len(several), *shape), np.int32)
+    fits, needs = (asks < span).all(axis=1).tolist(), asks.tolist()
     for stage, group in enumerate(several.tolist()):
-        better = np.full(span + 1, -np.inf)
+        better = np.full(shape, -np.inf)
         for at in range(int(begins[group]), int(ends[group])):
-            more = int(asks[at])
-            if more <= span:
-                reached = worth[: span + 1 - more] + gains[at]
-                wins = reached > better[more:]
-                better[more:][wins] = reached[wins]
-                took[stage, more:][wins] = at
+            if fits[at]:
+                rest = tuple(slice(0, n - need) for n, need in zip(shape, needs[at], strict=True))
+                here = tuple(slice(need, None) for need in needs[at])
+                reached, there = worth[rest] + gains[at], better[here]
+                wins = reached > there
+                np.copyto(there, reached, where=wins)
+                np.copyto(took[stage][here], at, where=wins)
         worth = better
-    chosen, amount = begins.copy(), int(worth.argmax())
+    chosen, amount = begins.copy(), np.array(np.unravel_index(int(worth.argmax()), shape))
     for stage in range(len(several) - 1, -1, -1):
-        chosen[several[stage]] = at = int(took[stage, amount])
-        amount -= int(asks[at])
+        chosen[several[stage]] = at = int(took[stage][tuple(amount)])
+        amount -= asks[at]
     options = order[chosen]
     options = options[options < len(gain)]
     if (take[options].sum(axis=0) > capacity).any():
