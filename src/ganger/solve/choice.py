@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ganger.solve.highs import Growing, model
 from ganger.solve.integral import GAP, NODES, Chosen, multiple_choice
@@ -21,7 +22,7 @@ CUTS, NEAR = 60, 1e-6
 """Cutting planes at most, and how near the least of the dual they end, as a part of it."""
 PAIRED = 200
 """Options of which every two are tried together."""
-AMOUNTS = 4_000_000
+AMOUNTS = 60_000_000
 """Options times amounts at most by which to choose; beyond, a search takes less."""
 
 
@@ -262,28 +263,31 @@ def _by_amounts(
         return None
     unit = np.maximum(np.gcd.reduce(asks), 1)
     asks //= unit
-    span = np.minimum(left // unit, np.maximum.reduceat(asks, begins).sum(axis=0)) + 1
     several = np.flatnonzero(ends - begins > 1)
-    if int(span.prod()) * len(order) > AMOUNTS:
+    # After each stage amounts up to what its groups and those before can take, and there is room.
+    widths = np.maximum.reduceat(asks, begins)[several].cumsum(axis=0)
+    widths = np.minimum(widths, left // unit) + 1
+    if int((widths.prod(axis=1) * (ends - begins)[several]).sum()) > AMOUNTS:
         return None
-    worth, shape = np.zeros(span), tuple(span.tolist())
-    took = np.zeros((len(several), *shape), np.int32)
-    fits, needs = (asks < span).all(axis=1).tolist(), asks.tolist()
-    for stage, group in enumerate(several.tolist()):
-        better = np.full(shape, -np.inf)
-        for at in range(int(begins[group]), int(ends[group])):
-            if fits[at]:
-                rest = tuple(slice(0, n - need) for n, need in zip(shape, needs[at], strict=True))
-                here = tuple(slice(need, None) for need in needs[at])
-                reached, there = worth[rest] + gains[at], better[here]
-                wins = reached > there
-                np.copyto(there, reached, where=wins)
-                np.copyto(took[stage][here], at, where=wins)
+    worth, took, fits = np.zeros((1,) * len(priced)), list[NDArray[np.int16]](), asks.tolist()
+    for group, shape in zip(several.tolist(), widths.tolist(), strict=True):
+        better, choice = np.full(shape, -np.inf), np.zeros(shape, np.int16)
+        for number, at in enumerate(range(int(begins[group]), int(ends[group]))):
+            ask = fits[at]
+            ends_at = [min(n, n0 + k) for n, n0, k in zip(shape, worth.shape, ask, strict=True)]
+            if all(k < n for k, n in zip(ask, ends_at, strict=True)):
+                here = tuple(slice(k, n) for k, n in zip(ask, ends_at, strict=True))
+                rest = tuple(slice(0, n - k) for k, n in zip(ask, ends_at, strict=True))
+                reached = worth[rest] + gains[at]
+                wins = reached > better[here]
+                np.copyto(better[here], reached, where=wins)
+                np.copyto(choice[here], number, where=wins)
         worth = better
-    chosen, amount = begins.copy(), np.array(np.unravel_index(int(worth.argmax()), shape))
-    for stage in range(len(several) - 1, -1, -1):
-        chosen[several[stage]] = at = int(took[stage][tuple(amount)])
-        amount -= asks[at]
+        took.append(choice)
+    chosen, amount = begins.copy(), np.array(np.unravel_index(int(worth.argmax()), worth.shape))
+    for group, choice in zip(several[::-1].tolist(), took[::-1], strict=True):
+        chosen[group] += choice[tuple(amount)]
+        amount -= asks[chosen[group]]
     options = order[chosen]
     options = options[options < len(gain)]
     if (take[options].sum(axis=0) > capacity).any():
