@@ -80,6 +80,8 @@ def test_per_job_times_go_to_a_file_for_each_run(place: Path) -> None:
 def test_several_runs_to_one_name_get_names_of_their_own(place: Path) -> None:
     found = runs(place, "--recipe", "fifo", "--seed", "0-1", "--per-job", "out.csv")
     assert [run["per_job"] for run in found] == ["out-fifo-0.csv", "out-fifo-1.csv"]
+    found = runs(place, "--recipe", "fifo", "--load", "0.5,0.9", "--per-job", "{recipe}.csv")
+    assert [run["per_job"] for run in found] == ["fifo-0-0.5.csv", "fifo-0-0.9.csv"]
 
 
 def test_workers_change_nothing(place: Path) -> None:
@@ -215,6 +217,13 @@ def test_a_file_that_holds_no_policy(place: Path, text: str, spec: str, said: st
         (["--recipe", "nowhere.py:X"], "no such file"),
         (["--cluster", "8xx8"], "8xx8"),
         (["--seed", "x"], "no seed"),
+        (["--seed", "4-0"], "runs backwards"),
+        (["--recipe", ","], "--recipe: it names none"),
+        (["--recipe", "fifo,las(quantum=1h"], "not as many ( as )"),
+        (["--recipe", "las(quantum=1h,quantum=2h)"], "las(quantum): it is there twice"),
+        (["--report", "nowhere/r.html"], "--report: no folder 'nowhere'"),
+        (["--per-job", "nowhere/r.csv"], "--per-job: no folder 'nowhere'"),
+        (["--per-job", "jobs.xlsx"], "--per-job: cannot write jobs to 'jobs.xlsx'"),
         (["--load", "-1"], "load"),
         (["--cluster", "1x1xV100", "--recipe", "fifo", "--log", "a", "--seed", "0,1"], "one run"),
         (["--restore-cost", "-5"], "negative"),

@@ -287,13 +287,16 @@ def nearest(word: str, words: list[str]) -> str:
 
 
 def split_specs(text: str) -> list[str]:
-    """`a,b(x=1,y=2)` into `a` and `b(x=1,y=2)`."""
+    """`a,b(x=1,y=2)` into `a` and `b(x=1,y=2)`. Raises BadInput for an open parenthesis."""
     parts, depth, start = [], 0, 0
     for at, char in enumerate(text + ","):
         depth += (char == "(") - (char == ")")
         if char == "," and not depth:
             parts.append(text[start:at].strip())
             start = at + 1
+    if depth:
+        raise BadInput(f"{text!r} has not as many ( as )", where="recipe",
+                       mend="write name or name(parameter=value)")  # fmt: skip
     return [part for part in parts if part]
 
 
@@ -316,6 +319,8 @@ def parse(spec: str) -> tuple[Recipe, dict[str, Any]]:
             raise BadInput(
                 f"recipe {found.name!r} has no parameter {key!r}", mend=f"it has: {known}"
             )
+        if key in arguments:
+            raise BadInput("it is there twice", where=f"{found.name}({key})", mend="say it once")
         arguments[key] = _convert(hints[key], value.strip(), f"{found.name}({key})")
     return found, arguments
 
