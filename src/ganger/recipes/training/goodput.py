@@ -10,7 +10,7 @@ from ganger.mechanisms.configuration import Configurations
 from ganger.mechanisms.evolve import Genetic
 from ganger.mechanisms.goodput import GoodputPolicy
 from ganger.mechanisms.target import TargetPolicy
-from ganger.recipes.registry import Duration, Paper, recipe
+from ganger.recipes.registry import Count, Duration, Paper, Part, Period, recipe
 
 
 @recipe(
@@ -24,14 +24,14 @@ from ganger.recipes.registry import Duration, Paper, recipe
     wants=("elastic jobs",),
 )  # fmt: skip
 def pollux(
-    interval: Duration = 60 * SECOND,
+    interval: Period = 60 * SECOND,
     p: float = -1.0,
-    population: int = 50,
-    generations: int = 40,
+    population: Count = 50,
+    generations: Count = 40,
     rescale: Duration = 30 * SECOND,
     autoscale: bool = False,
-    low: float = 0.35,
-    high: float = 0.65,
+    low: Part = 0.35,
+    high: Part = 0.65,
 ) -> Policy:
     """Every `interval` a genetic search gives each job GPUs on each node, for the largest power
     mean (`p`) of speedups, goodput over that of the fair share (section 4.2).
@@ -62,7 +62,7 @@ def pollux(
     wants=("elastic jobs", "GPU types"),
 )  # fmt: skip
 def sia(
-    interval: Duration = 60 * SECOND,
+    interval: Period = 60 * SECOND,
     p: float = -0.5,
     wait: float = 1.1,
     restart: Duration = 30 * SECOND,
@@ -78,5 +78,8 @@ def sia(
     """
     if not p:
         raise BadInput("p 0", where="sia", mend="give a power below or above 0")
+    if wait <= (p < 0):
+        raise BadInput(f"waiting at {wait:g} is cheaper than running", where="sia(wait)",
+                       mend=f"give more than {int(p < 0)}")  # fmt: skip
     allocator = Configurations(p, wait, restart)
     return TargetPolicy("sia", allocator, interval, on_events=False)
