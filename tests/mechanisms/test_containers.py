@@ -7,7 +7,7 @@ from math import ceil
 import numpy as np
 import pytest
 
-from ganger.mechanisms.containers import Applications, by_class, by_job, containers
+from ganger.mechanisms.containers import Applications, _each_cell, by_class, by_job, containers
 from ganger.solve.dominant import dominant_shares
 from ganger.solve.programme import Floats, Ints
 
@@ -65,3 +65,25 @@ def test_where_there_is_room_for_all_nothing_is_solved(seed: int) -> None:
     single = by_job(apps, room, fair, 10.0, float(len(apps.now)))
     assert got.tolist() == single.tolist()
     assert (got[apps.now == 0] == 4).all()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_where_containers_of_a_cell_are_alike_nothing_is_solved(seed: int) -> None:
+    """Worth as much as the programme's answer without the two bounds, whether there is room for
+    more, for the least of those who wait, or only if some who run give up theirs."""
+    apps, room = some(seed)
+    needs = np.array([[1.0, 0.5, 0.2], [0.7, 1.5, 0.1]])[apps.cell] / (3.0 * len(apps.now))
+    used = np.zeros((2, 3))
+    held = np.where(apps.now > 0, apps.now, (seed % 3) * apps.least)
+    np.add.at(used, apps.cell, held[:, None] * needs)
+    apps, room = apps._replace(needs=needs), used * (1.0 if seed % 2 else 1.15) + 1e-12
+    fair = dominant_shares(apps.needs, apps.weight, apps.most.astype(np.float64))
+    got = _each_cell(apps, room, fair)
+    floor = np.zeros((2, 3))
+    np.add.at(floor, apps.cell, apps.least[:, None] * needs)
+    assert (got is None) == bool((floor > room).any())
+    if got is None:
+        return
+    single = by_job(apps, room, fair, 1e3, float(len(apps.now)))
+    values = [worth(apps, room, fair, 1e3, each) for each in (got, single)]
+    assert values[0] == pytest.approx(values[1], rel=1e-8, abs=1e-7)

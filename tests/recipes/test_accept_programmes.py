@@ -7,9 +7,12 @@ import pytest
 
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
+from ganger.core.table import Ids
 from ganger.core.units import SECOND
-from ganger.mechanisms.configuration import Options, value
+from ganger.core.view import View
+from ganger.mechanisms.configuration import Configurations, Options, value
 from ganger.mechanisms.containers import Applications, containers
+from ganger.mechanisms.target import TargetPolicy
 from ganger.solve.choice import choose
 from worlds import Played, Work, cluster, job, play
 
@@ -130,6 +133,29 @@ def test_sia_at_most_doubles_and_a_restart_must_pay() -> None:
                     np.array([1.0, 0.4]))  # fmt: skip
     kept, doubled = value(young, -0.5, 1.1)
     assert kept > doubled, "twice the speed at 0.4 of it is no gain, whatever the power's sign"
+
+
+def test_sia_rests_until_somebody_could_want_to_change() -> None:
+    """Two GPUs are 1.05 times one: worth a restart of 30 s from an age of 30 / 0.05 = 600 s on. In
+    between it is not asked, and what it does is what it would do if it were."""
+    models = Profiles({"m": Profile(scaling=(1.0, 1.05))})
+    shape = Shape((Role(size=1, least=1, most=2),))
+    works = [job("a", 0, 5000, model="m", shape=shape), job("b", 30, 9000, model="m", shape=shape),
+             job("c", 4000, 100)]  # fmt: skip
+    rested = play("sia", works, cluster(1, 8), profiles=models, until=20000 * SECOND)
+    asked = play(TargetPolicy("sia", Restless(), 60 * SECOND, on_events=False), works,
+                 cluster(1, 8), profiles=models, until=20000 * SECOND)  # fmt: skip
+    assert rested.actions == asked.actions
+    assert [at for at, text in rested.actions if text.startswith("resize")] == [660, 660]
+    assert rested.kernel.decisions < 25 < 150 < asked.kernel.decisions
+
+
+class Restless(Configurations):
+    """One that never knows for how long it decides the same."""
+
+    def lasts(self, view: View, ids: Ids) -> int:
+        """Now."""
+        return view.now
 
 
 def test_sia_gives_each_the_type_that_suits_it_where_pollux_stays_on_the_first() -> None:

@@ -14,6 +14,7 @@ from ganger.core.ledger import Cell
 from ganger.core.plan import Placement
 from ganger.core.spec import Shape
 from ganger.core.table import Ids
+from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.elastic import resizable
 from ganger.mechanisms.goodput import after_restart
@@ -99,27 +100,54 @@ class Configurations:
             allocation.add((job,), cells[cell].gpu_type, gpus, 1.0)
         return allocation
 
+    def lasts(self, view: View, ids: Ids) -> int:
+        """Until when each of `ids` likes best what it has, if all do; else now.
+
+        A change counts (age - restarts x cost) / (age + cost), which grows: to a speed q times its
+        own a job changes from an age of cost x (1 + q x restarts) / (q - 1) on.
+        """
+        ids = resizable(view, ids)
+        ids = ids[view.jobs.gpus[ids] > 0]
+        held = [view.draft.holds(job) or () for job in ids.tolist()]
+        if not (view.oracle.steady and self.restart and all(held)):
+            return view.now
+        options = self._options(view, ids, held)
+        own, most = np.zeros(len(ids)), np.zeros(len(ids))
+        stays = options.kept == 1.0
+        own[options.row[stays]] = options.speed[stays]
+        np.maximum.at(most, options.row, options.speed)
+        faster = most > own
+        if not own.all():
+            return view.now
+        if not faster.any():
+            return NEVER
+        times = most[faster] / own[faster]
+        age = self.restart * (1.0 + times * view.jobs.restarts[ids[faster]]) / (times - 1.0)
+        due = view.jobs.submitted[ids[faster]] + age * (1.0 - 1e-9)
+        return max(int(min(due.min(), NEVER)), view.now)
+
     def _options(self, view: View, ids: Ids, held: list[Placement]) -> Options:
         """All that the jobs of `ids` could get, by job."""
         again, jobs = after_restart(view, ids, self.restart), view.jobs
         size, cell_of = jobs.size[ids], view.ledger.cell_of
         here = np.array([cell_of[each[0].node].index if each else -1 for each in held], np.int64)
-        kinds, of = np.unique(np.stack([jobs.shape[ids], size]), axis=1, return_inverse=True)
-        rows, whats = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.int64)]
-        for number, (code, now) in enumerate(kinds.T.tolist()):
-            shape = jobs.shapes[code]
-            most = self.growth * now or max(shape.least, 1)
-            able = _able(view, code, most)
-            alike = np.flatnonzero(of.ravel() == number)
-            rows.append(np.repeat(alike, len(able)))
-            whats.append(np.tile(able, (len(alike), 1)))
-        row, what = np.concatenate(rows), np.concatenate(whats)
-        order = np.argsort(row, kind="stable")
-        row, cell, gpus = row[order], what[order, 0], what[order, 1]
+        kinds, of = np.unique((jobs.shape[ids].astype(np.int64) << 32) + size, return_inverse=True)
+        able = [self._able(view, kind >> 32, kind & 0xFFFFFFFF) for kind in kinds.tolist()]
+        every, many = np.concatenate([np.zeros((0, 2), np.int64), *able]), [len(a) for a in able]
+        counts, begins = np.array(many, np.int64), np.cumsum([0, *many])
+        row = np.repeat(np.arange(len(ids)), counts[of])
+        ends = counts[of].cumsum()
+        what = every[np.arange(len(row)) + (begins[of] - ends + counts[of])[row]]
+        cell, gpus = what[:, 0], what[:, 1]
         stays = (here[row] < 0) | ((cell == here[row]) & (gpus == size[row]))
         return Options(
             row, cell, gpus, _speeds(view, ids, row, cell, gpus), np.where(stays, 1.0, again[row])
         )
+
+    def _able(self, view: View, code: int, now: int) -> Ints:
+        """Where and on how many GPUs a job of a shape that has `now` may run: (cell, GPUs)."""
+        shape = view.jobs.shapes[code]
+        return _able(view, code, self.growth * now or max(shape.least, 1))
 
 
 def _able(view: View, code: int, most: int) -> Ints:
@@ -137,13 +165,18 @@ def _able(view: View, code: int, most: int) -> Ints:
 def _speeds(view: View, ids: Ids, row: Ints, cell: Ints, gpus: Ints) -> Floats:
     """Throughput (goodput) of every option; linear in GPUs where the oracle does not know."""
     out, cells = np.ones(len(row)), view.ledger.cells
+    column = np.zeros(int(gpus.max(initial=0)) + 1, np.int64)
     for each in cells:
         at = np.flatnonzero(cell == each.index)
         if len(at):
-            sizes, column = np.unique(gpus[at], return_inverse=True)
+            wanted, rows = gpus[at], row[at]
+            column[:] = 0
+            column[wanted] = 1
+            sizes = np.flatnonzero(column)
+            column[sizes] = np.arange(len(sizes))
             nodes = -(-sizes // max(each.widest, 1))
             told = view.oracle.throughput(view, ids[:, None], each.gpu_type, sizes, nodes)
-            linear = gpus[at] / np.maximum(view.jobs.gpus[ids[row[at]]], 1)
-            speed = np.broadcast_to(told, (len(ids), len(sizes)))[row[at], column.ravel()]
+            linear = wanted / np.maximum(view.jobs.gpus[ids[rows]], 1)
+            speed = np.broadcast_to(told, (len(ids), len(sizes)))[rows, column[wanted]]
             out[at] = np.where(np.isnan(speed), linear, speed)
     return np.maximum(out, 1e-12)

@@ -51,11 +51,16 @@ def containers(apps: Applications, room: Floats, loss: float, changes: float) ->
     runs, dominant = apps.now > 0, apps.needs.max(axis=1)
     fair = dominant_shares(apps.needs, apps.weight, apps.most.astype(np.float64))
     allowed = float(ceil(changes * runs.sum() - 1e-9))
-    alone = _each_alone(apps, room)
-    if alone is not None:
-        unfair = float(np.abs(alone * dominant - fair).sum())
-        if unfair <= loss and np.count_nonzero(runs & (alone != apps.now)) <= allowed:
-            return alone
+
+    def within(best: Ints) -> bool:
+        unfair = float(np.abs(best * dominant - fair).sum())
+        return unfair <= loss and int(np.count_nonzero(runs & (best != apps.now))) <= allowed
+
+    best = _each_alone(apps, room)
+    if best is None or not within(best):
+        best = _each_cell(apps, room, fair)
+    if best is not None and within(best):
+        return best
     merged = by_class(apps, room, fair, loss, allowed)
     return by_job(apps, room, fair, loss, allowed) if merged is None else merged
 
@@ -95,7 +100,47 @@ def _each_alone(apps: Applications, room: Floats) -> Ints | None:
     best = np.where(runs & (pays < 0), apps.now, apps.most)
     taken = np.zeros_like(room)
     np.add.at(taken, apps.cell, best[:, None] * apps.needs)
-    return best if (taken <= room).all() else None
+    return best if (taken <= room + 1e-12).all() else None
+
+
+def _each_cell(apps: Applications, room: Floats, fair: Floats) -> Ints | None:
+    """What is best without the two bounds, where all containers of a cell are alike; else None.
+
+    All who wait get their least, and those who run are changed for that, or for what is left over,
+    the fewest of them: those who can give or take most. Of equals, who is furthest from its share.
+    """
+    answer = np.zeros(len(apps.now), np.int64)
+    for cell in np.unique(apps.cell).tolist():
+        jobs = np.flatnonzero(apps.cell == cell)
+        needs, now, least, most = (x[jobs] for x in (apps.needs, apps.now, apps.least, apps.most))
+        one, waits = needs[0], now == 0
+        if (needs != one).any() or not one.any() or (~waits & ((now < least) | (now > most))).any():
+            return None
+        gets, ideal = np.where(waits, least, now), fair[jobs] / one.max()
+        left = int((room[cell][one > 0] / one[one > 0]).min() + 1e-9) - int(gets.sum())
+        if left < 0:
+            given = _by_span(np.where(waits, 0, now - least), gets - ideal, -left)
+            if given.sum() < -left:
+                return None
+            gets -= given
+        else:
+            for limit in (np.clip(ideal.astype(np.int64), least, most), most):
+                given = np.minimum(np.where(waits, limit - gets, 0).cumsum(), left)
+                gets += np.diff(given, prepend=0)
+                left -= int(given[-1])
+            given = _by_span(np.where(waits, 0, most - now), ideal - gets, left)
+            gets += np.where(given * one.sum() > _LAZY + 1e-9, given, 0)
+        answer[jobs] = gets
+    return answer
+
+
+def _by_span(span: Ints, off: Floats, amount: int) -> Ints:
+    """`amount` dealt to those who can take most, as much as they can; of equals to the furthest
+    off."""
+    order = np.lexsort((-off, -span))
+    given = np.zeros_like(span)
+    given[order] = np.diff(np.minimum(span[order].cumsum(), amount), prepend=0)
+    return given
 
 
 def by_class(
@@ -181,10 +226,10 @@ def _programme(apps: Applications, cells: int, dominant: Floats) -> sparse.csr_a
 class Containers:
     """Allocates by the programme of `containers`.
 
-    Nodes of one cell are pooled. A job starts in the first cell that has room for its least beside
-    the least of all who come before it, and stays there; who finds none waits, and at most
-    `window` of those who wait take part. A job of several roles is one container, and jobs inside
-    another's grant get what they ask for.
+    Nodes of one cell are pooled. A job starts in a cell that has room for its least beside the
+    least of all who come before it, of these in the first where it can have most beside what they
+    have, and stays there; who finds none waits, and at most `window` of those who wait take part.
+    A job of several roles is one container, and jobs inside another's grant get what they ask for.
     """
 
     loss: float = 0.2
@@ -195,61 +240,61 @@ class Containers:
         """A row for every job that gets anything."""
         movable = resizable(view, ids[view.jobs.gpus[ids] > 0])
         apart = view.jobs.parent[movable] >= 0
-        jobs = [job for job in movable[~apart].tolist() if view.draft.holds(job) is not None]
-        codes = view.jobs.shape[movable].tolist()
-        alike = {code: _unit(view.jobs.shapes[code]) for code in set(codes)}
-        units = {job: alike[code] for job, code in zip(movable.tolist(), codes, strict=True)}
-        cells = [view.ledger.cell_of[view.ledger.holds[job][1][0].node].index for job in jobs]
-        now = [max(view.at.size[job] // units[job].gpus, 1) for job in jobs]
+        holds, cell_of = view.ledger.holds, view.ledger.cell_of
+        runs = [job for job in movable[~apart].tolist() if job in holds]
+        there = np.array([cell_of[holds[job][1][0].node].index for job in runs], np.int64)
+        units = _units(view, np.array(runs, np.int64))
+        now = np.maximum(view.jobs.size[runs] // units.gpus, 1)
         room = _free(view)
-        needs = np.array([units[job].needs for job in jobs]).reshape(-1, 3)
-        there = np.array(cells, np.int64)
-        np.add.at(room, there, np.array(now, np.float64)[:, None] * needs)
-        left, least = room.copy(), np.array([units[job].least for job in jobs], np.float64)
-        np.subtract.at(left, there, least[:, None] * needs)
-        running = len(jobs)
+        spare = room.copy()
+        np.add.at(room, there, now[:, None] * units.needs)
+        left = room.copy()
+        np.subtract.at(left, there, units.least[:, None] * units.needs)
+        jobs, cells = runs[:], there.tolist()
         for job in movable[~apart & (view.jobs.phase[movable] == Phase.PENDING)].tolist():
-            if len(jobs) == running + self.window:
+            if len(jobs) == len(runs) + self.window:
                 break
-            takes = units[job].least * units[job].needs
+            unit = _unit_of(view, view.at.shape[job])
+            takes = unit.least * unit.needs
             able = view.ledger.cells_for(view.draft.shape(job))
             found = [cell.index for cell in able if (takes <= left[cell.index] + 1e-9).all()]
             if found:
-                left[found[0]] -= takes
+                # Where it can have most beside what the others have; the first of equals.
+                many = [_many(spare[cell], unit) for cell in found]
+                cell = found[many.index(max(many))]
+                spare[cell] -= max(many) * unit.needs
+                left[cell] -= takes
                 jobs.append(job)
-                cells.append(found[0])
-        now += [0] * (len(jobs) - running)
-        counts = self._solve(view, jobs, [units[job] for job in jobs], now, cells, room)
+                cells.append(cell)
+        held = np.append(now, np.zeros(len(jobs) - len(runs), np.int64))
+        units = _units(view, np.array(jobs, np.int64))
+        gpus = self._solve(view, jobs, units, held, np.array(cells, np.int64), room) * units.gpus
         allocation = Allocation()
-        for job, cell, count in zip(jobs, cells, counts, strict=True):
-            kind = view.ledger.cells[cell].gpu_type
-            allocation.add((job,), kind, count * units[job].gpus, 1.0)
+        kinds = [cell.gpu_type for cell in view.ledger.cells]
+        for job, cell, many_gpus in zip(jobs, cells, gpus.tolist(), strict=True):
+            allocation.add((job,), kinds[cell], many_gpus, 1.0)
         for job in movable[apart].tolist():
             allocation.add((job,), "", view.at.gpus[job], 1.0)
         return allocation
 
     def _solve(
-        self, view: View, jobs: list[int], units: list[_Unit], now: list[int], cells: list[int],
-        room: Floats,
-    ) -> list[int]:  # fmt: skip
+        self, view: View, jobs: list[int], units: _Units, held: Ints, cells: Ints, room: Floats
+    ) -> Ints:
         if not jobs:
-            return []
+            return held
+        needs, least = units.needs, units.least
         there = room.sum(axis=0)
         of_all = np.where(there > 0, there, np.inf)
-        needs = np.array([unit.needs for unit in units])
-        least, most = (np.array(x) for x in zip(*[unit[1:3] for unit in units], strict=True))
-        held = np.array(now)
         kills = (view.jobs.on_preempt[jobs] == OnPreempt.KILL) & (held > 0)
         fits = np.where(needs > 0, room[cells] / np.maximum(needs, 1e-300), np.inf).min(axis=1)
-        most = np.maximum(np.minimum(most, np.floor(fits + 1e-9)), np.maximum(least, held))
+        most = np.maximum(np.minimum(units.most, np.floor(fits + 1e-9)), np.maximum(least, held))
         if (least == most).all():
-            return np.maximum(least, held).tolist()  # type: ignore[no-any-return]  # no choice
+            return np.maximum(least, held)  # no choice
         apps = Applications(
             needs / of_all, np.where(kills, held, least),
-            np.where(kills, held, most).astype(np.int64), held, np.array(cells),
-            view.jobs.weight[jobs],
+            np.where(kills, held, most).astype(np.int64), held, cells, view.jobs.weight[jobs],
         )  # fmt: skip
-        return containers(apps, room / of_all, self.loss, self.changes).tolist()  # type: ignore[no-any-return]
+        return containers(apps, room / of_all, self.loss, self.changes)
 
 
 class _Unit(NamedTuple):
@@ -262,6 +307,32 @@ class _Unit(NamedTuple):
     gpus: int
 
 
+class _Units(NamedTuple):
+    """The same of several jobs, by row."""
+
+    needs: Floats
+    least: Ints
+    most: Ints
+    gpus: Ints
+
+
+def _units(view: View, ids: Ids) -> _Units:
+    codes, of = np.unique(view.jobs.shape[ids], return_inverse=True)
+    every = [_unit_of(view, code) for code in codes.tolist()]
+    columns = zip(*every, strict=True) if every else ([], [], [], [])
+    needs, *counts = (np.array(column) for column in columns)
+    least, most, gpus = (np.asarray(count, np.int64)[of] for count in counts)
+    return _Units(needs.reshape(-1, 3)[of], least, most, gpus)
+
+
+def _unit_of(view: View, code: int) -> _Unit:
+    known = view.scratch.setdefault("containers", {})
+    if code not in known:
+        known[code] = _unit(view.jobs.shapes[code])
+    unit: _Unit = known[code]
+    return unit
+
+
 def _unit(shape: Shape) -> _Unit:
     asked = np.array([
         [role.needs.gpus * role.needs.share / WHOLE, role.needs.cpus, role.needs.memory]
@@ -272,6 +343,13 @@ def _unit(shape: Shape) -> _Unit:
         return _Unit(asked[0], *only.range, only.needs.gpus)
     sizes = np.array([role.size for role in shape.roles], np.float64)
     return _Unit(np.einsum("r,rk->k", sizes, asked), 1, 1, shape.gpus)
+
+
+def _many(room: Floats, unit: _Unit) -> int:
+    """How many containers there is room for, its least at least."""
+    asked = unit.needs > 0
+    fits = float((room[asked] / unit.needs[asked]).min(initial=np.inf))
+    return max(int(min(fits + 1e-9, unit.most)), unit.least)
 
 
 def _free(view: View) -> Floats:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
+from ganger.core.jobs import Phase
 from ganger.core.plan import Plan, Reason
 from ganger.core.table import Ids
 from ganger.core.units import NEVER
@@ -42,6 +43,19 @@ class Waking(Protocol):
         ...
 
 
+class Lasting(Protocol):
+    """An allocator that may know that it would decide the same for some time."""
+
+    def lasts(self, view: View, ids: Ids) -> int:
+        """Until when, if nothing happens, the jobs of `ids` are to keep what they have, given that
+        this is what it wants for them now; now if that is not known."""
+        ...
+
+
+def _lasting(allocator: Any) -> TypeGuard[Lasting]:
+    return hasattr(allocator, "lasts")
+
+
 def _wakes(allocator: Any) -> TypeGuard[Waking]:
     return hasattr(allocator, "wake")
 
@@ -50,6 +64,8 @@ class TargetMemory(msgspec.Struct):
     """When the next regular decision is due, microseconds."""
 
     due: int
+    rests: bool = False
+    """Whether it is asked later than that, since decisions until then would be this one."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +83,32 @@ class TargetPolicy:
         """Allocate, then go towards it."""
         memory = memory or TargetMemory(view.now)
         jobs = competitors(view)
+        if memory.rests:
+            missed = max(-((memory.due - view.now) // self.every), 0)
+            memory = TargetMemory(memory.due + missed * self.every)
+        same = view.now
         if self.on_events or view.now >= memory.due or not len(view.active):
             if view.now >= memory.due or memory.due == NEVER:
                 memory = TargetMemory(min(view.now + self.every, NEVER))
             self._aim(view, jobs)
+            same = self._same_until(view, jobs)
         reasons = [Reason("Resources", "targets")] if len(view.pending) else []
         wake = memory.due if len(jobs) else NEVER
+        if same > memory.due:
+            memory = TargetMemory(memory.due, rests=True)
+            wake = min(memory.due - (memory.due - same) // self.every * self.every, NEVER)
         if _wakes(self.allocator):
             wake = min(wake, self.allocator.wake(view))
         until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
         return view.draft.plan(reasons, wake, until), memory
+
+    def _same_until(self, view: View, jobs: Ids) -> int:
+        """Until when regular decisions change nothing if nothing happens."""
+        if self.every == NEVER or view.draft.mark() or len(view.pending) or not len(jobs):
+            return view.now
+        if not _lasting(self.allocator) or (view.jobs.phase[jobs] != Phase.RUNNING).any():
+            return view.now
+        return self.allocator.lasts(view, jobs)
 
     def _aim(self, view: View, jobs: Ids) -> None:
         """Allocate, and draw the way there."""

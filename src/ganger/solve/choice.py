@@ -9,15 +9,21 @@ better choice (reduced-cost fixing). What remains is usually a handful of option
 
 from __future__ import annotations
 
-import numpy as np
-from scipy import sparse
+from typing import NamedTuple
 
-from ganger.solve.highs import maximise, model
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.solve.highs import Growing, model
 from ganger.solve.integral import GAP, NODES, Chosen, multiple_choice
 from ganger.solve.programme import Floats, Ints, Mask, dot
 
 CUTS, NEAR = 60, 1e-6
 """Cutting planes at most, and how near the least of the dual they end, as a part of it."""
+PAIRED = 200
+"""Options of which every two are tried together."""
+AMOUNTS = 60_000_000
+"""Options times amounts at most by which to choose; beyond, a search takes less."""
 
 
 def choose(
@@ -44,12 +50,17 @@ def choose(
     np.maximum.at(best, row, reduced)
     bound = dot(prices, capacity) + float(best.sum())
     start = _bettered(_rounded(reduced, best, row, takes, capacity), useful, row, takes, capacity)
+    if bound - float(useful[start].sum()) > gap * abs(bound):
+        lost = best[row] - reduced
+        start = _exchanged(start, useful, row, takes, capacity, lost, bound * (1.0 - gap))
     value = float(useful[start].sum())
     if bound - value > gap * abs(bound):
         left = np.flatnonzero(reduced >= best[row] - (bound - value) - 1e-9 * abs(bound))
-        found = multiple_choice(
+        found = _by_amounts(
+            useful[left], row[left], takes[left], capacity, best <= bound - value, prices
+        ) or multiple_choice(
             useful[left], row[left], takes[left], capacity, nodes=nodes, gap=gap
-        )
+        )  # fmt: skip
         if found.value > value:
             start = np.zeros(len(able), np.bool_)
             start[left[found.taken]] = True
@@ -69,42 +80,100 @@ def _first_best(gain: Floats, row: Ints, groups: int) -> Ints:
     return first
 
 
+class _Dual(NamedTuple):
+    """The dual as a function of prices: p.capacity + the sum over groups of the best gain - p.take,
+    which no choice exceeds. Options by group, amounts as parts of the capacities: `have`."""
+
+    gains: Floats
+    shares: Floats
+    first: Ints
+    of: Ints
+    have: Floats
+
+    def at(self, prices: Floats) -> tuple[float, Floats]:
+        """Its height and a slope."""
+        worth = self.gains - prices @ self.shares
+        peaks = np.maximum.reduceat(worth, self.first)
+        chosen = np.flatnonzero(worth == peaks[self.of])
+        chosen = chosen[np.append(True, np.diff(self.of[chosen]) > 0)]
+        chosen = chosen[peaks > 0]
+        slope = self.have - self.shares[:, chosen].sum(axis=1)
+        return dot(prices, self.have) + float(np.maximum(peaks, 0.0).sum()), slope
+
+
 def _prices(gain: Floats, row: Ints, groups: int, take: Floats, capacity: Floats) -> Floats:
-    """The resources' prices p >= 0 of least p.capacity + sum over groups of the best gain - p.take,
-    which no choice exceeds (Kelley, 1960)."""
-    many = len(capacity)
+    """The resources' prices >= 0 where the dual is least."""
     unit = np.where(capacity > 0, capacity, 1.0)
-    parts, order = take / unit, np.argsort(row, kind="stable")
-    at = np.searchsorted(row[order], np.arange(groups))
-    gains, shares = gain[order], np.ascontiguousarray(parts[order].T)
-    have = capacity / unit
-    sums = np.add.reduceat(gains, at).sum()
-    most = np.full(many, max(float(sums), 1e-12))
-    prices, slopes, heights = np.zeros(many), list[Floats](), list[float]()
-    best, lowest = prices, np.inf
+    order = np.argsort(row, kind="stable")
+    of = row[order]
+    dual = _Dual(
+        gain[order], np.ascontiguousarray((take / unit)[order].T),
+        np.searchsorted(of, np.arange(groups)), of, capacity / unit,
+    )  # fmt: skip
+    sums = np.add.reduceat(dual.gains, dual.first).sum()
+    most = max(float(sums), 1e-12)
+    scarce = np.flatnonzero(dual.at(np.zeros(len(unit)))[1] < -1e-12)
+    prices = _one_price(dual, int(scarce[0]), most) if len(scarce) == 1 else None
+    return (_by_planes(dual, most) if prices is None else prices) / unit
+
+
+def _one_price(dual: _Dual, resource: int, most: float) -> Floats | None:
+    """Prices where all but one resource are free: where the tangents left and right of the least
+    meet, again and again. None if the others would then be scarce."""
+    prices = np.zeros(len(dual.have))
+    left, (height, slope) = 0.0, dual.at(prices)
+    best, lowest = prices.copy(), height
+    ends = [(height - slope[resource] * left, slope)]
+    prices[resource] = most
     for _ in range(CUTS):
-        worth = gains - prices @ shares
-        peaks = np.maximum.reduceat(worth, at)
-        chosen = np.flatnonzero((worth == peaks[row[order]]) & (worth > 0))
-        chosen = chosen[np.unique(row[order][chosen], return_index=True)[1]]
-        value = dot(prices, have) + float(np.maximum(peaks, 0.0).sum())
+        height, slope = dual.at(prices)
+        if height < lowest:
+            best, lowest = prices.copy(), height
+        side = float(slope[resource])
+        end = height - side * float(prices[resource]), slope
+        if abs(side) <= 1e-12:
+            ends = [end]
+            break
+        if len(ends) == 1:
+            if side < 0:
+                return None
+            ends.append(end)
+        else:
+            ends[int(side > 0)] = end
+        (before, falls), (after, rises) = ends
+        part = float(rises[resource] / (rises[resource] - falls[resource]))
+        if lowest - part * before - (1.0 - part) * after <= NEAR * max(abs(lowest), 1e-12):
+            break
+        prices[resource] = (before - after) / (rises[resource] - falls[resource])
+    slope = ends[0][1] if len(ends) == 1 else part * ends[0][1] + (1.0 - part) * ends[1][1]
+    return best if (slope >= -1e-9).all() else None
+
+
+def _by_planes(dual: _Dual, most: float) -> Floats:
+    """Prices by cutting planes (Kelley, 1960), of all resources at once."""
+    many = len(dual.have)
+    prices, lowest = np.zeros(many), np.inf
+    best, planes = prices, None
+    for _ in range(CUTS):
+        value, slope = dual.at(prices)
         if value < lowest:
             best, lowest = prices, value
-        slope = have - shares[:, chosen].sum(axis=1)
         if (np.where(prices > 0, np.abs(slope), -slope) <= 1e-12).all():
             break
-        slopes.append(slope)
-        heights.append(value - dot(slope, prices))
         # The largest -t such that every plane lies below t.
-        rows = np.column_stack([np.array(slopes), np.full(len(slopes), 1.0)])
-        found = maximise(model(
-            np.append(np.zeros(many), 1.0), sparse.csr_array(rows), -np.array(heights),
-            upper=np.append(most, np.inf),
-        )._replace(lower=np.append(np.zeros(many), -np.inf)))  # fmt: skip
-        if lowest + found.x[-1] <= NEAR * max(abs(lowest), 1e-12):
+        plane, height = np.append(slope, 1.0), dot(slope, prices) - value
+        if planes is None:
+            planes = Growing(model(
+                np.append(np.zeros(many), 1.0), plane[None], np.array([height]),
+                upper=np.append(np.full(many, most), np.inf),
+            )._replace(lower=np.append(np.zeros(many), -np.inf)))  # fmt: skip
+        else:
+            planes.add(plane, height)
+        x = planes.maximise().x
+        if lowest + x[-1] <= NEAR * max(abs(lowest), 1e-12):
             break
-        prices = found.x[:-1]
-    return best / unit
+        prices = x[:-1]
+    return best
 
 
 def _rounded(reduced: Floats, best: Floats, row: Ints, take: Floats, capacity: Floats) -> Mask:
@@ -115,16 +184,118 @@ def _rounded(reduced: Floats, best: Floats, row: Ints, take: Floats, capacity: F
     rest = order[~first]
     np.maximum.at(second, row[rest], reduced[rest])
     lead = np.where(reduced >= best[row], (best - second)[row], -1.0)
-    taken, done = np.zeros(len(row), np.bool_), [False] * len(best)
-    left, asks, of = capacity.tolist(), take.tolist(), row.tolist()
-    for option in np.lexsort((-reduced, -lead)).tolist():
-        if done[of[option]]:
-            continue
-        needs = asks[option]
-        if all(ask <= have + 1e-9 for ask, have in zip(needs, left, strict=True)):
-            taken[option] = done[of[option]] = True
+    order = np.lexsort((-reduced, -lead))
+    # The best of each come first, one after the other as long as they fit.
+    sums = take[order[: len(best)]].cumsum(axis=0)
+    fits = (lead[order[: len(best)]] >= 0) & (sums <= capacity + 1e-9).all(axis=1)
+    sure = int(np.append(fits, False).argmin())
+    taken = np.zeros(len(row), np.bool_)
+    done = np.zeros(len(best), np.bool_)
+    taken[order[:sure]] = done[row[order[:sure]]] = True
+    left = (capacity - sums[sure - 1] if sure else capacity).tolist()
+    rest = order[sure:]
+    rest = rest[~done[row[rest]]]
+    for option, group, needs in zip(
+        rest.tolist(), row[rest].tolist(), take[rest].tolist(), strict=True
+    ):
+        if not done[group] and all(
+            ask <= have + 1e-9 for ask, have in zip(needs, left, strict=True)
+        ):
+            taken[option] = done[group] = True
             left = [have - ask for ask, have in zip(needs, left, strict=True)]
     return taken
+
+
+def _exchanged(
+    taken: Mask, gain: Floats, row: Ints, take: Floats, capacity: Floats, lost: Floats,
+    enough: float,
+) -> Mask:  # fmt: skip
+    """While less than `enough` is gained: of two groups' changes at a time, those that together
+    gain most and fit. Only options that lose least at the prices are tried, PAIRED of them."""
+    groups = int(row.max()) + 1
+    has = np.full(groups, -1)
+    has[row[taken]] = np.flatnonzero(taken)
+    nearest = np.sort(np.argsort(lost, kind="stable")[: groups + PAIRED])
+    own, held = np.append(gain, 0.0), np.vstack([take, np.zeros(take.shape[1])])
+    while own[has].sum() < enough:
+        left = capacity - held[has].sum(axis=0)
+        tried = nearest[has[row[nearest]] != nearest][:PAIRED]
+        now = has[row[tried]]
+        more, asks = gain[tried] - own[now], take[tried] - held[now]
+        fits = row[tried][:, None] != row[tried]
+        for ask, have in zip(asks.T, left.tolist(), strict=True):
+            fits &= ask[:, None] + ask <= have + 1e-9
+        both = np.where(fits, more[:, None] + more, 0.0)
+        pair = np.unravel_index(int(both.argmax()), both.shape) if len(tried) else (0, 0)
+        if not len(tried) or both[pair] <= 1e-12:
+            break
+        changed = tried[list(pair)]
+        has[row[changed]] = changed
+    better = np.zeros(len(row), np.bool_)
+    better[has[has >= 0]] = True
+    return better
+
+
+def _by_amounts(
+    gain: Floats, row: Ints, take: Floats, capacity: Floats, none: Mask, prices: Floats
+) -> Chosen | None:
+    """The best choice by dynamic programming over the amounts of the resources that have a price,
+    if they come in whole units, not too many, and there is room for that choice in the others; else
+    None. `none`: which groups may go without."""
+    priced = np.flatnonzero(prices > 0)
+    if not len(priced) or (take[:, priced] != np.rint(take[:, priced])).any():
+        return None
+    # Options by group, and one of nothing for those that may go without.
+    groups, of = np.unique(row, return_inverse=True)
+    empty = np.flatnonzero(none[groups])
+    of = np.append(of, empty)
+    order = np.argsort(of, kind="stable")
+    real = order < len(gain)
+    gains = np.append(gain, np.zeros(len(empty)))[order]
+    asks = np.zeros((len(order), len(priced)), np.int64)
+    asks[real] = take[order[real]][:, priced]
+    ends = np.bincount(of).cumsum()
+    begins = np.append(0, ends[:-1])
+    low = np.minimum.reduceat(asks, begins)
+    asks -= np.repeat(low, ends - begins, axis=0)
+    left = capacity[priced].astype(np.int64) - low.sum(axis=0)
+    if (left < 0).any():
+        return None
+    unit = np.maximum(np.gcd.reduce(asks), 1)
+    asks //= unit
+    several = np.flatnonzero(ends - begins > 1)
+    # After each stage amounts up to what its groups and those before can take, and there is room.
+    widths = np.maximum.reduceat(asks, begins)[several].cumsum(axis=0)
+    widths = np.minimum(widths, left // unit) + 1
+    if int((widths.prod(axis=1) * (ends - begins)[several]).sum()) > AMOUNTS:
+        return None
+    worth, took, fits = np.zeros((1,) * len(priced)), list[NDArray[np.int16]](), asks.tolist()
+    for group, shape in zip(several.tolist(), widths.tolist(), strict=True):
+        better, choice = np.full(shape, -np.inf), np.zeros(shape, np.int16)
+        for number, at in enumerate(range(int(begins[group]), int(ends[group]))):
+            ask = fits[at]
+            ends_at = [min(n, n0 + k) for n, n0, k in zip(shape, worth.shape, ask, strict=True)]
+            if all(k < n for k, n in zip(ask, ends_at, strict=True)):
+                here = tuple(slice(k, n) for k, n in zip(ask, ends_at, strict=True))
+                rest = tuple(slice(0, n - k) for k, n in zip(ask, ends_at, strict=True))
+                reached = worth[rest] + gains[at]
+                wins = reached > better[here]
+                np.copyto(better[here], reached, where=wins)
+                np.copyto(choice[here], number, where=wins)
+        worth = better
+        took.append(choice)
+    chosen, amount = begins.copy(), np.array(np.unravel_index(int(worth.argmax()), worth.shape))
+    for group, choice in zip(several[::-1].tolist(), took[::-1], strict=True):
+        chosen[group] += choice[tuple(amount)]
+        amount -= asks[chosen[group]]
+    options = order[chosen]
+    options = options[options < len(gain)]
+    if (take[options].sum(axis=0) > capacity).any():
+        return None
+    taken = np.zeros(len(gain), np.bool_)
+    taken[options] = True
+    value = float(gain[taken].sum())
+    return Chosen(taken, value, value, 0)
 
 
 def _bettered(taken: Mask, gain: Floats, row: Ints, take: Floats, capacity: Floats) -> Mask:

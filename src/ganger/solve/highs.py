@@ -133,6 +133,29 @@ def maximise(posed: Model, *, method: str = "simplex", plain: bool = False) -> S
     return _solution(engine)
 
 
+class Growing:
+    """A small continuous programme to which rows are added: each answer begins at the last one."""
+
+    def __init__(self, posed: Model) -> None:
+        self._posed, self._engine = posed, _engine(posed, _PLAIN)
+
+    def add(self, row: Floats, most: float) -> None:
+        """One more row: `row @ x <= most`."""
+        posed = self._posed
+        self._posed = posed._replace(
+            rows=np.vstack([posed.rows, row]), least=np.append(posed.least, -np.inf),
+            most=np.append(posed.most, most),
+        )  # fmt: skip
+        self._engine.addRow(-np.inf, most, len(row), np.arange(len(row), dtype=np.int32), row)
+
+    def maximise(self) -> Solution:
+        """The optimum; raises as `maximise` does."""
+        self._engine.run()
+        if self._engine.getModelStatus() == highspy.HighsModelStatus.kOptimal:
+            return _solution(self._engine)
+        return maximise(self._posed)
+
+
 def _solution(engine: Any) -> Solution:
     solution, info = engine.getSolution(), engine.getInfo()
     x, value = np.array(solution.col_value), -float(info.objective_function_value)
