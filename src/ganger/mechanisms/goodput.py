@@ -18,7 +18,7 @@ from ganger.core.table import Ids
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.elastic import resizable
-from ganger.mechanisms.evolve import Counts, Genetic, Population, Scores, Space
+from ganger.mechanisms.evolve import Counts, Genetic, People, Population, Scores, Space
 from ganger.mechanisms.place import PACK, Placer, counted
 from ganger.mechanisms.realise import Want, competitors, towards
 
@@ -49,33 +49,31 @@ class Offer(NamedTuple):
     speedup: Scores
     again: Scores
 
-    def fitness(self, people: Counts, power: float) -> Scores:
+    def fitness(self, people: People, power: float) -> Scores:
         """The power mean of speedups."""
         values = self.values(people)
         if not power:
             return np.asarray(np.exp(np.log(values).mean(axis=1)))
         return np.asarray((values**power).mean(axis=1) ** (1.0 / power))
 
-    def values(self, people: Counts) -> Scores:
+    def values(self, people: People) -> Scores:
         """The speedup of every job in every individual, or what a move leaves of it."""
-        size, jobs, width = people.shape
-        cells = np.flatnonzero(people != 0)
-        row, node = np.divmod(cells, width)
-        counts, job = people.reshape(-1)[cells], row % jobs
+        size, jobs, row = people.size, people.jobs, people.row
         nodes = np.bincount(row, minlength=size * jobs)
-        gpus = np.bincount(row, counts, size * jobs).astype(np.int64)
-        stays = np.bincount(row, counts == self.now[job, node], size * jobs)
+        gpus = np.bincount(row, people.gpus, size * jobs).astype(np.int64)
+        stays = people.gpus == self.now[row % jobs, people.node]
         before = np.tile((self.now > 0).sum(axis=1), size)
-        moved = (stays < np.maximum(nodes, before)).reshape(size, jobs)
+        moved = np.bincount(row, stays, size * jobs) < np.maximum(nodes, before)
         values = self.speedup[np.tile(np.arange(jobs), size), nodes, gpus].reshape(size, jobs)
-        return np.maximum(np.where(moved, values * self.again, values), FLOOR)
+        values = np.where(moved.reshape(size, jobs), values * self.again, values)
+        return np.maximum(values, FLOOR)
 
     def rests(self, people: Counts) -> bool:
         """Whether `people` is what runs, and nobody could be faster even if moving cost nothing."""
         if (people[0] != self.now).any():
             return False
         fastest = self.best(self.allowed())
-        return bool((self.values(people)[0] >= fastest - 1e-9).all())
+        return bool((self.values(People.of(people))[0] >= fastest - 1e-9).all())
 
     def allowed(self) -> NDArray[np.bool_]:
         """jobs x numbers of GPUs: whether the job may have so many."""
@@ -100,7 +98,7 @@ class Offer(NamedTuple):
         asks = (np.where(allowed, self.speedup[:, packed, gpus], 0.0) >= best[:, None]).argmax(
             axis=1
         )
-        have = self.values(self.now[None])[0]
+        have = self.values(People.of(self.now[None]))[0]
         stays = (have >= best * self.again) & self.now.any(axis=1)
         people = np.where(stays[:, None], self.now, 0).astype(np.int16)
         room = space.room - people.sum(axis=0)
@@ -120,7 +118,9 @@ class Offer(NamedTuple):
         shared = (people[spans] > 0).sum(axis=0).max(initial=0) > 1
         if (room < 0).any() or (space.apart and shared):
             return None
-        reached = self.values(people[None])[0] >= np.maximum(best * self.again, have) - 1e-9
+        reached = (
+            self.values(People.of(people[None]))[0] >= np.maximum(best * self.again, have) - 1e-9
+        )
         return people[None] if reached.all() else None
 
 
@@ -168,15 +168,17 @@ class GoodputPolicy:
         plain = np.array([view.draft.shape(job).is_plain for job in movable.tolist()], np.bool_)
         offer = self._offer(view, movable[plain], largest)
         ids, nodes = offer.ids.tolist(), view.nodes.n
-        people = offer.sated()
-        rests = self.rests and people is not None and offer.rests(people)
+        sated = offer.sated()
+        rests = self.rests and sated is not None and offer.rests(sated)
         rests &= bool(plain.all() and (view.jobs.phase[jobs] == Phase.RUNNING).all())
-        if people is None:
-            seeds = np.concatenate([offer.now[None], memory.population.rows(ids, nodes)])
+        if sated is not None:
+            people = People.of(sated)
+        else:
+            seeds = People.of(offer.now[None]).join(memory.population.rows(ids, nodes))
             people, _ = self.search.run(
                 seeds, lambda each: offer.fitness(each, self.power), offer.space, view.rng("evolve")
             )
-        wants = _wants(ids, people[0])
+        wants = _wants(ids, people.head(1))
         wants += [
             Want(job, int(view.jobs.size[job] or view.jobs.gpus[job]))
             for job in movable[~plain].tolist()
@@ -270,13 +272,11 @@ def _speeds(view: View, ids: Ids, kinds: list[str], most: int) -> Scores:
     return out
 
 
-def _wants(ids: list[int], counts: Counts) -> list[Want]:
-    """What an individual gives to whom, (jobs, nodes)."""
+def _wants(ids: list[int], one: People) -> list[Want]:
+    """What an individual gives to whom."""
     where: dict[int, list[tuple[int, int]]] = {}
-    rows, nodes = np.nonzero(counts)
-    for row, node, gpus in zip(
-        rows.tolist(), nodes.tolist(), counts[rows, nodes].tolist(), strict=True
-    ):
+    cells = zip(one.row.tolist(), one.node.tolist(), one.gpus.tolist(), strict=True)
+    for row, node, gpus in cells:
         where.setdefault(row, []).append((node, gpus))
     return [
         Want(ids[row], sum(gpus for _, gpus in there), "", 0, tuple(there))
