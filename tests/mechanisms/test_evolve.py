@@ -77,7 +77,7 @@ def test_fitness_is_the_power_mean_of_speedups(
     where, rng = space(data, 4, 3), np.random.default_rng(seed)
     people = repair(People.of(rng.integers(0, 4, (6, 4, 3)).astype(np.int16)), where, rng)
     now, speedup = people.dense()[0], rng.random((4, 4, 25))
-    offer = Offer(np.arange(4), where, now, speedup, np.full(4, 0.5))
+    offer = Offer(np.arange(4), where, now, speedup, np.arange(4), np.ones(4), np.full(4, 0.5))
     for person, score in zip(people.dense(), offer.fitness(people, power), strict=True):
         values = []
         for job, row in enumerate(person):

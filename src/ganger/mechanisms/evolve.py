@@ -42,7 +42,8 @@ class People(NamedTuple):
         size, jobs, nodes = counts.shape
         flat = counts.reshape(-1)
         cells = np.flatnonzero(flat != 0)
-        return cls(size, jobs, nodes, *divmod(cells, max(nodes, 1)), flat[cells].astype(np.int64))
+        row, node = divmod(cells, max(nodes, 1))
+        return cls(size, jobs, nodes, row, node, flat[cells].astype(np.int64))
 
     def dense(self) -> Counts:
         """(individuals, jobs, nodes)."""
