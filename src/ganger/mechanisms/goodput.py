@@ -318,7 +318,8 @@ def speeds(view: View, ids: Ids, kinds: list[str], most: int) -> tuple[Scores, I
     there = view.nodes.n, tuple(cell.total for cell in view.ledger.cells)
     told: _Told | None = view.scratch.get("goodput")
     if (told is None or told.there != there or told.speed.shape[2] <= most
-            or len(told.of) < view.jobs.capacity or len(told.speed) > 2 * len(ids) + 64):  # fmt: skip
+            or len(told.of) < view.jobs.capacity
+            or len(told.speed) > 2 * len(ids) + 64):  # fmt: skip
         nothing = np.zeros((0, spread + 1, most + 1)), np.full(view.jobs.capacity, -1)
         told = _Told(there, *nothing, {})
     new = np.flatnonzero(told.of[ids] < 0)
