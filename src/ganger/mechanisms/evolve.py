@@ -23,6 +23,8 @@ Counts = NDArray[np.int16]
 """(individuals, jobs, nodes) GPUs."""
 Ints = NDArray[np.int64]
 Scores = NDArray[np.float64]
+RISES = 1e-3
+"""What counts as better, as a part of the best."""
 
 
 class People(NamedTuple):
@@ -132,11 +134,13 @@ class Population(msgspec.Struct, frozen=True):
 @dataclass(frozen=True)
 class Genetic:
     """The search: how many individuals, for how many generations, and how many cells of a child
-    are drawn anew on average (`mutation`; a cell is one job on one node)."""
+    are drawn anew on average (`mutation`; a cell is one job on one node). It ends early after
+    `patience` generations in which the best rose by less than `RISES` of it (0: it never does)."""
 
     population: int = 50
     generations: int = 40
     mutation: float = 1.0
+    patience: int = 0
 
     def run(
         self, seeds: People, fitness: Fitness, space: Space, rng: np.random.Generator
@@ -152,7 +156,10 @@ class Genetic:
             copies = people.some(rng.integers(people.size, size=missing))
             people = people.join(self._mutants(copies, space, rng))
         scores, marks = fitness(people), _marks(people)
-        for _ in range(self.generations):
+        best, last = float(scores.max()), 0
+        for done in range(self.generations):
+            if self.patience and done - last >= self.patience:
+                break
             mothers, fathers = (self._winners(scores, rng) for _ in range(2))
             children = crossover(people, mothers, fathers, rng)
             children = self._mutants(children, space, rng)
@@ -161,6 +168,8 @@ class Genetic:
             marks = np.concatenate([marks, _marks(children)])
             kept = _survivors(marks, scores, self.population)
             people, scores, marks = people.some(kept), scores[kept], marks[kept]
+            if scores[0] > best + RISES * abs(best):
+                best, last = float(scores[0]), done + 1
         return people, scores
 
     def _winners(self, scores: Scores, rng: np.random.Generator) -> Ints:

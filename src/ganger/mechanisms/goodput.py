@@ -41,6 +41,16 @@ class GoodputMemory(msgspec.Struct, frozen=True):
     """Whether every decision would be this one until something happens."""
 
 
+class Wishes(NamedTuple):
+    """By job: the GPUs that it would like best; its speedup with them, and what it is worth as it
+    is; whether it may as well stay."""
+
+    asks: Ids
+    best: Scores
+    have: Scores
+    stays: NDArray[np.bool_]
+
+
 class Offer(NamedTuple):
     """What a search decides on. `now`: jobs x nodes as held; `speed[c, k, n]`: of a job of class c
     on n GPUs over k nodes; `of[j]`: the class of job j, `fair[j]` its speed with its fair share;
@@ -91,42 +101,73 @@ class Offer(NamedTuple):
         fastest = self.speed.max(axis=1)[self.of]
         return np.asarray(np.where(allowed, fastest, 0.0).max(axis=1, initial=0.0) / self.fair)
 
-    def sated(self) -> Counts | None:
+    def wishes(self) -> Wishes:
+        """The best that each job could have at all, packed on as few nodes as it takes."""
+        allowed = self.allowed()
+        best = self.best(allowed)
+        spread = self._spread(np.arange(self.speed.shape[2]))
+        packed = self.speed[:, spread, np.arange(len(spread))][self.of] / self.fair[:, None]
+        asks = (np.where(allowed, packed, 0.0) >= best[:, None]).argmax(axis=1)
+        have = self.values(People.of(self.now[None]))[0]
+        return Wishes(asks, best, have, (have >= best * self.again) & self.now.any(axis=1))
+
+    def sated(self, wishes: Wishes) -> Counts | None:
         """An individual in which every job has the best that it could have at all, if one is found
         by letting those who have that stay and placing the others, the largest first, on the
         fullest nodes with room: then there is nothing to search for. (1, jobs, nodes)."""
-        space, jobs = self.space, np.arange(len(self.ids))
-        gpus = np.arange(self.speed.shape[2])
-        allowed = self.allowed()
-        packed = -(-gpus // max(int(space.room.max(initial=1)), 1))
-        packed = np.minimum(packed, self.speed.shape[1] - 1)
-        best = self.best(allowed)
-        speedup = self.speed[:, packed, gpus][self.of] / self.fair[:, None]
-        asks = (np.where(allowed, speedup, 0.0) >= best[:, None]).argmax(axis=1)
-        have = self.values(People.of(self.now[None]))[0]
-        stays = (have >= best * self.again) & self.now.any(axis=1)
+        asks, best, have, stays = wishes
         people = np.where(stays[:, None], self.now, 0).astype(np.int16)
-        room = space.room - people.sum(axis=0)
-        moves = jobs[~stays]
+        room = self.space.room - people.sum(axis=0)
+        moves = np.flatnonzero(~stays)
         for job in moves[np.argsort(-asks[moves], kind="stable")].tolist():
-            many = int(asks[job])
-            nodes = np.flatnonzero(space.may[job] & (room >= -(-many // int(packed[many] or 1))))
-            spread = int(packed[many])
-            if not many or len(nodes) < spread:
+            if not self._put(people, room, job, int(asks[job])):
                 return None
-            for node in nodes[np.argsort(room[nodes], kind="stable")][:spread].tolist():
-                taken = min(many, int(room[node]))
-                people[job, node] = taken
-                room[node] -= taken
-                many -= taken
         spans = (people > 0).sum(axis=1) > 1
         shared = (people[spans] > 0).sum(axis=0).max(initial=0) > 1
-        if (room < 0).any() or (space.apart and shared):
+        if (room < 0).any() or (self.space.apart and shared):
             return None
-        reached = (
-            self.values(People.of(people[None]))[0] >= np.maximum(best * self.again, have) - 1e-9
+        reached = self.values(People.of(people[None]))[0]
+        return (
+            people[None] if (reached >= np.maximum(best * self.again, have) - 1e-9).all() else None
         )
-        return people[None] if reached.all() else None
+
+    def filled(self, wishes: Wishes) -> Counts:
+        """An individual to begin with: what runs, those who wait beside it, the smallest first, and
+        then whoever finds room for the best that it could have, who gains most first."""
+        asks, best, have, stays = wishes
+        people = self.now.copy()
+        room = self.space.room - people.sum(axis=0)
+        waits = ~people.any(axis=1)
+        some = np.flatnonzero(waits)
+        for job in some[np.argsort(asks[some], kind="stable")].tolist():
+            self._put(people, room, job, int(asks[job]))
+        some = np.flatnonzero(~stays & ~waits)
+        for job in some[np.argsort(have[some] / best[some], kind="stable")].tolist():
+            held = people[job].copy()
+            people[job] = 0
+            room += held
+            if not self._put(people, room, job, int(asks[job])):
+                people[job] = held
+                room -= held
+        return people[None]
+
+    def _spread(self, gpus: Ids) -> Ids:
+        """The fewest nodes that so many GPUs take."""
+        packed = -(-gpus // max(int(self.space.room.max(initial=1)), 1))
+        return np.asarray(np.minimum(packed, self.speed.shape[1] - 1))
+
+    def _put(self, people: Counts, room: Counts, job: int, many: int) -> bool:
+        """Place a job on the fullest nodes with room; whether there were any."""
+        spread = int(self._spread(np.array(many)))
+        nodes = np.flatnonzero(self.space.may[job] & (room >= -(-many // (spread or 1))))
+        if not many or len(nodes) < spread:
+            return False
+        for node in nodes[np.argsort(room[nodes], kind="stable")][:spread].tolist():
+            taken = min(many, int(room[node]))
+            people[job, node] = taken
+            room[node] -= taken
+            many -= taken
+        return True
 
 
 @dataclass(frozen=True)
@@ -174,13 +215,15 @@ class GoodputPolicy:
         plain = np.array([each.plain for each in shapes], np.bool_)[shape]
         offer = self._offer(view, movable[plain], largest)
         ids, nodes = offer.ids.tolist(), view.nodes.n
-        sated = offer.sated()
+        wishes = offer.wishes()
+        sated = offer.sated(wishes)
         rests = self.rests and sated is not None and offer.rests(sated)
         rests &= bool(plain.all() and (view.jobs.phase[jobs] == Phase.RUNNING).all())
         if sated is not None:
             people = People.of(sated)
         else:
-            seeds = People.of(offer.now[None]).join(memory.population.rows(ids, nodes))
+            seeds = People.of(np.concatenate([offer.now[None], offer.filled(wishes)]))
+            seeds = seeds.join(memory.population.rows(ids, nodes))
             people, _ = self.search.run(
                 seeds, lambda each: offer.fitness(each, self.power), offer.space, view.rng("evolve")
             )

@@ -28,6 +28,7 @@ def pollux(
     p: float = -1.0,
     population: int = 50,
     generations: int = 40,
+    patience: int = 8,
     rescale: Duration = 30 * SECOND,
     autoscale: bool = False,
     low: float = 0.35,
@@ -46,7 +47,7 @@ def pollux(
     with the last population, half as many individuals and 40 generations come within 0.3 % of the
     fitness that those reach.
     """
-    search = Genetic(population, generations)
+    search = Genetic(population, generations, patience=patience)
     policy = GoodputPolicy("pollux", search, interval, p, rescale, rests=not autoscale)
     return Autoscaling(policy, low, high) if autoscale else policy
 
