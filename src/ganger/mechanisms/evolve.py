@@ -208,11 +208,11 @@ def _set(people: People, cells: Ints, values: Ints, rows: Ints, placed: Counts) 
     kept[at[hit]] = False
     new = (values != 0) & ~fresh[cells // nodes]
     which, node = np.nonzero(placed)
-    cell = np.concatenate([there[kept], cells[new], rows[which] * nodes + node])
-    gpus = np.concatenate([people.gpus[kept], values[new], placed[which, node].astype(np.int64)])
-    order = np.argsort(cell, kind="stable")
-    row, node = divmod(cell[order], nodes)
-    return people._replace(row=row, node=node, gpus=gpus[order])
+    row = np.concatenate([people.row[kept], cells[new] // nodes, rows[which]])
+    node = np.concatenate([people.node[kept], cells[new] % nodes, node])
+    gpus = np.concatenate([people.gpus[kept], values[new], placed[placed != 0].astype(np.int64)])
+    order = np.argsort(row * nodes + node, kind="stable")
+    return people._replace(row=row[order], node=node[order], gpus=gpus[order])
 
 
 def crossover(people: People, mothers: Ints, fathers: Ints, rng: np.random.Generator) -> People:
@@ -239,31 +239,38 @@ def repair(
     a job than its most, or less than its least; `first`: per individual a job that goes before
     all others (-1: none)."""
     size, jobs, nodes = people[:3]
-    allowed = space.may[people.row % jobs, people.node]
-    row, node, before = people.row[allowed], people.node[allowed], people.gpus[allowed]
+    row, node, counts = people.row, people.node, people.gpus
+    who, job = divmod(row, jobs)
+    allowed = space.may[job, node]
+    if not allowed.all():
+        row, node, counts = row[allowed], node[allowed], counts[allowed]
+        who, job = who[allowed], job[allowed]
     rank = rng.integers(1, 1 << 31, (size, jobs))
     if first is not None:
         chosen = np.flatnonzero(first >= 0)
         rank[chosen, first[chosen]] = 0
-    column = row // jobs * nodes + node
-    order = np.argsort((column << 31) + rank.reshape(-1)[row])
-    back, row, column, counts = row, row[order], column[order], before[order]
+    rank = rank.reshape(-1)
+    column, room = who * nodes + node, np.tile(space.room, size)
+    spans = np.bincount(row, minlength=size * jobs)[row] > 1
+    crowded = np.bincount(column, counts, size * nodes) > room
     if space.apart:
-        spans = np.bincount(row, minlength=size * jobs)[row] > 1
-        counts[spans & (_running(spans, column) > 1)] = 0
-    counts = _cut(counts, column, space.room[column % nodes])
-    job = row % jobs
-    totals = np.bincount(row, counts, size * jobs)[row]
-    over = np.flatnonzero(totals > space.most[job])
+        crowded |= np.bincount(column, spans, size * nodes) > 1
+    cells = np.flatnonzero(crowded[column])  # on all other nodes there is nothing to cut
+    cells = cells[np.argsort((column[cells] << 31) + rank[row[cells]])]
+    counts, place, few = counts.copy(), column[cells], counts[cells]
+    if space.apart:
+        few[spans[cells] & (_running(spans[cells], place) > 1)] = 0
+    counts[cells] = _cut(few, place, room[place])
+    most, totals = space.most[job], np.bincount(row, counts, size * jobs)[row]
+    over = np.flatnonzero(totals > most)
     if len(over):
+        over = over[np.argsort((column[over] << 31) + rank[row[over]])]
         mixed = over[np.lexsort((rng.random(len(over)), row[over]))]
-        counts[mixed] = _cut(counts[mixed], row[mixed], space.most[job[mixed]])
+        counts[mixed] = _cut(counts[mixed], row[mixed], most[mixed])
         totals = np.bincount(row, counts, size * jobs)[row]
     counts[totals < space.least[job]] = 0
-    gpus = np.empty_like(counts)
-    gpus[order] = counts
-    some = gpus != 0
-    return people._replace(row=back[some], node=node[some], gpus=gpus[some])
+    some = counts != 0
+    return people._replace(row=row[some], node=node[some], gpus=counts[some])
 
 
 def _running(values: NDArray[Any], group: Ints) -> Ints:
