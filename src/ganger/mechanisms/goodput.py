@@ -119,6 +119,8 @@ class Offer(NamedTuple):
         people = np.where(stays[:, None], self.now, 0).astype(np.int16)
         room = self.space.room - people.sum(axis=0)
         moves = np.flatnonzero(~stays)
+        if asks[moves].sum() > room.sum():
+            return None
         for job in moves[np.argsort(-asks[moves], kind="stable")].tolist():
             if not self._put(people, room, job, int(asks[job])):
                 return None
@@ -176,9 +178,11 @@ class GoodputPolicy:
 
     `power`: p of the mean; `restart`: what a re-allocation costs, microseconds; `growth`: how many
     times the most GPUs that it ever ran on a job may get; `rests`: it waits for something to happen
-    where each decision until then would be the same. Only plain shapes take part; others get
-    what they ask for where there is room. On several GPU types a job stays on the first one that
-    can hold it.
+    where each decision until then would be the same; `rows`: how many jobs one search is about: of
+    more, those who wait, the first come first, for up to half of them, and a draw of those who run.
+
+    Only plain shapes take part; others get what they ask for where there is room. On several GPU
+    types a job stays on the first one that can hold it.
     """
 
     name: str
@@ -189,6 +193,7 @@ class GoodputPolicy:
     growth: int = 2
     place: Placer = PACK
     rests: bool = True
+    rows: int = 256
 
     def decide(self, view: View, memory: GoodputMemory | None) -> tuple[Plan, GoodputMemory]:
         """Search if it is time."""
@@ -213,17 +218,23 @@ class GoodputPolicy:
         movable = resizable(view, jobs)
         shapes, shape = _shapes(view, movable)
         plain = np.array([each.plain for each in shapes], np.bool_)[shape]
-        offer = self._offer(view, movable[plain], largest)
+        every = movable[plain]
+        some = self._some(view, every)
+        others = np.setdiff1d(every, some) if len(some) < len(every) else some[:0]
+        offer = self._offer(view, some, others, largest)
         ids, nodes = offer.ids.tolist(), view.nodes.n
         wishes = offer.wishes()
         sated = offer.sated(wishes)
         rests = self.rests and sated is not None and offer.rests(sated)
-        rests &= bool(plain.all() and (view.jobs.phase[jobs] == Phase.RUNNING).all())
+        rests &= bool(
+            plain.all() and not len(others) and (view.jobs.phase[jobs] == Phase.RUNNING).all()
+        )
         if sated is not None:
             people = People.of(sated)
         else:
             seeds = People.of(np.concatenate([offer.now[None], offer.filled(wishes)]))
-            seeds = seeds.join(memory.population.rows(ids, nodes))
+            if not len(others):  # a population of other jobs is no use
+                seeds = seeds.join(memory.population.rows(ids, nodes))
             people, _ = self.search.run(
                 seeds, lambda each: offer.fitness(each, self.power), offer.space, view.rng("evolve")
             )
@@ -232,11 +243,22 @@ class GoodputPolicy:
             Want(job, int(view.jobs.size[job] or view.jobs.gpus[job]))
             for job in movable[~plain].tolist()
         ]
+        stays += others[view.jobs.phase[others] != Phase.PENDING].tolist()
         towards(view, wants, self.place, stays)
-        kept = Population.of(ids, people)
+        kept = Population() if len(others) else Population.of(ids, people)
         return GoodputMemory(view.now + self.every, kept, largest, rests)
 
-    def _offer(self, view: View, ids: Ids, largest: dict[int, int]) -> Offer:
+    def _some(self, view: View, ids: Ids) -> Ids:
+        """Those of `ids` that a search is about."""
+        if len(ids) <= self.rows:
+            return ids
+        waits = view.jobs.phase[ids] == Phase.PENDING
+        first, runs = ids[waits][: self.rows // 2], ids[~waits]
+        if len(runs) > self.rows - len(first):
+            runs = view.rng("rows").choice(runs, self.rows - len(first), replace=False)
+        return np.sort(np.concatenate([first, runs]))
+
+    def _offer(self, view: View, ids: Ids, others: Ids, largest: dict[int, int]) -> Offer:
         now = _held(view, ids)
         up = np.array(view.ledger.up)
         room = np.where(up, np.array(view.ledger.free_count) + now.sum(axis=0), 0)
@@ -245,7 +267,8 @@ class GoodputPolicy:
         may = np.array([each.may for each in shapes], np.bool_).reshape(len(shapes), len(room))
         most = np.array([each.most for each in shapes], np.int64)
         most = np.minimum(most, np.minimum((may * room).sum(axis=1), 32767))[shape]
-        fair = np.clip(room.sum() // max(len(ids), 1), least, np.maximum(most, least))
+        each = (room.sum() + view.jobs.size[others].sum()) // max(len(ids) + len(others), 1)
+        fair = np.clip(each, least, np.maximum(most, least))
         grown = [self.growth * largest.get(job, 0) for job in ids.tolist()]
         most = np.maximum(np.minimum(most, np.array(grown, np.int64)), least)
         kinds = [shapes[code].kind for code in shape.tolist()]
