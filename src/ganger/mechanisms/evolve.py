@@ -135,7 +135,8 @@ class Population(msgspec.Struct, frozen=True):
 class Genetic:
     """The search: how many individuals, for how many generations, and how many cells of a child
     are drawn anew on average (`mutation`; a cell is one job on one node). It ends early after
-    `patience` generations in which the best rose by less than `RISES` of it (0: it never does)."""
+    `patience` places of jobs were tried, generation after generation (at least one), and the best
+    did not rise by `RISES` of it; 0: it never does."""
 
     population: int = 50
     generations: int = 40
@@ -157,8 +158,9 @@ class Genetic:
             people = people.join(self._mutants(copies, space, rng))
         scores, marks = fitness(people), _marks(people)
         best, last = float(scores.max()), 0
+        patience = max(self.patience // (self.population * people.jobs), 1)
         for done in range(self.generations):
-            if self.patience and done - last >= self.patience:
+            if self.patience and done - last >= patience:
                 break
             mothers, fathers = (self._winners(scores, rng) for _ in range(2))
             children = crossover(people, mothers, fathers, rng)

@@ -193,13 +193,13 @@ class _Tournament:
         self._length = (np.maximum(alone, 1e-100) * _FAR).tolist()
         self._as_a, self._as_b = [1.0] * jobs, [1.0] * jobs
         self._leaves = 1 << max(jobs - 1, 0).bit_length()
-        self._tree = [-1] * self._leaves + [*range(jobs)]
+        self._tree: list[int] = [-1] * self._leaves + [*range(jobs)]
         self._tree += [-1] * (2 * self._leaves - len(self._tree))
         first = curves.units * least
         self._by_first, self._by_next = (
             np.argsort(-cost, kind="stable").tolist() for cost in (first, curves.units)
         )
-        self._first = first.tolist()
+        self._first: list[int] = first.tolist()
 
     def play(self, left: int) -> Ints:
         """The sizes once `left` GPUs are given away."""

@@ -119,7 +119,7 @@ class Offer(NamedTuple):
         people = np.where(stays[:, None], self.now, 0).astype(np.int16)
         room = self.space.room - people.sum(axis=0)
         moves = np.flatnonzero(~stays)
-        if asks[moves].sum() > room.sum():
+        if asks[moves].sum() > room[self.space.may[moves].any(axis=0)].sum():
             return None
         for job in moves[np.argsort(-asks[moves], kind="stable")].tolist():
             if not self._put(people, room, job, int(asks[job])):

@@ -28,7 +28,7 @@ def pollux(
     p: float = -1.0,
     population: int = 50,
     generations: int = 40,
-    patience: int = 5,
+    patience: int = 8000,
     rows: int = 256,
     rescale: Duration = 30 * SECOND,
     autoscale: bool = False,
@@ -45,9 +45,10 @@ def pollux(
     GPU, per GPU, stays between `low` and `high`. Reconstructed: the operators of
     the search (the authors use NSGA-II, with one objective where the cluster's size is fixed), and
     a floor of 0.01 under each speedup. The paper has populations and generations of 100. Here a
-    search begins with the last population and an individual that fills what is free, and ends after
-    `patience` generations that gain less than 0.1 % (0: after all), or `generations`. It is about
-    at most `rows` jobs, of more about the first who wait and a draw of those who run.
+    search begins with the last population and an individual that fills what is free, and ends once
+    generations that tried `patience` places of jobs (a generation: `population` times the jobs)
+    gained less than 0.1 % (0: after all `generations`). It is about at most `rows` jobs, of more
+    about the first who wait and a draw of those who run.
     """
     search = Genetic(population, generations, patience=patience)
     policy = GoodputPolicy("pollux", search, interval, p, rescale, rests=not autoscale, rows=rows)
