@@ -98,6 +98,23 @@ def test_finds_the_plain_optimum() -> None:
     assert sorted(people.dense()[0].max(axis=1).tolist()) == [2, 2, 2, 2]
 
 
+def test_it_ends_once_enough_places_were_tried_in_vain() -> None:
+    """Two jobs of at most one GPU each, placed at once: 10 x 2 places a generation."""
+    one, asked = np.ones(2, np.int16), list[int]()
+    where = Space(np.full(3, 4, np.int16), one, one, np.ones((2, 3), np.bool_))
+    seeds = People.of(np.array([[[1, 0, 0], [1, 0, 0]]], np.int16))
+
+    def counting(found: People) -> Scores:
+        asked.append(found.size)
+        return total(found)
+
+    for patience, generations in ((0, 30), (1, 1), (65, 3), (9999, 30)):
+        asked.clear()
+        search = Genetic(10, 30, patience=patience)
+        search.run(seeds, counting, where, np.random.default_rng(0))
+        assert len(asked) == 1 + generations
+
+
 def test_compact_uses_few_nodes() -> None:
     room, rng = np.full(4, 4, np.int16), np.random.default_rng(0)
     where = Space(room, np.array([6], np.int16), np.array([8], np.int16), np.ones((1, 4), np.bool_))
