@@ -8,11 +8,12 @@ import hmac
 import http.server
 import shutil
 import socketserver
+import sqlite3
 import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from email import message_from_bytes
 from email.message import Message as Letter
 from pathlib import Path
@@ -25,7 +26,8 @@ from ganger.client.connection import Client
 from ganger.core.errors import BadInput
 from ganger.service import notify
 from ganger.service.notify import Config, Smtp, Webhook, read_config
-from ganger.service.outbox import Outbox, mail
+from ganger.service.outbox import Notifier, Outbox, mail
+from service.desk import Desk
 from service.machines import Machine, wait_for
 
 SECRET = "between us"
@@ -245,6 +247,74 @@ def test_what_happened_before_a_crash_and_was_not_seen_is_told(
     box.close()
     machine.up()
     until(lambda: hook.events() == [("finished", job)] * 2)
+
+
+def test_what_happens_before_the_thread_has_begun_is_told(
+    tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "notify.toml").write_text(f'[[webhook]]\nurl = "{hook.url}"\n')
+    busy, read = threading.Event(), Notifier._reload
+
+    def late(self: Notifier) -> None:
+        busy.wait()
+        read(self)
+
+    monkeypatch.setattr(Notifier, "_reload", late)
+    desk = Desk(tmp_path)
+    notifier = Notifier(desk.daemon, tmp_path)
+    notifier.start()
+    (row,) = desk.submit()
+    desk.until_quiet()
+    busy.set()
+    until(lambda: hook.events() == [("finished", row + 1)])
+    notifier.close()
+
+
+def test_a_box_that_was_locked_for_a_while_loses_nothing(
+    tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "notify.toml").write_text(f'[[webhook]]\nurl = "{hook.url}"\n')
+    fails, put = [True], Outbox.put
+
+    def locked(self: Outbox, messages: Iterable[tuple[str, bytes]], revision: int | None) -> None:
+        if fails and fails.pop():
+            raise sqlite3.OperationalError("database is locked")
+        put(self, messages, revision)
+
+    desk = Desk(tmp_path)
+    notifier = Notifier(desk.daemon, tmp_path)
+    monkeypatch.setattr(Outbox, "put", locked)
+    notifier.start()
+    (row,) = desk.submit()
+    desk.until_quiet()
+    notifier.wake()
+    until(lambda: hook.events() == [("finished", row + 1)])
+    assert not fails
+    until(lambda: not notifier.error)
+    notifier.close()
+
+
+def test_a_new_box_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    wrong: list[sqlite3.Error] = []
+
+    def open_it(path: Path, barrier: threading.Barrier) -> None:
+        barrier.wait()
+        try:
+            Outbox(path).close()
+        except sqlite3.Error as error:
+            wrong.append(error)
+
+    for turn in range(100):
+        barrier = threading.Barrier(3)
+        threads = [
+            threading.Thread(target=open_it, args=(tmp_path / f"{turn}.db", barrier))
+            for _ in range(barrier.parties)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
 
 
 def test_a_slow_server_holds_up_nothing(machine: Machine, hook: Hook) -> None:

@@ -27,7 +27,6 @@ from ganger.core.events import (
 )
 from ganger.core.jobs import Phase
 from ganger.core.plan import Plan, Reason, Resume, Suspend
-from ganger.core.spec import OnPreempt
 from ganger.core.table import Ids
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
@@ -35,13 +34,12 @@ from ganger.mechanisms.backfill import believed_duration
 from ganger.mechanisms.fair import Notes
 from ganger.mechanisms.place import PACK, Placer
 from ganger.mechanisms.program import FOREVER, allowed_on
-from ganger.mechanisms.realise import cells_of, competitors
+from ganger.mechanisms.realise import STAYS, cells_of, competitors
 from ganger.mechanisms.rounds import Allocator, remembers
 
 _DECLARED, _RUNNING, _SUSPENDED = int(Phase.DECLARED), int(Phase.RUNNING), int(Phase.SUSPENDED)
 _STOPPING, _FINISHED = int(Phase.STOPPING), int(Phase.FINISHED)
 _HOLD = (int(Phase.STARTING), _RUNNING, _SUSPENDED)
-_STAYS = (int(OnPreempt.NEVER), int(OnPreempt.KILL))
 _TYPES = ("v100", "p100", "k80")
 """Whose rounds are filled first; others follow in the cluster's order."""
 ATTEMPTS = 5
@@ -430,7 +428,7 @@ def _goes_on(view: View, turn: Turn) -> bool:
 
 def _stays(view: View, job: int) -> bool:
     """Whether stopping the job would cost it all it did, or is not allowed."""
-    return view.at.on_preempt[job] in _STAYS and view.at.phase[job] in _HOLD
+    return view.at.on_preempt[job] in STAYS and view.at.phase[job] in _HOLD
 
 
 def _dropped(memory: BarrierMemory, job: int) -> bool:

@@ -24,6 +24,7 @@ from ganger.mechanisms.realise import Sizes
 
 _PENDING, _STARTING, _RUNNING = int(Phase.PENDING), int(Phase.STARTING), int(Phase.RUNNING)
 _NEVER = int(OnPreempt.NEVER)
+_MOST = float(np.finfo(np.float64).max)
 
 
 class Market(NamedTuple):
@@ -64,24 +65,84 @@ def market(view: View, ids: Ids) -> Market:
     codes = np.flatnonzero(np.bincount(shape))
     within = {cell.index: cell.free for code in codes.tolist() for cell in _cells(view, code)}
     capacity = sum(within.values()) + int(jobs.size[ids].sum())
-    kinds: list[tuple[str, int, int]] = []
+    kinds: list[_Kind] = []
     offers = np.ones((int(codes.max(initial=0)) + 1, 4), np.int64)
     for code in codes.tolist():
         low, steps, kind = _offer(view, code, capacity)
         if kind not in kinds:
             kinds.append(kind)
-        offers[code] = low, steps, kind[2], kinds.index(kind)
+        offers[code] = low, steps, kind.unit, kinds.index(kind)
     least, most, units, alike = np.ascontiguousarray(offers[shape].T)
+    speed = _curves(view, ids, most, alike, kinds)
+    width = speed.shape[1]
+    if (most < width).any():
+        step = np.arange(1, width + 1)
+        speed = speed[np.arange(len(ids))[:, None], np.minimum(step, most[:, None]) - 1]
+    left = np.minimum(np.fmax(view.remaining(ids), 1.0), _MOST)  # 1 where nothing is known
+    return Market(ids, Curves(speed, least, most, units), left, capacity)
+
+
+class _Kind(NamedTuple):
+    """What the speeds of jobs of one shape are asked for: GPU type, GPUs of the widest node, GPUs
+    a step."""
+
+    gpu_type: str
+    widest: int
+    unit: int
+
+
+class _Known:
+    """Curves of jobs, where the oracle's answers never change. Few are different: `row[job]` says
+    which of `speed` is the job's (-1: not asked for yet), known for so many `steps`."""
+
+    def __init__(self, jobs: int) -> None:
+        self.row = np.full(jobs, -1, np.int64)
+        self.speed, self.steps = np.ones((0, 1)), np.zeros(0, np.int64)
+        self._number: dict[tuple[int, bytes], int] = {}
+
+    def keep(self, ids: Ids, most: Ints, speed: Floats) -> None:
+        """Curves of `ids`, each as far as its `most`."""
+        for i, (job, steps) in enumerate(zip(ids.tolist(), most.tolist(), strict=True)):
+            key = steps, speed[i, :steps].tobytes()
+            number = self._number.setdefault(key, len(self._number))
+            if number == len(self.speed):
+                width = max(self.speed.shape[1], steps)
+                wider = np.ones((number + 1, width))
+                wider[:number, : self.speed.shape[1]] = self.speed
+                wider[number, :steps] = speed[i, :steps]
+                self.speed, self.steps = wider, np.append(self.steps, steps)
+            self.row[job] = number
+
+
+def _curves(view: View, ids: Ids, most: Ints, alike: Ints, kinds: list[_Kind]) -> Floats:
+    """Speeds at 1 to the most steps of anybody, each to be believed up to the job's own `most`.
+    `alike`: which of the `kinds` a job is of."""
+    if not view.oracle.steady:
+        return _told(view, ids, most, alike, kinds)
+    room = view.jobs.capacity
+    known: _Known | None = view.scratch.get("curves")
+    if known is None or len(known.row) < room:
+        known = view.scratch["curves"] = _Known(room)
+    rows = known.row[ids]
+    new = rows < 0
+    new[~new] = known.steps[rows[~new]] < most[~new]
+    if new.any():
+        asked = ids[new]
+        known.keep(asked, most[new], _told(view, asked, most[new], alike[new], kinds))
+        rows = known.row[ids]
+    return known.speed[rows, : int(most.max(initial=1))]
+
+
+def _told(view: View, ids: Ids, most: Ints, alike: Ints, kinds: list[_Kind]) -> Floats:
+    """`_curves`, from the oracle."""
     step = np.arange(1, int(most.max(initial=1)) + 1)
     speed = np.ones((len(ids), len(step)))
     for number, (gpu_type, widest, unit) in enumerate(kinds):
         rows = alike == number
-        longest = step[: most[rows].max()]
-        speed[rows, : len(longest)] = _speeds(view, ids[rows], gpu_type, unit * longest, widest)
-    if (most < len(step)).any():
-        speed = speed[np.arange(len(ids))[:, None], np.minimum(step, most[:, None]) - 1]
-    left = np.nan_to_num(view.remaining(ids), nan=1.0)
-    return Market(ids, Curves(speed, least, most, units), np.maximum(left, 1.0), capacity)
+        longest = step[: most[rows].max(initial=0)]
+        if len(longest):
+            speed[rows, : len(longest)] = _speeds(view, ids[rows], gpu_type, unit * longest, widest)
+    return speed
 
 
 def pools(view: View, ids: Ids) -> list[Ids]:
@@ -118,7 +179,7 @@ def _cells(view: View, code: int) -> list[Cell]:
     return view.ledger.cells_for(view.jobs.shapes[code])
 
 
-def _offer(view: View, code: int, capacity: int) -> tuple[int, int, tuple[str, int, int]]:
+def _offer(view: View, code: int, capacity: int) -> tuple[int, int, _Kind]:
     """Of a shape: its least and most steps; its first GPU type, its widest node, GPUs a step."""
     known = view.scratch.setdefault("offers", {})
     if code not in known:
@@ -127,7 +188,7 @@ def _offer(view: View, code: int, capacity: int) -> tuple[int, int, tuple[str, i
     room = max((cell.total for cell in cells), default=0)
     widest = max((cell.widest for cell in cells), default=1)
     steps = max(min(high, min(capacity, room) // unit), low)
-    return low, steps, (cells[0].gpu_type if cells else "", widest, unit)
+    return low, steps, _Kind(cells[0].gpu_type if cells else "", widest, unit)
 
 
 def _steps(shape: Shape) -> tuple[int, int, int]:

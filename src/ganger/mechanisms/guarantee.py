@@ -13,18 +13,16 @@ import numpy as np
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
 from ganger.core.jobs import Phase
 from ganger.core.plan import Plan, Reason
-from ganger.core.spec import OnPreempt
 from ganger.core.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.place import PACK, Placer
 from ganger.mechanisms.program import Problem, pose, work_left
-from ganger.mechanisms.realise import Want, cells_of, competitors, towards
+from ganger.mechanisms.realise import Want, cells_of, competitors, staying, towards
 from ganger.solve.integral import fill_backwards, pack_leases
 from ganger.solve.programme import Floats, Ints, Mask
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
-_STAYS = (int(OnPreempt.NEVER), int(OnPreempt.KILL))
 HORIZON = 1000
 """Later deadlines count as this many leases ahead."""
 SMALL = 2000
@@ -155,7 +153,7 @@ class PromisePolicy:
     def _stays(self, view: View, ids: Ids) -> Mask:
         """Who keeps what it holds whatever is decided."""
         holds = np.array([view.draft.holds(job) is not None for job in ids.tolist()], np.bool_)
-        return holds & np.isin(view.jobs.on_preempt[ids], _STAYS)
+        return holds & staying(view, ids)
 
     def _free(self, view: View, asked: _Asked) -> Ints:
         """GPUs of every type by lease, (types, leases), beside those of jobs that stay."""

@@ -18,15 +18,13 @@ from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED,
 from ganger.core.jobs import Phase
 from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.protocols import revived
-from ganger.core.spec import OnPreempt
 from ganger.core.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.place import PACK, Placer
-from ganger.mechanisms.realise import Want, cells_of
+from ganger.mechanisms.realise import Want, cells_of, staying
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
-_STAYS = (int(OnPreempt.NEVER), int(OnPreempt.KILL))
 TICKS = 10
 """Ends of leases fall on so many moments of each length."""
 
@@ -117,8 +115,7 @@ class LeasePolicy:
 
     def _lent(self, view: View, ids: Ids) -> Ids:
         """Those of `ids` whose GPUs are on lease."""
-        may = (view.jobs.gpus[ids] > 0) & ~np.isin(view.jobs.on_preempt[ids], _STAYS)
-        return ids[may]
+        return ids[(view.jobs.gpus[ids] > 0) & ~staying(view, ids)]
 
     def _ends(self, view: View, ids: Ids, after: int) -> Ids:
         """When the leases of `ids` next end after a time; those that begin now count from now."""

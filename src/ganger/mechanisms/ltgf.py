@@ -13,7 +13,7 @@ from ganger.core.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.admit import Quotas
 from ganger.mechanisms.lease import Room
-from ganger.mechanisms.realise import Want
+from ganger.mechanisms.realise import Want, competitors
 
 _UNUSED = 1e-9
 
@@ -66,12 +66,11 @@ class LongTermFairness:
         notes = notes or Accounts(until=view.now)
         spans = list(self._spans(notes.until, view.now))
         tenants = {code: self._book(account, spans) for code, account in notes.tenants.items()}
-        live = [*view.pending.tolist(), *view.active.tolist()]
-        arrived = {
-            job: notes.arrived[job] if job in notes.arrived
-            else tenants.get(view.at.tenant[job], Account()).each
-            for job in live
-        }  # fmt: skip
+        live, arrived = {*view.pending.tolist(), *view.active.tolist()}, notes.arrived
+        if live != arrived.keys():
+            arrived = {job: each for job, each in arrived.items() if job in live}
+            for job in sorted(live - arrived.keys()):
+                arrived[job] = tenants.get(view.at.tenant[job], Account()).each
         return Accounts(tenants, view.now, arrived)
 
     def _spans(self, start: int, end: int) -> Iterator[tuple[int, bool]]:
@@ -99,7 +98,7 @@ class LongTermFairness:
     def settle(self, view: View, notes: Accounts) -> Accounts:
         """What everybody holds and deserves from now on."""
         jobs = view.jobs
-        ids = np.array(sorted(notes.arrived), np.int64)
+        ids = competitors(view)
         holding = np.array(list(view.ledger.holds), np.int64)
         quota = self._quota(view, ids)
         demand = np.bincount(jobs.tenant[ids], jobs.gpus[ids], minlength=1)
@@ -120,7 +119,7 @@ class LongTermFairness:
 
     def _quota(self, view: View, ids: Ids) -> dict[int, float]:
         """GPUs that each tenant with live jobs is entitled to."""
-        live = np.unique(view.jobs.tenant[ids]).tolist()
+        live = np.flatnonzero(np.bincount(view.jobs.tenant[ids])).tolist()
         limits = self.quotas.limits(view)
         others = [code for code in live if code not in limits]
         left = max(view.ledger.total - sum(limits.values()), 0)
@@ -144,7 +143,7 @@ class LongTermFairness:
     def choose(self, view: View, ids: Ids, room: Room, notes: Accounts) -> list[Want]:
         """Starving jobs, then tenants up to their quotas, then beyond, each time the least LTGF."""
         jobs, wants = view.jobs, list[Want]()
-        quota = self._quota(view, np.array(sorted(notes.arrived), np.int64))
+        quota = self._quota(view, competitors(view))
         order = ids[np.lexsort((ids, self.job_ltgf(view, ids, notes).round(9)))].tolist()
         queues: dict[int, list[int]] = {}
         for job in order:

@@ -81,9 +81,9 @@ def towards_sizes(view: View, wanted: Sizes, place: Placer = PACK) -> None:
         at = order[at]
         stays = wanted.ids[at] == active
         stays &= (wanted.gpus[at] == jobs.size[active]) | (jobs.gpus[active] == 0)
-    phase, on_preempt = jobs.phase[active], jobs.on_preempt[active]
+    phase = jobs.phase[active]
     stays |= (phase != _MOVABLE[0]) & (phase != _MOVABLE[1])
-    stays |= (on_preempt == STAYS[0]) | (on_preempt == STAYS[1])
+    stays |= staying(view, active)
     kept = active[stays]
     new = ~among(wanted.ids, kept)
     rows = zip(wanted.ids[new].tolist(), wanted.gpus[new].tolist(), strict=True)
@@ -248,6 +248,13 @@ def sharable(view: View, job: int) -> bool:
 def competitors(view: View) -> Ids:
     """Jobs that wait or hold devices, ascending."""
     return np.sort(np.concatenate([view.pending, view.active]))
+
+
+def staying(view: View, ids: Ids) -> NDArray[np.bool_]:
+    """Which of `ids` must not be preempted, or would lose all their work."""
+    on_preempt = view.jobs.on_preempt[ids]
+    found: NDArray[np.bool_] = (on_preempt == STAYS[0]) | (on_preempt == STAYS[1])
+    return found
 
 
 def among(these: Ids, those: Ids) -> NDArray[np.bool_]:

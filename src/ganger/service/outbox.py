@@ -64,11 +64,15 @@ CREATE TABLE IF NOT EXISTS seen (one INTEGER PRIMARY KEY CHECK (one = 1), revisi
 class Outbox:
     """The messages that wait. One object per thread."""
 
+    _making = threading.Lock()
+    """Who opens a new file while another makes it a WAL file finds it locked, without any wait."""
+
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path, isolation_level=None, timeout=10.0)
         path.chmod(0o600)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.executescript(_TABLES)
+        with self._making:
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.executescript(_TABLES)
 
     def put(self, messages: Iterable[tuple[str, bytes]], revision: int | None) -> None:
         """Keep messages for sinks, and that everything up to `revision` was seen."""
@@ -195,7 +199,9 @@ class Notifier:
     def __init__(self, daemon: Daemon, home: Path) -> None:
         self.path = home / "notify.toml"
         self._box, self._home, self._daemon = home / "outbox.db", home, daemon
-        self._config, self._stamp, self.error = Config(), -1.0, ""
+        self._config, self._stamp = Config(), -1.0
+        self._misread, self._unkept = "", ""
+        self._began = 0
         self._stepped, self._ended = threading.Event(), threading.Event()
         self._senders: dict[str, _Sender] = {}
         self._extra: list[Message] = []
@@ -203,9 +209,17 @@ class Notifier:
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
 
     def start(self) -> None:
-        """Begin; what was kept before is sent, too."""
+        """Begin; what was kept before is sent, too. What happens from now on is told, however late
+        the thread comes to it."""
+        with self._daemon.lock:
+            self._began = self._daemon.kernel.revision
         self._thread.start()
         self.wake()
+
+    @property
+    def error(self) -> str:
+        """What is wrong now with the file that says who is told, or with the one of what waits."""
+        return self._misread or self._unkept
 
     def wake(self) -> None:
         """Something may have happened."""
@@ -247,22 +261,25 @@ class Notifier:
     # ------------------------------------------------------------------ its thread
 
     def _run(self) -> None:
-        seen: int | None = None
+        seen, caught_up = self._began, False
         while not self._ended.is_set():
             self._stepped.wait()
             self._stepped.clear()
             self._reload()
             if not (self._config.webhook or self._config.smtp):
-                seen = None
+                with self._daemon.lock:
+                    seen, caught_up = self._daemon.kernel.revision, True
                 continue
             try:
                 with contextlib.closing(Outbox(self._box)) as box:
-                    if seen is None:
-                        seen = self._catch_up(box)
+                    if not caught_up:
+                        seen, caught_up = self._catch_up(box), True
                     seen = self._make(box, seen)
+                self._unkept = ""
             except sqlite3.Error as error:
-                self.error = f"nothing can be kept: {error}"
+                self._unkept = f"nothing can be kept: {error}"
                 self._ended.wait(1.0)
+                self.wake()
             for sender in self._senders.values():
                 sender.wake()
 
@@ -276,10 +293,10 @@ class Notifier:
                 return
             self._stamp = stamp
             try:
-                self._config, self.error = read_config(self.path), ""
+                self._config, self._misread = read_config(self.path), ""
             except BadInput as error:
-                self.error = str(error)
-                log.warning(self.error)
+                self._misread = str(error)
+                log.warning(self._misread)
                 return
             for sender in self._senders.values():
                 sender.end()
@@ -296,7 +313,7 @@ class Notifier:
             now = daemon.kernel.revision
         before = box.seen()
         if before is None or before >= now:
-            return now
+            return self._began
         changes: dict[int, Change] = {}
         with contextlib.closing(Journal(daemon.journal.path, readonly=True)) as journal:
             for revision, batch, _ in journal.steps(before, now):
@@ -316,7 +333,7 @@ class Notifier:
 
     def _make(self, box: Outbox, seen: int) -> int:
         with self._lock:
-            extra, self._extra = self._extra, []
+            extra = list(self._extra)
         with self._daemon.lock:
             changes = list(self._daemon.feed.since(seen))
             revision = self._daemon.kernel.revision
@@ -325,6 +342,8 @@ class Notifier:
             found += self._addressed(message)
         if found or revision > seen:
             box.put(found, revision)
+        with self._lock:
+            del self._extra[: len(extra)]
         return revision
 
     def _messages(self, changes: list[Change]) -> list[tuple[str, bytes]]:
@@ -377,15 +396,16 @@ class _Sender:
         self.wake()
 
     def _run(self) -> None:
-        with contextlib.closing(Outbox(self._box)) as box:
-            while not (self._ended.is_set() or self._over):
-                try:
-                    wait = self._once(box)
-                except sqlite3.Error as error:
-                    log.warning("%s: %s", self.key, error)
-                    wait = 1.0
-                self._woken.wait(wait)
-                self._woken.clear()
+        while not (self._ended.is_set() or self._over):
+            try:
+                with contextlib.closing(Outbox(self._box)) as box:
+                    while not (self._ended.is_set() or self._over):
+                        wait = self._once(box)
+                        self._woken.wait(wait)
+                        self._woken.clear()
+            except sqlite3.Error as error:
+                log.warning("%s: %s", self.key, error)
+                self._ended.wait(1.0)
 
     def _once(self, box: Outbox) -> float | None:
         """Send what is due; how long nothing will be, None for ever."""
