@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from ganger.core.profiles import Goodput, Profile, Profiles, StepModel
 from ganger.core.spec import JobSpec, Needs, OnPreempt, Role, Shape
-from ganger.core.units import MINUTE, SECOND
+from ganger.core.units import HOUR, MINUTE, SECOND
 from ganger.lab.result import Run
+from ganger.mechanisms.goodput import after_restart
 from ganger.sim.physics import Costs
 from ganger.workloads.profiles import with_goodput
 
@@ -39,6 +43,14 @@ def test_alone_it_grows_by_doubling_only() -> None:
         largest = max(largest, size)
     assert largest == 16
     assert run.jobs.state == ["finished"]
+
+
+def test_what_a_hundred_restarts_leave_of_a_job() -> None:
+    """Ten hours old, 100 restarts of 30 s: (36000 - 3000) / (36000 + 30), in microseconds."""
+    jobs = SimpleNamespace(submitted=np.array([0, 0]), restarts=np.array([0, 100], np.int32))
+    view: Any = SimpleNamespace(now=10 * HOUR, jobs=jobs)
+    left = after_restart(view, np.array([0, 1]), 30 * SECOND)
+    assert left == pytest.approx([36000 / 36030, 33000 / 36030])
 
 
 def test_it_decides_every_interval_only() -> None:

@@ -253,7 +253,7 @@ class GoodputPolicy:
         if len(ids) <= self.rows:
             return ids
         waits = view.jobs.phase[ids] == Phase.PENDING
-        first, runs = ids[waits][: self.rows // 2], ids[~waits]
+        first, runs = ids[waits][: max(self.rows // 2, 1)], ids[~waits]
         if len(runs) > self.rows - len(first):
             runs = view.rng("rows").choice(runs, self.rows - len(first), replace=False)
         return np.sort(np.concatenate([first, runs]))
@@ -286,7 +286,8 @@ def after_restart(view: View, ids: Ids, restart: int) -> Scores:
     """What a change now leaves of a job's speed: (age - restarts x cost) / (age + cost), the cost
     `restart` in microseconds (Pollux, section 4.2.1; Sia, section 3.3)."""
     age = view.now - view.jobs.submitted[ids]
-    kept = np.maximum(age - restart * view.jobs.restarts[ids], 0)
+    restarts = view.jobs.restarts[ids].astype(np.int64)  # times microseconds they outgrow 32 bits
+    kept = np.maximum(age - restart * restarts, 0)
     return np.asarray(kept / np.maximum(age + restart, 1))
 
 
