@@ -119,6 +119,29 @@ def test_hard_cases_hold(seed: int) -> None:
     assert run.jobs.lost.sum() == 0
 
 
+def test_who_waits_gets_what_is_free_without_a_search() -> None:
+    """40 jobs of one GPU arrive at once beside a large one: all of them start at once, although
+    one generation of two individuals finds no place for so many."""
+    jobs = [(job("wide", 0, 32), 90000.0)]
+    jobs += [(job(f"j{i}", 600.0, 1), 3000.0) for i in range(40)]
+    few = "pollux(population=2,generations=1)"
+    log, _ = play(jobs, cluster(12, 8), few, until=15 * MINUTE)
+    assert len({name for at, name, _ in log if name != "wide" and at <= 660}) == 40
+
+
+@pytest.mark.parametrize("rows", [4, 6])
+def test_a_search_about_some_of_the_jobs_moves_no_others(rows: int) -> None:
+    """Thirty jobs on eight GPUs, at most `rows` of them in one search: all finish, in time, and
+    between two decisions no more are moved than a search is about."""
+    jobs = [(job(f"j{i}", 5.0 * i, 2), 400.0 + 10 * i) for i in range(30)]
+    recipe = f"pollux(population=12,generations=8,rows={rows})"
+    log, run = play(jobs, cluster(2, 4), recipe, costs=RESCALE)
+    assert run.jobs.state == ["finished"] * 30
+    for at in {at for at, _, _ in log}:
+        assert len({name for when, name, _ in log if when == at}) <= rows
+    assert run.jobs.finish.max() < 2 * run.jobs.duration.sum() / 8 + 600
+
+
 def test_jobs_that_span_nodes_keep_apart() -> None:
     jobs = [(job(f"j{i}", 0, 8), 4000.0) for i in range(5)]
     _, run = play(jobs, cluster(4, 2), SMALL)

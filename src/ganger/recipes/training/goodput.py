@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
 from ganger.core.units import SECOND
@@ -10,7 +12,7 @@ from ganger.mechanisms.configuration import Configurations
 from ganger.mechanisms.evolve import Genetic
 from ganger.mechanisms.goodput import GoodputPolicy
 from ganger.mechanisms.target import TargetPolicy
-from ganger.recipes.registry import Count, Duration, Paper, Part, Period, recipe
+from ganger.recipes.registry import Count, Duration, Paper, Part, Period, Within, recipe
 
 
 @recipe(
@@ -28,6 +30,8 @@ def pollux(
     p: float = -1.0,
     population: Count = 50,
     generations: Count = 40,
+    patience: Annotated[int, Within(0, 10_000_000)] = 8000,
+    rows: Count = 256,
     rescale: Duration = 30 * SECOND,
     autoscale: bool = False,
     low: Part = 0.35,
@@ -42,12 +46,14 @@ def pollux(
     tells by nodes and GPUs. With `autoscale` so many nodes are switched on that speedup over one
     GPU, per GPU, stays between `low` and `high`. Reconstructed: the operators of
     the search (the authors use NSGA-II, with one objective where the cluster's size is fixed), and
-    a floor of 0.01 under each speedup. The paper has populations and generations of 100; beginning
-    with the last population, half as many individuals and 40 generations come within 0.3 % of the
-    fitness that those reach.
+    a floor of 0.01 under each speedup. The paper has populations and generations of 100. Here a
+    search begins with the last population and an individual that fills what is free, and ends once
+    generations that tried `patience` places of jobs (a generation: `population` times the jobs)
+    gained less than 0.1 % (0: after all `generations`). It is about at most `rows` jobs, of more
+    about the first who wait and a draw of those who run.
     """
-    search = Genetic(population, generations)
-    policy = GoodputPolicy("pollux", search, interval, p, rescale, rests=not autoscale)
+    search = Genetic(population, generations, patience=patience)
+    policy = GoodputPolicy("pollux", search, interval, p, rescale, rests=not autoscale, rows=rows)
     return Autoscaling(policy, low, high) if autoscale else policy
 
 
