@@ -53,10 +53,11 @@ class PromisePolicy:
     """Decides at the end of every lease of `length` microseconds.
 
     Who came with a deadline is accepted if all accepted jobs can have their leases in time, in
-    order of submission after those who have been accepted before. The accepted run in the leases that their packing says, as late as can be;
-    jobs of best effort take what is left of the lease, the shortest first; what is left of that
-    goes to accepted jobs ahead of time. Who is refused becomes best effort, and so does an accepted
-    job that is later than was believed. In between, whoever fits starts on GPUs that become free.
+    order of submission after those who have been accepted before. The accepted run in the leases
+    that their packing says, as late as can be; jobs of best effort take what is left of the lease,
+    the shortest first; what is left of that goes to accepted jobs ahead of time. Who is refused
+    becomes best effort, and so does an accepted job that is later than was believed. In between,
+    whoever fits starts on GPUs that become free.
     """
 
     name: str
