@@ -7,7 +7,14 @@ from math import ceil
 import numpy as np
 import pytest
 
-from ganger.mechanisms.containers import Applications, _each_cell, by_class, by_job, containers
+from ganger.mechanisms.containers import (
+    Applications,
+    _each_cell,
+    _fairer,
+    by_class,
+    by_job,
+    containers,
+)
 from ganger.solve.dominant import dominant_shares
 from ganger.solve.programme import Floats, Ints
 
@@ -87,3 +94,25 @@ def test_where_containers_of_a_cell_are_alike_nothing_is_solved(seed: int) -> No
     single = by_job(apps, room, fair, 1e3, float(len(apps.now)))
     values = [worth(apps, room, fair, 1e3, each) for each in (got, single)]
     assert values[0] == pytest.approx(values[1], rel=1e-8, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_made_fairer_is_nearly_the_best_within_the_bound(seed: int) -> None:
+    """Worth what the programme's answer is but for a few changes."""
+    rng = np.random.default_rng(seed)
+    most = rng.choice([8, 16, 32], 60, p=[0.8, 0.1, 0.1])
+    now = np.where(np.arange(60) < 57, np.minimum(most, rng.choice([1, 4, 8, 32], 60)), 0)
+    apps = Applications(
+        np.tile([1.0 / 480, 0.0, 0.0], (60, 1)), np.ones(60, np.int64), most, now,
+        np.zeros(60, np.int64), np.ones(60),
+    )  # fmt: skip
+    room = np.tile([float(now.sum() + seed % 8) / 480, 1.0, 1.0], (1, 1))
+    fair = dominant_shares(apps.needs / room[0, 0], apps.weight, most * 1.0) * room[0, 0]
+    cell = _each_cell(apps, room, fair)
+    assert cell is not None
+    loss = 0.9 * float(np.abs(cell / 480 - fair).sum())
+    got = _fairer(apps, cell, fair, loss)
+    assert np.abs(got / 480 - fair).sum() <= loss
+    single = by_job(apps, room, fair, loss, 57.0)
+    best, ours = (worth(apps, room, fair, loss, each) for each in (single, got))
+    assert best - 3e-3 <= ours <= best + 1e-6

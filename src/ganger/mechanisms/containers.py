@@ -47,6 +47,7 @@ def containers(apps: Applications, room: Floats, loss: float, changes: float) ->
     `room`: (cells, 3) as fractions of the cluster. The sum of |share - DRF share| stays within
     `loss`, and of those who run at most the fraction `changes` (rounded up) is changed. Where whole
     containers do not allow the first, the breach is as small as can be. Who runs keeps its least.
+    Where fairness asks for less use or more changes than that, the answer is nearly the best.
     """
     runs, dominant = apps.now > 0, apps.needs.max(axis=1)
     fair = dominant_shares(apps.needs, apps.weight, apps.most.astype(np.float64))
@@ -59,6 +60,8 @@ def containers(apps: Applications, room: Floats, loss: float, changes: float) ->
     best = _each_alone(apps, room)
     if best is None or not within(best):
         best = _each_cell(apps, room, fair)
+        if best is not None:
+            best = _fairer(apps, best, fair, loss)
     if best is not None and within(best):
         return best
     merged = by_class(apps, room, fair, loss, allowed)
@@ -132,6 +135,40 @@ def _each_cell(apps: Applications, room: Floats, fair: Floats) -> Ints | None:
             gets += np.where(given * one.sum() > _LAZY + 1e-9, given, 0)
         answer[jobs] = gets
     return answer
+
+
+def _fairer(apps: Applications, gets: Ints, fair: Floats, loss: float) -> Ints:
+    """`gets` with containers moved within a cell from jobs above their share to others below, or
+    given up where no move helps, until the sum of what all are off is within `loss`: one change
+    after the other, that which gains most by the programme's measure."""
+    gets, one, floor = gets.copy(), apps.needs.max(axis=1), np.maximum(apps.least, 1)
+    use = apps.needs.sum(axis=1)
+    for _ in gets:
+        off = gets * one - fair
+        beyond = float(np.abs(off).sum()) - loss
+        if beyond <= 0:
+            break
+        whole = np.trunc(off / one).astype(np.int64)
+        gives = np.flatnonzero((whole > 0) & (gets > floor))
+        takes = np.flatnonzero((whole < 0) & (gets > 0) & (gets < apps.most))
+        most, each = np.minimum(whole, gets - floor)[gives], one[gives]
+        many = np.minimum.outer(most, np.minimum(-whole, apps.most - gets)[takes])
+        many *= apps.cell[gives][:, None] == apps.cell[takes]
+        new = _LAZY * ((apps.now > 0) & (gets == apps.now))
+        moved = _LOSS * np.minimum(2.0 * many * each[:, None], beyond)
+        moved -= new[gives][:, None] + new[takes]
+        freed = np.minimum(most, np.ceil(beyond / each - 1e-9).astype(np.int64))
+        given_up = _LOSS * np.minimum(freed * each, beyond) - freed * use[gives] - new[gives]
+        if moved.max(initial=0.0) > 0:
+            giver, taker = np.unravel_index(int(moved.argmax()), moved.shape)
+            gets[takes[taker]] += many[giver, taker]
+            gets[gives[giver]] -= many[giver, taker]
+        elif given_up.max(initial=0.0) > 0:
+            giver = given_up.argmax()
+            gets[gives[giver]] -= freed[giver]
+        else:
+            break
+    return gets
 
 
 def _by_span(span: Ints, off: Floats, amount: int) -> Ints:
