@@ -80,6 +80,8 @@ def test_per_job_times_go_to_a_file_for_each_run(place: Path) -> None:
 def test_several_runs_to_one_name_get_names_of_their_own(place: Path) -> None:
     found = runs(place, "--recipe", "fifo", "--seed", "0-1", "--per-job", "out.csv")
     assert [run["per_job"] for run in found] == ["out-fifo-0.csv", "out-fifo-1.csv"]
+    found = runs(place, "--recipe", "fifo", "--load", "0.5,0.9", "--per-job", "{recipe}.csv")
+    assert [run["per_job"] for run in found] == ["fifo-0-0.5.csv", "fifo-0-0.9.csv"]
 
 
 def test_workers_change_nothing(place: Path) -> None:
@@ -142,11 +144,67 @@ def test_a_users_own_policy_runs_under_the_same_invariants(place: Path) -> None:
     assert found[0]["metrics"]["jobs_finished"] == 4
 
 
-def test_a_policy_that_breaks_an_invariant_is_named_a_bug(place: Path) -> None:
-    bad = MINE.replace("view.draft.plan()", "view.draft.plan(wake=1)")
-    (place / "mine.py").write_text(bad)
-    words = ("simulate", "jobs.csv", "--cluster", "1x2xV100", "-r", "mine.py:Lottery")
-    assert "woken in the past" in ganger(place, *words, code=3).stderr
+FAULTS = {
+    "raise ValueError('boom\\nand more')": "line 4: decide raised ValueError: boom (mend",
+    "raise SystemExit(0)": "line 4: decide raised SystemExit: 0",
+    "return 1 // 0, memory": "line 4: decide raised ZeroDivisionError",
+    "return None": "decide returned NoneType, not (Plan, memory)",
+    "return view.draft.plan()": "decide returned Plan, not (Plan, memory)",
+    "return view.draft.plan(wake=view.now), memory": "woken at 0, which is no later microsecond",
+    "return view.draft.plan(wake=view.now + 6e7), memory": "which is no later microsecond",
+    "return view.draft.plan(wake=None), memory": "woken at None",
+    "return view.draft.plan(), object()": "its memory cannot be kept",
+    "view.draft.start(10**6, (Slot(0, 1),))": "raised InvariantError: there is no job",
+    "view.draft.stop(view.pending[0])": "line 4: decide raised InvariantError: job 0 holds no dev",
+    "view.jobs.gpus[0] = 1": "raised ValueError: assignment destination is read",
+    "view.draft.start(0, (Slot(0, 1),)); view.draft.start(1, (Slot(0, 1),))": "is not free",
+    "return Plan([Start(0, 1, (Slot(0, 1),)), Start(2, 1, (Slot(0, 1),))]), memory": "is not free",
+    "return Plan([Start(77, 1, (Slot(0, 1),))]), memory": "Start names job 77, which there is not",
+    "return Plan([Start(0, 7, (Slot(0, 1),))]), memory": "on a job that is PENDING",
+    "return Plan([Start(0, 1, (Slot(9, 1),))]), memory": "node 9 as role 0, which there is not",
+    "return Plan([Start(0, 1, (Slot(0, 3),))]), memory": "job 'a' gets 2 GPUs on node 0 for",
+    "return Plan([Start(3, 1, (Slot(0, 1),))]), memory": "which is DECLARED",
+    "return Plan([Stop(0, 0)]), memory": "Stop on job 'a', which is PENDING",
+    "return Plan(['start']), memory": "str is no action",
+    "return Plan([Start(1, 1, (Slot(0, 1),))]), memory": "a gang runs whole or not at all",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_users_faulty_policy_is_one_error_that_says_where(place: Path, fault: str) -> None:
+    """Without --validate, too: half a gang, a device twice, a job that there is not."""
+    (place / "mine.py").write_text(
+        "from ganger.core.plan import Plan, Slot, Start, Stop\n"
+        "class Mine:\n"
+        "    def decide(self, view, memory):\n"
+        f"        {fault}\n"
+        "        return view.draft.plan(), memory\n"
+    )
+    (place / "gangs.csv").write_text(
+        "job,submitted,duration,gpus,nodes\na,0,60,1,1\nb,0,60,2,2\nc,0,60,1,1\nd,9,60,1,1\n"
+    )
+    words = ("simulate", "gangs.csv", "--cluster", "2x1xV100", "-r", "mine.py:Mine")
+    said = ganger(place, *words, code=2).stderr.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("ganger: mine.py: Mine: ")
+    assert FAULTS[fault] in said[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "spec", "said"),
+    [
+        ("def (", "mine.py:A", "SyntaxError"),
+        ("import nosuchthing", "mine.py:A", "ModuleNotFoundError"),
+        ("", "mine.py:A", "it defines no A"),
+        ("", "mine.py:", "which class? (write mine.py:Class)"),
+        ("class A: pass", "mine.py:A", "A has no method decide"),
+        ("class A:\n    def __init__(self, k): pass", "mine.py:A", "made without arguments"),
+    ],
+)
+def test_a_file_that_holds_no_policy(place: Path, text: str, spec: str, said: str) -> None:
+    (place / "mine.py").write_text(text)
+    words = ("simulate", "jobs.csv", "--cluster", "1x2xV100", "-r", spec)
+    assert said in ganger(place, *words, code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -159,6 +217,13 @@ def test_a_policy_that_breaks_an_invariant_is_named_a_bug(place: Path) -> None:
         (["--recipe", "nowhere.py:X"], "no such file"),
         (["--cluster", "8xx8"], "8xx8"),
         (["--seed", "x"], "no seed"),
+        (["--seed", "4-0"], "runs backwards"),
+        (["--recipe", ","], "--recipe: it names none"),
+        (["--recipe", "fifo,las(quantum=1h"], "not as many ( as )"),
+        (["--recipe", "las(quantum=1h,quantum=2h)"], "las(quantum): it is there twice"),
+        (["--report", "nowhere/r.html"], "--report: no folder 'nowhere'"),
+        (["--per-job", "nowhere/r.csv"], "--per-job: no folder 'nowhere'"),
+        (["--per-job", "jobs.xlsx"], "--per-job: cannot write jobs to 'jobs.xlsx'"),
         (["--load", "-1"], "load"),
         (["--cluster", "1x1xV100", "--recipe", "fifo", "--log", "a", "--seed", "0,1"], "one run"),
         (["--restore-cost", "-5"], "negative"),

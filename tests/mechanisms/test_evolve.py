@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.mechanisms.evolve import Counts, Genetic, Population, Scores, Space, compact, repair
+from ganger.mechanisms.evolve import Genetic, People, Population, Scores, Space, compact, repair
 from ganger.mechanisms.goodput import FLOOR, Offer
 
 
@@ -19,7 +19,8 @@ def space(data: st.DataObject, jobs: int, nodes: int) -> Space:
     return Space(room.astype(small), least.astype(small), (least + more).astype(small), may)
 
 
-def check(people: Counts, where: Space) -> None:
+def check(found: People, where: Space) -> None:
+    people = found.dense()
     totals = people.sum(axis=2)
     assert (people >= 0).all()
     assert (people.sum(axis=1) <= where.room).all()
@@ -36,18 +37,19 @@ def test_repair_always_gives_what_is_allowed(
     where, rng = space(data, jobs, nodes), np.random.default_rng(seed)
     people = rng.integers(0, 9, (20, jobs, nodes)).astype(np.int16)
     first = rng.integers(-1, jobs, 20)
-    check(repair(people, where, rng, first), where)
+    check(repair(People.of(people), where, rng, first), where)
 
 
 @given(st.data(), st.integers(0, 99))
 def test_what_is_allowed_is_left_alone(data: st.DataObject, seed: int) -> None:
     where, rng = space(data, 4, 3), np.random.default_rng(seed)
-    once = repair(rng.integers(0, 9, (10, 4, 3)).astype(np.int16), where, rng)
-    assert (repair(once, where, rng) == once).all()
+    once = repair(People.of(rng.integers(0, 9, (10, 4, 3)).astype(np.int16)), where, rng)
+    assert (repair(once, where, rng).dense() == once.dense()).all()
 
 
-def total(people: Counts) -> Scores:
+def total(found: People) -> Scores:
     """Concave in every job's GPUs, with a penalty for spanning."""
+    people = found.dense()
     gpus, nodes = people.sum(axis=2), (people > 0).sum(axis=2)
     return np.asarray((np.sqrt(gpus) / np.maximum(nodes, 1) ** 0.3).sum(axis=1))
 
@@ -56,7 +58,7 @@ def total(people: Counts) -> Scores:
 @given(st.data(), st.integers(0, 99))
 def test_never_worse_than_its_seeds_and_repeatable(data: st.DataObject, seed: int) -> None:
     where, rng = space(data, 4, 3), np.random.default_rng(seed)
-    seeds = repair(rng.integers(0, 9, (5, 4, 3)).astype(np.int16), where, rng)
+    seeds = repair(People.of(rng.integers(0, 9, (5, 4, 3)).astype(np.int16)), where, rng)
     search = Genetic(population=12, generations=6)
     people, scores = search.run(seeds, total, where, np.random.default_rng(seed))
     check(people, where)
@@ -64,7 +66,7 @@ def test_never_worse_than_its_seeds_and_repeatable(data: st.DataObject, seed: in
     assert (scores == total(people)).all()
     assert (np.diff(scores) <= 0).all()
     again, _ = search.run(seeds, total, where, np.random.default_rng(seed))
-    assert (again == people).all()
+    assert (again.dense() == people.dense()).all()
 
 
 @settings(max_examples=25)
@@ -73,10 +75,10 @@ def test_fitness_is_the_power_mean_of_speedups(
     data: st.DataObject, seed: int, power: float
 ) -> None:
     where, rng = space(data, 4, 3), np.random.default_rng(seed)
-    people = repair(rng.integers(0, 4, (6, 4, 3)).astype(np.int16), where, rng)
-    now, speedup = people[0], rng.random((4, 4, 25))
-    offer = Offer(np.arange(4), where, now, speedup, np.full(4, 0.5))
-    for person, score in zip(people, offer.fitness(people, power), strict=True):
+    people = repair(People.of(rng.integers(0, 4, (6, 4, 3)).astype(np.int16)), where, rng)
+    now, speedup = people.dense()[0], rng.random((4, 4, 25))
+    offer = Offer(np.arange(4), where, now, speedup, np.arange(4), np.ones(4), np.full(4, 0.5))
+    for person, score in zip(people.dense(), offer.fitness(people, power), strict=True):
         values = []
         for job, row in enumerate(person):
             value = speedup[job, int((row > 0).sum()), int(row.sum())]
@@ -90,9 +92,27 @@ def test_finds_the_plain_optimum() -> None:
     two, eight = np.full(4, 2, np.int16), np.full(4, 8, np.int16)
     where = Space(two, np.ones(4, np.int16), eight, np.ones((4, 4), np.bool_))
     seeds = np.zeros((1, 4, 4), np.int16)
-    people, scores = Genetic(40, 60).run(seeds, total, where, np.random.default_rng(0))
+    start = People.of(seeds)
+    people, scores = Genetic(40, 60).run(start, total, where, np.random.default_rng(0))
     assert scores[0] == 4 * np.sqrt(2)
-    assert sorted(people[0].max(axis=1).tolist()) == [2, 2, 2, 2]
+    assert sorted(people.dense()[0].max(axis=1).tolist()) == [2, 2, 2, 2]
+
+
+def test_it_ends_once_enough_places_were_tried_in_vain() -> None:
+    """Two jobs of at most one GPU each, placed at once: 10 x 2 places a generation."""
+    one, asked = np.ones(2, np.int16), list[int]()
+    where = Space(np.full(3, 4, np.int16), one, one, np.ones((2, 3), np.bool_))
+    seeds = People.of(np.array([[[1, 0, 0], [1, 0, 0]]], np.int16))
+
+    def counting(found: People) -> Scores:
+        asked.append(found.size)
+        return total(found)
+
+    for patience, generations in ((0, 30), (1, 1), (65, 3), (9999, 30)):
+        asked.clear()
+        search = Genetic(10, 30, patience=patience)
+        search.run(seeds, counting, where, np.random.default_rng(0))
+        assert len(asked) == 1 + generations
 
 
 def test_compact_uses_few_nodes() -> None:
@@ -105,16 +125,17 @@ def test_compact_uses_few_nodes() -> None:
 
 def test_a_population_survives_as_plain_data() -> None:
     people = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
-    kept = Population.of([7, 8, 9], people)
-    assert (kept.rows([7, 8, 9], 4) == people).all()
-    later = kept.rows([8, 10], 4)
+    kept = Population.of([7, 8, 9], People.of(people))
+    assert (kept.rows([7, 8, 9], 4).dense() == people).all()
+    assert (kept.rows([9, 7], 4).dense() == people[:, [2, 0]]).all()
+    later = kept.rows([8, 10], 4).dense()
     assert (later[:, 0] == people[:, 1]).all()
     assert not later[:, 1].any()
-    assert kept.rows([7], 5).shape == (0, 1, 5)
+    assert kept.rows([7], 5).dense().shape == (0, 1, 5)
 
 
 def test_no_jobs() -> None:
-    empty = np.zeros((1, 0, 2), np.int16)
+    empty = People.of(np.zeros((1, 0, 2), np.int16))
     where = Space(np.ones(2, np.int16), *(np.zeros(0, np.int16),) * 2, np.ones((0, 2), np.bool_))
     people, _ = Genetic(4, 2).run(empty, total, where, np.random.default_rng(0))
-    assert people.shape[1] == 0
+    assert people.jobs == 0

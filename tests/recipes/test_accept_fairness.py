@@ -246,11 +246,11 @@ def test_the_isolated_time_is_integrated_over_a_changing_number_of_jobs() -> Non
             return np.array([self.done])
 
     view, ids = Stub(), np.array([7])
-    notes: Notes = {}
+    notes = Notes()
     for done, alone in ((0.0, 0.5), (10.0, 0.25), (20.0, 0.25)):
         view.done = done
         notes = integrate_isolated(view, ids, np.array([alone]), notes)  # type: ignore[arg-type]
-    assert notes[7][0] == 20 + 40
+    assert notes.of(ids)[1][0] == [20 + 40]
 
 
 # ---------------------------------------------------------------------- drf

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from ganger.core.profiles import Goodput, Profile, Profiles, StepModel
 from ganger.core.spec import JobSpec, Needs, OnPreempt, Role, Shape
-from ganger.core.units import MINUTE, SECOND
+from ganger.core.units import HOUR, MINUTE, SECOND
 from ganger.lab.result import Run
+from ganger.mechanisms.goodput import after_restart
 from ganger.sim.physics import Costs
 from ganger.workloads.profiles import with_goodput
 
@@ -39,6 +43,14 @@ def test_alone_it_grows_by_doubling_only() -> None:
         largest = max(largest, size)
     assert largest == 16
     assert run.jobs.state == ["finished"]
+
+
+def test_what_a_hundred_restarts_leave_of_a_job() -> None:
+    """Ten hours old, 100 restarts of 30 s: (36000 - 3000) / (36000 + 30), in microseconds."""
+    jobs = SimpleNamespace(submitted=np.array([0, 0]), restarts=np.array([0, 100], np.int32))
+    view: Any = SimpleNamespace(now=10 * HOUR, jobs=jobs)
+    left = after_restart(view, np.array([0, 1]), 30 * SECOND)
+    assert left == pytest.approx([36000 / 36030, 33000 / 36030])
 
 
 def test_it_decides_every_interval_only() -> None:
@@ -105,6 +117,29 @@ def test_hard_cases_hold(seed: int) -> None:
     _, run = play(jobs, cluster(3, 4), SMALL, costs=RESCALE, seed=seed)
     assert run.jobs.state == ["finished"] * 26
     assert run.jobs.lost.sum() == 0
+
+
+def test_who_waits_gets_what_is_free_without_a_search() -> None:
+    """40 jobs of one GPU arrive at once beside a large one: all of them start at once, although
+    one generation of two individuals finds no place for so many."""
+    jobs = [(job("wide", 0, 32), 90000.0)]
+    jobs += [(job(f"j{i}", 600.0, 1), 3000.0) for i in range(40)]
+    few = "pollux(population=2,generations=1)"
+    log, _ = play(jobs, cluster(12, 8), few, until=15 * MINUTE)
+    assert len({name for at, name, _ in log if name != "wide" and at <= 660}) == 40
+
+
+@pytest.mark.parametrize("rows", [4, 6])
+def test_a_search_about_some_of_the_jobs_moves_no_others(rows: int) -> None:
+    """Thirty jobs on eight GPUs, at most `rows` of them in one search: all finish, in time, and
+    between two decisions no more are moved than a search is about."""
+    jobs = [(job(f"j{i}", 5.0 * i, 2), 400.0 + 10 * i) for i in range(30)]
+    recipe = f"pollux(population=12,generations=8,rows={rows})"
+    log, run = play(jobs, cluster(2, 4), recipe, costs=RESCALE)
+    assert run.jobs.state == ["finished"] * 30
+    for at in {at for at, _, _ in log}:
+        assert len({name for when, name, _ in log if when == at}) <= rows
+    assert run.jobs.finish.max() < 2 * run.jobs.duration.sum() / 8 + 600
 
 
 def test_jobs_that_span_nodes_keep_apart() -> None:

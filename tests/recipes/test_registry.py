@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from inspect import getsourcefile
 from pathlib import Path
@@ -165,3 +166,41 @@ def test_lists_of_specs_split_at_the_outer_commas() -> None:
         "las(quantum=1s,walk=skip)",
         "srtf",
     ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("las(quantum=0)", "las(quantum): it is out of range (give 1.0 s or more)"),
+        ("astraea(lease=0s)", "astraea(lease): it is out of range (give 1.0 s or more)"),
+        ("optimus(interval=1us)", "optimus(interval): it is out of range"),
+        ("backfill(interval=0)", "backfill(interval): it is out of range"),
+        ("e-las(epochs=0)", "e-las(epochs): it is out of range (give 1 to 10000)"),
+        ("ones(population=-1)", "ones(population): it is out of range (give 1 to 10000)"),
+        ("themis(fairness=1.5)", "themis(fairness): it is out of range (give 0 to 1)"),
+        ("marble(tolerance=nan)", "marble(tolerance): it is out of range (give 0 to 1)"),
+        ("cpu-disaggregation(rate=inf)", "cpu-disaggregation(rate): it is out of range"),
+        ("cpu-disaggregation(worker=0)", "(give 1e-06 to 1e+09)"),
+        ("sia(wait=0.5)", "waiting at 0.5 is cheaper than running (give more than 1)"),
+        ("pollux(p=nan)", "pollux(p): it is out of range"),
+        ("allox(window=1e3)", "is no int"),
+    ],
+)
+def test_a_parameter_out_of_range_is_named(spec: str, said: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(said)):
+        registry.make(spec)
+
+
+def test_a_system_without_a_name_is_found_by_its_author() -> None:
+    assert registry.make("vaibhav(interval=60s)").name == "elastic-scaling"
+
+
+def test_no_recipe_takes_nonsense_for_a_number() -> None:
+    """Whatever its parameter is called: made or refused, and never a NaN within."""
+    for name in registry.recipes():
+        for parameter, default in registry.find(name).parameters.items():
+            if isinstance(default, str | tuple):
+                continue
+            for value in ("nan", "inf", "-inf", "1e308"):
+                with pytest.raises(BadInput):
+                    registry.make(f"{name}({parameter}={value})")

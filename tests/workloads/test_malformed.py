@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,7 @@ CELLS: list[tuple[str, int, str, tuple[str, ...]]] = [
     ("sacct", 2, "Submit", DATES),
     ("sacct", 5, "ElapsedRaw", ("", "x", "-1", "nan")),
     ("sacct", 6, "TimelimitRaw", ("x", "-1", "1.5")),
+    ("sacct", 8, "ReqTRES", ("gres/gpu=lots", "cpu=8,gres/gpu=-2,node=1", "gres/gpu:a100=2x")),
     ("sacct", 13, "Priority", ("x", "-1", "1.5")),
 ]
 CASES = [
@@ -167,12 +170,58 @@ def test_files_that_are_no_text(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["hello\nworld\n", "a,b,c\n1,2,3\n", "<html>\n", "[1, 2]\n", "%PDF-1.7\n", "x\ty\n"],
-)
+    ["hello\nworld\n", "a,b,c\n1,2,3\n", "<html>\n", "[1, 2]\n", "%PDF-1.7\n", "x\ty\n",
+     "x" * 300_000],
+)  # fmt: skip
 def test_unknown_formats_are_said_to_be_unknown(text: str, tmp_path: Path) -> None:
     (tmp_path / "x.dat").write_text(text)
     with pytest.raises(BadInput, match=r"x\.dat: no known format begins with"):
         load_trace(tmp_path / "x.dat")
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("job,submitted,gpus", "line 1: column 'duration' is missing (format ganger needs it)"),
+        ("JobIDRaw|Start|State|AllocTRES", "line 1: column 'Submit' is missing (format sacct"),
+        ("timestamp,num_gpus,cluster", "line 1: column 'duration' is missing (format philly"),
+        ("job_id,num_gpu,submit_time,duration", "line 1: column 'model_name' is missing"),
+        (
+            "Submitted;Duration;GPUs",
+            "line 1: no known format begins with 'Submitted;Duration;GPUs' "
+            "(write columns in small letters, with commas between)",
+        ),
+        ("PK\x03\x04\x00\x00", "it is no text (give text, plain or gzip)"),
+    ],
+)
+def test_what_a_nearly_known_format_lacks_is_named(head: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "x.dat").write_text(head + "\n1,2,3\n")
+    with pytest.raises(BadInput, match=re.escape(f"x.dat: {said}")):
+        load_trace(tmp_path / "x.dat")
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_lines_may_end_in_carriage_returns(end: str, tmp_path: Path) -> None:
+    rows = "job,submitted,duration,gpus\na,0,60,1\nb,5,60,{}\n"
+    (tmp_path / "t.csv").write_bytes(rows.format(2).replace("\n", end).encode())
+    assert load_trace(tmp_path / "t.csv").jobs == 2
+    (tmp_path / "t.csv").write_bytes(rows.format("x").replace("\n", end).encode())
+    with pytest.raises(BadInput, match=r"t\.csv: line 3: gpus: 'x' is not a number"):
+        load_trace(tmp_path / "t.csv")
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "t.csv")
+    for format_ in ("auto", "ganger", "swf"):
+        with pytest.raises(BadInput, match="it is no file but a pipe or a device"):
+            load_trace(tmp_path / "t.csv", format_)
+
+
+def test_what_is_very_long_is_quoted_in_part(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"submitted":0,"duration":1,"gpus":' + "9" * 400 + "}\n")
+    with pytest.raises(BadInput, match="line 1: gpus") as caught:
+        load_trace(tmp_path / "t.jsonl")
+    assert len(caught.value.what) < 200
 
 
 def test_paths_that_are_no_files(tmp_path: Path) -> None:

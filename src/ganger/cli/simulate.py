@@ -38,7 +38,9 @@ Examples:
 def output_options(command: Callable[..., None]) -> Callable[..., None]:
     """What to print and write."""
     target = click.Path(dir_okay=False, path_type=Path)
-    per_job = "Write every job's times here: CSV or Parquet; {recipe} and {seed} are filled in."
+    per_job = (
+        "Write every job's times here: CSV or Parquet; {recipe}, {seed}, {load} are filled in."
+    )
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
         click.option(
@@ -124,6 +126,9 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     setup = Setup(
         knows=options["knows"], noise=options["noise"], costs=costs, validate=options["validate"]
     )
+    names = split_specs(recipe)
+    if not names:
+        raise BadInput("it names none", where="--recipe", mend="write like fifo,las")
     base = load_with_options(trace, options)
     spec = load_cluster(cluster or base.cluster or missing_cluster())
     seeds = parse_seeds(options["seeds"])
@@ -133,7 +138,7 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
         failing = {seed: _outages(options["outages"], spec, loaded, seed) for seed in seeds}
         tasks += [
             Task(name, loaded, replace(setup, seed=seed, outages=failing[seed]), load or 1.0)
-            for name in split_specs(recipe)
+            for name in names
             for seed in seeds
         ]
     if options["log"] is not None:
@@ -188,10 +193,29 @@ def parse_seeds(text: str) -> list[int]:
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise BadInput(f"{part!r} is no seed", where="--seed", mend="write like 0 or 0-4")
+        if int(last or first) < int(first):
+            raise BadInput(f"{part!r} runs backwards", where="--seed", mend="write like 0-4")
         seeds += range(int(first), int(last or first) + 1)
     if len(seeds) > 1000:
         raise BadInput(f"{len(seeds)} seeds", where="--seed", mend="at most 1000")
     return seeds
+
+
+def _refuse_unwritable(options: dict[str, Any]) -> None:
+    """Raise BadInput before hours of simulation if their results can be put nowhere."""
+    for name in ("per_job", "report"):
+        path: Path | None = options[name]
+        if path is not None and not path.absolute().parent.is_dir():
+            raise BadInput(f"no folder {str(path.parent)!r}", where=f"--{name.replace('_', '-')}",
+                           mend="make it first")  # fmt: skip
+    path = options["per_job"]
+    if path is not None and path.suffix not in (".csv", ".parquet"):
+        raise BadInput(f"cannot write jobs to {path.name!r}", where="--per-job",
+                       mend="end it in .csv or .parquet")  # fmt: skip
+    if path is not None and path.suffix == ".parquet":
+        from ganger.workloads.own import import_pyarrow
+
+        import_pyarrow()
 
 
 def _log_one(tasks: Sequence[Task], cluster: ClusterSpec, options: dict[str, Any]) -> None:
@@ -203,6 +227,7 @@ def _log_one(tasks: Sequence[Task], cluster: ClusterSpec, options: dict[str, Any
 
     if len(tasks) != 1:
         raise BadInput(f"a log holds one run, not {len(tasks)}", where="--log")
+    _refuse_unwritable(options)
     task = tasks[0]
     with ExitStack() as stack:
         run = run_one(
@@ -218,6 +243,7 @@ def run_and_show(tasks: Sequence[Task], cluster: ClusterSpec, options: dict[str,
     """Run all tasks with a progress bar, then print, and write what was asked for."""
     from ganger.lab.api import run_all
 
+    _refuse_unwritable(options)
     workers = options["workers"] or os.cpu_count() or 1
     names = ", ".join(dict.fromkeys(task.recipe for task in tasks))
     done = [0.0] * len(tasks)
@@ -235,13 +261,12 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
     """Print the figures, and write per-job files and the report."""
     from ganger.lab.metrics import to_json, write_jobs
 
-    paths: list[str | None] = []
-    for run in runs:
-        paths.append(None)
-        if options["per_job"] is not None:
-            target = _per_job_path(options["per_job"], run, len(runs))
+    paths: list[str | None] = [None] * len(runs)
+    if options["per_job"] is not None:
+        targets = _per_job_paths(options["per_job"], runs)
+        for run, target in zip(runs, targets, strict=True):
             write_jobs(run, target)
-            paths[-1] = str(target)
+        paths = list(map(str, targets))
     if options["as_json"]:
         data = to_json(runs)
         for entry, path in zip(data["runs"], paths, strict=True):
@@ -263,13 +288,20 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
         click.echo(f"report: {options['report']}", err=True)
 
 
-def _per_job_path(pattern: Path, run: Run, runs: int) -> Path:
-    """Where one run's jobs go; with several runs their names must differ."""
+def _per_job_paths(pattern: Path, runs: list[Run]) -> list[Path]:
+    """Where each run's jobs go: what tells several runs apart is in the name, asked for or not."""
+    filled = [_filled(str(pattern), run) for run in runs]
+    if len(set(filled)) < len(runs):
+        words = ["{recipe}", "{seed}"] + ["{load}"] * (len({run.load for run in runs}) > 1)
+        stem = "-".join([pattern.stem, *(word for word in words if word not in pattern.stem)])
+        filled = [_filled(str(pattern.with_name(stem + pattern.suffix)), run) for run in runs]
+    return [Path(name) for name in filled]
+
+
+def _filled(pattern: str, run: Run) -> str:
     safe = "".join(c if c.isalnum() or c in "-_.=" else "_" for c in run.recipe)
-    filled = str(pattern).replace("{recipe}", safe).replace("{seed}", str(run.seed))
-    if filled == str(pattern) and runs > 1:
-        filled = str(pattern.with_name(f"{pattern.stem}-{safe}-{run.seed}{pattern.suffix}"))
-    return Path(filled)
+    named = pattern.replace("{recipe}", safe).replace("{seed}", str(run.seed))
+    return named.replace("{load}", f"{run.load:g}")
 
 
 @click.command(epilog="\b\nExample:\n  ganger demo --report demo.html")

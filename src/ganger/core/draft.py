@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from ganger.core.errors import InvariantError
 from ganger.core.events import ANYTHING
 from ganger.core.jobs import Jobs
 from ganger.core.ledger import Ledger
@@ -47,7 +48,10 @@ class Draft:
 
     def ledger_of(self, job: int) -> Ledger | None:
         """The books that `job` is placed in: the cluster's, or its running parent's grant."""
-        parent = self._parent[job]
+        try:
+            parent = self._parent[job]
+        except IndexError:
+            raise InvariantError(f"there is no job {job}") from None
         return self._ledger if parent < 0 else self._inner.get(parent)
 
     def shape(self, job: int) -> Shape:
@@ -62,7 +66,11 @@ class Draft:
 
     def start(self, job: int, placement: Placement) -> None:
         """Run a pending job, or one stopped earlier in this draft, on `placement`."""
-        ledger = self._ledger if self._parent[job] < 0 else self.ledger_of(job)
+        try:
+            top = self._parent[job] < 0
+        except IndexError:
+            raise InvariantError(f"there is no job {job}") from None
+        ledger = self._ledger if top else self.ledger_of(job)
         assert ledger is not None, "the parent of this job is not running"
         ledger.take(job, self._shapes[self._shape[job]], placement)
         self._steps.append((job, placement, None, "", ledger))

@@ -45,8 +45,13 @@ class Ledger(Capacity):
         self._undo.append((job, None, False))
 
     def give(self, job: int, *, leaving: bool = False) -> Placement:
-        """Take back what `job` holds; `leaving`: free to plan with, but not given back yet."""
-        held = self.holds.pop(job)
+        """Take back what `job` holds; `leaving`: free to plan with, but not given back yet.
+
+        Raises InvariantError if it holds nothing.
+        """
+        held = self.holds.pop(job, None)
+        if held is None:
+            raise InvariantError(f"job {job} holds no devices")
         self._vacate(*held)
         if leaving:
             self._leave(job, held[1])

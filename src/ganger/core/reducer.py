@@ -176,11 +176,9 @@ class Reducer:
         jobs, rows = self.jobs, self._rows
         for row in range(len(rows), jobs.n):
             rows[jobs.name(row)] = row
-        room = jobs.capacity
         for spec in specs:
             rows[spec.name] = jobs.append(spec, rows)
-        if jobs.capacity != room:
-            self._bind()
+        self._bind()  # of another table if it moved; a twin that cannot be written to counts anew
 
     def _accepted(self, event: Accepted) -> int:
         job = self.jobs.n

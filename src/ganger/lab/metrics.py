@@ -391,4 +391,8 @@ def _write_parquet(columns: dict[str, list[Any]], path: Path) -> None:
         raise BadInput(
             "writing Parquet needs pyarrow", mend="pip install ganger[parquet]"
         ) from missing
-    pq.write_table(pa.table(columns), path)
+    never = pa.float64()  # a column in which nothing happened is one of numbers all the same
+    pq.write_table(pa.table({
+        name: pa.array(column, never if column and set(column) == {None} else None)
+        for name, column in columns.items()
+    }), path)  # fmt: skip

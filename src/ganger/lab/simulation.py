@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import resource
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -14,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ganger.core.cluster import Nodes
-from ganger.core.errors import BadInput
+from ganger.core.errors import BadInput, InvariantError
 from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
 from ganger.core.ledger import Ledger
@@ -23,6 +21,7 @@ from ganger.core.profiles import Profiles
 from ganger.core.protocols import Ignorant, Journal, Oracle, Policy
 from ganger.core.spec import ClusterSpec, Kind
 from ganger.core.units import NEVER, SECOND
+from ganger.lab.own import OwnPolicy, load_own
 from ganger.lab.recorder import GANTT_JOBS, Recorder
 from ganger.lab.result import JobTable, Run
 from ganger.recipes import registry
@@ -57,31 +56,8 @@ def load_policy(spec: str) -> Policy:
     """A recipe by name and parameters, or a user's own class as `FILE.py:Class`."""
     path, colon, name = spec.partition(":")
     if colon and path.endswith(".py"):
-        return _load_file(Path(path), name)
+        return load_own(Path(path), name)
     return registry.make(spec)
-
-
-def _load_file(path: Path, name: str) -> Policy:
-    if not path.is_file():
-        raise BadInput("no such file", where=str(path))
-    module_spec = importlib.util.spec_from_file_location(f"ganger_user_{path.stem}", path)
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[module_spec.name] = module
-    try:
-        module_spec.loader.exec_module(module)
-    except Exception as error:
-        raise BadInput(f"{type(error).__name__}: {error}", where=str(path)) from error
-    made = getattr(module, name, None)
-    if made is None:
-        raise BadInput(f"it defines no {name}", where=str(path))
-    policy = made() if callable(made) else made
-    if not hasattr(policy, "decide"):
-        raise BadInput(f"{name} has no method decide(view, memory)", where=str(path))
-    if not getattr(policy, "name", ""):
-        policy.name = name
-    return policy  # type: ignore[no-any-return]
 
 
 def needs_of(spec: str) -> str:
@@ -194,7 +170,12 @@ def run_one(
         kernel.journal = journals[0] if len(journals) == 1 else _Both(journals)
     engine = simulator(trace.declared, trace.duration, physics, setup.outages)
     started = time.process_time()
-    kernel.run(engine, setup.until)
+    try:
+        kernel.run(engine, setup.until)
+    except InvariantError as error:
+        if isinstance(policy, OwnPolicy):
+            raise policy.wrong(str(error)) from error
+        raise
     cpu_seconds = time.process_time() - started
     run = Run(
         recipe=recipe if isinstance(recipe, str) else policy.name, seed=setup.seed,

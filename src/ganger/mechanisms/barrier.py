@@ -111,7 +111,7 @@ class BarrierMemory(msgspec.Struct):
     changed: bool = True
     """Whether somebody came or went since the last allocation."""
     rounds: int = 0
-    notes: Notes = {}
+    notes: Notes = Notes()
 
 
 @dataclass(frozen=True)

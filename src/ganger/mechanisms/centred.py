@@ -53,12 +53,12 @@ class CentredProgramme:
     def remember(self, view: View, ids: Ids, notes: Notes) -> Notes:
         """What finish-time fairness must know of the past."""
         if self.objective is not Centred.FTF:
-            return {}
+            return Notes()
         return FinishTimeFairness(self.agnostic).remember(view, ids, notes)
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """Without a past."""
-        return self.allocate_from(view, ids, self.remember(view, ids, {}))
+        return self.allocate_from(view, ids, self.remember(view, ids, Notes()))
 
     def allocate_from(self, view: View, ids: Ids, notes: Notes) -> Allocation:
         """Rows in order of job."""

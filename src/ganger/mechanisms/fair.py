@@ -8,6 +8,7 @@ from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -247,19 +248,32 @@ def rho(shared: float, independent: float) -> float:
     return shared / independent
 
 
-Notes: TypeAlias = dict[int, tuple[float, float, float]]
-"""By job: isolated time so far, the work done by then, the speed alone since then."""
+class Notes(msgspec.Struct, frozen=True):
+    """What finish-time fairness knows of `jobs` (ascending). `columns`: three runs of little-endian
+    float64, the isolated time so far, the work done by then, and the speed alone since then."""
+
+    jobs: list[int] = []
+    columns: bytes = b""
+
+    def of(self, ids: Ids) -> tuple[NDArray[np.bool_], Floats]:
+        """Which of `ids` are known, and the columns of all, (3, jobs); those of others say
+        nothing."""
+        jobs = np.array(self.jobs, np.int64)
+        columns = np.frombuffer(self.columns, "<f8").reshape(3, -1)
+        if not len(jobs):
+            return np.zeros(len(ids), np.bool_), np.zeros((3, len(ids)))
+        at = np.minimum(np.searchsorted(jobs, ids), len(jobs) - 1)
+        return jobs[at] == ids, columns[:, at]
 
 
 def integrate_isolated(view: View, ids: Ids, alone: Floats, notes: Notes) -> Notes:
-    """The notes of `ids` brought up to now; those of others are forgotten.
+    """The notes of `ids` (ascending) brought up to now; those of others are forgotten.
 
     Called whenever the set of competitors changes, so that the speed alone is constant between
     two calls: the sum is the integral over a time-varying isolated throughput.
     """
     work = view.work(ids)
-    booked: Notes = {}
-    for job, done, speed in zip(ids.tolist(), work.tolist(), alone.tolist(), strict=True):
-        past, before, then = notes.get(job, (0.0, done, speed))
-        booked[job] = (past + max(done - before, 0.0) / then, done, speed)
-    return booked
+    known, (past, before, then) = notes.of(ids)
+    before, then = np.where(known, before, work), np.where(known, then, alone)
+    past = np.where(known, past, 0.0) + np.maximum(work - before, 0.0) / then
+    return Notes(ids.tolist(), np.concatenate([past, work, alone]).astype("<f8").tobytes())

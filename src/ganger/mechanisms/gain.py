@@ -185,7 +185,7 @@ class _Tournament:
         self, curves: Curves, end: Ints, length: Floats, as_a: Floats, as_b: Floats
     ) -> None:
         jobs, least = len(end), curves.least
-        self._rows = list(zip(length.tolist(), as_a.tolist(), as_b.tolist(), strict=True))
+        self._by_size = length, as_a, as_b
         self._units, self._least, self._end = curves.units.tolist(), least.tolist(), end.tolist()
         # Without GPUs a job is longer than any that has some, and the gain of its next step is
         # all, so that of two such jobs the shorter wins.
@@ -193,61 +193,83 @@ class _Tournament:
         self._length = (np.maximum(alone, 1e-100) * _FAR).tolist()
         self._as_a, self._as_b = [1.0] * jobs, [1.0] * jobs
         self._leaves = 1 << max(jobs - 1, 0).bit_length()
-        self._tree = [-1] * self._leaves + [*range(jobs)]
+        self._tree: list[int] = [-1] * self._leaves + [*range(jobs)]
         self._tree += [-1] * (2 * self._leaves - len(self._tree))
+        first = curves.units * least
+        self._by_first, self._by_next = (
+            np.argsort(-cost, kind="stable").tolist() for cost in (first, curves.units)
+        )
+        self._first: list[int] = first.tolist()
 
     def play(self, left: int) -> Ints:
         """The sizes once `left` GPUs are given away."""
         units, least, end, length = self._units, self._least, self._end, self._length
         as_a, as_b, tree, sizes = self._as_a, self._as_b, self._tree, [0] * len(self._end)
-        self._settle(range(self._leaves - 1, 0, -1))
-        widest = self._shut(left, sizes)
+        rows: dict[int, list[list[float]]] = {}
+        first = _beyond(self._by_first, self._first, 0, left)
+        for job in self._by_first[:first]:
+            tree[self._leaves + job] = -1
+        following = _beyond(self._by_next, units, 0, left)
+        self._begin()
         while (top := tree[1]) >= 0:
             step = 1 if sizes[top] else least[top]
             sizes[top] = size = sizes[top] + step
             left -= step * units[top]
-            lengths, shorter, longer = self._rows[top]
-            length[top], as_a[top], as_b[top] = (
-                lengths[size - 1], shorter[size - 1], longer[size - 1]
-            )  # fmt: skip
+            if top not in rows:  # few of many get any
+                rows[top] = [each[top].tolist() for each in self._by_size]
+            length[top], as_a[top], as_b[top] = (each[size - 1] for each in rows[top])
             if size >= end[top]:
                 tree[self._leaves + top] = -1
-            self._settle(self._above(top))
-            if left < widest:
-                widest = self._shut(left, sizes)
+            self._settle(top)
+            # Nobody plays on whose next step costs more than is left.
+            begin, first = first, _beyond(self._by_first, self._first, first, left)
+            self._shut(job for job in self._by_first[begin:first] if not sizes[job])
+            begin, following = following, _beyond(self._by_next, units, following, left)
+            self._shut(job for job in self._by_next[begin:following] if sizes[job])
         return np.array(sizes, np.int64)
 
-    def _above(self, job: int) -> list[int]:
-        """All matches in which `job` may play, the first one first."""
-        leaf = self._leaves + job
-        return [leaf >> height for height in range(1, self._leaves.bit_length())]
+    def _begin(self) -> None:
+        """Play all matches while nobody has any GPUs: the shorter of two wins."""
+        length, winners = np.array(self._length), np.array(self._tree[self._leaves :])
+        while len(winners) > 1:
+            one, other = winners[::2], winners[1::2]
+            wins = (other < 0) | ((one >= 0) & (length[one] <= length[other]))
+            winners = np.where(wins, one, other)
+            self._tree[len(winners) : 2 * len(winners)] = winners.tolist()
 
-    def _shut(self, left: int, sizes: list[int]) -> int:
-        """Nobody plays whose next step costs more than is left; the most that another's does."""
-        widest = 0
-        for job, size in enumerate(sizes):
+    def _shut(self, jobs: Iterable[int]) -> None:
+        for job in jobs:
             if self._tree[self._leaves + job] >= 0:
-                cost = self._units[job] if size else self._units[job] * self._least[job]
-                if cost > left:
-                    self._tree[self._leaves + job] = -1
-                    self._settle(self._above(job))
-                else:
-                    widest = max(widest, cost)
-        return widest
+                self._tree[self._leaves + job] = -1
+                self._settle(job)
 
-    def _settle(self, matches: Iterable[int]) -> None:
-        """Play `matches`: who of the two below is next, -1 if neither plays."""
-        tree, length, as_a, as_b = self._tree, self._length, self._as_a, self._as_b
-        for node in matches:
-            one, other = tree[2 * node], tree[2 * node + 1]
-            if other < 0:
-                tree[node] = one
-            elif one < 0:
-                tree[node] = other
-            elif length[one] <= length[other]:
-                tree[node] = other if as_b[other] > as_a[one] else one
-            else:
-                tree[node] = one if as_b[one] > as_a[other] else other
+    def _settle(self, job: int) -> None:
+        """Play the matches of `job` again, as far up as that changes anything."""
+        tree, node = self._tree, (self._leaves + job) >> 1
+        while node:
+            winner = self._winner(node)
+            if winner == tree[node] != job:
+                break
+            tree[node] = winner
+            node >>= 1
+
+    def _winner(self, node: int) -> int:
+        """Who of the two below is next, -1 if neither plays."""
+        one, other = self._tree[2 * node], self._tree[2 * node + 1]
+        if other < 0:
+            return one
+        if one < 0:
+            return other
+        if self._length[one] <= self._length[other]:
+            return other if self._as_b[other] > self._as_a[one] else one
+        return one if self._as_b[one] > self._as_a[other] else other
+
+
+def _beyond(order: list[int], costs: list[int], begin: int, left: int) -> int:
+    """The first in `order` (the dearest first), from `begin` on, whose cost is not above `left`."""
+    while begin < len(order) and costs[order[begin]] > left:
+        begin += 1
+    return begin
 
 
 def exact(curves: Curves, capacity: int) -> tuple[Ints, float]:

@@ -5,7 +5,7 @@ node every job gets, for the fairest and largest goodput. The oracle tells goodp
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,17 +13,19 @@ from numpy.typing import NDArray
 
 from ganger.core.events import ANYTHING, CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
 from ganger.core.jobs import Phase
-from ganger.core.plan import Plan, Reason
+from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.table import Ids
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.elastic import resizable
-from ganger.mechanisms.evolve import Counts, Genetic, Population, Scores, Space
+from ganger.mechanisms.evolve import Counts, Genetic, People, Population, Scores, Space
 from ganger.mechanisms.place import PACK, Placer, counted
 from ganger.mechanisms.realise import Want, competitors, towards
 
 SEARCH = Genetic()
 """Begun with the last population, it needs less than the paper's 100 individuals and rounds."""
+Counted = tuple[tuple[int, int], ...]
+"""(node, GPUs) of a placement."""
 FLOOR = 1e-2
 """The least speedup that counts: of a job without GPUs the power mean would be nothing."""
 
@@ -39,89 +41,135 @@ class GoodputMemory(msgspec.Struct, frozen=True):
     """Whether every decision would be this one until something happens."""
 
 
+class Wishes(NamedTuple):
+    """By job: the GPUs that it would like best; its speedup with them, and what it is worth as it
+    is; whether it may as well stay."""
+
+    asks: Ids
+    best: Scores
+    have: Scores
+    stays: NDArray[np.bool_]
+
+
 class Offer(NamedTuple):
-    """What a search decides on. `now`: jobs x nodes as held; `speedup[j, k, n]`: of job j on n
-    GPUs over k nodes, over its fair share; `again[j]`: the factor on it if the job is moved."""
+    """What a search decides on. `now`: jobs x nodes as held; `speed[c, k, n]`: of a job of class c
+    on n GPUs over k nodes; `of[j]`: the class of job j, `fair[j]` its speed with its fair share;
+    `again[j]`: the factor on its speedup if it is moved."""
 
     ids: Ids
     space: Space
     now: Counts
-    speedup: Scores
+    speed: Scores
+    of: Ids
+    fair: Scores
     again: Scores
 
-    def fitness(self, people: Counts, power: float) -> Scores:
+    def fitness(self, people: People, power: float) -> Scores:
         """The power mean of speedups."""
         values = self.values(people)
         if not power:
             return np.asarray(np.exp(np.log(values).mean(axis=1)))
         return np.asarray((values**power).mean(axis=1) ** (1.0 / power))
 
-    def values(self, people: Counts) -> Scores:
+    def values(self, people: People) -> Scores:
         """The speedup of every job in every individual, or what a move leaves of it."""
-        size, jobs, width = people.shape
-        cells = np.flatnonzero(people != 0)
-        row, node = np.divmod(cells, width)
-        counts, job = people.reshape(-1)[cells], row % jobs
+        size, jobs, row = people.size, people.jobs, people.row
         nodes = np.bincount(row, minlength=size * jobs)
-        gpus = np.bincount(row, counts, size * jobs).astype(np.int64)
-        stays = np.bincount(row, counts == self.now[job, node], size * jobs)
+        gpus = np.bincount(row, people.gpus, size * jobs).astype(np.int64)
+        stays = people.gpus == self.now[row % jobs, people.node]
         before = np.tile((self.now > 0).sum(axis=1), size)
-        moved = (stays < np.maximum(nodes, before)).reshape(size, jobs)
-        values = self.speedup[np.tile(np.arange(jobs), size), nodes, gpus].reshape(size, jobs)
-        return np.maximum(np.where(moved, values * self.again, values), FLOOR)
+        moved = np.bincount(row, stays, size * jobs) < np.maximum(nodes, before)
+        values = self.speed[np.tile(self.of, size), nodes, gpus].reshape(size, jobs) / self.fair
+        values = np.where(moved.reshape(size, jobs), values * self.again, values)
+        return np.maximum(values, FLOOR)
 
     def rests(self, people: Counts) -> bool:
         """Whether `people` is what runs, and nobody could be faster even if moving cost nothing."""
         if (people[0] != self.now).any():
             return False
         fastest = self.best(self.allowed())
-        return bool((self.values(people)[0] >= fastest - 1e-9).all())
+        return bool((self.values(People.of(people))[0] >= fastest - 1e-9).all())
 
     def allowed(self) -> NDArray[np.bool_]:
         """jobs x numbers of GPUs: whether the job may have so many."""
-        gpus, space = np.arange(self.speedup.shape[2]), self.space
+        gpus, space = np.arange(self.speed.shape[2]), self.space
         most = np.maximum(space.most, space.least)
         return np.asarray((gpus >= space.least[:, None]) & (gpus <= most[:, None]))
 
     def best(self, allowed: NDArray[np.bool_]) -> Scores:
         """The highest speedup of each job, wherever it is."""
-        return np.asarray(np.where(allowed[:, None, :], self.speedup, 0.0).max(axis=(1, 2)))
+        fastest = self.speed.max(axis=1)[self.of]
+        return np.asarray(np.where(allowed, fastest, 0.0).max(axis=1, initial=0.0) / self.fair)
 
-    def sated(self) -> Counts | None:
+    def wishes(self) -> Wishes:
+        """The best that each job could have at all, packed on as few nodes as it takes."""
+        allowed = self.allowed()
+        best = self.best(allowed)
+        spread = self._spread(np.arange(self.speed.shape[2]))
+        packed = self.speed[:, spread, np.arange(len(spread))][self.of] / self.fair[:, None]
+        asks = (np.where(allowed, packed, 0.0) >= best[:, None]).argmax(axis=1)
+        have = self.values(People.of(self.now[None]))[0]
+        return Wishes(asks, best, have, (have >= best * self.again) & self.now.any(axis=1))
+
+    def sated(self, wishes: Wishes) -> Counts | None:
         """An individual in which every job has the best that it could have at all, if one is found
         by letting those who have that stay and placing the others, the largest first, on the
         fullest nodes with room: then there is nothing to search for. (1, jobs, nodes)."""
-        space, jobs = self.space, np.arange(len(self.ids))
-        gpus = np.arange(self.speedup.shape[2])
-        allowed = self.allowed()
-        packed = -(-gpus // max(int(space.room.max(initial=1)), 1))
-        packed = np.minimum(packed, self.speedup.shape[1] - 1)
-        best = self.best(allowed)
-        asks = (np.where(allowed, self.speedup[:, packed, gpus], 0.0) >= best[:, None]).argmax(
-            axis=1
-        )
-        have = self.values(self.now[None])[0]
-        stays = (have >= best * self.again) & self.now.any(axis=1)
+        asks, best, have, stays = wishes
         people = np.where(stays[:, None], self.now, 0).astype(np.int16)
-        room = space.room - people.sum(axis=0)
-        moves = jobs[~stays]
+        room = self.space.room - people.sum(axis=0)
+        moves = np.flatnonzero(~stays)
+        if asks[moves].sum() > room[self.space.may[moves].any(axis=0)].sum():
+            return None
         for job in moves[np.argsort(-asks[moves], kind="stable")].tolist():
-            many = int(asks[job])
-            nodes = np.flatnonzero(space.may[job] & (room >= -(-many // int(packed[many] or 1))))
-            spread = int(packed[many])
-            if not many or len(nodes) < spread:
+            if not self._put(people, room, job, int(asks[job])):
                 return None
-            for node in nodes[np.argsort(room[nodes], kind="stable")][:spread].tolist():
-                taken = min(many, int(room[node]))
-                people[job, node] = taken
-                room[node] -= taken
-                many -= taken
         spans = (people > 0).sum(axis=1) > 1
         shared = (people[spans] > 0).sum(axis=0).max(initial=0) > 1
-        if (room < 0).any() or (space.apart and shared):
+        if (room < 0).any() or (self.space.apart and shared):
             return None
-        reached = self.values(people[None])[0] >= np.maximum(best * self.again, have) - 1e-9
-        return people[None] if reached.all() else None
+        reached = self.values(People.of(people[None]))[0]
+        return (
+            people[None] if (reached >= np.maximum(best * self.again, have) - 1e-9).all() else None
+        )
+
+    def filled(self, wishes: Wishes) -> Counts:
+        """An individual to begin with: what runs, those who wait beside it, the smallest first, and
+        then whoever finds room for the best that it could have, who gains most first."""
+        asks, best, have, stays = wishes
+        people = self.now.copy()
+        room = self.space.room - people.sum(axis=0)
+        waits = ~people.any(axis=1)
+        some = np.flatnonzero(waits)
+        for job in some[np.argsort(asks[some], kind="stable")].tolist():
+            self._put(people, room, job, int(asks[job]))
+        some = np.flatnonzero(~stays & ~waits)
+        for job in some[np.argsort(have[some] / best[some], kind="stable")].tolist():
+            held = people[job].copy()
+            people[job] = 0
+            room += held
+            if not self._put(people, room, job, int(asks[job])):
+                people[job] = held
+                room -= held
+        return people[None]
+
+    def _spread(self, gpus: Ids) -> Ids:
+        """The fewest nodes that so many GPUs take."""
+        packed = -(-gpus // max(int(self.space.room.max(initial=1)), 1))
+        return np.asarray(np.minimum(packed, self.speed.shape[1] - 1))
+
+    def _put(self, people: Counts, room: Counts, job: int, many: int) -> bool:
+        """Place a job on the fullest nodes with room; whether there were any."""
+        spread = int(self._spread(np.array(many)))
+        nodes = np.flatnonzero(self.space.may[job] & (room >= -(-many // (spread or 1))))
+        if not many or len(nodes) < spread:
+            return False
+        for node in nodes[np.argsort(room[nodes], kind="stable")][:spread].tolist():
+            taken = min(many, int(room[node]))
+            people[job, node] = taken
+            room[node] -= taken
+            many -= taken
+        return True
 
 
 @dataclass(frozen=True)
@@ -130,9 +178,11 @@ class GoodputPolicy:
 
     `power`: p of the mean; `restart`: what a re-allocation costs, microseconds; `growth`: how many
     times the most GPUs that it ever ran on a job may get; `rests`: it waits for something to happen
-    where each decision until then would be the same. Only plain shapes take part; others get
-    what they ask for where there is room. On several GPU types a job stays on the first one that
-    can hold it.
+    where each decision until then would be the same; `rows`: how many jobs one search is about: of
+    more, those who wait, the first come first, for up to half of them, and a draw of those who run.
+
+    Only plain shapes take part; others get what they ask for where there is room. On several GPU
+    types a job stays on the first one that can hold it.
     """
 
     name: str
@@ -143,6 +193,7 @@ class GoodputPolicy:
     growth: int = 2
     place: Placer = PACK
     rests: bool = True
+    rows: int = 256
 
     def decide(self, view: View, memory: GoodputMemory | None) -> tuple[Plan, GoodputMemory]:
         """Search if it is time."""
@@ -165,52 +216,78 @@ class GoodputPolicy:
     def _search(self, view: View, memory: GoodputMemory, jobs: Ids) -> GoodputMemory:
         largest = _largest(view, memory, jobs)
         movable = resizable(view, jobs)
-        plain = np.array([view.draft.shape(job).is_plain for job in movable.tolist()], np.bool_)
-        offer = self._offer(view, movable[plain], largest)
+        shapes, shape = _shapes(view, movable)
+        plain = np.array([each.plain for each in shapes], np.bool_)[shape]
+        every = movable[plain]
+        some = self._some(view, every)
+        others = np.setdiff1d(every, some) if len(some) < len(every) else some[:0]
+        offer = self._offer(view, some, others, largest)
         ids, nodes = offer.ids.tolist(), view.nodes.n
-        people = offer.sated()
-        rests = self.rests and people is not None and offer.rests(people)
-        rests &= bool(plain.all() and (view.jobs.phase[jobs] == Phase.RUNNING).all())
-        if people is None:
-            seeds = np.concatenate([offer.now[None], memory.population.rows(ids, nodes)])
+        wishes = offer.wishes()
+        sated = offer.sated(wishes)
+        rests = self.rests and sated is not None and offer.rests(sated)
+        rests &= bool(
+            plain.all() and not len(others) and (view.jobs.phase[jobs] == Phase.RUNNING).all()
+        )
+        if sated is not None:
+            people = People.of(sated)
+        else:
+            seeds = People.of(np.concatenate([offer.now[None], offer.filled(wishes)]))
+            if not len(others):  # a population of other jobs is no use
+                seeds = seeds.join(memory.population.rows(ids, nodes))
             people, _ = self.search.run(
                 seeds, lambda each: offer.fitness(each, self.power), offer.space, view.rng("evolve")
             )
-        wants = _wants(ids, people[0])
+        stays, wants = _wants(view, offer, people.head(1))
         wants += [
             Want(job, int(view.jobs.size[job] or view.jobs.gpus[job]))
             for job in movable[~plain].tolist()
         ]
-        towards(view, wants, self.place)
-        kept = Population.of(ids, people)
+        stays += others[view.jobs.phase[others] != Phase.PENDING].tolist()
+        towards(view, wants, self.place, stays)
+        kept = Population() if len(others) else Population.of(ids, people)
         return GoodputMemory(view.now + self.every, kept, largest, rests)
 
-    def _offer(self, view: View, ids: Ids, largest: dict[int, int]) -> Offer:
+    def _some(self, view: View, ids: Ids) -> Ids:
+        """Those of `ids` that a search is about."""
+        if len(ids) <= self.rows:
+            return ids
+        waits = view.jobs.phase[ids] == Phase.PENDING
+        first, runs = ids[waits][: max(self.rows // 2, 1)], ids[~waits]
+        if len(runs) > self.rows - len(first):
+            runs = view.rng("rows").choice(runs, self.rows - len(first), replace=False)
+        return np.sort(np.concatenate([first, runs]))
+
+    def _offer(self, view: View, ids: Ids, others: Ids, largest: dict[int, int]) -> Offer:
         now = _held(view, ids)
         up = np.array(view.ledger.up)
         room = np.where(up, np.array(view.ledger.free_count) + now.sum(axis=0), 0)
-        shapes = [view.draft.shape(job) for job in ids.tolist()]
-        least = np.array([max(shape.least, 1) for shape in shapes], np.int64)
-        may, kinds = _where(view, ids)
-        most = np.array([shape.most for shape in shapes], np.int64)
-        most = np.minimum(most, np.minimum((may * room).sum(axis=1), 32767))
-        fair = np.clip(room.sum() // max(len(ids), 1), least, np.maximum(most, least))
+        shapes, shape = _shapes(view, ids)
+        least = np.array([max(each.least, 1) for each in shapes], np.int64)[shape]
+        may = np.array([each.may for each in shapes], np.bool_).reshape(len(shapes), len(room))
+        most = np.array([each.most for each in shapes], np.int64)
+        most = np.minimum(most, np.minimum((may * room).sum(axis=1), 32767))[shape]
+        each = (room.sum() + view.jobs.size[others].sum()) // max(len(ids) + len(others), 1)
+        fair = np.clip(each, least, np.maximum(most, least))
         grown = [self.growth * largest.get(job, 0) for job in ids.tolist()]
         most = np.maximum(np.minimum(most, np.array(grown, np.int64)), least)
-        speed = _speeds(view, ids, kinds, int(max(most.max(initial=1), fair.max(initial=1))))
+        kinds = [shapes[code].kind for code in shape.tolist()]
+        width = int(max(most.max(initial=1), fair.max(initial=1)))
+        speed, of = speeds(view, ids, kinds, width)
         widest = max(int(room.max(initial=1)), 1)
-        base = speed[np.arange(len(ids)), np.minimum(-(-fair // widest), speed.shape[1] - 1), fair]
+        alone = speed[of, np.minimum(-(-fair // widest), speed.shape[1] - 1), fair]
         again = np.where(now.any(axis=1), after_restart(view, ids, self.restart), 1.0)
         small = np.int16
-        space = Space(room.astype(small), least.astype(small), most.astype(small), may)
-        return Offer(ids, space, now, speed / base[:, None, None], again)
+        space = Space(room.astype(small), least.astype(small), most.astype(small), may[shape])
+        return Offer(ids, space, now, speed, of, alone, again)
 
 
 def after_restart(view: View, ids: Ids, restart: int) -> Scores:
     """What a change now leaves of a job's speed: (age - restarts x cost) / (age + cost), the cost
     `restart` in microseconds (Pollux, section 4.2.1; Sia, section 3.3)."""
     age = view.now - view.jobs.submitted[ids]
-    kept = np.maximum(age - restart * view.jobs.restarts[ids], 0)
+    restarts = view.jobs.restarts[ids].astype(np.int64)  # times microseconds they outgrow 32 bits
+    kept = np.maximum(age - restart * restarts, 0)
     return np.asarray(kept / np.maximum(age + restart, 1))
 
 
@@ -227,37 +304,109 @@ def _largest(view: View, memory: GoodputMemory, jobs: Ids) -> dict[int, int]:
 def _held(view: View, ids: Ids) -> Counts:
     """GPUs by job and node that the jobs of `ids` hold now."""
     now = np.zeros((len(ids), view.nodes.n), np.int16)
+    known: dict[int, tuple[Placement, Counted]] = view.scratch.setdefault("counted", {})
+    if len(known) > 2 * len(ids) + 64:
+        known.clear()
+    rows: list[int] = []
+    cells: list[tuple[int, int]] = []
     for row, job in enumerate(ids.tolist()):
         held = view.draft.holds(job)
-        for node, gpus in counted(held) if held is not None else ():
-            now[row, node] = gpus
+        if held is None:
+            continue
+        told = known.get(job)
+        if told is None or told[0] is not held:
+            told = known[job] = held, counted(held)
+        cells += told[1]
+        rows += [row] * len(told[1])
+    if rows:
+        nodes, gpus = np.array(cells, np.int64).T
+        now[rows, nodes] = gpus
     return now
 
 
-def _where(view: View, ids: Ids) -> tuple[NDArray[np.bool_], list[str]]:
-    """Nodes that each job may use (those of its preferred type that can hold it), and that type."""
-    may = np.zeros((len(ids), view.nodes.n), np.bool_)
-    kinds = [""] * len(ids)
-    codes = view.jobs.shape[ids]
-    for code in np.unique(codes).tolist():
-        shape, alike = view.jobs.shapes[code], np.flatnonzero(codes == code)
-        cells = view.ledger.cells_for(shape)
-        room = dict[str, int]()
-        for cell in cells:
-            room[cell.gpu_type] = room.get(cell.gpu_type, 0) + cell.total
-        able = [kind for kind, gpus in room.items() if gpus >= shape.least]
-        kind = next(iter([*able, *room]), "")
-        for row in alike.tolist():
-            kinds[row] = kind
-        for cell in cells:
-            if cell.gpu_type == kind:
-                may[alike[:, None], cell.nodes] = True
-    return may, kinds
+class _Shape(NamedTuple):
+    """What jobs of one shape may have. `kind`: the GPU type of the nodes that they `may` use, the
+    first preferred one that can hold them."""
+
+    plain: bool
+    least: int
+    most: int
+    kind: str
+    may: NDArray[np.bool_]
 
 
-def _speeds(view: View, ids: Ids, kinds: list[str], most: int) -> Scores:
-    """Throughput (goodput) of each job by (nodes, GPUs) up to `most`; 0 where nodes exceed GPUs."""
+def _shapes(view: View, ids: Ids) -> tuple[list[_Shape], Ids]:
+    """The shapes of `ids`, and by job which of these is its own."""
+    there = view.nodes.n, tuple(cell.total for cell in view.ledger.cells)
+    known: tuple[Any, dict[int, _Shape]] = view.scratch.get("shapes", (None, {}))
+    if known[0] != there:
+        known = view.scratch["shapes"] = there, {}
+    codes, shape = np.unique(view.jobs.shape[ids], return_inverse=True)
+    found = []
+    for code in codes.tolist():
+        if code not in known[1]:
+            known[1][code] = _shape(view, code)
+        found.append(known[1][code])
+    return found, shape
+
+
+def _shape(view: View, code: int) -> _Shape:
+    shape = view.jobs.shapes[code]
+    cells = view.ledger.cells_for(shape)
+    room = dict[str, int]()
+    for cell in cells:
+        room[cell.gpu_type] = room.get(cell.gpu_type, 0) + cell.total
+    able = [kind for kind, gpus in room.items() if gpus >= shape.least]
+    kind = next(iter([*able, *room]), "")
+    may = np.zeros(view.nodes.n, np.bool_)
+    for cell in cells:
+        if cell.gpu_type == kind:
+            may[cell.nodes] = True
+    return _Shape(shape.is_plain, shape.least, shape.most, kind, may)
+
+
+class _Told(NamedTuple):
+    """Speeds by class, nodes and GPUs; the class of each job (-1: not asked yet) and, of each
+    class, its number by what it is. All as long as the GPU types' numbers are `there`."""
+
+    there: Any
+    speed: Scores
+    of: Ids
+    number: dict[bytes, int]
+
+
+def speeds(view: View, ids: Ids, kinds: list[str], most: int) -> tuple[Scores, Ids]:
+    """Throughput (goodput) by class, nodes and GPUs up to `most` or more; 0 where nodes exceed
+    GPUs; and the class of each job. Jobs of a class have equal speeds throughout, and are asked for
+    once where the oracle's answers never change."""
     spread = min(view.nodes.n, most)
+    if not view.oracle.steady:
+        return _speeds(view, ids, kinds, spread, most), np.arange(len(ids))
+    there = view.nodes.n, tuple(cell.total for cell in view.ledger.cells)
+    told: _Told | None = view.scratch.get("goodput")
+    if (told is None or told.there != there or told.speed.shape[2] <= most
+            or len(told.of) < view.jobs.capacity
+            or len(told.speed) > 2 * len(ids) + 64):  # fmt: skip
+        nothing = np.zeros((0, spread + 1, most + 1)), np.full(view.jobs.capacity, -1)
+        told = _Told(there, *nothing, {})
+    new = np.flatnonzero(told.of[ids] < 0)
+    if len(new):
+        _, spread, most = np.subtract(told.speed.shape, 1).tolist()
+        some = _speeds(view, ids[new], [kinds[row] for row in new.tolist()], spread, most)
+        fresh: list[Scores] = []
+        for job, each in zip(ids[new].tolist(), some, strict=True):
+            number = told.number.setdefault(each.tobytes(), len(told.number))
+            told.of[job] = number
+            if number == len(told.speed) + len(fresh):
+                fresh.append(each)
+        if fresh:
+            told = told._replace(speed=np.concatenate([told.speed, fresh]))
+    view.scratch["goodput"] = told
+    return told.speed, told.of[ids]
+
+
+def _speeds(view: View, ids: Ids, kinds: list[str], spread: int, most: int) -> Scores:
+    """Throughput of each job over up to `spread` nodes, on up to `most` GPUs."""
     out = np.zeros((len(ids), spread + 1, most + 1))
     nodes, gpus = np.arange(1, spread + 1)[:, None], np.arange(1, most + 1)
     for kind in sorted(set(kinds)):
@@ -270,15 +419,18 @@ def _speeds(view: View, ids: Ids, kinds: list[str], most: int) -> Scores:
     return out
 
 
-def _wants(ids: list[int], counts: Counts) -> list[Want]:
-    """What an individual gives to whom, (jobs, nodes)."""
+def _wants(view: View, offer: Offer, one: People) -> tuple[list[int], list[Want]]:
+    """Who stays as it runs in an individual, and what it gives to others."""
+    ids, jobs = offer.ids, view.jobs
+    gpus = np.bincount(one.row, one.gpus, one.jobs).astype(np.int64)
+    same = (gpus > 0) & (one.dense()[0] == offer.now).all(axis=1) & (jobs.size[ids] == gpus)
+    others = ~same[one.row]
     where: dict[int, list[tuple[int, int]]] = {}
-    rows, nodes = np.nonzero(counts)
-    for row, node, gpus in zip(
-        rows.tolist(), nodes.tolist(), counts[rows, nodes].tolist(), strict=True
-    ):
-        where.setdefault(row, []).append((node, gpus))
-    return [
-        Want(ids[row], sum(gpus for _, gpus in there), "", 0, tuple(there))
+    cells = zip(*(column[others].tolist() for column in one[3:]), strict=True)
+    for row, node, count in cells:
+        where.setdefault(row, []).append((node, count))
+    names = ids.tolist()
+    return ids[same].tolist(), [
+        Want(names[row], sum(gpus for _, gpus in there), "", 0, tuple(there))
         for row, there in where.items()
     ]

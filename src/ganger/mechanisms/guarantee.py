@@ -53,10 +53,11 @@ class PromisePolicy:
     """Decides at the end of every lease of `length` microseconds.
 
     Who came with a deadline is accepted if all accepted jobs can have their leases in time, in
-    order of submission. The accepted run in the leases that their packing says, as late as can be;
-    jobs of best effort take what is left of the lease, the shortest first; what is left of that
-    goes to accepted jobs ahead of time. Who is refused becomes best effort, and so does an accepted
-    job that is later than was believed. In between, whoever fits starts on GPUs that become free.
+    order of submission after those who have been accepted before. The accepted run in the leases
+    that their packing says, as late as can be; jobs of best effort take what is left of the lease,
+    the shortest first; what is left of that goes to accepted jobs ahead of time. Who is refused
+    becomes best effort, and so does an accepted job that is later than was believed. In between,
+    whoever fits starts on GPUs that become free.
     """
 
     name: str
@@ -114,11 +115,18 @@ class PromisePolicy:
         dated &= ~stays & ~np.isin(ids, refused)
         judged: list[int] = np.flatnonzero(dated).tolist()
         judged.sort(key=lambda at: int(ids[at]) not in memory.accepted)
+        promised = [memory.accepted.get(int(ids[at])) for at in judged]
         accepted: dict[int, str] = {}
-        for at in judged:
+        for kind, name in enumerate(types):  # all who were promised something at once, if possible
+            kept = [at for at, known in zip(judged, promised, strict=True)
+                    if known == name and asked.leases[at, kind] <= asked.deadline[at]]  # fmt: skip
+            packed = _pack(asked, kept, kind, free[kind])
+            if packed is not None:
+                rows[kind], runs[kind] = kept, packed
+                accepted |= {int(ids[at]): name for at in kept}
+        for at, known in zip(judged, promised, strict=True):
             job = int(ids[at])
-            known = memory.accepted.get(job)
-            for kind, name in enumerate(types):
+            for kind, name in enumerate(types) if job not in accepted else ():
                 if known not in (None, name) or asked.leases[at, kind] > asked.deadline[at]:
                     continue
                 packed = _pack(asked, [*rows[kind], at], kind, free[kind])
@@ -127,7 +135,7 @@ class PromisePolicy:
                     runs[kind] = packed
                     accepted[job] = name
                     break
-            else:
+            if job not in accepted:
                 refused.append(job)
         left = free[:, 0].copy() if free.shape[1] else np.zeros(len(types), np.int64)
         wants = [Want(int(ids[at]), view.at.size[int(ids[at])]) for at in np.flatnonzero(stays)]

@@ -357,13 +357,13 @@ class FinishTimeFairness:
         """Book what was done since the last call, and what each would do alone from now on."""
         problem = pose(view, ids)
         if not len(problem.ids):
-            return {}
+            return Notes()
         alone = isolated(fold(problem).shares if self.agnostic else problem.shares)
         return integrate_isolated(view, problem.ids, alone, notes)
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """Without a past: as if all had just begun."""
-        return self.allocate_from(view, ids, self.remember(view, ids, {}))
+        return self.allocate_from(view, ids, self.remember(view, ids, Notes()))
 
     def allocate_from(self, view: View, ids: Ids, notes: Notes) -> Allocation:
         """Rows in order of job."""
@@ -375,7 +375,8 @@ def rho_parts(view: View, problem: Problem, notes: Notes) -> tuple[Floats, Float
     ids = problem.ids
     left = work_left(view, ids)
     age = (view.now - view.jobs.submitted[ids]).astype(np.float64)
-    past = np.array([notes[job][0] if job in notes else 0.0 for job in ids.tolist()])
+    known, (past, _, _) = notes.of(ids)
+    past = np.where(known, past, 0.0)
     return left, age, past + left / isolated(problem.shares)
 
 

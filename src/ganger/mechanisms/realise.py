@@ -48,8 +48,11 @@ class Sizes(NamedTuple):
     gpus: Ids
 
 
-def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
-    """Draw the way from what runs to exactly `wanted`, given in order of precedence.
+def towards(
+    view: View, wanted: Sequence[Want], place: Placer = PACK, stays: Iterable[int] = ()
+) -> None:
+    """Draw the way from what runs to exactly `wanted`, given in order of precedence, while those of
+    `stays` run as they do.
 
     Jobs that run as wanted are not touched; those not wanted stop, unless they must not be
     preempted or would lose all their work, for such jobs might never end; the others are placed
@@ -64,6 +67,7 @@ def towards(view: View, wanted: Sequence[Want], place: Placer = PACK) -> None:
     if any(want.share for want in wanted):
         suits = _with_room(view, suits, kept)
     kept.update(want.job for want in suits)
+    kept.update(stays)
     _go(view, kept, (want for want in wanted if want.job not in kept), place)
 
 

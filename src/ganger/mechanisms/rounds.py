@@ -56,7 +56,8 @@ class Allocator(Protocol):
 
 class Remembering(Protocol):
     """An allocator whose answer depends on more of the past than the tables keep. `notes` are
-    three numbers by job, part of the policy's memory; `remember` is called at every decision."""
+    three numbers by job, part of the policy's memory; `remember` is called whenever who competes
+    has changed, and before an allocation."""
 
     def remember(self, view: View, ids: Ids, notes: Notes) -> Notes:
         """The notes brought up to now; `notes` itself is left alone."""
@@ -86,7 +87,7 @@ class RoundMemory(msgspec.Struct):
     """Until when `received` is up to date."""
     jobs: list[int]
     """Who was allocated for."""
-    notes: Notes = {}
+    notes: Notes = Notes()
     """What a `Remembering` allocator keeps."""
 
 
@@ -270,6 +271,6 @@ def _received(memory: RoundMemory) -> Ids | None:
 
 def _competition_changed(view: View, memory: RoundMemory, jobs: list[int]) -> bool:
     """Whether somebody came or went since the notes were taken, or a node did."""
-    return jobs != list(memory.notes) or any(
+    return jobs != memory.notes.jobs or any(
         isinstance(event, NodeDown | NodeUp | Withheld) for event in view.events
     )

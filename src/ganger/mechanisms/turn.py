@@ -13,8 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.allocation import Allocation, Share
+from ganger.core.jobs import Phase
 from ganger.core.table import Ids, cells
 from ganger.core.view import View
+
+_STOPPING = int(Phase.STOPPING)
 
 
 class Rows:
@@ -40,14 +43,10 @@ class Rows:
         return np.array(self.jobs, np.int64)
 
     @cached_property
-    def of(self) -> dict[int, list[tuple[int, int]]]:
-        """By (first) job its rows: number, and the number of the GPU type among those of the
-        cluster, -1 for any."""
+    def kind(self) -> Ids:
+        """The number of each one's GPU type among those of the cluster, -1 for any."""
         codes = {kind: code for code, kind in enumerate(self._types) if kind}
-        found: dict[int, list[tuple[int, int]]] = {}
-        for number, (job, row) in enumerate(zip(self.jobs, self._rows, strict=True)):
-            found.setdefault(job, []).append((number, codes.get(row.gpu_type, -1)))
-        return found
+        return np.array([codes.get(row.gpu_type, -1) for row in self._rows], np.int64)
 
     @cached_property
     def _amount(self) -> NDArray[np.float64]:
@@ -90,18 +89,17 @@ def _by_amount(row: Share) -> tuple[float, tuple[int, ...]]:
     return -row.amount, row.jobs
 
 
-def served(view: View, rows: Rows, *, sharing: bool) -> list[int]:
+def served(view: View, rows: Rows, *, sharing: bool) -> Ids | list[int]:
     """The rows whose jobs hold GPUs of their type now; `sharing`: jobs that share the very same
     ones are one, of which only the rows of both are served."""
     holds = view.ledger.holds
     if not sharing:
-        of, code = rows.of, cells(view.nodes.gpu_type)
-        return [
-            number
-            for job, (_, placement) in holds.items()
-            for number, kind in of.get(job, ())
-            if kind < 0 or kind == code[placement[0].node]
-        ]
+        ids, kinds = _held(view)
+        if not len(ids):
+            return ids
+        at = np.minimum(np.searchsorted(ids, rows.first), len(ids) - 1)
+        there = (ids[at] == rows.first) & ((rows.kind < 0) | (rows.kind == kinds[at]))
+        return np.flatnonzero(there)
     number: dict[tuple[tuple[int, ...], str], list[int]] = {}
     for i, row in enumerate(rows.allocation.rows):
         number.setdefault((row.jobs, row.gpu_type), []).append(i)
@@ -115,3 +113,18 @@ def served(view: View, rows: Rows, *, sharing: bool) -> list[int]:
         for each in (kind, ""):
             found += number.get((tuple(sorted(jobs)), each), [])
     return found
+
+
+def _held(view: View) -> tuple[Ids, Ids]:
+    """Who holds GPUs, ascending, and the number of their type. An attempt keeps its place, so that
+    only new ones are looked up."""
+    jobs, holds, code = view.jobs, view.ledger.holds, cells(view.nodes.gpu_type)
+    known: Ids | None = view.scratch.get("types held")
+    if known is None or len(known[0]) != jobs.capacity:
+        known = view.scratch["types held"] = np.full((2, jobs.capacity), -1)
+    attempt, kind = known
+    ids = view.active[jobs.phase[view.active] != _STOPPING]
+    new = ids[attempt[ids] != jobs.attempt[ids]]
+    kind[new] = [code[holds[job][1][0].node] for job in new.tolist()]
+    attempt[new] = jobs.attempt[new]
+    return ids, kind[ids]

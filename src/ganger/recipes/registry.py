@@ -19,10 +19,28 @@ from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_t
 
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
-from ganger.core.units import format_duration, parse_duration
+from ganger.core.units import NEVER, SECOND, format_duration, parse_duration
+
+
+@dataclass(frozen=True)
+class Within:
+    """What values a parameter may have, both ends included."""
+
+    least: float
+    most: float
+
 
 Duration: TypeAlias = Annotated[int, "duration"]
 """Microseconds, written like 90s or 1h30m."""
+Period: TypeAlias = Annotated[int, "duration", Within(SECOND, NEVER)]
+"""A duration that comes again and again."""
+Count: TypeAlias = Annotated[int, Within(1, 10_000)]
+"""How many of something that there must be one of."""
+Part: TypeAlias = Annotated[float, Within(0, 1)]
+"""A part of a whole."""
+Positive: TypeAlias = Annotated[float, Within(1e-6, 1e9)]
+"""More than nothing."""
+_ANY = Within(-1e9, 1e9)
 
 
 @dataclass(frozen=True)
@@ -111,6 +129,8 @@ WANTS = (
 )  # fmt: skip
 """The words of `Recipe.wants`."""
 
+ALSO_CALLED = {"vaibhav": "elastic-scaling"}
+"""Systems that are known by their authors, who gave them no name."""
 _T = "ganger.recipes.training."
 CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("fifo", "sjf", "srtf", "srsf", "priority", "edf"), _T + "baselines"),
@@ -167,7 +187,7 @@ def _text(value: Any, hint: Any) -> str:
     """A default as one would write it."""
     if isinstance(value, tuple):
         return ";".join(_text(part, get_args(hint)[0]) for part in value)
-    if get_origin(hint) is Annotated and isinstance(value, int):
+    if _is_duration(hint) and isinstance(value, int):
         return format_duration(value)
     if isinstance(value, Enum):
         return value.name.lower()
@@ -215,6 +235,7 @@ def recipes() -> list[str]:
 
 def find(name: str) -> Recipe:
     """The recipe of that name. Raises BadInput with the nearest names."""
+    name = ALSO_CALLED.get(name, name)
     if name not in CATALOGUE:
         from difflib import get_close_matches
 
@@ -287,13 +308,16 @@ def nearest(word: str, words: list[str]) -> str:
 
 
 def split_specs(text: str) -> list[str]:
-    """`a,b(x=1,y=2)` into `a` and `b(x=1,y=2)`."""
+    """`a,b(x=1,y=2)` into `a` and `b(x=1,y=2)`. Raises BadInput for an open parenthesis."""
     parts, depth, start = [], 0, 0
     for at, char in enumerate(text + ","):
         depth += (char == "(") - (char == ")")
         if char == "," and not depth:
             parts.append(text[start:at].strip())
             start = at + 1
+    if depth:
+        raise BadInput(f"{text!r} has not as many ( as )", where="recipe",
+                       mend="write name or name(parameter=value)")  # fmt: skip
     return [part for part in parts if part]
 
 
@@ -316,6 +340,8 @@ def parse(spec: str) -> tuple[Recipe, dict[str, Any]]:
             raise BadInput(
                 f"recipe {found.name!r} has no parameter {key!r}", mend=f"it has: {known}"
             )
+        if key in arguments:
+            raise BadInput("it is there twice", where=f"{found.name}({key})", mend="say it once")
         arguments[key] = _convert(hints[key], value.strip(), f"{found.name}({key})")
     return found, arguments
 
@@ -329,8 +355,12 @@ def make(spec: str) -> Policy:
 def _convert(hint: Any, text: str, where: str) -> Any:
     """`text` as the type of a parameter."""
     origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated and args[1] == "duration":
-        return parse_duration(text, where=where)
+    if origin is Annotated:
+        bounds = next((note for note in args if isinstance(note, Within)), _ANY)
+        if not _is_duration(hint):
+            return _within(bounds, _number(args[0], text, where), where, "{:g}".format)
+        value = parse_duration(text, where=where)
+        return value if bounds is _ANY else _within(bounds, value, where, format_duration)
     if origin in (Union, UnionType):
         if text.lower() in ("none", "") and type(None) in args:
             return None
@@ -343,11 +373,30 @@ def _convert(hint: Any, text: str, where: str) -> Any:
         if text.lower() not in ("true", "false", "yes", "no", "1", "0"):
             raise BadInput(f"{text!r} is neither true nor false", where=where)
         return text.lower() in ("true", "yes", "1")
+    value = _number(hint, text, where)
+    return _within(_ANY, value, where, "{:g}".format) if hint in (int, float) else value
+
+
+def _number(kind: Any, text: str, where: str) -> Any:
     try:
-        return hint(text)
+        return kind(text)
     except (TypeError, ValueError):
-        kind = getattr(hint, "__name__", str(hint))
-        raise BadInput(f"{text!r} is no {kind}", where=where) from None
+        said = getattr(kind, "__name__", str(kind))
+        raise BadInput(f"{text!r} is no {said}", where=where) from None
+
+
+def _is_duration(hint: Any) -> bool:
+    if get_origin(hint) in (Union, UnionType):
+        return any(map(_is_duration, get_args(hint)))
+    return get_origin(hint) is Annotated and "duration" in get_args(hint)
+
+
+def _within(bounds: Within, value: Any, where: str, write: Callable[[Any], str]) -> Any:
+    """`value`, unless it is out of bounds (or NaN). Raises BadInput."""
+    if bounds.least <= value <= bounds.most:
+        return value
+    most = f" to {write(bounds.most)}" if bounds.most < NEVER else " or more"
+    raise BadInput("it is out of range", where=where, mend=f"give {write(bounds.least)}{most}")
 
 
 def _choice(kind: type[Enum], text: str, where: str) -> Enum:

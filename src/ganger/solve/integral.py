@@ -85,7 +85,7 @@ def pack_leases(
     """
     n, t = len(gpus), len(free)
     early = np.arange(t)[None, :] < deadline[:, None]
-    start = _greedy_leases(gpus, leases, early, value, free)
+    start = _greedy_leases(gpus, leases, deadline, value, free)
     grid = np.arange(n * t).reshape(n, t)
     count = sparse.kron(sparse.eye_array(n), np.ones((1, t)))
     use = sparse.kron(np.asarray(gpus, np.float64)[None, :], sparse.eye_array(t))
@@ -105,21 +105,22 @@ def pack_leases(
     return Leases(found.x[grid] > 0.5, found.value, found.bound, found.work)
 
 
-def _greedy_leases(gpus: Ints, leases: Ints, early: Mask, value: Floats, free: Ints) -> Mask:
+def _greedy_leases(gpus: Ints, leases: Ints, deadline: Ints, value: Floats, free: Ints) -> Mask:
     """In order of slack, then leases, then GPUs; from the latest lease that is free backwards."""
-    left, runs = free.copy(), np.zeros(early.shape, np.bool_)
-    slack = early.sum(axis=1) - leases
-    for job in np.lexsort((gpus, leases, slack)).tolist():
-        fits = np.flatnonzero(early[job] & (left >= gpus[job]))
-        if value[job] > 0 and 0 < leases[job] <= len(fits):
-            chosen = fits[-int(leases[job]) :]
+    left, runs = free.copy(), np.zeros((len(gpus), len(free)), np.bool_)
+    order = np.lexsort((gpus, leases, np.minimum(deadline, len(free)) - leases))
+    order = order[(value[order] > 0) & (leases[order] > 0)]
+    columns = (order, *(each[order] for each in (gpus, leases, deadline)))
+    for job, size, need, end in zip(*(column.tolist() for column in columns), strict=True):
+        fits = (left[:end] >= size).nonzero()[0]
+        if need <= len(fits):
+            chosen = fits[-need:]
             runs[job, chosen] = True
-            left[chosen] -= gpus[job]
+            left[chosen] -= size
     return runs
 
 
 def fill_backwards(gpus: Ints, leases: Ints, deadline: Ints, free: Ints) -> Mask:
     """Who runs in which lease by the rule that `pack_leases` begins with, all of one value: the
     least slack first, each in the latest leases that are free (Chronus' fast check)."""
-    early = np.arange(len(free))[None, :] < deadline[:, None]
-    return _greedy_leases(gpus, leases, early, np.ones(len(gpus)), free)
+    return _greedy_leases(gpus, leases, deadline, np.ones(len(gpus)), free)

@@ -81,22 +81,29 @@ def peek_text(path: Path) -> str:
     head = b"".join(_bytes(path, _HEAD_BYTES))
     if len(head) < _HEAD_BYTES:
         return _decode(head, path)
-    return head[: head.rfind(b"\n") + 1].decode("utf-8", "replace").removeprefix("\ufeff")
+    whole = head.rfind(b"\n") + 1 or len(head)
+    return head[:whole].decode("utf-8", "replace").removeprefix("\ufeff")
 
 
 def _decode(data: bytes, path: Path) -> str:
     try:
-        return data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise BadInput(
             "the text is not UTF-8", where=f"{path}: line {line}",
             mend="convert it, for example with iconv -t UTF-8",
         ) from None  # fmt: skip
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text
 
 
 def _bytes(path: Path, most: int) -> Iterator[bytes]:
     """The file's content in pieces, at most about `most` bytes."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise BadInput("it is no file but a pipe or a device", where=str(path),
+                       mend="write what it gives into a file first")  # fmt: skip
     try:
         with path.open("rb") as raw:
             zipped = raw.read(2) == b"\x1f\x8b"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,10 +155,37 @@ def detect(path: str | Path) -> Format:
     for format_ in FORMATS.values():
         if format_.recognises(head):
             return format_
-    raise BadInput(
-        f"no known format begins with {head.first[:80]!r}", where=str(path),
-        mend="name it, or see `ganger trace formats` and docs/trace-format.md",
-    )  # fmt: skip
+    raise _unknown(head, path)
+
+
+_HEADERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("ganger", ",", own.REQUIRED), ("sacct", "|", ("Submit", "Start", "State", "AllocTRES")),
+    ("philly", ",", philly.HEADER), ("helios", ",", helios.HEADER), ("helios", ",", helios.VENUS),
+    ("acme", ",", acme.HEADER), ("pai", ",", pai.SAMPLE), ("openb", ",", openb.HEADER),
+    ("itp", ",", itp.HEADER), ("tiresias", ",", tiresias.HEADER), ("pollux", ",", pollux.HEADER),
+)  # fmt: skip
+
+
+def _unknown(head: Head, path: Path) -> BadInput:
+    """What keeps a file from being read as the format that it is nearest to."""
+    if "\0" in head.first:
+        return BadInput("it is no text", where=str(path), mend="give text, plain or gzip")
+    lacks: tuple[float, str, str] = (0.5, "", "")
+    for name, delimiter, header in _HEADERS:
+        cells = {cell.strip().strip('"') for cell in head.first.split(delimiter)}
+        missing = [column for column in header if column not in cells]
+        if missing:
+            lacks = min(lacks, (len(missing) / len(header), name, missing[0]))
+    spelt = {cell.strip().strip('"').lower() for cell in re.split(r"[,;\t|]", head.first)}
+    if lacks[1]:
+        return BadInput(f"column {lacks[2]!r} is missing", where=f"{path}: line 1",
+                        mend=f"format {lacks[1]} needs it")  # fmt: skip
+    if spelt.issuperset(own.REQUIRED):
+        return BadInput(f"no known format begins with {head.first[:80]!r}", where=f"{path}: line 1",
+                        mend="write columns in small letters, with commas between")  # fmt: skip
+    return BadInput(f"no known format begins with {head.first[:80]!r}", where=str(path),
+                    mend="name it, or see `ganger trace formats` and docs/trace-format.md"
+                    )  # fmt: skip
 
 
 def load_trace(

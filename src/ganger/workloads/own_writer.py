@@ -78,11 +78,10 @@ def columns_of(trace: Trace, where: str) -> dict[str, list[Cell]]:
         "submitted": _seconds(declared.submitted[:n]), "duration": _seconds(trace.duration[:n]),
         "gpus": declared.gpus[:n].tolist(),
     }  # fmt: skip
-    shapes = [_shape_cells(shape, where) for shape in declared.shapes]
     codes = declared.shape[:n].tolist()
-    for name in shapes[0] if shapes else ():
-        if any(cells_[name] != "" for cells_ in shapes):
-            columns[name] = [shapes[code][name] for code in codes]
+    shapes = {code: _shape_cells(declared.shapes[code], where) for code in dict.fromkeys(codes)}
+    for name in shapes[codes[0]] if codes else ():
+        _put(columns, name, [shapes[code][name] for code in codes])
     for name, names in (
         ("tenant", declared.tenants), ("user", declared.users), ("group", declared.groups),
         ("array", declared.arrays), ("model", declared.models),

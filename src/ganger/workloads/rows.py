@@ -36,7 +36,8 @@ class CellError(ValueError):
 
     def __init__(self, what: str, mend: str = "") -> None:
         super().__init__(what)
-        self.what, self.mend = what, mend
+        self.what = what if len(what) <= 200 else f"{what[:80]}...{what[-80:]}"
+        self.mend = mend
 
 
 class Kind(Protocol):

@@ -43,7 +43,8 @@ from ganger.workloads.rows import (
 )
 from ganger.workloads.trace import Trace
 
-_GPU = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")
+_NAMED = re.compile(r"gres/gpu(?![^:=,])")
+_GPU = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)(?![^,])")
 _NOT_YET = ("", "Unknown", "None", "N/A")
 _UNLIMITED = ("", "UNLIMITED", "Partition_Limit", "INVALID")
 _LIVE = ("RUNNING", "PENDING", "SUSPENDED", "REQUEUED", "RESIZING", "COMPLETING")
@@ -147,15 +148,21 @@ def _gpus(
     for name in ("AllocTRES", "ReqTRES"):
         column = coded(table, name, texts.get(name) or Category())
         if column is not None:
-            gpus = np.where(gpus > 0, gpus, mapped(column, _count).astype(np.int64))
+            count = mapped(column, _count)
+            table.refuse(np.isnan(count), name, "it states no number of GPUs",
+                         "write like gres/gpu=4")  # fmt: skip
+            gpus = np.where(gpus > 0, gpus, np.nan_to_num(count).astype(np.int64))
     asked = "ReqTRES" if "ReqTRES" in table else tres
     column = coded(table, asked, texts[asked])
     return gpus, column and recoded(column, _types)
 
 
-def _count(tres: str) -> int:
-    """GPUs in a TRES list: the plain count, or the sum over types where only those are stated."""
+def _count(tres: str) -> float:
+    """GPUs in a TRES list: the plain count, or the sum over types where only those are stated;
+    NaN where one of them is no number."""
     found = _GPU.findall(tres)
+    if len(found) != len(_NAMED.findall(tres)):
+        return np.nan
     plain = [int(number) for kind, number in found if not kind]
     return min(plain[0] if plain else sum(int(number) for _, number in found), MOST_GPUS + 1)
 

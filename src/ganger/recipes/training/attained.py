@@ -23,7 +23,7 @@ from ganger.mechanisms.place import ConsolidateIf, Place, sensitive_model, skewe
 from ganger.mechanisms.progress import ByProgress, discounted, remaining_estimate
 from ganger.mechanisms.promote import Promoting
 from ganger.mechanisms.queue import QueuePolicy
-from ganger.recipes.registry import Duration, Paper, recipe
+from ganger.recipes.registry import Count, Duration, Paper, Period, recipe
 
 TIRESIAS = Paper(
     "Tiresias: A GPU Cluster Manager for Distributed Deep Learning",
@@ -43,7 +43,7 @@ class Attained(Enum):
 
 @recipe(TIRESIAS)
 def las(
-    attained: Attained = Attained.SERVICE, quantum: Duration = 10 * MINUTE, walk: Walk = Walk.SKIP
+    attained: Attained = Attained.SERVICE, quantum: Period = 10 * MINUTE, walk: Walk = Walk.SKIP
 ) -> Policy:
     """Least attained service first, in its pure form: executed time x GPUs (2-D) or time (1-D).
 
@@ -78,9 +78,9 @@ class Index(Enum):
 )
 def gittins(
     sizes: tuple[Duration, ...] = (),
-    step: Duration | None = None,
-    quantum: Duration = 10 * MINUTE,
-    refresh: Duration = HOUR,
+    step: Period | None = None,
+    quantum: Period = 10 * MINUTE,
+    refresh: Period = HOUR,
     attained: Attained = Attained.SERVICE,
     walk: Walk = Walk.SKIP,
 ) -> Policy:
@@ -104,9 +104,9 @@ def tiresias(
     walk: Walk = Walk.SKIP,
     min_run: Duration = 0,
     index: Index = Index.LEAST,
-    step: Duration = 3250 * SECOND,
+    step: Period = 3250 * SECOND,
     fit: Fit = Fit.BEST,
-    interval: Duration | None = None,
+    interval: Period | None = None,
 ) -> Policy:
     """Tiresias-L: discretised two-dimensional least attained service.
 
@@ -155,7 +155,7 @@ class Remaining(Enum):
 )  # fmt: skip
 def e_las(
     index: Remaining = Remaining.ESTIMATE,
-    epochs: int = 100,
+    epochs: Count = 100,
     walk: Walk = Walk.SKIP,
     min_run: Duration = 0,
 ) -> Policy:

@@ -7,13 +7,13 @@ from ganger.mechanisms.admit import Walk
 from ganger.mechanisms.order import FIRST_COME
 from ganger.mechanisms.periodic import every
 from ganger.mechanisms.queue import QueuePolicy
-from ganger.recipes.registry import Duration, Paper, recipe
+from ganger.recipes.registry import Paper, Period, recipe
 
 EASY = Paper("The ANL/IBM SP Scheduling System", "Lifka", "JSSPP", 1995, "utilisation")
 
 
 @recipe(EASY, needs="durations")
-def backfill(walk: Walk = Walk.EASY, depth: int = 1000, interval: Duration | None = None) -> Policy:
+def backfill(walk: Walk = Walk.EASY, depth: int = 1000, interval: Period | None = None) -> Policy:
     """First come, first served, with backfilling by expected durations.
 
     EASY: jobs behind the blocked head start if they do not delay its earliest start.

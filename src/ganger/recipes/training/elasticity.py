@@ -22,7 +22,7 @@ from ganger.mechanisms.resizing import (
     up_to_knee,
 )
 from ganger.mechanisms.target import TargetPolicy
-from ganger.recipes.registry import Duration, Paper, recipe
+from ganger.recipes.registry import Count, Duration, Paper, Part, Period, Positive, recipe
 
 
 class Lengths(Enum):
@@ -43,7 +43,7 @@ class Lengths(Enum):
     reconstructed="all-reduce workers stand for parameter servers and workers",
     wants=("elastic jobs",),
 )  # fmt: skip
-def optimus(interval: Duration = 600 * SECOND) -> Policy:
+def optimus(interval: Period = 600 * SECOND) -> Policy:
     """Every `interval` each job gets its least in order of arrival, then each next worker goes to
     the job whose predicted remaining time falls most per GPU (sections 4.1 and 4.2).
 
@@ -88,7 +88,7 @@ def afs(lengths: Lengths = Lengths.REMAINING) -> Policy:
     reconstructed="batch sizes are fixed; what does not fit is cut first come, first served",
     wants=("elastic jobs",),
 )  # fmt: skip
-def elastic_scaling(interval: Duration = NEVER) -> Policy:
+def elastic_scaling(interval: Period = NEVER) -> Policy:
     """Sizes of the largest total speedup, exactly, by dynamic programming (section V).
 
     Jobs are admitted first come, first served while each can have its least. Decided at each
@@ -107,7 +107,7 @@ def elastic_scaling(interval: Duration = NEVER) -> Policy:
     reconstructed="the tolerance that makes a knee",
     wants=("elastic jobs",),
 )  # fmt: skip
-def marble(tolerance: float = 0.15) -> Policy:
+def marble(tolerance: Part = 0.15) -> Policy:
     """First come, first served, each job on the GPUs at the knee of its scalability curve.
 
     The knee is the least size within `tolerance` of the best throughput. Where fewer are free a job
@@ -210,7 +210,7 @@ def edl(
     wants=("elastic jobs",),
 )  # fmt: skip
 def ones(
-    population: int = 16, rounds: int = 10, mutation: float = 0.3, epoch: Duration = 60 * SECOND
+    population: Count = 16, rounds: Count = 10, mutation: Part = 0.3, epoch: Period = 60 * SECOND
 ) -> Policy:
     """A population of schedules that evolves online: jobs near their end keep their GPUs, new jobs
     always get some.
@@ -233,7 +233,7 @@ def ones(
     " picked gets its least",
     wants=("elastic jobs",),
 )  # fmt: skip
-def smd(slot: Duration = 600 * SECOND, epsilon: float = 0.05, effort: int = 1) -> Policy:
+def smd(slot: Period = 600 * SECOND, epsilon: Positive = 0.05, effort: Count = 1) -> Policy:
     """Every `slot`, each job names the size that serves it best, and a knapsack over GPUs, CPUs and
     host memory picks the jobs whose completion is worth most.
 

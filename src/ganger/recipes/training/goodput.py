@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
 from ganger.core.units import SECOND
@@ -10,7 +12,7 @@ from ganger.mechanisms.configuration import Configurations
 from ganger.mechanisms.evolve import Genetic
 from ganger.mechanisms.goodput import GoodputPolicy
 from ganger.mechanisms.target import TargetPolicy
-from ganger.recipes.registry import Duration, Paper, recipe
+from ganger.recipes.registry import Count, Duration, Paper, Part, Period, Within, recipe
 
 
 @recipe(
@@ -24,14 +26,16 @@ from ganger.recipes.registry import Duration, Paper, recipe
     wants=("elastic jobs",),
 )  # fmt: skip
 def pollux(
-    interval: Duration = 60 * SECOND,
+    interval: Period = 60 * SECOND,
     p: float = -1.0,
-    population: int = 50,
-    generations: int = 40,
+    population: Count = 50,
+    generations: Count = 40,
+    patience: Annotated[int, Within(0, 10_000_000)] = 8000,
+    rows: Count = 256,
     rescale: Duration = 30 * SECOND,
     autoscale: bool = False,
-    low: float = 0.35,
-    high: float = 0.65,
+    low: Part = 0.35,
+    high: Part = 0.65,
 ) -> Policy:
     """Every `interval` a genetic search gives each job GPUs on each node, for the largest power
     mean (`p`) of speedups, goodput over that of the fair share (section 4.2).
@@ -42,12 +46,14 @@ def pollux(
     tells by nodes and GPUs. With `autoscale` so many nodes are switched on that speedup over one
     GPU, per GPU, stays between `low` and `high`. Reconstructed: the operators of
     the search (the authors use NSGA-II, with one objective where the cluster's size is fixed), and
-    a floor of 0.01 under each speedup. The paper has populations and generations of 100; beginning
-    with the last population, half as many individuals and 40 generations come within 0.3 % of the
-    fitness that those reach.
+    a floor of 0.01 under each speedup. The paper has populations and generations of 100. Here a
+    search begins with the last population and an individual that fills what is free, and ends once
+    generations that tried `patience` places of jobs (a generation: `population` times the jobs)
+    gained less than 0.1 % (0: after all `generations`). It is about at most `rows` jobs, of more
+    about the first who wait and a draw of those who run.
     """
-    search = Genetic(population, generations)
-    policy = GoodputPolicy("pollux", search, interval, p, rescale, rests=not autoscale)
+    search = Genetic(population, generations, patience=patience)
+    policy = GoodputPolicy("pollux", search, interval, p, rescale, rests=not autoscale, rows=rows)
     return Autoscaling(policy, low, high) if autoscale else policy
 
 
@@ -62,7 +68,7 @@ def pollux(
     wants=("elastic jobs", "GPU types"),
 )  # fmt: skip
 def sia(
-    interval: Duration = 60 * SECOND,
+    interval: Period = 60 * SECOND,
     p: float = -0.5,
     wait: float = 1.1,
     restart: Duration = 30 * SECOND,
@@ -78,5 +84,8 @@ def sia(
     """
     if not p:
         raise BadInput("p 0", where="sia", mend="give a power below or above 0")
+    if wait <= (p < 0):
+        raise BadInput(f"waiting at {wait:g} is cheaper than running", where="sia(wait)",
+                       mend=f"give more than {int(p < 0)}")  # fmt: skip
     allocator = Configurations(p, wait, restart)
     return TargetPolicy("sia", allocator, interval, on_events=False)

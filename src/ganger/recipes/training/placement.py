@@ -15,7 +15,7 @@ from ganger.mechanisms.place import AnyType, Place, Relaxing
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.mechanisms.timeindex import TimeIndexed
 from ganger.mechanisms.topology import ByUtility
-from ganger.recipes.registry import Duration, Paper, recipe
+from ganger.recipes.registry import Count, Duration, Paper, Part, recipe
 from ganger.recipes.training.baselines import LECTURE
 from ganger.recipes.training.fairness import GAVEL
 
@@ -73,7 +73,7 @@ def heterogeneity_agnostic(chance: bool = False, walk: Walk = Walk.STRICT) -> Po
     " recursively; the distances beyond a node",
     wants=("neighbours that disturb",),
 )  # fmt: skip
-def topology_aware(threshold: float = 0.0, walk: Walk = Walk.STRICT) -> Policy:
+def topology_aware(threshold: Part = 0.0, walk: Walk = Walk.STRICT) -> Policy:
     """First come, first served, where communication, interference and fragmentation cost least.
 
     A placement's utility falls with the distance between its GPUs, with how much neighbours and the
@@ -130,7 +130,7 @@ def _cell(text: str) -> tuple[str, int, int]:
     reconstructed="the programme: one node or anywhere as configurations, nodes counted by how many"
     " GPUs are expected to be free; the first jobs of the queue only",
 )  # fmt: skip
-def spin(window: int = 20, slots: int = 20, slot: Duration = 0) -> Policy:
+def spin(window: Count = 20, slots: Count = 20, slot: Duration = 0) -> Policy:
     """Start now, or later in a better place: a linear programme over time slots, rounded at random.
 
     Every waiting job gets chances of starting in each slot, on one node or spread, such that the

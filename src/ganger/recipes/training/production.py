@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from ganger.core.protocols import Policy
 from ganger.core.share import Sharing
 from ganger.core.spec import Locality
@@ -14,7 +16,7 @@ from ganger.mechanisms.provision import EnergySaving, PowerSaver
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.mechanisms.share import ReserveAndPack
 from ganger.mechanisms.tenancy import VirtualClusters
-from ganger.recipes.registry import Duration, Paper, recipe
+from ganger.recipes.registry import Count, Duration, Paper, Part, Period, Within, recipe
 
 YARN = Paper(
     "Apache Hadoop YARN: Yet Another Resource Negotiator",
@@ -69,7 +71,7 @@ def helios(walk: Walk = Walk.STRICT) -> Policy:
     wants=("idle nodes",),
 )
 def helios_ces(
-    buffer: int = 5, hold: int = 12, falls: float = 1.0, every: Duration = 10 * MINUTE
+    buffer: int = 5, hold: int = 12, falls: float = 1.0, every: Period = 10 * MINUTE
 ) -> Policy:
     """QSSF, and Cluster Energy Saving beside it: idle nodes are switched off.
 
@@ -93,7 +95,7 @@ def helios_ces(
 def philly(
     node_wait: Duration = 5 * MINUTE,
     rack_wait: Duration = 5 * MINUTE,
-    full: float = 0.9,
+    full: Part = 0.9,
     min_run: Duration = 0,
 ) -> Policy:
     """Virtual clusters with quotas that may be exceeded while others leave GPUs idle.
@@ -114,7 +116,9 @@ def philly(
     ),
     reconstructed="the chances of the sampling; the platform's own code is not public in this part",
 )  # fmt: skip
-def ffdl(samples: int = 5, bias: float = 3.0, walk: Walk = Walk.STRICT) -> Policy:
+def ffdl(
+    samples: Count = 5, bias: Annotated[float, Within(0, 100)] = 3.0, walk: Walk = Walk.STRICT
+) -> Policy:
     """Gangs, first come, first served within quotas, packed by biased sampling.
 
     Of `samples` random assignments, drawn with a bias towards full nodes, the one on the fewest

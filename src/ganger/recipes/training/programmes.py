@@ -9,7 +9,7 @@ from ganger.core.protocols import Policy
 from ganger.mechanisms.containers import Containers
 from ganger.mechanisms.matching import MatchingPolicy, of_poorest_users, oldest
 from ganger.mechanisms.target import TargetPolicy
-from ganger.recipes.registry import Paper, recipe
+from ganger.recipes.registry import Count, Paper, Part, recipe
 
 
 class Entrants(Enum):
@@ -34,7 +34,7 @@ ENTRANTS = {Entrants.USERS: of_poorest_users, Entrants.JOBS: oldest}
     " have, stand in one line for their whole GPU time; the window; what alpha leaves idle is used",
     wants=("GPU types",),
 )  # fmt: skip
-def allox(alpha: float = 1.0, entrants: Entrants = Entrants.USERS, window: int = 200) -> Policy:
+def allox(alpha: Part = 1.0, entrants: Entrants = Entrants.USERS, window: Count = 200) -> Policy:
     """Min-cost matching of waiting jobs to (GPU, place in its line) for the least mean completion
     time: the k-th last job of a line costs k times its run time on that type. Nothing is preempted.
 
@@ -58,7 +58,7 @@ def allox(alpha: float = 1.0, entrants: Entrants = Entrants.USERS, window: int =
     " nearly exactly where the bound on fairness binds",
     wants=("elastic jobs",),
 )  # fmt: skip
-def dorm(theta1: float = 0.2, theta2: float = 0.2, window: int = 50) -> Policy:
+def dorm(theta1: float = 0.2, theta2: float = 0.2, window: Count = 50) -> Policy:
     """At each arrival and completion a mixed-integer programme sizes every job, in containers, for
     the largest total use of GPUs, CPUs and host memory.
 

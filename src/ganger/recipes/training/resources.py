@@ -14,7 +14,7 @@ from ganger.mechanisms.place import Revocable
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.mechanisms.share import Parts
 from ganger.mechanisms.supply import BySupply, Division, SupplyPolicy
-from ganger.recipes.registry import Duration, Paper, recipe
+from ganger.recipes.registry import Paper, Period, Positive, recipe
 from ganger.recipes.training.baselines import LECTURE
 
 INGESTION = Paper(
@@ -58,7 +58,7 @@ def spot(label: str = "spot", prefer: bool = True, walk: Walk = Walk.SKIP) -> Po
 def cpu_disaggregation(
     rate: float = 1000.0,
     local: float = 600.0,
-    worker: float = 100.0,
+    worker: Positive = 100.0,
     pool: int = 1000,
     walk: Walk = Walk.STRICT,
 ) -> Policy:
@@ -92,7 +92,7 @@ class First(Enum):
     wants=("CPUs",),
 )  # fmt: skip
 def synergy(
-    division: Division = Division.TUNE, order: First = First.SRTF, every: Duration = 300 * SECOND
+    division: Division = Division.TUNE, order: First = First.SRTF, every: Period = 300 * SECOND
 ) -> Policy:
     """CPUs and host memory by sensitivity: a job gets what its GPUs can use of them if its nodes
     have it, and never less than its GPUs' part.
