@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_t
 
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
-from ganger.core.units import NEVER, SECOND, format_duration, parse_duration
+from ganger.core.units import NEVER, format_duration, parse_duration
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Within:
 
 Duration: TypeAlias = Annotated[int, "duration"]
 """Microseconds, written like 90s or 1h30m."""
-Period: TypeAlias = Annotated[int, "duration", Within(SECOND, NEVER)]
+Period: TypeAlias = Annotated[int, "duration", Within(1, NEVER)]
 """A duration that comes again and again."""
 Count: TypeAlias = Annotated[int, Within(1, 10_000)]
 """How many of something that there must be one of."""
@@ -360,7 +360,7 @@ def _convert(hint: Any, text: str, where: str) -> Any:
         if not _is_duration(hint):
             return _within(bounds, _number(args[0], text, where), where, "{:g}".format)
         value = parse_duration(text, where=where)
-        return value if bounds is _ANY else _within(bounds, value, where, format_duration)
+        return value if bounds is _ANY else _within(bounds, value, where, _time)
     if origin in (Union, UnionType):
         if text.lower() in ("none", "") and type(None) in args:
             return None
@@ -397,6 +397,10 @@ def _within(bounds: Within, value: Any, where: str, write: Callable[[Any], str])
         return value
     most = f" to {write(bounds.most)}" if bounds.most < NEVER else " or more"
     raise BadInput("it is out of range", where=where, mend=f"give {write(bounds.least)}{most}")
+
+
+def _time(microseconds: float) -> str:
+    return "1us" if microseconds == 1 else format_duration(int(microseconds))
 
 
 def _choice(kind: type[Enum], text: str, where: str) -> Enum:
