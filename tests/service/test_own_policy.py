@@ -1,13 +1,16 @@
-"""A user's own policy decides over real work, one job after the other."""
+"""A user's own policy decides over real work, one job after the other; and versions of one."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
 from ganger.core.jobs import Phase
-from ganger.service.recovery import guard_of
+from ganger.core.snapshot import capture
+from ganger.service.recovery import guard_of, make_kernel
 from service.desk import Desk, header
 
 MINE = """
@@ -45,3 +48,16 @@ def test_one_that_fails_stops_no_daemon(tmp_path: Path, fault: str) -> None:
     desk.steps(6)
     assert desk.phase(row) is Phase.PENDING
     assert "mine.py" in guard_of(desk.daemon.kernel).error
+
+
+@pytest.mark.parametrize("recipe", ["ftf", "pollux", "las"])
+def test_a_memory_that_another_version_kept_costs_no_job(tmp_path: Path, recipe: str) -> None:
+    desk = Desk(tmp_path, header(recipe))
+    desk.submit(array="0-5", gpus=1)
+    desk.steps(4)
+    before = desk.daemon.kernel
+    old = msgspec.msgpack.encode({"due": "tomorrow", "jobs": 3})
+    kernel = make_kernel(header(recipe), msgspec.structs.replace(capture(before), memory=old))
+    assert not kernel.memory or recipe == "las"
+    assert np.array_equal(kernel.jobs.phase[:6], before.jobs.phase[:6])
+    assert guard_of(kernel).name == recipe

@@ -24,7 +24,7 @@ def test_prices_first_gives_the_same_total_as_the_programme_alone() -> None:
         best = multiple_choice(gain, group, take, capacity)
         assert found.value == pytest.approx(best.value, abs=1e-6)
         assert found.value == pytest.approx(gain[found.taken].sum())
-        assert (take[found.taken].sum(axis=0) <= capacity + 1e-9).all()
+        assert (take[found.taken].sum(axis=0) <= capacity + seed % 2 * 1e-9).all()
         assert np.bincount(group[found.taken], minlength=1).max(initial=0) <= 1
         assert found.bound >= found.value - 1e-9
         searched += found.value < gain[gain > 0].sum() and found.nodes > 0

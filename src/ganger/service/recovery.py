@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, TypeAlias
+
+import msgspec
 
 from ganger import __version__
 from ganger.core.cluster import Nodes
@@ -11,7 +14,7 @@ from ganger.core.events import ANYTHING
 from ganger.core.jobs import Declared
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan
-from ganger.core.protocols import Policy
+from ganger.core.protocols import Policy, memory_type
 from ganger.core.snapshot import Snapshot, restore
 from ganger.core.spec import ClusterSpec
 from ganger.core.units import SECOND
@@ -20,6 +23,7 @@ from ganger.lab.log import Divergence, memory_hash
 from ganger.lab.simulation import load_policy, oracle_of_past
 from ganger.service.journal import Decided, Header, Journal
 
+log = logging.getLogger("ganger.service")
 RETRY_AFTER = 10 * SECOND
 """A policy that failed is asked again after this time, if nothing else happens."""
 
@@ -76,10 +80,24 @@ def make_kernel(header: Header, snapshot: Snapshot | None, *, validate: bool = F
         )
     else:
         kernel = restore(
-            snapshot, nodes, policy, oracle=oracle, seed=header.seed, validate=validate
-        )
+            _readable(snapshot, policy), nodes, policy, oracle=oracle, seed=header.seed,
+            validate=validate,
+        )  # fmt: skip
     kernel.policy = Guard(policy)
     return kernel
+
+
+def _readable(snapshot: Snapshot, policy: Policy) -> Snapshot:
+    """The snapshot; without the policy's memory if another version wrote that differently, for a
+    policy can begin anew and the jobs must not wait for it."""
+    try:
+        msgspec.msgpack.decode(snapshot.memory, type=memory_type(policy.decide))
+    except msgspec.MsgspecError as error:
+        log.warning(
+            "%s begins anew: its memory was kept by another version: %s", policy.name, error
+        )
+        return msgspec.structs.replace(snapshot, memory=msgspec.msgpack.encode(None))
+    return snapshot
 
 
 def guard_of(kernel: Kernel) -> Guard:
