@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ganger.core.table import Ids
 from ganger.core.units import HOUR
 from ganger.core.view import View
-from ganger.mechanisms.lease import Room
+from ganger.mechanisms.lease import Room, of_live
 from ganger.mechanisms.realise import Want
 from ganger.solve.knapsack import knapsack
 
@@ -60,9 +60,8 @@ class Auction:
         """Integrate the number of competitors up to now."""
         notes = notes or Competition(until=view.now)
         total = notes.total + notes.jobs * (view.now - notes.until)
-        live = [*view.pending.tolist(), *view.active.tolist()]
-        arrived = {job: notes.arrived.get(job, total) for job in live}
-        return Competition(total, view.now, len(live), arrived)
+        arrived = of_live(view, notes.arrived, lambda _: total)
+        return Competition(total, view.now, len(arrived), arrived)
 
     def settle(self, view: View, notes: Competition) -> Competition:
         """Nothing more."""
@@ -71,8 +70,8 @@ class Auction:
     def rho(self, view: View, ids: Ids, notes: Competition, later: int = 0) -> NDArray[np.float64]:
         """Of jobs that run from `later` microseconds on as they ask; unknown lengths are hours."""
         jobs = view.jobs
-        told = np.nan_to_num(view.oracle.duration(view, ids), nan=float(HOUR))
-        told = np.maximum(told, 1.0)
+        told = view.oracle.duration(view, ids)
+        told = np.maximum(np.where(np.isnan(told), float(HOUR), told), 1.0)
         left = np.maximum(told - view.work(ids), 1.0)
         age = (view.now - jobs.submitted[ids]).astype(np.float64)
         shared = age + later + left
@@ -104,9 +103,10 @@ class Auction:
             want = room.take(job, _whole(view, job, size))
             if want is not None:
                 wants.append(want)
-        rest = [int(job) for job in ids[view.rng("left over").permutation(len(ids))]]
         taken = {want.job for want in wants}
-        for job in rest:
+        if len(taken) == len(ids):
+            return wants
+        for job in ids[view.rng("left over").permutation(len(ids))].tolist():
             if job not in taken and view.at.gpus[job] <= room.total:
                 want = room.take(job, view.at.gpus[job])
                 if want is not None:

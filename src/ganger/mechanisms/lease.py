@@ -7,7 +7,7 @@ keeps it to the next end. Jobs that must not be preempted, or would lose their w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -55,6 +55,17 @@ class Room:
                 self.free[cell.index] -= gpus
                 return Want(job, gpus, cell.gpu_type)
         return None
+
+
+def of_live(view: View, known: dict[int, float], new: Callable[[int], float]) -> dict[int, float]:
+    """What is `known` of the jobs that live, and what is `new` for those of whom nothing is."""
+    live = {*view.pending.tolist(), *view.active.tolist()}
+    gone, come = known.keys() - live, live - known.keys()
+    if gone or come:
+        known = known | {job: new(job) for job in sorted(come)}
+        for job in gone:
+            del known[job]
+    return known
 
 
 class Contest(Protocol):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ganger.core.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.admit import Quotas
-from ganger.mechanisms.lease import Room
+from ganger.mechanisms.lease import Room, of_live
 from ganger.mechanisms.realise import Want, competitors
 
 _UNUSED = 1e-9
@@ -66,12 +66,9 @@ class LongTermFairness:
         notes = notes or Accounts(until=view.now)
         spans = list(self._spans(notes.until, view.now))
         tenants = {code: self._book(account, spans) for code, account in notes.tenants.items()}
-        live, arrived = {*view.pending.tolist(), *view.active.tolist()}, notes.arrived
-        if live != arrived.keys():
-            arrived = {job: each for job, each in arrived.items() if job in live}
-            for job in sorted(live - arrived.keys()):
-                arrived[job] = tenants.get(view.at.tenant[job], Account()).each
-        return Accounts(tenants, view.now, arrived)
+        nobody = Account()
+        each = lambda job: tenants.get(view.at.tenant[job], nobody).each  # noqa: E731
+        return Accounts(tenants, view.now, of_live(view, notes.arrived, each))
 
     def _spans(self, start: int, end: int) -> Iterator[tuple[int, bool]]:
         """(microseconds, whether a new interval follows) of the pieces of [start, end)."""
