@@ -10,16 +10,19 @@ free, a virtual cluster always finds the cells that it owns: sharing is safe.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
 from ganger.core.plan import Placement, Plan, Reason, Slot
 from ganger.core.spec import OnPreempt
+from ganger.core.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.place import PACK, Placer
 
@@ -144,29 +147,47 @@ class CellPolicy:
         return {code: sizes for code, sizes in codes.items() if code >= 0}
 
 
+def _one_by_one(ids: Ids, kinds: NDArray[Any], start: Callable[[int], bool]) -> list[int]:
+    """`start` everybody in order, but nobody of a kind of which one could not be; those ones."""
+    failed = list[int]()
+    at = 0
+    while at < len(ids):
+        if start(int(ids[at])):
+            at += 1
+            continue
+        failed.append(int(ids[at]))
+        others = kinds[at:] != kinds[at]
+        ids, kinds, at = ids[at:][others], kinds[at:][others], 0
+    return failed
+
+
 class _Binding:
     """One decision."""
 
     def __init__(self, policy: CellPolicy, view: View, memory: CellMemory) -> None:
         self.policy, self.view, self.ledger = policy, view, view.ledger
-        self.owned = policy.cells(view)
+        names = len(view.jobs.tenants)
+        if view.scratch.get("cells", (-1,))[0] != names:
+            view.scratch["cells"] = names, policy.cells(view)
+        self.owned: dict[int, Counter[int]] = view.scratch["cells"][1]
         holds = view.ledger.holds
         self.guaranteed = [job for job in memory.guaranteed if job in holds]
         self.taken = [0] * view.nodes.n
         """Devices that guaranteed jobs hold, and those that nobody can be evicted from."""
         for job in self.guaranteed:
             self._take(holds[job][1])
-        self.bound = [cell for cell in memory.bound if self.taken[cell.node] & cell.devices]
+        self.bound: list[Bound] = []
         self.owned_there = [0] * view.nodes.n
         """Devices in bound cells, by node."""
-        for cell in self.bound:
-            self.owned_there[cell.node] |= cell.devices
+        for cell in memory.bound:
+            devices = cell.devices
+            if self.taken[cell.node] & devices:
+                self.bound.append(cell)
+                self.owned_there[cell.node] |= devices
         stays = view.active[view.jobs.on_preempt[view.active] == _STAYS]
         for job in stays.tolist():
             if job in holds:
                 self._take(holds[job][1])
-        self._able: dict[tuple[int, int], bool] = {}
-        """Whether a tenant's cells could hold a job of a shape."""
         self._largest = {
             tenant: sum(size * count for size, count in owned.items())
             for tenant, owned in self.owned.items()
@@ -178,40 +199,42 @@ class _Binding:
 
     def run(self) -> tuple[Plan, CellMemory]:
         """The plan, and what is bound after it."""
-        view = self.view
-        blocked: set[int] = set()
-        full: set[int] = set()
-        reasons: list[Reason] = []
-        others: list[int] = []
-        for job in view.pending.tolist():
-            tenant = view.at.tenant[job]
-            if not self._is_guaranteed(job):
-                others.append(job)
-            elif tenant not in blocked and not self._start(job):
-                blocked.add(tenant)
-                reasons.append(Reason("AssocGrpGRES", "cells", view.at.shape[job], tenant))
-        for job in others:
-            shape = view.at.shape[job]
-            ledger = view.draft.ledger_of(job)
-            if shape in full or ledger is None:
-                continue
-            placement = self.policy.place.find(view, ledger, job)
-            if placement is None:
-                full.add(shape)
-                reasons.append(Reason("Resources", "cells", shape))
-            else:
-                view.draft.start(job, placement)
+        view, at = self.view, self.view.at
+        ids, jobs = view.pending, view.jobs
+        entitled = self._entitled(ids)
+        first, others = ids[entitled], ids[~entitled]
+        reasons = [
+            Reason("AssocGrpGRES", "cells", at.shape[job], at.tenant[job])
+            for job in _one_by_one(first, jobs.tenant[first], self._start)
+        ]
+        reasons += [
+            Reason("Resources", "cells", at.shape[job])
+            for job in _one_by_one(others, jobs.shape[others], self._start_anywhere)
+        ]
         plan = view.draft.plan(reasons, until=_CHANGES)
         return plan, CellMemory(tuple(self.bound), tuple(sorted(self.guaranteed)))
 
-    def _is_guaranteed(self, job: int) -> bool:
-        at = self.view.at
-        kind = at.tenant[job], at.shape[job]
-        if kind not in self._able:
-            shape = self.view.draft.shape(job)
-            most = self._largest.get(kind[0], 0)
-            self._able[kind] = shape.is_plain and 0 < shape.gpus <= most
-        return self._able[kind] and at.priority[job] >= 0
+    def _entitled(self, ids: Ids) -> NDArray[np.bool_]:
+        """Whose tenants' cells could hold them, and who may claim that."""
+        jobs = self.view.jobs
+        kinds = jobs.tenant[ids].astype(np.int64) * len(jobs.shapes.values) + jobs.shape[ids]
+        may = np.zeros(int(kinds.max(initial=0)) + 1, np.bool_)
+        for kind in np.flatnonzero(np.bincount(kinds)).tolist():
+            tenant, code = divmod(kind, len(jobs.shapes.values))
+            shape = jobs.shapes[code]
+            may[kind] = shape.is_plain and 0 < shape.gpus <= self._largest.get(tenant, 0)
+        found: NDArray[np.bool_] = may[kinds] & (jobs.priority[ids] >= 0)
+        return found
+
+    def _start_anywhere(self, job: int) -> bool:
+        """Start an opportunistic job on what is free."""
+        ledger = self.view.draft.ledger_of(job)
+        if ledger is None:
+            return True
+        placement = self.policy.place.find(self.view, ledger, job)
+        if placement is not None:
+            self.view.draft.start(job, placement)
+        return placement is not None
 
     # ------------------------------------------------------------------ guaranteed jobs
 
