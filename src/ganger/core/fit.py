@@ -62,7 +62,8 @@ class Cell:
         self.by_free: list[int] = [0]
         self.free = 0
         self.returned = 0
-        """GPUs given back so far, all in all: what could not be placed waits for this to grow."""
+        """GPUs given back so far, all in all, but for those that the same draft took again: what
+        could not be placed waits for this to grow."""
         self.sharing = 0
         """Those of which GPUs are held in shares."""
         self.total = 0
@@ -151,6 +152,10 @@ class Capacity:
     def cells_for(self, shape: Shape) -> list[Cell]:
         """The cells that may take `shape`, the most preferred GPU type first."""
         return (self._known.get(id(shape)) or self._learn(shape)).cells
+
+    def is_plain(self, shape: Shape) -> bool:
+        """Whether it is one role of whole GPUs and nothing else."""
+        return (self._known.get(id(shape)) or self._learn(shape)).plain
 
     def lacks(self, shape: Shape) -> bool:
         """Whether no cell has as many GPUs free as `shape` asks for: a cheap no before `find`."""

@@ -97,8 +97,9 @@ class Kernel(Reducer):
         on, changes = self._on, self._changes
         for event in batch.events:
             changes |= on[type(event)](event)
-        for node in sorted(self._owing):
-            self._settle(node)
+        if self._owing:
+            for node in sorted(self._owing):
+                self._settle(node)
         self.events += len(batch.events)
         if self._learns:
             self._look(batch)

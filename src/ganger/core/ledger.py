@@ -60,9 +60,12 @@ class Ledger(Capacity):
 
     def regain(self, job: int, shape: Shape, placement: Placement) -> None:
         """`job`, which was leaving `placement`, keeps it after all."""
-        self.take(job, shape, placement)
+        if job in self.holds:
+            raise InvariantError(f"job {job} holds devices already")
+        self._take_again(shape, placement)
+        self.holds[job] = (shape, placement)
         self.gone(job, placement)
-        self._undo[-1] = (job, None, True)
+        self._undo.append((job, None, True))
 
     def free_up(self, job: int) -> None:
         """`job` is gone and so is what it held: a fact, which is not undone."""
@@ -85,7 +88,7 @@ class Ledger(Capacity):
             else:
                 if left:
                     self.gone(job, gave[1])
-                self._occupy(*gave)
+                self._take_again(*gave)
                 self.holds[job] = gave
 
     def settle(self) -> None:
@@ -201,6 +204,13 @@ class Ledger(Capacity):
             if not self._book_slot(shape.roles[slot.role].needs, slot):
                 self._vacate(shape, placement[:done])
                 raise InvariantError(f"{slot} is not free: {self.free_mask[slot.node]:#b}")
+
+    def _take_again(self, shape: Shape, placement: Placement) -> None:
+        """Book what was given back a moment ago, as though it never had been."""
+        before = {cell: cell.free for cell in [self.cell_of[slot.node] for slot in placement]}
+        self._occupy(shape, placement)
+        for cell, free in before.items():
+            cell.returned -= free - cell.free
 
     def _vacate(self, shape: Shape, placement: Placement) -> None:
         if self._is_plain(shape, placement):

@@ -172,10 +172,14 @@ class View:
     def remaining(self, ids: Ids) -> NDArray[np.float64]: ...
     def remaining(self, ids: Any) -> Any:
         """What the oracle expects to be left to run, microseconds, never negative."""
-        left = self.oracle.duration(self, ids) - self.work(ids)
-        if type(ids) is int:
-            return 0.0 if left < 0.0 else left  # noqa: FURB136 - max() takes thrice as long
-        return np.maximum(left, 0.0)
+        if type(ids) is not int:
+            return np.maximum(self.oracle.duration(self, ids) - self.work(ids), 0.0)
+        at = self.at
+        work = at.work[ids]
+        if at.phase[ids] == _RUNNING:
+            work += (self.now - at.since[ids]) * at.rate[ids]
+        left = self.oracle.duration(self, ids) - work
+        return 0.0 if left < 0.0 else left  # noqa: FURB136 - max() takes thrice as long
 
     def rng(self, name: str) -> np.random.Generator:
         """A random stream of this decision's own: the same for the same seed, revision, name."""

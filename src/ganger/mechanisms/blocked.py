@@ -1,14 +1,15 @@
 """Which classes of waiting jobs could not be placed, and what must happen before they are tried.
 
-A head that failed once fails again until its cells were given back as many GPUs as it lacked then,
-since what is free or can be evicted for it grows in no other way: a job that starts takes what was
-free, and keys of running jobs stand or improve. What breaks that rule says so by `moved`, and
-classes of which it cannot be said are tried at every decision. All of it is cache.
+What is free or can be evicted for a head that failed, its *hope*, grows in two ways only: GPUs are
+given back, or a running job comes to stand behind it. So it fails again until its cells were given
+back as many GPUs as it lacked then, and besides as many as jobs before it have taken since. All of
+that holds for whoever of its class and shape comes behind it, too: when a head has started, the
+next one is mostly known to fit nowhere. What a class waits for is therefore kept while the class is
+tried. Of some classes nothing can be said; they are tried at every decision. All of it is cache.
 """
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from typing import Any, TypeAlias
 
 from ganger.core.ledger import Cell
@@ -23,24 +24,42 @@ def by_shape(reason: Reason) -> tuple[int, str]:
     return reason.shape, reason.code
 
 
+class _Limit:
+    """A cell can do something for a class only once its `returned` has reached both: `count` for
+    enough GPUs all in all, `least` for any at all, where there are enough but not together."""
+
+    __slots__ = ("cell", "count", "least")
+
+    def __init__(self, cell: Cell, lacks: int) -> None:
+        self.cell, self.count, self.least = cell, cell.returned + lacks, cell.returned + 1
+
+
 class Record:
-    """One blocked class: its head, and per cell the count of returned GPUs to wait for."""
+    """What a class waits for: `entry` is the job of which it was found, and whoever comes behind it
+    has no better hope. `tried`: the class is tried in this decision."""
 
-    __slots__ = ("entry", "kind", "limits", "reason")
+    __slots__ = ("entry", "limits", "reason", "tried")
 
-    def __init__(self, kind: int, entry: Entry, reason: Reason, limits: dict[Cell, int]) -> None:
-        self.kind, self.entry, self.reason, self.limits = kind, entry, reason, limits
+    def __init__(self, entry: Entry, reason: Reason, limits: list[_Limit]) -> None:
+        self.entry, self.reason, self.limits, self.tried = entry, reason, limits, False
+
+    def stands(self) -> bool:
+        """Whether nothing can have changed for the class."""
+        for limit in self.limits:
+            returned = limit.cell.returned
+            if limit.count <= returned and limit.least <= returned:
+                return False
+        return True
 
 
 class Blocked:
-    """The blocked classes by what each waits for, and those that are to be tried."""
+    """What blocked classes wait for, and the classes that are to be tried."""
 
     def __init__(self) -> None:
         self.records: dict[int, Record] = {}
+        """By class. At the end of a decision: the blocked ones."""
         self._due: set[int] = set()
         self._kind_of: dict[int, int] = {}
-        self._waits: dict[Cell, list[tuple[int, int, Record]]] = {}
-        self._filed = 0
         self._reasons: list[Reason] | None = None
 
     @property
@@ -50,71 +69,89 @@ class Blocked:
             self._reasons = sorted((each.reason for each in self.records.values()), key=by_shape)
         return self._reasons
 
-    def file(self, kind: int, entry: Entry, reason: Reason, limits: dict[Cell, int]) -> None:
-        """The head of `kind` cannot be placed before a cell's `returned` reaches its limit."""
-        record = self.records[kind] = Record(kind, entry, reason, limits)
+    def file(self, kind: int, entry: Entry, reason: Reason, lacks: dict[Cell, int]) -> None:
+        """The head of `kind` cannot be placed: so many GPUs are lacking in each cell (0 or less: it
+        has enough, but not together)."""
+        old = self.records.get(kind)
+        if old is not None:
+            del self._kind_of[old.entry[-1]]
+        if old is None or old.reason is not reason:
+            self._reasons = None
+        limits = [_Limit(cell, lack) for cell, lack in lacks.items()]
+        self.records[kind] = Record(entry, reason, limits)
         self._kind_of[entry[-1]] = kind
-        self._reasons = None
-        for cell, limit in limits.items():
-            self._wait(cell, limit, record)
 
-    def _wait(self, cell: Cell, limit: int, record: Record) -> None:
-        heap = self._waits.get(cell)
-        if heap is None:
-            heap = self._waits[cell] = []
-        self._filed += 1
-        heappush(heap, (limit, self._filed, record))
-
-    def always(self, kind: int) -> None:
-        """Nothing can be said of `kind`: it is tried at every decision."""
-        self._due.add(kind)
-
-    def came(self, kind: int, entry: Entry) -> None:
-        """A job was filed under `kind`: try the class if it is its head now."""
+    def keeps(self, kind: int, entry: Entry, shape: int) -> bool:
+        """Whether the class is known to stay blocked with this head, a job of that shape."""
         record = self.records.get(kind)
-        if record is None:
-            self._due.add(kind)
-        elif entry < record.entry:
-            self._try(record)
+        if record is None or entry < record.entry or record.reason.shape != shape:
+            return False
+        if not record.stands():
+            return False
+        record.tried = False
+        if entry is not record.entry:
+            del self._kind_of[record.entry[-1]]
+            record.entry = entry
+            self._kind_of[entry[-1]] = kind
+        return True
 
-    def went(self, job: int) -> None:
-        """A waiting job is filed no longer as it was: if it was a blocked head, try the next."""
-        kind = self._kind_of.get(job)
-        if kind is not None:
-            self._try(self.records[kind])
+    def took(self, entry: Entry, cell: Cell, gpus: int) -> None:
+        """A job that stands at `entry` got so many whole GPUs: those behind it cannot have them
+        before they are given back."""
+        for record in self.records.values():
+            if entry <= record.entry:
+                for limit in record.limits:
+                    if limit.cell is cell:
+                        limit.count += gpus
 
     def moved(self, entry: Entry, gpus: int) -> None:
         """A running job with so many GPUs stands at `entry` from now on: it can be evicted for
         the heads before that."""
         for record in self.records.values():
             if record.entry < entry:
-                for cell in record.limits:
-                    record.limits[cell] -= gpus
-                    self._wait(cell, record.limits[cell], record)
+                for limit in record.limits:
+                    limit.count -= gpus
+                    limit.least -= gpus
 
-    def due(self) -> set[int]:
-        """The classes to be tried now; they are blocked no longer."""
-        self._due |= self.crossed()
-        due, self._due = self._due, set()
-        return due
+    def always(self, kind: int) -> None:
+        """Nothing can be said of `kind`: it is tried at every decision."""
+        self.forget(kind)
+        self._due.add(kind)
 
-    def crossed(self) -> set[int]:
-        """The classes whose cells were given back enough since; they are blocked no longer."""
-        found = set[int]()
-        for cell, heap in self._waits.items():
-            returned = cell.returned
-            while heap and heap[0][0] <= returned:
-                record = heappop(heap)[2]
-                if self.records.get(record.kind) is record:
-                    self._drop(record)
-                    found.add(record.kind)
+    def came(self, kind: int, entry: Entry) -> None:
+        """A job was filed under `kind`: try the class if it is its head now."""
+        record = self.records.get(kind)
+        if record is None or entry < record.entry:
+            self._due.add(kind)
+
+    def went(self, job: int) -> None:
+        """A waiting job is filed no longer as it was: if it was a blocked head, try the next."""
+        kind = self._kind_of.get(job)
+        if kind is not None:
+            self._due.add(kind)
+
+    def due(self) -> list[int]:
+        """The classes to be tried now. Each must be forgotten, kept or filed anew."""
+        due, records = list(self._due), self.records
+        for kind in due:
+            if kind in records:
+                records[kind].tried = True
+        self._due.clear()
+        return due + self.crossed() if records else due
+
+    def crossed(self) -> list[int]:
+        """The classes whose cells were given back enough since. Each must be forgotten, kept or
+        filed anew."""
+        found = []
+        for kind, record in self.records.items():
+            if not record.tried and not record.stands():
+                record.tried = True
+                found.append(kind)
         return found
 
-    def _drop(self, record: Record) -> None:
-        del self.records[record.kind]
-        del self._kind_of[record.entry[-1]]
-        self._reasons = None
-
-    def _try(self, record: Record) -> None:
-        self._drop(record)
-        self._due.add(record.kind)
+    def forget(self, kind: int) -> None:
+        """Nothing is known of the class."""
+        record = self.records.pop(kind, None)
+        if record is not None:
+            del self._kind_of[record.entry[-1]]
+            self._reasons = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import insort
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
+from operator import neg
 from typing import Protocol
 
 from ganger.core.jobs import Phase
@@ -140,7 +141,7 @@ class Running:
         return entry
 
     def _negated(self, view: View, job: int) -> Entry:
-        return (*[-part for part in self._key(view, job)], -job)
+        return (*map(neg, self._key(view, job)), -job)
 
     def put_back(self, entry: Entry) -> None:
         """File again, as it was, what `pop_last` gave at this same instant."""
@@ -154,7 +155,7 @@ class Running:
         Keys that improve while a job runs are stored as they were; an entry on top is brought up
         to date before it is believed (the true last one is never above its stored place).
         """
-        heap, current = self._heap, self.entry
+        heap, current, improves, fresh = self._heap, self.entry, self._improves, ()
         while heap:
             entry = heap[0]
             job = -entry[-1]
@@ -163,7 +164,7 @@ class Running:
                 continue
             if entry >= threshold:
                 return None
-            if self._improves:
+            if improves and entry is not fresh:
                 fresh = self._negated(view, job)
                 if fresh > entry:
                     current[job] = fresh
@@ -217,8 +218,8 @@ class QueueIndex:
             if phase == _RUNNING and at.on_preempt[job] != _UNTOUCHABLE:
                 entry = self.running.add(view, job)
                 stood = self.starting.get(job)
-                if stood != ():
-                    stands = tuple([-part for part in entry])
+                if stood != () and self.blocked.records:
+                    stands = tuple(map(neg, entry))
                     if stood is None or stands > stood:
                         self.blocked.moved(stands, at.size[job])
             elif job in running:

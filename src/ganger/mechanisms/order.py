@@ -108,11 +108,6 @@ def duration(view: View, ids: Any) -> Any:
     return view.oracle.duration(view, ids)
 
 
-def remaining_time(view: View, ids: Any) -> Any:
-    """Expected time left at the size asked for."""
-    return view.remaining(ids)
-
-
 def remaining_service(view: View, ids: Any) -> Any:
     """Expected time left x GPUs (SRSF)."""
     return view.remaining(ids) * _gpus(view, ids)
@@ -194,7 +189,7 @@ def reaches(view: View, job: int, attained: Formula, have: int, target: int) -> 
 
 FIRST_COME = By()
 SHORTEST = By((duration,))
-SHORTEST_REMAINING = By((remaining_time,), Moves.IMPROVES)
+SHORTEST_REMAINING = By((View.remaining,), Moves.IMPROVES)
 SMALLEST_REMAINING_SERVICE = By((remaining_service,), Moves.IMPROVES)
 SHORTEST_SERVICE = By((service,))
 EARLIEST_DEADLINE = By((deadline,))

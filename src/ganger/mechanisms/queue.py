@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from heapq import heapify, heappop, heappush, heapreplace
+from operator import neg
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -97,7 +98,7 @@ class QueuePolicy:
         alone = self.walk in (_SKIP, _TENANT) or (self.walk is _STRICT and self.quotas is None)
         return alone and self.place.by_room
 
-    @property
+    @cached_property
     def timed(self) -> bool:
         """Whether keys jump or patience ends while nothing else happens."""
         return self.place.patient or self.order.moves is _STEPS
@@ -106,6 +107,12 @@ class QueuePolicy:
         """When the job's key jumps, or its patience with where it would be placed ends."""
         jump = self.order.until(view, job) if self.order.moves is _STEPS else NEVER
         return min(jump, self.place.relaxes(view, job)) if self.place.patient else jump
+
+
+@lru_cache(maxsize=4096)
+def _reason(code: str, shape: int) -> Reason:
+    """Why jobs of a shape wait: said again and again."""
+    return Reason(code, "queue", shape)
 
 
 class _Pass:
@@ -140,7 +147,7 @@ class _Pass:
         policy, pending, heads = self.policy, self.pending, self.heads
         remembers = policy.remembers
         for kind in pending.blocked.due() if remembers else list(pending.heaps):
-            head = pending.head(kind)
+            head = self._to_try(kind)
             if head is not None:
                 heads.append((head, kind))
         if heads:
@@ -188,11 +195,20 @@ class _Pass:
         for entry, _, _ in self.line:
             self.index.running.put_back(entry)
 
+    def _to_try(self, kind: int) -> Entry | None:
+        """The head of a class, unless there is none or it is known to fit nowhere."""
+        blocked, head = self.pending.blocked, self.pending.head(kind)
+        if head is None:
+            blocked.forget(kind)
+        elif kind in blocked.records and blocked.keeps(kind, head, self.view.at.shape[head[-1]]):
+            return None
+        return head
+
     def _next(self, kind: int) -> None:
         """Bring the next of a class to its head; the present head has started."""
         if self.gave_back:
             self._look_again()
-        head = None if kind == _EVICTED else self.pending.head(kind)
+        head = None if kind == _EVICTED else self._to_try(kind)
         if head is None:
             heappop(self.heads)
         else:
@@ -208,24 +224,24 @@ class _Pass:
 
     def _wait(self, job: int, code: str = "Resources") -> None:
         """Note why the job's class waits."""
-        self.reasons.append(Reason(code, "queue", self.view.at.shape[job]))
+        self.reasons.append(_reason(code, self.view.at.shape[job]))
 
     def _block(self, job: int, entry: Entry, kind: int) -> None:
         """The head of `kind` cannot be placed; remember what would have to be given back first."""
         shape, blocked = self.draft.shape(job), self.pending.blocked
-        if not self.policy.remembers or self.view.at.parent[job] >= 0 or not shape.is_plain:
+        plain = self.view.ledger.is_plain(shape)
+        if not self.policy.remembers or self.view.at.parent[job] >= 0 or not plain:
             self._wait(job)
             blocked.always(kind)
             return
-        need, limits = self.view.at.gpus[job], dict[Cell, int]()
+        need, lacks = self.view.at.gpus[job], dict[Cell, int]()
         for cell in self.view.ledger.cells_for(shape):
-            lacks = need - self.late - self.most.get(cell.index, cell.free)
-            if lacks <= 0 and (self.late or self.guarded):
+            lacks[cell] = lack = need - self.late - self.most.get(cell.index, cell.free)
+            if lack <= 0 and (self.late or self.guarded):
                 self._wait(job)
                 blocked.always(kind)
                 return
-            limits[cell] = cell.returned + max(lacks, 1)
-        blocked.file(kind, entry, Reason("Resources", "queue", self.view.at.shape[job]), limits)
+        blocked.file(kind, entry, _reason("Resources", self.view.at.shape[job]), lacks)
 
     def _look_again(self) -> None:
         """Evictions left more free than the one they were for has taken: classes behind it that
@@ -235,7 +251,7 @@ class _Pass:
             return
         present = self.heads[0][0]
         for kind in self.pending.blocked.crossed():
-            head = self.pending.head(kind)
+            head = self._to_try(kind)
             if head is None:
                 continue
             if head > present:
@@ -257,12 +273,16 @@ class _Pass:
         if placement is None:
             self.most, self.guarded = _AS_IS, False
             return self.may_evict and self._evict_for(job, entry, ledger)
-        self._book(job, entry, placement)
+        self._book(job, entry, placement, ledger)
         return True
 
-    def _book(self, job: int, entry: Entry, placement: Placement) -> None:
+    def _book(self, job: int, entry: Entry, placement: Placement, ledger: Ledger) -> None:
         self.draft.start(job, placement)
-        self.pending.entry.pop(job, None)
+        pending = self.pending
+        pending.entry.pop(job, None)
+        if pending.blocked.records and ledger.is_plain(self.draft.shape(job)):
+            cell = ledger.cell_of[placement[0].node]
+            pending.blocked.took(entry, cell, self.view.at.gpus[job])
         if self.policy.preempt:
             self.index.starting[job] = entry
         if self.limits:
@@ -279,10 +299,13 @@ class _Pass:
             self.most = self.hopeless_most
             return False
         self.index.catch_up(self.view)
+        threshold = tuple(map(neg, entry))
+        if self._victim(0, threshold, ledger) is None:
+            self.may_evict = False  # nobody comes after this one, so after no later one either
+            return False
         # What each cell would have free. Only when that is enough are the books touched: most
         # who wait cannot be helped by evicting all who come after them.
         room = {cell.index: cell.free for cell in cells}
-        threshold = tuple([-part for part in entry])
         chosen: list[Entry] = []
         spared: list[tuple[int, int, int]] = []
         gone: list[tuple[Entry, Placement]] = []
@@ -306,13 +329,11 @@ class _Pass:
             chosen.clear()
             placement = self.place.find(self.view, ledger, job)
         if placement is not None:
-            self._book(job, entry, placement)
+            self._book(job, entry, placement, ledger)
             self._put_back(gone, ledger)
             self.gave_back = True
             return True
         draft.rollback(mark)
-        if not seen:
-            self.may_evict = False  # nobody comes after this one, so after no later one either
         self._give_up(need, cells, room, spared)
         return False
 
@@ -360,7 +381,7 @@ class _Pass:
                 self.draft.restore(victim, placement)
             else:
                 evicted.add(victim)
-                heappush(self.heads, (tuple([-part for part in entry]), _EVICTED))
+                heappush(self.heads, (tuple(map(neg, entry)), _EVICTED))
         self.line = [victim for victim in self.line if -victim[0][-1] not in evicted]
 
     # ------------------------------------------------------------------ backfilling
@@ -385,7 +406,7 @@ class _Pass:
             if placement is None:
                 able.discard(kind)
             elif reserved.start_now(job, ledger.cell_of[placement[0].node]):
-                self._book(job, (), placement)
+                self._book(job, (), placement, ledger)
                 continue
             if not able:
                 return
