@@ -35,7 +35,8 @@ class Fit(IntEnum):
 
 
 # Looking an enum's member up costs more than finding a node.
-_BEST, _ISLAND, _NODE, _RACK = Fit.BEST, Locality.ISLAND, Locality.NODE, Locality.RACK
+_BEST, _WORST, _RANDOM = Fit.BEST, Fit.WORST, Fit.RANDOM
+_ISLAND, _NODE, _RACK = Locality.ISLAND, Locality.NODE, Locality.RACK
 
 
 class Cell:
@@ -269,14 +270,14 @@ class Capacity:
     ) -> int:
         """The node of `cell` that takes `need` whole GPUs, or -1; best fit has its short path."""
         by_free = cell.by_free
-        if within == Locality.ISLAND:
+        if within is _ISLAND:
             for k in range(need, cell.widest + 1):
                 for local in members(by_free[k]):
                     node = cell.nodes[local]
                     if self._in_one_island(node, need):
                         return node
             return -1
-        if fit == Fit.WORST:
+        if fit is _WORST:
             for k in range(cell.widest, need - 1, -1):
                 if by_free[k]:
                     return cell.nodes[lowest(by_free[k])]
@@ -286,7 +287,7 @@ class Capacity:
             able |= by_free[k]
         if not able:
             return -1
-        if fit == Fit.RANDOM and draw is not None:
+        if fit is _RANDOM and draw is not None:
             choices = list(members(able))
             return cell.nodes[choices[draw(len(choices))]]
         return cell.nodes[lowest(able)]
@@ -314,12 +315,13 @@ class Capacity:
     ) -> Placement | None:
         """`need` GPUs over several nodes: the fewest nodes, or under FIRST and RANDOM any."""
         slots: list[Slot] = []
-        if fit is not _BEST and fit is not Fit.WORST:
+        if fit is not _BEST and fit is not _WORST:
             able = 0
             for k in range(1, cell.widest + 1):
                 able |= cell.by_free[k]
-            order = list(members(able & among))
-            if fit == Fit.RANDOM and draw is not None:
+            order: Iterable[int] = members(able & among)
+            if fit is _RANDOM and draw is not None:
+                order = list(order)
                 for i in range(len(order) - 1, 0, -1):
                     j = draw(i + 1)
                     order[i], order[j] = order[j], order[i]

@@ -108,13 +108,12 @@ class Ledger(Capacity):
         """The jobs that still have to let go of some of `placement`, ascending."""
         if not self.leaving:
             return ()
-        found = {
-            job
-            for slot in placement
-            for job, devices in self.leaving.get(slot.node, ())
-            if devices & slot.devices or not slot.devices
-        }
-        return tuple(sorted(found))
+        found = set[int]()
+        for slot in placement:
+            for job, devices in self.leaving.get(slot.node, ()):
+                if devices & slot.devices or not slot.devices:
+                    found.add(job)
+        return tuple(sorted(found)) if len(found) > 1 else tuple(found)
 
     def is_free(self, shape: Shape, placement: Placement) -> bool:
         """Whether exactly `placement` could be taken now."""

@@ -43,14 +43,6 @@ class Record:
     def __init__(self, entry: Entry, reason: Reason, limits: list[_Limit]) -> None:
         self.entry, self.reason, self.limits, self.tried = entry, reason, limits, False
 
-    def stands(self) -> bool:
-        """Whether nothing can have changed for the class."""
-        for limit in self.limits:
-            returned = limit.cell.returned
-            if limit.count <= returned and limit.least <= returned:
-                return False
-        return True
-
 
 class Blocked:
     """What blocked classes wait for, and the classes that are to be tried."""
@@ -86,8 +78,10 @@ class Blocked:
         record = self.records.get(kind)
         if record is None or entry < record.entry or record.reason.shape != shape:
             return False
-        if not record.stands():
-            return False
+        for limit in record.limits:
+            returned = limit.cell.returned
+            if limit.count <= returned and limit.least <= returned:
+                return False
         record.tried = False
         if entry is not record.entry:
             del self._kind_of[record.entry[-1]]
@@ -144,9 +138,14 @@ class Blocked:
         filed anew."""
         found = []
         for kind, record in self.records.items():
-            if not record.tried and not record.stands():
-                record.tried = True
-                found.append(kind)
+            if record.tried:
+                continue
+            for limit in record.limits:
+                returned = limit.cell.returned
+                if limit.count <= returned and limit.least <= returned:
+                    record.tried = True
+                    found.append(kind)
+                    break
         return found
 
     def forget(self, kind: int) -> None:

@@ -218,21 +218,27 @@ class Levels:
 
     def level(self, view: View, job: int) -> int:
         """The level `job` is in now."""
-        if self.starvation is not None and self.starved_at(view, job) <= view.now:
+        if self.starvation is None:
+            return bisect_right(self.thresholds, self.attained(view, job))
+        if self.starved_at(view, job) <= view.now:
             return 0
         return bisect_right(self.thresholds, self._counted(view, job))
 
     def key(self, view: View, job: int) -> tuple[float, ...]:
         """The level, then `within`."""
-        level = float(self.level(view, job))
-        return (level, *[float(formula(view, job)) for formula in self.within])
+        level, within = float(self.level(view, job)), self.within
+        if len(within) == 1:  # nearly always: spares building a list
+            return (level, float(within[0](view, job)))
+        return (level, *[float(formula(view, job)) for formula in within])
 
     def until(self, view: View, job: int) -> int:
         """When the job reaches the next threshold, or has starved long enough."""
-        if not view.at.rate[job]:
-            at = self.starved_at(view, job)
-            return at if at > view.now else NEVER
-        return self._climbs(view, job, 0)
+        if view.at.rate[job]:
+            return self._climbs(view, job, 0)
+        if self.starvation is None:
+            return NEVER
+        at = self.starved_at(view, job)
+        return at if at > view.now else NEVER
 
     def passes(self, view: View, job: int, level: float) -> int:
         """When the job reaches that level, or leaves it."""
@@ -248,7 +254,7 @@ class Levels:
 
     def _counted(self, view: View, job: int) -> int:
         """What the job has attained and has not been forgiven."""
-        have = int(self.attained(view, job))
+        have: int = self.attained(view, job)
         if self.starvation is None:
             return have
         return have - forgiven(view, job)[self.attained is attained_service]

@@ -77,7 +77,7 @@ class Place:
 
     def kind(self, view: View, job: int) -> int:
         """The rule is the same for all but for their patience."""
-        return int(self.locality(view, job))
+        return int(self.locality(view, job)) if self.patient else 0
 
     def find(
         self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
@@ -134,13 +134,12 @@ class ConsolidateIf(Place):
         self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
     ) -> Placement | None:
         """Consolidated into the fewest nodes, or wherever there is room."""
-        shape = view.draft.shape(job)
-        wants = self.wants(view, job)
-        widest = max((cell.widest for cell in ledger.cells_for(shape)), default=0)
+        shape, wants = view.draft.shape(job), self.wants(view, job)
         sizes = shape.sizes(gpus) if gpus else ()
         strict = (
             wants
-            and (gpus or shape.gpus) <= widest
+            and (gpus or shape.gpus)
+            <= max((cell.widest for cell in ledger.cells_for(shape)), default=0)
             and (shape.is_plain or self._fits_one_node(view, job, sizes))
         )
         return ledger.find(
@@ -241,8 +240,7 @@ def sensitive_model(view: View, job: int) -> bool:
 
 def skewed_model(view: View, job: int) -> bool:
     """Whether the job's model has one tensor so large that spreading it hurts."""
-    jobs = view.jobs
-    return view.oracle.profile(jobs.models[jobs.model[job]]).skewed
+    return view.oracle.profile(view.jobs.models.values[view.at.model[job]]).skewed
 
 
 @dataclass(frozen=True)

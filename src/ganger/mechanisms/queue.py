@@ -267,20 +267,19 @@ class _Pass:
         ledger = self.draft.ledger_of(job)
         if ledger is None:
             return False
-        placement = None
         if self.place.sizes or not ledger.lacks(self.draft.shape(job)):
             placement = self.place.find(self.view, ledger, job)
-        if placement is None:
-            self.most, self.guarded = _AS_IS, False
-            return self.may_evict and self._evict_for(job, entry, ledger)
-        self._book(job, entry, placement, ledger)
-        return True
+            if placement is not None:
+                self._book(job, entry, placement, ledger)
+                return True
+        self.most, self.guarded = _AS_IS, False
+        return self.may_evict and self._evict_for(job, entry, ledger)
 
     def _book(self, job: int, entry: Entry, placement: Placement, ledger: Ledger) -> None:
-        self.draft.start(job, placement)
-        pending = self.pending
+        draft, pending = self.draft, self.pending
+        draft.start(job, placement)
         pending.entry.pop(job, None)
-        if pending.blocked.records and ledger.is_plain(self.draft.shape(job)):
+        if pending.blocked.records and ledger.is_plain(draft.shape(job)):
             cell = ledger.cell_of[placement[0].node]
             pending.blocked.took(entry, cell, self.view.at.gpus[job])
         if self.policy.preempt:

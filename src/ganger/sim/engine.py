@@ -46,6 +46,8 @@ _SUSPENSION = 1 << 20
 """Attempts count below this; the suspensions of an attempt count in multiples of it."""
 _KILL = int(OnPreempt.KILL)
 _rank = attrgetter("rank")
+SLACK = 1000
+"""The heap is swept when more than half of it, and so many entries, may be void."""
 IDLE_WAKES = 10_000
 """After so many wakes with no event and no action between them, nothing will ever happen."""
 
@@ -90,6 +92,7 @@ class Simulator:
             cells(declared.restore[:n]),
         )
         self._uniform = physics.uniform
+        self._costs = physics.costs
         self._loading, self._leaving = physics.costs.load, physics.costs.finish
         self._did = cells(np.zeros(n, np.float64))
         """Work done and kept, which says nothing of how much is to be done in all."""
@@ -98,6 +101,8 @@ class Simulator:
         self._began = cells(np.zeros(n, np.int64))
         self._rate = cells(np.zeros(n, np.float64))
         self._heap: list[tuple[int, int, int, int]] = []
+        self._void = 0
+        """How many attempts were stopped since the heap was swept: so many ends are void."""
         self._instant: list[AnyEvent] = []
         self._kept: dict[tuple[int, int], float] = {}
         self._free_at: dict[int, int] = {}
@@ -148,11 +153,12 @@ class Simulator:
 
     def poll(self, until: int) -> Batch | None:
         """The next instant at which something happens, or a Woke at `until`."""
-        if self._instant:
-            events, self._instant = self._instant, []
+        events = self._instant
+        if events:
+            self._instant = []
             self._idle_wakes = 0
             return _sorted(self.now, events)
-        heap, events = self._heap, list[AnyEvent]()
+        heap, alive, events = self._heap, self._alive, []
         while not events:  # an instant at which all that was filed is void did not happen
             at = heap[0][0] if heap else NEVER
             if self._arrives < at:
@@ -164,7 +170,7 @@ class Simulator:
                 _, rank, subject, token = heappop(heap)
                 if rank != _FINISH:
                     self._happen(rank, subject, token, events)
-                elif self._alive[subject] == token:
+                elif alive[subject] == token:
                     self._end(subject, token % _SUSPENSION, events)
             if self._arrives == at:
                 self._submit(at, events)
@@ -263,7 +269,7 @@ class Simulator:
             )  # fmt: skip
         cost = self._start_cost(job, attempt)
         at = self.now + cost
-        if waits:
+        if waits and self._free_at:
             at += max(max(self._free_at.get(other, 0) for other in waits) - self.now, 0)
         if self._uniform and len(placement) == 1 and placement[0].workers == self._gpus[job]:
             rate = 1.0  # nearly always, so it is not asked for
@@ -286,9 +292,9 @@ class Simulator:
 
     def _start_cost(self, job: int, attempt: int) -> int:
         if attempt == 1:
-            return self._physics.costs.start
+            return self._costs.start
         own: int = self._restore[job]
-        return own if own >= 0 else self._physics.costs.restore
+        return own if own >= 0 else self._costs.restore
 
     def _go(self, job: int, at: int) -> None:
         """The attempt computes from `at` on: file its end."""
@@ -324,13 +330,23 @@ class Simulator:
         if self._on_node is not None:
             self._forget(job)
         own = self._checkpoint[job]
-        cost = 0 if killed else own if own >= 0 else self._physics.costs.checkpoint
-        self._kept[job, attempt] = self._done(job)
+        cost = 0 if killed else own if own >= 0 else self._costs.checkpoint
         if cost:
+            self._kept[job, attempt] = self._done(job)
             self._free_at[job] = self.now + cost
             heappush(self._heap, (self.now + cost, _RELEASE, job, attempt))
         else:
-            self._instant.append(Released(job, attempt, self._kept.pop((job, attempt))))
+            self._instant.append(Released(job, attempt, self._done(job)))
+        self._void += 1
+        if self._void > len(self._heap) // 2 + SLACK:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Forget the ends of attempts that will not come."""
+        alive, heap = self._alive, self._heap
+        heap[:] = [each for each in heap if each[1] != _FINISH or alive[each[2]] == each[3]]
+        heapify(heap)
+        self._void = 0
 
     def _done(self, job: int) -> float:
         return self._did[job] if self._total[job] < NEVER else float(NEVER)
