@@ -117,7 +117,8 @@ class Ledger(Capacity):
 
     def is_free(self, shape: Shape, placement: Placement) -> bool:
         """Whether exactly `placement` could be taken now."""
-        if self._is_plain(shape, placement):
+        known = self._known.get(id(shape)) or self._learn(shape)
+        if known.plain and not (placement and placement[0].share):
             for slot in placement:
                 if slot.devices & ~self.free_mask[slot.node] or not self.up[slot.node]:
                     return False
@@ -141,11 +142,6 @@ class Ledger(Capacity):
         cell.free += sign * room
         cell.total += sign * self.full[node].bit_count()
         self.up[node] = up
-
-    def _is_plain(self, shape: Shape, placement: Placement) -> bool:
-        """Whether whole devices and nothing else are held."""
-        known = self._known.get(id(shape)) or self._learn(shape)
-        return known.plain and not (placement and placement[0].share)
 
     def withhold(self, node: int, gpus: int) -> int:
         """Take GPUs of a node out of the books, or put them back, until `gpus` are out; how many
@@ -193,7 +189,8 @@ class Ledger(Capacity):
 
     def _occupy(self, shape: Shape, placement: Placement) -> None:
         """Book all of `placement`, or nothing and raise InvariantError."""
-        if self._is_plain(shape, placement):
+        known = self._known.get(id(shape)) or self._learn(shape)
+        if known.plain and not (placement and placement[0].share):
             for slot in placement:
                 if not self._take_devices(slot.node, slot.devices):
                     self._vacate(shape, placement[: placement.index(slot)])
@@ -212,7 +209,8 @@ class Ledger(Capacity):
             cell.returned -= free - cell.free
 
     def _vacate(self, shape: Shape, placement: Placement) -> None:
-        if self._is_plain(shape, placement):
+        known = self._known.get(id(shape)) or self._learn(shape)
+        if known.plain and not (placement and placement[0].share):
             for slot in placement:
                 self._return_devices(slot.node, slot.devices)
             return

@@ -233,13 +233,13 @@ class Reducer:
 
     def _accrue(self, job: int) -> None:
         if self._phase[job] == RUNNING:
-            now = self.now
-            lasting = now - self._since[job]
+            now, since = self.now, self._since
+            lasting = now - since[job]
             if lasting:
                 self._ran[job] += lasting
                 self._served[job] += lasting * self._size[job]
                 self._work[job] += lasting * self._rate[job]
-                self._since[job] = now
+                since[job] = now
 
     def _finished(self, event: Finished) -> int:
         job = event.job

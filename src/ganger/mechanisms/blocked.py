@@ -98,6 +98,15 @@ class Blocked:
                     if limit.cell is cell:
                         limit.count += gpus
 
+    def left(self, entry: Entry, cell: Cell, gpus: int) -> None:
+        """A job that stood at `entry` was evicted and gave back so many whole GPUs: those before it
+        could have had them all along."""
+        for record in self.records.values():
+            if record.entry < entry:
+                for limit in record.limits:
+                    if limit.cell is cell:
+                        limit.count += gpus
+
     def moved(self, entry: Entry, gpus: int) -> None:
         """A running job with so many GPUs stands at `entry` from now on: it can be evicted for
         the heads before that."""

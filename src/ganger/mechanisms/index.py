@@ -27,6 +27,16 @@ _PENDING, _STARTING, _RUNNING = int(Phase.PENDING), int(Phase.STARTING), int(Pha
 _UNTOUCHABLE, _IMPROVES = int(OnPreempt.NEVER), Moves.IMPROVES
 
 
+def negated(entry: Entry) -> Entry:
+    """The entry that stands where `entry` does if all order is turned round. Short ones are nearly
+    all there are, and three times as fast without a loop."""
+    if len(entry) == 2:
+        return -entry[0], -entry[1]
+    if len(entry) == 3:
+        return -entry[0], -entry[1], -entry[2]
+    return tuple(map(neg, entry))
+
+
 class Classes(Protocol):
     """Who fits alike, and until when."""
 
@@ -141,7 +151,7 @@ class Running:
         return entry
 
     def _negated(self, view: View, job: int) -> Entry:
-        return (*map(neg, self._key(view, job)), -job)
+        return negated((*self._key(view, job), job))
 
     def put_back(self, entry: Entry) -> None:
         """File again, as it was, what `pop_last` gave at this same instant."""
@@ -219,7 +229,7 @@ class QueueIndex:
                 entry = self.running.add(view, job)
                 stood = self.starting.get(job)
                 if stood != () and self.blocked.records:
-                    stands = tuple(map(neg, entry))
+                    stands = negated(entry)
                     if stood is None or stands > stood:
                         self.blocked.moved(stands, at.size[job])
             elif job in running:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from heapq import heapify, heappop, heappush, heapreplace
-from operator import neg
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -32,7 +31,7 @@ from ganger.core.view import View
 from ganger.mechanisms.admit import Quotas, Walk
 from ganger.mechanisms.backfill import Reservations
 from ganger.mechanisms.blocked import Entry, by_shape
-from ganger.mechanisms.index import QueueIndex
+from ganger.mechanisms.index import QueueIndex, negated
 from ganger.mechanisms.order import FIRST_COME, Moves, Order
 from ganger.mechanisms.place import PACK, Placer
 
@@ -99,6 +98,12 @@ class QueuePolicy:
         return alone and self.place.by_room
 
     @cached_property
+    def inherits(self) -> bool:
+        """Whether what blocks a head blocks whoever of its class comes behind it; quotas may have
+        another reason to."""
+        return self.remembers and self.quotas is None
+
+    @cached_property
     def timed(self) -> bool:
         """Whether keys jump or patience ends while nothing else happens."""
         return self.place.patient or self.order.moves is _STEPS
@@ -147,7 +152,7 @@ class _Pass:
         policy, pending, heads = self.policy, self.pending, self.heads
         remembers = policy.remembers
         for kind in pending.blocked.due() if remembers else list(pending.heaps):
-            head = self._to_try(kind)
+            head = self._head(kind)
             if head is not None:
                 heads.append((head, kind))
         if heads:
@@ -158,7 +163,7 @@ class _Pass:
         if not pending.entry:
             return self.draft.plan(self.reasons, NEVER, _ONLY_NEW)
         until = _ANY_CHANGE
-        if blocked and policy.order.arrival and policy.walk is _STRICT:
+        if blocked and policy.walk is _STRICT and policy.order.arrival:
             until = _UNLESS_BEHIND
         if policy.timed:
             self.wake = min(self.wake, self.index.next_jump(self.view))
@@ -177,38 +182,43 @@ class _Pass:
             sizes = self.view.at.size
             self.late = sum(sizes[job] for job in self.index.starting)
         heads, skips = self.heads, self.policy.walk in (_SKIP, _TENANT)
+        known, inherits = self.pending.blocked.records, self.policy.inherits
         while heads:
             entry, kind = heads[0]
             job = entry[-1]
             if self.limits and self._over_quota(job):
                 heappop(heads)
                 self.pending.blocked.always(kind)
-            elif self._start(job, entry):
+                continue
+            kept = inherits and kind in known and self._keeps(job, entry, kind)
+            if not kept and self._start(job, entry):
                 self._next(kind)
-            elif kind == _EVICTED:
-                heappop(heads)
-            else:
-                self._block(job, entry, kind)
+                continue
+            if kind != _EVICTED:
+                if not kept:
+                    self._block(job, entry, kind)
                 if not skips:
                     break
-                heappop(heads)
+            heappop(heads)
         for entry, _, _ in self.line:
             self.index.running.put_back(entry)
 
-    def _to_try(self, kind: int) -> Entry | None:
-        """The head of a class, unless there is none or it is known to fit nowhere."""
-        blocked, head = self.pending.blocked, self.pending.head(kind)
+    def _head(self, kind: int) -> Entry | None:
+        """The head of a class; None if nobody of it waits."""
+        head = self.pending.head(kind)
         if head is None:
-            blocked.forget(kind)
-        elif kind in blocked.records and blocked.keeps(kind, head, self.view.at.shape[head[-1]]):
-            return None
+            self.pending.blocked.forget(kind)
         return head
+
+    def _keeps(self, job: int, entry: Entry, kind: int) -> bool:
+        """Whether the head of the class is known to fit nowhere."""
+        return self.pending.blocked.keeps(kind, entry, self.view.at.shape[job])
 
     def _next(self, kind: int) -> None:
         """Bring the next of a class to its head; the present head has started."""
         if self.gave_back:
             self._look_again()
-        head = None if kind == _EVICTED else self._to_try(kind)
+        head = None if kind == _EVICTED else self._head(kind)
         if head is None:
             heappop(self.heads)
         else:
@@ -251,7 +261,7 @@ class _Pass:
             return
         present = self.heads[0][0]
         for kind in self.pending.blocked.crossed():
-            head = self._to_try(kind)
+            head = self._head(kind)
             if head is None:
                 continue
             if head > present:
@@ -279,7 +289,7 @@ class _Pass:
         draft, pending = self.draft, self.pending
         draft.start(job, placement)
         pending.entry.pop(job, None)
-        if pending.blocked.records and ledger.is_plain(draft.shape(job)):
+        if self.policy.inherits and pending.blocked.records and ledger.is_plain(draft.shape(job)):
             cell = ledger.cell_of[placement[0].node]
             pending.blocked.took(entry, cell, self.view.at.gpus[job])
         if self.policy.preempt:
@@ -298,7 +308,7 @@ class _Pass:
             self.most = self.hopeless_most
             return False
         self.index.catch_up(self.view)
-        threshold = tuple(map(neg, entry))
+        threshold = negated(entry)
         if self._victim(0, threshold, ledger) is None:
             self.may_evict = False  # nobody comes after this one, so after no later one either
             return False
@@ -380,7 +390,11 @@ class _Pass:
                 self.draft.restore(victim, placement)
             else:
                 evicted.add(victim)
-                heappush(self.heads, (tuple(map(neg, entry)), _EVICTED))
+                stood = negated(entry)
+                heappush(self.heads, (stood, _EVICTED))
+                if self.policy.inherits and ledger.is_plain(self.draft.shape(victim)):
+                    cell = ledger.cell_of[placement[0].node]
+                    self.pending.blocked.left(stood, cell, self.view.at.size[victim])
         self.line = [victim for victim in self.line if -victim[0][-1] not in evicted]
 
     # ------------------------------------------------------------------ backfilling
