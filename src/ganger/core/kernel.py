@@ -120,14 +120,13 @@ class Kernel(Reducer):
 
     def _decide(self, batch: Batch) -> Plan:
         self._look(batch)
-        plan, memory = self.policy.decide(self.view, self.memory)
+        plan, self.memory = self.policy.decide(self.view, self.memory)
         if self.validate:
             self._check_pure(plan)
         plan.basis = self.revision
         self.decisions += 1
-        self.memory = memory
-        self.wake, self._until = plan.wake, plan.until
-        if self.wake <= self.now:
+        self.wake, self._until = wake, _ = plan.wake, plan.until
+        if wake <= self.now:
             raise InvariantError(f"policy {self.policy.name} wants to be woken in the past")
         self._adopt(plan)
         self._top.changed.clear()

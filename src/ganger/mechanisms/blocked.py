@@ -65,13 +65,11 @@ class Blocked:
         """The head of `kind` cannot be placed: so many GPUs are lacking in each cell (0 or less: it
         has enough, but not together)."""
         old = self.records.get(kind)
-        if old is not None:
-            del self._kind_of[old.entry[-1]]
         if old is None or old.reason is not reason:
             self._reasons = None
         limits = [_Limit(cell, lack) for cell, lack in lacks.items()]
         self.records[kind] = Record(entry, reason, limits)
-        self._kind_of[entry[-1]] = kind
+        self._name(kind, entry, old)
 
     def keeps(self, kind: int, entry: Entry, shape: int) -> bool:
         """Whether the class is known to stay blocked with this head, a job of that shape."""
@@ -84,10 +82,17 @@ class Blocked:
                 return False
         record.tried = False
         if entry is not record.entry:
-            del self._kind_of[record.entry[-1]]
+            self._name(kind, entry, record)
             record.entry = entry
-            self._kind_of[entry[-1]] = kind
         return True
+
+    def _name(self, kind: int, entry: Entry, old: Record | None) -> None:
+        """The class has another head: who goes calls for a try. One whose class changed may stand
+        in two records, and belongs to the later."""
+        if old is not None and self._kind_of.get(old.entry[-1]) == kind:
+            del self._kind_of[old.entry[-1]]
+        if entry:
+            self._kind_of[entry[-1]] = kind
 
     def took(self, entry: Entry, cell: Cell, gpus: int) -> None:
         """A job that stands at `entry` got so many whole GPUs: those behind it cannot have them
@@ -161,5 +166,5 @@ class Blocked:
         """Nothing is known of the class."""
         record = self.records.pop(kind, None)
         if record is not None:
-            del self._kind_of[record.entry[-1]]
+            self._name(kind, (), record)
             self._reasons = None

@@ -247,7 +247,9 @@ class Levels:
     def _climbs(self, view: View, job: int, level: int) -> int:
         """When a running job reaches `level` or, from there on, the next."""
         have, ladder = self._counted(view, job), self.thresholds
-        above = max(bisect_right(ladder, have), level - 1)
+        above = bisect_right(ladder, have)
+        if above < level - 1:
+            above = level - 1
         if above >= len(ladder):
             return NEVER
         return reaches(view, job, self.attained, have, ladder[above])

@@ -166,7 +166,8 @@ class _Pass:
         if blocked and policy.walk is _STRICT and policy.order.arrival:
             until = _UNLESS_BEHIND
         if policy.timed:
-            self.wake = min(self.wake, self.index.next_jump(self.view))
+            jump = self.index.next_jump(self.view)
+            self.wake = min(self.wake, jump)
         if policy.preempt and (policy.timed or self.index.starting):
             until |= STARTED  # who starts can be evicted from then on, and its key begins to move
         reasons = pending.blocked.reasons

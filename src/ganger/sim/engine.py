@@ -157,7 +157,7 @@ class Simulator:
         if events:
             self._instant = []
             self._idle_wakes = 0
-            return _sorted(self.now, events)
+            return Batch(self.now, events) if len(events) == 1 else _sorted(self.now, events)
         heap, alive, events = self._heap, self._alive, []
         while not events:  # an instant at which all that was filed is void did not happen
             at = heap[0][0] if heap else NEVER
@@ -177,7 +177,7 @@ class Simulator:
             if until == at:
                 events.append(Woke())
         self._idle_wakes = 0
-        return _sorted(at, events)
+        return Batch(at, events) if len(events) == 1 else _sorted(at, events)
 
     def apply(self, plan: Plan, now: int) -> None:
         """Set the actions going."""
@@ -283,7 +283,7 @@ class Simulator:
             self._where[job] = placement
             for slot in placement:
                 self._on_node.setdefault(slot.node, set()).add(job)
-        launched = at - min(cost, self._loading)
+        launched = at - (min(cost, self._loading) if cost else 0)
         if launched == self.now:
             self._instant.append(Started(job, attempt, rate))
         else:
@@ -316,7 +316,9 @@ class Simulator:
         """The attempt stops computing: book what it did."""
         did = (self.now - self._began[job]) * self._rate[job]
         if did > 0:
-            self._did[job] = min(self._did[job] + did, float(self._total[job]))
+            did += self._did[job]
+            total = self._total[job]
+            self._did[job] = did if did < total else float(total)
 
     def _stop(self, job: int, attempt: int) -> None:
         if self._alive[job] % _SUSPENSION != attempt:
@@ -427,8 +429,7 @@ class Simulator:
 
 def _sorted(at: int, events: list[AnyEvent]) -> Batch:
     """The batch of these events, in order of rank."""
-    if len(events) > 1:
-        events.sort(key=_rank)
+    events.sort(key=_rank)
     return Batch(at, events)
 
 
