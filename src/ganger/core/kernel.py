@@ -120,13 +120,14 @@ class Kernel(Reducer):
 
     def _decide(self, batch: Batch) -> Plan:
         self._look(batch)
-        plan, self.memory = self.policy.decide(self.view, self.memory)
+        plan, memory = self.policy.decide(self.view, self.memory)
         if self.validate:
             self._check_pure(plan)
         plan.basis = self.revision
         self.decisions += 1
-        self.wake, self._until = wake, _ = plan.wake, plan.until
-        if wake <= self.now:
+        self.memory = memory
+        self.wake, self._until = plan.wake, plan.until
+        if self.wake <= self.now:
             raise InvariantError(f"policy {self.policy.name} wants to be woken in the past")
         self._adopt(plan)
         self._top.changed.clear()
