@@ -60,12 +60,11 @@ class Ledger(Capacity):
 
     def regain(self, job: int, shape: Shape, placement: Placement) -> None:
         """`job`, which was leaving `placement`, keeps it after all."""
-        if job in self.holds:
-            raise InvariantError(f"job {job} holds devices already")
-        self._take_again(shape, placement)
-        self.holds[job] = (shape, placement)
+        before = self._free_around(placement)
+        self.take(job, shape, placement)
+        self._never_returned(before)
         self.gone(job, placement)
-        self._undo.append((job, None, True))
+        self._undo[-1] = (job, None, True)
 
     def free_up(self, job: int) -> None:
         """`job` is gone and so is what it held: a fact, which is not undone."""
@@ -88,7 +87,9 @@ class Ledger(Capacity):
             else:
                 if left:
                     self.gone(job, gave[1])
-                self._take_again(*gave)
+                before = self._free_around(gave[1])
+                self._occupy(*gave)
+                self._never_returned(before)
                 self.holds[job] = gave
 
     def settle(self) -> None:
@@ -201,10 +202,13 @@ class Ledger(Capacity):
                 self._vacate(shape, placement[:done])
                 raise InvariantError(f"{slot} is not free: {self.free_mask[slot.node]:#b}")
 
-    def _take_again(self, shape: Shape, placement: Placement) -> None:
-        """Book what was given back a moment ago, as though it never had been."""
-        before = {cell: cell.free for cell in [self.cell_of[slot.node] for slot in placement]}
-        self._occupy(shape, placement)
+    def _free_around(self, placement: Placement) -> dict[Cell, int]:
+        """How many GPUs are free in the cells of `placement`."""
+        return {cell: cell.free for cell in [self.cell_of[slot.node] for slot in placement]}
+
+    @staticmethod
+    def _never_returned(before: dict[Cell, int]) -> None:
+        """What was taken since `before` was given back just then: as though it never had been."""
         for cell, free in before.items():
             cell.returned -= free - cell.free
 
@@ -221,6 +225,8 @@ class Ledger(Capacity):
             self.free_memory[slot.node] += needs.memory * slot.workers
             if share_of(needs, slot) < WHOLE:
                 devices = self._share(needs, slot, take=False)
+                # Who shared with it can now be evicted for a whole GPU.
+                self.cell_of[slot.node].returned += (slot.devices & ~devices).bit_count()
             if devices:
                 self._return_devices(slot.node, devices)
 

@@ -99,9 +99,9 @@ class QueuePolicy:
 
     @cached_property
     def inherits(self) -> bool:
-        """Whether what blocks a head blocks whoever of its class comes behind it; quotas may have
-        another reason to."""
-        return self.remembers and self.quotas is None
+        """Whether what blocks a head blocks whoever of its class comes behind it: if all of them
+        are placed alike, and no quota can be another reason to wait."""
+        return self.remembers and self.walk is _SKIP and self.quotas is None
 
     @cached_property
     def timed(self) -> bool:
@@ -248,7 +248,7 @@ class _Pass:
         need, lacks = self.view.at.gpus[job], dict[Cell, int]()
         for cell in self.view.ledger.cells_for(shape):
             lacks[cell] = lack = need - self.late - self.most.get(cell.index, cell.free)
-            if lack <= 0 and (self.late or self.guarded):
+            if lack <= 0 and (self.late or self.guarded or self.policy.min_run):
                 self._wait(job)
                 blocked.always(kind)
                 return
