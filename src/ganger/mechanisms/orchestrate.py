@@ -73,7 +73,7 @@ class Evolving:
         if len(shop.ids):
             sizes = self._evolve(view, shop, limits, memory)
             runs = sizes[0] > 0
-            gpus = (sizes[0] * shop.curves.units)[runs]
+            gpus = (sizes[0] * shop.units)[runs]
             towards_sizes(view, Sizes(shop.ids[runs], gpus), self.place)
             columns = sizes.T.tolist()
             kept = {job: tuple(column)
@@ -82,8 +82,7 @@ class Evolving:
         else:
             memory = Schedules({}, {}, due)
         grows = any(
-            limit < most
-            for limit, most in zip(limits.values(), shop.curves.most.tolist(), strict=True)
+            limit < most for limit, most in zip(limits.values(), shop.most.tolist(), strict=True)
         )
         changes = len(view.pending) or grows
         reasons = [Reason("Resources", "evolving")] if len(view.pending) else []
@@ -96,7 +95,7 @@ class Evolving:
             over = (view.now - due) // self.epoch + 1
             due += over * self.epoch
         usual, now = asked(view, shop), held(view, shop)
-        columns = (shop.ids, usual, now, shop.curves.most)
+        columns = (shop.ids, usual, now, shop.most)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         limits = {
             job: min(memory.limits.get(job, want) << (min(over, 20) if size else 0), most)
