@@ -84,6 +84,8 @@ class Auction:
 
     def choose(self, view: View, ids: Ids, room: Room, notes: Competition) -> list[Want]:
         """Hold the auction; the rest get what is left in random order."""
+        if len(ids) == 1:
+            return room.alone(int(ids[0]))
         rho = self.rho(view, ids, notes)
         order = np.lexsort((ids, -rho.round(9)))
         offered = order[: ceil(round((1.0 - self.fairness) * len(ids), 9)) or 1]
