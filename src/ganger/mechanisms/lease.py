@@ -68,7 +68,8 @@ def of_live(view: View, known: dict[int, float], new: Callable[[int], float]) ->
     came and went is looked for among those that changed, unless the numbers say otherwise."""
     phase, changed = view.at.phase, set(view.changed)
     live = {job for job in changed if _PENDING <= phase[job] <= _STOPPING}
-    come, gone = live - known.keys(), (changed - live) & known.keys()
+    come = {job for job in live if job not in known}
+    gone = {job for job in changed - live if job in known}
     if len(known) + len(come) - len(gone) != len(view.pending) + len(view.ledger.holds):
         live = {*view.pending.tolist(), *view.active.tolist()}
         come, gone = live - known.keys(), known.keys() - live
