@@ -76,17 +76,14 @@ class Stride:
                 notes.tickets.get(key, 1.0), 1e-3
             )
         live = np.concatenate([view.pending, view.active])
-        users = {int(code) for code in np.unique(view.jobs.user[live])}
-        here = {key: value for key, value in passes.items() if int(key.split("/")[0]) in users}
-        floors = {kind: min((value for key, value in here.items() if key.endswith(f"/{kind}")),
-                            default=0.0) for kind in self._kinds(view)}  # fmt: skip
-        present = set(notes.tickets)
-        for user in sorted(users):
-            for kind, floor in floors.items():
-                key = f"{user}/{kind}"
-                if key not in present:
-                    passes[key] = max(passes.get(key, 0.0), floor)
-        return Passes(passes, {}, self._tickets(view, sorted(users), live), view.now)
+        users: list[int] = np.unique(view.jobs.user[live]).tolist()
+        for kind in self._kinds(view):
+            keys = [f"{user}/{kind}" for user in users]
+            come = [key for key in keys if key not in notes.tickets]
+            if come:
+                floor = min((passes[key] for key in keys if key in passes), default=0.0)
+                passes.update((key, max(passes.get(key, 0.0), floor)) for key in come)
+        return Passes(passes, {}, self._tickets(view, users, live), view.now)
 
     def settle(self, view: View, notes: Passes) -> Passes:
         """Who holds what from now on."""
@@ -161,7 +158,7 @@ class Stride:
         order = np.argsort(owner, kind="stable")
         gains = values[of[order]]
         ends = np.searchsorted(owner[order], users, "right").tolist()
-        return [float(gains[a:b].mean()) for a, b in pairwise([0, *ends])]
+        return [float(np.add.reduce(gains[a:b])) / (b - a) for a, b in pairwise([0, *ends])]
 
 
 class _Charged:
