@@ -103,7 +103,7 @@ class Stride:
             able = ~taken & (view.jobs.gpus[ids] <= most)
             rows = np.flatnonzero(able)
             away = [room.cell_of.get(job, -1) not in mine for job in ids[rows].tolist()]
-            order = rows[np.lexsort((rows, attained[rows], away))]
+            order = rows[np.lexsort((rows, attained[rows], np.array(away, np.bool_)))]
             queues: dict[int, list[int]] = {}
             for row in order[::-1].tolist():
                 queues.setdefault(int(user_of[row]), []).append(row)
