@@ -78,7 +78,7 @@ class Auction:
         left = np.maximum(told - view.work(ids), 1.0)
         age = (view.now - jobs.submitted[ids]).astype(np.float64)
         shared = age + later + left
-        since = np.array([notes.total - notes.arrived[job] for job in ids.tolist()])
+        since = notes.total - np.array([notes.arrived[job] for job in ids.tolist()])
         mean = np.where(age > 0, since / np.maximum(age, 1.0), notes.jobs)
         share = max(view.ledger.total, 1) / np.maximum(mean, 1.0)
         alone = told * np.maximum(jobs.gpus[ids] / share, 1.0)
@@ -89,6 +89,8 @@ class Auction:
         """Hold the auction; the rest get what is left in random order."""
         if len(ids) == 1:
             return room.alone(int(ids[0]))
+        if view.jobs.gpus[ids].min() > room.total:
+            return []
         rho = self.rho(view, ids, notes)
         order = np.lexsort((ids, -rho.round(9)))
         offered = order[: ceil(round((1.0 - self.fairness) * len(ids), 9)) or 1]

@@ -47,6 +47,11 @@ class Room:
         """All that is left."""
         return sum(self.free.values())
 
+    @property
+    def most(self) -> int:
+        """The largest job that there is room for in some cell."""
+        return max(self.free.values(), default=0)
+
     def take(self, job: int, gpus: int, gpu_type: str = "") -> Want | None:
         """Set `gpus` aside for `job`, on what it holds if possible; None if there is not room."""
         cells = cells_of(self._view.ledger, self._view, job, gpu_type)

@@ -13,7 +13,7 @@ from ganger.core.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.admit import Quotas
 from ganger.mechanisms.lease import Room, of_live
-from ganger.mechanisms.realise import Want, competitors
+from ganger.mechanisms.realise import Want, among, competitors
 
 _UNUSED = 1e-9
 _NOTHING = 0.0, 0.0
@@ -140,37 +140,43 @@ class LongTermFairness:
         jobs, wants = view.jobs, list[Want]()
         if len(ids) == 1:
             return room.alone(int(ids[0]))
+        # Whoever finds no room at first finds none later.
+        most = room.most
+        able = ids[jobs.gpus[ids] <= most]
+        if not len(able):
+            return wants
         quota = self._quota(view, jobs.tenant[competitors(view)])
-        order = ids[np.lexsort((ids, self.job_ltgf(view, ids, notes).round(9)))].tolist()
+        order = able[np.lexsort((able, self.job_ltgf(view, able, notes).round(9)))].tolist()
         queues: dict[int, list[int]] = {}
         for job in order:
             queues.setdefault(view.at.tenant[job], []).append(job)
-        contested = set(order)
+        contested = set(ids.tolist())
         kept = np.array([job for job in view.ledger.holds if job not in contested], np.int64)
         held = np.bincount(jobs.tenant[kept], jobs.size[kept], minlength=len(jobs.tenants))
         used = {code: float(held[code]) for code in queues}
         taken: set[int] = set()
 
         def take(job: int, within: float) -> None:
+            nonlocal most
             code, gpus = view.at.tenant[job], view.at.gpus[job]
-            if job in taken or gpus > room.total or used[code] + gpus > within:
+            if job in taken or gpus > most or used[code] + gpus > within:
                 return
             want = room.take(job, gpus)
             if want is not None:
                 wants.append(want)
                 taken.add(job)
                 used[code] += gpus
+                most = room.most
 
-        waited = view.now - jobs.pending_since[ids]
-        late = (
-            ids[(waited > self.starving) & np.isin(ids, view.pending)] if self.starving else ids[:0]
-        )
-        for job in sorted(late.tolist(), key=lambda job: (view.at.pending_since[job], job)):
-            take(job, float("inf"))
+        if self.starving:
+            waited = view.now - jobs.pending_since[able]
+            late = able[(waited > self.starving) & among(able, view.pending)]
+            for job in sorted(late.tolist(), key=lambda job: (view.at.pending_since[job], job)):
+                take(job, float("inf"))
         tenants = sorted(queues, key=lambda code: (self._level(notes, code), code))
         for beyond in (False, True):
             for code in tenants:
-                for job in queues[code] if room.total else ():
+                for job in queues[code] if most else ():
                     take(job, float("inf") if beyond else quota[code])
         return wants
 
