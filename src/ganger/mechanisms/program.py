@@ -377,6 +377,9 @@ def rho_demand(
 
 def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
     posed = problem.shares
+    alone = unrivalled(posed, posed.rate)
+    if alone is not None:
+        return alone
     demand, reached = rho_demand(*rho_parts(view, problem, notes))
     start, top = reached(isolated(posed)), reached(posed.fastest())
     found = largest(SharesPool(posed), demand, start, top)

@@ -123,11 +123,14 @@ class RoundPolicy:
 
     def decide(self, view: View, memory: RoundMemory | None) -> tuple[Plan, RoundMemory]:
         """At a round's boundary select anew, in between only fill what is free."""
-        jobs = competitors(view)
-        names = jobs.tolist()
         if memory is None:
             memory = RoundMemory(Allocation(), view.now, view.now, b"", view.now, [])
-        boundary = view.now >= memory.next_round or not len(view.active)
+        idle = not view.ledger.holds and not len(view.active)
+        boundary = idle or view.now >= memory.next_round
+        # Who competes is asked only where it matters.
+        asked = boundary or remembers(self.allocator)
+        jobs = competitors(view) if asked else view.pending[:0]
+        names = jobs.tolist()
         anew = boundary and (memory.jobs != names or not len(memory.allocation))
         memory = msgspec.structs.replace(memory) if anew else self._account(view, memory)
         if remembers(self.allocator) and _competition_changed(view, memory, names):
@@ -142,10 +145,8 @@ class RoundPolicy:
                 towards(view, self._select(view, memory, names), self.place)
         elif self.fill:
             self._fill(view, memory)
-        waiting = len(view.pending)
-        settled = not waiting and rows_of(view, memory.allocation).least > _ALL
-        wake = NEVER if settled and memory.jobs == names else memory.next_round
-        reasons = [Reason("Priority", "rounds")] if waiting else []
+        wake = NEVER if _settled(view, memory) else memory.next_round
+        reasons = [Reason("Priority", "rounds")] if len(view.pending) else []
         until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
         return view.draft.plan(reasons, wake, until), memory
 
@@ -214,18 +215,11 @@ class RoundPolicy:
         if not len(able):
             return
         waiting = set(pending.tolist())
-        rows, every = rows_of(view, memory.allocation), memory.allocation.rows
-        kept = among(rows.first, able)
-        if rows.several:
-            for number, row in enumerate(every):
-                if len(row.jobs) > 1:
-                    kept[number] = not waiting.isdisjoint(row.jobs)
-        shares = [
-            every[number]
-            for number in rows.ranked(_received(memory), max(view.now - memory.since, 1), kept)
-        ]
-        new = able[~among(able, np.array(memory.jobs, np.int64))].tolist()
-        shares += [Share((job,), "", at.gpus[job], 1.0) for job in new]
+        # Jobs are numbered as they come, so that most who wait are past all who have a row.
+        late = not self.pairs and (not memory.jobs or able[0] > memory.jobs[-1])
+        shares = [] if late else self._ranked(view, memory, able, waiting)
+        new = able if late else able[~among(able, np.array(memory.jobs, np.int64))]
+        shares += [Share((job,), "", at.gpus[job], 1.0) for job in new.tolist()]
         full = set[tuple[int | str, ...]]()
         for want in (want for row in shares for want in self._wants(view, row)):
             job = want.job
@@ -238,6 +232,18 @@ class RoundPolicy:
             else:
                 full.add(alike)
 
+    def _ranked(self, view: View, memory: RoundMemory, able: Ids, waiting: set[int]) -> list[Share]:
+        """The rows of those who are `able` to start, and of pairs of whom one is `waiting`, in
+        order of what they are owed."""
+        rows, every = rows_of(view, memory.allocation), memory.allocation.rows
+        kept = among(rows.first, able)
+        if rows.several:
+            for number, row in enumerate(every):
+                if len(row.jobs) > 1:
+                    kept[number] = not waiting.isdisjoint(row.jobs)
+        ranked = rows.ranked(_received(memory), max(view.now - memory.since, 1), kept)
+        return [every[number] for number in ranked]
+
     def _wants(self, view: View, row: Share) -> list[Want]:
         """What a row asks for, job by job."""
         job = row.jobs[0]
@@ -248,6 +254,14 @@ class RoundPolicy:
             Want(each, row.gpus, row.gpu_type, share=HALF, beside=other)
             for each, other in zip(row.jobs, others, strict=True)
         ]
+
+
+def _settled(view: View, memory: RoundMemory) -> bool:
+    """Whether nobody waits, and those who were allocated for, all the time, are all there are."""
+    if len(view.pending) or rows_of(view, memory.allocation).least <= _ALL:
+        return False
+    same: bool = memory.jobs == view.active.tolist()
+    return same
 
 
 def _as_wanted(view: View, allocation: Allocation, jobs: list[int]) -> bool:
