@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard
 
@@ -179,7 +180,8 @@ class RoundPolicy:
                 free[ledger.cell_of[placement[0].node].index] -= at.size[job]
         rows, shares = rows_of(view, memory.allocation), memory.allocation.rows
         most = max(free.values(), default=0)
-        for number in rows.ranked(_received(memory), max(view.now - memory.since, 1)):
+        ranked = rows.ranked(_received(memory), max(view.now - memory.since, 1))
+        for number in ranked.tolist():
             row = shares[number]
             gpus = row.gpus
             if gpus > most:
@@ -214,12 +216,44 @@ class RoundPolicy:
         able = pending[(jobs.gpus[pending] <= most) | (jobs.parent[pending] >= 0)]
         if not len(able):
             return
-        waiting = set(pending.tolist())
         # Jobs are numbered as they come, so that most who wait are past all who have a row.
         late = not self.pairs and (not memory.jobs or able[0] > memory.jobs[-1])
-        shares = [] if late else self._ranked(view, memory, able, waiting)
         new = able if late else able[~among(able, np.array(memory.jobs, np.int64))]
-        shares += [Share((job,), "", at.gpus[job], 1.0) for job in new.tolist()]
+        every = memory.allocation.rows
+        numbers = np.zeros(0, np.int64) if late else self._ranked(view, memory, able)
+        if self.pairs:
+            shares = [every[number] for number in numbers.tolist()]
+            shares += [Share((job,), "", at.gpus[job], 1.0) for job in new.tolist()]
+            self._fill_pairs(view, shares)
+            return
+        rows = rows_of(view, memory.allocation)
+        ids = np.concatenate([rows.first[numbers], new])
+        gpus = np.concatenate([rows.gpus[numbers], jobs.gpus[new]])
+        kind = np.concatenate([rows.kind[numbers], np.full(len(new), -1)])
+        alike = (self._alike(view, ids) << 32) + (gpus << 8) + kind + 1
+        left = np.arange(len(ids))
+        while len(left):
+            row = int(left[0])
+            gpu_type = every[numbers[row]].gpu_type if row < len(numbers) else ""
+            want = Want(int(ids[row]), int(gpus[row]), gpu_type)
+            start = placed(view, want, self.place) is not None
+            left = left[ids[left] != want.job if start else alike[left] != alike[row]]
+
+    def _alike(self, view: View, ids: Ids) -> Ids:
+        """Numbers of what a placement may depend on: jobs that are alike have the same."""
+        known: tuple[Ids, dict[tuple[int, ...], int]] | None = view.scratch.get("alike")
+        if known is None or len(known[0]) < view.jobs.capacity:
+            known = view.scratch["alike"] = np.full(view.jobs.capacity, -1), {}
+        of, number = known
+        at = view.at
+        for job in ids[of[ids] < 0].tolist():
+            key = at.shape[job], at.parent[job], self.place.kind(view, job)
+            of[job] = number.setdefault(key, len(number))
+        return of[ids]
+
+    def _fill_pairs(self, view: View, shares: Iterable[Share]) -> None:
+        """The same where rows may have two jobs."""
+        waiting, at = set(view.pending.tolist()), view.at
         full = set[tuple[int | str, ...]]()
         for want in (want for row in shares for want in self._wants(view, row)):
             job = want.job
@@ -232,17 +266,17 @@ class RoundPolicy:
             else:
                 full.add(alike)
 
-    def _ranked(self, view: View, memory: RoundMemory, able: Ids, waiting: set[int]) -> list[Share]:
-        """The rows of those who are `able` to start, and of pairs of whom one is `waiting`, in
-        order of what they are owed."""
+    def _ranked(self, view: View, memory: RoundMemory, able: Ids) -> Ids:
+        """The rows of those who are `able` to start, and of pairs of whom one waits, in order of
+        what they are owed."""
         rows, every = rows_of(view, memory.allocation), memory.allocation.rows
         kept = among(rows.first, able)
         if rows.several:
+            waiting = set(view.pending.tolist())
             for number, row in enumerate(every):
                 if len(row.jobs) > 1:
                     kept[number] = not waiting.isdisjoint(row.jobs)
-        ranked = rows.ranked(_received(memory), max(view.now - memory.since, 1), kept)
-        return [every[number] for number in ranked]
+        return rows.ranked(_received(memory), max(view.now - memory.since, 1), kept)
 
     def _wants(self, view: View, row: Share) -> list[Want]:
         """What a row asks for, job by job."""

@@ -47,6 +47,11 @@ class Rows:
         return np.array([codes.get(row.gpu_type, -1) for row in self._rows], np.int64)
 
     @cached_property
+    def gpus(self) -> Ids:
+        """How many GPUs each is for."""
+        return np.array([row.gpus for row in self._rows], np.int64)
+
+    @cached_property
     def _amount(self) -> NDArray[np.float64]:
         return np.array([row.amount for row in self._rows], np.float64)
 
@@ -65,7 +70,7 @@ class Rows:
 
     def ranked(
         self, received: Ids | None, elapsed: int, kept: NDArray[np.bool_] | None = None
-    ) -> list[int]:
+    ) -> Ids:
         """The rows (those that are `kept`) in order of allocation over share of the time `elapsed`
         that each has `received`, microseconds (None: none has anything); ties by amount, then
         job."""
@@ -77,8 +82,7 @@ class Rows:
             got = had > 0
             due[got] = np.round(self._amount[some][got] / (had[got] / elapsed), 9)
             some = some[np.argsort(-due, kind="stable")]
-        order: list[int] = some.tolist()
-        return order
+        return some
 
 
 def rows_of(view: View, allocation: Allocation) -> Rows:
