@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -260,12 +261,9 @@ def rows_of(problem: Problem, x: Floats, *, exact: bool = False) -> Allocation:
     rounded = x if exact else np.round(np.where(x < LEAST_SHARE, 0.0, x), 9)
     i, j = np.nonzero(rounded > 0)
     gpus = problem.shares.scale[i].astype(np.int64)
-    columns = (column.tolist() for column in (problem.ids[i], j, gpus, rounded[i, j]))
-    types = problem.types
-    return Allocation([
-        Share((job,), types[kind], many, amount)
-        for job, kind, many, amount in zip(*columns, strict=True)
-    ])  # fmt: skip
+    jobs, kinds = problem.ids[i].tolist(), [problem.types[kind] for kind in j.tolist()]
+    columns = [(job,) for job in jobs], kinds, gpus.tolist(), rounded[i, j].tolist()
+    return Allocation(list(map(Share._make, zip(*columns, repeat(()), strict=False))))
 
 
 @dataclass(frozen=True)

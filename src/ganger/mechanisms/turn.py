@@ -29,11 +29,11 @@ class Rows:
 
     def __init__(self, allocation: Allocation, types: Iterable[str]) -> None:
         self.allocation = allocation
-        self._rows = rows = allocation.rows
         self._types = types
-        self.jobs = [row.jobs[0] for row in rows]
-        self.several = any(len(row.jobs) > 1 for row in rows)
-        self.least = min((row.amount for row in rows), default=1.0)
+        self._columns = jobs, *_, amounts, _ = list(zip(*allocation.rows, strict=True)) or [()] * 5
+        self.jobs: list[int] = [each[0] for each in jobs]
+        self.several = max(map(len, jobs), default=1) > 1
+        self.least: float = min(amounts, default=1.0)
 
     @cached_property
     def first(self) -> Ids:
@@ -44,29 +44,31 @@ class Rows:
     def kind(self) -> Ids:
         """The number of each one's GPU type among those of the cluster, -1 for any."""
         codes = {kind: code for code, kind in enumerate(self._types) if kind}
-        return np.array([codes.get(row.gpu_type, -1) for row in self._rows], np.int64)
+        return np.array([codes.get(each, -1) for each in self._columns[1]], np.int64)
 
     @cached_property
     def gpus(self) -> Ids:
         """How many GPUs each is for."""
-        return np.array([row.gpus for row in self._rows], np.int64)
+        return np.array(self._columns[2], np.int64)
 
     @cached_property
     def _amount(self) -> NDArray[np.float64]:
-        return np.array([row.amount for row in self._rows], np.float64)
+        return np.array(self._columns[3], np.float64)
 
     @cached_property
     def _by_amount(self) -> Ids:
         """Rows in order of amount, then jobs."""
         if not self.several:
             return np.lexsort((self.first, -self._amount))
-        rows = self._rows
-        return np.array(sorted(range(len(rows)), key=lambda i: (-rows[i].amount, rows[i].jobs)))
+        keys = [(-row.amount, row.jobs) for row in self.allocation.rows]
+        return np.array(sorted(range(len(keys)), key=keys.__getitem__))
 
     @cached_property
     def _unserved(self) -> NDArray[np.float64]:
         """What is due to a row that has received nothing."""
-        return np.array([round(row.amount * 1e9, 9) for row in self._rows], np.float64)
+        due = self._amount * 1e9
+        whole = np.rint(due)
+        return np.where(np.abs(due - whole) < 1e-6, whole, due)
 
     def ranked(
         self, received: Ids | None, elapsed: int, kept: NDArray[np.bool_] | None = None
