@@ -201,8 +201,10 @@ class RoundPolicy:
             for cell in fitting[kind]:
                 if free[cell.index] >= gpus:
                     free[cell.index] -= gpus
-                    for want in self._wants(view, row):
-                        chosen[want.job] = want
+                    if self.pairs:
+                        chosen |= {want.job: want for want in self._wants(view, row)}
+                    else:
+                        chosen[job] = Want(job, gpus, row.gpu_type)
                     break
             else:
                 most = max(free.values())

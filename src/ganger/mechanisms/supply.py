@@ -214,6 +214,18 @@ def user_of(view: View, job: int, placement: Placement) -> User | None:
     return User(job, counted(placement), sensitivity, (ceil(cpus), ceil(memory)))
 
 
+def _anybody_sensitive(view: View) -> bool:
+    """Whether any model's sensitivity is known, or may come to be."""
+    models = view.jobs.models
+    if view.oracle.learns:
+        return True
+    known: tuple[int, bool] = view.scratch.get("sensitive", (-1, False))
+    if known[0] != len(models):
+        told = (view.oracle.profile(model).sensitivity is not None for model in models)
+        known = view.scratch["sensitive"] = len(models), any(told)
+    return known[1]
+
+
 @dataclass(frozen=True)
 class BySupply(Place):
     """A gang that fits one node goes to the fullest where all that it wants of CPUs and memory is
@@ -281,6 +293,8 @@ class SupplyPolicy:
 
     def _divide(self, view: View) -> Given:
         """What those get whose nodes changed since the last decision; all, if that is not known."""
+        if not _anybody_sensitive(view):
+            return {}
         known = census(view)
         known.look(view)
         given: Given = {}
