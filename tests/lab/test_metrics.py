@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ganger import simulate
 from ganger.core.errors import BadInput
 from ganger.lab import metrics
 from ganger.lab.figures import fairness, integral
@@ -247,3 +248,12 @@ def test_toy_runs_obey_the_definitions() -> None:
         assert (jct >= run.jobs.duration - 1e-3).all()
         assert found["jct_mean_seconds"] == pytest.approx(float(np.mean(jct)))
         assert 0 < found["gpu_allocated_ratio"] <= 1
+
+
+def test_a_gpu_of_which_two_jobs_have_a_half_is_held_once(tmp_path: Path) -> None:
+    path = tmp_path / "halves.csv"
+    rows = ["a,0,100,1,0.5", "b,0,100,1,0.5", "c,0,100,1,1"]
+    path.write_text("\n".join(["job,submitted,duration,gpus,share", *rows]) + "\n")
+    run = simulate(str(path), "1x2xV100", "fifo")
+    assert run.timeline.gpus_held.tolist() == run.timeline.gpus_running.tolist() == [2, 0]
+    assert run.metrics["gpu_allocated_ratio"] == run.metrics["gpu_active_ratio"] == 1

@@ -105,9 +105,9 @@ def test_the_auction_maximises_the_product_and_winners_pay() -> None:
     gains, gpus = [log(4.0), log(3.0), log(2.0)], [4, 2, 2]
     assert winners(gains, gpus, 4) == [1, 2]
     # Without job 1 the 4-GPU job would win: the others' product is 2 with it and 4 without.
-    assert kept_share(gains, gpus, 4, 1) == pytest.approx(2 / 4)
-    assert kept_share(gains, gpus, 4, 2) == pytest.approx(3 / 4)
-    assert kept_share(gains, gpus, 8, 0) == pytest.approx(1), "room for all: nobody pays"
+    assert kept_share(gains, gpus, 4, 1, [1, 2]) == pytest.approx(2 / 4)
+    assert kept_share(gains, gpus, 4, 2, [1, 2]) == pytest.approx(3 / 4)
+    assert kept_share(gains, gpus, 8, 0, [0, 1, 2]) == pytest.approx(1), "room for all"
 
 
 def test_a_winner_that_may_shrink_pays_with_gpus() -> None:

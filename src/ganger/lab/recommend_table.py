@@ -76,9 +76,12 @@ def _caption(found: Recommendation) -> str:
     seeds = "" if found.seeds == 1 else f", {found.seeds} seeds"
     reasons = Counter(_short(reason) for reason in found.left_out.values())
     out = "; ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-    lines = [f"{found.parts} parts of {found.jobs_per_part} jobs{seeds}; in brackets 95 %"
-             " intervals over parts. Means are over a recipe's own runs."]  # fmt: skip
-    return lines[0] + (f" Not tried: {out}." if out else "")
+    parts = "One part" if found.parts == 1 else f"{found.parts} parts"
+    told = (
+        f"{parts} of {found.jobs_per_part} jobs{seeds}; in brackets 95 % intervals over parts."
+        " Means are over a recipe's own runs."
+    )
+    return told + (f" Not tried: {out}." if out else "")
 
 
 def _short(reason: str) -> str:

@@ -11,7 +11,7 @@ from ganger.core.events import Batch, Failed, Finished, NodeDown, NodeUp, Refuse
 from ganger.core.jobs import Jobs
 from ganger.core.ledger import members
 from ganger.core.plan import Placement, Plan, Resize, Resume, Slot, Start, Stop, Suspend
-from ganger.core.units import SECOND
+from ganger.core.units import SECOND, WHOLE
 from ganger.lab.result import Segment, Timeline
 
 GANTT_JOBS = 400
@@ -59,6 +59,8 @@ class Recorder:
         self._now_held = self._now_executing = 0
         self._running: dict[int, int] = {}
         self._size: dict[tuple[int, int], int] = {}
+        self._parts: dict[int, bool] = {}
+        """By shape: whether it asks for parts of GPUs."""
         self._shared: dict[tuple[int, int], Placement] = {}
         """By attempt that shares its GPUs: which."""
         self._beside: dict[int, Placement] = {}
@@ -95,7 +97,7 @@ class Recorder:
         size = sum(slot.devices.bit_count() for slot in action.placement)
         if isinstance(action, Resize):
             self._halt(action.job)
-        if action.placement and action.placement[0].share:
+        if self._shares(action):
             self._shared[key], size = action.placement, 0
             self._now_held += self._holding.come(action.placement)
         self._size[key] = size
@@ -103,6 +105,16 @@ class Recorder:
         self.last[action.job] = action.placement
         if self.segments is not None:
             self._open[key] = now, action.placement
+
+    def _shares(self, action: Start | Resize) -> bool:
+        """Whether others may be on its GPUs: by this placement, or as the job asks."""
+        if not action.placement or action.placement[0].share:
+            return bool(action.placement)
+        code = int(self._jobs.shape[action.job])
+        if code not in self._parts:
+            roles = self._jobs.shapes[code].roles
+            self._parts[code] = any(role.needs.share < WHOLE for role in roles)
+        return self._parts[code]
 
     def _execute(self, job: int, attempt: int) -> None:
         size = self._size.get((job, attempt), 0)

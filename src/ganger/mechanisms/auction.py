@@ -23,10 +23,13 @@ def winners(gains: Sequence[float], gpus: Sequence[int], free: int) -> list[int]
     return knapsack(gains, gpus, free)
 
 
-def kept_share(gains: Sequence[float], gpus: Sequence[int], free: int, winner: int) -> float:
-    """What part of its GPUs `winner` keeps, the rest being its hidden payment: the product of the
-    others' values with it there over that without it (partial allocation)."""
-    with_it = sum(gains[i] for i in winners(gains, gpus, free) if i != winner)
+def kept_share(
+    gains: Sequence[float], gpus: Sequence[int], free: int, winner: int, won: Sequence[int]
+) -> float:
+    """What part of its GPUs `winner`, one of those who `won`, keeps, the rest being its hidden
+    payment: the product of the others' values with it there over that without it (partial
+    allocation)."""
+    with_it = sum(gains[i] for i in won if i != winner)
     others = [i for i in range(len(gains)) if i != winner]
     without = winners([gains[i] for i in others], [gpus[i] for i in others], free)
     return exp(with_it - sum(gains[others[i]] for i in without))
@@ -75,7 +78,7 @@ class Auction:
         left = np.maximum(told - view.work(ids), 1.0)
         age = (view.now - jobs.submitted[ids]).astype(np.float64)
         shared = age + later + left
-        since = np.array([notes.total - notes.arrived[job] for job in ids.tolist()])
+        since = notes.total - np.array([notes.arrived[job] for job in ids.tolist()])
         mean = np.where(age > 0, since / np.maximum(age, 1.0), notes.jobs)
         share = max(view.ledger.total, 1) / np.maximum(mean, 1.0)
         alone = told * np.maximum(jobs.gpus[ids] / share, 1.0)
@@ -84,6 +87,10 @@ class Auction:
 
     def choose(self, view: View, ids: Ids, room: Room, notes: Competition) -> list[Want]:
         """Hold the auction; the rest get what is left in random order."""
+        if len(ids) == 1:
+            return room.alone(int(ids[0]))
+        if view.jobs.gpus[ids].min() > room.total:
+            return []
         rho = self.rho(view, ids, notes)
         order = np.lexsort((ids, -rho.round(9)))
         offered = order[: ceil(round((1.0 - self.fairness) * len(ids), 9)) or 1]
@@ -99,12 +106,14 @@ class Auction:
             shape = view.draft.shape(job)
             least = shape.least
             if len(shape.roles) == 1 and least < size:
-                size = max(int(kept_share(gains, gpus, free, i) * size + 1e-9), least)
+                size = max(int(kept_share(gains, gpus, free, i, won) * size + 1e-9), least)
             want = room.take(job, _whole(view, job, size))
             if want is not None:
                 wants.append(want)
         taken = {want.job for want in wants}
-        if len(taken) == len(ids):
+        left = [gpus for job, gpus in zip(ids.tolist(), view.jobs.gpus[ids].tolist(), strict=True)
+                if job not in taken]  # fmt: skip
+        if min(left, default=room.total + 1) > room.total:
             return wants
         for job in ids[view.rng("left over").permutation(len(ids))].tolist():
             if job not in taken and view.at.gpus[job] <= room.total:

@@ -27,16 +27,19 @@ def believed_duration(view: View, ids: Any) -> NDArray[np.float64]:
     return believed
 
 
-def believed_rest(view: View, job: int) -> int:
-    """What is left of one job's `believed_duration`, in whole microseconds, at most NEVER.
-
-    A walk asks for one job after the other, and numpy is slow on single numbers.
-    """
+def believed_length(view: View, job: int) -> float:
+    """One job's `believed_duration`. A walk asks for one job after the other, and numpy is slow on
+    single numbers."""
     told = float(view.oracle.duration(view, job))  # type: ignore[arg-type]
     if told != told:  # not a number: unknown
         estimate = view.at.estimate[job]
         told = float(estimate if estimate < NEVER else view.at.limit[job])
-    return int(min(told - view.work(job), NEVER))
+    return told
+
+
+def believed_rest(view: View, job: int) -> int:
+    """What is left of one job's `believed_length`, in whole microseconds, at most NEVER."""
+    return int(min(believed_length(view, job) - view.work(job), NEVER))
 
 
 class Reservations:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
 from ganger.core.plan import Placement, Plan, Reason, Slot
-from ganger.core.spec import OnPreempt
+from ganger.core.spec import OnPreempt, Shape
 from ganger.core.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.place import PACK, Placer
@@ -132,7 +132,13 @@ class CellPolicy:
 
     def decide(self, view: View, memory: CellMemory | None) -> tuple[Plan, CellMemory]:
         """Guaranteed jobs first, then opportunistic ones."""
-        return _Binding(self, view, memory or CellMemory()).run()
+        memory = memory or CellMemory()
+        binding: _Binding | None = view.scratch.pop("binding", None)
+        if binding is None or binding.memory is not memory or not binding.catch_up(view):
+            binding = _Binding(self, view, memory)
+        plan = binding.run()
+        view.scratch["binding"] = binding
+        return plan, binding.memory
 
     def cells(self, view: View) -> dict[int, Counter[int]]:
         """What each tenant (by code) owns: size to count."""
@@ -161,69 +167,145 @@ def _one_by_one(ids: Ids, kinds: NDArray[Any], start: Callable[[int], bool]) -> 
     return failed
 
 
+def _on(placement: Placement, node: int) -> int:
+    """The devices of a placement that are on `node`."""
+    devices = 0
+    for slot in placement:
+        if slot.node == node:
+            devices |= slot.devices
+    return devices
+
+
+def _fabric(view: View) -> tuple[object, ...]:
+    """All beside the jobs that a binding depends on: the nodes that are up, their devices, and how
+    many tenants there are."""
+    return list(view.ledger.up), list(view.ledger.full), len(view.jobs.tenants)
+
+
 class _Binding:
-    """One decision."""
+    """Who holds and owns what, from one decision to the next; a cache of what `memory` and the
+    books say."""
 
     def __init__(self, policy: CellPolicy, view: View, memory: CellMemory) -> None:
         self.policy, self.view, self.ledger = policy, view, view.ledger
-        names = len(view.jobs.tenants)
-        if view.scratch.get("cells", (-1,))[0] != names:
-            view.scratch["cells"] = names, policy.cells(view)
-        self.owned: dict[int, Counter[int]] = view.scratch["cells"][1]
-        holds = view.ledger.holds
-        self.guaranteed = [job for job in memory.guaranteed if job in holds]
+        self.memory = memory
+        self._fabric = _fabric(view)
+        self.owned = policy.cells(view)
+        self._largest = np.zeros(len(view.jobs.tenants), np.int64)
+        """GPUs in all cells of each tenant."""
+        for tenant, owned in self.owned.items():
+            self._largest[tenant] = sum(size * count for size, count in owned.items())
         self.taken = [0] * view.nodes.n
         """Devices that guaranteed jobs hold, and those that nobody can be evicted from."""
+        self._there: list[set[int]] = [set() for _ in self.taken]
+        """Whose devices those are."""
+        self._entry: dict[int, tuple[Shape, Placement]] = {}
+        """What they hold."""
+        holds = view.ledger.holds
+        self.guaranteed = {job for job in memory.guaranteed if job in holds}
         for job in self.guaranteed:
-            self._take(holds[job][1])
-        self.bound: list[Bound] = []
+            self._take(job)
+        self.bound = [cell for cell in memory.bound if self._used(cell)]
         self.owned_there = [0] * view.nodes.n
         """Devices in bound cells, by node."""
-        for cell in memory.bound:
-            devices = cell.devices
-            if self.taken[cell.node] & devices:
-                self.bound.append(cell)
-                self.owned_there[cell.node] |= devices
-        stays = view.active[view.jobs.on_preempt[view.active] == _STAYS]
-        for job in stays.tolist():
+        for cell in self.bound:
+            self.owned_there[cell.node] |= cell.devices
+        self._take_those_who_stay()
+        self._heads: dict[int, int] = {}
+        """By tenant the first job, where its cells had no place for it; till something is freed."""
+        self._able: dict[int, set[int]] = {}
+        """By shape the nodes that are up and could hold some of it."""
+
+    def catch_up(self, view: View) -> bool:
+        """Take note of what happened since the last decision; False: begin anew."""
+        if self._fabric != _fabric(view):
+            return False
+        self.view, self.ledger = view, view.ledger
+        holds = view.ledger.holds
+        gone = [job for job, entry in self._entry.items() if holds.get(job) is not entry]
+        nodes = {slot.node for job in gone for slot in self._entry.pop(job)[1]}
+        for node in nodes:
+            self._there[node].difference_update(gone)
+            self.taken[node] = 0
+            for job in self._there[node]:
+                self.taken[node] |= _on(self._entry[job][1], node)
+        for job in self.guaranteed.intersection(gone):
             if job in holds:
-                self._take(holds[job][1])
-        self._largest = {
-            tenant: sum(size * count for size, count in owned.items())
-            for tenant, owned in self.owned.items()
-        }
+                self._take(job)
+            else:
+                self.guaranteed.discard(job)
+        left = [cell for cell in self.bound if cell.node in nodes and not self._used(cell)]
+        for cell in left:
+            self.bound.remove(cell)
+            self.owned_there[cell.node] &= ~cell.devices
+        self._take_those_who_stay()
+        if gone:
+            self._heads.clear()
+        return True
 
-    def _take(self, placement: Placement) -> None:
-        for slot in placement:
+    def _take_those_who_stay(self) -> None:
+        view = self.view
+        for job in view.active[view.jobs.on_preempt[view.active] == _STAYS].tolist():
+            if job in self.ledger.holds and job not in self._entry:
+                self._take(job)
+
+    def _take(self, job: int) -> None:
+        entry = self._entry[job] = self.ledger.holds[job]
+        for slot in entry[1]:
             self.taken[slot.node] |= slot.devices
+            self._there[slot.node].add(job)
 
-    def run(self) -> tuple[Plan, CellMemory]:
-        """The plan, and what is bound after it."""
+    def _used(self, cell: Bound) -> bool:
+        """Whether a guaranteed job runs in it."""
+        return any(
+            job in self.guaranteed and _on(self._entry[job][1], cell.node) & cell.devices
+            for job in self._there[cell.node]
+        )
+
+    def run(self) -> Plan:
+        """The plan; `memory` is what is bound after it."""
         view, at = self.view, self.view.at
         ids, jobs = view.pending, view.jobs
         entitled = self._entitled(ids)
         first, others = ids[entitled], ids[~entitled]
+        blocked = self._still_blocked(first)
+        if blocked:
+            new = first[~np.isin(jobs.tenant[first], list(blocked))]
+        else:
+            new = first
+        failed = _one_by_one(new, jobs.tenant[new], self._start)
+        self._heads = blocked | {at.tenant[job]: job for job in failed}
         reasons = [
             Reason("AssocGrpGRES", "cells", at.shape[job], at.tenant[job])
-            for job in _one_by_one(first, jobs.tenant[first], self._start)
+            for job in sorted(self._heads.values())
         ]
         reasons += [
             Reason("Resources", "cells", at.shape[job])
             for job in _one_by_one(others, jobs.shape[others], self._start_anywhere)
         ]
         plan = view.draft.plan(reasons, until=_CHANGES)
-        return plan, CellMemory(tuple(self.bound), tuple(sorted(self.guaranteed)))
+        self.memory = CellMemory(tuple(self.bound), tuple(sorted(self.guaranteed)))
+        return plan
+
+    def _still_blocked(self, ids: Ids) -> dict[int, int]:
+        """Of those whom there was no place for, who still is its tenant's first."""
+        if not self._heads:
+            return {}
+        first = np.full(len(self._largest), -1)
+        first[self.view.jobs.tenant[ids][::-1]] = ids[::-1]
+        return {tenant: job for tenant, job in self._heads.items() if first[tenant] == job}
 
     def _entitled(self, ids: Ids) -> NDArray[np.bool_]:
         """Whose tenants' cells could hold them, and who may claim that."""
         jobs = self.view.jobs
-        kinds = jobs.tenant[ids].astype(np.int64) * len(jobs.shapes.values) + jobs.shape[ids]
-        may = np.zeros(int(kinds.max(initial=0)) + 1, np.bool_)
-        for kind in np.flatnonzero(np.bincount(kinds)).tolist():
-            tenant, code = divmod(kind, len(jobs.shapes.values))
-            shape = jobs.shapes[code]
-            may[kind] = shape.is_plain and 0 < shape.gpus <= self._largest.get(tenant, 0)
-        found: NDArray[np.bool_] = may[kinds] & (jobs.priority[ids] >= 0)
+        shapes = jobs.shapes.values
+        known: Ids = self.view.scratch.get("plain", np.zeros(0, np.int64))
+        if len(known) < len(shapes):
+            asks = [shape.gpus if shape.is_plain else 0 for shape in shapes]
+            known = self.view.scratch["plain"] = np.array(asks, np.int64)
+        gpus = known[jobs.shape[ids]]
+        may = (gpus > 0) & (gpus <= self._largest[jobs.tenant[ids]])
+        found: NDArray[np.bool_] = may & (jobs.priority[ids] >= 0)
         return found
 
     def _start_anywhere(self, job: int) -> bool:
@@ -249,15 +331,22 @@ class _Binding:
                 if any(part.node == slot.node and part.devices & mine for part in held):
                     self.view.draft.stop(other)
         self.view.draft.start(job, placement)
-        self._take(placement)
-        self.guaranteed.append(job)
+        self._take(job)
+        self.guaranteed.add(job)
         return True
 
     def _in_cells(self, job: int, gpus: int) -> Placement | None:
         """A place for `gpus` GPUs in cells of the job's tenant, bound already or from now on."""
         tenant = self.view.at.tenant[job]
-        able = {node for cell in self.ledger.cells_for(self.view.draft.shape(job))
-                for node in cell.nodes if self.ledger.up[node]}  # fmt: skip
+        shape = self.view.at.shape[job]
+        if shape not in self._able:
+            self._able[shape] = {
+                node
+                for cell in self.ledger.cells_for(self.view.draft.shape(job))
+                for node in cell.nodes
+                if self.ledger.up[node]
+            }
+        able = self._able[shape]
         mine = [cell for cell in self.bound if cell.tenant == tenant and cell.node in able]
         spots = [spot for i, cell in enumerate(mine) for spot in self._spots(cell, gpus, i)]
         if spots:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,26 +20,88 @@ from ganger.core.spec import OnPreempt, Shape
 from ganger.core.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
-from ganger.mechanisms.gain import Curves, Floats, Ints, afs, exact, greedy
+from ganger.mechanisms.answers import Width, answers
+from ganger.mechanisms.gain import Curves, Floats, Ints, afs, exact, greedy, peaks, rests
 from ganger.mechanisms.realise import Sizes
 
 _PENDING, _STARTING, _RUNNING = int(Phase.PENDING), int(Phase.STARTING), int(Phase.RUNNING)
 _NEVER = int(OnPreempt.NEVER)
 _MOST = float(np.finfo(np.float64).max)
+_OFFER = 3
+"""So many numbers go before the speeds of a curve."""
+_FEW = 256
+"""Of more sets of shapes nothing is kept."""
 
 
-class Market(NamedTuple):
+class Classes:
+    """Curves that differ, none of them longer than a `capacity` of GPUs, and what rules say of
+    each."""
+
+    def __init__(self, rows: Floats, capacity: int) -> None:
+        self.capacity = capacity
+        least, most, units = rows[:, :_OFFER].astype(np.int64).T
+        speed = rows[:, _OFFER:]
+        long = np.maximum(np.minimum(most, capacity // units), least)
+        if (long < most).any():
+            step = np.arange(1, speed.shape[1] + 1)
+            speed = np.take_along_axis(speed, np.minimum(step, long[:, None]) - 1, 1)
+        self.curves = Curves(speed, least, long, units)
+        self._said: dict[Callable[[Curves], Ints], Ints] = {}
+
+    def each(self, rule: Callable[[Curves], Ints]) -> Ints:
+        """What `rule` says of each curve by itself."""
+        if rule not in self._said:
+            self._said[rule] = rule(self.curves)
+        return self._said[rule]
+
+
+class Market:
     """The jobs that may get any size now, and what there is to divide among them.
 
-    `curves`: what 1, 2, ... steps are worth to the jobs of `ids`; `work[i]`: microseconds left at
-    throughput 1; `capacity`: GPUs. A job with GPUs in several roles is one step: it gets all it
-    asks for, or nothing.
+    `ids`: the jobs, of which the i-th has the curve `of[i]` of the `classes`; `capacity`: GPUs. A
+    job with GPUs in several roles is one step: it gets all it asks for, or nothing.
     """
 
-    ids: Ids
-    curves: Curves
-    work: Floats
-    capacity: int
+    def __init__(self, view: View, ids: Ids, classes: Classes, of: Ids) -> None:
+        self.ids, self.capacity = ids, classes.capacity
+        self._view, self._classes, self._of = view, classes, of
+
+    @cached_property
+    def least(self) -> Ints:
+        """The fewest steps of each job."""
+        return self._classes.curves.least[self._of]
+
+    @cached_property
+    def most(self) -> Ints:
+        """The most steps of each job."""
+        return self._classes.curves.most[self._of]
+
+    @cached_property
+    def units(self) -> Ints:
+        """The GPUs of one step of each job."""
+        return self._classes.curves.units[self._of]
+
+    @cached_property
+    def curves(self) -> Curves:
+        """What 1, 2, ... steps are worth to each job."""
+        return Curves(self._classes.curves.speed[self._of], self.least, self.most, self.units)
+
+    @cached_property
+    def work(self) -> Floats:
+        """Microseconds left at throughput 1; 1 where nothing is known."""
+        return np.minimum(np.fmax(self._view.remaining(self.ids), 1.0), _MOST)
+
+    def each(self, rule: Callable[[Curves], Ints]) -> Ints:
+        """What `rule` says of the curve of each job by itself."""
+        return self._classes.each(rule)[self._of]
+
+    def grown(self, sizes: Ints) -> Ints:
+        """The sizes that those of `sizes` have once no next step gains anything."""
+        return self._classes.each(rests)[self._of, sizes - 1]
+
+    def has_room(self, sizes: Ints) -> bool:
+        """Whether there are as many GPUs as `sizes` take."""
+        return int(sizes @ self.units) <= self.capacity
 
 
 Rule = Callable[[View, Market], Ints]
@@ -61,88 +124,68 @@ def market(view: View, ids: Ids) -> Market:
     use do not.
     """
     ids, jobs = resizable(view, ids), view.jobs
-    shape = jobs.shape[ids]
-    codes = np.flatnonzero(np.bincount(shape))
-    within = {cell.index: cell.free for code in codes.tolist() for cell in _cells(view, code)}
-    capacity = sum(within.values()) + int(jobs.size[ids].sum())
-    kinds: list[_Kind] = []
-    offers = np.ones((int(codes.max(initial=0)) + 1, 4), np.int64)
-    for code in codes.tolist():
-        low, steps, kind = _offer(view, code, capacity)
-        if kind not in kinds:
-            kinds.append(kind)
-        offers[code] = low, steps, kind.unit, kinds.index(kind)
-    least, most, units, alike = np.ascontiguousarray(offers[shape].T)
-    speed = _curves(view, ids, most, alike, kinds)
-    width = speed.shape[1]
-    if (most < width).any():
-        step = np.arange(1, width + 1)
-        speed = speed[np.arange(len(ids))[:, None], np.minimum(step, most[:, None]) - 1]
-    left = np.minimum(np.fmax(view.remaining(ids), 1.0), _MOST)  # 1 where nothing is known
-    return Market(ids, Curves(speed, least, most, units), left, capacity)
+    there = tuple([(cell.index, cell.total, cell.widest) for cell in view.ledger.cells])
+    cells, width = _within(view, np.flatnonzero(np.bincount(jobs.shape[ids])), there)
+    rows, of = answers(view, "curves", ids, there, (width,), partial(_told, view))
+    capacity = sum([cell.free for cell in cells]) + int(jobs.size[ids].sum())
+    known: tuple[Floats, dict[int, Classes]] | None = view.scratch.get("classes")
+    if known is None or known[0] is not rows or len(known[1]) > _FEW:
+        known = view.scratch["classes"] = rows, {}
+    if capacity not in known[1]:
+        known[1][capacity] = Classes(rows, capacity)
+    return Market(view, ids, known[1][capacity], of)
 
 
-class _Kind(NamedTuple):
-    """What the speeds of jobs of one shape are asked for: GPU type, GPUs of the widest node, GPUs
-    a step."""
+class _Offer(NamedTuple):
+    """What jobs of a shape may have: steps of `unit` GPUs, from `least` to `most`; what speeds are
+    asked for: GPU type, GPUs of the widest node."""
 
+    least: int
+    most: int
+    unit: int
     gpu_type: str
     widest: int
-    unit: int
 
 
-class _Known:
-    """Curves of jobs, where the oracle's answers never change. Few are different: `row[job]` says
-    which of `speed` is the job's (-1: not asked for yet), known for so many `steps`."""
-
-    def __init__(self, jobs: int) -> None:
-        self.row = np.full(jobs, -1, np.int64)
-        self.speed, self.steps = np.ones((0, 1)), np.zeros(0, np.int64)
-        self._number: dict[tuple[int, bytes], int] = {}
-
-    def keep(self, ids: Ids, most: Ints, speed: Floats) -> None:
-        """Curves of `ids`, each as far as its `most`."""
-        for i, (job, steps) in enumerate(zip(ids.tolist(), most.tolist(), strict=True)):
-            key = steps, speed[i, :steps].tobytes()
-            number = self._number.setdefault(key, len(self._number))
-            if number == len(self.speed):
-                width = max(self.speed.shape[1], steps)
-                wider = np.ones((number + 1, width))
-                wider[:number, : self.speed.shape[1]] = self.speed
-                wider[number, :steps] = speed[i, :steps]
-                self.speed, self.steps = wider, np.append(self.steps, steps)
-            self.row[job] = number
+def _within(view: View, codes: Ids, there: Any) -> tuple[list[Cell], int]:
+    """The cells where jobs of these shapes may be, and how long an answer of `_told` is."""
+    known: tuple[Any, dict[bytes, tuple[list[Cell], int]]] = view.scratch.get("within", (None, {}))
+    if known[0] != there or len(known[1]) > _FEW:
+        known = view.scratch["within"] = there, {}
+    key = codes.tobytes()
+    if key not in known[1]:
+        every = codes.tolist()
+        cells = {cell.index: cell for code in every for cell in _cells(view, code)}
+        most = max((_offer(view, code).most for code in every), default=1)
+        known[1][key] = list(cells.values()), _OFFER + most
+    return known[1][key]
 
 
-def _curves(view: View, ids: Ids, most: Ints, alike: Ints, kinds: list[_Kind]) -> Floats:
-    """Speeds at 1 to the most steps of anybody, each to be believed up to the job's own `most`.
-    `alike`: which of the `kinds` a job is of."""
-    if not view.oracle.steady:
-        return _told(view, ids, most, alike, kinds)
-    room = view.jobs.capacity
-    known: _Known | None = view.scratch.get("curves")
-    if known is None or len(known.row) < room:
-        known = view.scratch["curves"] = _Known(room)
-    rows = known.row[ids]
-    new = rows < 0
-    new[~new] = known.steps[rows[~new]] < most[~new]
-    if new.any():
-        asked = ids[new]
-        known.keep(asked, most[new], _told(view, asked, most[new], alike[new], kinds))
-        rows = known.row[ids]
-    return known.speed[rows, : int(most.max(initial=1))]
+def _offer(view: View, code: int) -> _Offer:
+    """Of a shape, on the GPU type that it prefers."""
+    unit, low, high = _steps(view.jobs.shapes[code])
+    cells = _cells(view, code)
+    room = max((cell.total for cell in cells), default=0)
+    widest = max((cell.widest for cell in cells), default=1)
+    kind = cells[0].gpu_type if cells else ""
+    return _Offer(low, max(min(high, room // unit), low), unit, kind, widest)
 
 
-def _told(view: View, ids: Ids, most: Ints, alike: Ints, kinds: list[_Kind]) -> Floats:
-    """`_curves`, from the oracle."""
-    step = np.arange(1, int(most.max(initial=1)) + 1)
-    speed = np.ones((len(ids), len(step)))
-    for number, (gpu_type, widest, unit) in enumerate(kinds):
-        rows = alike == number
-        longest = step[: most[rows].max(initial=0)]
-        if len(longest):
-            speed[rows, : len(longest)] = _speeds(view, ids[rows], gpu_type, unit * longest, widest)
-    return speed
+def _told(view: View, ids: Ids, width: Width) -> Floats:
+    """Offers and curves, from the oracle: least, most and GPUs a step, and then the speeds at 1, 2,
+    ... steps, level beyond the most."""
+    out = np.empty((len(ids), *width))
+    alike: dict[int, list[int]] = {}
+    for row, code in enumerate(view.jobs.shape[ids].tolist()):
+        alike.setdefault(code, []).append(row)
+    for code, rows in alike.items():
+        offer = _offer(view, code)
+        gpus = offer.unit * np.arange(1, offer.most + 1)
+        speed = _speeds(view, ids[rows], offer.gpu_type, gpus, offer.widest)
+        out[rows, :_OFFER] = offer.least, offer.most, offer.unit
+        out[rows, _OFFER:] = speed[:, -1:]
+        out[rows, _OFFER : _OFFER + offer.most] = speed
+    return out
 
 
 def pools(view: View, ids: Ids) -> list[Ids]:
@@ -150,11 +193,14 @@ def pools(view: View, ids: Ids) -> list[Ids]:
     both may use, or a chain of such jobs between them. A job of one pool cannot make room for one
     of another; within one, all count on all its GPUs. Jobs without GPUs are in none with others."""
     shape = view.jobs.shape[ids]
-    codes = tuple(np.flatnonzero(np.bincount(shape)).tolist())
+    codes = np.flatnonzero(np.bincount(shape))
     known = view.scratch.setdefault("pools", {})
-    if codes not in known:
-        known[codes] = _apart(view, codes)
-    found: list[list[int]] = known[codes]
+    if len(known) > _FEW:
+        known.clear()
+    key = codes.tobytes()
+    if key not in known:
+        known[key] = _apart(view, codes.tolist())
+    found: list[list[int]] = known[key]
     if len(found) == 1:
         return [ids]
     return [ids[np.isin(shape, pool)] for pool in found]
@@ -179,18 +225,6 @@ def _cells(view: View, code: int) -> list[Cell]:
     return view.ledger.cells_for(view.jobs.shapes[code])
 
 
-def _offer(view: View, code: int, capacity: int) -> tuple[int, int, _Kind]:
-    """Of a shape: its least and most steps; its first GPU type, its widest node, GPUs a step."""
-    known = view.scratch.setdefault("offers", {})
-    if code not in known:
-        known[code] = *_steps(view.jobs.shapes[code]), _cells(view, code)
-    unit, low, high, cells = known[code]
-    room = max((cell.total for cell in cells), default=0)
-    widest = max((cell.widest for cell in cells), default=1)
-    steps = max(min(high, min(capacity, room) // unit), low)
-    return low, steps, _Kind(cells[0].gpu_type if cells else "", widest, unit)
-
-
 def _steps(shape: Shape) -> tuple[int, int, int]:
     """GPUs a step, and the fewest and the most steps, of a shape."""
     first = shape.roles[0]
@@ -208,8 +242,11 @@ def _speeds(
     """
     nodes = -(-gpus // max(widest, 1))
     answer = view.oracle.throughput(view, ids[:, None], gpu_type, gpus[None, :], nodes[None, :])
-    if answer.shape != (len(ids), len(gpus)) or np.isnan(answer).any():
-        answer = gpus[None, :] / np.maximum(view.jobs.gpus[ids], 1)[:, None]
+    answer = np.broadcast_to(answer, (len(ids), len(gpus)))
+    unknown = np.asarray(np.isnan(answer).any(axis=1))
+    if unknown.any():
+        linear = gpus[None, :] / np.maximum(view.jobs.gpus[ids], 1)[:, None]
+        answer = np.where(unknown[:, None], linear, answer)
     return np.maximum.accumulate(np.maximum(answer, 1e-12), axis=1)
 
 
@@ -257,8 +294,29 @@ def by_attained_afs(view: View, market: Market) -> Ints:
 
 def by_total(view: View, market: Market) -> Ints:
     """Saxena et al.: the largest sum of speedups over one worker, exactly, first come first."""
+    best = market.each(peaks)
+    if market.has_room(best):
+        return best
     speed = market.curves.speed
     return exact(market.curves._replace(speed=speed / speed[:, :1]), market.capacity)[0]
+
+
+def until_sated(rule: Rule, begin: Rule | None = None) -> Rule:
+    """`rule`, one by which all grow, from `begin` or their least, until no next step gains any
+    more: where there is room for that, it need not be asked who is first."""
+
+    def sated(view: View, market: Market) -> Ints:
+        sizes = market.least
+        if begin is not None:
+            sizes = begin(view, market)
+            sizes = np.where(sizes > 0, sizes, market.least)
+        if (sizes <= market.most).all():
+            sizes = market.grown(sizes)
+            if market.has_room(sizes):
+                return sizes
+        return rule(view, market)
+
+    return sated
 
 
 @dataclass(frozen=True)
@@ -281,7 +339,11 @@ class Elastic:
     def sizes(self, view: View, ids: Ids) -> Sizes:
         """A size for every job that gets GPUs."""
         found = [self._of_pool(view, pool) for pool in pools(view, ids)] or [Sizes(ids, ids)]
-        ids, gpus = (np.concatenate(column) for column in zip(*found, strict=True))
+        ids, gpus = found[0]
+        if len(found) > 1:
+            ids, gpus = (np.concatenate(column) for column in zip(*found, strict=True))
+        elif not self.small_first:
+            return found[0]
         order = np.lexsort((ids, gpus)) if self.small_first else np.argsort(ids)
         return Sizes(ids[order], gpus[order])
 
@@ -289,4 +351,4 @@ class Elastic:
         shop = market(view, pool)
         steps = self.rule(view, shop)
         gets = steps > 0
-        return Sizes(shop.ids[gets], (steps * shop.curves.units)[gets])
+        return Sizes(shop.ids[gets], (steps * shop.units)[gets])

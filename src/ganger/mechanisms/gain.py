@@ -143,6 +143,25 @@ def knees(curves: Curves, tolerance: float) -> Ints:
     return np.asarray(near.argmax(axis=1) + 1)
 
 
+def rests(curves: Curves) -> Ints:
+    """[i, n - 1]: the size, from n on, from which the next step gains job i nothing; below its
+    least that of its least."""
+    width = curves.speed.shape[1]
+    size = np.broadcast_to(np.arange(1, width + 1), curves.speed.shape)
+    goes_on = np.diff(curves.speed, axis=1, append=curves.speed[:, -1:]) > 0
+    goes_on &= size < curves.most[:, None]
+    goes_on |= size < curves.least[:, None]
+    stops = np.where(goes_on, width, size)[:, ::-1]
+    return np.minimum.accumulate(stops, axis=1)[:, ::-1]
+
+
+def peaks(curves: Curves) -> Ints:
+    """The least size of each job, of those that it may have, at which it is fastest."""
+    size = np.arange(1, curves.speed.shape[1] + 1)
+    may = (size >= curves.least[:, None]) & (size <= curves.most[:, None])
+    return np.asarray(np.where(may, curves.speed, -np.inf).argmax(axis=1) + 1)
+
+
 def afs(curves: Curves, lengths: Floats, capacity: int, *, shrinking: bool = True) -> Ints:
     """Sizes by Apathetic Future Share (AFS, NSDI 2021, section 4.2): GPUs go one by one to the
     winner of the two-job rule between neighbours in the list of jobs (by length at the least size,
@@ -154,14 +173,12 @@ def afs(curves: Curves, lengths: Floats, capacity: int, *, shrinking: bool = Tru
     `shrinking`: lengths are remaining work, divided by throughput (AFS-L); otherwise they are
     used as they are (AFS-P gives attained service).
     """
+    end = rests(curves)[:, 0]
+    if curves.cost(end) <= capacity:
+        return end
     speed, size = curves.speed, np.arange(1, curves.speed.shape[1] + 1)
     gain = np.diff(speed, axis=1, append=speed[:, -1:])
     gain[size >= curves.most[:, None]] = 0.0
-    # Everybody ends where the next step gains nothing, in whatever order, if there is room.
-    stops = (gain <= 0) & (size >= curves.least[:, None])
-    end = np.where(stops, size, len(size)).min(axis=1, initial=len(size))
-    if curves.cost(end) <= capacity:
-        return np.asarray(end)
     each = np.broadcast_to(lengths[:, None], speed.shape)
     if shrinking:
         each = each / speed
@@ -282,9 +299,7 @@ def exact(curves: Curves, capacity: int) -> tuple[Ints, float]:
     n, low = len(curves.least), curves.least
     kept = int(((low * curves.units).cumsum() <= capacity).sum())
     if kept == n:  # where all can have what is best for them there is nothing to weigh
-        size = np.arange(1, curves.speed.shape[1] + 1)
-        may = (size >= low[:, None]) & (size <= curves.most[:, None])
-        sizes = np.where(may, curves.speed, -np.inf).argmax(axis=1) + 1
+        sizes = peaks(curves)
         if curves.cost(sizes) <= capacity:
             return sizes, float(sum(curves.at(sizes).tolist()))
     return _weighed(curves, capacity, kept)

@@ -17,6 +17,7 @@ from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.table import Ids
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
+from ganger.mechanisms.answers import Width, answers
 from ganger.mechanisms.elastic import resizable
 from ganger.mechanisms.evolve import Counts, Genetic, People, Population, Scores, Space
 from ganger.mechanisms.place import PACK, Placer, counted
@@ -365,44 +366,17 @@ def _shape(view: View, code: int) -> _Shape:
     return _Shape(shape.is_plain, shape.least, shape.most, kind, may)
 
 
-class _Told(NamedTuple):
-    """Speeds by class, nodes and GPUs; the class of each job (-1: not asked yet) and, of each
-    class, its number by what it is. All as long as the GPU types' numbers are `there`."""
-
-    there: Any
-    speed: Scores
-    of: Ids
-    number: dict[bytes, int]
-
-
 def speeds(view: View, ids: Ids, kinds: list[str], most: int) -> tuple[Scores, Ids]:
-    """Throughput (goodput) by class, nodes and GPUs up to `most` or more; 0 where nodes exceed
-    GPUs; and the class of each job. Jobs of a class have equal speeds throughout, and are asked for
-    once where the oracle's answers never change."""
-    spread = min(view.nodes.n, most)
-    if not view.oracle.steady:
-        return _speeds(view, ids, kinds, spread, most), np.arange(len(ids))
+    """Throughput (goodput) by class, nodes and GPUs up to `most` or more, of the jobs of `ids`
+    (ascending) on the GPU type of each; 0 where nodes exceed GPUs; and the class of each job. Jobs
+    of a class have equal speeds throughout."""
+
+    def ask(some: Ids, width: Width) -> Scores:
+        of = np.searchsorted(ids, some).tolist()
+        return _speeds(view, some, [kinds[row] for row in of], width[0] - 1, width[1] - 1)
+
     there = view.nodes.n, tuple(cell.total for cell in view.ledger.cells)
-    told: _Told | None = view.scratch.get("goodput")
-    if (told is None or told.there != there or told.speed.shape[2] <= most
-            or len(told.of) < view.jobs.capacity
-            or len(told.speed) > 2 * len(ids) + 64):  # fmt: skip
-        nothing = np.zeros((0, spread + 1, most + 1)), np.full(view.jobs.capacity, -1)
-        told = _Told(there, *nothing, {})
-    new = np.flatnonzero(told.of[ids] < 0)
-    if len(new):
-        _, spread, most = np.subtract(told.speed.shape, 1).tolist()
-        some = _speeds(view, ids[new], [kinds[row] for row in new.tolist()], spread, most)
-        fresh: list[Scores] = []
-        for job, each in zip(ids[new].tolist(), some, strict=True):
-            number = told.number.setdefault(each.tobytes(), len(told.number))
-            told.of[job] = number
-            if number == len(told.speed) + len(fresh):
-                fresh.append(each)
-        if fresh:
-            told = told._replace(speed=np.concatenate([told.speed, fresh]))
-    view.scratch["goodput"] = told
-    return told.speed, told.of[ids]
+    return answers(view, "goodput", ids, there, (min(view.nodes.n, most) + 1, most + 1), ask)
 
 
 def _speeds(view: View, ids: Ids, kinds: list[str], spread: int, most: int) -> Scores:

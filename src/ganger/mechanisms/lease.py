@@ -25,6 +25,7 @@ from ganger.mechanisms.place import PACK, Placer
 from ganger.mechanisms.realise import Want, cells_of, staying
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
+_PENDING, _STOPPING = int(Phase.PENDING), int(Phase.STOPPING)
 TICKS = 10
 """Ends of leases fall on so many moments of each length."""
 
@@ -46,6 +47,11 @@ class Room:
         """All that is left."""
         return sum(self.free.values())
 
+    @property
+    def most(self) -> int:
+        """The largest job that there is room for in some cell."""
+        return max(self.free.values(), default=0)
+
     def take(self, job: int, gpus: int, gpu_type: str = "") -> Want | None:
         """Set `gpus` aside for `job`, on what it holds if possible; None if there is not room."""
         cells = cells_of(self._view.ledger, self._view, job, gpu_type)
@@ -56,11 +62,22 @@ class Room:
                 return Want(job, gpus, cell.gpu_type)
         return None
 
+    def alone(self, job: int) -> list[Want]:
+        """`take` all that `job` asks for, which competes with nobody."""
+        want = self.take(job, self._view.at.gpus[job])
+        return [] if want is None else [want]
+
 
 def of_live(view: View, known: dict[int, float], new: Callable[[int], float]) -> dict[int, float]:
-    """What is `known` of the jobs that live, and what is `new` for those of whom nothing is."""
-    live = {*view.pending.tolist(), *view.active.tolist()}
-    gone, come = known.keys() - live, live - known.keys()
+    """What is `known` of the jobs that live, and what is `new` for those of whom nothing is. Who
+    came and went is looked for among those that changed, unless the numbers say otherwise."""
+    phase, changed = view.at.phase, set(view.changed)
+    live = {job for job in changed if _PENDING <= phase[job] <= _STOPPING}
+    come = {job for job in live if job not in known}
+    gone = {job for job in changed - live if job in known}
+    if len(known) + len(come) - len(gone) != len(view.pending) + len(view.ledger.holds):
+        live = {*view.pending.tolist(), *view.active.tolist()}
+        come, gone = live - known.keys(), known.keys() - live
     if gone or come:
         known = known | {job: new(job) for job in sorted(come)}
         for job in gone:
@@ -108,10 +125,8 @@ class LeasePolicy:
         notes = None if memory is None else revived(memory.notes, account, "notes")
         notes = account(view, notes)
         if len(view.pending):
-            held = self._lent(view, view.active[view.jobs.phase[view.active] == Phase.RUNNING])
             # A real engine wakes us a little late.
-            since = min(view.now, NEVER if memory is None else memory.due)
-            expired = held[self._ends(view, held, since - 1) <= view.now].tolist()
+            expired = self._expired(view, min(view.now, NEVER if memory is None else memory.due))
             if expired or view.ledger.free or not view.jobs.gpus[view.pending].all():
                 self._hold(view, expired, notes)
         notes = self.contest.settle(view, notes)
@@ -128,9 +143,22 @@ class LeasePolicy:
         """Those of `ids` whose GPUs are on lease."""
         return ids[(view.jobs.gpus[ids] > 0) & ~staying(view, ids)]
 
+    def _expired(self, view: View, since: int) -> list[int]:
+        """Who runs on a lease that ended in [since, now]."""
+        tick = self._tick
+        if not self.length % tick and view.now // tick == (since - 1) // tick:
+            return []
+        held = self._lent(view, view.active[view.jobs.phase[view.active] == Phase.RUNNING])
+        expired: list[int] = held[self._ends(view, held, since - 1) <= view.now].tolist()
+        return expired
+
+    @property
+    def _tick(self) -> int:
+        return max(self.length // TICKS, 1)
+
     def _ends(self, view: View, ids: Ids, after: int) -> Ids:
         """When the leases of `ids` next end after a time; those that begin now count from now."""
-        tick = max(self.length // TICKS, 1)
+        tick = self._tick
         began = np.where(view.jobs.phase[ids] == Phase.PENDING, view.now, view.jobs.held_since[ids])
         first = -(-(began + self.length) // tick) * tick
         later = np.maximum((after - first) // self.length + 1, 0)

@@ -13,9 +13,10 @@ from ganger.core.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.admit import Quotas
 from ganger.mechanisms.lease import Room, of_live
-from ganger.mechanisms.realise import Want, competitors
+from ganger.mechanisms.realise import Want, among, competitors
 
 _UNUSED = 1e-9
+_NOTHING = 0.0, 0.0
 
 
 class Account(msgspec.Struct, frozen=True, array_like=True):
@@ -35,6 +36,9 @@ class Account(msgspec.Struct, frozen=True, array_like=True):
         """Used over deserved GPU-time within the window; 0 for one that never deserved any."""
         used, due = (sum(column) for column in zip(*self.past, strict=True))
         return used / due if due > 0 else 0.0
+
+
+_NOBODY = Account()
 
 
 class Accounts(msgspec.Struct, frozen=True):
@@ -66,8 +70,7 @@ class LongTermFairness:
         notes = notes or Accounts(until=view.now)
         spans = list(self._spans(notes.until, view.now))
         tenants = {code: self._book(account, spans) for code, account in notes.tenants.items()}
-        nobody = Account()
-        each = lambda job: tenants.get(view.at.tenant[job], nobody).each  # noqa: E731
+        each = lambda job: tenants.get(view.at.tenant[job], _NOBODY).each  # noqa: E731
         return Accounts(tenants, view.now, of_live(view, notes.arrived, each))
 
     def _spans(self, start: int, end: int) -> Iterator[tuple[int, bool]]:
@@ -82,45 +85,40 @@ class LongTermFairness:
         yield end - start, False
 
     def _book(self, account: Account, spans: list[tuple[int, bool]]) -> Account:
-        past, each = list(account.past), account.each
+        past, each = account.past, account.each
         for lasting, over in spans:
             used, due = past[-1]
-            past[-1] = used + account.holds * lasting, due + account.due * lasting
+            last = used + account.holds * lasting, due + account.due * lasting
+            past = (*past[:-1], last, _NOTHING) if over else (*past[:-1], last)
             each += account.one * lasting
-            if over:
-                past.append((0.0, 0.0))
-        kept = tuple(past[-self.window :])
-        return Account(kept, account.holds, account.due, each, account.one)
+        return Account(past[-self.window :], account.holds, account.due, each, account.one)
 
     def settle(self, view: View, notes: Accounts) -> Accounts:
         """What everybody holds and deserves from now on."""
-        jobs = view.jobs
-        ids = competitors(view)
-        holding = np.array(list(view.ledger.holds), np.int64)
-        quota = self._quota(view, ids)
-        demand = np.bincount(jobs.tenant[ids], jobs.gpus[ids], minlength=1)
-        weight = np.bincount(jobs.tenant[ids], jobs.weight[ids], minlength=1)
+        jobs, holds = view.jobs, view.ledger.holds
+        ids = np.fromiter(notes.arrived, np.int64, len(notes.arrived))
+        holding = np.fromiter(holds, np.int64, len(holds))
+        tenant, most = jobs.tenant[ids], len(jobs.tenants)
+        quota = self._quota(view, tenant)
+        demand = np.bincount(tenant, jobs.gpus[ids], most).tolist()
+        weight = np.bincount(tenant, jobs.weight[ids], most).tolist()
         size = np.where(jobs.size[holding] > 0, jobs.size[holding], jobs.gpus[holding])
-        held = np.bincount(jobs.tenant[holding], size, minlength=len(demand))
+        held = np.bincount(jobs.tenant[holding], size, most).tolist()
         tenants: dict[int, Account] = {}
         for code in {*notes.tenants, *quota}:
-            before = notes.tenants.get(code, Account())
-            share = quota.get(code, 0.0)
-            due = min(float(demand[code]), share) if code < len(demand) else 0.0
-            total = float(weight[code]) if code < len(weight) else 0.0
-            tenants[code] = Account(
-                before.past, float(held[code]) if code < len(held) else 0.0, due,
-                before.each, share / total if total > 0 else 0.0,
-            )  # fmt: skip
+            before = notes.tenants.get(code, _NOBODY)
+            share, total = quota.get(code, 0.0), weight[code]
+            due, one = min(demand[code], share), share / total if total > 0 else 0.0
+            tenants[code] = Account(before.past, held[code], due, before.each, one)
         return Accounts(tenants, notes.until, notes.arrived)
 
-    def _quota(self, view: View, ids: Ids) -> dict[int, float]:
-        """GPUs that each tenant with live jobs is entitled to."""
-        live = np.flatnonzero(np.bincount(view.jobs.tenant[ids])).tolist()
+    def _quota(self, view: View, tenant: NDArray[np.int32]) -> dict[int, float]:
+        """GPUs that each tenant of live jobs (theirs are given) is entitled to."""
+        live = np.flatnonzero(np.bincount(tenant)).tolist()
         limits = self.quotas.limits(view)
-        others = [code for code in live if code not in limits]
+        others = sum(code not in limits for code in live)
         left = max(view.ledger.total - sum(limits.values()), 0)
-        share = left / max(len(others), 1)
+        share = left / max(others, 1)
         return {code: float(limits.get(code, share)) for code in live}
 
     def job_ltgf(self, view: View, ids: Ids, notes: Accounts) -> NDArray[np.float64]:
@@ -128,7 +126,7 @@ class LongTermFairness:
         what it asked for."""
         jobs = view.jobs
         since = np.array([
-            notes.tenants.get(view.at.tenant[job], Account()).each - notes.arrived[job]
+            notes.tenants.get(view.at.tenant[job], _NOBODY).each - notes.arrived[job]
             for job in ids.tolist()
         ])  # fmt: skip
         asked = jobs.gpus[ids] * (view.now - jobs.submitted[ids]).astype(np.float64)
@@ -140,39 +138,47 @@ class LongTermFairness:
     def choose(self, view: View, ids: Ids, room: Room, notes: Accounts) -> list[Want]:
         """Starving jobs, then tenants up to their quotas, then beyond, each time the least LTGF."""
         jobs, wants = view.jobs, list[Want]()
-        quota = self._quota(view, competitors(view))
-        order = ids[np.lexsort((ids, self.job_ltgf(view, ids, notes).round(9)))].tolist()
+        if len(ids) == 1:
+            return room.alone(int(ids[0]))
+        # Whoever finds no room at first finds none later.
+        most = room.most
+        able = ids[jobs.gpus[ids] <= most]
+        if not len(able):
+            return wants
+        quota = self._quota(view, jobs.tenant[competitors(view)])
+        order = able[np.lexsort((able, self.job_ltgf(view, able, notes).round(9)))].tolist()
         queues: dict[int, list[int]] = {}
         for job in order:
             queues.setdefault(view.at.tenant[job], []).append(job)
-        contested = set(order)
+        contested = set(ids.tolist())
         kept = np.array([job for job in view.ledger.holds if job not in contested], np.int64)
         held = np.bincount(jobs.tenant[kept], jobs.size[kept], minlength=len(jobs.tenants))
         used = {code: float(held[code]) for code in queues}
         taken: set[int] = set()
 
         def take(job: int, within: float) -> None:
+            nonlocal most
             code, gpus = view.at.tenant[job], view.at.gpus[job]
-            if job in taken or gpus > room.total or used[code] + gpus > within:
+            if job in taken or gpus > most or used[code] + gpus > within:
                 return
             want = room.take(job, gpus)
             if want is not None:
                 wants.append(want)
                 taken.add(job)
                 used[code] += gpus
+                most = room.most
 
-        waited = view.now - jobs.pending_since[ids]
-        late = (
-            ids[(waited > self.starving) & np.isin(ids, view.pending)] if self.starving else ids[:0]
-        )
-        for job in sorted(late.tolist(), key=lambda job: (view.at.pending_since[job], job)):
-            take(job, float("inf"))
+        if self.starving:
+            waited = view.now - jobs.pending_since[able]
+            late = able[(waited > self.starving) & among(able, view.pending)]
+            for job in sorted(late.tolist(), key=lambda job: (view.at.pending_since[job], job)):
+                take(job, float("inf"))
         tenants = sorted(queues, key=lambda code: (self._level(notes, code), code))
         for beyond in (False, True):
             for code in tenants:
-                for job in queues[code] if room.total else ():
+                for job in queues[code] if most else ():
                     take(job, float("inf") if beyond else quota[code])
         return wants
 
     def _level(self, notes: Accounts, code: int) -> float:
-        return round(notes.tenants.get(code, Account()).ltgf, 9)
+        return round(notes.tenants.get(code, _NOBODY).ltgf, 9)

@@ -73,17 +73,15 @@ class Evolving:
         if len(shop.ids):
             sizes = self._evolve(view, shop, limits, memory)
             runs = sizes[0] > 0
-            gpus = (sizes[0] * shop.curves.units)[runs]
+            gpus = (sizes[0] * shop.units)[runs]
             towards_sizes(view, Sizes(shop.ids[runs], gpus), self.place)
-            columns = sizes.T.tolist()
-            kept = {job: tuple(column)
-                    for job, column in zip(shop.ids.tolist(), columns, strict=True)}  # fmt: skip
+            columns = map(tuple, sizes.T.tolist())
+            kept = dict(zip(shop.ids.tolist(), columns, strict=True))
             memory = Schedules(kept, limits, due)
         else:
             memory = Schedules({}, {}, due)
         grows = any(
-            limit < most
-            for limit, most in zip(limits.values(), shop.curves.most.tolist(), strict=True)
+            limit < most for limit, most in zip(limits.values(), shop.most.tolist(), strict=True)
         )
         changes = len(view.pending) or grows
         reasons = [Reason("Resources", "evolving")] if len(view.pending) else []
@@ -96,7 +94,7 @@ class Evolving:
             over = (view.now - due) // self.epoch + 1
             due += over * self.epoch
         usual, now = asked(view, shop), held(view, shop)
-        columns = (shop.ids, usual, now, shop.curves.most)
+        columns = (shop.ids, usual, now, shop.most)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         limits = {
             job: min(memory.limits.get(job, want) << (min(over, 20) if size else 0), most)
@@ -108,10 +106,11 @@ class Evolving:
         self, view: View, shop: Market, limits: dict[int, int], memory: Schedules
     ) -> Schedule:
         """The population after all rounds, the best schedule first."""
-        ids, rng = shop.ids.tolist(), view.rng("evolve")
-        offer = self._offer(view, shop, limits)
-        if (offer.high * offer.unit).sum() <= offer.capacity:
-            return np.tile(offer.high, (self.population, 1))  # nobody competes
+        ids = shop.ids.tolist()
+        high = np.maximum(np.array([limits[job] for job in ids]), shop.least)
+        if shop.has_room(high):
+            return np.tile(high, (self.population, 1))  # nobody competes
+        offer, rng = self._offer(view, shop, high), view.rng("evolve")
         old = [memory.sizes.get(job, (0,) * self.population) for job in ids]
         people = np.concatenate([np.array([held(view, shop)]), np.array(old).T])
         people = filled(people, offer, rng)
@@ -126,17 +125,15 @@ class Evolving:
             people = people[best[: self.population]]
         return people
 
-    def _offer(self, view: View, shop: Market, limits: dict[int, int]) -> Offer:
+    def _offer(self, view: View, shop: Market, high: Schedule) -> Offer:
         curves = shop.curves
         step = np.arange(1, curves.speed.shape[1] + 1)
         gpus = step * curves.units[:, None]
         cost = np.zeros((len(shop.ids), len(step) + 1))
         cost[:, 1:] = gpus * shop.work[:, None] / curves.speed
         cost[:, 1:][step > curves.most[:, None]] = np.inf
-        low = curves.least
-        high = np.maximum(np.array([limits[job] for job in shop.ids.tolist()]), low)
         fresh = view.jobs.first_start[shop.ids] < 0
-        return Offer(cost, low, high, curves.units, fresh, shop.capacity)
+        return Offer(cost, curves.least, high, curves.units, fresh, shop.capacity)
 
 
 def scores(people: Schedule, offer: Offer) -> NDArray[np.float64]:

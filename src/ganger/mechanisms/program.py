@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,6 +21,7 @@ from ganger.core.spec import Shape
 from ganger.core.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
+from ganger.mechanisms.answers import Width, answers
 from ganger.mechanisms.backfill import believed_duration
 from ganger.mechanisms.fair import Notes, Tree, integrate_isolated
 from ganger.solve.highs import Infeasible
@@ -29,6 +32,7 @@ from ganger.solve.shares import SharesPool, efficient, max_min, max_sum
 from ganger.solve.waterfill import water_fill
 
 Floats = NDArray[np.float64]
+_Counts = list[tuple[str, int]]
 
 FOREVER = 1e15
 """Remaining work of jobs of which nothing is known, microseconds."""
@@ -57,7 +61,9 @@ def pose(view: View, ids: Ids) -> Problem:
         if cell.gpu_type:
             capacity[cell.gpu_type] = capacity.get(cell.gpu_type, 0) + cell.total
             widest[cell.gpu_type] = max(widest.get(cell.gpu_type, 1), cell.widest)
-    rate = _speeds(view, ids, capacity, widest)
+    there = list(capacity.items()), list(widest.items())
+    rows, of = answers(view, "rates", ids, there, (len(capacity),), partial(_told, view, there))
+    rate = rows[of]
     able = rate.any(axis=1)
     if not able.all():
         ids, rate = ids[able], rate[able]
@@ -66,36 +72,10 @@ def pose(view: View, ids: Ids) -> Problem:
     return Problem(ids, tuple(capacity), posed, view.jobs.weight[ids])
 
 
-class _Known(NamedTuple):
-    """Speeds by job and type, of the jobs that were `asked` for, as long as the types' GPUs and
-    their widest nodes are these."""
-
-    capacity: dict[str, int]
-    widest: dict[str, int]
-    asked: NDArray[np.bool_]
-    rate: Floats
-
-
-def _speeds(view: View, ids: Ids, capacity: dict[str, int], widest: dict[str, int]) -> Floats:
-    """The speed of each job on each type, 0 where it cannot run; asked for once by job if the
-    oracle's answers never change."""
-    if not view.oracle.steady:
-        return _told(view, ids, capacity, widest)
-    known: _Known | None = view.scratch.get("speeds")
-    room = view.jobs.capacity
-    if (known is None or known.capacity != capacity or known.widest != widest
-            or len(known.asked) < room):  # fmt: skip
-        asked, rate = np.zeros(room, np.bool_), np.empty((room, len(capacity)))
-        known = view.scratch["speeds"] = _Known(capacity, widest, asked, rate)
-    new = ids[~known.asked[ids]]
-    if len(new):
-        known.rate[new] = _told(view, new, capacity, widest)
-        known.asked[new] = True
-    return known.rate[ids]
-
-
-def _told(view: View, ids: Ids, capacity: dict[str, int], widest: dict[str, int]) -> Floats:
-    """`_speeds`, from the oracle."""
+def _told(view: View, there: tuple[_Counts, _Counts], ids: Ids, _: Width) -> Floats:
+    """The speed of each job on each type, 0 where it cannot run, from the oracle. `there`: by type
+    its GPUs, and those of its widest node."""
+    capacity, widest = map(dict, there)
     out = np.zeros((len(ids), len(capacity)))
     some = view.jobs.gpus[ids] > 0
     ids = ids[some]
@@ -281,12 +261,9 @@ def rows_of(problem: Problem, x: Floats, *, exact: bool = False) -> Allocation:
     rounded = x if exact else np.round(np.where(x < LEAST_SHARE, 0.0, x), 9)
     i, j = np.nonzero(rounded > 0)
     gpus = problem.shares.scale[i].astype(np.int64)
-    columns = (column.tolist() for column in (problem.ids[i], j, gpus, rounded[i, j]))
-    types = problem.types
-    return Allocation([
-        Share((job,), types[kind], many, amount)
-        for job, kind, many, amount in zip(*columns, strict=True)
-    ])  # fmt: skip
+    jobs, kinds = problem.ids[i].tolist(), [problem.types[kind] for kind in j.tolist()]
+    columns = [(job,) for job in jobs], kinds, gpus.tolist(), rounded[i, j].tolist()
+    return Allocation(list(map(Share._make, zip(*columns, repeat(()), strict=False))))
 
 
 @dataclass(frozen=True)
@@ -398,6 +375,9 @@ def rho_demand(
 
 def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
     posed = problem.shares
+    alone = unrivalled(posed, posed.rate)
+    if alone is not None:
+        return alone
     demand, reached = rho_demand(*rho_parts(view, problem, notes))
     start, top = reached(isolated(posed)), reached(posed.fastest())
     found = largest(SharesPool(posed), demand, start, top)

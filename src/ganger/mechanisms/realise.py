@@ -68,28 +68,26 @@ def towards(
         suits = _with_room(view, suits, kept)
     kept.update(want.job for want in suits)
     kept.update(stays)
-    _go(view, kept, (want for want in wanted if want.job not in kept), place)
+    stops = [job for job in view.active.tolist() if job not in kept]
+    _go(view, stops, (want for want in wanted if want.job not in kept), place)
 
 
 def towards_sizes(view: View, wanted: Sizes, place: Placer = PACK) -> None:
     """`towards` for sizes alone: whoever runs as wanted costs no time of its own."""
     jobs, active = view.jobs, view.active
-    order = np.argsort(wanted.ids)
-    at = np.minimum(np.searchsorted(wanted.ids[order], active), len(order) - 1)
-    stays = np.zeros(len(active), np.bool_)
-    if len(order):
-        at = order[at]
-        stays = wanted.ids[at] == active
-        stays &= (wanted.gpus[at] == jobs.size[active]) | (jobs.gpus[active] == 0)
-    phase = jobs.phase[active]
-    stays |= (phase != _MOVABLE[0]) & (phase != _MOVABLE[1])
-    stays |= staying(view, active)
-    kept = active[stays]
-    new = ~among(wanted.ids, kept)
+    suits, new = np.zeros(len(active), np.bool_), np.ones(len(wanted.ids), np.bool_)
+    if len(new):
+        order = np.argsort(wanted.ids, kind="stable")
+        at = order[np.minimum(np.searchsorted(wanted.ids, active, sorter=order), len(order) - 1)]
+        there = wanted.ids[at] == active
+        suits = there & ((wanted.gpus[at] == jobs.size[active]) | (jobs.gpus[active] == 0))
+    stays = suits | staying(view, active) | ~_movable(view, active)
+    if len(new):
+        new[at[there & stays]] = False
     rows = zip(wanted.ids[new].tolist(), wanted.gpus[new].tolist(), strict=True)
     wants = (Want(job, gpus, "", least_of(view, job, gpus)) for job, gpus in rows)
-    for want in _go(view, set(kept.tolist()), wants, place):
-        _make_way(view, want, kept.tolist(), place)
+    for want in _go(view, active[~stays].tolist(), wants, place):
+        _make_way(view, want, active[stays].tolist(), place)
 
 
 def _make_way(view: View, want: Want, running: Sequence[int], place: Placer) -> None:
@@ -127,11 +125,10 @@ def least_of(view: View, job: int, gpus: int) -> int:
     return gpus if any(role.needs.gpus for role in shape.roles[1:]) else shape.least
 
 
-def _go(view: View, kept: set[int], wanted: Iterable[Want], place: Placer) -> list[Want]:
-    """Stop all but those who are `kept`, and place those who are `wanted`; for whom there was no
-    room."""
+def _go(view: View, stops: Iterable[int], wanted: Iterable[Want], place: Placer) -> list[Want]:
+    """Stop those of `stops`, and place those who are `wanted`; for whom there was no room."""
     draft = view.draft
-    stopped = {job: draft.stop(job) for job in view.active.tolist() if job not in kept}
+    stopped = {job: draft.stop(job) for job in stops}
     return [want for want in wanted if placed(view, want, place, stopped.get(want.job)) is None]
 
 
@@ -247,7 +244,16 @@ def sharable(view: View, job: int) -> bool:
 
 def competitors(view: View) -> Ids:
     """Jobs that wait or hold devices, ascending."""
+    if not len(view.pending):
+        return view.active
     return np.sort(np.concatenate([view.pending, view.active]))
+
+
+def _movable(view: View, ids: Ids) -> NDArray[np.bool_]:
+    """Which of `ids` start or run."""
+    phase = view.jobs.phase[ids]
+    found: NDArray[np.bool_] = (phase == _MOVABLE[0]) | (phase == _MOVABLE[1])
+    return found
 
 
 def staying(view: View, ids: Ids) -> NDArray[np.bool_]:

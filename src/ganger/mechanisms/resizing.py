@@ -35,19 +35,18 @@ Utility: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 def held(view: View, market: Market) -> Ints:
     """The steps that each job runs on now."""
-    return np.asarray(view.jobs.size[market.ids] // market.curves.units)
+    return np.asarray(view.jobs.size[market.ids] // market.units)
 
 
 def asked(view: View, market: Market) -> Ints:
     """The steps that each job asks for, no fewer than its least and no more than it can use."""
-    curves = market.curves
-    steps = view.jobs.gpus[market.ids] // curves.units
-    return np.asarray(np.minimum(np.maximum(steps, curves.least), curves.most))
+    steps = view.jobs.gpus[market.ids] // market.units
+    return np.asarray(np.minimum(np.maximum(steps, market.least), market.most))
 
 
 def left_over(market: Market, sizes: Ints) -> int:
     """GPUs that `sizes` do not take."""
-    return market.capacity - market.curves.cost(sizes)
+    return market.capacity - int(sizes @ market.units)
 
 
 def speed_gains(curves: Curves) -> Floats:
@@ -60,19 +59,21 @@ def up_to_knee(tolerance: float) -> Rule:
     """MARBLE: first come, first served, everybody gets the GPUs at the knee of its curve, fewer if
     only fewer are free; who runs grows up to its knee when GPUs become free."""
 
+    def knee(curves: Curves) -> Ints:
+        return np.maximum(knees(curves, tolerance), curves.least)
+
     def rule(view: View, market: Market) -> Ints:
-        curves, left = market.curves, market.capacity
-        wants = np.maximum(knees(curves, tolerance), curves.least)
-        whole = int((wants * curves.units).cumsum().searchsorted(left, side="right"))
+        wants, units, left = market.each(knee), market.units, market.capacity
+        whole = int((wants * units).cumsum().searchsorted(left, side="right"))
         sizes = np.where(np.arange(len(wants)) < whole, wants, 0)
-        left -= curves.cost(sizes)
+        left -= int(sizes @ units)
         for i in range(whole, len(wants)):  # few of them are there before nothing is left
             if not left:
                 break
-            want = min(int(wants[i]), left // int(curves.units[i]))
-            if want >= curves.least[i]:
+            want = min(int(wants[i]), left // int(units[i]))
+            if want >= market.least[i]:
                 sizes[i] = want
-                left -= want * int(curves.units[i])
+                left -= want * int(units[i])
         return sizes
 
     return rule

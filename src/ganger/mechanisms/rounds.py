@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard
 
@@ -123,11 +124,14 @@ class RoundPolicy:
 
     def decide(self, view: View, memory: RoundMemory | None) -> tuple[Plan, RoundMemory]:
         """At a round's boundary select anew, in between only fill what is free."""
-        jobs = competitors(view)
-        names = jobs.tolist()
         if memory is None:
             memory = RoundMemory(Allocation(), view.now, view.now, b"", view.now, [])
-        boundary = view.now >= memory.next_round or not len(view.active)
+        idle = not view.ledger.holds and not len(view.active)
+        boundary = idle or view.now >= memory.next_round
+        # Who competes is asked only where it matters.
+        asked = boundary or remembers(self.allocator)
+        jobs = competitors(view) if asked else view.pending[:0]
+        names = jobs.tolist()
         anew = boundary and (memory.jobs != names or not len(memory.allocation))
         memory = msgspec.structs.replace(memory) if anew else self._account(view, memory)
         if remembers(self.allocator) and _competition_changed(view, memory, names):
@@ -142,10 +146,8 @@ class RoundPolicy:
                 towards(view, self._select(view, memory, names), self.place)
         elif self.fill:
             self._fill(view, memory)
-        waiting = len(view.pending)
-        settled = not waiting and rows_of(view, memory.allocation).least > _ALL
-        wake = NEVER if settled and memory.jobs == names else memory.next_round
-        reasons = [Reason("Priority", "rounds")] if waiting else []
+        wake = NEVER if _settled(view, memory) else memory.next_round
+        reasons = [Reason("Priority", "rounds")] if len(view.pending) else []
         until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
         return view.draft.plan(reasons, wake, until), memory
 
@@ -178,7 +180,8 @@ class RoundPolicy:
                 free[ledger.cell_of[placement[0].node].index] -= at.size[job]
         rows, shares = rows_of(view, memory.allocation), memory.allocation.rows
         most = max(free.values(), default=0)
-        for number in rows.ranked(_received(memory), max(view.now - memory.since, 1)):
+        ranked = rows.ranked(_received(memory), max(view.now - memory.since, 1))
+        for number in ranked.tolist():
             row = shares[number]
             gpus = row.gpus
             if gpus > most:
@@ -198,8 +201,10 @@ class RoundPolicy:
             for cell in fitting[kind]:
                 if free[cell.index] >= gpus:
                     free[cell.index] -= gpus
-                    for want in self._wants(view, row):
-                        chosen[want.job] = want
+                    if self.pairs:
+                        chosen |= {want.job: want for want in self._wants(view, row)}
+                    else:
+                        chosen[job] = Want(job, gpus, row.gpu_type)
                     break
             else:
                 most = max(free.values())
@@ -213,19 +218,44 @@ class RoundPolicy:
         able = pending[(jobs.gpus[pending] <= most) | (jobs.parent[pending] >= 0)]
         if not len(able):
             return
-        waiting = set(pending.tolist())
-        rows, every = rows_of(view, memory.allocation), memory.allocation.rows
-        kept = among(rows.first, able)
-        if rows.several:
-            for number, row in enumerate(every):
-                if len(row.jobs) > 1:
-                    kept[number] = not waiting.isdisjoint(row.jobs)
-        shares = [
-            every[number]
-            for number in rows.ranked(_received(memory), max(view.now - memory.since, 1), kept)
-        ]
-        new = able[~among(able, np.array(memory.jobs, np.int64))].tolist()
-        shares += [Share((job,), "", at.gpus[job], 1.0) for job in new]
+        # Jobs are numbered as they come, so that most who wait are past all who have a row.
+        late = not self.pairs and (not memory.jobs or able[0] > memory.jobs[-1])
+        new = able if late else able[~among(able, np.array(memory.jobs, np.int64))]
+        every = memory.allocation.rows
+        numbers = np.zeros(0, np.int64) if late else self._ranked(view, memory, able)
+        if self.pairs:
+            shares = [every[number] for number in numbers.tolist()]
+            shares += [Share((job,), "", at.gpus[job], 1.0) for job in new.tolist()]
+            self._fill_pairs(view, shares)
+            return
+        rows = rows_of(view, memory.allocation)
+        ids = np.concatenate([rows.first[numbers], new])
+        gpus = np.concatenate([rows.gpus[numbers], jobs.gpus[new]])
+        kind = np.concatenate([rows.kind[numbers], np.full(len(new), -1)])
+        alike = (self._alike(view, ids) << 32) + (gpus << 8) + kind + 1
+        left = np.arange(len(ids))
+        while len(left):
+            row = int(left[0])
+            gpu_type = every[numbers[row]].gpu_type if row < len(numbers) else ""
+            want = Want(int(ids[row]), int(gpus[row]), gpu_type)
+            start = placed(view, want, self.place) is not None
+            left = left[ids[left] != want.job if start else alike[left] != alike[row]]
+
+    def _alike(self, view: View, ids: Ids) -> Ids:
+        """Numbers of what a placement may depend on: jobs that are alike have the same."""
+        known: tuple[Ids, dict[tuple[int, ...], int]] | None = view.scratch.get("alike")
+        if known is None or len(known[0]) < view.jobs.capacity:
+            known = view.scratch["alike"] = np.full(view.jobs.capacity, -1), {}
+        of, number = known
+        at = view.at
+        for job in ids[of[ids] < 0].tolist():
+            key = at.shape[job], at.parent[job], self.place.kind(view, job)
+            of[job] = number.setdefault(key, len(number))
+        return of[ids]
+
+    def _fill_pairs(self, view: View, shares: Iterable[Share]) -> None:
+        """The same where rows may have two jobs."""
+        waiting, at = set(view.pending.tolist()), view.at
         full = set[tuple[int | str, ...]]()
         for want in (want for row in shares for want in self._wants(view, row)):
             job = want.job
@@ -238,6 +268,18 @@ class RoundPolicy:
             else:
                 full.add(alike)
 
+    def _ranked(self, view: View, memory: RoundMemory, able: Ids) -> Ids:
+        """The rows of those who are `able` to start, and of pairs of whom one waits, in order of
+        what they are owed."""
+        rows, every = rows_of(view, memory.allocation), memory.allocation.rows
+        kept = among(rows.first, able)
+        if rows.several:
+            waiting = set(view.pending.tolist())
+            for number, row in enumerate(every):
+                if len(row.jobs) > 1:
+                    kept[number] = not waiting.isdisjoint(row.jobs)
+        return rows.ranked(_received(memory), max(view.now - memory.since, 1), kept)
+
     def _wants(self, view: View, row: Share) -> list[Want]:
         """What a row asks for, job by job."""
         job = row.jobs[0]
@@ -248,6 +290,14 @@ class RoundPolicy:
             Want(each, row.gpus, row.gpu_type, share=HALF, beside=other)
             for each, other in zip(row.jobs, others, strict=True)
         ]
+
+
+def _settled(view: View, memory: RoundMemory) -> bool:
+    """Whether nobody waits, and those who were allocated for, all the time, are all there are."""
+    if len(view.pending) or rows_of(view, memory.allocation).least <= _ALL:
+        return False
+    same: bool = memory.jobs == view.active.tolist()
+    return same
 
 
 def _as_wanted(view: View, allocation: Allocation, jobs: list[int]) -> bool:

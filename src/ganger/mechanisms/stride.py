@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 
 import msgspec
 import numpy as np
 
 from ganger.core.table import Ids
 from ganger.core.view import View
+from ganger.mechanisms.answers import Floats, Width, answers
 from ganger.mechanisms.lease import Room
 from ganger.mechanisms.realise import Want
+from ganger.mechanisms.seen import Seen
 
 
 def trade(
@@ -25,20 +29,18 @@ def trade(
     """
     old, new = list(old), list(new)
     by_speedup = sorted(range(len(speedups)), key=lambda user: (-speedups[user], user))
-    for _ in range(deals if len(by_speedup) > 1 else 0):
+    buyer = by_speedup[0] if by_speedup else 0
+    for seller in reversed(by_speedup[1:]):
         price = speedups[by_speedup[1]]
-        buyer = by_speedup[0]
-        sellers = [user for user in reversed(by_speedup[1:]) if new[user] > 1e-9]
-        if not sellers:
-            break
-        seller = sellers[0]
-        amount = min(step, new[seller], old[buyer] / price if price else 0.0)
-        if amount <= 1e-9 or not speedups[seller] < price < speedups[buyer]:
-            break
-        new[seller] -= amount
-        new[buyer] += amount
-        old[seller] += price * amount
-        old[buyer] -= price * amount
+        while new[seller] > 1e-9:
+            amount = min(step, new[seller], old[buyer] / price if price else 0.0)
+            if not deals or amount <= 1e-9 or not speedups[seller] < price < speedups[buyer]:
+                return old, new
+            deals -= 1
+            new[seller] -= amount
+            new[buyer] += amount
+            old[seller] += price * amount
+            old[buyer] -= price * amount
     return old, new
 
 
@@ -74,26 +76,19 @@ class Stride:
                 notes.tickets.get(key, 1.0), 1e-3
             )
         live = np.concatenate([view.pending, view.active])
-        users = {int(code) for code in np.unique(view.jobs.user[live])}
-        here = {key: value for key, value in passes.items() if int(key.split("/")[0]) in users}
-        floors = {kind: min((value for key, value in here.items() if key.endswith(f"/{kind}")),
-                            default=0.0) for kind in self._kinds(view)}  # fmt: skip
-        present = set(notes.tickets)
-        for user in sorted(users):
-            for kind, floor in floors.items():
-                key = f"{user}/{kind}"
-                if key not in present:
-                    passes[key] = max(passes.get(key, 0.0), floor)
-        return Passes(passes, {}, self._tickets(view, sorted(users), live), view.now)
+        users: list[int] = np.unique(view.jobs.user[live]).tolist()
+        for kind in self._kinds(view):
+            keys = [f"{user}/{kind}" for user in users]
+            come = [key for key in keys if key not in notes.tickets]
+            if come:
+                floor = min((passes[key] for key in keys if key in passes), default=0.0)
+                passes.update((key, max(passes.get(key, 0.0), floor)) for key in come)
+        return Passes(passes, {}, self._tickets(view, users, live), view.now)
 
     def settle(self, view: View, notes: Passes) -> Passes:
         """Who holds what from now on."""
-        held: dict[str, float] = {}
-        for job, (_, placement) in view.ledger.holds.items():
-            kind = view.ledger.cell_of[placement[0].node].gpu_type
-            key = f"{view.at.user[job]}/{kind}"
-            gpus = sum(slot.devices.bit_count() for slot in placement)
-            held[key] = held.get(key, 0.0) + gpus
+        gpus = view.scratch.setdefault("charged", _Charged()).gpus(view)
+        held = {f"{user}/{kind}": float(gpus[user, kind]) for user, kind in sorted(gpus)}
         return Passes(notes.passes, held, notes.tickets, notes.until)
 
     def choose(self, view: View, ids: Ids, room: Room, notes: Passes) -> list[Want]:
@@ -102,10 +97,15 @@ class Stride:
         taken = np.zeros(len(ids), np.bool_)
         attained, user_of = view.attained(ids), view.jobs.user[ids]
         for kind in self._kinds(view):
-            here = np.array([self._runs_on(view, room, job, kind) for job in ids.tolist()])
-            order = np.lexsort((ids, attained, ~here))
+            mine = [cell.index for cell in view.ledger.cells if cell.gpu_type == kind]
+            # Whoever finds no room at first finds none later.
+            most = max((room.free[index] for index in mine), default=0)
+            able = ~taken & (view.jobs.gpus[ids] <= most)
+            rows = np.flatnonzero(able)
+            away = [room.cell_of.get(job, -1) not in mine for job in ids[rows].tolist()]
+            order = rows[np.lexsort((rows, attained[rows], np.array(away, np.bool_)))]
             queues: dict[int, list[int]] = {}
-            for row in order[~taken[order]][::-1].tolist():
+            for row in order[::-1].tolist():
                 queues.setdefault(int(user_of[row]), []).append(row)
             passes = {user: notes.passes.get(f"{user}/{kind}", 0.0) for user in queues}
             while queues and room.total:
@@ -114,18 +114,13 @@ class Stride:
                 if not queues[user]:
                     del queues[user]
                 job = int(ids[row])
-                fits = view.at.gpus[job] <= room.total
-                want = room.take(job, view.at.gpus[job], kind) if fits else None
+                want = room.take(job, view.at.gpus[job], kind)
                 if want is not None:
                     wants.append(want)
                     taken[row] = True
                     tickets = max(notes.tickets.get(f"{user}/{kind}", 1.0), 1e-3)
                     passes[user] += view.at.gpus[job] / tickets
         return wants
-
-    def _runs_on(self, view: View, room: Room, job: int, kind: str) -> bool:
-        cell = room.cell_of.get(job)
-        return cell is not None and view.ledger.cells[cell].gpu_type == kind
 
     def _kinds(self, view: View) -> list[str]:
         """GPU types in the cluster, the fastest first."""
@@ -151,10 +146,40 @@ class Stride:
         self, view: View, users: list[int], live: Ids, fast: str, slow: str
     ) -> list[float]:
         """The mean speedup of each user's live jobs on the fast type over the slow one."""
-        one = np.ones(len(live), np.int64)
-        gpus = np.maximum(view.jobs.gpus[live], 1)
-        quick = view.oracle.throughput(view, live, fast, gpus, one)
-        late = view.oracle.throughput(view, live, slow, gpus, one)
-        ratio = np.nan_to_num(quick / np.where(late > 0, late, 1.0), nan=1.0)
+
+        def ratio(ids: Ids, _: Width) -> Floats:
+            one, gpus = np.ones(len(ids), np.int64), np.maximum(view.jobs.gpus[ids], 1)
+            quick = view.oracle.throughput(view, ids, fast, gpus, one)
+            late = view.oracle.throughput(view, ids, slow, gpus, one)
+            return np.nan_to_num(quick / np.where(late > 0, late, 1.0), nan=1.0)
+
+        values, of = answers(view, "speedups", live, (fast, slow), (), ratio)
         owner = view.jobs.user[live]
-        return [float(ratio[owner == user].mean()) for user in users]
+        order = np.argsort(owner, kind="stable")
+        gains = values[of[order]]
+        ends = np.searchsorted(owner[order], users, "right").tolist()
+        return [float(np.add.reduce(gains[a:b])) / (b - a) for a, b in pairwise([0, *ends])]
+
+
+class _Charged:
+    """GPUs held by (user, type), kept up with the books."""
+
+    def __init__(self) -> None:
+        self._seen = Seen()
+        self._of: dict[int, tuple[tuple[int, str], int]] = {}
+        self._gpus = Counter[tuple[int, str]]()
+
+    def gpus(self, view: View) -> Counter[tuple[int, str]]:
+        """As of now; nobody is in it with none."""
+        gone, come = self._seen.changes(view.ledger)
+        for job in gone:
+            key, gpus = self._of.pop(job)
+            self._gpus[key] -= gpus
+            if not self._gpus[key]:
+                del self._gpus[key]
+        for job, placement in come:
+            key = view.at.user[job], view.ledger.cell_of[placement[0].node].gpu_type
+            gpus = sum(slot.devices.bit_count() for slot in placement)
+            self._of[job] = key, gpus
+            self._gpus[key] += gpus
+        return self._gpus

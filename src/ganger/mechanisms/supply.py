@@ -21,6 +21,7 @@ from ganger.core.spec import Locality
 from ganger.core.view import View
 from ganger.mechanisms.auxiliary import attempts_after
 from ganger.mechanisms.place import Place, counted, on_nodes
+from ganger.mechanisms.seen import Seen
 from ganger.solve.choice import choose
 
 NODES = 200
@@ -144,7 +145,8 @@ class Census:
     """Who holds what, as at the last look, so that a decision touches what changed: a cache."""
 
     def __init__(self) -> None:
-        self.seen: dict[int, tuple[Placement, tuple[tuple[int, int], ...], User | None]] = {}
+        self._seen = Seen()
+        self.known: dict[int, tuple[tuple[tuple[int, int], ...], User | None]] = {}
         self.on_node: dict[int, set[int]] = {}
         self.wanted: dict[int, tuple[float, float]] = {}
         """By node: CPUs and memory that all of its users want, whole numbers."""
@@ -153,27 +155,22 @@ class Census:
 
     def look(self, view: View) -> None:
         """Catch up with the books."""
-        holds = view.ledger.holds
         if self.touched[0] != view.revision:
             self.touched = view.revision, set()
         touched = self.touched[1]
-        gone = [job for job, (placement, _, _) in self.seen.items()
-                if job not in holds or holds[job][1] is not placement]  # fmt: skip
+        gone, come = self._seen.changes(view.ledger)
         for job in gone:
-            _, places, user = self.seen.pop(job)
-            touched.update(node for node, _ in places)
+            places, user = self.known.pop(job)
             for node, _ in places:
+                touched.add(node)
                 self.on_node[node].discard(job)
             self._want(user, -1)
-        if len(self.seen) < len(holds):
-            for job, (_, placement) in holds.items():
-                if job not in self.seen:
-                    user, places = user_of(view, job, placement), counted(placement)
-                    self.seen[job] = placement, places, user
-                    for node, _ in places:
-                        self.on_node.setdefault(node, set()).add(job)
-                        touched.add(node)
-                    self._want(user, 1)
+        for job, placement in come:
+            places, user = self.known[job] = counted(placement), user_of(view, job, placement)
+            for node, _ in places:
+                touched.add(node)
+                self.on_node.setdefault(node, set()).add(job)
+            self._want(user, 1)
 
     def _want(self, user: User | None, sign: int) -> None:
         if user is not None:
@@ -189,12 +186,12 @@ class Census:
         while ahead:
             for job in self.on_node.get(ahead.pop(), set()) - jobs:
                 jobs.add(job)
-                _, places, user = self.seen[job]
+                places, user = self.known[job]
                 if user is not None:
                     more = {other for other, _ in places} - nodes
                     nodes |= more
                     ahead += more
-        users = [user for job in sorted(jobs) if (user := self.seen[job][2]) is not None]
+        users = [user for job in sorted(jobs) if (user := self.known[job][1]) is not None]
         return sorted(nodes), users
 
 
@@ -215,6 +212,18 @@ def user_of(view: View, job: int, placement: Placement) -> User | None:
         return None
     cpus, memory = sensitivity.demand()
     return User(job, counted(placement), sensitivity, (ceil(cpus), ceil(memory)))
+
+
+def _anybody_sensitive(view: View) -> bool:
+    """Whether any model's sensitivity is known, or may come to be."""
+    models = view.jobs.models
+    if view.oracle.learns:
+        return True
+    known: tuple[int, bool] = view.scratch.get("sensitive", (-1, False))
+    if known[0] != len(models):
+        told = (view.oracle.profile(model).sensitivity is not None for model in models)
+        known = view.scratch["sensitive"] = len(models), any(told)
+    return known[1]
 
 
 @dataclass(frozen=True)
@@ -284,6 +293,8 @@ class SupplyPolicy:
 
     def _divide(self, view: View) -> Given:
         """What those get whose nodes changed since the last decision; all, if that is not known."""
+        if not _anybody_sensitive(view):
+            return {}
         known = census(view)
         known.look(view)
         given: Given = {}

@@ -116,8 +116,9 @@ class TargetPolicy:
         allocator: Any = self.allocator
         if hasattr(allocator, "sizes"):
             ids, gpus = allocator.sizes(view, jobs)
-            more = without[~among(without, np.sort(ids))]
-            ids, gpus = np.append(ids, more), np.append(gpus, np.zeros_like(more))
+            if len(without):
+                more = without[~among(without, np.sort(ids))]
+                ids, gpus = np.append(ids, more), np.append(gpus, np.zeros_like(more))
             return towards_sizes(view, Sizes(ids, gpus), self.place)
         wants, least, shape = list[Want](), dict[tuple[int, int], int](), view.at.shape
         for (job, *_), gpu_type, gpus, *_ in allocator.allocate(view, jobs):

@@ -14,7 +14,7 @@ from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.spec import Locality
 from ganger.core.units import HOUR, NEVER
 from ganger.core.view import View
-from ganger.mechanisms.backfill import believed_duration
+from ganger.mechanisms.backfill import believed_duration, believed_length
 from ganger.solve.highs import maximise, model
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
@@ -125,45 +125,56 @@ class TimeIndexed:
         gain = weight[:, None] * (2.0 * cost.max() + slot - cost) / slot
         free, sizes = _room(view, ways, slots, slot)
         near = np.array([way.tier <= Locality.NODE for way in ways])
-        entries: list[tuple[int, int, float]] = []
-        limits = [1.0] * len(jobs) + [0.0] * (slots * (1 + len(sizes)))
-        for row, way in enumerate(ways):
-            for start in range(slots):
-                column = row * slots + start
-                entries.append((jobs.index(way.job), column, 1.0))
-                for at in range(start, min(start + max(-int(-lasts[row] // slot), 1), slots)):
-                    base = len(jobs) + at * (1 + len(sizes))
-                    entries.append((base, column, float(gpus[row])))
-                    entries += [
-                        (base + 1 + k, column, 1.0)
-                        for k, size in enumerate(sizes)
-                        if near[row] and gpus[row] >= size
-                    ]
-        for at in range(slots):
-            base = len(jobs) + at * (1 + len(sizes))
-            limits[base : base + 1 + len(sizes)] = free[at].tolist()
-        at_row, at_column, value = (np.array(part) for part in zip(*entries, strict=True))
+        # Way i, begun in slot s, runs in slot t; it asks for size k on one node.
+        way, start, at = np.nonzero(_running(np.maximum(-(-lasts // slot), 1), slots))
+        part, wide = np.nonzero(near[way, None] & (gpus[way, None] >= np.array(sizes)))
+        column, base = way * slots + start, len(jobs) + at * (1 + len(sizes))
+        every = np.arange(gain.size)
+        own = np.searchsorted(jobs, [way.job for way in ways])
+        value = np.concatenate([np.ones(gain.size), gpus[way], np.ones(len(part))])
+        at_row = np.concatenate([np.repeat(own, slots), base, base[part] + 1 + wide])
+        at_column = np.concatenate([every, column, column[part]])
+        limits = np.concatenate([np.ones(len(jobs)), free.ravel()])
         rows = coo_array((value, (at_row, at_column)), shape=(len(limits), gain.size)).tocsr()
-        posed = model(gain.ravel(), rows, np.array(limits), upper=np.ones(gain.size))
+        rows.sort_indices()
+        posed = model(gain.ravel(), rows, limits, upper=np.ones(gain.size))
         return maximise(posed).x.reshape(gain.shape)
 
 
+def _running(lasts: Floats, slots: int) -> NDArray[np.bool_]:
+    """Whether what is begun in a slot and lasts so many still runs in another: (ways, slots,
+    slots)."""
+    start, at = np.arange(slots)[:, None], np.arange(slots)
+    running: NDArray[np.bool_] = (at >= start) & (at < start + lasts[:, None, None])
+    return running
+
+
 def _ways(view: View, job: int) -> list[Way]:
-    """On one node if some node could hold it, and anywhere; unknown durations are an hour."""
+    """On one node if some node could hold it, and anywhere; unknown durations are their limits."""
     shape = view.draft.shape(job)
-    told = float(np.nan_to_num(believed_duration(view, np.array([job]))[0], nan=float(HOUR)))
-    left = max(min(told, 1000.0 * HOUR) - view.work(job), 1.0)
+    left = max(min(believed_length(view, job), 1000.0 * HOUR) - view.work(job), 1.0)
     cells = view.ledger.cells_for(shape)
     widest = max((cell.widest for cell in cells), default=0)
     tiers = [(Locality.NODE, 1)] if shape.is_plain and 0 < shape.gpus <= widest else []
     if shape.locality > Locality.NODE or not tiers:
         tiers.append((Locality.ANY, max(-(-shape.gpus // max(widest, 1)), 2)))
     kind = cells[0].gpu_type if cells else ""
-    many, nodes = np.full(len(tiers), shape.gpus), np.array([n for _, n in tiers])
-    speed = view.oracle.throughput(view, np.full(len(tiers), job), kind, many, nodes)
-    speed = np.where(np.isnan(speed) | (speed <= 0), 1.0, speed)
-    return [Way(job, tier, left / each)
-            for (tier, _), each in zip(tiers, speed.tolist(), strict=True)]  # fmt: skip
+    speed = _speeds(view, job, kind, tuple(nodes for _, nodes in tiers))
+    return [Way(job, tier, left / each) for (tier, _), each in zip(tiers, speed, strict=True)]
+
+
+def _speeds(view: View, job: int, kind: str, nodes: tuple[int, ...]) -> list[float]:
+    """Of a job over so many nodes; asked for once while it waits, if that never changes."""
+    known: dict[int, tuple[object, list[float]]] = view.scratch.setdefault("speeds by tier", {})
+    asked, found = known.get(job, (None, []))
+    if asked != (kind, nodes) or not view.oracle.steady:
+        many = np.full(len(nodes), view.draft.shape(job).gpus)
+        speed = view.oracle.throughput(view, np.full(len(nodes), job), kind, many, np.array(nodes))
+        found = np.where(np.isnan(speed) | (speed <= 0), 1.0, speed).tolist()
+        if len(known) > 2 * len(view.pending) + 64:
+            known.clear()
+        known[job] = (kind, nodes), found
+    return found
 
 
 def _place(view: View, job: int, tier: Locality) -> Placement | None:

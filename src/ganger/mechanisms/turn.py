@@ -12,30 +12,28 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.allocation import Allocation, Share
+from ganger.core.allocation import Allocation
 from ganger.core.jobs import Phase
 from ganger.core.table import Ids, cells
 from ganger.core.view import View
 
-_STOPPING = int(Phase.STOPPING)
+_STARTING, _STOPPING = int(Phase.STARTING), int(Phase.STOPPING)
 
 
 class Rows:
     """An allocation's rows, in their order, by column. Most allocations are replaced before
     anybody asks for the arrays, so these are made when they are first asked for.
 
-    `by_amount`: rows in order of amount, then job; `several`: whether some have two jobs; `least`:
-    the smallest amount.
+    `several`: whether some have two jobs; `least`: the smallest amount.
     """
 
     def __init__(self, allocation: Allocation, types: Iterable[str]) -> None:
         self.allocation = allocation
-        self._rows = rows = allocation.rows
         self._types = types
-        self.jobs = [row.jobs[0] for row in rows]
-        self.by_amount = sorted(range(len(rows)), key=lambda i: _by_amount(rows[i]))
-        self.several = any(len(row.jobs) > 1 for row in rows)
-        self.least = rows[self.by_amount[-1]].amount if rows else 1.0
+        self._columns = jobs, *_, amounts, _ = list(zip(*allocation.rows, strict=True)) or [()] * 5
+        self.jobs: list[int] = [each[0] for each in jobs]
+        self.several = max(map(len, jobs), default=1) > 1
+        self.least: float = min(amounts, default=1.0)
 
     @cached_property
     def first(self) -> Ids:
@@ -46,26 +44,39 @@ class Rows:
     def kind(self) -> Ids:
         """The number of each one's GPU type among those of the cluster, -1 for any."""
         codes = {kind: code for code, kind in enumerate(self._types) if kind}
-        return np.array([codes.get(row.gpu_type, -1) for row in self._rows], np.int64)
+        return np.array([codes.get(each, -1) for each in self._columns[1]], np.int64)
+
+    @cached_property
+    def gpus(self) -> Ids:
+        """How many GPUs each is for."""
+        return np.array(self._columns[2], np.int64)
 
     @cached_property
     def _amount(self) -> NDArray[np.float64]:
-        return np.array([row.amount for row in self._rows], np.float64)
+        return np.array(self._columns[3], np.float64)
+
+    @cached_property
+    def _by_amount(self) -> Ids:
+        """Rows in order of amount, then jobs."""
+        if not self.several:
+            return np.lexsort((self.first, -self._amount))
+        keys = [(-row.amount, row.jobs) for row in self.allocation.rows]
+        return np.array(sorted(range(len(keys)), key=keys.__getitem__))
 
     @cached_property
     def _unserved(self) -> NDArray[np.float64]:
         """What is due to a row that has received nothing."""
-        return np.array([round(row.amount * 1e9, 9) for row in self._rows], np.float64)
+        due = self._amount * 1e9
+        whole = np.rint(due)
+        return np.where(np.abs(due - whole) < 1e-6, whole, due)
 
     def ranked(
         self, received: Ids | None, elapsed: int, kept: NDArray[np.bool_] | None = None
-    ) -> list[int]:
+    ) -> Ids:
         """The rows (those that are `kept`) in order of allocation over share of the time `elapsed`
         that each has `received`, microseconds (None: none has anything); ties by amount, then
         job."""
-        if received is None and kept is None:
-            return self.by_amount
-        some = np.array(self.by_amount, np.int64)
+        some = self._by_amount
         if kept is not None:
             some = some[kept[some]]
         if received is not None:
@@ -73,8 +84,7 @@ class Rows:
             got = had > 0
             due[got] = np.round(self._amount[some][got] / (had[got] / elapsed), 9)
             some = some[np.argsort(-due, kind="stable")]
-        order: list[int] = some.tolist()
-        return order
+        return some
 
 
 def rows_of(view: View, allocation: Allocation) -> Rows:
@@ -85,21 +95,13 @@ def rows_of(view: View, allocation: Allocation) -> Rows:
     return known
 
 
-def _by_amount(row: Share) -> tuple[float, tuple[int, ...]]:
-    return -row.amount, row.jobs
-
-
 def served(view: View, rows: Rows, *, sharing: bool) -> Ids | list[int]:
     """The rows whose jobs hold GPUs of their type now; `sharing`: jobs that share the very same
     ones are one, of which only the rows of both are served."""
-    holds = view.ledger.holds
     if not sharing:
-        ids, kinds = _held(view)
-        if not len(ids):
-            return ids
-        at = np.minimum(np.searchsorted(ids, rows.first), len(ids) - 1)
-        there = (ids[at] == rows.first) & ((rows.kind < 0) | (rows.kind == kinds[at]))
-        return np.flatnonzero(there)
+        held = _types_held(view, rows.first)
+        return np.flatnonzero((held >= 0) & ((rows.kind < 0) | (rows.kind == held)))
+    holds = view.ledger.holds
     number: dict[tuple[tuple[int, ...], str], list[int]] = {}
     for i, row in enumerate(rows.allocation.rows):
         number.setdefault((row.jobs, row.gpu_type), []).append(i)
@@ -115,16 +117,19 @@ def served(view: View, rows: Rows, *, sharing: bool) -> Ids | list[int]:
     return found
 
 
-def _held(view: View) -> tuple[Ids, Ids]:
-    """Who holds GPUs, ascending, and the number of their type. An attempt keeps its place, so that
-    only new ones are looked up."""
+def _types_held(view: View, ids: Ids) -> Ids:
+    """The number of the GPU type that each of `ids` holds, -1 if it holds nothing. An attempt keeps
+    its place, so that only new ones are looked up."""
     jobs, holds, code = view.jobs, view.ledger.holds, cells(view.nodes.gpu_type)
     known: Ids | None = view.scratch.get("types held")
     if known is None or len(known[0]) != jobs.capacity:
         known = view.scratch["types held"] = np.full((2, jobs.capacity), -1)
     attempt, kind = known
-    ids = view.active[jobs.phase[view.active] != _STOPPING]
-    new = ids[attempt[ids] != jobs.attempt[ids]]
-    kind[new] = [code[holds[job][1][0].node] for job in new.tolist()]
-    attempt[new] = jobs.attempt[new]
-    return ids, kind[ids]
+    phase = jobs.phase[ids]
+    there = (phase >= _STARTING) & (phase < _STOPPING)
+    new = ids[there & (attempt[ids] != jobs.attempt[ids])]
+    if len(new):
+        kind[new] = [code[holds[job][1][0].node] for job in new.tolist()]
+        attempt[new] = jobs.attempt[new]
+    held: Ids = np.where(there, kind[ids], -1)
+    return held

@@ -14,15 +14,17 @@ from ganger.solve.highs import maximise, model
 def knapsack(values: Sequence[float], sizes: Sequence[int], capacity: int) -> list[int]:
     """The items (ascending) of the largest total value whose sizes sum to `capacity` at most,
     exactly, by dynamic programming over capacities. Among equals the earlier items."""
+    fits = [item for item, value in enumerate(values) if value > 0 and sizes[item] <= capacity]
+    if sum(sizes[item] for item in fits) <= capacity:
+        return fits
     best = np.zeros(capacity + 1)
     takes = np.zeros((len(values), capacity + 1), np.bool_)
-    for item in range(len(values) - 1, -1, -1):
-        size, value = sizes[item], values[item]
-        if size <= capacity and value > 0:
-            with_it = np.full(capacity + 1, -np.inf)
-            with_it[size:] = best[: capacity + 1 - size] + value
-            takes[item] = with_it >= best
-            best = np.maximum(best, with_it)
+    for item in reversed(fits):
+        size = sizes[item]
+        there = best[size:]
+        with_it = best[: capacity + 1 - size] + values[item]
+        np.greater_equal(with_it, there, out=takes[item, size:])
+        np.maximum(there, with_it, out=there)
     chosen: list[int] = []
     for item, size in enumerate(sizes):
         if takes[item, capacity]:

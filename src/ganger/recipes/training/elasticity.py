@@ -7,13 +7,22 @@ from functools import partial
 
 from ganger.core.protocols import Policy
 from ganger.core.units import NEVER, SECOND
-from ganger.mechanisms.elastic import Elastic, by_afs, by_attained_afs, by_greedy, by_total
+from ganger.mechanisms.elastic import (
+    Elastic,
+    by_afs,
+    by_attained_afs,
+    by_greedy,
+    by_total,
+    until_sated,
+)
 from ganger.mechanisms.orchestrate import Evolving
 from ganger.mechanisms.place import ConsolidateIf
 from ganger.mechanisms.resizing import (
+    asked,
     by_knapsack,
     by_least_loss,
     by_levels,
+    held,
     hourly,
     into_idle,
     next_level,
@@ -52,7 +61,7 @@ def optimus(interval: Period = 600 * SECOND) -> Policy:
     one kind of task, the worker, whose dominant resource is the GPU. Between two intervals nothing
     changes, unless the cluster is empty.
     """
-    allocator = Elastic(by_greedy, small_first=True)
+    allocator = Elastic(until_sated(by_greedy), small_first=True)
     return TargetPolicy("optimus", allocator, every=interval, on_events=False)
 
 
@@ -76,7 +85,7 @@ def afs(lengths: Lengths = Lengths.REMAINING) -> Policy:
     winners, and so on.
     """
     rule = by_afs if lengths is Lengths.REMAINING else by_attained_afs
-    return TargetPolicy("afs", Elastic(rule))
+    return TargetPolicy("afs", Elastic(until_sated(rule)))
 
 
 @recipe(
@@ -133,7 +142,7 @@ def non_intrusive() -> Policy:
     Sizes change at arrivals and completions only, step by step from what runs. The paper's side-car
     makes that cheap: `--rescale side-car`.
     """
-    return TargetPolicy("non-intrusive", Elastic(by_least_loss))
+    return TargetPolicy("non-intrusive", Elastic(until_sated(by_least_loss, held)))
 
 
 @recipe(
@@ -173,7 +182,7 @@ def elan() -> Policy:
     Everybody's least comes first, those who run before those who wait; then each GPU goes where it
     adds most speedup. The paper's IO-free replication makes that cheap: `--rescale io-free`.
     """
-    return TargetPolicy("elan", Elastic(into_idle))
+    return TargetPolicy("elan", Elastic(until_sated(into_idle)))
 
 
 @recipe(
@@ -194,8 +203,8 @@ def edl(
 
     The paper's stop-free scaling makes that cheap: `--rescale stop-free`.
     """
-    wakes = partial(next_level, thresholds)
-    return TargetPolicy("edl", Elastic(by_levels(thresholds, many), wakes=wakes))
+    rule = until_sated(by_levels(thresholds, many), asked)
+    return TargetPolicy("edl", Elastic(rule, wakes=partial(next_level, thresholds)))
 
 
 @recipe(
