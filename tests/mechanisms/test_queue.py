@@ -54,6 +54,27 @@ def test_evicting_frees_no_more_than_is_needed() -> None:
     assert [int(run.jobs.preemptions[i]) for i in range(4)] == [0, 0, 1, 0]
 
 
+def test_who_shared_a_gpu_is_evicted_for_a_whole_one_once_alone_on_it() -> None:
+    """At 1 s `whole` comes before `long`, but not before `short`, who leaves at 5 s."""
+    half = Shape((Role(needs=Needs(share=500)),))
+    works = [job("short", 0, 5, shape=half), job("long", 0, 90, shape=half), job("whole", 1, 10)]
+    run = play("srtf", works, ONE, validate=False)
+    assert run.actions[2:] == [
+        (5, "stop long"),
+        (5, "start whole on 0:0 after long"),
+        (15, "start long on 0:0"),
+    ]
+
+
+def test_a_free_gpu_goes_to_the_next_who_fits_when_the_head_of_a_like_class_has_taken_it() -> None:
+    """One GPU after the other comes free: each goes to the shortest who waits, none to the pair."""
+    works = [job(f"run {i}", 0, 5 + i) for i in range(4)]
+    works += [job("pair", 1, 20, size=2), *(job(f"one {i}", 1, 10 + i) for i in range(3))]
+    run = play("sjf(walk=skip)", works, cluster(1, 4), validate=False)
+    starts = [run.started(name) for name in ("one 0", "one 1", "one 2", "pair")]
+    assert starts == [5, 6, 7, 15]
+
+
 def test_a_gang_that_fits_even_after_eviction_nowhere_evicts_nobody() -> None:
     works = [job("rigid", 0, 50, size=2, on_preempt=OnPreempt.NEVER), job("soft", 0, 60),
              job("gang", 1, 10, size=3)]  # fmt: skip
