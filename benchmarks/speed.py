@@ -51,8 +51,8 @@ that is no event), or policy and books in a compiled language: the core compiled
 gained a quarter, and a user's machine would need a compiler.""",
     ("srtf", 2.2): """\
 A load at which so few jobs preempt about as often as a million do at 1.05. A job starts, and its
-attempts begin and end, two and a half times, and each decision asks in vain for one or two heads
-whether those behind them hold enough: that is the queue, its index and what is blocked.""",
+attempts begin and end, two and a half times, and about one head a decision asks in vain whether
+those behind it hold enough: that is the queue, its index and what is blocked.""",
 }  # fmt: skip
 
 
