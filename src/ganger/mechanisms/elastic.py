@@ -124,10 +124,9 @@ def market(view: View, ids: Ids) -> Market:
     use do not.
     """
     ids, jobs = resizable(view, ids), view.jobs
-    there = tuple([(cell.index, cell.total, cell.widest) for cell in view.ledger.cells])
-    cells, width = _within(view, np.flatnonzero(np.bincount(jobs.shape[ids])), there)
-    rows, of = answers(view, "curves", ids, there, (width,), partial(_told, view))
-    capacity = sum([cell.free for cell in cells]) + int(jobs.size[ids].sum())
+    found = _shapes(view, jobs.shape[ids])
+    rows, of = answers(view, "curves", ids, found.there, (found.width,), partial(_told, view))
+    capacity = sum([cell.free for cell in found.cells]) + int(jobs.size[ids].sum())
     known: tuple[Floats, dict[int, Classes]] | None = view.scratch.get("classes")
     if known is None or known[0] is not rows or len(known[1]) > _FEW:
         known = view.scratch["classes"] = rows, {}
@@ -147,17 +146,31 @@ class _Offer(NamedTuple):
     widest: int
 
 
-def _within(view: View, codes: Ids, there: Any) -> tuple[list[Cell], int]:
-    """The cells where jobs of these shapes may be, and how long an answer of `_told` is."""
-    known: tuple[Any, dict[bytes, tuple[list[Cell], int]]] = view.scratch.get("within", (None, {}))
+class _Shapes(NamedTuple):
+    """What is said of a set of shapes: of which cluster, the cells where they may be, how long an
+    answer of `_told` is, and the codes of each pool."""
+
+    there: Any
+    cells: list[Cell]
+    width: int
+    pools: list[list[int]]
+
+
+def _shapes(view: View, codes: NDArray[Any]) -> _Shapes:
+    """Of the shapes with these codes, worked out once for each set of them and each cluster: a
+    ledger, and what of it is up."""
+    there = view.ledger, *[(cell.total, cell.widest) for cell in view.ledger.cells]
+    known: tuple[Any, dict[bytes, _Shapes]] = view.scratch.get("shapes", (None, {}))
     if known[0] != there or len(known[1]) > _FEW:
-        known = view.scratch["within"] = there, {}
+        known = view.scratch["shapes"] = there, {}
+    codes = np.flatnonzero(np.bincount(codes))
     key = codes.tobytes()
     if key not in known[1]:
         every = codes.tolist()
         cells = {cell.index: cell for code in every for cell in _cells(view, code)}
         most = max((_offer(view, code).most for code in every), default=1)
-        known[1][key] = list(cells.values()), _OFFER + most
+        found = _Shapes(there, list(cells.values()), _OFFER + most, _apart(view, every))
+        known[1][key] = found
     return known[1][key]
 
 
@@ -193,14 +206,7 @@ def pools(view: View, ids: Ids) -> list[Ids]:
     both may use, or a chain of such jobs between them. A job of one pool cannot make room for one
     of another; within one, all count on all its GPUs. Jobs without GPUs are in none with others."""
     shape = view.jobs.shape[ids]
-    codes = np.flatnonzero(np.bincount(shape))
-    known = view.scratch.setdefault("pools", {})
-    if len(known) > _FEW:
-        known.clear()
-    key = codes.tobytes()
-    if key not in known:
-        known[key] = _apart(view, codes.tolist())
-    found: list[list[int]] = known[key]
+    found = _shapes(view, shape).pools
     if len(found) == 1:
         return [ids]
     return [ids[np.isin(shape, pool)] for pool in found]
