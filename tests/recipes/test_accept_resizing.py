@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from ganger.core.spec import ClusterSpec, JobSpec, Needs, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
+from ganger.mechanisms import orchestrate
 from ganger.mechanisms.gain import Curves, grow, knees, shrink
+from ganger.mechanisms.orchestrate import Offer, Schedule, filled
 from ganger.sim.physics import Costs
 from ganger.solve.ratios import best_split, ps_step
 
@@ -214,6 +216,24 @@ def test_a_jobs_limit_doubles_with_each_epoch_in_which_it_ran() -> None:
     jobs = [(flexible("a", 0, 1, 1, 8), 1000.0)]
     log, _ = play(jobs, cluster(1, 8), "ones(epoch=30s)")
     assert log[:4] == [(0, "a", 1), (30, "a", 2), (60, "a", 4), (90, "a", 8)]
+
+
+@pytest.mark.parametrize(("patience", "generations"), [(0, 7), (2, 2), (3, 3), (9, 7)])
+def test_ones_ends_its_search_where_it_finds_nothing_better(
+    monkeypatch: pytest.MonkeyPatch, patience: int, generations: int
+) -> None:
+    """Whichever of two equal jobs has the one GPU, as much is left to do."""
+    tried = list[int]()
+
+    def counted(people: Schedule, offer: Offer, rng: np.random.Generator) -> Schedule:
+        tried.append(len(people))
+        return filled(people, offer, rng)
+
+    monkeypatch.setattr(orchestrate, "filled", counted)
+    jobs = [(flexible(name, 0, 1, 1, 1), 30.0) for name in "ab"]
+    play(jobs, cluster(1, 1), f"ones(population=4, rounds=7, patience={patience})")
+    once = [5] + [4] * generations  # what was kept and what runs, then children
+    assert tried == once * 2, "the one decision is checked by a second"
 
 
 # ---------------------------------------------------------------------- smd

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import partial
+from typing import Annotated
 
 from ganger.core.protocols import Policy
 from ganger.core.units import NEVER, SECOND
@@ -31,7 +32,16 @@ from ganger.mechanisms.resizing import (
     up_to_knee,
 )
 from ganger.mechanisms.target import TargetPolicy
-from ganger.recipes.registry import Count, Duration, Paper, Part, Period, Positive, recipe
+from ganger.recipes.registry import (
+    Count,
+    Duration,
+    Paper,
+    Part,
+    Period,
+    Positive,
+    Within,
+    recipe,
+)
 
 
 class Lengths(Enum):
@@ -219,7 +229,11 @@ def edl(
     wants=("elastic jobs",),
 )  # fmt: skip
 def ones(
-    population: Count = 16, rounds: Count = 10, mutation: Part = 0.3, epoch: Period = 60 * SECOND
+    population: Count = 16,
+    rounds: Count = 10,
+    mutation: Part = 0.3,
+    epoch: Period = 60 * SECOND,
+    patience: Annotated[int, Within(0, 10_000)] = 2,
 ) -> Policy:
     """A population of schedules that evolves online: jobs near their end keep their GPUs, new jobs
     always get some.
@@ -227,8 +241,10 @@ def ones(
     At every change and every `epoch` the schedules are refreshed, crossed, mutated and filled for
     `rounds` generations, and the one with the least GPU-time still to come for those
     who run is put in force. A job may grow to what it asks for, and twice as far after each epoch.
+    Ours, not the paper's: it ends early after `patience` generations in a row that found no better
+    one (0: after all `rounds`).
     """
-    return Evolving("ones", population, rounds, mutation, epoch)
+    return Evolving("ones", population, rounds, mutation, epoch, patience)
 
 
 @recipe(
