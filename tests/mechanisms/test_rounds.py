@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from ganger.core.allocation import Allocation
+from ganger.core.fit import Fit
 from ganger.core.table import Ids
 from ganger.core.units import SECOND
 from ganger.core.view import View
+from ganger.mechanisms.place import Relaxing
 from ganger.mechanisms.rounds import RoundPolicy
+from ganger.sim.engine import Outage
 from worlds import cluster, job, play
 
 ROUNDS = 60
@@ -89,3 +92,17 @@ def test_gangs_of_all_gpus_converge(seed: int) -> None:
         had = rounds_of(share.tolist(), [4] * 4, 4, rounds)
         assert (had >= share * (rounds - 3) - 1e-6).all()
         assert np.abs(had / rounds - share).max() < 4 / rounds
+
+
+def test_who_waited_long_enough_for_a_node_is_not_alike_to_who_has_to_wait() -> None:
+    """Either of `early` and `late` would fit on two nodes; `early` lost its node at 5 s, so that it
+    still insists on one when the patience of `late` is over."""
+    place = Relaxing(Fit.WORST, node_wait=10 * SECOND)
+    policy = RoundPolicy("given", Given((1.0, 1.0), (1, 1)), 10_000 * SECOND, place)
+    works = [
+        job("x", 0, 100), job("y", 0, 100), job("early", 0.5, 9, size=2),
+        job("late", 1, 9, size=2), job("knocks", 12, 9, size=2),
+    ]  # fmt: skip
+    outages = (Outage(2, 5 * SECOND, 10_000 * SECOND),)
+    run = play(policy, works, cluster(3, 2), outages=outages, until=90 * SECOND, validate=False)
+    assert (run.started("early"), run.started("late")) == (0.5, 12)

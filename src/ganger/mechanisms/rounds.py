@@ -248,7 +248,8 @@ class RoundPolicy:
             known = view.scratch["alike"] = np.full(view.jobs.capacity, -1), {}
         of, number = known
         at = view.at
-        for job in ids[of[ids] < 0].tolist():
+        asked = ids if self.place.patient else ids[of[ids] < 0]  # patience ends, shapes stay
+        for job in asked.tolist():
             key = at.shape[job], at.parent[job], self.place.kind(view, job)
             of[job] = number.setdefault(key, len(number))
         return of[ids]
