@@ -5,6 +5,7 @@ of one type, by a 0-1 programme over the goodput that each would have there.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from ganger.core.spec import Shape
 from ganger.core.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
+from ganger.mechanisms.answers import Width, answers
 from ganger.mechanisms.elastic import resizable
 from ganger.mechanisms.goodput import after_restart
 from ganger.solve.choice import choose
@@ -164,19 +166,18 @@ def _able(view: View, code: int, most: int) -> Ints:
 
 def _speeds(view: View, ids: Ids, row: Ints, cell: Ints, gpus: Ints) -> Floats:
     """Throughput (goodput) of every option; linear in GPUs where the oracle does not know."""
-    out, cells = np.ones(len(row)), view.ledger.cells
-    column = np.zeros(int(gpus.max(initial=0)) + 1, np.int64)
-    for each in cells:
-        at = np.flatnonzero(cell == each.index)
-        if len(at):
-            wanted, rows = gpus[at], row[at]
-            column[:] = 0
-            column[wanted] = 1
-            sizes = np.flatnonzero(column)
-            column[sizes] = np.arange(len(sizes))
-            nodes = -(-sizes // max(each.widest, 1))
-            told = view.oracle.throughput(view, ids[:, None], each.gpu_type, sizes, nodes)
-            linear = wanted / np.maximum(view.jobs.gpus[ids[rows]], 1)
-            speed = np.broadcast_to(told, (len(ids), len(sizes)))[rows, column[wanted]]
-            out[at] = np.where(np.isnan(speed), linear, speed)
-    return np.maximum(out, 1e-12)
+    there = tuple([(each.gpu_type, each.widest) for each in view.ledger.cells])
+    width = len(there), int(gpus.max(initial=1))
+    rows, of = answers(view, "configurations' speeds", ids, there, width, partial(_told, view))
+    told = rows[of[row], cell, gpus - 1]
+    linear = gpus / np.maximum(view.jobs.gpus[ids[row]], 1)
+    return np.maximum(np.where(np.isnan(told), linear, told), 1e-12)
+
+
+def _told(view: View, ids: Ids, width: Width) -> Floats:
+    """Throughput of each job in each cell on 1, 2, ... GPUs, on as few nodes as it takes."""
+    out, gpus = np.empty((len(ids), *width)), np.arange(1, width[1] + 1)
+    for each in view.ledger.cells:
+        nodes = -(-gpus // max(each.widest, 1))
+        out[:, each.index] = view.oracle.throughput(view, ids[:, None], each.gpu_type, gpus, nodes)
+    return out

@@ -160,9 +160,9 @@ def _shapes(view: View, codes: NDArray[Any]) -> _Shapes:
     """Of the shapes with these codes, worked out once for each set of them and each cluster: a
     ledger, and what of it is up."""
     there = view.ledger, *[(cell.total, cell.widest) for cell in view.ledger.cells]
-    known: tuple[Any, dict[bytes, _Shapes]] = view.scratch.get("shapes", (None, {}))
+    known: tuple[Any, dict[bytes, _Shapes]] = view.scratch.get("sets of shapes", (None, {}))
     if known[0] != there or len(known[1]) > _FEW:
-        known = view.scratch["shapes"] = there, {}
+        known = view.scratch["sets of shapes"] = there, {}
     codes = np.flatnonzero(np.bincount(codes))
     key = codes.tobytes()
     if key not in known[1]:

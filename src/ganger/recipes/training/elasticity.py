@@ -233,7 +233,7 @@ def ones(
     rounds: Count = 10,
     mutation: Part = 0.3,
     epoch: Period = 60 * SECOND,
-    patience: Annotated[int, Within(0, 10_000)] = 2,
+    patience: Annotated[int, Within(0, 10_000)] = 1,
 ) -> Policy:
     """A population of schedules that evolves online: jobs near their end keep their GPUs, new jobs
     always get some.
