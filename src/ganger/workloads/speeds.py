@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from ganger.core.errors import BadInput
-from ganger.core.profiles import PLAIN_PROFILE, Profile, Profiles
+from ganger.core.profiles import PLAIN_PROFILE, Convergence, Profile, Profiles
 from ganger.workloads.documents import read_document
 from ganger.workloads.files import open_text
 from ganger.workloads.profiles import load_profiles
@@ -17,6 +18,7 @@ from ganger.workloads.published import profiles as published
 
 FORMAT: Final = "ganger.profiles/1"
 DOCS: Final = "docs/profiles-file.md"
+EPOCHS_MAX: Final = 100_000
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
@@ -63,8 +65,32 @@ def _check(profile: Profile, where: str) -> None:
             if not (math.isfinite(value) and value >= least and above):
                 said = f"at least {least:g}" if least or not value else "a number above 0"
                 raise BadInput(f"{value:g}", where=f"{where}.{field}", mend=f"give {said}")
+    if profile.convergence is not None:
+        _check_convergence(profile.convergence, f"{where}.convergence")
     if steps is not None and (profile.scaling or profile.locality != PLAIN_PROFILE.locality):
         raise BadInput(
             "`steps` beside `scaling` or `locality`", where=where,
             mend="give one of them: steps tell both",
         )  # fmt: skip
+
+
+def _check_convergence(told: Convergence, where: str) -> None:
+    """Raise BadInput unless the curve is one, and leads to an end."""
+    top = 1.0 if told.metric == "accuracy" else math.inf
+    steps = (0.0, *told.epochs)
+    rules = [
+        ("epochs", all(a < b <= EPOCHS_MAX for a, b in pairwise(steps)) and len(steps) > 1,
+         f"give one or more, ascending, above 0 and up to {EPOCHS_MAX:,}"),
+        ("values", len(told.values) == len(told.epochs), "give one for each of `epochs`"),
+        ("values", all(0 < value <= top and value < math.inf for value in told.values),
+         "give numbers above 0" + " and at most 1" * (top == 1.0)),
+        ("target", 0 <= told.target < min(top, math.inf), "leave it out, or name a value to reach"),
+        ("change", 0 < told.change < 1, "give a part of the first value, such as 0.05"),
+        ("window", 0 < told.window <= EPOCHS_MAX, "give epochs, such as 10"),
+        ("every", 0 < told.every < math.inf, "give epochs, such as 1"),
+        ("noise", 0 <= told.noise <= 10, "give a spread from 0 to 10"),
+        ("seconds", 0 <= told.seconds < math.inf, "give the seconds of an epoch"),
+    ]  # fmt: skip
+    for field, holds, mend in rules:
+        if not holds:
+            raise BadInput(f"{getattr(told, field)!r}", where=f"{where}.{field}", mend=mend)
