@@ -1,4 +1,7 @@
-"""How fast models run, from a file: `ganger.profiles/1`, described in docs/profiles-file.md."""
+"""How fast models run, from a file: our own (`ganger.profiles/1`) and those of others.
+
+What is what is told by what a file holds, never by its name; docs/profiles-file.md lists all.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,19 @@ import msgspec
 
 from ganger.core.errors import BadInput
 from ganger.core.profiles import PLAIN_PROFILE, Convergence, Profile, Profiles
-from ganger.workloads.documents import read_document
-from ganger.workloads.files import open_text
-from ganger.workloads.profiles import load_profiles
-from ganger.workloads.published import profiles as published
+from ganger.workloads import hiest, profiles, published, synergy, throughputs, zeus
+from ganger.workloads.documents import json_object, read_document
+from ganger.workloads.files import TextFile, open_text, suffix_of
 
 FORMAT: Final = "ganger.profiles/1"
 DOCS: Final = "docs/profiles-file.md"
 EPOCHS_MAX: Final = 100_000
+UNKNOWN: Final = "it holds no profiles that are known"
+READABLE: Final = (
+    f"name a file with format = \"{FORMAT}\", Gavel's throughputs, Synergy's sensitivities or"
+    " HiEST's profiles as JSON, a folder of Pollux' and Sia's applications or of Zeus' summaries,"
+    " or `published`"
+)
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
@@ -28,17 +36,40 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_profiles(text_or_path: str | Path) -> Profiles:
-    """The profiles of a file, of a folder as `load_profiles` reads it, or those of
+    """The profiles of a file or folder, whatever of `READABLE` it holds, or those of
     `workloads.published` for the word `published`. Raises BadInput."""
     if text_or_path == "published":
-        return published()
+        return published.profiles()
     path = Path(text_or_path)
     if path.is_dir():
-        return load_profiles(path)
-    if not path.is_file():
-        mend = "name a file or folder of profiles, or `published`"
-        raise BadInput("no such file", where=str(path), mend=mend)
+        return _folder(path)
+    if not path.exists():
+        raise BadInput("no such file", where=str(path), mend=READABLE)
     file = open_text(path)
+    raw = json_object(file)
+    spelt = raw is None and suffix_of(path) in (".toml", ".yaml", ".yml", ".json")
+    if spelt or (raw and "format" in raw):
+        return _own(file)
+    if raw is None:
+        raise file.refuse(UNKNOWN, READABLE)
+    if hiest.recognises(raw):
+        return hiest.load_topology(raw, file.where)
+    if synergy.recognises(raw):
+        return synergy.load_sensitivity(raw, file.where)
+    if throughputs.recognises(raw):
+        return throughputs.load_throughputs(raw, placement=True, where=file.where)
+    raise file.refuse(UNKNOWN, READABLE)
+
+
+def _folder(path: Path) -> Profiles:
+    if zeus.recognises(path):
+        return zeus.load_training(path)
+    if profiles.recognises(path):
+        return profiles.load_profiles(path)
+    raise BadInput(UNKNOWN, where=str(path), mend=READABLE)
+
+
+def _own(file: TextFile) -> Profiles:
     document = read_document(file, FORMAT, _Document, docs=DOCS)
     for name, profile in [*document.models.items(), ("default", document.default)]:
         _check(profile, f"{file.where}: {name}")
