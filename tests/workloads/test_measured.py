@@ -183,6 +183,15 @@ def test_a_gavel_trace_has_its_durations_from_the_profiles(tmp_path: Path) -> No
         assert "throughputs=FILE" in str(result.exception)
 
 
+def test_profiles_of_other_models_are_noted(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text("submitted,duration,gpus,model\n0,100,1,vgg\n0,9,1,\n")
+    words = ["simulate", str(tmp_path / "jobs.csv"), "--cluster", "1x2xV100", "--profiles"]
+    for given, noted in ((synergy(), True), (synergy() | {"vgg_1": synergy()["gnmt_1"]}, False)):
+        result = CliRunner().invoke(cli, [*words, str(written(tmp_path / "t.json", given))])
+        assert result.exit_code == 0
+        assert ("it has '', 'vgg', ..., the profiles 'gnmt'" in result.stderr) is noted
+
+
 # ---------------------------------------------------------------------- what is refused
 
 Change = Callable[[Any], Any]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from ganger.core.errors import BadInput
-from ganger.core.profiles import Profiles
+from ganger.core.profiles import PLAIN_PROFILE, Profiles
 from ganger.core.units import NEVER, parse_duration
 from ganger.workloads.trace import Trace
 
@@ -73,6 +73,7 @@ def load_with_options(
     found = _open(str(trace), options, gpus, profiles)
     if profiles is not None:
         found = replace(found, profiles=profiles)
+        _note_unknown(found)
     start, stop = options.get("start"), options.get("stop")
     if start is not None or stop is not None:
         begin = parse_duration(start, where="--from") if start is not None else 0
@@ -87,6 +88,16 @@ def load_with_options(
     if options.get("load") is not None and gpus is not None:
         found = transform.scale_load(found, _load(options["load"]), gpus)
     return found
+
+
+def _note_unknown(trace: Trace) -> None:
+    """Say so where the profiles are of other models than the trace's."""
+    declared, known = trace.declared, trace.profiles.models
+    models = sorted({declared.models[code] for code in declared.model[: trace.jobs].tolist()})
+    if trace.profiles.default == PLAIN_PROFILE and known.keys().isdisjoint(models):
+        theirs, ours = ", ".join(map(repr, models[:3])), ", ".join(map(repr, sorted(known)[:3]))
+        click.echo(f"note: --profiles tell nothing of the trace's models: it has {theirs}, ..., the"
+                   f" profiles {ours}, ...", err=True)  # fmt: skip
 
 
 def _load(text: str) -> float:

@@ -6,14 +6,14 @@ What is what is told by what a file holds, never by its name; docs/profiles-file
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from ganger.core.errors import BadInput
-from ganger.core.profiles import PLAIN_PROFILE, Convergence, Profile, Profiles
+from ganger.core.profiles import PLAIN_PROFILE, Convergence, Profile, Profiles, Sensitivity
 from ganger.workloads import hiest, profiles, published, synergy, throughputs, zeus
 from ganger.workloads.documents import json_object, read_document
 from ganger.workloads.files import TextFile, open_text, suffix_of
@@ -96,6 +96,8 @@ def _check(profile: Profile, where: str) -> None:
             if not (math.isfinite(value) and value >= least and above):
                 said = f"at least {least:g}" if least or not value else "a number above 0"
                 raise BadInput(f"{value:g}", where=f"{where}.{field}", mend=f"give {said}")
+    if profile.sensitivity is not None:
+        _check_sensitivity(profile.sensitivity, f"{where}.sensitivity")
     if profile.convergence is not None:
         _check_convergence(profile.convergence, f"{where}.convergence")
     if steps is not None and (profile.scaling or profile.locality != PLAIN_PROFILE.locality):
@@ -103,6 +105,21 @@ def _check(profile: Profile, where: str) -> None:
             "`steps` beside `scaling` or `locality`", where=where,
             mend="give one of them: steps tell both",
         )  # fmt: skip
+
+
+def _check_sensitivity(told: Sensitivity, where: str) -> None:
+    """Raise BadInput unless it is a table over two ascending axes."""
+    for field, axis in (("cpus", told.cpus), ("memory", told.memory)):
+        if not axis or not all(a < b < math.inf for a, b in pairwise((-1e-300, *axis))):
+            mend = "give one or more, ascending, 0 or more"
+            raise BadInput(f"{axis!r}", where=f"{where}.{field}", mend=mend)
+    square = len(told.speed) == len(told.cpus)
+    if not square or not all(len(row) == len(told.memory) for row in told.speed):
+        what = "not a row for each of `cpus` with a column for each of `memory`"
+        raise BadInput(what, where=f"{where}.speed", mend="complete the table")
+    for speed in chain.from_iterable(told.speed):
+        if not 0 < speed < math.inf:
+            raise BadInput(f"{speed:g}", where=f"{where}.speed", mend="give a number above 0")
 
 
 def _check_convergence(told: Convergence, where: str) -> None:
