@@ -86,6 +86,8 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
               help="Time a preempted job needs to save, before its GPUs are free.")  # fmt: skip
 @click.option("--restore-cost", "restore", default="0s", show_default=True,
               help="Time a resumed job needs before it computes again.")  # fmt: skip
+@click.option("--boot-cost", "boot", default="0s", show_default=True,
+              help="Time from switching a node on until it can be used (helios-ces).")  # fmt: skip
 @click.option("--profiling-cost", "profiling", default="0s", show_default=True,
               help="Time a new job spends on being measured, under recipes that need"
               " throughputs.")  # fmt: skip
@@ -124,6 +126,7 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
         finish=parse_duration(options["finish"], where="--finish-cost"),
         checkpoint=parse_duration(options["checkpoint"], where="--checkpoint-cost"),
         restore=parse_duration(options["restore"], where="--restore-cost"),
+        boot=parse_duration(options["boot"], where="--boot-cost"),
         profiling=parse_duration(options["profiling"], where="--profiling-cost"),
         rescale=_protocol(options["rescale"]),
         checkpoint_every=parse_duration(options["every"], where="--checkpoint-every"),
