@@ -8,7 +8,7 @@ batch_size, optimizer, power_limit (W), time_per_epoch (s).
 Models are named like Gavel's job types, `resnet50 (batch size 128)`; a network that was trained on
 several data sets also by that: `bert_base_uncased on squad (batch size 32)`. Of every model the
 optimizer and learning rate count that reach the most difficult target, and that soonest. A target
-is reached at the median over the runs, where a run that never does is the latest; so at least half
+is reached at the median over the runs, where a run that never does is the latest; so more than half
 of them reach every target of a profile, and a job's own target is the last of these. Percentages
 are taken as fractions; a metric that falls (word errors) is a loss. An epoch's time is that at the
 highest power limit; on other GPU types speed is the V100's over theirs. Zeus ran on one GPU:
