@@ -23,6 +23,7 @@ from ganger.core.jobs import declare
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Shape
 from ganger.core.units import SECOND, micros
+from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
 from ganger.sim.physics import Costs
 from ganger.workloads.profiles import load_profiles, with_goodput
@@ -34,6 +35,13 @@ PUBLISHED = {
     "optimus": {1: 4087.1, 2: 6913.9, 3: 3944.0, 4: 5967.8},
 }
 """Average JCT, seconds. Tiresias and Optimus keep the batch sizes of the rows (`--fixed`)."""
+COMPARED: dict[str, dict[str, bool]] = {
+    "pollux": {},
+    "optimus(interval=60s)": {"fixed": True},
+    "tiresias(thresholds=16h,consolidate=no,fit=worst,index=arrival,interval=60s)":
+        {"fixed": True, "rigid": True},
+}  # fmt: skip
+"""The columns of pollux.md."""
 MOST_AT_A_TIME = {"yolov3": 8.0}
 """Examples on one GPU at a time, where that simulator allows fewer than were measured."""
 
@@ -75,6 +83,21 @@ def with_fixed(profiles: Profiles, names: Iterable[str]) -> Profiles:
     return Profiles(known)
 
 
+def simulate(
+    traces: Path, workload: int, recipe: str, *, jobs: int = 160, seed: int = 0,
+    fixed: bool = False, rigid: bool = False,
+) -> Run:  # fmt: skip
+    """One workload under one recipe, on 16 nodes of 4 T4."""
+    folder = traces / "pollux-sia"
+    profiles = as_there(load_profiles(folder / "profiles"))
+    loaded = load(folder / f"workloads/pollux/workload-{workload}.csv.gz", jobs, fixed)
+    profiles = with_fixed(profiles, loaded.declared.models.values)
+    trace = with_goodput(loaded, profiles, elastic=0 if rigid else 64)
+    cluster = ClusterSpec(nodes=(NodeSpec(count=16, gpus=4, gpu_type="T4"),), name="16x4xT4")
+    costs = Costs(start=30 * SECOND, restore=30 * SECOND)
+    return run_one(trace, cluster, recipe, Setup(seed=seed, profiles=profiles, costs=costs))
+
+
 def main() -> None:
     """Run one workload under one recipe."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -86,16 +109,8 @@ def main() -> None:
     parser.add_argument("--rigid", action="store_true")
     parser.add_argument("--fixed", action="store_true")
     args = parser.parse_args()
-    folder = args.traces / "pollux-sia"
-    profiles = as_there(load_profiles(folder / "profiles"))
-    workload = folder / f"workloads/pollux/workload-{args.workload}.csv.gz"
-    loaded = load(workload, args.jobs, args.fixed)
-    profiles = with_fixed(profiles, loaded.declared.models.values)
-    trace = with_goodput(loaded, profiles, elastic=0 if args.rigid else 64)
-    cluster = ClusterSpec(nodes=(NodeSpec(count=16, gpus=4, gpu_type="T4"),), name="16x4xT4")
-    costs = Costs(start=30 * SECOND, restore=30 * SECOND)
-    setup = Setup(seed=args.seed, profiles=profiles, costs=costs)
-    run = run_one(trace, cluster, args.recipe, setup)
+    run = simulate(args.traces, args.workload, args.recipe, jobs=args.jobs, seed=args.seed,
+                   fixed=args.fixed, rigid=args.rigid)  # fmt: skip
     jct = run.jobs.finish - run.jobs.arrival
     makespan = run.jobs.finish.max() - run.jobs.arrival.min()
     published = PUBLISHED.get(args.recipe.partition("(")[0], {}).get(args.workload)

@@ -32,11 +32,11 @@ class Effect(NamedTuple):
     remark: str = ""
 
 
-EFFECTS: list[Callable[[], Effect]] = []
+EFFECTS: list[Callable[[], Effect | None]] = []
 
 
-def effect(measure: Callable[[], Effect]) -> Callable[[], Effect]:
-    """Put `measure` into the table."""
+def effect(measure: Callable[[], Effect | None]) -> Callable[[], Effect | None]:
+    """Put `measure` into the table; None: it lacks what it needs here."""
     EFFECTS.append(measure)
     return measure
 

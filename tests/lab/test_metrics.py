@@ -13,8 +13,14 @@ import pytest
 
 from ganger import simulate
 from ganger.core.errors import BadInput
+from ganger.core.jobs import declare
+from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec
+from ganger.core.units import SECOND
 from ganger.lab import metrics
 from ganger.lab.figures import fairness, integral
+from ganger.lab.simulation import Setup, run_one
+from ganger.sim.engine import Outage
+from ganger.workloads.trace import Trace
 
 from .builders import NAN, by_hand, nothing, run_of, simulated, table
 
@@ -40,6 +46,7 @@ def test_times_of_four_jobs() -> None:
         "throughput_jobs_per_hour": 4 / 70 * 3600,
         "gpu_allocated_ratio": 105 / 140,
         "gpu_active_ratio": 105 / 140,
+        "gpu_up_ratio": 1,
         "preemptions": 0,
         "lost_work_gpu_seconds": 0,
     }
@@ -257,3 +264,12 @@ def test_a_gpu_of_which_two_jobs_have_a_half_is_held_once(tmp_path: Path) -> Non
     run = simulate(str(path), "1x2xV100", "fifo")
     assert run.timeline.gpus_held.tolist() == run.timeline.gpus_running.tolist() == [2, 0]
     assert run.metrics["gpu_allocated_ratio"] == run.metrics["gpu_active_ratio"] == 1
+
+
+def test_nodes_that_are_down_are_missing_from_the_time_that_gpus_are_up() -> None:
+    """One of two GPUs is down for a quarter of the 100 s: an eighth of all GPU time is missing."""
+    declared = declare([JobSpec(name="a"), JobSpec(name="b", submitted=60 * SECOND)])
+    trace = Trace(declared, np.array([50, 40]) * SECOND)
+    spec = ClusterSpec((NodeSpec(count=2, gpus=1, gpu_type="V100"),))
+    down = Outage(1, 10 * SECOND, 35 * SECOND)
+    assert run_one(trace, spec, "fifo", Setup(outages=(down,))).metrics["gpu_up_ratio"] == 0.875

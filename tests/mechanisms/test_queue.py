@@ -41,6 +41,15 @@ def test_quanta_are_counted_from_the_start_even_if_nothing_else_happens() -> Non
     assert run.started("c") == 4
 
 
+@pytest.mark.parametrize("recipe", ["sjf", "srtf", "srsf", "helios"])
+def test_a_queue_told_no_run_times_is_first_come_first_served(recipe: str) -> None:
+    """What nobody knows puts nobody first: without a number, keys would have no order at all."""
+    took = {"a": 60, "b": 10, "c": 50, "d": 20, "e": 40, "f": 30}
+    works = [job(name, at, took[name]) for at, name in enumerate(took)]
+    run = play(recipe, works, ONE, knows="nothing")
+    assert sorted(took, key=lambda name: run.started(name) or 0) == list(took)
+
+
 def test_evicting_frees_no_more_than_is_needed() -> None:
     """The last in order goes first; the earlier victim is put back where it was."""
     works = [

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.core.errors import BadInput
 from ganger.core.profiles import Profile, Profiles, Sensitivity
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
 from ganger.mechanisms.supply import Division, Stock, User, divide
-from ganger.workloads.profiles import load_sensitivity
+from ganger.workloads.speeds import read_profiles
 from worlds import Played, job, play
 
 CORES = (3000.0, 6000.0, 9000.0)
@@ -119,20 +118,10 @@ def test_sensitivity_is_linear_between_and_level_beyond() -> None:
     assert table.demand() == (3000.0, 100.0)
 
 
-def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "sensitivity.json"
-    for text in ("{", '{"m_1": {"cpus_per_gpu_3": {"tput": [[1.0]]}}}'):
-        path.write_text(text)
-        with pytest.raises(BadInput):
-            load_sensitivity(path)
-    with pytest.raises(BadInput):
-        load_sensitivity(tmp_path / "none.json")
-
-
 @pytest.mark.skipif("GANGER_TRACES" not in os.environ, reason="no folder of traces")
 def test_synergys_tables_reach_the_demands_that_stand_beside_them() -> None:
     path = Path(os.environ["GANGER_TRACES"]) / "synergy" / "sensitivity_profiles.json"
-    models, compared = load_sensitivity(path).models, 0
+    models, compared = read_profiles(path).models, 0
     for name, by_server in json.loads(path.read_text()).items():
         sensitivity = models[name.removesuffix("_1")].sensitivity
         assert sensitivity is not None

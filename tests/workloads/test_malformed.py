@@ -142,7 +142,7 @@ HEADED = [name for name, sample in SAMPLES.items() if sample.header == 1]
 @pytest.mark.parametrize("name", HEADED)
 def test_a_header_without_rows_or_without_its_columns(name: str, tmp_path: Path) -> None:
     sample = SAMPLES[name]
-    with pytest.raises(BadInput, match="holds no jobs"):
+    with pytest.raises(BadInput, match="holds no rows"):
         load_trace(sample.write(tmp_path, sample.text.splitlines()[0] + "\n"), sample.format)
     with pytest.raises(BadInput, match=f"{sample.file}: line 1: .*"):
         load_trace(sample.write(tmp_path, "one,two\n1,2\n"), sample.format)

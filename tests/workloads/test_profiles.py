@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 from pathlib import Path
 
@@ -15,32 +14,11 @@ from ganger.core.spec import JobSpec, Role, Shape
 from ganger.core.units import SECOND
 from ganger.workloads.profiles import load_profiles, with_goodput
 from ganger.workloads.trace import Trace
-
-PLACEMENTS = """placement,local_bsz,step_time,sync_time
-1,50,0.5,0.0
-1,100,1.0,0.0
-12,50,0.6,0.2
-21,50,0.8,0.4
-"""
-SCALES = """num_nodes,num_replicas,local_bsz,step_time,sync_time
-6,24,50,0.9,0.4
-"""
-RUN = "progress,iteration,metric,grad_sqr,grad_var\n10,10,0.1,1.0,{0}\n40,40,0.2,0.0,{0}\n"
-
-
-def written(folder: Path) -> Path:
-    """One small application, `toy`."""
-    toy = folder / "toy"
-    toy.mkdir()
-    (toy / "placements.csv").write_text(PLACEMENTS)
-    (toy / "scalability.csv.gz").write_bytes(gzip.compress(SCALES.encode()))
-    for batch, variance in ((100, 3.0), (400, 5.0)):
-        (toy / f"validation-{batch}.csv").write_text(RUN.format(variance))
-    return folder
+from workloads.measured import pollux
 
 
 def test_a_folder_is_read(tmp_path: Path) -> None:
-    goodput = load_profiles(written(tmp_path)).of("toy").goodput
+    goodput = load_profiles(pollux(tmp_path)).of("toy").goodput
     assert goodput is not None
     assert [goodput.batch, goodput.most, *goodput.local] == [100, 400, 50, 100]
     assert list(goodput.starts) == [0.0, 0.25]
@@ -58,14 +36,14 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         load_profiles(tmp_path / "nowhere")
     with pytest.raises(BadInput, match="no placements"):
         load_profiles(tmp_path)
-    written(tmp_path)
+    pollux(tmp_path)
     (tmp_path / "toy" / "scalability.csv.gz").unlink()
     with pytest.raises(BadInput, match=r"no scalability\.csv"):
         load_profiles(tmp_path)
 
 
 def test_durations_and_sizes_follow_the_profile(tmp_path: Path) -> None:
-    known = load_profiles(written(tmp_path))
+    known = load_profiles(pollux(tmp_path))
     shape = Shape(roles=(Role(size=2),))
     specs = [JobSpec(name="a", model="toy", shape=shape), JobSpec(name="b", shape=shape)]
     before = Trace(declare(specs), np.array([SECOND, SECOND]))

@@ -32,6 +32,10 @@ def written(folder: Path, text: str, name: str = "models.toml") -> Path:
     return path
 
 
+def sensitive(table: str) -> str:
+    return f'format = "ganger.profiles/1"\n[models.a.sensitivity]\n{table}'
+
+
 def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
     example = DOCUMENT.read_text().split("```toml\n")[1].split("```")[0]
     known = read_profiles(written(tmp_path, example))
@@ -51,6 +55,10 @@ def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
         ('format = "ganger.profiles/1"\n[models.a]\nlocality = [1, 1, 0.5, 1]', "a.locality"),
         ('format = "ganger.profiles/1"\n[models.a]\nscaling = [1, nan]', "a.scaling"),
         ('format = "ganger.profiles/1"\n[models.a]\nby_type = {V100 = 0.0}', "a.by_type"),
+        (sensitive("cpus = [3, 1]\nmemory = [0]\nspeed = [[1], [1]]"), "sensitivity.cpus"),
+        (sensitive("cpus = [1]\nmemory = []\nspeed = [[]]"), "sensitivity.memory"),
+        (sensitive("cpus = [1, 2]\nmemory = [0]\nspeed = [[1]]"), "sensitivity.speed"),
+        (sensitive("cpus = [1, 2]\nmemory = [0]\nspeed = [[1], [nan]]"), "sensitivity.speed: nan"),
         (
             'format = "ganger.profiles/1"\n[models.a]\nscaling = [1]\n[models.a.steps]\n'
             "compute = 1.0\ngradients = 1.0\nbandwidth = [1.0, 1.0, 1.0, 1.0]",

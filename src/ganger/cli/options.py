@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from ganger.core.errors import BadInput
+from ganger.core.profiles import PLAIN_PROFILE, Profiles
 from ganger.core.units import NEVER, parse_duration
 from ganger.workloads.trace import Trace
 
@@ -40,8 +41,8 @@ _OPTIONS = (
 
 profiles_option = click.option(
     "--profiles", metavar="FILE",
-    help="How fast the models of the trace run on what: a file or folder, or `published`; see"
-    " docs/profiles-file.md.",
+    help="How fast the models of the trace run on what: our own file, tables of Gavel, Synergy or"
+    " HiEST, a folder of Pollux and Sia or of Zeus, or `published`; see docs/profiles-file.md.",
 )  # fmt: skip
 
 
@@ -64,11 +65,15 @@ def load_with_options(
     """
     from ganger.workloads import transform
 
-    found = _open(str(trace), options, gpus)
+    profiles = None
     if options.get("profiles") is not None:
         from ganger.workloads.speeds import read_profiles
 
-        found = replace(found, profiles=read_profiles(options["profiles"]))
+        profiles = read_profiles(options["profiles"])
+    found = _open(str(trace), options, gpus, profiles)
+    if profiles is not None:
+        found = replace(found, profiles=profiles)
+        _note_unknown(found)
     start, stop = options.get("start"), options.get("stop")
     if start is not None or stop is not None:
         begin = parse_duration(start, where="--from") if start is not None else 0
@@ -85,6 +90,16 @@ def load_with_options(
     return found
 
 
+def _note_unknown(trace: Trace) -> None:
+    """Say so where the profiles are of other models than the trace's."""
+    declared, known = trace.declared, trace.profiles.models
+    models = sorted({declared.models[code] for code in declared.model[: trace.jobs].tolist()})
+    if trace.profiles.default == PLAIN_PROFILE and known.keys().isdisjoint(models):
+        theirs, ours = ", ".join(map(repr, models[:3])), ", ".join(map(repr, sorted(known)[:3]))
+        click.echo(f"note: --profiles tell nothing of the trace's models: it has {theirs}, ..., the"
+                   f" profiles {ours}, ...", err=True)  # fmt: skip
+
+
 def _load(text: str) -> float:
     try:
         return float(text)
@@ -92,7 +107,10 @@ def _load(text: str) -> float:
         raise BadInput(f"{text!r} is no load", where="--load", mend="write like 0.9") from None
 
 
-def _open(trace: str, options: Mapping[str, Any], gpus: int | None) -> Trace:
+def _open(
+    trace: str, options: Mapping[str, Any], gpus: int | None, profiles: Profiles | None
+) -> Trace:
+    """A Gavel trace that states steps has its durations from measured `profiles`, too."""
     from ganger.workloads import formats, synthetic
 
     if not Path(trace).exists():
@@ -102,12 +120,12 @@ def _open(trace: str, options: Mapping[str, Any], gpus: int | None) -> Trace:
         if generated:
             kind, jobs, seed = generated.groups()
             return synthetic.synthesize(kind, int(jobs[:12]), int(seed or 0), gpus=gpus or 64)
-    return formats.load_trace(
-        trace,
-        options.get("format_", "auto"),
-        skip_bad=options.get("skip_bad", False),
-        **_pairs(options.get("options", ())),
-    )
+    name, given = options.get("format_", "auto"), _pairs(options.get("options", ()))
+    if profiles is not None and any(each.measured for each in profiles.models.values()):
+        format_ = formats.detect(trace) if name == "auto" else formats.find_format(name)
+        if "throughputs" in format_.options:
+            given.setdefault("throughputs", profiles)
+    return formats.load_trace(trace, name, skip_bad=options.get("skip_bad", False), **given)
 
 
 def _pairs(options: Sequence[str]) -> dict[str, Any]:

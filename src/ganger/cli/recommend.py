@@ -43,9 +43,11 @@ fifo); 2 wrong input.
               help="Try these. Default: those that trace, cluster and --knows make"
               " plausible.")  # fmt: skip
 @click.option("--knows", default="truth", show_default=True,
-              type=click.Choice(["truth", "noisy", "history", "rolling", "group", "nothing"]),
-              help="What recipes may know about durations; speeds are told with truth and noisy"
-              " only.")  # fmt: skip
+              type=click.Choice(
+                  ["truth", "noisy", "history", "rolling", "group", "losses", "nothing"]
+              ),
+              help="What recipes may know about durations; speeds are told with truth, noisy and"
+              " losses only.")  # fmt: skip
 @click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
               help="Spread of the lognormal error for --knows noisy.")  # fmt: skip
 @click.option("--windows", type=click.IntRange(1, 1000), default=5, show_default=True,

@@ -69,8 +69,9 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 )  # fmt: skip
 @click.option(
     "--knows", default="truth", show_default=True,
-    type=click.Choice(["truth", "noisy", "history", "rolling", "group", "nothing"]),
-    help="What policies may know about durations.",
+    type=click.Choice(["truth", "noisy", "history", "rolling", "group", "losses", "nothing"]),
+    help="What policies may know about durations; losses: what curves fitted to the losses"
+    " that jobs told say (see --profiles).",
 )  # fmt: skip
 @click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
               help="Spread of the lognormal error for --knows noisy.")  # fmt: skip
@@ -85,6 +86,11 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
               help="Time a preempted job needs to save, before its GPUs are free.")  # fmt: skip
 @click.option("--restore-cost", "restore", default="0s", show_default=True,
               help="Time a resumed job needs before it computes again.")  # fmt: skip
+@click.option("--boot-cost", "boot", default="0s", show_default=True,
+              help="Time from switching a node on until it can be used (helios-ces).")  # fmt: skip
+@click.option("--profiling-cost", "profiling", default="0s", show_default=True,
+              help="Time a new job spends on being measured, under recipes that need"
+              " throughputs.")  # fmt: skip
 @click.option("--rescale", default="", metavar="PROTOCOL",
               help="How running jobs get other GPUs: stop-restart, side-car, stop-free, io-free or"
               " device-proxy.")  # fmt: skip
@@ -120,6 +126,8 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
         finish=parse_duration(options["finish"], where="--finish-cost"),
         checkpoint=parse_duration(options["checkpoint"], where="--checkpoint-cost"),
         restore=parse_duration(options["restore"], where="--restore-cost"),
+        boot=parse_duration(options["boot"], where="--boot-cost"),
+        profiling=parse_duration(options["profiling"], where="--profiling-cost"),
         rescale=_protocol(options["rescale"]),
         checkpoint_every=parse_duration(options["every"], where="--checkpoint-every"),
     )

@@ -114,6 +114,17 @@ class Measured(Event, frozen=True, gc=False):
     noise: float = 0.0
 
 
+class Evaluated(Event, frozen=True, gc=False):
+    """A running attempt evaluated its model after `epoch` epochs of training in all: `value` is the
+    loss, or the accuracy, whichever its owner named."""
+
+    rank: ClassVar[int] = 7
+    job: int
+    attempt: int
+    epoch: float
+    value: float
+
+
 class Submitted(Event, frozen=True, gc=False):
     """A declared job asks to run."""
 
@@ -163,6 +174,7 @@ AnyEvent: TypeAlias = (
     | Started
     | Progressed
     | Measured
+    | Evaluated
     | Submitted
     | Accepted
     | Command

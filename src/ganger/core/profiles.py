@@ -6,8 +6,9 @@ the reference GPU type, all GPUs in one node.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -78,6 +79,48 @@ class Goodput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def seconds(self) -> float:
         """The whole job on one GPU at M0."""
         return self.examples / self.batch * self.alone()
+
+
+class Convergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What training tells of its model as it goes, and when it is done.
+
+    `values[i]` is the `metric` after `epochs[i]` (both above 0, `epochs` ascending): `loss`, which
+    falls, or `accuracy`, which rises to at most 1. Linear between, level before and beyond. It is
+    told after each `every` epochs, off by a lognormal factor of spread `noise`.
+    A job is done where the metric reaches `target`; without one (0) where it changes by less than
+    `change` of its first value over `window` epochs (Optimus, EuroSys 2018, section 3.1). That may
+    be beyond the last of `epochs`: then after the last one. `seconds`: of one epoch on the GPUs
+    asked for, of the reference type; 0 where only the trace says how long jobs take.
+    """
+
+    epochs: tuple[float, ...]
+    values: tuple[float, ...]
+    metric: Literal["loss", "accuracy"] = "loss"
+    target: float = 0.0
+    change: float = 0.05
+    window: int = 10
+    every: float = 1.0
+    noise: float = 0.0
+    seconds: float = 0.0
+
+    def at(self, epoch: Any) -> Any:
+        """The metric after so many epochs; elementwise."""
+        return np.interp(epoch, self.epochs, self.values)
+
+    def falling(self, value: Any) -> Any:
+        """A told value as what falls while training goes well: the loss, or the error rate."""
+        return value if self.metric == "loss" else 1.0 - value
+
+    def length(self) -> int:
+        """Epochs to the end: the iterations to target."""
+        last = math.ceil(self.epochs[-1])
+        steps = np.arange(1, last + self.window + 1)
+        falls = self.falling(self.at(steps))
+        if self.target:
+            done = falls[:last] <= self.falling(self.target)
+        else:
+            done = falls[:last] - falls[self.window :] < self.change * falls[0]
+        return int(done.argmax()) + 1 if done.any() else last
 
 
 class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -200,6 +243,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `steps`: what a step takes by its parts, which stands for `scaling` and `locality`.
     `goodput`: a job that chooses its batch size; its reference is one GPU at the batch size M0, and
     `locality`, `scaling` do not count.
+    `convergence`: what its jobs tell of their model, and when they are done.
     """
 
     by_type: dict[str, float] = {}
@@ -211,6 +255,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     goodput: Goodput | None = None
     measured: Measured | None = None
     steps: Steps | None = None
+    convergence: Convergence | None = None
 
     def runs_on(self, gpu_type: str, gpus: int) -> bool:
         """Whether the model is not known to fail on so many GPUs of this type."""

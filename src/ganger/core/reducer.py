@@ -18,6 +18,7 @@ from ganger.core.events import (
     WOKE,
     Accepted,
     Command,
+    Evaluated,
     Failed,
     Finished,
     Measured,
@@ -88,7 +89,7 @@ class Reducer:
                 self._followers.setdefault(before, []).append(job)
         self._on: dict[type, Callable[[Any], int]] = {
             Submitted: self._submitted, Started: self._started, Progressed: self._progressed,
-            Measured: self._measured,
+            Measured: self._measured, Evaluated: self._evaluated,
             Finished: self._finished, Failed: self._failed, Released: self._released,
             Refused: self._refused, NodeDown: self._node_down, NodeUp: self._node_up,
             Withheld: self._withhold,
@@ -229,6 +230,12 @@ class Reducer:
 
     def _measured(self, event: Measured) -> int:
         """Changes nothing here; an oracle may learn from it."""
+        return PROGRESSED
+
+    def _evaluated(self, event: Evaluated) -> int:
+        """The same, of how long the job takes: whoever orders by that looks at it again."""
+        if event.attempt == self._attempt[event.job] and self._phase[event.job] == RUNNING:
+            self._scope_of(event.job).changed.append(event.job)
         return PROGRESSED
 
     def _accrue(self, job: int) -> None:

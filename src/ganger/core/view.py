@@ -58,9 +58,9 @@ class View:
     """The state at `now`. Policies read columns (`view.jobs.gpus[ids]`) and never loop over rows;
     what a queue must ask about one job at a time it reads from `view.at` (`view.at.gpus[job]`).
 
-    `events`: what caused this decision. `changed`: jobs whose phase changed since the last one,
-    in order. `scratch`: a place for caches; it may be emptied at any time and nothing that is
-    kept there may change a plan. `draft`: where plans are drawn.
+    `events`: what caused this decision. `changed`: jobs whose phase changed, or that evaluated
+    their model, since the last one, in order. `scratch`: a place for caches; it may be emptied at
+    any time and nothing that is kept there may change a plan. `draft`: where plans are drawn.
     """
 
     def __init__(
@@ -111,7 +111,8 @@ class View:
 
     @property
     def changed(self) -> list[int]:
-        """Jobs whose phase changed since this policy was last asked, oldest change first."""
+        """Jobs whose phase changed, or that evaluated their model, since this policy was last
+        asked, oldest change first."""
         return self._scope.changed
 
     @property

@@ -11,7 +11,8 @@ Definitions, once for every table, page and file:
   (submitted and not over, itself and services included) between its arrival and its finish:
   `duration x max(1, gpus x N / cluster_gpus)`. A job with rho > 1 was worse off for sharing.
 * `gpu_allocated_ratio`: GPU-seconds held / GPU-seconds up, from the first arrival to the last
-  finish. `gpu_active_ratio`: the same for GPU-seconds that computed.
+  finish. `gpu_active_ratio`: the same for GPU-seconds that computed. `gpu_up_ratio`: GPU-seconds
+  up / GPU-seconds there are in that time; what lacks was broken, or switched off to save power.
 * Percentiles interpolate linearly between order statistics (numpy's default).
 
 * `deadline_missed_fraction`: of the jobs with a deadline, the part that did not finish by it.
@@ -260,14 +261,16 @@ def _use(run: Run) -> dict[str, float]:
     jobs, timeline = run.jobs, run.timeline
     ends = jobs.finish[finished(jobs)]
     if not ends.size or not timeline.seconds.size:
-        return {"gpu_allocated_ratio": math.nan, "gpu_active_ratio": math.nan}
+        return dict.fromkeys(("gpu_allocated_ratio", "gpu_active_ratio", "gpu_up_ratio"), math.nan)
     window = float(np.nanmin(jobs.arrival)), float(ends.max())
     up = integral(timeline, timeline.gpus_up, *window)
     held = integral(timeline, timeline.gpus_held, *window)
     active = integral(timeline, timeline.gpus_running, *window)
+    there = run.cluster_gpus * (window[1] - window[0])
     return {
         "gpu_allocated_ratio": held / up if up else math.nan,
         "gpu_active_ratio": active / up if up else math.nan,
+        "gpu_up_ratio": up / there if there else math.nan,
     }
 
 

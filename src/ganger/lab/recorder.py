@@ -148,7 +148,8 @@ class Recorder:
         """All samples so far, in seconds."""
         times = np.array(self._times, np.int64)
         waits = _waiting(self._jobs, end)
-        moments = np.unique(np.concatenate([[0], times, waits[0], [end]]).astype(np.int64))
+        turns = [[0], times, self._up_times, waits[0], [end]]
+        moments = np.unique(np.concatenate(turns).astype(np.int64))
         at = np.searchsorted(times, moments, "right") - 1
         held = np.array([*self._held, 0])[at]
         executing = np.array([*self._executing, 0])[at]

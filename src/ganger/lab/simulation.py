@@ -38,8 +38,10 @@ class Setup:
     """Everything that decides how a run goes, besides trace, cluster and recipe.
 
     `knows`: truth, noisy (with `noise` as the lognormal spread), history (boosted trees over what
-    like jobs took), rolling (the mean of the user's like jobs), group (the mean by group and GPUs)
-    or nothing. `until`: stop there (microseconds). `outages`: nodes that go down and come back.
+    like jobs took), rolling (the mean of the user's like jobs), group (the mean by group and GPUs),
+    losses (a curve fitted to what jobs told of their training, by the profiles' `convergence`; true
+    speeds) or nothing. `until`: stop there (microseconds). `outages`: nodes that go down and come
+    back.
     """
 
     seed: int = 0
@@ -98,8 +100,21 @@ def make_oracle(trace: Trace, physics: Physics, setup: Setup) -> Oracle:
         return truth
     if setup.knows == "noisy":
         return Noisy(truth, setup.noise, setup.seed, trace.jobs)
+    if setup.knows == "losses":
+        from ganger.estimate.convergence import FromLosses
+
+        told = {name: physics.profiles.of(name).convergence for name in trace.declared.models}
+        rules = {name: convergence for name, convergence in told.items() if convergence}
+        if not rules:
+            raise BadInput(
+                "no job tells its losses", where="--knows losses",
+                mend="give --profiles in which models have `convergence`",
+            )  # fmt: skip
+        losses: Oracle = FromLosses(rules, truth)
+        return losses
     raise BadInput(
-        f"{setup.knows!r} is no kind of knowledge", mend=f"use truth, noisy, {', '.join(PAST)}"
+        f"{setup.knows!r} is no kind of knowledge",
+        mend=f"use truth, noisy, losses, {', '.join(PAST)}",
     )
 
 
@@ -147,6 +162,8 @@ def run_one(
     setup = setup or Setup()
     setup = replace(setup, profiles=setup.profiles or trace.profiles)
     nodes = Nodes(cluster.check())
+    if isinstance(recipe, str) and "throughputs" not in needs_of(recipe):
+        setup = replace(setup, costs=replace(setup.costs, profiling=0))
     trace = where_it_runs(trace, setup.profiles, [name for name in nodes.types if name])
     refuse_impossible(trace, nodes)
     physics = Physics(nodes, setup.profiles, setup.costs)

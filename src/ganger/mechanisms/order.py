@@ -78,13 +78,16 @@ class By:
         return not self.formulas
 
     def key(self, view: View, job: int) -> tuple[float, ...]:
-        """One number per formula."""
+        """One number per formula; 0 for what is not known, so that nothing known is first come,
+        first served."""
         formulas = self.formulas
         if len(formulas) == 1:  # nearly always: spares building a list
-            return (float(formulas[0](view, job)),)
+            told = float(formulas[0](view, job))
+            return (told if told == told else 0.0,)
         if not formulas:
             return ()
-        return tuple([float(formula(view, job)) for formula in formulas])
+        many = [float(formula(view, job)) for formula in formulas]
+        return tuple([told if told == told else 0.0 for told in many])
 
     def until(self, view: View, job: int) -> int:
         """Such keys do not jump."""

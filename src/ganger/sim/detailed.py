@@ -188,6 +188,8 @@ class Detailed(Simulator):
         if self._total[job] < NEVER:
             ends = began + ceil((self._total[job] - self._did[job]) / rate) + self._leaving
             heappush(self._heap, (ends, _FINISH, job, self._alive[job]))
+            if self._evaluates:
+                self._file_evaluation(job)
         if job in self._limit_at:
             heappush(self._heap, (self._limit_at[job], _FAIL, job, self._alive[job]))
 

@@ -30,6 +30,7 @@ from ganger.core.plan import Placement, Plan, Provision, Resize, Resume, Start, 
 from ganger.core.spec import OnPreempt
 from ganger.core.table import cells
 from ganger.core.units import NEVER
+from ganger.sim.evaluation import Evaluations, instant
 from ganger.sim.pace import Pace, counts_of
 from ganger.sim.physics import Physics
 
@@ -42,6 +43,8 @@ _FINISH, _FAIL, _RELEASE, _DOWN, _UP, _START, _PACE = (
     Started.rank,
     Progressed.rank,
 )
+_TELL = Submitted.rank
+"""An evaluation; arrivals are not in the heap."""
 _SUSPENSION = 1 << 20
 """Attempts count below this; the suspensions of an attempt count in multiples of it."""
 _KILL = int(OnPreempt.KILL)
@@ -118,6 +121,8 @@ class Simulator:
         self._children = _count_children(parent)
         self._paced: dict[int, tuple[Pace, NDArray[np.float64]]] = {}
         """Running jobs whose speed changes with progress, and their speed from each start on."""
+        self._evaluations = Evaluations(declared, physics.profiles)
+        self._evaluates = bool(self._evaluations)
         self._idle_wakes = 0
 
     def adopt(
@@ -243,6 +248,11 @@ class Simulator:
         elif rank == _PACE:
             if self._alive[subject] == token:
                 self._change_pace(subject, attempt, events)
+        elif rank == _TELL:
+            if self._alive[subject] == token and self._evaluations.at.get(subject) == self.now:
+                share = self._done_by_now(subject) / max(self._total[subject], 1)
+                events.append(self._evaluations.tell(subject, attempt, share))
+                self._file_evaluation(subject)
         elif rank == _DOWN:
             self._node_down(subject, events)
         else:
@@ -292,7 +302,7 @@ class Simulator:
 
     def _start_cost(self, job: int, attempt: int) -> int:
         if attempt == 1:
-            return self._costs.start
+            return self._costs.start + self._costs.profiling
         own: int = self._restore[job]
         return own if own >= 0 else self._costs.restore
 
@@ -309,6 +319,8 @@ class Simulator:
                 takes = left if rate == 1.0 else left / rate
                 ends = at + ceil(takes) + self._leaving
                 heappush(self._heap, (ends, _FINISH, job, self._alive[job]))
+            if self._evaluates:
+                self._file_evaluation(job)
         if self._limit is not None and self._limit[job] < NEVER:
             heappush(self._heap, (at + self._limit[job], _FAIL, job, self._alive[job]))
 
@@ -346,12 +358,32 @@ class Simulator:
     def _sweep(self) -> None:
         """Forget the ends of attempts that will not come."""
         alive, heap = self._alive, self._heap
-        heap[:] = [each for each in heap if each[1] != _FINISH or alive[each[2]] == each[3]]
+        heap[:] = [
+            each for each in heap if each[1] not in (_FINISH, _TELL) or alive[each[2]] == each[3]
+        ]
         heapify(heap)
         self._void = 0
 
     def _done(self, job: int) -> float:
         return self._did[job] if self._total[job] < NEVER else float(NEVER)
+
+    # ------------------------------------------------------------------ what training tells
+
+    def _file_evaluation(self, job: int) -> None:
+        """File the job's next evaluation at the speed that it has."""
+        total, rate = self._total[job], self._rate[job]
+        share = self._evaluations.next(job, self._done_by_now(job) / max(total, 1))
+        if share is None or rate <= 0.0:
+            self._evaluations.at.pop(job, None)
+            return
+        at = instant(share * total, self._did[job], rate, self._began[job])
+        self._evaluations.at[job] = at
+        heappush(self._heap, (at, _TELL, job, self._alive[job]))
+
+    def _done_by_now(self, job: int) -> float:
+        """Work done, with what the attempt has not booked yet."""
+        computed = max(self.now - self._began[job], 0) * self._rate[job]
+        return self._did[job] + computed  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------ changing speed
 
@@ -386,6 +418,8 @@ class Simulator:
         self._rate[job] = float(speeds[pace.at(self._share(job))])
         events.append(Progressed(job, attempt, self._done(job), self._rate[job]))
         self._file_pace(job, self.now)
+        if self._evaluates:
+            self._file_evaluation(job)
 
     # ------------------------------------------------------------------ power, failures
 

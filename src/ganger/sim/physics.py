@@ -27,8 +27,10 @@ class Costs:
     `load`: how much of `start` and `restore` comes after the launch, which is what Started tells:
     the job counts as running then. `finish`: from the end of the work until the devices are free.
     `checkpoint_every`: work between automatic checkpoints, 0 for none; a failure falls back to
-    the last. `boot`: from switching a node on until it can be used. `rescale`: the name of the
-    protocol (see `sim.rescale`) by which a running job gets other GPUs; "" for a stop and a start.
+    the last. `profiling`: what a job's first attempt spends on being measured, without progress
+    that counts, before it computes; only under policies that need throughputs. `boot`: from
+    switching a node on until it can be used. `rescale`: the name of the protocol (see
+    `sim.rescale`) by which a running job gets other GPUs; "" for a stop and a start.
     """
 
     start: int = 0
@@ -37,6 +39,7 @@ class Costs:
     load: int = 0
     finish: int = 0
     checkpoint_every: int = 0
+    profiling: int = 0
     boot: int = 0
     rescale: str = ""
 

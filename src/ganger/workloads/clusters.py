@@ -1,17 +1,21 @@
-"""Clusters from a word like `8x8xV100`, from a file, or from openb's node list.
+"""Clusters from a word like `8x8xV100`, from a file, from openb's node list or HiEST's machines.
 
 A file (TOML, YAML or JSON by its extension) says `format = "ganger.cluster/1"` and holds `nodes`:
 a list of `count, gpus, gpu_type, cpus` (cores), `memory` (`256GiB`, or MiB), `pool, rack,
 nodes_per_rack, island` (GPUs that are joined closely; 0: all of the node), `labels, name`; and if
 wanted `gpu_types` (`name, memory, watts, price` in USD an hour, `speed`), `tenants` (`name, quota`
-in GPUs, `weight, parent`) and `name`.
+in GPUs, `weight, parent`) and `name`. HiEST's JSON says of `machines[number]` `core_per_socket`,
+`mem_per_socket` and `mem_per_gpu` (GB), `gpu_per_socket` and `gpu_distance`, whose least is an
+island's.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -19,7 +23,7 @@ import numpy as np
 from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec, GpuType, NodeSpec, TenantSpec
 from ganger.core.units import WHOLE, parse_memory
-from ganger.workloads.documents import read_document
+from ganger.workloads.documents import entries, figure, json_object, read_document
 from ganger.workloads.files import TextFile, open_text, suffix_of
 from ganger.workloads.rows import Category, Count, Text, read_delimited
 
@@ -41,6 +45,7 @@ KNOWN_GPUS: Final[dict[str, GpuType]] = {
 _BY_LOWER = {name.lower(): name for name in KNOWN_GPUS}
 _PART = re.compile(r"(\d+)x(\d+)x([A-Za-z][\w.-]*)(?:@([\w.-]+))?")
 _SHORT = re.compile(rf"{_PART.pattern}(?:\+{_PART.pattern})*")
+_MACHINES = "give a machine file of HiEST's gpu-topo-aware"
 _MEND = "write like 8x8xV100 or 4x8xA100@pool+16x4xT4, or name a cluster file"
 
 
@@ -55,6 +60,9 @@ def load_cluster(text_or_path: str | Path) -> ClusterSpec:
     file = open_text(path)
     if suffix_of(path) == ".csv":
         return _openb_nodes(file)
+    raw = json_object(file)
+    if raw is not None and "machines" in raw and "format" not in raw:
+        return _hiest_machines(raw["machines"], file)
     return _document(file)
 
 
@@ -167,3 +175,64 @@ def _openb_nodes(file: TextFile) -> ClusterSpec:
     ]
     spec = ClusterSpec(tuple(nodes), name=file.path.name.split(".")[0])
     return describe(spec).check(file.where)
+
+
+def _hiest_machines(machines: Any, file: TextFile) -> ClusterSpec:
+    """Like machines in a row become one group. The GPUs, whose type is not stated, are taken for
+    P100 (IBM Minsky: Amaral et al., SC 2017), GB for GiB; socket distances are not read."""
+    where = f"{file.where}: machines"
+    found = [
+        _hiest_node(entries(machine, f"{where}: {name}", _MACHINES), f"{where}: {name}")
+        for name, machine in entries(machines, where, _MACHINES).items()
+    ]
+    nodes = [
+        msgspec.structs.replace(node, count=len(list(alike))) for (node, _), alike in groupby(found)
+    ]
+    types = {gpu.name: gpu for _, gpu in found}
+    spec = ClusterSpec(tuple(nodes), tuple(types.values()), name=file.path.name.split(".")[0])
+    return describe(spec).check(file.where)
+
+
+def _hiest_node(machine: Mapping[str, Any], where: str) -> tuple[NodeSpec, GpuType]:
+    cores, memory, gpus, sizes = (
+        _numbers(machine.get(field), f"{where}: {field}")
+        for field in ("core_per_socket", "mem_per_socket", "gpu_per_socket", "mem_per_gpu")
+    )
+    count = int(sum(gpus))
+    if not 1 <= count <= 64 or count != sum(gpus):
+        raise BadInput(f"{sum(gpus):g} GPUs", where=f"{where}: gpu_per_socket", mend="give 1 to 64")
+    if len(set(sizes)) != 1:
+        raise BadInput("GPUs of several sizes", where=f"{where}: mem_per_gpu", mend=_MACHINES)
+    known, size = KNOWN_GPUS["P100"], round(sizes[0] * _GIB)
+    kind = known if size == known.memory else GpuType(f"P100-{sizes[0]:g}GB", size, known.watts)
+    island = _island(machine.get("gpu_distance"), count, f"{where}: gpu_distance")
+    cpus, host = round(sum(cores) * WHOLE), round(sum(memory) * _GIB)
+    return NodeSpec(1, count, kind.name, cpus, host, island=island), kind
+
+
+def _numbers(value: Any, where: str) -> list[float]:
+    if not isinstance(value, list) or not value:
+        raise BadInput("no list of numbers", where=where, mend=_MACHINES)
+    mend = "give a number up to 1e6"
+    return [figure(number, f"{where}[{i}]", mend, most=1e6) for i, number in enumerate(value)]
+
+
+def _island(distance: Any, gpus: int, where: str) -> int:
+    """How many GPUs, numbered one after the other, are at the least distance from each other."""
+    rows, numbers = entries(distance, where, _MACHINES), [str(gpu) for gpu in range(gpus)]
+    far = np.array([
+        [_distance(rows, one, other, where) for other in numbers] for one in numbers
+    ])  # fmt: skip
+    same = np.eye(gpus, dtype=bool)
+    near = same | (far <= np.min(far, initial=np.inf, where=~same))
+    size = int(near[0].sum())
+    island = np.arange(gpus) // size
+    if ((island[:, None] == island) != near).any() or gpus % size:
+        what = "GPUs at the least distance are not islands of one size, numbered in a row"
+        raise BadInput(what, where=where, mend="write a cluster file (docs/cluster-file.md)")
+    return size
+
+
+def _distance(rows: Mapping[str, Any], one: str, other: str, where: str) -> float:
+    row = entries(rows.get(one), f"{where}: {one}", _MACHINES)
+    return figure(row.get(other), f"{where}: {one}: {other}", "give a distance")

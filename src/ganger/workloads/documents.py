@@ -1,8 +1,10 @@
-"""Files of one document (TOML, YAML or JSON by their extension) that say what format they have."""
+"""Files of one document: TOML, YAML or JSON by their extension where they say what format they
+have, and other people's JSON, which does not."""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,6 +31,31 @@ def read_document(file: TextFile, form: str, into: type[T], *, docs: str) -> T:
         what, _, at = str(error).partition(" - at ")
         place = f"{file.where}: {at.strip('`')}" if at else file.where
         raise BadInput(what, where=place, mend=f"see {docs}") from None
+
+
+def json_object(file: TextFile) -> dict[str, Any] | None:
+    """The JSON object that the file holds, whatever it is called; None where it holds none."""
+    try:
+        found = msgspec.json.decode(file.text)
+    except msgspec.DecodeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def entries(value: Any, where: str, mend: str) -> Mapping[str, Any]:
+    """`value` if it is a JSON object with something in it. Raises BadInput."""
+    if not isinstance(value, Mapping) or not value:
+        what = "it is empty" if isinstance(value, Mapping) else "it is no JSON object"
+        raise BadInput(what, where=where, mend=mend)
+    return value
+
+
+def figure(value: Any, where: str, mend: str, *, least: float = 0.0, most: float = 1e12) -> float:
+    """`value` if it is a number from `least` to `most`. Raises BadInput."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not least <= value <= most:
+        raise BadInput(f"{value!r}"[:80], where=where, mend=mend)
+    return float(value)
 
 
 def _parse(file: TextFile) -> Any:

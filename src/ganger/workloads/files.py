@@ -72,7 +72,9 @@ def open_text(path: str | Path, *, skip_bad: bool = False) -> TextFile:
     complaints = Complaints(str(path), skip_bad)
     text = _decode(b"".join(_bytes(path, LARGEST_BYTES)), path)
     if not text.strip():
-        raise BadInput("the file is empty", where=str(path), mend="give a file that holds jobs")
+        raise BadInput(
+            "the file is empty", where=str(path), mend="give a file that holds something"
+        )
     return TextFile(path, text, complaints)
 
 

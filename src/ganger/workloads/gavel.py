@@ -9,8 +9,9 @@ duration (s) before the arrival.
 job_type becomes `model`, total_steps `steps`, scale_factor the gang, the mode the group; an SLO
 of x sets the deadline x durations after the arrival. The first two orders state no duration: it
 is total_steps over the V100's steps per second in Gavel's throughput JSON (`throughputs`), which
-the option `throughputs` names (or is, as decoded). The trace then knows, too, how fast each job is
-on which GPUs; with `placement=yes` also how much slower where its GPUs are not in one node.
+the option `throughputs` names (or is, decoded or as profiles). The trace then knows, too, how fast
+each job is on which GPUs; with `placement=yes` also how much slower where its GPUs are not in one
+node.
 """
 
 from __future__ import annotations

@@ -1,38 +1,42 @@
-"""Profiles measured by others: goodput (Pollux and Sia), CPUs and host memory (Synergy).
+"""Profiles of goodput, measured by others (Pollux and Sia), and what profiles mean for a trace.
 
-Goodput: one folder per application.
+One folder per application.
 `placements*.csv`: placement (GPUs per node, one digit each), local_bsz, step_time, sync_time (s);
 `scalability*.csv`: num_nodes, num_replicas and the same; `validation-B.csv`: training once at
 batch size B: progress (in steps of the smallest batch), grad_sqr, grad_var by epoch. All may be
 gzipped. The suffix of the first two (`-aws`, `-dgx`, ...) names the hardware, none means T4.
-
-Sensitivity: one JSON file, `{model_1: {cpus_per_gpu_N: {tput: 9 x 5 table, ...}}}`; rows are the
-cores per GPU and columns the host memory per GPU of `SYNERGY_CPUS` and `SYNERGY_MEMORY`, which the
-file does not name: they are where its tables reach the demands that stand beside them.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from ganger.core.errors import BadInput
 from ganger.core.names import Names
-from ganger.core.profiles import Goodput, Profile, Profiles, Sensitivity, StepTimes
+from ganger.core.profiles import Goodput, Profile, Profiles, StepTimes
 from ganger.core.spec import Shape
 from ganger.core.units import micros
+from ganger.workloads.files import open_text
+from ganger.workloads.rows import Count, Kind, Number, Text, read_delimited
 from ganger.workloads.trace import Trace
 
 _Points = dict[str, dict[float, list[tuple[float, float]]]]
 """Placement to local batch to measured (step, sync)."""
+_TIMES: dict[str, Kind] = {
+    "local_bsz": Number(1e-6, 1e9), "step_time": Number(1e-9, 1e6), "sync_time": Number(0.0, 1e6),
+}  # fmt: skip
+
+
+def recognises(folder: Path) -> bool:
+    """Whether it holds folders of applications."""
+    return any(folder.glob("*/placements*.csv*"))
 
 
 def load_profiles(folder: Path, hardware: str = "") -> Profiles:
@@ -56,12 +60,11 @@ def load_goodput(folder: Path, hardware: str = "") -> Goodput:
     last epoch that all of its validation runs have. Raises BadInput."""
     suffix = f"-{hardware}" if hardware else ""
     points: _Points = defaultdict(lambda: defaultdict(list))
-    for row in _rows(folder, f"placements{suffix}"):
-        key = "-".join(sorted(row["placement"]))
-        points[key][float(row["local_bsz"])].append(_times(row))
-    for row in _rows(folder, f"scalability{suffix}"):
-        key = f"{row['num_nodes']}/{row['num_replicas']}"
-        points[key][float(row["local_bsz"])].append(_times(row))
+    for placement, *row in _rows(folder, f"placements{suffix}", {"placement": Text()} | _TIMES):
+        _enter(points, "-".join(sorted(placement)), *row)
+    counts = {"num_nodes": Count(1, 10**6), "num_replicas": Count(1, 10**6)}
+    for nodes, replicas, *row in _rows(folder, f"scalability{suffix}", counts | _TIMES):
+        _enter(points, f"{nodes}/{replicas}", *row)
     if "1" not in points:
         raise BadInput("no step times for one GPU", where=str(folder))
     locals_seen = [local for by_local in points.values() for local in by_local]
@@ -77,8 +80,8 @@ def load_goodput(folder: Path, hardware: str = "") -> Goodput:
     )  # fmt: skip
 
 
-def _times(row: dict[str, str]) -> tuple[float, float]:
-    return float(row["step_time"]), float(row["sync_time"])
+def _enter(points: _Points, key: str, local: float, step: float, sync: float) -> None:
+    points[key][local].append((step, sync))
 
 
 def _measured(by_local: dict[float, list[tuple[float, float]]]) -> StepTimes:
@@ -92,15 +95,24 @@ def _measured(by_local: dict[float, list[tuple[float, float]]]) -> StepTimes:
 def _validations(folder: Path) -> dict[float, list[tuple[float, float]]]:
     """Batch size to (progress at the end of the epoch, variance over squared norm), ascending."""
     found: dict[float, list[tuple[float, float]]] = {}
-    for path in folder.glob("validation-*.csv*"):
-        stem = path.name.split(".")[0]
-        found[float(stem.removeprefix("validation-"))] = [
-            (float(row["progress"]), _ratio(float(row["grad_var"]), float(row["grad_sqr"])))
-            for row in _rows(folder, stem)
+    kinds = {"progress": Number(1e-9, 1e15), "grad_var": Number(0.0, 1e30),
+             "grad_sqr": Number(0.0, 1e30)}  # fmt: skip
+    for path in sorted(folder.glob("validation-*.csv*")):
+        stem = path.name.split(".csv")[0]
+        found[_batch(path, stem)] = [
+            (progress, _ratio(variance, square))
+            for progress, variance, square in _rows(folder, stem, kinds)
         ]
     if not found or not all(found.values()):
         raise BadInput("no validation runs", where=str(folder))
     return dict(sorted(found.items()))
+
+
+def _batch(path: Path, stem: str) -> float:
+    digits = stem.removeprefix("validation-")
+    if not digits.isdecimal() or not 0 < int(digits[:12]) < 10**9:
+        raise BadInput(f"{digits!r} is no batch size", where=str(path), mend="write validation-B")
+    return float(digits)
 
 
 def _ratio(variance: float, square: float) -> float:
@@ -115,44 +127,13 @@ def _file(folder: Path, stem: str) -> Path | None:
     return None
 
 
-def _rows(folder: Path, stem: str) -> Iterator[dict[str, str]]:
+def _rows(folder: Path, stem: str, kinds: Mapping[str, Kind]) -> list[tuple[Any, ...]]:
+    """The columns `kinds` of a file, row by row."""
     path = _file(folder, stem)
     if path is None:
         raise BadInput(f"no {stem}.csv", where=str(folder))
-    raw = path.read_bytes()
-    text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
-    yield from csv.DictReader(io.StringIO(text))
-
-
-SYNERGY_CPUS = (1000.0, 2000.0, 3000.0, 4000.0, 5000.0, 6000.0, 9000.0, 12000.0, 24000.0)
-"""Thousandths of a core per GPU; 3 cores are the reference."""
-SYNERGY_MEMORY = (0.0, 64000.0, 128000.0, 192000.0, 256000.0)
-"""MiB per GPU; 62.5 GiB are the reference."""
-
-
-def load_sensitivity(path: Path) -> Profiles:
-    """Synergy's table of throughput by CPUs and memory per GPU, by model. Raises BadInput."""
-    if not path.is_file():
-        raise BadInput("no such file", where=str(path))
-    mend = "give the tables of Synergy's simulator as JSON"
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, _Table]])
-    except msgspec.DecodeError as error:
-        raise BadInput(str(error), where=str(path), mend=mend) from None
-    models = {}
-    for name, by_server in found.items():
-        speed = next((table.tput for table in by_server.values()), ())
-        if len(speed) != len(SYNERGY_CPUS) or {len(row) for row in speed} != {len(SYNERGY_MEMORY)}:
-            raise BadInput(f"{name}: no table of 9 rows and 5 columns", where=str(path), mend=mend)
-        sensitivity = Sensitivity(SYNERGY_CPUS, SYNERGY_MEMORY, speed)
-        models[name.removesuffix("_1")] = Profile(sensitivity=sensitivity)
-    return Profiles(models)
-
-
-class _Table(msgspec.Struct):
-    """What is read of one model on one kind of server."""
-
-    tput: tuple[tuple[float, ...], ...]
+    table = read_delimited(open_text(path), kinds)
+    return list(zip(*(table[name].tolist() for name in kinds), strict=True))
 
 
 def with_goodput(trace: Trace, profiles: Profiles, *, elastic: int = 0) -> Trace:

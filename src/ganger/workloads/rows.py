@@ -349,7 +349,7 @@ class _Collector:
 
     def table(self) -> Table:
         if not self.lines:
-            raise BadInput("it holds no jobs", where=self.complaints.where,
+            raise BadInput("it holds no rows", where=self.complaints.where,
                            mend="give a file with at least one row")  # fmt: skip
         columns = {name: np.concatenate(pieces) for name, pieces in self.pieces.items()}
         lines, good = np.concatenate(self.lines), np.concatenate(self.good)

@@ -17,22 +17,33 @@ import msgspec
 from ganger.core.errors import BadInput
 from ganger.core.profiles import Measured, Profile, Profiles
 from ganger.workloads.clusters import known_type
+from ganger.workloads.documents import entries, figure
 from ganger.workloads.files import open_text
 
 REFERENCE = "V100"
 APART = "_unconsolidated"
-_KEY = re.compile(r"\(['\"](.*)['\"], (\d+)\)")
+_KEY = re.compile(r"\(['\"](.*)['\"], (\d{1,7})\)")
 _MEND = "give Gavel's throughput file"
-Given = str | Path | Mapping[str, Any]
+Given = str | Path | Mapping[str, Any] | Profiles
 
 
-def load_throughputs(given: Given, *, placement: bool = False) -> Profiles:
-    """A profile for every job type of the table (a file, or as decoded).
+def recognises(raw: Mapping[str, Any]) -> bool:
+    """Whether a decoded file is such a table: below its GPU types stand job types and gangs."""
+    tables = [entry for entry in raw.values() if isinstance(entry, Mapping)]
+    return any(_KEY.fullmatch(key) for table in tables for key in table)
+
+
+def load_throughputs(
+    given: Given, *, placement: bool = False, where: str = "throughputs"
+) -> Profiles:
+    """A profile for every job type of the table: a file, as decoded (`where` says of what), or
+    profiles that hold such measurements.
 
     `placement`: gangs over more than one node have the throughput measured there; otherwise where
     they run makes no difference, as in Gavel's simulator. Raises BadInput.
     """
-    where = "throughputs"
+    if isinstance(given, Profiles):
+        return given
     if not isinstance(given, Mapping):
         file = open_text(given)
         where = file.where
@@ -40,20 +51,29 @@ def load_throughputs(given: Given, *, placement: bool = False) -> Profiles:
             given = msgspec.json.decode(file.text, type=dict[str, Any])
         except msgspec.DecodeError as error:
             raise file.refuse(f"no JSON object: {error}", _MEND) from None
-    table = {known_type(name): entries for name, entries in given.items()}
+    table = {known_type(name): entry for name, entry in given.items()}
     if not isinstance(table.get(REFERENCE), Mapping):
         raise BadInput(f"it has no {REFERENCE.lower()!r}", where=where, mend=_MEND)
     found: dict[str, Measured] = {}
-    for kind, entries in given.items():
-        if not isinstance(entries, Mapping):
-            raise BadInput(f"{kind!r} holds no job types", where=where, mend=_MEND)
+    for kind, by_job in given.items():
         apart = kind.endswith(APART)
         if apart and not placement:
             continue
         name = known_type(kind.removesuffix(APART))
-        for key, measured in entries.items():
+        for key, measured in entries(by_job, f"{where}: {kind}", _MEND).items():
             _enter(found, name, key, measured, apart, f"{where}: {kind}: {key}")
+    for model, told in found.items():
+        _check(told, f"{where}: {model}")
     return Profiles({model: Profile(measured=told) for model, told in found.items()})
+
+
+def _check(told: Measured, where: str) -> None:
+    """Raise BadInput where speeds cannot be told relative to the reference."""
+    for kind, by_size in told.steps.items():
+        for size, speed in by_size.items():
+            if speed > 0 and not told.at(REFERENCE, size):
+                what = f"it runs on {size} GPUs of type {kind} and not on those of {REFERENCE}"
+                raise BadInput(what, where=where, mend=f"give its throughput on {REFERENCE}")
 
 
 def _enter(
@@ -61,19 +81,16 @@ def _enter(
 ) -> None:
     model, size = _parsed(key, where)
     told = found.setdefault(model, Measured({}, REFERENCE))
-    if not isinstance(entry, Mapping):
-        raise BadInput("it holds no throughputs", where=where, mend=_MEND)
-    for other, value in entry.items():
+    for other, value in entries(entry, where, _MEND).items():
         if other == "null":
-            _number(value, where)
-            (told.apart if apart else told.steps).setdefault(kind, {})[size] = float(value)
+            by_type = told.apart if apart else told.steps
+            by_type.setdefault(kind, {})[size] = _speed(value, where)
         elif not apart:
             partner, _ = _parsed(other, where)
             if not isinstance(value, list | tuple) or len(value) != 2:
                 raise BadInput(f"{other}: not two numbers", where=where, mend=_MEND)
-            _number(value[0], where)
-            by_type = told.beside.setdefault(partner, {})
-            by_type.setdefault(kind, {})[size] = float(value[0])
+            beside = told.beside.setdefault(partner, {})
+            beside.setdefault(kind, {})[size] = _speed(value[0], where)
 
 
 def _parsed(key: str, where: str) -> tuple[str, int]:
@@ -83,14 +100,13 @@ def _parsed(key: str, where: str) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
-def _number(value: Any, where: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-        raise BadInput(f"{value!r} is no throughput", where=where, mend="give steps per second")
+def _speed(value: Any, where: str) -> float:
+    return figure(value, where, "give steps per second")
 
 
-def steps_per_second(given: Given | Profiles) -> Callable[[str, int], float]:
+def steps_per_second(given: Given) -> Callable[[str, int], float]:
     """What a job of a (type, gang size) does alone on the reference; 0 where that is not known."""
-    models = (given if isinstance(given, Profiles) else load_throughputs(given)).models
+    models = load_throughputs(given).models
 
     def speed(model: str, gpus: int) -> float:
         told = models[model].measured if model in models else None

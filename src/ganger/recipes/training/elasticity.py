@@ -67,9 +67,10 @@ def optimus(interval: Period = 600 * SECOND) -> Policy:
     the job whose predicted remaining time falls most per GPU (sections 4.1 and 4.2).
 
     Placed by ascending size on the fewest nodes. The remaining epochs and the speed function come
-    from the oracle; the paper's own fits of both are in `estimate.fits`. Reconstructed: a job has
-    one kind of task, the worker, whose dominant resource is the GPU. Between two intervals nothing
-    changes, unless the cluster is empty.
+    from the oracle: with `--knows losses` the epochs are the paper's own fit (section 3.1); its fit
+    of speeds is in `estimate.fits`. Reconstructed: a job has one kind of task, the worker, whose
+    dominant resource is the GPU. Between two intervals nothing changes, unless the cluster is
+    empty.
     """
     allocator = Elastic(until_sated(by_greedy), small_first=True)
     return TargetPolicy("optimus", allocator, every=interval, on_events=False)

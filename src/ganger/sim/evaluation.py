@@ -1,0 +1,74 @@
+"""When running jobs evaluate their model, and what they then tell."""
+
+from __future__ import annotations
+
+from math import ceil, floor
+
+import numpy as np
+
+from ganger.core.events import Evaluated
+from ganger.core.jobs import Declared
+from ganger.core.profiles import Convergence, Profiles
+
+_NEAR = 1e-6
+"""Evaluations: an instant is a whole number of microseconds, so they come by so much late."""
+
+
+class Evaluations:
+    """The evaluations of jobs whose profile says how their training goes; empty if none does.
+
+    A job's whole work is the epochs to its end, whatever its run time: after half of it half of
+    them are done. After the last epoch it is finished and tells nothing.
+    """
+
+    def __init__(self, declared: Declared, profiles: Profiles) -> None:
+        curves = {code: profiles.of(name) for code, name in enumerate(declared.models)}
+        self._of_model = {
+            code: (profile.convergence, profile.convergence.length())
+            for code, profile in curves.items()
+            if profile.convergence is not None
+        }
+        self._model = declared.model
+        self.at: dict[int, int] = {}
+        """By job the time of its next evaluation."""
+
+    def __bool__(self) -> bool:
+        """Whether anybody evaluates."""
+        return bool(self._of_model)
+
+    def _of(self, job: int) -> tuple[Convergence, int] | None:
+        return self._of_model.get(int(self._model[job]))
+
+    def next(self, job: int, share: float) -> float | None:
+        """The share of its work at which a job that has done `share` evaluates next; None if it
+        is done before."""
+        told = self._of(job)
+        if told is None:
+            return None
+        curve, length = told
+        epoch = (floor(share * length / curve.every + _NEAR) + 1) * curve.every
+        return epoch / length if epoch < length else None
+
+    def tell(self, job: int, attempt: int, share: float) -> Evaluated:
+        """What a job finds that has done `share` of its work."""
+        told = self._of(job)
+        assert told is not None, f"job {job} evaluates nothing"
+        curve, length = told
+        number = max(floor(share * length / curve.every + _NEAR), 1)
+        epoch = number * curve.every
+        value = float(curve.at(epoch))
+        if curve.noise:
+            off = float(np.random.default_rng([job, number]).normal(0.0, curve.noise))
+            value = _off(curve, value, off)
+        return Evaluated(job, attempt, epoch, value)
+
+
+def _off(curve: Convergence, value: float, off: float) -> float:
+    """The value as it is told: the loss, or the error rate, times e to the `off`."""
+    wrong = float(curve.falling(value)) * float(np.exp(off))
+    return wrong if curve.metric == "loss" else 1.0 - min(wrong, 1.0)
+
+
+def instant(work: float, did: float, rate: float, began: int) -> int:
+    """When a job that had done `did` at `began` has done `work`."""
+    return began + max(ceil((work - did) / rate), 0)
