@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
 from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
+from ganger.workloads.profiles import trained_to_target
 from ganger.workloads.trace import Trace
 
 FALLING = Convergence((1.0, 2.0, 4.0, 10.0), (4.0, 2.0, 1.0, 0.5), target=1.0)
@@ -68,6 +70,14 @@ def test_epochs_to_the_target_share_the_run_time() -> None:
     run, heard = play(Profile(convergence=FALLING))
     assert heard.told == [(25, 0, 1, 4.0), (50, 0, 2, 2.0), (75, 0, 3, 1.5)]
     assert run.jobs.finish[0] == 100
+
+
+def test_a_profile_that_knows_its_epochs_tells_how_long_a_job_takes() -> None:
+    """Four epochs of 25 s; models that say nothing of that keep the trace's own."""
+    jobs = declare([JobSpec(name="a", model="m"), JobSpec(name="b", model="other")])
+    trace = Trace(jobs, np.array([7, 7]) * SECOND)
+    known = Profiles({"m": Profile(convergence=msgspec.structs.replace(FALLING, seconds=25.0))})
+    assert (trained_to_target(trace, known).duration == [100 * SECOND, 7 * SECOND]).all()
 
 
 def test_accuracy_rises_to_its_target() -> None:

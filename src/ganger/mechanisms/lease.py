@@ -41,11 +41,8 @@ class Room:
             cell = view.ledger.cell_of[view.ledger.holds[job][1][0].node].index
             self.cell_of[job] = cell
             self.free[cell] += int(view.jobs.size[job])
-
-    @property
-    def total(self) -> int:
+        self.total = sum(self.free.values())
         """All that is left."""
-        return sum(self.free.values())
 
     @property
     def most(self) -> int:
@@ -59,6 +56,7 @@ class Room:
         for cell in cells:
             if self.free[cell.index] >= gpus:
                 self.free[cell.index] -= gpus
+                self.total -= gpus
                 return Want(job, gpus, cell.gpu_type)
         return None
 

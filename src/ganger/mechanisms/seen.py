@@ -3,6 +3,9 @@ changes a few. A cache."""
 
 from __future__ import annotations
 
+from itertools import compress
+from operator import is_not
+
 from ganger.core.ledger import Ledger
 from ganger.core.plan import Placement
 from ganger.core.spec import Shape
@@ -18,7 +21,8 @@ class Seen:
         """Who no longer holds what it held when this was last asked, and who holds what it did not,
         with that; one that was moved is in both."""
         held, holds = self._held, ledger.holds
-        come = [(job, entry[1]) for job, entry in holds.items() if held.get(job) is not entry]
+        new = compress(holds.items(), map(is_not, map(held.get, holds), holds.values()))
+        come = [(job, placement) for job, (_, placement) in new]
         gone = [job for job, _ in come if job in held]
         if len(held) + len(come) - len(gone) != len(holds):
             gone += [job for job in held if job not in holds]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 
 import msgspec
@@ -75,20 +76,21 @@ class Stride:
             passes[key] = passes.get(key, 0.0) + gpus * lasting / max(
                 notes.tickets.get(key, 1.0), 1e-3
             )
-        live = np.concatenate([view.pending, view.active])
-        users: list[int] = np.unique(view.jobs.user[live]).tolist()
-        for kind in self._kinds(view):
-            keys = [f"{user}/{kind}" for user in users]
-            come = [key for key in keys if key not in notes.tickets]
-            if come:
-                floor = min((passes[key] for key in keys if key in passes), default=0.0)
-                passes.update((key, max(passes.get(key, 0.0), floor)) for key in come)
-        return Passes(passes, {}, self._tickets(view, users, live), view.now)
+        tickets = self._entitled(view)
+        come = (
+            [] if tickets is notes.tickets else [key for key in tickets if key not in notes.tickets]
+        )
+        for kind in self._kinds(view) if come else ():
+            keys = [key for key in tickets if key.partition("/")[2] == kind]
+            floor = min((passes[key] for key in keys if key in passes), default=0.0)
+            news = [key for key in keys if key not in notes.tickets]
+            passes.update((key, max(passes.get(key, 0.0), floor)) for key in news)
+        return Passes(passes, {}, tickets, view.now)
 
     def settle(self, view: View, notes: Passes) -> Passes:
         """Who holds what from now on."""
         gpus = view.scratch.setdefault("charged", _Charged()).gpus(view)
-        held = {f"{user}/{kind}": float(gpus[user, kind]) for user, kind in sorted(gpus)}
+        held = {key: float(gpus[key]) for key in sorted(gpus)}
         return Passes(notes.passes, held, notes.tickets, notes.until)
 
     def choose(self, view: View, ids: Ids, room: Room, notes: Passes) -> list[Want]:
@@ -108,11 +110,11 @@ class Stride:
             for row in order[::-1].tolist():
                 queues.setdefault(int(user_of[row]), []).append(row)
             passes = {user: notes.passes.get(f"{user}/{kind}", 0.0) for user in queues}
-            while queues and room.total:
-                user = min(queues, key=lambda user: (round(passes[user], 3), user))
+            turns = [(round(passed, 3), user) for user, passed in passes.items()]
+            heapify(turns)
+            while turns and room.total:
+                user = turns[0][1]
                 row = queues[user].pop()
-                if not queues[user]:
-                    del queues[user]
                 job = int(ids[row])
                 want = room.take(job, view.at.gpus[job], kind)
                 if want is not None:
@@ -120,12 +122,27 @@ class Stride:
                     taken[row] = True
                     tickets = max(notes.tickets.get(f"{user}/{kind}", 1.0), 1e-3)
                     passes[user] += view.at.gpus[job] / tickets
+                if queues[user]:
+                    heapreplace(turns, (round(passes[user], 3), user))
+                else:
+                    heappop(turns)
         return wants
 
     def _kinds(self, view: View) -> list[str]:
         """GPU types in the cluster, the fastest first."""
         specs = sorted(view.nodes.type_specs, key=lambda kind: (-kind.speed, kind.name))
         return [kind.name for kind in specs if kind.name]
+
+    def _entitled(self, view: View) -> dict[str, float]:
+        """The tickets of those who have live jobs. They change with who lives and what there is,
+        and are kept as long as neither does."""
+        live = np.sort(np.concatenate([view.pending, view.active]))
+        there = [(cell.gpu_type, cell.total) for cell in view.ledger.cells]
+        before, here, tickets = view.scratch.get("entitled", (None, (), {}))
+        if here != there or not np.array_equal(before, live) or not view.oracle.steady:
+            tickets = self._tickets(view, np.unique(view.jobs.user[live]).tolist(), live)
+            view.scratch["entitled"] = live, there, tickets
+        return tickets  # type: ignore[no-any-return]
 
     def _tickets(self, view: View, users: list[int], live: Ids) -> dict[str, float]:
         """GPUs of each type that each user is entitled to."""
@@ -162,14 +179,14 @@ class Stride:
 
 
 class _Charged:
-    """GPUs held by (user, type), kept up with the books."""
+    """GPUs held by `user/type`, kept up with the books."""
 
     def __init__(self) -> None:
         self._seen = Seen()
-        self._of: dict[int, tuple[tuple[int, str], int]] = {}
-        self._gpus = Counter[tuple[int, str]]()
+        self._of: dict[int, tuple[str, int]] = {}
+        self._gpus = Counter[str]()
 
-    def gpus(self, view: View) -> Counter[tuple[int, str]]:
+    def gpus(self, view: View) -> Counter[str]:
         """As of now; nobody is in it with none."""
         gone, come = self._seen.changes(view.ledger)
         for job in gone:
@@ -178,7 +195,7 @@ class _Charged:
             if not self._gpus[key]:
                 del self._gpus[key]
         for job, placement in come:
-            key = view.at.user[job], view.ledger.cell_of[placement[0].node].gpu_type
+            key = f"{view.at.user[job]}/{view.ledger.cell_of[placement[0].node].gpu_type}"
             gpus = sum(slot.devices.bit_count() for slot in placement)
             self._of[job] = key, gpus
             self._gpus[key] += gpus

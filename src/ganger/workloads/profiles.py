@@ -160,6 +160,18 @@ def with_goodput(trace: Trace, profiles: Profiles, *, elastic: int = 0) -> Trace
     return replace(trace, declared=declared, duration=duration)
 
 
+def trained_to_target(trace: Trace, profiles: Profiles) -> Trace:
+    """`trace` with durations from its models' convergence, where that tells the seconds of an
+    epoch: the epochs to the target times what each takes."""
+    duration = trace.duration.copy()
+    codes = trace.declared.model[: trace.jobs]
+    for code, name in enumerate(trace.declared.models):
+        told = profiles.of(name).convergence
+        if told is not None and told.seconds:
+            duration[codes == code] = micros(told.length() * told.seconds)
+    return replace(trace, duration=duration)
+
+
 def where_it_runs(trace: Trace, profiles: Profiles, types: Sequence[str]) -> Trace:
     """`trace` with jobs that may go anywhere bound to those of `types` on which their model was
     not measured to fail. Raises BadInput where it fails on all."""
