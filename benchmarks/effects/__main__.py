@@ -25,8 +25,8 @@ What each recipe's publication claims, and what this simulator says on small syn
 figures are not expected to be equal: *holds* says whether the claim's direction and order of size
 are there.
 Speeds are those of `ganger.workloads.published`; jobs know their true durations unless stated.
-Rows were measured one by one on a busy machine (2026-11-21 and 22). For tiresias, e-las, philly,
-themis, hived, topology-aware, gandiva-fair, marble, chronus, synergy, pop, smd, spin and
+Rows were measured one by one on a busy machine (2026-11-21 and 22). For gavel, tiresias, e-las,
+philly, themis, hived, topology-aware, gandiva-fair, marble, chronus, synergy, pop, smd, spin and
 delay-scheduling the set-up or the measure was changed after a first try had not shown the claim:
 Themis, for one, was worse than Tiresias (0.27 of its largest rho) where most jobs are short. The
 first tries of the last four: pop 0.45 (whole over parts, both by our own division, 1000 jobs), smd

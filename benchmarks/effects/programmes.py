@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -21,14 +24,17 @@ from effects.common import (
 )
 from ganger.core.profiles import Profile, Profiles, Sensitivity
 from ganger.core.spec import ClusterSpec, GpuType, NodeSpec
-from ganger.core.units import MINUTE, NEVER, SECOND
+from ganger.core.units import HOUR, MINUTE, NEVER, SECOND
 from ganger.lab.result import Run
 from ganger.sim.physics import Costs
 from ganger.solve.highs import maximise, model
 from ganger.solve.pop import Deal, partitioned
 from ganger.solve.programme import Answer, Floats, Ints, Shares, proportional, shares
 from ganger.solve.shares import max_min
+from ganger.workloads.clusters import load_cluster
 from ganger.workloads.published import MEASURED
+from ganger.workloads.synthetic import synthesize
+from ganger.workloads.throughputs import load_throughputs, steps_per_second
 from ganger.workloads.trace import Trace
 
 TYPES = ClusterSpec(
@@ -117,33 +123,53 @@ def allox() -> Effect:
     )  # fmt: skip
 
 
+def arrivals(trace: Trace, hourly: float) -> Trace:
+    """The trace with so many jobs an hour; 0: all at once."""
+    declared = trace.declared.take(slice(None))
+    at = declared.submitted[: trace.jobs]
+    span = trace.jobs / hourly * HOUR / float(at[-1]) if hourly else 0.0
+    declared.submitted[: trace.jobs] = np.rint(at * span).astype(np.int64)
+    return replace(trace, declared=declared)
+
+
 @effect
-def gavel() -> Effect:
-    """Who is fast on what, against the same objectives blind to it."""
+def gavel() -> Effect | None:
+    """Who is fast on what, against the same objectives blind to it, on Gavel's own models."""
+    if "GANGER_TRACES" not in os.environ:
+        return None
+    table = Path(os.environ["GANGER_TRACES"]) / "gavel/simulation_throughputs.json.gz"
+    models = load_throughputs(table)
+    spec = load_cluster("36x1xV100+36x1xP100+36x1xK80")
 
     def measure(seed: int) -> dict[str, float]:
-        found = {}
-        for load in (0.5, 0.7, 0.8):
-            trace = modelled(workload("poisson", 1000, load, 48, seed), seed)
-            own, blind = (
-                play(trace, TYPES, f"gavel(agnostic={agnostic})", profiles=PUBLISHED, seed=seed)
-                for agnostic in ("no", "yes")
-            )
-            found[f"JCT, load {load:g}"] = jct(blind) / jct(own)
-        trace = modelled(workload("poisson", 200, 1.0, 48, seed), seed)
-        trace.declared.submitted[: trace.jobs] = 0
-        own, blind = (
-            play(trace, TYPES, f"gavel(objective=makespan,agnostic={agnostic})",
-                 profiles=PUBLISHED, seed=seed)
-            for agnostic in ("no", "yes")
-        )  # fmt: skip
-        return {**found, "makespan": makespan(blind) / makespan(own)}
+        pace = steps_per_second(models)
+        trace = synthesize("gavel", 3000, seed, gpus=36, throughput=pace)
+        trace = replace(trace, profiles=models)
+        some = replace(synthesize("gavel", 300, seed, gpus=36, throughput=pace), profiles=models)
+
+        def blindly(jobs: Trace, objective: str, middle: slice | None = None) -> float:
+            told = []
+            for agnostic in ("yes", "no"):
+                run = play(jobs, spec, f"gavel(objective={objective},agnostic={agnostic})")
+                took = run.jobs.finish - run.jobs.arrival
+                told.append(makespan(run) if middle is None else float(took[middle].mean()))
+            return told[0] / told[1]
+
+        steady = slice(1000, 2000)
+        return {
+            **{f"JCT, {hourly:g} jobs an hour": blindly(arrivals(trace, hourly), "max-min", steady)
+               for hourly in (3.0, 5.0)},
+            "makespan": blindly(arrivals(some, 0.0), "makespan"),
+        }  # fmt: skip
 
     ours = mean(measure)
     return Effect(
-        "gavel", "Poisson, 1000 jobs of four models, 16 each of V100, P100, K80; makespan: 200 at"
-        " once; heterogeneity-agnostic over its own", "JCT up to 3.5, makespan up to 1.4", ours,
+        "gavel", "Gavel's generator and throughputs, 3000 jobs, 36 each of V100, P100, K80, JCT of"
+        " the middle third; makespan: 300 at once; heterogeneity-agnostic over its own",
+        "JCT up to 3.5, makespan up to 1.4", ours,
         max(ours.values()) > 1.5 and ours["makespan"] > 1.1,
+        "its figures to the digit: docs/gavel.md. With the four packaged models, which rank the"
+        " types alike, JCT was 1.16 to 1.28 at first",
     )  # fmt: skip
 
 
