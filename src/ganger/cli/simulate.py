@@ -75,6 +75,9 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 )  # fmt: skip
 @click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
               help="Spread of the lognormal error for --knows noisy.")  # fmt: skip
+@click.option("--speed-noise", "speeds", type=click.FloatRange(0, 10), default=0.0,
+              show_default=True,
+              help="The same of speeds, by job, GPU type and size.")  # fmt: skip
 @click.option(
     "--seed", "seeds", default="0", show_default=True, help="Seeds, like 0 or 0,1,7 or 0-4."
 )
@@ -119,8 +122,9 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     from ganger.sim.physics import Costs
     from ganger.workloads.clusters import load_cluster
 
-    if options["noise"] != options["noise"]:
-        raise BadInput("nan is no spread", where="--noise", mend="give a number from 0 to 10")
+    for option, spread in (("--noise", options["noise"]), ("--speed-noise", options["speeds"])):
+        if spread != spread:
+            raise BadInput("nan is no spread", where=option, mend="give a number from 0 to 10")
     costs = Costs(
         start=parse_duration(options["begin"], where="--start-cost"),
         finish=parse_duration(options["finish"], where="--finish-cost"),
@@ -132,7 +136,11 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
         checkpoint_every=parse_duration(options["every"], where="--checkpoint-every"),
     )
     setup = Setup(
-        knows=options["knows"], noise=options["noise"], costs=costs, validate=options["validate"]
+        knows=options["knows"],
+        noise=options["noise"],
+        costs=costs,
+        validate=options["validate"],
+        speed_noise=options["speeds"],
     )
     names = split_specs(recipe)
     if not names:

@@ -49,6 +49,7 @@ class Header(msgspec.Struct, forbid_unknown_fields=True):
     trace: str
     jobs: int
     libraries: dict[str, str] = {}
+    speed_noise: float = 0.0
 
 
 class LoggedJob(msgspec.Struct, forbid_unknown_fields=True):
@@ -97,6 +98,7 @@ class LogWriter:
                 FORMAT, __version__, policy, setup.seed, setup.knows, setup.noise, cluster,
                 profiles, costs, trace.name, trace.jobs,
                 {"python": platform.python_version(), "numpy": np.__version__},
+                setup.speed_noise,
             )
         )  # fmt: skip
         for job in range(trace.jobs):
@@ -226,7 +228,10 @@ def replay(path: Path) -> int:
     """Decide a log again; the number of steps that agreed. Raises Divergence or BadInput."""
     log = Log(path)
     header = log.header
-    setup = Setup(header.seed, header.knows, header.noise, Costs(**header.costs), header.profiles)
+    setup = Setup(
+        header.seed, header.knows, header.noise, Costs(**header.costs), header.profiles,
+        speed_noise=header.speed_noise,
+    )  # fmt: skip
     nodes = Nodes(header.cluster)
     engine = Replay(log)
     kernel = Kernel(

@@ -37,11 +37,11 @@ from ganger.workloads.trace import Trace
 class Setup:
     """Everything that decides how a run goes, besides trace, cluster and recipe.
 
-    `knows`: truth, noisy (with `noise` as the lognormal spread), history (boosted trees over what
-    like jobs took), rolling (the mean of the user's like jobs), group (the mean by group and GPUs),
-    losses (a curve fitted to what jobs told of their training, by the profiles' `convergence`; true
-    speeds) or nothing. `until`: stop there (microseconds). `outages`: nodes that go down and come
-    back.
+    `knows`: truth, noisy (with `noise` as the lognormal spread of run times, `speed_noise` of
+    speeds), history (boosted trees over what like jobs took), rolling (the mean of the user's like
+    jobs), group (the mean by group and GPUs), losses (a curve fitted to what jobs told of their
+    training, by the profiles' `convergence`; true speeds) or nothing. `until`: stop there
+    (microseconds). `outages`: nodes that go down and come back.
     """
 
     seed: int = 0
@@ -52,6 +52,7 @@ class Setup:
     outages: tuple[Outage, ...] = ()
     until: int = NEVER
     validate: bool = False
+    speed_noise: float = 0.0
 
 
 def load_policy(spec: str) -> Policy:
@@ -99,7 +100,7 @@ def make_oracle(trace: Trace, physics: Physics, setup: Setup) -> Oracle:
     if setup.knows == "truth":
         return truth
     if setup.knows == "noisy":
-        return Noisy(truth, setup.noise, setup.seed, trace.jobs)
+        return Noisy(truth, setup.noise, setup.seed, trace.jobs, setup.speed_noise)
     if setup.knows == "losses":
         from ganger.estimate.convergence import FromLosses
 

@@ -131,19 +131,29 @@ class Truth:
         """It knows all there is."""
 
 
-class Noisy:
-    """Another oracle, wrong by a factor drawn once per job: lognormal with spread `sigma`.
+SIZES = 32
+"""Sizes whose speeds are misjudged apart: two for each doubling of the GPUs."""
 
-    The factor depends on the seed and the job alone, so the same job is misjudged the same way
+
+class Noisy:
+    """Another oracle, wrong by a lognormal factor: of durations with spread `sigma`, drawn once per
+    job, of speeds with spread `speeds`, drawn once per job, GPU type and size.
+
+    The factors depend on the seed and on these alone, so the same job is misjudged the same way
     however often one asks.
     """
 
     knows = Knows.NOISY
 
-    def __init__(self, inner: Oracle, sigma: float, seed: int, jobs: int) -> None:
+    def __init__(
+        self, inner: Oracle, sigma: float, seed: int, jobs: int, speeds: float = 0.0
+    ) -> None:
         self._inner = inner
         self.learns, self.steady = inner.learns, inner.steady
         self._factor = np.exp(np.random.default_rng([seed, 0x6E]).normal(0.0, sigma, jobs))
+        self._seed, self._speeds = seed, speeds
+        self._off: dict[str, NDArray[np.float32]] = {}
+        """By GPU type: the factors of speeds, jobs x sizes."""
 
     @property
     def learnt(self) -> Any:
@@ -162,8 +172,19 @@ class Noisy:
     def throughput(
         self, view: View, ids: Ids, gpu_type: str, gpus: NDArray[Any], nodes: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """The inner answer: only durations are misjudged."""
-        return self._inner.throughput(view, ids, gpu_type, gpus, nodes)
+        """The inner answer times the factors of the jobs at these sizes."""
+        told = self._inner.throughput(view, ids, gpu_type, gpus, nodes)
+        if not self._speeds:
+            return told
+        size = np.minimum(2 * np.log2(np.maximum(gpus, 1)), SIZES - 1).astype(np.int64)
+        return np.asarray(told * self._misjudged(gpu_type)[ids, size])
+
+    def _misjudged(self, gpu_type: str) -> NDArray[np.float32]:
+        if gpu_type not in self._off:
+            rng = np.random.default_rng([self._seed, 0x73, *gpu_type.encode()])
+            off = rng.standard_normal((len(self._factor), SIZES), np.float32)
+            self._off[gpu_type] = np.exp(np.float32(self._speeds) * off)
+        return self._off[gpu_type]
 
     def profile(self, model: str) -> Profile:
         """The inner answer."""
