@@ -14,7 +14,7 @@ from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec, NodeSpec, Role, Shape
 from ganger.lab.metrics import compute
 from ganger.lab.plausible import OBJECTIVES, objective_of, offers, plausible
-from ganger.lab.recommend import Entrant, Recommendation, gap, recommend
+from ganger.lab.recommend import Entrant, Recommendation, _Race, gap, recommend
 from ganger.lab.recommend_table import verdict
 from ganger.lab.simulation import Setup
 from ganger.recipes.registry import find, recipes
@@ -84,6 +84,24 @@ def test_the_gap_to_the_baseline_is_that_of_the_paired_runs() -> None:
     assert found.over_baseline is not None
     assert found.over_baseline.value == pytest.approx(math.exp(np.mean(logs)))
     assert found.over_baseline.low == pytest.approx(math.exp(np.mean(logs) - half), rel=1e-3)
+
+
+def test_who_is_surely_better_is_taken_though_somebody_unsure_has_the_best_mean() -> None:
+    """`las` is far ahead in one part and behind in the other two; `sjf` is a bit ahead in all."""
+    entrants = [Entrant(name, "nothing") for name in ("fifo", "las", "sjf")]
+    for entrant, figures in zip(
+        entrants, ((100.0, 101.0, 99.0), (10.0, 120.0, 115.0), (91.0, 90.0, 89.0)), strict=True
+    ):
+        entrant.figures.update({(part, 0): figure for part, figure in enumerate(figures)})
+    race = _Race(
+        objective_of("jct"), cluster(1, 2), Setup(knows="history"), (0,), [bursts()] * 3, 1.0, 1,
+        entrants, "fifo", lambda done, total: None,
+    )  # fmt: skip
+    found = race.result({})
+    assert found.pick.recipe == "sjf"
+    assert found.better
+    assert found.next is not None
+    assert found.next.recipe == "las"
 
 
 def test_where_nobody_waits_all_tie_and_the_one_in_use_stays() -> None:
@@ -193,6 +211,11 @@ def test_what_there_is_is_read_off_the_trace_and_the_cluster() -> None:
     assert offers(rich, types) == {"tenants", "deadlines", "priorities", "elastic jobs",
                                    "GPU types"}  # fmt: skip
     assert gpus(2).least == gpus(2).most == 2
+
+
+def test_what_nobody_can_know_is_refused_before_the_race() -> None:
+    with pytest.raises(BadInput, match="no job tells its losses"):
+        recommend(bursts(), cluster(1, 2), setup=Setup(knows="losses"))
 
 
 def test_words_that_are_no_objective_are_refused() -> None:

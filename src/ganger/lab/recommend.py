@@ -24,8 +24,9 @@ from ganger.lab.api import Task, as_cluster, as_trace, try_all
 from ganger.lab.metrics import confidence, metrics_of
 from ganger.lab.plausible import Objective, objective_of, offers, plausible
 from ganger.lab.result import Run
-from ganger.lab.simulation import Setup, needs_of, refuse_impossible
+from ganger.lab.simulation import Setup, make_oracle, needs_of, refuse_impossible
 from ganger.recipes.registry import find, recipes
+from ganger.sim.physics import Physics
 from ganger.workloads.profiles import where_it_runs
 from ganger.workloads.trace import Trace
 from ganger.workloads.transform import head, parts
@@ -183,6 +184,8 @@ def recommend(
     wanted, loaded, spec = objective_of(objective), as_trace(trace), as_cluster(cluster)
     _check(wanted, loaded, spec, windows, jobs, seeds)
     setup = setup or Setup()
+    physics = Physics(Nodes(spec.check()), setup.profiles or loaded.profiles, setup.costs)
+    make_oracle(loaded, physics, setup)  # so that what nobody can know is said at once
     base = current or "fifo"
     if among is None:
         there = offers(loaded, spec)
@@ -296,10 +299,7 @@ class _Race:
             reasons = f"{baseline.recipe} {baseline.dropped}" if baseline.dropped else "no figure"
             raise BadInput(f"no recipe ran to its end: {reasons}", where="recommend",
                            mend="give a longer time limit, or smaller windows")  # fmt: skip
-        pick = ran[0]
-        first = gap(self.objective, pick, baseline) if baseline in ran else None
-        if first is not None and first.compared and not first.sure:
-            pick = baseline
+        pick = next(each for each in ran if baseline not in ran or self._worth(each, baseline))
         others = [each for each in ran if each is not pick]
         nearby = others[0] if others else None
         slow = sorted((each for each in self.entrants if each not in ran), key=lambda e: e.mean)
@@ -316,6 +316,11 @@ class _Race:
         )  # fmt: skip
         found.notes.extend(_notes(found, ran))
         return found
+
+    def _worth(self, one: Entrant, baseline: Entrant) -> bool:
+        """Whether taking it is no leap in the dark: it is what is in use, or surely better."""
+        ahead = gap(self.objective, one, baseline)
+        return one is baseline or ahead.low > ahead.neutral or not ahead.compared
 
     def _told_less(self, pick: Entrant, baseline: Entrant) -> Gap | None:
         """The pick again on all parts, told what like jobs took before, against the baseline."""
