@@ -80,6 +80,7 @@ def test_all_that_may_be_said_arrives() -> None:
         ({"on_preempt": "cry"}, "on_preempt"), ({"array": "7-3"}, "array"),
         ({"array": "0-9%0"}, "array"), ({"array": "0-9%x"}, "array"),
         ({"after_each": [1]}, "after_each"), ({"array": "0-99999999"}, "array"),
+        ({"array": "0-1", "after_each": ["1_0"]}, "after_each"),
         ({"weight": 0}, "weight"),
         ({"deadline": "teatime"}, "deadline"), ({"min_gpus": 2, "gpus": 1}, "min_gpus"),
         ({"priority": 1 << 40}, "priority"), ({"env": {"A B": ""}}, "env"),

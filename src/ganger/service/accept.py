@@ -104,6 +104,9 @@ def _conditions(request: JobRequest, rows: Rows) -> Conditions:
 
 
 def _after_each(spec: JobSpec, facts: Facts, request: JobRequest, rows: Rows) -> Prepared:
+    for job in request.after_each:
+        if "_" in str(job):
+            raise BadInput(f"{job!r} is no array", where="after_each", mend="write like 12")
     before = [rows(f"{job}_{facts.task}")[0] for job in request.after_each]
     if request.after_one:
         either = (*facts.conditions.either, *(Condition("ok", (row,)) for row in before))

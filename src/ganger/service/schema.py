@@ -31,6 +31,7 @@ _TASKS: Final = (
 )
 _END: Final = r"(?!\n)$"
 _JOB: Final = r"^[1-9][0-9]{0,8}(_[0-9]{1,9})?(?!\n)$"
+_ARRAY: Final = _JOB.replace("(_[0-9]{1,9})?", "")
 _NO_ZERO: Final[_Schema] = {"not": {"pattern": "\\x00"}}
 _NOTHING: Final[_Schema] = {"enum": ["", None]}
 _SECONDS: Final = 1e10
@@ -61,14 +62,9 @@ _MEMORY_SCHEMA: Final[_Schema] = {
               {"type": "string", "pattern": _MEMORY}],
 }  # fmt: skip
 _PATH: Final[_Schema] = {"type": "string", **_NO_ZERO}
-_JOBS: Final[_Schema] = {
-    "items": {
-        "anyOf": [
-            {"type": "integer", "minimum": 1, "maximum": _JOBS_MAX},
-            {"type": "string", "pattern": _JOB},
-        ]
-    },
-}
+_NUMBER: Final[_Schema] = {"type": "integer", "minimum": 1, "maximum": _JOBS_MAX}
+_JOBS: Final[_Schema] = {"items": {"anyOf": [_NUMBER, {"type": "string", "pattern": _JOB}]}}
+_ARRAYS: Final[_Schema] = {"items": {"anyOf": [_NUMBER, {"type": "string", "pattern": _ARRAY}]}}
 _BEGUN: Final[_Schema] = {
     "items": {
         "anyOf": [
@@ -96,7 +92,7 @@ _FIELDS: Final[dict[str, _Schema]] = {
     "time_limit": _span(1e-6), "estimate": _span(1e-6), "grace": _span(0),
     "deadline": _moment(), "begin": _moment(), "memory": _MEMORY_SCHEMA,
     "gpu_memory": _MEMORY_SCHEMA,
-    **dict.fromkeys(("after", "after_any", "after_not_ok", "after_each"), _JOBS),
+    **dict.fromkeys(("after", "after_any", "after_not_ok"), _JOBS), "after_each": _ARRAYS,
     "after_begin": _BEGUN,
     **{field: {"minimum": least, "maximum": most} for field, least, most in RANGES},
 }  # fmt: skip
