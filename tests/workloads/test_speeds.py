@@ -36,11 +36,18 @@ def sensitive(table: str) -> str:
     return f'format = "ganger.profiles/1"\n[models.a.sensitivity]\n{table}'
 
 
+def training(curve: str) -> str:
+    return f'format = "ganger.profiles/1"\n[models.a.convergence]\n{curve}'
+
+
 def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
     example = DOCUMENT.read_text().split("```toml\n")[1].split("```")[0]
     known = read_profiles(written(tmp_path, example))
     assert known.of("vgg16").skewed
     assert known.of("bert").steps == Steps(0.35, 1.3, (150, 20, 10, 3))
+    curve = known.of("bert").convergence
+    assert curve is not None
+    assert curve.length() == 18  # 0.81 at 10, 0.86 at 20: 0.85 at 18
     assert known.of("unheard of").locality[Locality.RACK] == 1.2
     assert read_profiles("published").of("lm-80").locality[Locality.ANY] == 2.81
 
@@ -55,6 +62,14 @@ def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
         ('format = "ganger.profiles/1"\n[models.a]\nlocality = [1, 1, 0.5, 1]', "a.locality"),
         ('format = "ganger.profiles/1"\n[models.a]\nscaling = [1, nan]', "a.scaling"),
         ('format = "ganger.profiles/1"\n[models.a]\nby_type = {V100 = 0.0}', "a.by_type"),
+        (training("epochs = [2, 1]\nvalues = [2, 1]"), "convergence.epochs"),
+        (training("epochs = [1, nan]\nvalues = [2, 1]"), "convergence.epochs"),
+        (training("epochs = [1, 2]\nvalues = [2]"), "convergence.values"),
+        (training('metric = "accuracy"\nepochs = [1]\nvalues = [1.5]'), "convergence.values"),
+        (training('metric = "speed"\nepochs = [1]\nvalues = [1.0]'), "convergence.metric"),
+        (training("epochs = [1]\nvalues = [1]\nchange = 0.0"), "convergence.change"),
+        (training("epochs = [9]\nvalues = [1]\nevery = 1e-9"), "convergence.every"),
+        (training("epochs = [9]\nvalues = [1]\nnoise = -1"), "convergence.noise"),
         (sensitive("cpus = [3, 1]\nmemory = [0]\nspeed = [[1], [1]]"), "sensitivity.cpus"),
         (sensitive("cpus = [1]\nmemory = []\nspeed = [[]]"), "sensitivity.memory"),
         (sensitive("cpus = [1, 2]\nmemory = [0]\nspeed = [[1]]"), "sensitivity.speed"),

@@ -135,7 +135,8 @@ def _check_convergence(told: Convergence, where: str) -> None:
         ("target", 0 <= told.target < min(top, math.inf), "leave it out, or name a value to reach"),
         ("change", 0 < told.change < 1, "give a part of the first value, such as 0.05"),
         ("window", 0 < told.window <= EPOCHS_MAX, "give epochs, such as 10"),
-        ("every", 0 < told.every < math.inf, "give epochs, such as 1"),
+        ("every", 0 < steps[-1] <= EPOCHS_MAX * told.every < math.inf,
+         f"give epochs, such as 1, for at most {EPOCHS_MAX:,} evaluations"),
         ("noise", 0 <= told.noise <= 10, "give a spread from 0 to 10"),
         ("seconds", 0 <= told.seconds < math.inf, "give the seconds of an epoch"),
     ]  # fmt: skip
