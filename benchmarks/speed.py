@@ -129,7 +129,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         wait = "" if row["wait"] is None else f"{row['wait']:,.0f} s"
         lines.append(
             f"| {row['load']:g} | {row['recipe']} | {row['cpu']:.1f} | {each * 1e6:.2f}"
-            f" | {row['cpu'] / starts * 1e6:.2f} | {each / bare[row['load']]:.1f} | {row['events'] / row['cpu']:,.0f}"
+            f" | {row['cpu'] / starts * 1e6:.2f} | {each / bare[row['load']]:.1f}"
+            f" | {row['events'] / row['cpu']:,.0f}"
             f" | {row['decisions']:,} | {row['preemptions']:,} | {wait}"
             f" | {row['rss'] / 2**20:,.0f} MiB |"
         )
