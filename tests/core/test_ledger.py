@@ -246,6 +246,22 @@ def test_what_is_leaving_can_be_planned_with_but_is_waited_for() -> None:
     assert ledger.waits((Slot(0, 0b0110, 2),)) == ()
 
 
+@pytest.mark.parametrize(("cores", "waits"), [(8, (1,)), (12, ())])
+def test_cpus_that_are_leaving_are_waited_for_where_there_are_no_others(
+    cores: int, waits: tuple[int, ...]
+) -> None:
+    spec = ClusterSpec((NodeSpec(gpus=2, gpu_type="V100", cpus=1000 * cores, memory=100),))
+    ledger = Ledger(Nodes(spec))
+    shape = Shape((Role(needs=Needs(cpus=6000, memory=50)),))
+    ledger.take(1, shape, (Slot(0, 0b01, 1),))
+    left = ledger.give(1, leaving=True)
+    there = (Slot(0, 0b10, 1),)
+    ledger.take(2, shape, there)
+    assert ledger.waits(there, shape) == waits
+    ledger.gone(1, left)
+    assert ledger.waits(there, shape) == ()
+
+
 def test_a_node_that_is_down_takes_nothing_and_is_not_counted() -> None:
     ledger = Ledger(Nodes(cluster(2, 2)))
     ledger.switch(0, up=False)

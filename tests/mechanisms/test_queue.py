@@ -63,6 +63,19 @@ def test_evicting_frees_no_more_than_is_needed() -> None:
     assert [int(run.jobs.preemptions[i]) for i in range(4)] == [0, 0, 1, 0]
 
 
+def test_who_needs_the_cpus_of_one_that_still_saves_waits_for_it() -> None:
+    """Neither has GPUs. The evicted one saves for 10 s, and until then 4 of 8 cores are its own."""
+    spec = ClusterSpec((NodeSpec(gpus=1, gpu_type="V100", cpus=8000),))
+
+    def cores(many: int, gpus: int = 0) -> Shape:
+        return Shape((Role(needs=Needs(gpus=gpus, cpus=1000 * many)),))
+
+    works = [job("old", 0, 50, shape=cores(4)), job("urgent", 5, 10, priority=1, shape=cores(8, 1))]
+    run = play("priority", works, spec, costs=Costs(checkpoint=10 * SECOND))
+    assert run.actions[1:3] == [(5, "stop old"), (5, "start urgent on 0:0 after old")]
+    assert run.started("urgent") == 15
+
+
 def test_who_shared_a_gpu_is_evicted_for_a_whole_one_once_alone_on_it() -> None:
     """At 1 s `whole` comes before `long`, but not before `short`, who leaves at 5 s."""
     half = Shape((Role(needs=Needs(share=500)),))

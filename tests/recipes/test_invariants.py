@@ -22,7 +22,7 @@ from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan
 from ganger.core.protocols import Policy
 from ganger.core.snapshot import Snapshot, capture, restore
-from ganger.core.spec import ClusterSpec, NodeSpec, OnPreempt
+from ganger.core.spec import ClusterSpec, Needs, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.core.view import View
 from ganger.lab.log import LogWriter, replay
@@ -135,6 +135,15 @@ def test_a_type_whose_nodes_lack_the_label_is_no_place_to_wait_for(recipe: str) 
         NodeSpec(gpus=1, gpu_type="B"),
     ))  # fmt: skip
     shape = gpus(1, gpu_types=("B", "A"), labels=("fast",))
+    played = play(recipe, [job("a", lasts=30, shape=shape)], spec, Setup(until=2 * HOUR))
+    assert played.jobs.phase[0] == Phase.FINISHED
+
+
+@every_recipe
+def test_a_gang_without_gpus_asks_for_none(recipe: str) -> None:
+    """The soak's find: two workers that need cores only, and one GPU in all of the cluster."""
+    spec = ClusterSpec((NodeSpec(gpus=1, gpu_type="A", cpus=8000),))
+    shape = Shape((Role(size=2, needs=Needs(gpus=0, cpus=1000)),))
     played = play(recipe, [job("a", lasts=30, shape=shape)], spec, Setup(until=2 * HOUR))
     assert played.jobs.phase[0] == Phase.FINISHED
 

@@ -146,13 +146,14 @@ class Draft:
                 starts.append(self._start(step))
             elif placement != held:
                 self.freed[job] = held
-                resizes.append(Resize(job, attempt + 1, placement, ledger.waits(placement)))
+                waits = ledger.waits(placement, ledger.holds[job][0])
+                resizes.append(Resize(job, attempt + 1, placement, waits))
         return stops + resizes + starts
 
     def _start(self, step: _Step) -> Start:
         job, placement, _, _, ledger = step
         assert placement is not None
-        waits = ledger.waits(placement) if ledger.leaving else ()
+        waits = ledger.waits(placement, ledger.holds[job][0]) if ledger.leaving else ()
         return Start(job, self._attempt[job] + 1, placement, waits)
 
     def book(self, plan: Plan) -> dict[int, Placement]:

@@ -27,8 +27,9 @@ class Ledger(Capacity):
     def __init__(self, nodes: Nodes, within: dict[int, int] | None = None) -> None:
         super().__init__(nodes, within)
         self.holds: dict[int, tuple[Shape, Placement]] = {}
-        self.leaving: dict[int, list[tuple[int, int]]] = {}
-        """Per node: (job, devices) that are promised free but not given back yet."""
+        self.leaving: dict[int, list[tuple[int, int, int, int]]] = {}
+        """Per node: (job, devices, CPUs, host memory) that are promised free but not given back
+        yet."""
         self._undo: list[tuple[int, tuple[Shape, Placement] | None, bool]] = []
 
     # ------------------------------------------------------------------ take and give
@@ -54,7 +55,7 @@ class Ledger(Capacity):
             raise InvariantError(f"job {job} holds no devices")
         self._vacate(*held)
         if leaving:
-            self._leave(job, held[1])
+            self._leave(job, *held)
         self._undo.append((job, held, leaving))
         return held[1]
 
@@ -83,7 +84,7 @@ class Ledger(Capacity):
                 shape, placement = self.holds.pop(job)
                 self._vacate(shape, placement)
                 if left:
-                    self._leave(job, placement)
+                    self._leave(job, shape, placement)
             else:
                 if left:
                     self.gone(job, gave[1])
@@ -99,22 +100,38 @@ class Ledger(Capacity):
     def gone(self, job: int, placement: Placement) -> None:
         """`job` has let go of `placement`, which it was leaving."""
         for slot in placement:
-            there = self.leaving.get(slot.node)
-            if there and (job, slot.devices) in there:
-                there.remove((job, slot.devices))
-                if not there:
-                    del self.leaving[slot.node]
+            there = self.leaving.get(slot.node, ())
+            for at, (other, devices, _, _) in enumerate(there):
+                if other == job and devices == slot.devices:
+                    del self.leaving[slot.node][at]
+                    if not there:
+                        del self.leaving[slot.node]
+                    break
 
-    def waits(self, placement: Placement) -> tuple[int, ...]:
-        """The jobs that still have to let go of some of `placement`, ascending."""
+    def waits(self, placement: Placement, shape: Shape | None = None) -> tuple[int, ...]:
+        """The jobs that still have to let go of some of `placement`, ascending: of its devices, or
+        of CPUs and host memory that a job of `shape`, which holds it, cannot have beside them."""
         if not self.leaving:
             return ()
         found = set[int]()
         for slot in placement:
-            for job, devices in self.leaving.get(slot.node, ()):
-                if devices & slot.devices or not slot.devices:
+            there = self.leaving.get(slot.node)
+            if not there:
+                continue
+            short = shape is not None and self._short(shape.roles[slot.role].needs, slot.node)
+            for job, devices, cpus, memory in there:
+                if devices & slot.devices or not slot.devices or (short and (cpus or memory)):
                     found.add(job)
         return tuple(sorted(found)) if len(found) > 1 else tuple(found)
+
+    def _short(self, needs: Needs, node: int) -> bool:
+        """Whether those who hold and those who leave CPUs or host memory of the node, whichever is
+        needed, have more of it together than there is."""
+        there = self.leaving[node]
+        return bool(
+            (needs.cpus and self.free_cpus[node] < sum(each[2] for each in there))
+            or (needs.memory and self.free_memory[node] < sum(each[3] for each in there))
+        )
 
     def is_free(self, shape: Shape, placement: Placement) -> bool:
         """Whether exactly `placement` could be taken now."""
@@ -153,7 +170,7 @@ class Ledger(Capacity):
             return 0
         free, wanted = self.free_mask[node], gpus - out.bit_count()
         leaving = 0
-        for _, devices in self.leaving.get(node, ()):
+        for _, devices, _, _ in self.leaving.get(node, ()):
             leaving |= devices
         taken = self._highest(free & ~leaving, wanted)
         taken |= self._highest(free & leaving, wanted - taken.bit_count())
@@ -184,9 +201,11 @@ class Ledger(Capacity):
         if self.up[node]:
             self.cell_of[node].total += devices.bit_count()
 
-    def _leave(self, job: int, placement: Placement) -> None:
+    def _leave(self, job: int, shape: Shape, placement: Placement) -> None:
         for slot in placement:
-            self.leaving.setdefault(slot.node, []).append((job, slot.devices))
+            needs = shape.roles[slot.role].needs
+            has = job, slot.devices, needs.cpus * slot.workers, needs.memory * slot.workers
+            self.leaving.setdefault(slot.node, []).append(has)
 
     def _occupy(self, shape: Shape, placement: Placement) -> None:
         """Book all of `placement`, or nothing and raise InvariantError."""

@@ -172,7 +172,8 @@ def _put_back(kernel: Kernel, snapshot: Snapshot) -> None:
         kernel._letting_go[job, attempt] = placement
         if kernel._kind[job] == _TUNE and kernel._phase[job] == Phase.STOPPING:
             kernel._open_grant(job, placement)  # its children are leaving, too
-        kernel._scope_of(job).ledger._leave(job, placement)
+        shape = jobs.shapes[jobs.shape[job]]
+        kernel._scope_of(job).ledger._leave(job, shape, placement)
     for job in np.flatnonzero(phase == Phase.PENDING).tolist():
         kernel._scope_of(job).pending.add(job)
     for job in np.flatnonzero((phase >= Phase.STARTING) & (phase <= Phase.STOPPING)).tolist():

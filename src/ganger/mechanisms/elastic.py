@@ -121,12 +121,14 @@ def market(view: View, ids: Ids) -> Market:
     """Curves and capacity for the resizable jobs of `ids`, on the GPU type that each prefers.
 
     What they hold counts as free, and so does what is being released. GPUs that none of them may
-    use do not.
+    use do not. Where none of them has GPUs, there is enough for all.
     """
     ids, jobs = resizable(view, ids), view.jobs
     found = _shapes(view, jobs.shape[ids])
     rows, of = answers(view, "curves", ids, found.there, (found.width,), partial(_told, view))
     capacity = sum([cell.free for cell in found.cells]) + int(jobs.size[ids].sum())
+    if not jobs.gpus[ids].any():
+        capacity = int((rows[of, 1] * rows[of, 2]).sum())
     known: tuple[Floats, dict[int, Classes]] | None = view.scratch.get("classes")
     if known is None or known[0] is not rows or len(known[1]) > _FEW:
         known = view.scratch["classes"] = rows, {}

@@ -86,7 +86,9 @@ class Evolving:
     def decide(self, view: View, memory: Schedules | None) -> tuple[Plan, Schedules]:
         """Evolve, then go towards the best schedule."""
         memory = memory or Schedules(due=view.now + self.epoch)
-        shop, over, due = market(view, competitors(view)), 0, memory.due
+        ids, over, due = competitors(view), 0, memory.due
+        has = view.jobs.gpus[ids] > 0
+        shop, wanted = market(view, ids[has]), []
         if view.now >= due:
             over = (view.now - due) // self.epoch + 1
             due += over * self.epoch
@@ -95,8 +97,12 @@ class Evolving:
             limits = self._limits(view, shop, limits, over)
             people = self._evolve(view, shop, limits, people)
             runs = people[0] > 0
-            gpus = (people[0] * shop.units)[runs]
-            towards_sizes(view, Sizes(shop.ids[runs], gpus), self.place)
+            wanted.append((shop.ids[runs], (people[0] * shop.units)[runs]))
+        if not has.all():  # who has no GPUs competes with nobody
+            others = market(view, ids[~has])
+            wanted.append((others.ids, others.most * others.units))
+        if wanted:
+            towards_sizes(view, Sizes(*map(np.concatenate, zip(*wanted, strict=True))), self.place)
         columns = np.concatenate([limits[None], people]).astype("<i4")
         memory = Schedules(shop.ids.tolist(), columns.tobytes(), due)
         changes = len(view.pending) or bool((limits < shop.most).any())
