@@ -167,9 +167,13 @@ def test_a_killed_keeper_takes_its_job_along(play: Play) -> None:
 
 def keeper_of(play: Play, job: int) -> int:
     """The parent of a job's workers: the one outside the job."""
-    inside = processes_of(job)
-    parents = {int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-               for pid in inside}  # fmt: skip
+    inside, parents = processes_of(job), set()
+    for pid in inside:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            continue  # it has ended since
+        parents.add(int(stat.rpartition(")")[2].split()[1]))
     (keeper,) = parents.difference(inside)
     assert keeper > 1
     return keeper
