@@ -252,6 +252,6 @@ def ones() -> Effect:
     ours = mean(measure)
     return Effect(
         "ones", SETUP, "JCT 45.6 % below Tiresias, 41.7 % below Optimus", ours,
-        min(ours.values()) > 1.2, "ahead of both, but of Optimus by less than a fifth: it is told"
+        min(ours.values()) > 1.2, "ahead of both, but of Optimus by a fifth only: it is told"
         " speeds and run times; and batch sizes follow the GPUs here, where ONES searches them too",
     )  # fmt: skip
