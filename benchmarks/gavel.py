@@ -25,6 +25,7 @@ from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
 from ganger.workloads.synthetic import synthesize
 from ganger.workloads.throughputs import load_throughputs, steps_per_second
+from ganger.workloads.trace import Trace
 
 FAIR, SPAN = "max_min_fairness", "minimize_makespan"
 EVEN = "12x1xV100+12x1xP100+12x1xK80"
@@ -102,14 +103,21 @@ def pairs(folder: Path) -> None:
             print(f"| {trace} | {objective.value} | {cells} |", flush=True)
 
 
+def spread(trace: Trace, hours: float) -> Trace:
+    """The trace with its arrivals over so many hours; 0: all at once."""
+    declared = trace.declared.take(slice(None))
+    at = declared.submitted[: trace.jobs]
+    declared.submitted[: trace.jobs] = np.rint(at * (hours * 3600e6 / float(at[-1]))).astype(
+        np.int64
+    )
+    return replace(trace, declared=declared)
+
+
 def speed(folder: Path, jobs: int = 5036, hours: float = 12_200.0) -> None:
     """CPU seconds of the continuous experiment."""
     profiles = load_throughputs(folder / "simulation_throughputs.json.gz")
     trace = synthesize("gavel", jobs, 0, gpus=36, throughput=steps_per_second(profiles))
-    declared = trace.declared.take(slice(None))
-    span = hours * 3600e6 / float(declared.submitted[jobs - 1])
-    declared.submitted[:] = np.rint(declared.submitted[:jobs] * span).astype(np.int64)
-    trace = replace(trace, declared=declared, profiles=profiles)
+    trace = replace(spread(trace, hours), profiles=profiles)
     cluster = load_cluster("36x1xV100+36x1xP100+36x1xK80")
     run = run_one(trace, cluster, "gavel(objective=max-min)", Setup(), record=False)
     cpu = run.simulation["cpu_seconds"]

@@ -100,6 +100,11 @@ def jct(run: Run) -> float:
     return float((run.jobs.finish - run.jobs.arrival).mean())
 
 
+def makespan(run: Run) -> float:
+    """Last finish less first arrival, seconds."""
+    return float(run.jobs.finish.max() - run.jobs.arrival.min())
+
+
 def waits(run: Run) -> Any:
     """Queueing delay of every job, seconds."""
     return run.jobs.first_start - run.jobs.arrival

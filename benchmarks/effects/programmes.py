@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from gavel import spread
 from scipy.sparse import coo_array
 
 from effects.common import (
@@ -17,6 +18,7 @@ from effects.common import (
     effect,
     elastic,
     jct,
+    makespan,
     mean,
     modelled,
     play,
@@ -24,8 +26,7 @@ from effects.common import (
 )
 from ganger.core.profiles import Profile, Profiles, Sensitivity
 from ganger.core.spec import ClusterSpec, GpuType, NodeSpec
-from ganger.core.units import HOUR, MINUTE, NEVER, SECOND
-from ganger.lab.result import Run
+from ganger.core.units import MINUTE, NEVER, SECOND
 from ganger.sim.physics import Costs
 from ganger.solve.highs import maximise, model
 from ganger.solve.pop import Deal, partitioned
@@ -123,15 +124,6 @@ def allox() -> Effect:
     )  # fmt: skip
 
 
-def arrivals(trace: Trace, hourly: float) -> Trace:
-    """The trace with so many jobs an hour; 0: all at once."""
-    declared = trace.declared.take(slice(None))
-    at = declared.submitted[: trace.jobs]
-    span = trace.jobs / hourly * HOUR / float(at[-1]) if hourly else 0.0
-    declared.submitted[: trace.jobs] = np.rint(at * span).astype(np.int64)
-    return replace(trace, declared=declared)
-
-
 @effect
 def gavel() -> Effect | None:
     """Who is fast on what, against the same objectives blind to it, on Gavel's own models."""
@@ -156,11 +148,10 @@ def gavel() -> Effect | None:
             return told[0] / told[1]
 
         steady = slice(1000, 2000)
-        return {
-            **{f"JCT, {hourly:g} jobs an hour": blindly(arrivals(trace, hourly), "max-min", steady)
-               for hourly in (3.0, 5.0)},
-            "makespan": blindly(arrivals(some, 0.0), "makespan"),
-        }  # fmt: skip
+        jcts = {f"JCT, {hourly:g} jobs an hour":
+                blindly(spread(trace, trace.jobs / hourly), "max-min", steady)
+                for hourly in (3.0, 5.0)}  # fmt: skip
+        return {**jcts, "makespan": blindly(spread(some, 0.0), "makespan")}
 
     ours = mean(measure)
     return Effect(
@@ -193,11 +184,6 @@ def sia() -> Effect:
         " of others over its own", "JCT 27 to 80 % lower (others 1.4 to 5)", ours,
         min(ours["gavel"], ours["pollux"]) >= 1.35,
     )  # fmt: skip
-
-
-def makespan(run: Run) -> float:
-    """Last finish less first arrival, seconds."""
-    return float(run.jobs.finish.max() - run.jobs.arrival.min())
 
 
 @effect

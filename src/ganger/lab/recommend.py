@@ -182,10 +182,8 @@ def recommend(
     total falls as recipes drop out. Raises BadInput.
     """
     wanted, loaded, spec = objective_of(objective), as_trace(trace), as_cluster(cluster)
-    _check(wanted, loaded, spec, windows, jobs, seeds)
     setup = setup or Setup()
-    physics = Physics(Nodes(spec.check()), setup.profiles or loaded.profiles, setup.costs)
-    make_oracle(loaded, physics, setup)  # so that what nobody can know is said at once
+    _check(wanted, loaded, spec, setup, windows, jobs, seeds)
     base = current or "fifo"
     if among is None:
         there = offers(loaded, spec)
@@ -204,8 +202,8 @@ def recommend(
 
 
 def _check(
-    objective: Objective, trace: Trace, cluster: ClusterSpec, windows: int, jobs: int,
-    seeds: Sequence[int],
+    objective: Objective, trace: Trace, cluster: ClusterSpec, setup: Setup, windows: int,
+    jobs: int, seeds: Sequence[int],
 ) -> None:  # fmt: skip
     """Raises BadInput for what cannot be raced."""
     if windows < 1 or jobs < 1 or not seeds:
@@ -214,6 +212,8 @@ def _check(
     nodes = Nodes(cluster.check())
     types = [name for name in nodes.types if name]
     refuse_impossible(where_it_runs(trace, trace.profiles, types), nodes)
+    physics = Physics(nodes, setup.profiles or trace.profiles, setup.costs)
+    make_oracle(trace, physics, setup)  # raises for what nobody can know
     if objective.name == "deadline" and "deadlines" not in offers(trace, cluster):
         raise BadInput("no job has a deadline", where=trace.name,
                        mend="use another objective, or a trace with deadlines")  # fmt: skip
