@@ -303,3 +303,16 @@ def test_the_check_notices_cooked_books() -> None:
     ledger.cells[0].free += 1
     with pytest.raises(InvariantError):
         ledger.check()
+
+
+def test_a_gang_of_two_roles_stays_in_one_rack() -> None:
+    """Each rack has two nodes of two GPUs; one of rack 0 is taken, so that only rack 1 has room."""
+    spec = ClusterSpec((NodeSpec(count=4, gpus=2, gpu_type="A", cpus=8000, nodes_per_rack=2),))
+    ledger = Ledger(Nodes(spec))
+    gang = Shape(
+        (Role("ps", 1, needs=Needs(gpus=0, cpus=1000)), Role("worker", 3)), locality=Locality.RACK
+    )
+    ledger.take(0, gpus(2), ledger.find(gpus(2)) or ())
+    found = ledger.find(gang)
+    assert found is not None
+    assert {slot.node for slot in found} == {2, 3}

@@ -36,6 +36,7 @@ SHAPES = [
     one_role(1, Needs(share=400, gpu_memory=6000)),
     one_role(3, Needs(share=250)),
     one_role(2, Needs(cpus=1500, memory=700)),
+    one_role(1, Needs(memory=1500)),
     one_role(1, Needs(gpus=0, cpus=3000)),
     Shape((Role("ps", 1, needs=Needs(gpus=0, cpus=500)), Role("worker", 3))),
 ]
@@ -67,27 +68,49 @@ class Books(RuleBasedStateMachine):
         """Wherever it fits."""
         before = self.look()
         placement = self.ledger.find(shape, fit=fit)
-        if fit is Fit.BEST and any(role.needs.gpus for role in shape.roles):
-            self.fullest_first(shape)
+        self.agrees_with_the_rule(shape, fit)
         assert self.look() == before, "looking changes nothing"
         if placement is not None:
+            returned = [cell.returned for cell in self.ledger.cells]
             assert self.ledger.is_free(shape, placement)
             assert self.look() == before, "asking changes nothing"
+            assert [cell.returned for cell in self.ledger.cells] == returned
             self.ledger.take(self.next, shape, placement)
             self.next += 1
 
-    def fullest_first(self, shape: Shape) -> None:
-        """Nodes by level are all those with room, in order of what is free on them."""
+    def emptiness(self, node: int) -> int:
+        """Thousandths of GPUs free on a node; of cores, if it has no GPU."""
+        ledger = self.ledger
+        if not ledger.full[node]:
+            return ledger.free_cpus[node]
+        parts = sum(1000 - used for used, _ in ledger.shared[node].values())
+        return 1000 * ledger.free_count[node] + parts
+
+    def agrees_with_the_rule(self, shape: Shape, fit: Fit) -> None:
+        """The first node in the fit's order that has room for all roles; and whole GPUs are placed
+        as by the search that knows only GPUs, however many nodes they take."""
         ledger, sizes = self.ledger, tuple(role.size for role in shape.roles)
-        for cell in ledger.cells:
-            able = {
+        sign = {Fit.BEST: 1, Fit.WORST: -1, Fit.FIRST: 0}[fit]
+        for cell in ledger.cells_for(shape):
+            fits = [
                 node
-                for node in cell.nodes
+                for node in sorted(cell.nodes, key=lambda node: (sign * self.emptiness(node), node))
                 if ledger.up[node] and ledger._roles_on([node], shape.roles, sizes) is not None
-            }
-            assert [
-                node for node in ledger._by_level(cell, shape, sizes) if node in able
-            ] == sorted(able, key=lambda node: (ledger._emptiness(node), node))
+            ]
+            if fits and shape.locality is Locality.ANY and not shape.is_plain:
+                found = ledger.find(shape, fit=fit, cells=[cell])
+                assert found is not None
+                assert {slot.node for slot in found} == {fits[0]}
+            if not shape.is_plain or any(ledger.shared[node] for node in cell.nodes):
+                continue
+            known = ledger._known[id(shape)]
+            for within in Locality:
+                if within is Locality.ISLAND and fit is not Fit.BEST:
+                    continue
+                short = None
+                if sizes[0] <= cell.free:
+                    short = ledger._find_plain(cell, sizes[0], fit, within, None)
+                assert ledger._find_roles(cell, known, sizes, fit, within, None) == short
 
     @rule(shape=st.sampled_from(SHAPES), parts=st.sampled_from([(500, 500), (300, 600, 200)]))
     def join(self, shape: Shape, parts: tuple[int, ...]) -> None:

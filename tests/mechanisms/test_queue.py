@@ -17,8 +17,9 @@ from ganger.mechanisms.order import FIRST_COME, Levels
 from ganger.mechanisms.place import SPREAD, Relaxing
 from ganger.mechanisms.promote import Promoting
 from ganger.mechanisms.queue import QueuePolicy
+from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
-from worlds import cluster, job, play
+from worlds import Work, cluster, job, play
 
 ONE = cluster(1, 1)
 
@@ -199,3 +200,53 @@ def test_a_skewed_job_that_no_single_node_can_feed_with_cpus_is_spread_after_all
     run = play("tiresias", [job("a", shape=hungry, model="vgg")], ClusterSpec(nodes),
                profiles=skewed)  # fmt: skip
     assert run.started("a") == 0
+
+
+@pytest.mark.parametrize("recipe", ["fifo", "fifo(walk=skip)", "srtf", "tiresias", "backfill"])
+def test_jobs_with_cpus_to_spare_run_when_and_where_they_would_without_stating_any(
+    recipe: str,
+) -> None:
+    """Every GPU comes with twice the CPUs and memory that jobs state for it; gangs span nodes."""
+    spec = cluster(4, 8, cpus=64_000, memory=512 * 1024)
+    needs = Needs(cpus=4000, memory=16 * 1024)
+
+    def works(stated: bool) -> list[Work]:
+        return [
+            job(f"{at}", at, 5 + at * 7 % 40, shape=Shape((Role(size=size, needs=each),)))
+            for at in range(120)
+            for size in ((1, 3, 8, 2, 16, 4, 12, 1)[at % 8],)
+            for each in (needs if stated else Needs(),)
+        ]
+
+    assert play(recipe, works(True), spec).text() == play(recipe, works(False), spec).text()
+
+
+def test_a_job_that_lacked_cpus_starts_when_a_neighbour_without_gpus_leaves() -> None:
+    """One GPU is free all the time; the CPUs beside it are given back at 50 s."""
+    spec = ClusterSpec((NodeSpec(gpus=2, gpu_type="V100", cpus=8000),))
+
+    def cores(gpus: int) -> Shape:
+        return Shape((Role(needs=Needs(gpus=gpus, cpus=6000)),))
+
+    works = [job("cpus", 0, 50, shape=cores(0)), job("waits", 1, 10, shape=cores(1))]
+    for recipe in ("fifo", "fifo(walk=skip)", "sjf"):
+        assert play(recipe, works, spec).started("waits") == 50
+
+
+def test_a_job_without_gpus_is_evicted_for_the_cpus_that_a_blocked_one_lacks() -> None:
+    """Both start at 0 s; by 4 s the one without GPUs has used up its quantum and comes last."""
+    spec = ClusterSpec((NodeSpec(gpus=1, gpu_type="V100", cpus=8000),))
+
+    def cores(gpus: int) -> Shape:
+        return Shape((Role(needs=Needs(gpus=gpus, cpus=6000)),))
+
+    works = [job("cpus", 0, 50, shape=cores(0)), job("waits", 1, 10, shape=cores(1))]
+    assert play("las(quantum=4s,attained=time)", works, spec).started("waits") == 4
+
+
+def test_a_node_without_gpus_that_comes_back_is_used() -> None:
+    """Its CPUs are all that the job waits for."""
+    spec = ClusterSpec((NodeSpec(cpus=4000),))
+    works = [job("cpus", 0, 10, shape=Shape((Role(needs=Needs(gpus=0, cpus=1000)),)))]
+    outages = (Outage(0, 0, 5 * SECOND),)
+    assert play("fifo(walk=skip)", works, spec, outages=outages).ended("cpus") == 15

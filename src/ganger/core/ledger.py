@@ -11,6 +11,7 @@ from ganger.core.errors import InvariantError
 from ganger.core.fit import Capacity, Cell, Fit
 from ganger.core.plan import Placement, Slot
 from ganger.core.spec import Needs, Shape
+from ganger.core.stock import Columns
 from ganger.core.units import WHOLE
 
 __all__ = ["Cell", "Fit", "Ledger", "lowest", "members", "pick_devices"]
@@ -141,13 +142,16 @@ class Ledger(Capacity):
                 if slot.devices & ~self.free_mask[slot.node] or not self.up[slot.node]:
                     return False
             return True
-        mark = self.mark()
+        mark, cells = self.mark(), {self.cell_of[slot.node] for slot in placement}
+        returned = [(cell, cell.returned) for cell in cells]
         try:
             self.take(-1, shape, placement)
         except InvariantError:
-            self.rollback(mark)
             return False
-        self.rollback(mark)
+        finally:
+            self.rollback(mark)
+            for cell, before in returned:
+                cell.returned = before
         return True
 
     def switch(self, node: int, *, up: bool) -> None:
@@ -159,6 +163,7 @@ class Ledger(Capacity):
         cell.by_free[room] ^= self.bit[node]
         cell.free += sign * room
         cell.total += sign * self.full[node].bit_count()
+        cell.stale |= self.bit[node]
         self.up[node] = up
 
     def withhold(self, node: int, gpus: int) -> int:
@@ -238,14 +243,17 @@ class Ledger(Capacity):
                 self._return_devices(slot.node, slot.devices)
             return
         for slot in placement:
-            needs = shape.roles[slot.role].needs
+            needs, cell = shape.roles[slot.role].needs, self.cell_of[slot.node]
             devices = slot.devices
             self.free_cpus[slot.node] += needs.cpus * slot.workers
             self.free_memory[slot.node] += needs.memory * slot.workers
-            if share_of(needs, slot) < WHOLE:
+            cell.stale |= self.bit[slot.node]
+            if not devices:
+                cell.returned += 1
+            elif share_of(needs, slot) < WHOLE:
                 devices = self._share(needs, slot, take=False)
-                # Who shared with it can now be evicted for a whole GPU.
-                self.cell_of[slot.node].returned += (slot.devices & ~devices).bit_count()
+                # Its neighbours on the device can now be evicted for a whole GPU.
+                cell.returned += (slot.devices & ~devices).bit_count()
             if devices:
                 self._return_devices(slot.node, devices)
 
@@ -270,6 +278,7 @@ class Ledger(Capacity):
             return False
         self.free_cpus[node] -= cpus
         self.free_memory[node] -= memory
+        self.cell_of[node].stale |= self.bit[node]
         return True
 
     def _take_devices(self, node: int, devices: int) -> bool:
@@ -280,8 +289,9 @@ class Ledger(Capacity):
         self.free_mask[node] = free ^ devices
         room = self.free_count[node]
         self.free_count[node] = room - count
+        cell, bit = self.cell_of[node], self.bit[node]
+        cell.stale |= bit
         if self.up[node]:
-            cell, bit = self.cell_of[node], self.bit[node]
             by_free = cell.by_free
             by_free[room] ^= bit
             by_free[room - count] ^= bit
@@ -296,8 +306,9 @@ class Ledger(Capacity):
         count = devices.bit_count()
         room = self.free_count[node]
         self.free_count[node] = room + count
+        cell, bit = self.cell_of[node], self.bit[node]
+        cell.stale |= bit
         if self.up[node]:
-            cell, bit = self.cell_of[node], self.bit[node]
             by_free = cell.by_free
             by_free[room] ^= bit
             by_free[room + count] ^= bit
@@ -317,8 +328,7 @@ class Ledger(Capacity):
                 shared[device] = (used, memory)
             else:
                 del shared[device]
-        cell, bit = self.cell_of[slot.node], self.bit[slot.node]
-        cell.sharing = cell.sharing | bit if shared else cell.sharing & ~bit
+        self.cell_of[slot.node].stale |= self.bit[slot.node]
         return turned
 
     # ------------------------------------------------------------------ checks
@@ -355,8 +365,18 @@ class Ledger(Capacity):
             expected = [self.free_mask[node].bit_count()] if self.up[node] else []
             if here != expected:
                 raise InvariantError(f"node {node} is filed under {here}, not {expected}")
-            if bool(self.shared[node]) != bool(cell.sharing >> local & 1):
-                raise InvariantError(f"node {node}: GPUs in shares {self.shared[node]}")
             free += sum(expected)
         if free != cell.free:
             raise InvariantError(f"cell {cell.index} counts {cell.free} free GPUs, has {free}")
+        if cell.columns is not None:
+            self._check_columns(cell)
+
+    def _check_columns(self, cell: Cell) -> None:
+        """Columns that were kept up to date say what columns made anew would."""
+        kept = self.columns(cell)
+        for local in range(len(cell.nodes)):
+            fresh = Columns(kept.rack)
+            self._refresh(cell, fresh, local)
+            for name in ("gpus", "cpus", "memory", "share", "empty"):
+                if getattr(kept, name)[local] != getattr(fresh, name)[local]:
+                    raise InvariantError(f"node {cell.nodes[local]}: column {name} is out of date")

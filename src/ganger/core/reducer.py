@@ -356,7 +356,8 @@ class Reducer:
         """Bar a node for one reason, or lift that; it is used while no reason stands."""
         (barred.add if bar else barred.discard)(node)
         self.ledger.switch(node, up=node not in self._down and node not in self._drained)
-        self.ledger.cell_of[node].returned += 0 if bar else self.ledger.full[node].bit_count()
+        back = max(self.ledger.full[node].bit_count(), 1)  # CPUs and memory, if no GPU
+        self.ledger.cell_of[node].returned += 0 if bar else back
         return CAPACITY_LOST if bar else CAPACITY_FREED
 
     def _withhold(self, event: Withheld) -> int:

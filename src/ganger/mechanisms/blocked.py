@@ -2,7 +2,8 @@
 
 What is free or can be evicted for a head that failed, its *hope*, grows in two ways only: GPUs are
 given back, or a running job comes to stand behind it. So it fails again until its cells were given
-back as many GPUs as it lacked then, and besides as many as jobs before it have taken since. All of
+back as many GPUs as it lacked then, and besides as many as jobs before it have taken since. A head
+that lacks CPUs, host memory or parts of a GPU fails again until anything was given back. All of
 that holds for whoever of its class and shape comes behind it, too: when a head has started, the
 next one is mostly known to fit nowhere. What a class waits for is therefore kept while the class is
 tried. Of some classes nothing can be said; they are tried at every decision. All of it is cache.
@@ -17,6 +18,8 @@ from ganger.core.plan import Reason
 
 Entry: TypeAlias = tuple[Any, ...]
 """A key (floats) with the job's number (an int) at its end."""
+ANY_RETURN = -(1 << 60)
+"""Instead of how many GPUs are lacking: a number of GPUs says nothing of whether the job fits."""
 
 
 def by_shape(reason: Reason) -> tuple[int, str]:
@@ -26,7 +29,7 @@ def by_shape(reason: Reason) -> tuple[int, str]:
 
 class _Limit:
     """A cell can do something for a class only once its `returned` has reached both: `count` for
-    enough GPUs all in all, `least` for any at all, where there are enough but not together."""
+    enough GPUs all in all, `least` for anything at all, where there are enough but not together."""
 
     __slots__ = ("cell", "count", "least")
 
@@ -114,12 +117,12 @@ class Blocked:
 
     def moved(self, entry: Entry, gpus: int) -> None:
         """A running job with so many GPUs stands at `entry` from now on: it can be evicted for
-        the heads before that."""
+        the heads before that, which may lack no GPU but what the job holds beside GPUs."""
         for record in self.records.values():
             if record.entry < entry:
                 for limit in record.limits:
                     limit.count -= gpus
-                    limit.least -= gpus
+                    limit.least -= max(gpus, 1)
 
     def always(self, kind: int) -> None:
         """Nothing can be said of `kind`: it is tried at every decision."""

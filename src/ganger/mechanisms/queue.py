@@ -30,7 +30,7 @@ from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.admit import Quotas, Walk
 from ganger.mechanisms.backfill import Reservations
-from ganger.mechanisms.blocked import Entry, by_shape
+from ganger.mechanisms.blocked import ANY_RETURN, Entry, by_shape
 from ganger.mechanisms.index import QueueIndex, negated
 from ganger.mechanisms.order import FIRST_COME, Moves, Order
 from ganger.mechanisms.place import PACK, Placer
@@ -240,13 +240,17 @@ class _Pass:
     def _block(self, job: int, entry: Entry, kind: int) -> None:
         """The head of `kind` cannot be placed; remember what would have to be given back first."""
         shape, blocked = self.draft.shape(job), self.pending.blocked
-        plain = self.view.ledger.is_plain(shape)
-        if not self.policy.remembers or self.view.at.parent[job] >= 0 or not plain:
+        counts = self.view.ledger.is_whole(shape)
+        can_tell = counts or not self.policy.preempt
+        if not self.policy.remembers or self.view.at.parent[job] >= 0 or not can_tell:
             self._wait(job)
             blocked.always(kind)
             return
         need, lacks = self.view.at.gpus[job], dict[Cell, int]()
         for cell in self.view.ledger.cells_for(shape):
+            if not counts:
+                lacks[cell] = ANY_RETURN
+                continue
             lacks[cell] = lack = need - self.late - self.most.get(cell.index, cell.free)
             if lack <= 0 and (self.late or self.guarded or self.policy.min_run):
                 self._wait(job)
@@ -290,7 +294,7 @@ class _Pass:
         draft, pending = self.draft, self.pending
         draft.start(job, placement)
         pending.entry.pop(job, None)
-        if self.policy.inherits and pending.blocked.records and ledger.is_plain(draft.shape(job)):
+        if self.policy.inherits and pending.blocked.records and ledger.is_whole(draft.shape(job)):
             cell = ledger.cell_of[placement[0].node]
             pending.blocked.took(entry, cell, self.view.at.gpus[job])
         if self.policy.preempt:
@@ -393,7 +397,7 @@ class _Pass:
                 evicted.add(victim)
                 stood = negated(entry)
                 heappush(self.heads, (stood, _EVICTED))
-                if self.policy.inherits and ledger.is_plain(self.draft.shape(victim)):
+                if self.policy.inherits and ledger.is_whole(self.draft.shape(victim)):
                     cell = ledger.cell_of[placement[0].node]
                     self.pending.blocked.left(stood, cell, self.view.at.size[victim])
         self.line = [victim for victim in self.line if -victim[0][-1] not in evicted]
@@ -434,6 +438,6 @@ class _Pass:
         if head is None or ledger is None:
             return False
         shape = self.draft.shape(head[-1])
-        return not shape.is_plain or any(
+        return not ledger.is_whole(shape) or any(
             cell.free >= shape.least for cell in ledger.cells_for(shape)
         )
