@@ -21,6 +21,7 @@ from ganger.core.errors import BadInput
 from ganger.core.names import Names
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, parse_duration
 from ganger.workloads.files import Complaints, TextFile
+from ganger.workloads.plain import Field, delimited, pieces
 
 Cell: TypeAlias = str | float | int
 Column: TypeAlias = NDArray[Any]
@@ -183,7 +184,9 @@ class Text:
 
     def __call__(self, cells: Sequence[Cell]) -> NDArray[np.object_]:
         column = np.empty(len(cells), object)
-        if not all(type(cell) is str and cell.isprintable() for cell in cells):
+        if isinstance(cells, Field):
+            cells = cells.texts
+        elif not all(type(cell) is str and cell.isprintable() for cell in cells):
             for cell in cells:
                 _check_text(cell, self.required)
             cells = [str(cell) for cell in cells]
@@ -212,6 +215,9 @@ class Choice:
 
 def floats(cells: Sequence[Cell]) -> NDArray[np.float64]:
     """The cells as numbers; CellError for what Python would take and people would not."""
+    plain = cells.numbers() if isinstance(cells, Field) else None
+    if plain is not None:
+        return plain
     try:
         values = np.fromiter(map(float, cells), np.float64, len(cells))
     except (ValueError, OverflowError, TypeError):
@@ -364,7 +370,7 @@ def read_delimited(
 
     Lines that start with `comment` before the header are passed over. Raises BadInput.
     """
-    reader = _reader(file, delimiter)
+    reader = _reader(file.text, delimiter)
     skipped = 0
     if header is None:
         header = _header(file, reader, comment)
@@ -373,11 +379,10 @@ def read_delimited(
     kinds = choose(file, header, required, optional or {})
     wanted = [(name, header.index(name)) for name in kinds]
     collector = _Collector(file.complaints, kinds, "line")
-    for lines, rows in _chunks(file, reader, skipped):
-        lines, rows = _square(file.complaints, lines, rows, len(header))
-        if rows:
-            by_position = list(zip(*rows, strict=True))
-            collector.add(lines, {name: by_position[at] for name, at in wanted})
+    quoted = delimiter == "," and '"' in file.text
+    found = _careful(file, reader, skipped + 1, len(header))
+    for lines, columns in found if quoted else _plain(file, delimiter, skipped, len(header)):
+        collector.add(lines, {name: columns[at] for name, at in wanted})
     return collector.table()
 
 
@@ -412,8 +417,8 @@ def choose(
     return kinds
 
 
-def _reader(file: TextFile, delimiter: str) -> Any:
-    stream = io.StringIO(file.text, newline="")
+def _reader(text: str, delimiter: str) -> Any:
+    stream = io.StringIO(text, newline="")
     if delimiter == ",":
         return csv.reader(stream, strict=True)
     return csv.reader(stream, delimiter=delimiter, quoting=csv.QUOTE_NONE)
@@ -430,29 +435,43 @@ def _header(file: TextFile, reader: Any, comment: str) -> list[str]:
     raise BadInput("it has no header", where=file.where, mend="name the columns in line 1")
 
 
-def _chunks(
-    file: TextFile, reader: Any, skipped: int
-) -> Iterator[tuple[NDArray[np.int64], list[list[str]]]]:
-    quoted = '"' in file.text
-    start = skipped + 1
+def _plain(
+    file: TextFile, delimiter: str, skipped: int, width: int
+) -> Iterator[tuple[NDArray[np.int64], Sequence[Sequence[Cell]]]]:
+    """The columns below the first `skipped` lines of a file in which every line is a row."""
+    begin = 0
+    for _ in range(skipped):
+        begin = file.text.find("\n", begin) + 1 or len(file.text)
+    line = skipped + 1
+    for piece in pieces(file.text, begin):
+        columns = delimited(piece, delimiter, width)
+        if columns is None:
+            yield from _careful(file, _reader(piece, delimiter), line, width)
+        else:
+            yield np.arange(line, line + len(columns[0])), columns
+        line += piece.count("\n")
+
+
+def _careful(
+    file: TextFile, reader: Any, start: int, width: int
+) -> Iterator[tuple[NDArray[np.int64], Sequence[Sequence[Cell]]]]:
+    """The columns row by row, where cells may be quoted and rows wrong; `reader` goes on in line
+    `start`."""
+    before = reader.line_num
     try:
-        while True:
-            if quoted:  # a quoted cell may span lines, so each row is asked for its own
-                numbered = [(reader.line_num, row) for row in islice(reader, CHUNK)]
-                rows = [row for _, row in numbered]
-                lines = np.fromiter((line for line, _ in numbered), np.int64, len(numbered))
-            else:
-                rows = list(islice(reader, CHUNK))
-                lines = np.arange(start, start + len(rows))
-                start += len(rows)
-            if not rows:
-                return
-            yield lines, rows
+        while numbered := [(reader.line_num, row) for row in islice(reader, CHUNK)]:
+            lines = np.fromiter((line for line, _ in numbered), np.int64, len(numbered))
+            lines, rows = _square(
+                file.complaints, lines + (start - before - 1), [row for _, row in numbered], width
+            )
+            if rows:
+                yield lines, list(zip(*rows, strict=True))
     except csv.Error as error:
         raise BadInput(
-            f"no valid row: {error}", where=f"{file.where}: line {reader.line_num}",
+            f"no valid row: {error}",
+            where=f"{file.where}: line {reader.line_num + start - before - 1}",
             mend="check the quotes, or whether the file was cut short",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _square(

@@ -13,7 +13,7 @@ user, tenant, group, model and one dependency; all else is lost, as the format h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +24,8 @@ from ganger.core.names import Names
 from ganger.core.units import NEVER, SECOND
 from ganger.workloads.build import Coded, Rows, build, recoded
 from ganger.workloads.files import TextFile, open_text, write_bytes
+from ganger.workloads.plain import blank_separated, pieces
 from ganger.workloads.rows import (
-    CHUNK,
     MOST_GPUS,
     Category,
     Cell,
@@ -77,22 +77,40 @@ def read(path: Path, *, skip_bad: bool = False, processors: str = "asked") -> Tr
 _READ = ("job", "submit", "run", "used", "asked", "time_asked", "preceding", *_OWNERS)
 
 
-def _chunks(file: TextFile) -> Iterator[tuple[NDArray[np.int64], dict[str, list[Cell]]]]:
-    lines = file.text.split("\n")
-    for begin in range(0, len(lines), CHUNK):
-        numbers: list[int] = []
-        rows: list[list[str]] = []
-        for at, line in enumerate(lines[begin : begin + CHUNK], begin + 1):
-            row = line.split()
-            if len(row) == len(FIELDS) and row[0][0] != ";":
-                numbers.append(at)
-                rows.append(row)
-            elif row and row[0][0] != ";":
-                file.complaints.add(f"{len(row)} fields where SWF has 18", place=f"line {at}",
-                                    mend="complete or remove the line")  # fmt: skip
-        if rows:
-            columns = dict(zip(FIELDS, map(list, zip(*rows, strict=True)), strict=True))
-            yield np.array(numbers, np.int64), {name: columns[name] for name in _READ}
+def _chunks(
+    file: TextFile,
+) -> Iterator[tuple[NDArray[np.int64], Mapping[str, Sequence[Cell]]]]:
+    begin = 1
+    for piece in pieces(file.text):
+        fields = None if ";" in piece else blank_separated(piece, len(FIELDS))
+        if fields is None:
+            lines, columns = _line_by_line(file, piece, begin)
+        else:
+            lines, columns = np.arange(begin, begin + len(fields[0])), fields
+        if len(lines):
+            by_name = dict(zip(FIELDS, columns, strict=True))
+            yield lines, {name: by_name[name] for name in _READ}
+        begin += piece.count("\n")
+
+
+def _line_by_line(
+    file: TextFile, piece: str, begin: int
+) -> tuple[NDArray[np.int64], Sequence[Sequence[Cell]]]:
+    """The columns of a piece in which there are comments, or lines that are wrong."""
+    numbers: list[int] = []
+    rows: list[list[str]] = []
+    for at, line in enumerate(piece.split("\n"), begin):
+        row = line.split()
+        if len(row) == len(FIELDS) and row[0][0] != ";":
+            numbers.append(at)
+            rows.append(row)
+        elif row and row[0][0] != ";":
+            file.complaints.add(
+                f"{len(row)} fields where SWF has 18",
+                place=f"line {at}",
+                mend="complete or remove the line",
+            )
+    return np.array(numbers, np.int64), list(zip(*rows, strict=True))
 
 
 def _known(number: str) -> str:
