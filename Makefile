@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOAK ?= 1
+COUNT ?= 300
 SEED ?= $(shell date +%Y%m%d)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types floors soak bench lock clean
+.PHONY: help demo test check lint types floors soak mutants bench lock clean
 
 help: ## What can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -46,6 +47,9 @@ floors: $(VENV)/dev
 soak: $(VENV)/dev ## The large counts (hours; SOAK=0.1: a tenth of them); prints its seed
 	@echo "$(SOAK) of the large counts, Hypothesis' seed $(SEED), all others are fixed"
 	GANGER_SOAK=$(SOAK) $(BIN)/python -m pytest -n 2 -m soak --hypothesis-profile=soak --hypothesis-seed=$(SEED)
+
+mutants: $(VENV)/dev ## Do the tests notice what one changed line does? (an hour; COUNT=10: fewer)
+	$(BIN)/python benchmarks/mutants.py --count $(COUNT) --date $$(date +%F)
 
 bench: $(VENV)/run ## Speed on this machine (minutes)
 	$(BIN)/python benchmarks/speed.py
