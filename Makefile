@@ -49,7 +49,7 @@ soak: $(VENV)/dev ## The large counts (hours; SOAK=0.1: a tenth of them); prints
 	GANGER_SOAK=$(SOAK) $(BIN)/python -m pytest -n 2 -m soak --hypothesis-profile=soak --hypothesis-seed=$(SEED)
 
 mutants: $(VENV)/dev ## Do the tests notice what one changed line does? (an hour; COUNT=10: fewer)
-	$(BIN)/python benchmarks/mutants.py --count $(COUNT) --date $$(date +%F)
+	$(BIN)/python benchmarks/mutants.py --count $(COUNT)
 
 bench: $(VENV)/run ## Speed on this machine (minutes)
 	$(BIN)/python benchmarks/speed.py

@@ -24,6 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from provenance import made
+
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 HERE = Path(__file__).parent
 LOAD = 8.0
@@ -533,7 +535,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2048)
     parser.add_argument("--objective", default="")
     parser.add_argument("--load", type=float, default=LOAD)
-    parser.add_argument("--date", default="undated")
     options = parser.parse_args()
     globals()["LOAD"] = options.load
     if options.case:
@@ -545,8 +546,8 @@ def main() -> None:
     points = curve()
     text = [
         "# How fast exact allocation is", "",
-        f"`python benchmarks/allocate.py`, {options.date}, Python {platform.python_version()},"
-        f" {platform.machine()}, one thread, beside other work. CPU seconds; of ECOS and"
+        f"Made by {made()}, Python {platform.python_version()}, {platform.machine()}, one thread,"
+        " beside other work. CPU seconds; of ECOS and"
         f" Clarabel the solver's own. Machines asked for are {LOAD:g} times those there are. A"
         " dash: not run. `>`: stopped at the limit of wall time, 150 s.",
         "", "## Max-min, 5 GPU types, all rows distinct", "", *linear_table(), "",

@@ -1,6 +1,6 @@
 """How good expected starts are: what was foretold at moments of a run, against what came.
 
-    python benchmarks/calibration.py --date 2026-01-31
+    python benchmarks/calibration.py
 
 Workloads of 1000 jobs on 64 GPUs under an oracle that learns from history, as a daemon's does. At
 twelve moments of each run every waiting job (at most 60) is foretold a start with an interval that
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from provenance import made
 
 from ganger.core.cluster import Nodes
 from ganger.core.jobs import Phase
@@ -125,15 +126,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--date", default="undated")
     parser.add_argument("--recipes", default=",".join(RECIPES))
     parser.add_argument("--output", type=Path, default=Path(__file__).with_suffix(".md"))
     given = parser.parse_args()
     real = list(TRACES) if os.environ.get("GANGER_TRACES") else []
     lines = [
         "# Expected starts, foretold and come", "",
-        f"`python benchmarks/calibration.py --jobs {given.jobs} --seeds {given.seeds}`,"
-        f" {given.date}.", NOTES,
+        f"Made by {made()}.", NOTES,
         "| workload | recipe | predictions | moments | within the interval (goal: 80 %)"
         " | by moments | before it | after it | median wait | median error | spread |",
         "|:---|:---|" + "---:|" * 9,

@@ -1,6 +1,6 @@
 """The daemon on this machine, with simulated GPUs and real processes.
 
-    python benchmarks/live.py --runs 5 --date 2026-01-31
+    python benchmarks/live.py --runs 5
 
 Beside each figure stands what the machine itself takes: fork and exec of a program that does
 nothing, and an fsync of 4 KiB on the disk that the journal is on. Figures are medians of `--runs`
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from provenance import made
 
 from ganger.client.connection import Client, NoDaemon
 
@@ -263,11 +264,11 @@ def measure(runs: int, folder: Path) -> dict[str, float]:
     return medians | {"start_p50_ms": cuts[49], "start_p99_ms": cuts[98]}
 
 
-def markdown(figures: dict[str, float], runs: int, date: str) -> str:
+def markdown(figures: dict[str, float], runs: int) -> str:
     """The table of `live.md`."""
     lines = [
         "# The daemon on one machine", "",
-        f"`python benchmarks/live.py --runs {runs}`, {date}, beside other work (load average"
+        f"Made by {made()}, beside other work (load average"
         f" {figures['load']:.1f}):"
         f" Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}."
         f" Medians of {runs} runs.",
@@ -290,13 +291,12 @@ def main() -> None:
     """Measure, print, write `live.md`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--date", default="undated")
     parser.add_argument("--folder", type=Path, help="where state folders go; default: temporary")
     parser.add_argument("--no-write", action="store_true")
     given: Any = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         figures = measure(given.runs, Path(folder))
-    text = markdown(figures, given.runs, given.date)
+    text = markdown(figures, given.runs)
     print(text)
     if not given.no_write:
         (Path(__file__).parent / "live.md").write_text(text)

@@ -1,6 +1,6 @@
 """How many one-line mutants of the deciding code do the tests kill?
 
-    python benchmarks/mutants.py --date 2026-01-31             # 300 mutants, a new seed: an hour
+    python benchmarks/mutants.py                               # 300 mutants, a new seed: an hour
     python benchmarks/mutants.py --seed 7 --count 10 --no-write
     python benchmarks/mutants.py --list --count 20             # only show what would be tried
 
@@ -34,7 +34,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from speed import machine
+from provenance import made
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = Path(__file__).with_suffix(".md")
@@ -320,7 +320,6 @@ def main() -> int:
     parser.add_argument("--tests", nargs="*", default=[f"tests/{room}" for room in TESTS])
     parser.add_argument("--rooms", nargs="*", default=list(ROOMS))
     parser.add_argument("--least", type=float, default=0.9, help="the share that is to die")
-    parser.add_argument("--date", default="undated")
     parser.add_argument("--list", action="store_true", help="only show the mutants")
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
@@ -344,8 +343,8 @@ def main() -> int:
     share = (differ - len(left)) / max(differ, 1)
     print(f"{differ - len(left)} of {differ} died ({share:.1%}); {len(same)} are equivalent")
     found = {
-        "seed": seed, "date": options.date, "mutants": len(mutants), "equivalent": len(same),
-        "died": differ - len(left), "machine": machine(),
+        "seed": seed, "made": made(), "mutants": len(mutants), "equivalent": len(same),
+        "died": differ - len(left),
         "survivors": [[m.file, m.before.strip(), m.after.strip(), verdict] for m, verdict in left],
     }  # fmt: skip
     if not options.no_write:

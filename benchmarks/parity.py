@@ -1,6 +1,6 @@
 """Live runs beside what the simulator says of them: `ganger parity`, written to `parity.md`.
 
-    python benchmarks/parity.py --runs 5 --date 2026-01-31
+    python benchmarks/parity.py --runs 5
 
 The page is written after every round of all recipes, so that it can be watched. With `--torch
 PYTHON` (one that has PyTorch) the section on jobs that train is measured instead of the rest.
@@ -14,6 +14,8 @@ import platform
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from provenance import made
 
 from ganger.lab.live import Training
 from ganger.lab.parity import (
@@ -59,7 +61,6 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--torch", default="", metavar="PYTHON")
-    parser.add_argument("--date", default="undated")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "parity.md")
     given: Any = parser.parse_args()
     training = Training.measured(given.torch) if given.torch else None
@@ -71,7 +72,7 @@ def main() -> None:
         for run in range(given.runs):
             found = study.run(recipes, 1, lambda *one: print(told(*one), flush=True))
             loads.append(os.getloadavg()[2])
-            how = f"{given.date}, beside other work (load average {sum(loads) / len(loads):.1f})"
+            how = f"beside other work (load average {sum(loads) / len(loads):.1f})"
             text = markdown(found, jobs, run + 1, how, training is not None)
             given.output.write_text(joined(given.output, text, training is not None))
     print(text)
@@ -90,10 +91,9 @@ def markdown(found: list[Parity], jobs: int, runs: int, how: str, training: bool
     rows = [dict(columns(one)) for one in found]
     titles = list(rows[0])
     notes = TRAINING_NOTES.format(jobs=jobs, cores=cores()) if training else NOTES
-    option = " --torch PYTHON" if training else ""
     lines = [
         SECTION if training else "# Live equals simulated", "",
-        f"`python benchmarks/parity.py --runs {runs}{option}`, {how}: Python"
+        f"Made by {made()}, {how}: Python"
         f" {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}."
         f" {jobs} jobs, {cores() if training else 8} GPUs, {runs} runs of each recipe.",
         notes, "| | " + " | ".join(row[titles[0]] for row in rows) + " |",

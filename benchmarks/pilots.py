@@ -1,6 +1,6 @@
 """From a submission to the job's first line: the Slurm engine beside pilots on the same controller.
 
-    python benchmarks/pilots.py --date 2026-01-31
+    python benchmarks/pilots.py
 
 Both daemons run at once (as root, Slurm on this machine's loopback) and are asked in turn, one job
 at a time on idle nodes; the job writes the time as its first act. Clocks are this machine's.
@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from provenance import made
 
 from engines.site import missing, standing
 from ganger.client.connection import Client
@@ -53,7 +55,6 @@ def row(name: str, took: list[float]) -> str:
 def main() -> None:
     """Measure, and print a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--date", required=True)
     parser.add_argument("--turns", type=int, default=30)
     given = parser.parse_args()
     if missing():
@@ -77,7 +78,7 @@ def main() -> None:
             pilots.end()
             slurm.end()
     shutil.rmtree(folder, ignore_errors=True)
-    print(f"{given.date}, {given.turns} turns\n")
+    print(f"Made by {made()}\n")
     print(
         "| seconds from submission to first line | median | 95 % | longest |\n|---|---:|---:|---:|"
     )

@@ -1,6 +1,6 @@
 """CPU time of placing jobs that state CPUs, host memory or parts of a GPU.
 
-    python benchmarks/placement.py --date 2026-01-31
+    python benchmarks/placement.py
     python benchmarks/placement.py --jobs 20000 --no-write
 
 Two workloads. **openb** (needs GANGER_TRACES): Alibaba's pods of 2023, the default list, one a
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from speed import machine
+from provenance import machine, made
 
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
@@ -122,7 +122,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--load", type=float, default=1.0)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--date", default="undated")
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
     traces = os.environ.get("GANGER_TRACES")
@@ -130,8 +129,7 @@ def main() -> None:
     rows = philly_rows(options.jobs, options.load, options.runs)
     page = f"""# Placing jobs that state CPUs, memory or parts of a GPU
 
-Made by `python benchmarks/placement.py --jobs {options.jobs} --load {options.load} --runs \
-{options.runs}` on {options.date}, {machine()}. {(__doc__ or "").split("Two workloads. ")[1]}
+Made by {made()}; {machine()}. {(__doc__ or "").split("Two workloads. ")[1]}
 ## openb, milliseconds a job
 
 | nodes | pods | started | ms a pod |

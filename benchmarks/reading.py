@@ -1,6 +1,6 @@
 """CPU time and memory of reading traces.
 
-    python benchmarks/reading.py --date 2026-01-31
+    python benchmarks/reading.py
     python benchmarks/reading.py --jobs 100000 --no-write
 
 The same generated jobs as our own CSV and in the Standard Workload Format, each read by a process
@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from speed import machine
+from provenance import machine, made
 
 from ganger.lab.api import as_trace
 from ganger.workloads.formats import save_trace
@@ -51,7 +51,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--date", default="undated")
     parser.add_argument("--no-write", action="store_true")
     parser.add_argument("--read", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -70,7 +69,7 @@ def main() -> None:
     if not options.no_write:
         PAGE.write_text(f"""# Reading {options.jobs:,} jobs
 
-Made by `python benchmarks/reading.py --jobs {options.jobs}` on {options.date}, {machine()}. The \
+Made by {made()}; {machine()}. The \
 same jobs in two formats; the least of {options.runs} runs, a process each.
 
 | file | size | CPU s | peak |

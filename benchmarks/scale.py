@@ -1,6 +1,6 @@
 """CPU seconds of the training recipes on 100,000 jobs and 2,000 GPUs.
 
-    python benchmarks/scale.py --date 2026-01-31
+    python benchmarks/scale.py
     python benchmarks/scale.py --jobs 10000 --limit 120 --recipes 'sia;pop' --no-write
     python benchmarks/scale.py --keep rows.json        # goes on where it was stopped
 
@@ -27,7 +27,7 @@ from typing import Any
 
 from effects.common import PUBLISHED, elastic, modelled, with_quotas, workload
 from effects.programmes import with_deadlines
-from speed import machine
+from provenance import machine, made
 
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.units import SECOND
@@ -111,7 +111,6 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=1200, help="CPU seconds for one run")
     parser.add_argument("--recipes", default=RECIPES, help="names or specs, apart by ;")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time")
-    parser.add_argument("--date", default="undated", help="written into scale.md")
     parser.add_argument("--keep", type=Path, help="JSON file of rows, read and written")
     parser.add_argument("--no-write", action="store_true", help="print only")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -145,9 +144,8 @@ def main() -> None:
     if not asked.no_write:
         Path(__file__).with_suffix(".md").write_text(
             f"# Every training recipe on {asked.jobs:,} jobs and {CLUSTER.gpus:,} GPUs\n\n"
-            f"`python benchmarks/scale.py --jobs {asked.jobs} --load {asked.load:g} --limit"
-            f" {asked.limit}`, {asked.date}, {asked.workers} at a time; what it runs stands in the"
-            f" script.\n\n{machine()}.\n\n{report}\n"
+            f"Made by {made()}, {asked.workers} at a time; what it runs stands in the script.\n\n"
+            f"{machine()}.\n\n{report}\n"
         )
 
 

@@ -1,6 +1,6 @@
 """The Slurm engine on a real controller with 64 node daemons on this machine (as root).
 
-    python benchmarks/slurm.py --date 2026-01-31
+    python benchmarks/slurm.py
 
 Two questions. How fast does a round of 256 starts reach the controller, beside a shell loop of bare
 `sbatch` on the same controller? The partition is down meanwhile, so that no job competes with
@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from provenance import made
 
 from engines.site import Site, missing, standing
 from ganger.core.plan import Plan, Slot, Start
@@ -144,7 +146,6 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--date", default="")
     given = parser.parse_args()
     if missing():
         sys.exit(missing())
@@ -152,7 +153,7 @@ def main() -> None:
         bare, ours, ratio = dispatch(site, given.rounds)
         found = standing_load(site, Path(folder))
         site.clear()
-    print(f"| {given.date} | measured | wanted |\n|---|---|---|")
+    print(f"Made by {made()}\n\n| | measured | wanted |\n|---|---|---|")
     print(f"| bare `sbatch`, jobs/s | {bare:.1f} | |")
     print(f"| the engine, jobs/s | {ours:.1f} | |")
     print(f"| the engine beside `sbatch` | {100 * ratio:.0f} % | 80 % |")

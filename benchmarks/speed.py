@@ -1,6 +1,6 @@
 """How fast simulated schedulers are: a large trace on 6,500 GPUs, each recipe in a fresh process.
 
-    python benchmarks/speed.py --date 2026-01-31
+    python benchmarks/speed.py
     python benchmarks/speed.py --jobs 100000 --load 3 --recipes 'fifo;srtf' --no-write
 
 The trace is synthetic and seeded: gangs of 1 to 32 GPUs, log-normal run times (median 12 min, a
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import cProfile
 import json
-import platform
 import pstats
 import resource
 import subprocess
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from provenance import machine, made
 
 from ganger.core.jobs import Declared
 from ganger.core.spec import ClusterSpec, NodeSpec, Role, Shape
@@ -172,28 +172,12 @@ def breakdown(recipe: str, load: float, jobs: int = 50_000) -> str:
     ])  # fmt: skip
 
 
-def machine() -> str:
-    """What it ran on, in a line."""
-    info = Path("/proc/cpuinfo")
-    models = [
-        line.partition(":")[2].strip()
-        for line in (info.read_text().splitlines() if info.is_file() else [])
-        if line.startswith("model name")
-    ]
-    cpu = f"{len(models)} x {models[0]}" if models else platform.processor() or platform.machine()
-    return (
-        f"{cpu}; {platform.system()} {platform.release()}; {platform.python_implementation()}"
-        f" {platform.python_version()}, numpy {np.__version__}; one process, one core"
-    )
-
-
 def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--recipes", default=RECIPES, help="names or specs, apart by ;")
     parser.add_argument("--load", default="1.05", help="one or several, apart by ;")
-    parser.add_argument("--date", default="undated", help="written into speed.md")
     parser.add_argument("--no-write", action="store_true", help="print only")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     told = parser.parse_args()
@@ -211,19 +195,14 @@ def main() -> None:
     report = table(rows)
     print(report)
     if not told.no_write:
-        shown = " ".join(["python", "benchmarks/speed.py", *map(_quoted, sys.argv[1:])])
         Path(__file__).with_suffix(".md").write_text(
-            f"# Speed\n\n{told.jobs:,} jobs on {GPUS:,} GPUs, with placement. {told.date}.\n\n"
-            f"{machine()}.\n\n    {shown}\n\n{report}\n\n"
+            f"# Speed\n\n{told.jobs:,} jobs on {GPUS:,} GPUs, with placement. Made by {made()}.\n\n"
+            f"{machine()}.\n\n{report}\n\n"
             + "\n".join(
                 f"## Where the time of {recipe} goes\n\n{breakdown(recipe, load)}\n\n{said}\n"
                 for (recipe, load), said in ARGUMENTS.items()
             )
         )
-
-
-def _quoted(word: str) -> str:
-    return f"'{word}'" if ";" in word or " " in word else word
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from functools import cache, partial
 from math import ceil
 from pathlib import Path
 
+from provenance import made
+
 from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
 from ganger.workloads.transform import offered_load
@@ -87,7 +89,6 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=2, help="runs at a time")
     parser.add_argument("--keep", type=Path, help="JSON file of results, read and written")
     parser.add_argument("--table", action="store_true", help="only write what is known")
-    parser.add_argument("--date", default="undated")
     options = parser.parse_args()
     traces, recipes = options.only.split(";"), options.recipes.split(";")
     known: dict[str, str] = {}
@@ -123,8 +124,7 @@ def main() -> None:
     ]
     Path(__file__).with_suffix(".md").write_text(
         "# Real traces: CPU seconds of the simulation\n\n"
-        f"`python benchmarks/traces.py TRACES --load {options.load:g} --limit {options.limit}`, "
-        f"{options.date}, Python {platform.python_version()}, {options.at_once} at a time, "
+        f"Made by {made()}, Python {platform.python_version()}, {options.at_once} at a time, "
         "beside other work. `> x`: stopped after so many CPU seconds; `-`: not run.\n\n"
         + "\n".join(lines)
         + "\n"
