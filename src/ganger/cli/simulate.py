@@ -69,9 +69,12 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 )  # fmt: skip
 @click.option(
     "--knows", default="truth", show_default=True,
-    type=click.Choice(["truth", "noisy", "history", "rolling", "group", "losses", "nothing"]),
-    help="What policies may know about durations; losses: what curves fitted to the losses"
-    " that jobs told say (see --profiles).",
+    type=click.Choice(
+        ["truth", "noisy", "history", "rolling", "group", "estimate", "losses", "nothing"]
+    ),
+    help="What policies may know about durations. history, rolling, group: what like jobs took;"
+    " estimate: the user's estimate, else the time limit, else nothing; losses: what curves fitted"
+    " to the losses that jobs reported say (see --profiles).",
 )  # fmt: skip
 @click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
               help="Spread of the lognormal error for --knows noisy.")  # fmt: skip

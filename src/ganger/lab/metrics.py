@@ -2,8 +2,9 @@
 
 Definitions, once for every table, page and file:
 
-* JCT = finish - arrival. Only jobs that finished have one; services never do.
-* Makespan = last finish - first arrival. Queueing delay = first start - arrival. Pending time is
+* JCT = finish - arrival. Only jobs that finished have one; those killed at their time limit and
+  services never do.
+* Makespan = last end - first arrival, the ends of killed jobs included. Queueing delay = first start - arrival. Pending time is
   all the time a job waited for devices, waits after a preemption included.
 * Slowdown = JCT / duration, the duration being what the job takes alone and in one piece.
 * Finish-time fairness rho = T_shared / T_independent. T_shared is the JCT. T_independent is what
@@ -11,7 +12,7 @@ Definitions, once for every table, page and file:
   (submitted and not over, itself and services included) between its arrival and its finish:
   `duration x max(1, gpus x N / cluster_gpus)`. A job with rho > 1 was worse off for sharing.
 * `gpu_allocated_ratio`: GPU-seconds held / GPU-seconds up, from the first arrival to the last
-  finish. `gpu_active_ratio`: the same for GPU-seconds that computed. `gpu_up_ratio`: GPU-seconds
+  end. `gpu_active_ratio`: the same for GPU-seconds that computed. `gpu_up_ratio`: GPU-seconds
   up / GPU-seconds there are in that time; what lacks was broken, or switched off to save power.
 * Percentiles interpolate linearly between order statistics (numpy's default).
 
@@ -19,6 +20,8 @@ Definitions, once for every table, page and file:
 
 A figure that does not exist (the mean JCT of no finished job) is NaN, and null in JSON. Jobs
 that failed, were cancelled or never finished have no JCT, so the counts belong beside every mean.
+Where recipes are compared, all that is a mean or percentile over jobs (`JOB_FIGURES`) is taken over
+the jobs that finished under every recipe: `comparable`.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from ganger.core.errors import BadInput
 from ganger.lab.figures import (
     Floats,
     completion_times,
+    ends,
     fairness,
     finished,
     integral,
@@ -69,6 +73,8 @@ class Group:
     cluster: str
     load: float
     runs: tuple[Run, ...]
+    figures: tuple[Mapping[str, float], ...]
+    """Of each run, its metrics, those of `JOB_FIGURES` over the common jobs."""
     metrics: Mapping[str, Estimate]
 
     @property
@@ -94,6 +100,47 @@ def compute(run: Run) -> dict[str, float]:
 def metrics_of(run: Run) -> dict[str, float]:
     """The run's metrics, computed on first use."""
     return run.metrics or compute(run)
+
+
+class Comparable(NamedTuple):
+    """One run beside others: its metrics, with `JOB_FIGURES` over the `jobs` that finished under
+    every recipe, and how many jobs of the run are `outside` (services not counted)."""
+
+    figures: dict[str, float]
+    jobs: int
+    outside: int
+
+
+def comparable(runs: Sequence[Run]) -> list[Comparable]:
+    """Each run as it can be compared with those of the same trace, load and seed. Where no job
+    finished under all of them, each keeps the figures of its own jobs, and `jobs` is 0."""
+    fields: dict[tuple[str, float, int], list[int]] = {}
+    for number, run in enumerate(runs):
+        fields.setdefault((run.trace, run.load, run.seed), []).append(number)
+    found: dict[int, Comparable] = {}
+    for members in fields.values():
+        common = _common([runs[number].jobs for number in members])
+        for number, among in zip(members, common, strict=True):
+            run, own = runs[number], metrics_of(runs[number])
+            count = int(among.sum())
+            if len(members) > 1 and 0 < count < own["jobs_submitted"]:
+                own = {**own, **_over_jobs(run, among)}
+            found[number] = Comparable(own, count, int(own["jobs_submitted"]) - count)
+    return [found[number] for number in range(len(runs))]
+
+
+def _common(tables: list[JobTable]) -> list[NDArray[np.bool_]]:
+    """Of each table, which jobs finished in all of them. Rows are the same jobs, or, where the
+    tables are of different length, those of the same name."""
+    done = [finished(jobs) for jobs in tables]
+    if len({len(jobs.name) for jobs in tables}) == 1:
+        return [np.logical_and.reduce(done)] * len(tables)
+    names = [
+        {name for name, ok in zip(jobs.name, each.tolist(), strict=True) if ok}
+        for jobs, each in zip(tables, done, strict=True)
+    ]
+    everywhere = set.intersection(*names)
+    return [np.array([name in everywhere for name in jobs.name], np.bool_) for jobs in tables]
 
 
 def jain_index(values: Iterable[float]) -> float:
@@ -128,11 +175,14 @@ def aggregate(runs: Sequence[Run]) -> list[Group]:
     Runs of one recipe on another trace or cluster, at another load or with other knowledge are
     other groups, and the labels then say so.
     """
-    groups: dict[tuple[str, str, str, str, float], list[Run]] = {}
-    for run in runs:
+    groups: dict[tuple[str, str, str, str, float], list[tuple[Run, dict[str, float]]]] = {}
+    for run, beside in zip(runs, comparable(runs), strict=True):
         key = (run.recipe, run.knows, run.trace, run.cluster, run.load)
-        groups.setdefault(key, []).append(run)
-    return [_group(key, members, list(groups)) for key, members in groups.items()]
+        groups.setdefault(key, []).append((run, beside.figures))
+    return [
+        _group(key, [run for run, _ in members], [each for _, each in members], list(groups))
+        for key, members in groups.items()
+    ]
 
 
 def breakdown(run: Run, by: By = "tenant") -> list[dict[str, Any]]:
@@ -179,14 +229,15 @@ def _rows_by(keys: list[Any]) -> dict[Any, NDArray[np.int64]]:
 def _group(
     key: tuple[str, str, str, str, float],
     runs: list[Run],
+    figures: list[dict[str, float]],
     keys: list[tuple[str, str, str, str, float]],
 ) -> Group:
     recipe, knows, trace, cluster, load = key
-    names = {name: None for run in runs for name in metrics_of(run)}
-    metrics = {
-        name: confidence(metrics_of(run).get(name, math.nan) for run in runs) for name in names
-    }
-    return Group(_label(key, keys), recipe, knows, trace, cluster, load, tuple(runs), metrics)
+    names = {name: None for each in figures for name in each}
+    metrics = {name: confidence(each.get(name, math.nan) for each in figures) for name in names}
+    return Group(
+        _label(key, keys), recipe, knows, trace, cluster, load, tuple(runs), tuple(figures), metrics
+    )
 
 
 def _label(
@@ -222,25 +273,40 @@ _OVER = ("finished", "failed", "cancelled")
 
 def _times(run: Run) -> dict[str, float]:
     jobs = run.jobs
-    jct, delay = known(completion_times(jobs)), known(queueing_delays(jobs))
-    slow, rho = known(slowdowns(jobs)), known(fairness(run))
     makespan = _makespan(jobs)
+    done = int(finished(jobs).sum())
     return {
-        **_spread("jct", jct),
+        **_over_jobs(run, np.ones(len(jobs.name), np.bool_)),
         "makespan_seconds": makespan,
-        **_spread("queueing_delay", delay),
-        "pending_time_mean_seconds": _mean(known(jobs.pending[~jobs.open_ended])),
+        "deadline_missed_fraction": _mean(missed_deadlines(jobs)),
+        "throughput_jobs_per_hour": done / makespan * 3600 if makespan > 0 else math.nan,
+    }
+
+
+def _over_jobs(run: Run, among: NDArray[np.bool_]) -> dict[str, float]:
+    """What is a mean or percentile over jobs: over those `among` which have such a figure."""
+    jobs = run.jobs
+    slow, rho = known(slowdowns(jobs)[among]), known(fairness(run)[among])
+    return {
+        **_spread("jct", known(completion_times(jobs)[among])),
+        **_spread("queueing_delay", known(queueing_delays(jobs)[among])),
+        "pending_time_mean_seconds": _mean(known(jobs.pending[among & ~jobs.open_ended])),
         "slowdown_mean": _mean(slow),
         "slowdown_p99": _percentile(slow, 99),
         "finish_time_fairness_mean": _mean(rho),
         "finish_time_fairness_p99": _percentile(rho, 99),
         "finish_time_fairness_max": _percentile(rho, 100),
-        "deadline_missed_fraction": _mean(missed_deadlines(jobs)),
         "unfair_fraction": float((rho > 1 + _TOLERANCE).mean()) if rho.size else math.nan,
-        "throughput_jobs_per_hour": jct.size / makespan * 3600 if makespan > 0 else math.nan,
     }
 
 
+JOB_FIGURES = (
+    *(f"{name}_{end}_seconds" for name in ("jct", "queueing_delay")
+      for end in ("mean", "p50", "p90", "p99")),
+    "pending_time_mean_seconds", "slowdown_mean", "slowdown_p99", "finish_time_fairness_mean",
+    "finish_time_fairness_p99", "finish_time_fairness_max", "unfair_fraction",
+)  # fmt: skip
+"""The metrics that are taken over the common jobs where recipes are compared."""
 _TOLERANCE = 1e-6
 """A job that had exactly its share is not unfairly treated by a rounding error."""
 
@@ -253,16 +319,16 @@ def _spread(name: str, values: Floats) -> dict[str, float]:
 
 
 def _makespan(jobs: JobTable) -> float:
-    ends, arrivals = jobs.finish[finished(jobs)], known(jobs.arrival[~jobs.open_ended])
-    return float(ends.max() - arrivals.min()) if ends.size else math.nan
+    over, arrivals = known(ends(jobs)), known(jobs.arrival[~jobs.open_ended])
+    return float(over.max() - arrivals.min()) if over.size else math.nan
 
 
 def _use(run: Run) -> dict[str, float]:
     jobs, timeline = run.jobs, run.timeline
-    ends = jobs.finish[finished(jobs)]
-    if not ends.size or not timeline.seconds.size:
+    over = known(ends(jobs))
+    if not over.size or not timeline.seconds.size:
         return dict.fromkeys(("gpu_allocated_ratio", "gpu_active_ratio", "gpu_up_ratio"), math.nan)
-    window = float(np.nanmin(jobs.arrival)), float(ends.max())
+    window = float(np.nanmin(jobs.arrival)), float(over.max())
     up = integral(timeline, timeline.gpus_up, *window)
     held = integral(timeline, timeline.gpus_held, *window)
     active = integral(timeline, timeline.gpus_running, *window)
@@ -308,7 +374,13 @@ def to_json(
         paths = [None] * len(runs)
     if len(paths) != len(runs):
         raise BadInput(f"{len(paths)} per-job files for {len(runs)} runs", mend="give one per run")
-    return {"runs": [_run_json(run, path) for run, path in zip(runs, paths, strict=True)]}
+    compared = comparable(runs) if len(runs) > 1 else [None] * len(runs)
+    return {
+        "runs": [
+            {**_run_json(run, path), "on_common_jobs": beside and _common_json(beside)}
+            for run, path, beside in zip(runs, paths, compared, strict=True)
+        ]
+    }
 
 
 def write_jobs(run: Run, path: str | Path) -> None:
@@ -369,6 +441,11 @@ def _run_json(run: Run, path: str | None) -> dict[str, Any]:
         "per_job": path,
         "simulation": {name: _or_none(run.simulation.get(name, math.nan)) for name in _SIMULATION},
     }
+
+
+def _common_json(beside: Comparable) -> dict[str, Any]:
+    figures = {name: _or_none(beside.figures[name]) for name in JOB_FIGURES} if beside.jobs else {}
+    return {"jobs": beside.jobs, "jobs_outside": beside.outside, "metrics": figures}
 
 
 def _or_none(value: float) -> float | None:

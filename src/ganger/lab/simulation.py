@@ -39,7 +39,8 @@ class Setup:
 
     `knows`: truth, noisy (with `noise` as the lognormal spread of run times, `speed_noise` of
     speeds), history (boosted trees over what like jobs took), rolling (the mean of the user's like
-    jobs), group (the mean by group and GPUs), losses (a curve fitted to what jobs told of their
+    jobs), group (the mean by group and GPUs), estimate (what the user stated: the estimate, else
+    the time limit, else nothing), losses (a curve fitted to what jobs told of their
     training, by the profiles' `convergence`; true speeds) or nothing. `until`: stop there
     (microseconds). `outages`: nodes that go down and come back.
     """
@@ -68,7 +69,7 @@ def needs_of(spec: str) -> str:
     return "own" if spec.partition(":")[0].endswith(".py") else registry.parse(spec)[0].needs
 
 
-PAST = ("history", "measured", "rolling", "group", "nothing")
+PAST = ("history", "measured", "rolling", "group", "estimate", "nothing")
 """What an oracle can know without being told the truth."""
 
 
@@ -78,6 +79,10 @@ def oracle_of_past(knows: str) -> Oracle:
         raise BadInput(f"{knows!r} is no kind of knowledge", mend=f"use {', '.join(PAST)}")
     if knows == "nothing":
         return Ignorant()
+    if knows == "estimate":
+        from ganger.estimate.stated import Stated
+
+        return Stated()
     if knows == "measured":
         from ganger.estimate.measured import MeasuredSpeeds
 
@@ -205,7 +210,8 @@ def run_one(
             "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         },
         segments=recorder.segments if recorder is not None else None,
-        node_gpus=nodes.gpus[: nodes.n].tolist(),
+        node_gpus=nodes.gpus[: nodes.n].tolist(), rows=trace.rows, left_out=dict(trace.left_out),
+        notes=[*trace.notes, *_doubts(recipe, trace, setup)],
     )  # fmt: skip
     from ganger.lab.metrics import compute
 
@@ -217,6 +223,22 @@ def _known(recipe: str | Policy, setup: Setup) -> str:
     """What the policy was told of durations: nothing, if its recipe never asks."""
     never_asks = isinstance(recipe, str) and needs_of(recipe) == "nothing"
     return "nothing" if never_asks else setup.knows
+
+
+def _doubts(recipe: str | Policy, trace: Trace, setup: Setup) -> list[str]:
+    """What the recipe must be told and is not."""
+    if not isinstance(recipe, str) or "durations" not in needs_of(recipe):
+        return []
+    if setup.knows == "nothing":
+        return ["it needs durations and is told none (--knows nothing): it goes by estimates and"
+                " limits if it can, else by arrival; try --knows estimate, rolling or history"]
+    if setup.knows == "estimate":
+        declared, n = trace.declared, trace.jobs
+        silent = int(((declared.estimate[:n] >= NEVER) & (declared.limit[:n] >= NEVER)).sum())
+        if silent:
+            return [f"{silent:,} of {n:,} jobs state neither estimate nor time limit"
+                    " (--knows estimate)"]  # fmt: skip
+    return []
 
 
 def _timeline(kernel: Kernel, recorder: Recorder | None, gpus: int) -> Any:
@@ -248,7 +270,7 @@ def job_table(kernel: Kernel, trace: Trace, recorder: Recorder | None) -> JobTab
         gpus=jobs.gpus[rows].astype(np.int64),
         arrival=jobs.submitted[rows] / SECOND,
         first_start=_moment(jobs.first_start[rows]),
-        finish=_moment(np.where(jobs.phase[rows] == Phase.FINISHED, jobs.finished[rows], -1)),
+        finish=_moment(jobs.finished[rows]),
         state=[Phase(code).name.lower() for code in jobs.phase[rows].tolist()],
         duration=np.where(open_ended, np.nan, duration),
         ran=(jobs.ran[rows] + lasting) / SECOND,
