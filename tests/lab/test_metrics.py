@@ -136,7 +136,7 @@ def both_ways() -> list[Run]:
     """Under fifo all four finish, under srtf the long one does not, and its JCT is gone."""
     whole, partly = by_hand(), by_hand()
     partly.recipe, partly.jobs.state = "srtf", ["finished"] * 3 + ["failed"]
-    partly.jobs.finish = partly.jobs.finish + [1, 1, 1, 0]
+    partly.jobs.finish = partly.jobs.finish + np.array([1, 1, 1, 0])
     return [whole, partly]
 
 
@@ -270,7 +270,8 @@ def test_json_form() -> None:
     found = metrics.to_json([run], per_job_path="jobs.csv")
     (only,) = found["runs"]
     assert list(only) == [
-        "recipe", "seed", "knows", "load", "metrics", "per_job", "simulation", "on_common_jobs",
+        "recipe", "seed", "knows", "load", "metrics", "per_job", "simulation", "rows",
+        "rows_left_out", "notes", "on_common_jobs",
     ]  # fmt: skip
     assert only["on_common_jobs"] is None, "it is compared with nothing"
     assert only["metrics"]["jct_mean_seconds"] is None

@@ -57,9 +57,7 @@ def limited(trace: Trace) -> Trace:
 @pytest.mark.parametrize("recipe", ["fifo", "srtf", "backfill", "tiresias", "sjf"])
 @pytest.mark.parametrize("limits", [False, True], ids=["no limits", "limits"])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_run_taken_over_in_the_middle_ends_the_same(
-    recipe: str, limits: bool, seed: int
-) -> None:
+def test_a_run_taken_over_in_the_middle_ends_the_same(recipe: str, limits: bool, seed: int) -> None:
     trace = limited(all_at_once(seed)) if limits else all_at_once(seed)
     whole, engine = begun(trace, recipe)
     whole.run(engine)

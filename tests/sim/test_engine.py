@@ -185,8 +185,10 @@ def test_a_time_limit_stops_only_what_runs_longer(lasts: float, ended: float, ph
     assert (run.ended("a"), run.phase("a")) == (ended, phase)
 
 
-@pytest.mark.parametrize("profiles", [Profiles(), Profiles({"loud": Profile(disturbed={"x": 2.0})})],
-                         ids=["plain", "detailed"])  # fmt: skip
+DETAILED = Profiles({"loud": Profile(disturbed={"x": 2.0})})
+
+
+@pytest.mark.parametrize("profiles", [Profiles(), DETAILED], ids=["plain", "detailed"])
 @pytest.mark.parametrize("restore", [0, 3])
 def test_a_limit_counts_the_run_time_of_all_attempts_whose_work_is_kept(
     profiles: Profiles, restore: float

@@ -282,8 +282,8 @@ def test_sacct_jobs_end_in_a_replay_when_they_did_whatever_their_state(tmp_path:
     assert trace.left_out == {"they never started": 2}
     assert trace.rows == 9
     assert trace.notes == [
-        "2 jobs ended in TIMEOUT: each takes what it ran, at most its limit, and finishes",
-        "1 jobs ran past their limit and were not stopped: what they ran is their limit here",
+        "jobs that ended in TIMEOUT take what they ran, at most their limit, and finish: 2",
+        "jobs that ran past their limit and were not stopped have what they ran as their limit: 1",
         "jobs that ended badly take as long as they ran, and finish: 1 FAILED, 1 CANCELLED,"
         " 1 OUT_OF_MEMORY, 1 NODE_FAIL",
     ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -160,6 +162,8 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
             for name in names
             for seed in seeds
         ]
+    options["inputs"] = [trace, cluster or "", options["profiles"] or "", options["outages"] or "",
+                         *(name.partition(":")[0] for name in names)]  # fmt: skip
     if options["log"] is not None:
         _log_one(tasks, spec, options)
     else:
@@ -301,9 +305,12 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
         for run in runs if options["by"] else ():
             console.print(breakdown_table(run, options["by"]))
     if options["report"] is not None:
+        from ganger.lab.origin import origin_of
         from ganger.lab.report import write_report
 
-        write_report(runs, options["report"])
+        command = shlex.join(["ganger", *sys.argv[1:]])
+        origin = origin_of(command, filter(None, options.get("inputs", ())))
+        write_report(runs, options["report"], origin=origin)
         click.echo(f"report: {options['report']}", err=True)
 
 

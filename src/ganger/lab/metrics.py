@@ -4,8 +4,9 @@ Definitions, once for every table, page and file:
 
 * JCT = finish - arrival. Only jobs that finished have one; those killed at their time limit and
   services never do.
-* Makespan = last end - first arrival, the ends of killed jobs included. Queueing delay = first start - arrival. Pending time is
-  all the time a job waited for devices, waits after a preemption included.
+* Makespan = last end - first arrival, the ends of killed jobs included. Queueing delay = first
+  start - arrival. Pending time is all the time a job waited for devices, waits after a preemption
+  included.
 * Slowdown = JCT / duration, the duration being what the job takes alone and in one piece.
 * Finish-time fairness rho = T_shared / T_independent. T_shared is the JCT. T_independent is what
   the job would have taken on its own 1/N of the cluster, N being the mean number of jobs present
@@ -61,7 +62,16 @@ class Estimate(NamedTuple):
     half_width: float
 
 
-@dataclass(frozen=True)
+class Comparable(NamedTuple):
+    """One run beside others: its metrics, with `JOB_FIGURES` over the `jobs` that finished under
+    every recipe, and how many jobs of the run are `outside` (services not counted)."""
+
+    figures: dict[str, float]
+    jobs: int
+    outside: int
+
+
+@dataclass(frozen=True, eq=False)
 class Group:
     """Runs that differ in their seed only, and the estimate of every metric over them."""
 
@@ -73,8 +83,8 @@ class Group:
     cluster: str
     load: float
     runs: tuple[Run, ...]
-    figures: tuple[Mapping[str, float], ...]
-    """Of each run, its metrics, those of `JOB_FIGURES` over the common jobs."""
+    beside: tuple[Comparable, ...]
+    """Each run as it can be compared with the other recipes' runs."""
     metrics: Mapping[str, Estimate]
 
     @property
@@ -100,15 +110,6 @@ def compute(run: Run) -> dict[str, float]:
 def metrics_of(run: Run) -> dict[str, float]:
     """The run's metrics, computed on first use."""
     return run.metrics or compute(run)
-
-
-class Comparable(NamedTuple):
-    """One run beside others: its metrics, with `JOB_FIGURES` over the `jobs` that finished under
-    every recipe, and how many jobs of the run are `outside` (services not counted)."""
-
-    figures: dict[str, float]
-    jobs: int
-    outside: int
 
 
 def comparable(runs: Sequence[Run]) -> list[Comparable]:
@@ -158,7 +159,8 @@ def jain_index(values: Iterable[float]) -> float:
 def confidence(values: Iterable[float]) -> Estimate:
     """Mean and half-width of the 95% Student-t interval of independent values (one a seed).
 
-    NaNs are left out; the half-width of fewer than two values is NaN.
+    NaNs are left out; the half-width of fewer than two values is NaN, and that of values which
+    differ by rounding only is 0.
     """
     x = known(np.fromiter(values, dtype=np.float64))
     if x.size < 2:
@@ -166,7 +168,12 @@ def confidence(values: Iterable[float]) -> Estimate:
     from scipy.special import stdtrit  # a second to import: only who has several seeds pays
 
     error = float(x.std(ddof=1)) / math.sqrt(x.size)
+    if error <= _ROUNDING * float(np.abs(x).max()):
+        error = 0.0
     return Estimate(_mean(x), float(stdtrit(x.size - 1, 0.975)) * error)
+
+
+_ROUNDING = 1e-12
 
 
 def aggregate(runs: Sequence[Run]) -> list[Group]:
@@ -175,12 +182,13 @@ def aggregate(runs: Sequence[Run]) -> list[Group]:
     Runs of one recipe on another trace or cluster, at another load or with other knowledge are
     other groups, and the labels then say so.
     """
-    groups: dict[tuple[str, str, str, str, float], list[tuple[Run, dict[str, float]]]] = {}
-    for run, beside in zip(runs, comparable(runs), strict=True):
+    groups: dict[tuple[str, str, str, str, float], list[int]] = {}
+    for number, run in enumerate(runs):
         key = (run.recipe, run.knows, run.trace, run.cluster, run.load)
-        groups.setdefault(key, []).append((run, beside.figures))
+        groups.setdefault(key, []).append(number)
+    beside = comparable(runs)
     return [
-        _group(key, [run for run, _ in members], [each for _, each in members], list(groups))
+        _group(key, [(runs[number], beside[number]) for number in members], list(groups))
         for key, members in groups.items()
     ]
 
@@ -228,16 +236,16 @@ def _rows_by(keys: list[Any]) -> dict[Any, NDArray[np.int64]]:
 
 def _group(
     key: tuple[str, str, str, str, float],
-    runs: list[Run],
-    figures: list[dict[str, float]],
+    members: list[tuple[Run, Comparable]],
     keys: list[tuple[str, str, str, str, float]],
 ) -> Group:
     recipe, knows, trace, cluster, load = key
-    names = {name: None for each in figures for name in each}
-    metrics = {name: confidence(each.get(name, math.nan) for each in figures) for name in names}
-    return Group(
-        _label(key, keys), recipe, knows, trace, cluster, load, tuple(runs), tuple(figures), metrics
-    )
+    runs, beside = zip(*members, strict=True)
+    names = {name: None for each in beside for name in each.figures}
+    metrics = {
+        name: confidence(each.figures.get(name, math.nan) for each in beside) for name in names
+    }
+    return Group(_label(key, keys), recipe, knows, trace, cluster, load, runs, beside, metrics)
 
 
 def _label(
@@ -440,6 +448,9 @@ def _run_json(run: Run, path: str | None) -> dict[str, Any]:
         "metrics": {name: _or_none(value) for name, value in metrics_of(run).items()},
         "per_job": path,
         "simulation": {name: _or_none(run.simulation.get(name, math.nan)) for name in _SIMULATION},
+        "rows": run.rows,
+        "rows_left_out": dict(run.left_out),
+        "notes": list(run.notes),
     }
 
 

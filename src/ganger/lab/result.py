@@ -109,6 +109,7 @@ class Run:
 
     def report(self, path: str | Path) -> None:
         """Write the HTML report of this run, with its plots, to `path`."""
+        from ganger.lab.origin import origin_of
         from ganger.lab.report import write_report
 
-        write_report([self], Path(path))
+        write_report([self], Path(path), origin=origin_of("", ()))

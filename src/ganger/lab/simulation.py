@@ -230,8 +230,10 @@ def _doubts(recipe: str | Policy, trace: Trace, setup: Setup) -> list[str]:
     if not isinstance(recipe, str) or "durations" not in needs_of(recipe):
         return []
     if setup.knows == "nothing":
-        return ["it needs durations and is told none (--knows nothing): it goes by estimates and"
-                " limits if it can, else by arrival; try --knows estimate, rolling or history"]
+        return [
+            "it needs durations and is told none (--knows nothing): it goes by estimates and"
+            " limits if it can, else by arrival; try --knows estimate, rolling or history"
+        ]
     if setup.knows == "estimate":
         declared, n = trace.declared, trace.jobs
         silent = int(((declared.estimate[:n] >= NEVER) & (declared.limit[:n] >= NEVER)).sum())

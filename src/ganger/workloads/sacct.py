@@ -141,11 +141,11 @@ def _ends(
     cut, grown = over & timed_out, over & ~timed_out
     notes = []
     if (count := int((table.good & timed_out).sum())) > 0:
-        notes.append(f"{count:,} jobs ended in TIMEOUT: each takes what it ran, at most its limit,"
-                     " and finishes")  # fmt: skip
+        notes.append(f"jobs that ended in TIMEOUT take what they ran, at most their limit, and"
+                     f" finish: {count:,}")  # fmt: skip
     if grown.any():
-        notes.append(f"{int(grown.sum()):,} jobs ran past their limit and were not stopped: what"
-                     " they ran is their limit here")  # fmt: skip
+        notes.append("jobs that ran past their limit and were not stopped have what they ran as"
+                     f" their limit: {int(grown.sum()):,}")  # fmt: skip
     badly = [(word, int((table.good & _is(state, word)).sum())) for word in _BADLY]
     told = ", ".join(f"{count:,} {word}" for word, count in badly if count)
     if told:
