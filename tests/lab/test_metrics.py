@@ -349,3 +349,12 @@ def test_nodes_that_are_down_are_missing_from_the_time_that_gpus_are_up() -> Non
     spec = ClusterSpec((NodeSpec(count=2, gpus=1, gpu_type="V100"),))
     down = Outage(1, 10 * SECOND, 35 * SECOND)
     assert run_one(trace, spec, "fifo", Setup(outages=(down,))).metrics["gpu_up_ratio"] == 0.875
+
+
+def test_segments_hold_what_still_runs_at_the_end_of_the_simulation() -> None:
+    trace = trace_of([job("a", 0, 10), job("b", 0, 99)])
+    run = run_one(trace, cluster(1, 2), "fifo", Setup(until=30 * SECOND))
+    assert run.segments is not None
+    assert sorted((each.job, each.start_seconds, each.end_seconds) for each in run.segments) == [
+        (0, 0, 10), (1, 0, 30),
+    ]  # fmt: skip

@@ -118,7 +118,9 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> None:
     """Replay TRACE under one or more recipes and compare them.
 
-    Several recipes, seeds and loads run in parallel processes.
+    Several recipes, seeds and loads run in parallel processes. A job's time limit counts its run
+    time over the attempts whose work is kept; an attempt that begins from nothing begins its limit
+    anew. Means over jobs are taken over those that finished under every recipe.
     """
     from ganger.core.units import parse_duration
     from ganger.lab.api import Task

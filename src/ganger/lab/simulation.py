@@ -22,6 +22,7 @@ from ganger.core.protocols import Ignorant, Journal, Oracle, Policy
 from ganger.core.spec import ClusterSpec, Kind
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.own import OwnPolicy, load_own
+from ganger.lab.progress import Ticker
 from ganger.lab.recorder import GANTT_JOBS, Recorder
 from ganger.lab.result import JobTable, Run
 from ganger.recipes import registry
@@ -163,7 +164,7 @@ def run_one(
 ) -> Run:
     """Simulate one policy; `record=False` leaves timeline and placements out (faster).
 
-    `progress` is called with the share of jobs done. Raises BadInput for what the user can mend.
+    `progress` is called with the share of the work done (`lab/progress`). Raises BadInput for what the user can mend.
     """
     setup = setup or Setup()
     setup = replace(setup, profiles=setup.profiles or trace.profiles)
@@ -188,7 +189,7 @@ def run_one(
     if journal is not None:
         journals.append(journal(kernel))
     if progress is not None:
-        journals.append(_Ticker(kernel, trace.jobs, progress))
+        journals.append(Ticker(kernel, trace, setup.until, progress))
     if journals:
         kernel.journal = journals[0] if len(journals) == 1 else _Both(journals)
     engine = simulator(trace.declared, trace.duration, physics, setup.outages)
@@ -200,6 +201,8 @@ def run_one(
             raise policy.wrong(str(error)) from error
         raise
     cpu_seconds = time.process_time() - started
+    if recorder is not None:
+        recorder.close(kernel.now)
     run = Run(
         recipe=recipe if isinstance(recipe, str) else policy.name, seed=setup.seed,
         knows=_known(recipe, setup), trace=trace.name, cluster=cluster.name,
@@ -311,17 +314,3 @@ class _Both:
     def append(self, *step: Any) -> None:
         for journal in self._journals:
             journal.append(*step)
-
-
-class _Ticker:
-    """Reports progress now and then."""
-
-    def __init__(self, kernel: Kernel, jobs: int, tell: Callable[[float], None]) -> None:
-        self._kernel, self._jobs, self._tell = kernel, max(jobs, 1), tell
-        self._every = max(jobs // 100, 200)
-
-    def append(self, revision: int, batch: Any, plan: Any, memory: Any) -> None:
-        if revision % self._every == 0:
-            jobs = self._kernel.jobs
-            done = np.count_nonzero(jobs.finished[: jobs.n] >= 0)
-            self._tell(done / self._jobs)
