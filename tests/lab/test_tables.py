@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 
 from ganger.lab import tables
 from ganger.lab.metrics import aggregate
-from ganger.lab.words import leaders
+from ganger.lab.words import leaders, tied
 
 from .builders import NAN, RECIPES, by_hand, nothing, run_of, simulated, table
 
@@ -107,6 +107,19 @@ def test_ties_are_marked_alike_and_what_all_share_is_not_marked() -> None:
     assert [group.recipe for group in best] == ["las", "tiresias"]
     assert leaders(groups, "queueing_delay_mean_seconds", "low") == [], "all are equal"
     assert leaders(groups[:1], "jct_mean_seconds", "low") == []
+
+
+def test_who_varies_much_is_not_marked_before_somebody_better_who_is_surely_worse() -> None:
+    """srtf's figures are worst and so far apart that they could be equal to anybody's."""
+    rows = []
+    for seed, wild in enumerate((90.0, -30.0, 70.0)):
+        for recipe, later in (("las", 0.0), ("fifo", 5.0 + seed / 10), ("srtf", wild)):
+            run = by_hand()
+            run.recipe, run.seed, run.jobs.finish = recipe, seed, run.jobs.finish + later
+            rows.append(run)
+    groups = aggregate(rows)
+    assert tied(groups[0], groups[2], "jct_mean_seconds")
+    assert [group.recipe for group in leaders(groups, "jct_mean_seconds", "low")] == ["las"]
 
 
 def test_seeds_that_change_nothing_have_no_interval() -> None:

@@ -164,7 +164,8 @@ def run_one(
 ) -> Run:
     """Simulate one policy; `record=False` leaves timeline and placements out (faster).
 
-    `progress` is called with the share of the work done (`lab/progress`). Raises BadInput for what the user can mend.
+    `progress` is called with the share of the work done (`lab/progress`). Raises BadInput for what
+    the user can mend.
     """
     setup = setup or Setup()
     setup = replace(setup, profiles=setup.profiles or trace.profiles)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 
 from ganger.core.units import SECOND, format_duration
 from ganger.lab.metrics import JOB_FIGURES, Estimate, Group, confidence
@@ -77,13 +78,14 @@ def tied(one: Group, two: Group, metric: str) -> bool:
 
 
 def leaders(groups: Sequence[Group], metric: str, better: str) -> list[Group]:
-    """The group with the best figure, `better` being low or high, and those tied with it; nobody
-    where there is no choice or all are tied."""
+    """The group with the best figure, `better` being low or high, and the next in order of it up to
+    the first that is surely worse; nobody where there is no choice or all are tied."""
     known = [group for group in groups if math.isfinite(group.mean(metric))]
     if len(known) < 2 or better not in ("low", "high"):
         return []
-    best = (min if better == "low" else max)(known, key=lambda group: group.mean(metric))
-    found = [group for group in known if group is best or tied(best, group, metric)]
+    known.sort(key=lambda group: group.mean(metric), reverse=better == "high")
+    best, *others = known
+    found = [best, *takewhile(lambda other: tied(best, other, metric), others)]
     return found if len(found) < len(known) else []
 
 
@@ -178,11 +180,10 @@ def _sureness(groups: Sequence[Group]) -> str:
 
 def _ties(groups: Sequence[Group]) -> str:
     best, base = _contenders(groups)
-    others = [
-        group.label
-        for group in groups
-        if group not in (best, base) and deployable(group) and tied(best, group, JCT)
-    ]
+    field = [group for group in groups if group is not base and deployable(group)]
+    field.sort(key=lambda group: group.mean(JCT))
+    found = takewhile(lambda other: tied(best, other, JCT), field)
+    others = [group.label for group in found if group is not best]
     return f"Within noise of {best.label}: {', '.join(others)}." if others else ""
 
 

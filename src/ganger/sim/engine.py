@@ -492,7 +492,7 @@ def _kept_run_time(
     kept work is of all work done. `lasting`: what the present attempt adds to the books."""
     everything = done + jobs.lost[: jobs.n]
     part = np.divide(done, everything, out=np.ones_like(done), where=everything > 0)
-    return (jobs.ran[: jobs.n] + lasting) * part
+    return np.asarray((jobs.ran[: jobs.n] + lasting) * part, np.float64)
 
 
 def _count_children(parent: NDArray[Any]) -> dict[int, int]:
