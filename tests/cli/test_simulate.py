@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -273,6 +274,33 @@ def test_the_report_is_written(place: Path) -> None:
     )
     assert "r.html" in done.stderr
     assert "</html>" in (place / "r.html").read_text()
+
+
+SACCT = """JobIDRaw|Submit|Start|ElapsedRaw|TimelimitRaw|ReqTRES|State
+1|2026-05-01T10:00:00|2026-05-01T10:00:00|627|10|gres/gpu=1|TIMEOUT
+2|2026-05-01T10:00:00|2026-05-01T10:00:00|60|10|gres/gpu=1|COMPLETED
+3|2026-05-01T10:00:00|Unknown|0|10|gres/gpu=1|CANCELLED by 7
+4|2026-05-01T10:00:00|2026-05-01T10:00:00|x|10|gres/gpu=1|COMPLETED
+"""
+
+
+def test_rows_that_became_no_job_are_counted_wherever_figures_are_shown(place: Path) -> None:
+    (place / "sacct.txt").write_text(SACCT)
+    words = ("sacct.txt", "--cluster", "1x1xV100", "--skip-bad")
+    done = ganger(place, "simulate", *words, "-r", "fifo,las", "--report", "r.html")
+    count = "2 of 4 rows of sacct are not simulated: 1 (they never started), 1 (they are malformed)"
+    assert count in " ".join(done.stdout.split())
+    page = (place / "r.html").read_text()
+    assert count in page
+    assert "<dt>Command</dt><dd>ganger simulate sacct.txt" in page
+    assert re.search(r"<dt>Inputs</dt><dd>sacct.txt \(SHA-256 [0-9a-f]{64}\)</dd>", page)
+    found = json.loads(ganger(place, "simulate", *words, "--json").stdout)["runs"][0]
+    assert found["rows"] == 4
+    assert found["rows_left_out"] == {"they never started": 1, "they are malformed": 1}
+    told = json.loads(ganger(place, "recommend", *words, "--json", code=1).stdout)
+    assert any(note.startswith(count) for note in told["notes"])
+    info = json.loads(ganger(place, "trace", "info", "sacct.txt", "--skip-bad", "--json").stdout)
+    assert sum(info["rows_left_out"].values()) == 2
 
 
 def test_the_demo_compares_eight_recipes(place: Path) -> None:

@@ -18,9 +18,11 @@ from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec
 from ganger.core.units import SECOND
 from ganger.lab import metrics
 from ganger.lab.figures import fairness, integral
+from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
 from ganger.sim.engine import Outage
 from ganger.workloads.trace import Trace
+from worlds import cluster, job, trace_of
 
 from .builders import NAN, by_hand, nothing, run_of, simulated, table
 
@@ -110,6 +112,76 @@ def test_failures_cancellations_and_services_have_no_jct() -> None:
     assert found["gpu_allocated_ratio"] == pytest.approx((10 + 4 + 10) / 40)
 
 
+def killed_late() -> Run:
+    """Two GPUs; one job finishes at 10 s, the other is killed at 40 s."""
+    jobs = table([0.0, 0.0], [0.0, 0.0], [10.0, 40.0], [10.0, 99.0], state=["finished", "failed"])
+    return run_of(jobs, 2)
+
+
+def test_a_killed_job_has_an_end_but_no_jct() -> None:
+    found = metrics.compute(killed_late())
+    assert (found["jct_mean_seconds"], found["makespan_seconds"]) == (10, 40)
+    assert found["gpu_allocated_ratio"] == pytest.approx((10 + 40) / 80)
+    assert found["throughput_jobs_per_hour"] == pytest.approx(3600 / 40)
+
+
+def test_the_simulator_gives_a_killed_job_its_end() -> None:
+    run = run_one(trace_of([job("a", 0, 10), job("b", 0, 99, limit=40)]), cluster(1, 2), "fifo")
+    assert run.jobs.finish.tolist() == [10, 40]
+    assert run.metrics["makespan_seconds"] == 40
+    assert run.metrics["gpu_allocated_ratio"] == pytest.approx(50 / 80)
+
+
+def both_ways() -> list[Run]:
+    """Under fifo all four finish, under srtf the long one does not, and its JCT is gone."""
+    whole, partly = by_hand(), by_hand()
+    partly.recipe, partly.jobs.state = "srtf", ["finished"] * 3 + ["failed"]
+    partly.jobs.finish = partly.jobs.finish + np.array([1, 1, 1, 0])
+    return [whole, partly]
+
+
+def test_recipes_are_compared_on_the_jobs_that_finished_under_all() -> None:
+    fifo, srtf = metrics.comparable(both_ways())
+    assert (fifo.jobs, fifo.outside) == (srtf.jobs, srtf.outside) == (3, 1)
+    assert metrics.metrics_of(both_ways()[0])["jct_mean_seconds"] == 35
+    assert fifo.figures["jct_mean_seconds"] == pytest.approx((30 + 10 + 34) / 3)
+    assert srtf.figures["jct_mean_seconds"] == pytest.approx((31 + 11 + 35) / 3)
+    assert fifo.figures["queueing_delay_mean_seconds"] == pytest.approx((0 + 0 + 9) / 3)
+    assert fifo.figures["makespan_seconds"] == 70, "of the run, not of the common jobs"
+    assert [group.mean("jct_mean_seconds") for group in metrics.aggregate(both_ways())] == [
+        fifo.figures["jct_mean_seconds"], srtf.figures["jct_mean_seconds"],
+    ]  # fmt: skip
+    data = metrics.to_json(both_ways())["runs"]
+    assert data[0]["metrics"]["jct_mean_seconds"] == 35
+    assert data[0]["on_common_jobs"]["jobs_outside"] == 1
+    assert set(data[0]["on_common_jobs"]["metrics"]) == set(metrics.JOB_FIGURES)
+
+
+def test_common_jobs_are_found_by_name_where_one_run_saw_fewer() -> None:
+    short = run_of(table([0.0, 1.0], [0.0, 1.0], [10.0, 26.0], [10.0, 25.0],
+                         name=["job-1", "job-2"]), recipe="las")  # fmt: skip
+    fifo, las = metrics.comparable([by_hand(), short])
+    assert (fifo.jobs, fifo.outside, las.jobs, las.outside) == (2, 2, 2, 0)
+    assert fifo.figures["jct_mean_seconds"] == pytest.approx((10 + 34) / 2)
+
+
+def test_where_nothing_is_common_each_keeps_its_own_figures() -> None:
+    whole, none = by_hand(), by_hand()
+    none.recipe, none.jobs.state = "stuck", ["running"] * 4
+    none.jobs.finish = np.full(4, NAN)
+    fifo, stuck = metrics.comparable([whole, none])
+    assert (fifo.jobs, fifo.figures["jct_mean_seconds"]) == (0, 35)
+    assert math.isnan(stuck.figures["jct_mean_seconds"])
+
+
+def test_other_loads_and_seeds_are_not_compared_job_by_job() -> None:
+    other = both_ways()[1]
+    other.load = 2.0
+    found = metrics.comparable([by_hand(), other])
+    assert found[0].figures["jct_mean_seconds"] == 35
+    assert found[1].figures == metrics.metrics_of(other)
+
+
 def test_lost_work_counts_gpus() -> None:
     jobs = table([0.0, 0.0], [0.0, 0.0], [10.0, 10.0], [8.0, 10.0], gpus=[4, 1])
     jobs.lost[0], jobs.preemptions[0], jobs.restarts[0] = 2.0, 3, 1
@@ -197,7 +269,11 @@ def test_json_form() -> None:
     run = run_of(table([0.0], [NAN], [NAN], [5.0], state=["pending"]))
     found = metrics.to_json([run], per_job_path="jobs.csv")
     (only,) = found["runs"]
-    assert list(only) == ["recipe", "seed", "knows", "load", "metrics", "per_job", "simulation"]
+    assert list(only) == [
+        "recipe", "seed", "knows", "load", "metrics", "per_job", "simulation", "rows",
+        "rows_left_out", "notes", "on_common_jobs",
+    ]  # fmt: skip
+    assert only["on_common_jobs"] is None, "it is compared with nothing"
     assert only["metrics"]["jct_mean_seconds"] is None
     assert only["per_job"] == "jobs.csv"
     assert list(only["simulation"]) == ["events", "decisions", "cpu_seconds", "peak_rss_bytes"]
@@ -273,3 +349,12 @@ def test_nodes_that_are_down_are_missing_from_the_time_that_gpus_are_up() -> Non
     spec = ClusterSpec((NodeSpec(count=2, gpus=1, gpu_type="V100"),))
     down = Outage(1, 10 * SECOND, 35 * SECOND)
     assert run_one(trace, spec, "fifo", Setup(outages=(down,))).metrics["gpu_up_ratio"] == 0.875
+
+
+def test_segments_hold_what_still_runs_at_the_end_of_the_simulation() -> None:
+    trace = trace_of([job("a", 0, 10), job("b", 0, 99)])
+    run = run_one(trace, cluster(1, 2), "fifo", Setup(until=30 * SECOND))
+    assert run.segments is not None
+    assert sorted((each.job, each.start_seconds, each.end_seconds) for each in run.segments) == [
+        (0, 0, 10), (1, 0, 30),
+    ]  # fmt: skip

@@ -21,7 +21,7 @@ from ganger.recipes.registry import find, recipes
 from ganger.workloads.trace import Trace
 from worlds import cluster, gpus, job, trace_of
 
-from .builders import run_of, table
+from .builders import by_hand, run_of, table
 
 RACERS = ("fifo", "sjf", "las", "tiresias")
 
@@ -72,7 +72,7 @@ def test_where_short_jobs_queue_behind_long_ones_sjf_is_taken_over_fifo() -> Non
     assert 1.2 < found.over_baseline.low < found.over_baseline.high < 10
     assert by_name(found)["placement"].dropped == "clearly worse"
     assert len(by_name(found)["placement"].figures) < len(found.pick.figures) == 5
-    assert verdict(found)[-1] != "It must know nothing."
+    assert "It needs no information about durations." not in verdict(found)
     assert "It must know durations (here: truth)." in verdict(found)
 
 
@@ -102,6 +102,57 @@ def test_who_is_surely_better_is_taken_though_somebody_unsure_has_the_best_mean(
     assert found.better
     assert found.next is not None
     assert found.next.recipe == "las"
+    said = " ".join(verdict(found))
+    assert "las has the better mean (0.5" in said
+    assert "but is not surely better than fifo." in said
+    assert "the next" not in said
+    assert [each.recipe for each in found.entrants] == ["sjf", "las", "fifo"]
+
+
+def test_rows_are_in_order_of_the_comparison_with_the_pick() -> None:
+    """Of the two that dropped out, the worse one ran the easier parts and has the better mean."""
+    easy, hard = {(0, 0): 100.0}, {(0, 0): 100.0, (1, 0): 1000.0, (2, 0): 1000.0}
+    entrants = [Entrant("fifo", "nothing", {cell: 3 * one for cell, one in hard.items()}),
+                Entrant("las", "nothing", dict(hard)),
+                Entrant("mlfq", "nothing", {cell: 9 * one for cell, one in easy.items()}, "worse"),
+                Entrant("edf", "nothing", {cell: 5 * one for cell, one in hard.items()}, "worse"),
+                Entrant("gavel", "throughputs", {}, "fails")]  # fmt: skip
+    race = _Race(
+        objective_of("jct"), cluster(1, 2), Setup(knows="history"), (0,), [bursts()] * 3, 1.0, 1,
+        entrants, "fifo", lambda done, total: None,
+    )  # fmt: skip
+    found = race.result({})
+    assert [each.recipe for each in found.entrants] == ["las", "fifo", "edf", "mlfq", "gavel"]
+    gaps = [found.gap(each).value for each in found.entrants[1:-1]]
+    assert gaps == pytest.approx([3, 5, 9])
+
+
+def test_rows_left_out_and_what_recipes_were_not_told_are_noted() -> None:
+    trace = bursts()
+    trace.rows, trace.left_out, trace.notes = trace.jobs + 3, {"they never started": 3}, ["cut"]
+    found = recommend(trace, cluster(1, 2), among=("sjf",), setup=Setup(knows="nothing"))
+    assert "3 of 603 rows of trace are not simulated: 3 (they never started)." in found.notes
+    assert found.notes.count("cut.") == 1
+    assert any(note.startswith("sjf: it needs durations") for note in found.notes)
+    assert found.to_json()["notes"] == found.notes
+
+
+def test_recipes_race_on_the_jobs_that_finish_under_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The slowest of four jobs is killed under las only, whose own mean is thereby the better."""
+    whole, partly = by_hand(), by_hand()
+    partly.recipe, partly.jobs.state = "las", ["finished"] * 3 + ["failed"]
+    partly.jobs.finish = partly.jobs.finish + 1
+    assert compute(partly)["jct_mean_seconds"] < compute(whole)["jct_mean_seconds"]
+    monkeypatch.setattr("ganger.lab.recommend.try_all", lambda *args, **more: [whole, partly])
+    race = _Race(
+        objective_of("jct"), cluster(1, 2), Setup(), (0,), [bursts()], 1.0, 1,
+        [Entrant("fifo", "nothing"), Entrant("las", "nothing")], "fifo", lambda done, total: None,
+    )  # fmt: skip
+    race._heat(0, race.parts[0], (0,))
+    fifo, las = (each.figures[0, 0] for each in race.entrants)
+    assert las == pytest.approx(fifo + 1)
 
 
 def test_where_nobody_waits_all_tie_and_the_one_in_use_stays() -> None:

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from ganger.core.errors import BadInput
+from ganger.lab import words
 from ganger.lab.figures import completion_times
-from ganger.lab.metrics import aggregate
-from ganger.lab.report import render, series, words, write_report
+from ganger.lab.metrics import Estimate, Group, aggregate, confidence
+from ganger.lab.origin import Origin, origin_of
+from ganger.lab.report import build, render, series, write_report
 from ganger.lab.result import Run, Segment
 
 from .builders import NAN, RECIPES, by_hand, nothing, run_of, simulated, table
@@ -149,7 +151,10 @@ def test_edge_runs_have_a_page() -> None:
     waiting = run_of(table([0.0], [NAN], [NAN], [5.0], state=["pending"]))
     for runs in ([nothing()], [waiting], [nothing(), waiting, by_hand()]):
         Page(render(runs))
-    assert "1 job was not over" in Page(render([waiting])).words
+    assert (
+        "1 job was not over at the end and is not in the JCT figures."
+        in Page(render([waiting])).words
+    )
     with pytest.raises(BadInput, match="at least one run"):
         render([])
 
@@ -175,11 +180,103 @@ def test_headline_does_not_claim_what_seeds_do_not_show() -> None:
     assert "to be sure" in words.headline(aggregate(runs))
 
 
-def test_headline_says_what_the_winner_was_told() -> None:
-    runs = [simulated(recipe, jobs=120, load=2) for recipe in ("fifo", "srsf", "las")]
+def led(*ran: tuple[str, str, float]) -> list[Group]:
+    """Groups of one seed: (recipe, what it knows, how much later each job finishes)."""
+    runs = []
+    for recipe, knows, later in ran:
+        run = by_hand()
+        run.recipe, run.knows, run.jobs.finish = recipe, knows, run.jobs.finish + later
+        runs.append(run)
+    return aggregate(runs)
+
+
+def test_the_headline_leads_with_what_can_be_deployed_and_an_oracle_is_the_bound() -> None:
+    groups = led(("fifo", "nothing", 65), ("srtf", "truth", -10), ("las", "nothing", 15),
+                 ("sjf", "history", 20))  # fmt: skip
+    assert words.headline(groups) == "las finishes jobs 2.0× sooner on average than fifo."
+    said = " ".join(words.remarks(groups))
+    assert "srtf was told what jobs truly take, which no deployed policy can be" in said
+    assert "4.0× sooner than fifo is the bound" in said
+
+
+def test_where_only_oracles_ran_the_headline_says_what_they_were_told() -> None:
+    groups = led(("fifo", "nothing", 65), ("srtf", "truth", 15))
+    assert words.headline(groups) == (
+        "srtf, which was told what jobs truly take, finishes jobs 2.0× sooner on average than fifo."
+    )
+    assert "bound" not in " ".join(words.remarks(groups))
+
+
+def test_where_no_deployable_recipe_beats_fifo_the_headline_says_so() -> None:
+    groups = led(("fifo", "nothing", 0), ("srtf", "truth", -10), ("las", "nothing", 15))
+    assert words.headline(groups).startswith("No recipe that can be deployed finishes jobs sooner")
+
+
+def test_recipes_within_noise_of_the_best_are_named() -> None:
+    said = words.remarks(led(("fifo", "nothing", 65), ("las", "nothing", 15),
+                             ("tiresias", "nothing", 15.001)))  # fmt: skip
+    assert "Within noise of las: tiresias." in said
+
+
+def test_seeds_that_change_nothing_are_no_confidence_interval() -> None:
+    runs = []
+    for seed in range(5):
+        for recipe, later in (("fifo", 35.0), ("las", 0.0)):
+            run = by_hand()
+            run.recipe, run.seed, run.jobs.finish = recipe, seed, run.jobs.finish + later
+            runs.append(run)
     said = " ".join(words.remarks(aggregate(runs)))
-    assert "srsf was told roughly how long every job takes" in said
-    assert "las is fastest" in said
+    assert "All 5 seeds gave the same figures" in said
+    assert "confidence" not in said
+    page = Page(render(runs)).words
+    assert "\u00b1 0" not in page
+
+
+def test_the_report_says_what_it_was_made_of() -> None:
+    origin = Origin("ganger simulate jobs.csv", (("jobs.csv", "ab12"),), "2026-11-22 23:00 UTC")
+    page = Page(render([by_hand()], origin=origin)).words
+    assert "Commandganger simulate jobs.csv" in page
+    assert "jobs.csv (SHA-256 ab12)" in page
+    assert "Made2026-11-22 23:00 UTC" in page
+    assert "Seeds0" in page
+    assert "Loads" not in page, "nobody asked for one"
+    heavy = by_hand()
+    heavy.load = 1.5
+    assert "Loads1.5" in Page(render([heavy])).words
+
+
+def test_an_origin_has_the_digest_of_each_file(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text("abc")
+    found = origin_of("x", [tmp_path / "jobs.csv", "8x8xV100", tmp_path])
+    digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert found.inputs == ((str(tmp_path / "jobs.csv"), digest),)
+    assert found.made.endswith(" UTC")
+
+
+def test_charts_of_one_seed_say_so_where_tables_are_means() -> None:
+    page = Page(render(several())).words
+    said = "This is the run of seed 0 alone; the tables above are means over 2 seeds."
+    assert page.count(said) == 2
+    assert "means over" not in Page(render([by_hand()])).words
+
+
+def test_recipes_without_a_gantt_chart_are_named() -> None:
+    large = by_hand()
+    large.recipe = "las"
+    large.segments = [Segment(0, float(i), i + 1.0, 0, 1) for i in range(series.MOST_SEGMENTS + 1)]
+    page = Page(render([by_hand(), large])).words
+    assert "Not drawn: las: 4,001 stays on a node are too many to draw (at most 4,000)." in page
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "text"),
+    [(1.0, 6.89e-17, "1"), (1.0, 0.0, "1"), (12345.678, 123.4, "12,346 \u00b1 123"),
+     (0.12345, 0.0123, "0.123 \u00b1 0.012"), (123456.7, NAN, "123,457"), (0.5, NAN, "0.5"),
+     (0.0, NAN, "0"), (35.25, 1.5, "35.2 \u00b1 1.5")],
+)  # fmt: skip
+def test_figures_have_the_digits_that_mean_something(mean: float, half: float, text: str) -> None:
+    seeds = confidence([mean, mean + 2.3e-16]) if half == 6.89e-17 else Estimate(mean, half)
+    assert build._estimate(seeds) == text
 
 
 def test_slices_keep_the_integral() -> None:

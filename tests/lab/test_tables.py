@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 from rich.console import Console, RenderableType
 
 from ganger.lab import tables
+from ganger.lab.metrics import aggregate
+from ganger.lab.words import leaders, tied
 
 from .builders import NAN, RECIPES, by_hand, nothing, run_of, simulated, table
 
@@ -60,7 +63,76 @@ def test_who_has_no_jct_is_said() -> None:
     states = ["finished", "failed", "pending"]
     jobs = table([0.0] * 3, [0.0, 0.0, NAN], [5.0, 3.0, NAN], [5.0] * 3, state=states)
     found = text(tables.comparison([run_of(jobs)]))
-    assert "fifo: no JCT counted for jobs that were 1 unfinished, 1 failed." in found
+    assert ("1 job failed (time limit), 1 job was not over at the end and are not in the JCT"
+            " figures.") in " ".join(found.split())  # fmt: skip
+
+
+def test_what_holds_for_every_recipe_is_said_once() -> None:
+    runs = [by_hand(), by_hand(), by_hand()]
+    for run, name in zip(runs, ("fifo", "las", "srtf"), strict=True):
+        run.recipe, run.rows, run.left_out = name, 40, {"they never started": 36}
+        run.notes = ["a note"] if name == "fifo" else []
+        run.jobs.state = ["finished"] * 3 + ["failed"]
+    found = " ".join(text(tables.comparison(runs)).split())
+    assert found.count("36 of 40 rows of by hand are not simulated: 36 (they never started).") == 1
+    assert found.count("1 job failed (time limit) and is not in the JCT figures.") == 1
+    assert "srtf: 1 job" not in found
+    assert "fifo: a note." in found
+    assert "compared on" not in found, "all have the same jobs"
+
+
+def test_a_comparison_on_common_jobs_says_how_many_are_outside() -> None:
+    runs = [by_hand(), by_hand()]
+    runs[1].recipe, runs[1].jobs.state = "las", ["finished"] * 3 + ["failed"]
+    found = " ".join(text(tables.comparison(runs)).split())
+    assert (
+        "Recipes are compared on the 3 jobs that finished under every one; 1 are outside." in found
+    )
+    assert "las: 1 job failed (time limit)" in found
+    stuck = by_hand()
+    stuck.recipe, stuck.jobs.state, stuck.jobs.finish = "stuck", ["running"] * 4, np.full(4, NAN)
+    found = " ".join(text(tables.comparison([by_hand(), stuck])).split())
+    assert "No job finished under every recipe" in found
+
+
+def test_ties_are_marked_alike_and_what_all_share_is_not_marked() -> None:
+    rows = []
+    for seed in range(3):
+        for recipe, later in (("fifo", 20.0), ("las", float(seed)), ("tiresias", 2.0 - seed)):
+            run = by_hand()
+            run.recipe, run.seed, run.jobs.finish = recipe, seed, run.jobs.finish + later
+            rows.append(run)
+    groups = aggregate(rows)
+    best = leaders(groups, "jct_mean_seconds", "low")
+    assert [group.recipe for group in best] == ["las", "tiresias"]
+    assert leaders(groups, "queueing_delay_mean_seconds", "low") == [], "all are equal"
+    assert leaders(groups[:1], "jct_mean_seconds", "low") == []
+
+
+def test_who_varies_much_is_not_marked_before_somebody_better_who_is_surely_worse() -> None:
+    """srtf's figures are worst and so far apart that they could be equal to anybody's."""
+    rows = []
+    for seed, wild in enumerate((90.0, -30.0, 70.0)):
+        for recipe, later in (("las", 0.0), ("fifo", 5.0 + seed / 10), ("srtf", wild)):
+            run = by_hand()
+            run.recipe, run.seed, run.jobs.finish = recipe, seed, run.jobs.finish + later
+            rows.append(run)
+    groups = aggregate(rows)
+    assert tied(groups[0], groups[2], "jct_mean_seconds")
+    assert [group.recipe for group in leaders(groups, "jct_mean_seconds", "low")] == ["las"]
+
+
+def test_seeds_that_change_nothing_have_no_interval() -> None:
+    runs = [by_hand() for _ in range(5)]
+    for seed, run in enumerate(runs):
+        run.seed = seed
+        run.jobs.finish = run.jobs.finish + 1e-13 * seed
+    found = text(tables.comparison(runs))
+    assert "±" not in found.splitlines()[3]
+    equal = [by_hand() for _ in range(5)]
+    for seed, run in enumerate(equal):
+        run.seed = seed
+    assert "All 5 seeds gave the same figures" in text(tables.comparison(equal))
 
 
 def test_no_jobs_is_a_row_of_dashes() -> None:

@@ -48,14 +48,22 @@ def begun(trace: Trace, recipe: str) -> tuple[Kernel, Simulator]:
     return kernel, Simulator(trace.declared, trace.duration, physics)
 
 
+def limited(trace: Trace) -> Trace:
+    """Every second job has a limit that it will reach."""
+    trace.declared.limit[: trace.jobs : 2] = trace.duration[::2] * 3 // 4
+    return trace
+
+
 @pytest.mark.parametrize("recipe", ["fifo", "srtf", "backfill", "tiresias", "sjf"])
+@pytest.mark.parametrize("limits", [False, True], ids=["no limits", "limits"])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_run_taken_over_in_the_middle_ends_the_same(recipe: str, seed: int) -> None:
-    trace = all_at_once(seed)
+def test_a_run_taken_over_in_the_middle_ends_the_same(recipe: str, limits: bool, seed: int) -> None:
+    trace = limited(all_at_once(seed)) if limits else all_at_once(seed)
     whole, engine = begun(trace, recipe)
     whole.run(engine)
     finished = whole.jobs.finished[: trace.jobs].copy()
-    half, engine = begun(all_at_once(seed), recipe)
+    assert (whole.jobs.phase[: trace.jobs] == Phase.FAILED).any() == limits
+    half, engine = begun(limited(all_at_once(seed)) if limits else all_at_once(seed), recipe)
     half.run(engine, int(np.median(finished)))
     nodes = Nodes(CLUSTER)
     copy = restore(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ganger.core.events import Failed, NodeDown, NodeUp, Released, Submitted, Woke
-from ganger.core.plan import Plan, Resize
+from ganger.core.plan import Plan, Resize, Resume, Slot, Suspend
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, GpuType, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.units import NEVER, SECOND
@@ -183,6 +183,75 @@ def test_a_lost_node_takes_its_gangs_with_it_and_the_batch_is_in_order() -> None
 def test_a_time_limit_stops_only_what_runs_longer(lasts: float, ended: float, phase: str) -> None:
     run = play("fifo", [job("a", 0, lasts, limit=10)], ONE)
     assert (run.ended("a"), run.phase("a")) == (ended, phase)
+
+
+DETAILED = Profiles({"loud": Profile(disturbed={"x": 2.0})})
+
+
+@pytest.mark.parametrize("profiles", [Profiles(), DETAILED], ids=["plain", "detailed"])
+@pytest.mark.parametrize("restore", [0, 3])
+def test_a_limit_counts_the_run_time_of_all_attempts_whose_work_is_kept(
+    profiles: Profiles, restore: float
+) -> None:
+    """12 s of work, 10 s of limit: it fails after 10 s of computing, interrupted or not."""
+    urgent = job("urgent", 5, 4, priority=1)
+    run = play("priority", [job("a", 0, 12, limit=10), urgent], ONE, profiles=profiles,
+               costs=costs(restore=restore))  # fmt: skip
+    assert (run.phase("a"), run.jobs.ran[0]) == ("failed", 10 * SECOND)
+    assert run.ended("a") == 5 + 4 + restore + 5
+
+
+def test_a_job_ends_alike_under_a_recipe_that_interrupts_it_and_one_that_does_not() -> None:
+    works = [job("a", 0, 20, limit=15), *(job(f"b{i}", 4 * i + 1, 2) for i in range(4))]
+    for recipe in ("fifo", "srtf", "las(quantum=2s)"):
+        run = play(recipe, works, ONE)
+        assert (run.phase("a"), run.jobs.ran[0]) == ("failed", 15 * SECOND), recipe
+
+
+def test_an_attempt_that_begins_from_nothing_begins_its_limit_anew() -> None:
+    works = [job("a", 0, 9, limit=10, on_preempt=OnPreempt.KILL), job("urgent", 5, 4, priority=1)]
+    run = play("priority", works, ONE)
+    assert (run.phase("a"), run.ended("a"), run.jobs.ran[0]) == ("finished", 18, 14 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("every", "phase", "ended"), [(0, "finished", 7 + 9), (4, "failed", 7 + 4)],
+    ids=["all is lost", "4 s are kept"],
+)  # fmt: skip
+def test_a_limit_after_a_node_failed(every: float, phase: str, ended: float) -> None:
+    """It computed 6 s of 9 s, with a limit of 10 s: what is kept has used up 6 s of the limit."""
+    run = play("fifo", [job("a", 0, 9 if not every else 20, limit=10)], ONE,
+               outages=(Outage(0, 6 * SECOND, 7 * SECOND),),
+               costs=costs(checkpoint_every=every))  # fmt: skip
+    assert (run.phase("a"), run.ended("a")) == (phase, ended)
+
+
+def test_an_attempt_that_adds_nothing_to_what_was_kept_uses_up_no_limit() -> None:
+    """5 s kept at a preemption, 4 s lost with a node: 5 s of the limit of 12 s are used up."""
+    works = [job("a", 0, 12, limit=12), job("urgent", 5, 1, priority=1)]
+    run = play("priority", works, ONE, outages=(Outage(0, 10 * SECOND, 20 * SECOND),))
+    assert (run.phase("a"), run.ended("a")) == ("finished", 20 + 7)
+
+
+def test_a_suspended_job_uses_up_no_limit() -> None:
+    class Freeze:
+        """Suspends it at 4 s, resumes it at 14 s."""
+
+        name = "freeze"
+
+        def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
+            """One job, three decisions."""
+            if view.pending.size:
+                view.draft.start(0, (Slot(0, 1),))
+                return view.draft.plan(wake=4 * SECOND), memory
+            if view.now == 4 * SECOND:
+                return Plan([Suspend(0, 1)], wake=14 * SECOND), memory
+            if view.now == 14 * SECOND:
+                return Plan([Resume(0, 1)]), memory
+            return Plan(wake=4 * SECOND if view.now < 4 * SECOND else NEVER), memory
+
+    run = play(Freeze(), [job("a", 0, 20, limit=10)], ONE)
+    assert (run.phase("a"), run.ended("a")) == ("failed", 20)
 
 
 def test_the_limit_of_a_job_that_is_over_no_longer_makes_anything_happen() -> None:

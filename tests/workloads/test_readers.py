@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ganger import simulate
 from ganger.core.errors import BadInput
 from ganger.core.spec import JobSpec, Kind, Locality, Needs, OnPreempt, Role
 from ganger.core.units import HOUR, MINUTE, NEVER, SECOND
@@ -251,6 +252,60 @@ def test_sacct_counts_what_it_leaves_out(tmp_path: Path) -> None:
         "they are steps of other jobs", "they never started", "they had not ended yet",
         "they have no GPU",
     ]  # fmt: skip
+
+
+ENDS = """JobIDRaw|Submit|Start|ElapsedRaw|TimelimitRaw|ReqTRES|State
+1|2024-05-01T10:00:00|2024-05-01T10:00:00|627|10|gres/gpu=1|TIMEOUT
+2|2024-05-01T10:00:00|2024-05-01T10:00:00|660|10|gres/gpu=1|COMPLETED
+3|2024-05-01T10:00:00|2024-05-01T10:00:00|300|10|gres/gpu=1|CANCELLED by 1007
+4|2024-05-01T10:00:00|2024-05-01T10:00:00|0|10|gres/gpu=1|CANCELLED by 1007
+5|2024-05-01T10:00:00|2024-05-01T10:00:00|40|10|gres/gpu=1|FAILED
+6|2024-05-01T10:00:00|2024-05-01T10:00:00|50|10|gres/gpu=1|OUT_OF_MEMORY
+7|2024-05-01T10:00:00|2024-05-01T10:00:00|60|10|gres/gpu=1|NODE_FAIL
+8|2024-05-01T10:00:00|2024-05-01T10:00:00|9|10|gres/gpu=1|BOOT_FAIL
+9|2024-05-01T10:00:00|2024-05-01T10:00:00|620|UNLIMITED|gres/gpu=1|TIMEOUT
+"""
+
+
+def test_sacct_jobs_end_in_a_replay_when_they_did_whatever_their_state(tmp_path: Path) -> None:
+    path = tmp_path / "s.txt"
+    path.write_text(ENDS)
+    trace = load_trace(path)
+    found = {one.name: (duration, one.limit, one.estimate) for one, duration in jobs(trace)}
+    assert found == {
+        "1": (600, 10 * MINUTE, 10 * MINUTE),  # Slurm's grace is cut off
+        "2": (660, 660 * SECOND, 10 * MINUTE),  # it was let run on
+        "3": (300, 10 * MINUTE, 10 * MINUTE), "5": (40, 10 * MINUTE, 10 * MINUTE),
+        "6": (50, 10 * MINUTE, 10 * MINUTE), "7": (60, 10 * MINUTE, 10 * MINUTE),
+        "9": (620, NEVER, NEVER),
+    }  # fmt: skip
+    assert trace.left_out == {"they never started": 2}
+    assert trace.rows == 9
+    assert trace.notes == [
+        "jobs that ended in TIMEOUT take what they ran, at most their limit, and finish: 2",
+        "jobs that ran past their limit and were not stopped have what they ran as their limit: 1",
+        "jobs that ended badly take as long as they ran, and finish: 1 FAILED, 1 CANCELLED,"
+        " 1 OUT_OF_MEMORY, 1 NODE_FAIL",
+    ]
+    run = simulate(trace, "1x1xV100", "fifo")
+    assert run.metrics["jobs_finished"] == 7, "no limit kills what Slurm let end"
+    assert (run.rows, run.left_out) == (9, {"they never started": 2})
+    assert run.notes == trace.notes
+
+
+def test_sacct_writes_local_times_which_are_not_called_utc(tmp_path: Path) -> None:
+    source = read("sacct", tmp_path).source
+    assert source.endswith("the first submission was at 2024-05-01T10:00:00 of its own clock")
+
+
+def test_rows_that_are_skipped_are_counted_by_reason(tmp_path: Path) -> None:
+    """Two bad cells in one row are one row; a row that is too short counts, too."""
+    lines = [*ENDS.splitlines(), "10|x|2024-05-01T10:00:00|y|10|gres/gpu=1|FAILED", "11|2024"]
+    path = tmp_path / "s.txt"
+    path.write_text("\n".join(lines))
+    trace = load_trace(path, skip_bad=True)
+    assert trace.left_out == {"they never started": 2, "they are malformed": 2}
+    assert trace.rows == trace.jobs + 4 == 11
 
 
 @pytest.mark.parametrize(

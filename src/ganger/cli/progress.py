@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from ganger.core.units import SECOND, format_duration
+
+WORTH_SAYING = 0.05
+"""The share from which on it is forecast how long the rest takes."""
+
 
 class Bar:
     """A bar with a title, shown while its `with` block lasts."""
@@ -13,10 +18,10 @@ class Bar:
         console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"),
-            TimeElapsedColumn(), console=console, transient=True,
+            TimeElapsedColumn(), TextColumn("{task.fields[left]}"), console=console, transient=True,
             disable=quiet or not console.is_terminal,
         )  # fmt: skip
-        self._all = self._bar.add_task(title, total=1.0)
+        self._all = self._bar.add_task(title, total=1.0, left="")
 
     def __enter__(self) -> Bar:
         self._bar.start()
@@ -24,7 +29,14 @@ class Bar:
 
     def show(self, done: float, total: float) -> None:
         """So much of so much is done."""
-        self._bar.update(self._all, completed=done, total=total)
+        self._bar.update(self._all, completed=done, total=total, left=self._left(done / total))
+
+    def _left(self, share: float) -> str:
+        """How long it will take yet, if it goes on as it did."""
+        elapsed = self._bar.tasks[0].elapsed
+        if elapsed is None or share < WORTH_SAYING:
+            return ""
+        return f"about {format_duration(round(elapsed * (1 / share - 1)) * SECOND)} left"
 
     def __exit__(self, *error: object) -> None:
         self._bar.stop()

@@ -44,10 +44,11 @@ fifo); 2 wrong input.
               " plausible.")  # fmt: skip
 @click.option("--knows", default="truth", show_default=True,
               type=click.Choice(
-                  ["truth", "noisy", "history", "rolling", "group", "losses", "nothing"]
+                  ["truth", "noisy", "history", "rolling", "group", "estimate", "losses",
+                   "nothing"]
               ),
-              help="What recipes may know about durations; speeds are told with truth, noisy and"
-              " losses only.")  # fmt: skip
+              help="What recipes may know about durations, as for simulate; speeds are known with"
+              " truth, noisy and losses only.")  # fmt: skip
 @click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
               help="Spread of the lognormal error for --knows noisy.")  # fmt: skip
 @click.option("--windows", type=click.IntRange(1, 1000), default=5, show_default=True,

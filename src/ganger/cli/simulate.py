@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -69,9 +71,12 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 )  # fmt: skip
 @click.option(
     "--knows", default="truth", show_default=True,
-    type=click.Choice(["truth", "noisy", "history", "rolling", "group", "losses", "nothing"]),
-    help="What policies may know about durations; losses: what curves fitted to the losses"
-    " that jobs told say (see --profiles).",
+    type=click.Choice(
+        ["truth", "noisy", "history", "rolling", "group", "estimate", "losses", "nothing"]
+    ),
+    help="What policies may know about durations. history, rolling, group: what like jobs took;"
+    " estimate: the user's estimate, else the time limit, else nothing; losses: what curves fitted"
+    " to the losses that jobs reported say (see --profiles).",
 )  # fmt: skip
 @click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
               help="Spread of the lognormal error for --knows noisy.")  # fmt: skip
@@ -113,7 +118,9 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> None:
     """Replay TRACE under one or more recipes and compare them.
 
-    Several recipes, seeds and loads run in parallel processes.
+    Several recipes, seeds and loads run in parallel processes. A job's time limit counts its run
+    time over the attempts whose work is kept; an attempt that begins from nothing begins its limit
+    anew. Means over jobs are taken over those that finished under every recipe.
     """
     from ganger.core.units import parse_duration
     from ganger.lab.api import Task
@@ -157,6 +164,8 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
             for name in names
             for seed in seeds
         ]
+    options["inputs"] = [trace, cluster or "", options["profiles"] or "", options["outages"] or "",
+                         *(name.partition(":")[0] for name in names)]  # fmt: skip
     if options["log"] is not None:
         _log_one(tasks, spec, options)
     else:
@@ -298,9 +307,12 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
         for run in runs if options["by"] else ():
             console.print(breakdown_table(run, options["by"]))
     if options["report"] is not None:
+        from ganger.lab.origin import origin_of
         from ganger.lab.report import write_report
 
-        write_report(runs, options["report"])
+        command = shlex.join(["ganger", *sys.argv[1:]])
+        origin = origin_of(command, filter(None, options.get("inputs", ())))
+        write_report(runs, options["report"], origin=origin)
         click.echo(f"report: {options['report']}", err=True)
 
 

@@ -255,3 +255,5 @@ def _print_skipped(loaded: Trace) -> None:
         click.echo(f"note: {message}", err=True)
     if len(loaded.skipped) > _MOST_MESSAGES:
         click.echo(f"note: and {len(loaded.skipped) - _MOST_MESSAGES:,} more", err=True)
+    for note in loaded.notes:
+        click.echo(f"note: {note}", err=True)

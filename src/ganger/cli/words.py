@@ -31,5 +31,5 @@ class _Span(_Word):
 
 
 SPAN: Final = _Span()
-KNOWS: Final = ("history", "measured", "rolling", "group", "nothing")
+KNOWS: Final = ("history", "measured", "rolling", "group", "estimate", "nothing")
 """What a live policy may believe about run times and speeds."""

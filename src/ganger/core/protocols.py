@@ -25,6 +25,7 @@ class Knows(Enum):
     TRUTH = "truth"
     NOISY = "noisy"
     HISTORY = "history"
+    ESTIMATE = "estimate"
     NOTHING = "nothing"
 
 

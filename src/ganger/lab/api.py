@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import replace
 from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
@@ -126,18 +126,28 @@ def _do_all(
             tell(number, 1.0)
         return found
     done: dict[int, Run | str] = {}
-    with ProcessPoolExecutor(
-        min(workers, count), get_context(_start_method()), _adopt, (job,)
-    ) as pool:
+    context = get_context(_start_method())
+    shares = context.RawArray("d", count)
+    with ProcessPoolExecutor(min(workers, count), context, _adopt, (job, shares)) as pool:
         futures = {pool.submit(_do_shared, number): number for number in range(count)}
-        for future in as_completed(futures):
-            number = futures[future]
-            done[number] = future.result()
-            tell(number, 1.0)
+        waiting = set(futures)
+        while waiting:
+            over, waiting = wait(waiting, LOOK_SECONDS, FIRST_COMPLETED)
+            for future in over:
+                number = futures[future]
+                done[number] = future.result()
+                tell(number, 1.0)
+            for number in (futures[future] for future in waiting):
+                if shares[number]:
+                    tell(number, shares[number])
     return [done[number] for number in range(count)]
 
 
+LOOK_SECONDS = 0.2
+"""How often it is looked how far the workers are."""
 _shared = _Job([], ClusterSpec(nodes=()), True)
+_shares: Any = []
+"""How far each task is, in memory that all workers share."""
 
 
 def _start_method() -> str:
@@ -146,13 +156,13 @@ def _start_method() -> str:
     return "fork" if "fork" in methods else methods[0]
 
 
-def _adopt(job: _Job) -> None:
-    global _shared
-    _shared = job
+def _adopt(job: _Job, shares: Any) -> None:
+    global _shared, _shares
+    _shared, _shares = job, shares
 
 
 def _do_shared(number: int) -> Run | str:
-    return _do(_shared, number, None)
+    return _do(_shared, number, lambda share: _shares.__setitem__(number, share))
 
 
 class _Late(Exception):  # noqa: N818 - no error: the run is over

@@ -20,6 +20,11 @@ def finished(jobs: JobTable) -> NDArray[np.bool_]:
     )
 
 
+def ends(jobs: JobTable) -> Floats:
+    """When each job was over that did any work, killed or not; NaN for services and the rest."""
+    return np.where(jobs.open_ended | np.isnan(jobs.first_start), np.nan, jobs.finish)
+
+
 def completion_times(jobs: JobTable) -> Floats:
     """JCT of every job in seconds; NaN unless it finished."""
     return np.where(finished(jobs), jobs.finish - jobs.arrival, np.nan)
@@ -61,10 +66,10 @@ def integral(
 
 def _mean_present(jobs: JobTable) -> Floats:
     """Mean number of jobs present between each job's arrival and finish (NaN if not finished)."""
-    arrivals, ends = np.sort(known(jobs.arrival)), np.sort(known(jobs.finish))
+    arrivals, over = np.sort(known(jobs.arrival)), np.sort(known(jobs.finish))
     life = np.where(finished(jobs), jobs.finish - jobs.arrival, np.nan)
     lived = _elapsed_since(arrivals, jobs.finish) - _elapsed_since(arrivals, jobs.arrival)
-    after = _elapsed_since(ends, jobs.finish) - _elapsed_since(ends, jobs.arrival)
+    after = _elapsed_since(over, jobs.finish) - _elapsed_since(over, jobs.arrival)
     return _divide(lived - after, life)
 
 

@@ -2,16 +2,18 @@
 
 Definitions, once for every table, page and file:
 
-* JCT = finish - arrival. Only jobs that finished have one; services never do.
-* Makespan = last finish - first arrival. Queueing delay = first start - arrival. Pending time is
-  all the time a job waited for devices, waits after a preemption included.
+* JCT = finish - arrival. Only jobs that finished have one; those killed at their time limit and
+  services never do.
+* Makespan = last end - first arrival, the ends of killed jobs included. Queueing delay = first
+  start - arrival. Pending time is all the time a job waited for devices, waits after a preemption
+  included.
 * Slowdown = JCT / duration, the duration being what the job takes alone and in one piece.
 * Finish-time fairness rho = T_shared / T_independent. T_shared is the JCT. T_independent is what
   the job would have taken on its own 1/N of the cluster, N being the mean number of jobs present
   (submitted and not over, itself and services included) between its arrival and its finish:
   `duration x max(1, gpus x N / cluster_gpus)`. A job with rho > 1 was worse off for sharing.
 * `gpu_allocated_ratio`: GPU-seconds held / GPU-seconds up, from the first arrival to the last
-  finish. `gpu_active_ratio`: the same for GPU-seconds that computed. `gpu_up_ratio`: GPU-seconds
+  end. `gpu_active_ratio`: the same for GPU-seconds that computed. `gpu_up_ratio`: GPU-seconds
   up / GPU-seconds there are in that time; what lacks was broken, or switched off to save power.
 * Percentiles interpolate linearly between order statistics (numpy's default).
 
@@ -19,6 +21,8 @@ Definitions, once for every table, page and file:
 
 A figure that does not exist (the mean JCT of no finished job) is NaN, and null in JSON. Jobs
 that failed, were cancelled or never finished have no JCT, so the counts belong beside every mean.
+Where recipes are compared, all that is a mean or percentile over jobs (`JOB_FIGURES`) is taken over
+the jobs that finished under every recipe: `comparable`.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from ganger.core.errors import BadInput
 from ganger.lab.figures import (
     Floats,
     completion_times,
+    ends,
     fairness,
     finished,
     integral,
@@ -57,7 +62,16 @@ class Estimate(NamedTuple):
     half_width: float
 
 
-@dataclass(frozen=True)
+class Comparable(NamedTuple):
+    """One run beside others: its metrics, with `JOB_FIGURES` over the `jobs` that finished under
+    every recipe, and how many jobs of the run are `outside` (services not counted)."""
+
+    figures: dict[str, float]
+    jobs: int
+    outside: int
+
+
+@dataclass(frozen=True, eq=False)
 class Group:
     """Runs that differ in their seed only, and the estimate of every metric over them."""
 
@@ -69,6 +83,8 @@ class Group:
     cluster: str
     load: float
     runs: tuple[Run, ...]
+    beside: tuple[Comparable, ...]
+    """Each run as it can be compared with the other recipes' runs."""
     metrics: Mapping[str, Estimate]
 
     @property
@@ -96,6 +112,38 @@ def metrics_of(run: Run) -> dict[str, float]:
     return run.metrics or compute(run)
 
 
+def comparable(runs: Sequence[Run]) -> list[Comparable]:
+    """Each run as it can be compared with those of the same trace, load and seed. Where no job
+    finished under all of them, each keeps the figures of its own jobs, and `jobs` is 0."""
+    fields: dict[tuple[str, float, int], list[int]] = {}
+    for number, run in enumerate(runs):
+        fields.setdefault((run.trace, run.load, run.seed), []).append(number)
+    found: dict[int, Comparable] = {}
+    for members in fields.values():
+        common = _common([runs[number].jobs for number in members])
+        for number, among in zip(members, common, strict=True):
+            run, own = runs[number], metrics_of(runs[number])
+            count = int(among.sum())
+            if len(members) > 1 and 0 < count < own["jobs_submitted"]:
+                own = {**own, **_over_jobs(run, among)}
+            found[number] = Comparable(own, count, int(own["jobs_submitted"]) - count)
+    return [found[number] for number in range(len(runs))]
+
+
+def _common(tables: list[JobTable]) -> list[NDArray[np.bool_]]:
+    """Of each table, which jobs finished in all of them. Rows are the same jobs, or, where the
+    tables are of different length, those of the same name."""
+    done = [finished(jobs) for jobs in tables]
+    if len({len(jobs.name) for jobs in tables}) == 1:
+        return [np.logical_and.reduce(done)] * len(tables)
+    names = [
+        {name for name, ok in zip(jobs.name, each.tolist(), strict=True) if ok}
+        for jobs, each in zip(tables, done, strict=True)
+    ]
+    everywhere = set.intersection(*names)
+    return [np.array([name in everywhere for name in jobs.name], np.bool_) for jobs in tables]
+
+
 def jain_index(values: Iterable[float]) -> float:
     """Jain's index (sum x)^2 / (n sum x^2): 1 when all are equal, 1/n when one has it all.
 
@@ -111,7 +159,8 @@ def jain_index(values: Iterable[float]) -> float:
 def confidence(values: Iterable[float]) -> Estimate:
     """Mean and half-width of the 95% Student-t interval of independent values (one a seed).
 
-    NaNs are left out; the half-width of fewer than two values is NaN.
+    NaNs are left out; the half-width of fewer than two values is NaN, and that of values which
+    differ by rounding only is 0.
     """
     x = known(np.fromiter(values, dtype=np.float64))
     if x.size < 2:
@@ -119,7 +168,12 @@ def confidence(values: Iterable[float]) -> Estimate:
     from scipy.special import stdtrit  # a second to import: only who has several seeds pays
 
     error = float(x.std(ddof=1)) / math.sqrt(x.size)
+    if error <= _ROUNDING * float(np.abs(x).max()):
+        error = 0.0
     return Estimate(_mean(x), float(stdtrit(x.size - 1, 0.975)) * error)
+
+
+_ROUNDING = 1e-12
 
 
 def aggregate(runs: Sequence[Run]) -> list[Group]:
@@ -128,11 +182,15 @@ def aggregate(runs: Sequence[Run]) -> list[Group]:
     Runs of one recipe on another trace or cluster, at another load or with other knowledge are
     other groups, and the labels then say so.
     """
-    groups: dict[tuple[str, str, str, str, float], list[Run]] = {}
-    for run in runs:
+    groups: dict[tuple[str, str, str, str, float], list[int]] = {}
+    for number, run in enumerate(runs):
         key = (run.recipe, run.knows, run.trace, run.cluster, run.load)
-        groups.setdefault(key, []).append(run)
-    return [_group(key, members, list(groups)) for key, members in groups.items()]
+        groups.setdefault(key, []).append(number)
+    beside = comparable(runs)
+    return [
+        _group(key, [(runs[number], beside[number]) for number in members], list(groups))
+        for key, members in groups.items()
+    ]
 
 
 def breakdown(run: Run, by: By = "tenant") -> list[dict[str, Any]]:
@@ -178,15 +236,16 @@ def _rows_by(keys: list[Any]) -> dict[Any, NDArray[np.int64]]:
 
 def _group(
     key: tuple[str, str, str, str, float],
-    runs: list[Run],
+    members: list[tuple[Run, Comparable]],
     keys: list[tuple[str, str, str, str, float]],
 ) -> Group:
     recipe, knows, trace, cluster, load = key
-    names = {name: None for run in runs for name in metrics_of(run)}
+    runs, beside = zip(*members, strict=True)
+    names = {name: None for each in beside for name in each.figures}
     metrics = {
-        name: confidence(metrics_of(run).get(name, math.nan) for run in runs) for name in names
+        name: confidence(each.figures.get(name, math.nan) for each in beside) for name in names
     }
-    return Group(_label(key, keys), recipe, knows, trace, cluster, load, tuple(runs), metrics)
+    return Group(_label(key, keys), recipe, knows, trace, cluster, load, runs, beside, metrics)
 
 
 def _label(
@@ -222,25 +281,40 @@ _OVER = ("finished", "failed", "cancelled")
 
 def _times(run: Run) -> dict[str, float]:
     jobs = run.jobs
-    jct, delay = known(completion_times(jobs)), known(queueing_delays(jobs))
-    slow, rho = known(slowdowns(jobs)), known(fairness(run))
     makespan = _makespan(jobs)
+    done = int(finished(jobs).sum())
     return {
-        **_spread("jct", jct),
+        **_over_jobs(run, np.ones(len(jobs.name), np.bool_)),
         "makespan_seconds": makespan,
-        **_spread("queueing_delay", delay),
-        "pending_time_mean_seconds": _mean(known(jobs.pending[~jobs.open_ended])),
+        "deadline_missed_fraction": _mean(missed_deadlines(jobs)),
+        "throughput_jobs_per_hour": done / makespan * 3600 if makespan > 0 else math.nan,
+    }
+
+
+def _over_jobs(run: Run, among: NDArray[np.bool_]) -> dict[str, float]:
+    """What is a mean or percentile over jobs: over those `among` which have such a figure."""
+    jobs = run.jobs
+    slow, rho = known(slowdowns(jobs)[among]), known(fairness(run)[among])
+    return {
+        **_spread("jct", known(completion_times(jobs)[among])),
+        **_spread("queueing_delay", known(queueing_delays(jobs)[among])),
+        "pending_time_mean_seconds": _mean(known(jobs.pending[among & ~jobs.open_ended])),
         "slowdown_mean": _mean(slow),
         "slowdown_p99": _percentile(slow, 99),
         "finish_time_fairness_mean": _mean(rho),
         "finish_time_fairness_p99": _percentile(rho, 99),
         "finish_time_fairness_max": _percentile(rho, 100),
-        "deadline_missed_fraction": _mean(missed_deadlines(jobs)),
         "unfair_fraction": float((rho > 1 + _TOLERANCE).mean()) if rho.size else math.nan,
-        "throughput_jobs_per_hour": jct.size / makespan * 3600 if makespan > 0 else math.nan,
     }
 
 
+JOB_FIGURES = (
+    *(f"{name}_{end}_seconds" for name in ("jct", "queueing_delay")
+      for end in ("mean", "p50", "p90", "p99")),
+    "pending_time_mean_seconds", "slowdown_mean", "slowdown_p99", "finish_time_fairness_mean",
+    "finish_time_fairness_p99", "finish_time_fairness_max", "unfair_fraction",
+)  # fmt: skip
+"""The metrics that are taken over the common jobs where recipes are compared."""
 _TOLERANCE = 1e-6
 """A job that had exactly its share is not unfairly treated by a rounding error."""
 
@@ -253,16 +327,16 @@ def _spread(name: str, values: Floats) -> dict[str, float]:
 
 
 def _makespan(jobs: JobTable) -> float:
-    ends, arrivals = jobs.finish[finished(jobs)], known(jobs.arrival[~jobs.open_ended])
-    return float(ends.max() - arrivals.min()) if ends.size else math.nan
+    over, arrivals = known(ends(jobs)), known(jobs.arrival[~jobs.open_ended])
+    return float(over.max() - arrivals.min()) if over.size else math.nan
 
 
 def _use(run: Run) -> dict[str, float]:
     jobs, timeline = run.jobs, run.timeline
-    ends = jobs.finish[finished(jobs)]
-    if not ends.size or not timeline.seconds.size:
+    over = known(ends(jobs))
+    if not over.size or not timeline.seconds.size:
         return dict.fromkeys(("gpu_allocated_ratio", "gpu_active_ratio", "gpu_up_ratio"), math.nan)
-    window = float(np.nanmin(jobs.arrival)), float(ends.max())
+    window = float(np.nanmin(jobs.arrival)), float(over.max())
     up = integral(timeline, timeline.gpus_up, *window)
     held = integral(timeline, timeline.gpus_held, *window)
     active = integral(timeline, timeline.gpus_running, *window)
@@ -308,7 +382,13 @@ def to_json(
         paths = [None] * len(runs)
     if len(paths) != len(runs):
         raise BadInput(f"{len(paths)} per-job files for {len(runs)} runs", mend="give one per run")
-    return {"runs": [_run_json(run, path) for run, path in zip(runs, paths, strict=True)]}
+    compared = comparable(runs) if len(runs) > 1 else [None] * len(runs)
+    return {
+        "runs": [
+            {**_run_json(run, path), "on_common_jobs": beside and _common_json(beside)}
+            for run, path, beside in zip(runs, paths, compared, strict=True)
+        ]
+    }
 
 
 def write_jobs(run: Run, path: str | Path) -> None:
@@ -368,7 +448,15 @@ def _run_json(run: Run, path: str | None) -> dict[str, Any]:
         "metrics": {name: _or_none(value) for name, value in metrics_of(run).items()},
         "per_job": path,
         "simulation": {name: _or_none(run.simulation.get(name, math.nan)) for name in _SIMULATION},
+        "rows": run.rows,
+        "rows_left_out": dict(run.left_out),
+        "notes": list(run.notes),
     }
+
+
+def _common_json(beside: Comparable) -> dict[str, Any]:
+    figures = {name: _or_none(beside.figures[name]) for name in JOB_FIGURES} if beside.jobs else {}
+    return {"jobs": beside.jobs, "jobs_outside": beside.outside, "metrics": figures}
 
 
 def _or_none(value: float) -> float | None:

@@ -30,7 +30,7 @@ from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, JobSpec, Role, Shape
 from ganger.core.units import SECOND
 from ganger.engines.gpus import find_nodes
-from ganger.lab.figures import completion_times
+from ganger.lab.figures import completion_times, finished
 from ganger.lab.live import STEP, Training, run_live
 from ganger.lab.log import Divergence, replay
 from ganger.lab.result import JobTable
@@ -104,10 +104,11 @@ class Outcome:
     @classmethod
     def of(cls, jobs: JobTable) -> Outcome:
         """Of a run's jobs."""
+        finish = np.where(finished(jobs), jobs.finish, np.nan)
         return cls(
             float(np.nanmean(completion_times(jobs))),
-            float(np.nanmax(jobs.finish) - jobs.arrival.min()),
-            tuple(jobs.finish.tolist()),
+            float(np.nanmax(finish) - jobs.arrival.min()),
+            tuple(finish.tolist()),
         )
 
 

@@ -21,10 +21,11 @@ from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec
 from ganger.lab.api import Task, as_cluster, as_trace, try_all
-from ganger.lab.metrics import confidence, metrics_of
+from ganger.lab.metrics import comparable, confidence, metrics_of
 from ganger.lab.plausible import Objective, objective_of, offers, plausible
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, make_oracle, needs_of, refuse_impossible
+from ganger.lab.words import left_out as rows_left_out
 from ganger.recipes.registry import find, recipes
 from ganger.sim.physics import Physics
 from ganger.workloads.profiles import where_it_runs
@@ -78,10 +79,14 @@ class Entrant:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What came of it. `entrants`: those who ran to the end, the best first, then the others;
-    `baseline`: what the pick is compared with; `over_next`, `over_baseline`: how much worse those
-    are; `told_less`: how much worse the baseline is where the pick is told only what like jobs
-    took, if it was told more and needs durations; `left_out`: recipes not tried, and why."""
+    """What came of it.
+
+    `entrants`: the pick, those that ran to the end, then the others, each in order of how much
+    worse than the pick they are. `baseline`: what the pick is compared with; `over_next`,
+    `over_baseline`: how much worse those are; `told_less`: how much worse the baseline is where the
+    pick is told only what like jobs took, if it was told more and needs durations; `left_out`:
+    recipes not tried, and why.
+    """
 
     objective: Objective
     pick: Entrant
@@ -198,7 +203,10 @@ def recommend(
         [Entrant(name, needs_of(name)) for name in names], base, progress or (lambda a, b: None),
     )  # fmt: skip
     race.run()
-    return race.result(left_out)
+    found = race.result(left_out)
+    rows = rows_left_out(loaded.name, loaded.rows, loaded.left_out)
+    found.notes.extend(([rows] if rows else []) + [f"{note}." for note in loaded.notes])
+    return found
 
 
 def _check(
@@ -234,6 +242,8 @@ class _Race:
     base: str
     tell: Progress
     done: int = 0
+    doubts: dict[str, None] = field(default_factory=dict)
+    """What recipes were not told and need, in order of appearance."""
 
     @property
     def running(self) -> list[Entrant]:
@@ -263,20 +273,26 @@ class _Race:
         found = try_all(tasks, self.cluster, limit_seconds=self.limit_seconds,
                         workers=self.workers, progress=progress)  # fmt: skip
         self.done += len(tasks)
+        ended = []
         for (entrant, seed), run in zip(here, found, strict=True):
-            self._note(entrant, number, seed, run)
+            if isinstance(run, str):
+                entrant.dropped = run
+            else:
+                self._note(entrant, number, seed, run)
+                self.doubts.update(dict.fromkeys(_doubts(entrant, run, part)))
+                ended += [(entrant, seed, run)] if not entrant.dropped else []
+        fair = comparable([run for _, _, run in ended])  # on the jobs that finished under all
+        for (entrant, seed, _), beside in zip(ended, fair, strict=True):
+            if not math.isnan(beside.figures[self.objective.metric]):
+                entrant.figures[number, seed] = beside.figures[self.objective.metric]
         self._drop_losers()
 
-    def _note(self, entrant: Entrant, number: int, seed: int, run: Run | str) -> None:
-        if isinstance(run, str):
-            entrant.dropped = run
-            return
+    def _note(self, entrant: Entrant, number: int, seed: int, run: Run) -> None:
+        """What its run says of it alone, which counts where it drops out."""
         figures = metrics_of(run)
         if figures["jobs_unfinished"]:
             entrant.dropped = f"leaves {figures['jobs_unfinished']:.0f} jobs waiting for ever"
-        elif math.isnan(figures[self.objective.metric]):
-            return  # no job of this part has such a figure
-        entrant.figures[number, seed] = figures[self.objective.metric]
+            entrant.figures[number, seed] = figures[self.objective.metric]
 
     def _drop_losers(self) -> None:
         """Who is surely or clearly worse than the best does not go on; the baseline does."""
@@ -302,19 +318,21 @@ class _Race:
         pick = next(each for each in ran if baseline not in ran or self._worth(each, baseline))
         others = [each for each in ran if each is not pick]
         nearby = others[0] if others else None
-        slow = sorted((each for each in self.entrants if each not in ran), key=lambda e: e.mean)
+        slow = [each for each in self.entrants if each not in ran]
+        order = sorted(others, key=lambda e: gap(self.objective, pick, e).value) + sorted(
+            slow, key=lambda e: (not e.figures, gap(self.objective, pick, e).value)
+        )
         found = Recommendation(
             objective=self.objective, pick=pick, baseline=baseline, next=nearby,
             over_next=gap(self.objective, pick, nearby) if nearby else None,
             over_baseline=gap(self.objective, pick, baseline)
             if baseline in ran and pick is not baseline else None,
             told_less=self._told_less(pick, baseline),
-            entrants=[*([pick] if pick is not ran[0] else []), *(e for e in ran if e is not pick
-                      or pick is ran[0]), *slow],
+            entrants=[pick, *order],
             left_out=left_out, knows=self.setup.knows, parts=len(self.parts),
             jobs_per_part=max(part.jobs for part in self.parts), seeds=len(self.seeds), notes=[],
         )  # fmt: skip
-        found.notes.extend(_notes(found, ran))
+        found.notes.extend([*_notes(found, ran), *self.doubts])
         return found
 
     def _worth(self, one: Entrant, baseline: Entrant) -> bool:
@@ -358,6 +376,11 @@ def _notes(found: Recommendation, ran: list[Entrant]) -> list[str]:
         notes.append(f"Told only what like jobs took, {pick.recipe} is not surely better than"
                      f" {found.baseline.recipe}.")  # fmt: skip
     return notes
+
+
+def _doubts(entrant: Entrant, run: Run, part: Trace) -> list[str]:
+    """What a run says of its recipe, and not of the trace."""
+    return [f"{entrant.recipe}: {note}." for note in run.notes if note not in part.notes]
 
 
 def _knowledge(entrant: Entrant) -> frozenset[str]:

@@ -19,9 +19,9 @@ def verdict(found: Recommendation) -> list[str]:
     if found.over_baseline is not None:
         lines.append(_against(found.baseline.recipe, found.over_baseline))
     if found.next is not None and found.next is not found.baseline and found.over_next is not None:
-        lines.append(_against(f"the next, {found.next.recipe}", found.over_next))
-    needs = "nothing" if pick.needs == "nothing" else f"{pick.needs} (here: {found.knows})"
-    lines.append(f"It must know {needs}.")
+        lines.append(_against_next(found, found.next.recipe, found.over_next))
+    lines.append("It needs no information about durations." if pick.needs == "nothing"
+                 else f"It must know {pick.needs} (here: {found.knows}).")  # fmt: skip
     if found.told_less is not None:
         lines.append(f"Told only what like jobs took (rolling), against"
                      f" {printable(found.baseline.recipe)}: {times(found.told_less)}.")  # fmt: skip
@@ -33,8 +33,16 @@ def _against(name: str, gap: Gap) -> str:
     return f"Against {printable(name)}: {times(gap)}{noise}."
 
 
+def _against_next(found: Recommendation, name: str, gap: Gap) -> str:
+    if gap.value >= gap.neutral:
+        return _against(f"the next, {name}", gap)
+    return (f"{printable(name)} has the better mean ({times(gap)}), but is not surely better than"
+            f" {printable(found.baseline.recipe)}.")  # fmt: skip
+
+
 def standings(found: Recommendation) -> Table:
-    """One row per recipe that raced, the best first; then why others did not."""
+    """One row per recipe that raced, in order of how much worse than the pick it is, those that
+    dropped out last; then why others did not race."""
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("recipe", overflow="fold", min_width=12)
     table.add_column(found.objective.title, justify="right", overflow="fold")
@@ -79,7 +87,8 @@ def _caption(found: Recommendation) -> str:
     parts = "One part" if found.parts == 1 else f"{found.parts} parts"
     told = (
         f"{parts} of {found.jobs_per_part} jobs{seeds}; in brackets 95 % intervals over parts."
-        " Means are over a recipe's own runs."
+        " Rows are in order of the comparison with the pick, over the parts that both ran;"
+        " means are over a recipe's own parts."
     )
     return told + (f" Not tried: {out}." if out else "")
 

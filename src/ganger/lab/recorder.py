@@ -138,11 +138,14 @@ class Recorder:
             self._halt(job)
         if self.segments is not None:
             since, placement = self._open.pop((job, attempt), (now, ()))
-            self.segments += [
-                Segment(job, since / SECOND, now / SECOND, slot.node, slot.devices)
-                for slot in placement
-                if now > since
-            ]
+            self.segments += _stays(job, since, now, placement)
+
+    def close(self, now: int) -> None:
+        """The run is over, at `now`: what is held still has been held until then."""
+        if self.segments is not None:
+            for (job, _), (since, placement) in self._open.items():
+                self.segments += _stays(job, since, now, placement)
+            self._open.clear()
 
     def timeline(self, end: int, gpus: int) -> Timeline:
         """All samples so far, in seconds."""
@@ -161,6 +164,14 @@ class Recorder:
             moments / SECOND, held.astype(float), executing.astype(float),
             counts, wanted, gpus + np.array(self._up)[up_at],
         )  # fmt: skip
+
+
+def _stays(job: int, since: int, now: int, placement: Placement) -> list[Segment]:
+    return [
+        Segment(job, since / SECOND, now / SECOND, slot.node, slot.devices)
+        for slot in placement
+        if now > since
+    ]
 
 
 def _waiting(jobs: Jobs, end: int) -> tuple[Any, Any, Any]:

@@ -44,6 +44,7 @@ class JobTable:
     arrival: NDArray[np.float64]
     first_start: NDArray[np.float64]
     finish: NDArray[np.float64]
+    """When it was over, whether it finished, was killed or cancelled: see `state`."""
     state: list[str]
     """finished, failed, cancelled, running, pending ... (a `Phase` in lower case)."""
     duration: NDArray[np.float64]
@@ -93,6 +94,12 @@ class Run:
     """GPUs per node, for the Gantt chart."""
     load: float = 1.0
     """What was asked for with `--load`; 1 where the trace's own arrivals were kept."""
+    rows: int = 0
+    """How many rows the trace's file had; 0 if it was no file."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """How many of them became no job, by reason."""
+    notes: list[str] = field(default_factory=list)
+    """What a reader of the figures must know, as sentences without a full stop."""
 
     def table(self) -> dict[str, Any]:
         """One column per figure and one entry per job: `pandas.DataFrame(run.table())`."""
@@ -102,6 +109,7 @@ class Run:
 
     def report(self, path: str | Path) -> None:
         """Write the HTML report of this run, with its plots, to `path`."""
+        from ganger.lab.origin import origin_of
         from ganger.lab.report import write_report
 
-        write_report([self], Path(path))
+        write_report([self], Path(path), origin=origin_of("", ()))

@@ -22,6 +22,7 @@ from ganger.core.protocols import Ignorant, Journal, Oracle, Policy
 from ganger.core.spec import ClusterSpec, Kind
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.own import OwnPolicy, load_own
+from ganger.lab.progress import Ticker
 from ganger.lab.recorder import GANTT_JOBS, Recorder
 from ganger.lab.result import JobTable, Run
 from ganger.recipes import registry
@@ -39,7 +40,8 @@ class Setup:
 
     `knows`: truth, noisy (with `noise` as the lognormal spread of run times, `speed_noise` of
     speeds), history (boosted trees over what like jobs took), rolling (the mean of the user's like
-    jobs), group (the mean by group and GPUs), losses (a curve fitted to what jobs told of their
+    jobs), group (the mean by group and GPUs), estimate (what the user stated: the estimate, else
+    the time limit, else nothing), losses (a curve fitted to what jobs told of their
     training, by the profiles' `convergence`; true speeds) or nothing. `until`: stop there
     (microseconds). `outages`: nodes that go down and come back.
     """
@@ -68,7 +70,7 @@ def needs_of(spec: str) -> str:
     return "own" if spec.partition(":")[0].endswith(".py") else registry.parse(spec)[0].needs
 
 
-PAST = ("history", "measured", "rolling", "group", "nothing")
+PAST = ("history", "measured", "rolling", "group", "estimate", "nothing")
 """What an oracle can know without being told the truth."""
 
 
@@ -78,6 +80,10 @@ def oracle_of_past(knows: str) -> Oracle:
         raise BadInput(f"{knows!r} is no kind of knowledge", mend=f"use {', '.join(PAST)}")
     if knows == "nothing":
         return Ignorant()
+    if knows == "estimate":
+        from ganger.estimate.stated import Stated
+
+        return Stated()
     if knows == "measured":
         from ganger.estimate.measured import MeasuredSpeeds
 
@@ -158,7 +164,8 @@ def run_one(
 ) -> Run:
     """Simulate one policy; `record=False` leaves timeline and placements out (faster).
 
-    `progress` is called with the share of jobs done. Raises BadInput for what the user can mend.
+    `progress` is called with the share of the work done (`lab/progress`). Raises BadInput for what
+    the user can mend.
     """
     setup = setup or Setup()
     setup = replace(setup, profiles=setup.profiles or trace.profiles)
@@ -183,7 +190,7 @@ def run_one(
     if journal is not None:
         journals.append(journal(kernel))
     if progress is not None:
-        journals.append(_Ticker(kernel, trace.jobs, progress))
+        journals.append(Ticker(kernel, trace, setup.until, progress))
     if journals:
         kernel.journal = journals[0] if len(journals) == 1 else _Both(journals)
     engine = simulator(trace.declared, trace.duration, physics, setup.outages)
@@ -195,6 +202,8 @@ def run_one(
             raise policy.wrong(str(error)) from error
         raise
     cpu_seconds = time.process_time() - started
+    if recorder is not None:
+        recorder.close(kernel.now)
     run = Run(
         recipe=recipe if isinstance(recipe, str) else policy.name, seed=setup.seed,
         knows=_known(recipe, setup), trace=trace.name, cluster=cluster.name,
@@ -205,7 +214,8 @@ def run_one(
             "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         },
         segments=recorder.segments if recorder is not None else None,
-        node_gpus=nodes.gpus[: nodes.n].tolist(),
+        node_gpus=nodes.gpus[: nodes.n].tolist(), rows=trace.rows, left_out=dict(trace.left_out),
+        notes=[*trace.notes, *_doubts(recipe, trace, setup)],
     )  # fmt: skip
     from ganger.lab.metrics import compute
 
@@ -217,6 +227,24 @@ def _known(recipe: str | Policy, setup: Setup) -> str:
     """What the policy was told of durations: nothing, if its recipe never asks."""
     never_asks = isinstance(recipe, str) and needs_of(recipe) == "nothing"
     return "nothing" if never_asks else setup.knows
+
+
+def _doubts(recipe: str | Policy, trace: Trace, setup: Setup) -> list[str]:
+    """What the recipe must be told and is not."""
+    if not isinstance(recipe, str) or "durations" not in needs_of(recipe):
+        return []
+    if setup.knows == "nothing":
+        return [
+            "it needs durations and is told none (--knows nothing): it goes by estimates and"
+            " limits if it can, else by arrival; try --knows estimate, rolling or history"
+        ]
+    if setup.knows == "estimate":
+        declared, n = trace.declared, trace.jobs
+        silent = int(((declared.estimate[:n] >= NEVER) & (declared.limit[:n] >= NEVER)).sum())
+        if silent:
+            return [f"{silent:,} of {n:,} jobs state neither estimate nor time limit"
+                    " (--knows estimate)"]  # fmt: skip
+    return []
 
 
 def _timeline(kernel: Kernel, recorder: Recorder | None, gpus: int) -> Any:
@@ -248,7 +276,7 @@ def job_table(kernel: Kernel, trace: Trace, recorder: Recorder | None) -> JobTab
         gpus=jobs.gpus[rows].astype(np.int64),
         arrival=jobs.submitted[rows] / SECOND,
         first_start=_moment(jobs.first_start[rows]),
-        finish=_moment(np.where(jobs.phase[rows] == Phase.FINISHED, jobs.finished[rows], -1)),
+        finish=_moment(jobs.finished[rows]),
         state=[Phase(code).name.lower() for code in jobs.phase[rows].tolist()],
         duration=np.where(open_ended, np.nan, duration),
         ran=(jobs.ran[rows] + lasting) / SECOND,
@@ -287,17 +315,3 @@ class _Both:
     def append(self, *step: Any) -> None:
         for journal in self._journals:
             journal.append(*step)
-
-
-class _Ticker:
-    """Reports progress now and then."""
-
-    def __init__(self, kernel: Kernel, jobs: int, tell: Callable[[float], None]) -> None:
-        self._kernel, self._jobs, self._tell = kernel, max(jobs, 1), tell
-        self._every = max(jobs // 100, 200)
-
-    def append(self, revision: int, batch: Any, plan: Any, memory: Any) -> None:
-        if revision % self._every == 0:
-            jobs = self._kernel.jobs
-            done = np.count_nonzero(jobs.finished[: jobs.n] >= 0)
-            self._tell(done / self._jobs)

@@ -15,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ganger.core.units import SECOND, format_duration
-from ganger.lab.metrics import By, Group, aggregate, breakdown, metrics_of
+from ganger.lab.metrics import By, Group, aggregate, breakdown
 from ganger.lab.result import Run
+from ganger.lab.words import headline, leaders, notes, remarks, same_each_time
 
 
 class _Column(NamedTuple):
@@ -40,15 +41,19 @@ _BEST = "bold green"
 
 def comparison(runs: Sequence[Run]) -> RenderableType:
     """One row per recipe: means over its seeds, ± half the 95% interval below where there are
-    several. The best of each column is bold and green. Runs at several loads give one table each.
+    several. The best of each column is bold and green, and so are those tied with it. Runs at
+    several loads give one table each, with the headline below.
     """
     groups = aggregate(runs)
     loads = sorted({group.load for group in groups})
-    tables = [
-        _comparison([g for g in groups if g.load == load], load if len(loads) > 1 else None)
-        for load in loads
-    ]
-    return Stack(*tables, *(Text(line, style="dim") for line in footnotes(groups)))
+    found: list[RenderableType] = []
+    for load in loads:
+        field = [group for group in groups if group.load == load]
+        found.append(_comparison(field, load if len(loads) > 1 else None))
+        if len(field) > 1:
+            said = " ".join([headline(field), *remarks(field)])
+            found.append(Text(printable(said)))
+    return Stack(*found, *(Text(line, style="dim") for line in footnotes(groups)))
 
 
 def breakdown_table(run: Run, by: By = "tenant") -> Table:
@@ -64,12 +69,15 @@ def breakdown_table(run: Run, by: By = "tenant") -> Table:
 
 
 def footnotes(groups: Sequence[Group]) -> list[str]:
-    """What a reader of the table must know: the seeds, what `knows` means, who is not in a mean."""
+    """What a reader of the table must know: the seeds, what `knows` means, which jobs and rows are
+    in no figure."""
     seeds = max((len(group.runs) for group in groups), default=0)
     lines = ["knows: what the policy was told of job durations."]
-    if seeds > 1:
+    if seeds > 1 and all(map(same_each_time, groups)):
+        lines.append(f"All {seeds} seeds gave the same figures: nothing is drawn at random here.")
+    elif seeds > 1:
         lines.append(f"Means over {seeds} seeds; ± is half the 95% confidence interval.")
-    return lines + [line for group in groups if (line := _left_out(group))]
+    return lines + [printable(line) for line in notes(groups)]
 
 
 def printable(text: str) -> str:
@@ -103,9 +111,7 @@ def _table(title: str) -> Table:
 
 def _cell(group: Group, column: _Column, groups: list[Group]) -> Text:
     mean, half = group.metrics[column.metric]
-    known = [g.mean(column.metric) for g in groups if math.isfinite(g.mean(column.metric))]
-    best = {"low": min, "high": max}.get(column.better)
-    marked = best is not None and len(known) > 1 and mean == best(known)
+    marked = group in leaders(groups, column.metric, column.better)
     text = Text(_text(mean, column.kind), style=_BEST if marked else "")
     if half > 0:
         text.append(f"\n±{_text(half, column.kind)}", style="not bold dim")
@@ -129,14 +135,3 @@ def _breakdown_cells(row: dict[str, Any]) -> list[str]:
         f"{row['gpu_hours']:,.1f}",
         f"{rho:.2f}" if math.isfinite(rho) else "-",
     ]
-
-
-def _left_out(group: Group) -> str:
-    """Which jobs of a group have no JCT, as a sentence; "" if all have."""
-    total = {
-        name: int(sum(metrics_of(run)[f"jobs_{name}"] for run in group.runs))
-        for name in ("unfinished", "failed", "cancelled")
-    }
-    parts = [f"{count:,} {name}" for name, count in total.items() if count]
-    where = printable(group.label)
-    return f"{where}: no JCT counted for jobs that were {', '.join(parts)}." if parts else ""

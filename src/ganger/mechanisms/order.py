@@ -78,16 +78,16 @@ class By:
         return not self.formulas
 
     def key(self, view: View, job: int) -> tuple[float, ...]:
-        """One number per formula; 0 for what is not known, so that nothing known is first come,
-        first served."""
+        """One number per formula; infinite for what is not known, so that such jobs come last, and
+        first come, first served among themselves."""
         formulas = self.formulas
         if len(formulas) == 1:  # nearly always: spares building a list
             told = float(formulas[0](view, job))
-            return (told if told == told else 0.0,)
+            return (told if told == told else inf,)
         if not formulas:
             return ()
         many = [float(formula(view, job)) for formula in formulas]
-        return tuple([told if told == told else 0.0 for told in many])
+        return tuple([told if told == told else inf for told in many])
 
     def until(self, view: View, job: int) -> int:
         """Such keys do not jump."""

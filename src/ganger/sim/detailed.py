@@ -60,7 +60,8 @@ class Detailed(Simulator):
         self._grown: dict[int, float] = {}
         """By job that still computes at its old level: the level that it will have."""
         self._supply: dict[int, float] = {}
-        self._limit_at: dict[int, int] = {}
+        self._limited: dict[int, int] = {}
+        """By job that computes: when it reaches its limit."""
         self._awaited: set[int] = set()
         """Jobs whose Started is filed and has not happened."""
         self._pause: int | None = None
@@ -190,8 +191,8 @@ class Detailed(Simulator):
             heappush(self._heap, (ends, _FINISH, job, self._alive[job]))
             if self._evaluates:
                 self._file_evaluation(job)
-        if job in self._limit_at:
-            heappush(self._heap, (self._limit_at[job], _FAIL, job, self._alive[job]))
+        if job in self._limited:
+            heappush(self._heap, (self._limited[job], _FAIL, job, self._alive[job]))
 
     def _told(self, job: int, attempt: int, rate: float) -> bool:
         """Whether a Started of this instant could be given the right speed."""
@@ -205,9 +206,9 @@ class Detailed(Simulator):
 
     def _go(self, job: int, at: int) -> None:
         super()._go(job, at)
-        self._limit_at.pop(job, None)
+        self._limited.pop(job, None)
         if self._limit is not None and self._limit[job] < NEVER:
-            self._limit_at[job] = at + self._limit[job]
+            self._limited[job] = self._limit_at(job, at)
 
     def _end(self, job: int, attempt: int, events: list[AnyEvent]) -> None:
         near = self._neighbours(job)

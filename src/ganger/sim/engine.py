@@ -66,6 +66,9 @@ class Outage(NamedTuple):
 class Simulator:
     """Runs declared jobs for their true `duration` (microseconds on the reference).
 
+    A job's time limit counts its computing time, over all attempts whose work is kept. An attempt
+    that begins from nothing begins its limit anew, as one that Slurm requeues does.
+
     The heap holds one entry per thing that is going to happen, (time, rank, job or node, attempt);
     an entry whose attempt (with its suspensions) is no longer the job's present one is void.
     """
@@ -118,6 +121,8 @@ class Simulator:
         heapify(self._heap)
         limit, parent = declared.limit[:n], declared.parent[:n]
         self._limit = cells(limit) if (limit < NEVER).any() else None
+        self._counted: dict[int, int] = {}
+        """By job with a limit: the computing time of earlier attempts that the limit counts."""
         self._children = _count_children(parent)
         self._paced: dict[int, tuple[Pace, NDArray[np.float64]]] = {}
         """Running jobs whose speed changes with progress, and their speed from each start on."""
@@ -137,8 +142,11 @@ class Simulator:
         phase = jobs.phase[: jobs.n]
         lasting = (now - jobs.since[: jobs.n]) * (phase == Phase.RUNNING)
         done = jobs.work[: jobs.n] + lasting * jobs.rate[: jobs.n]
+        ran = _kept_run_time(jobs, lasting, done)
         for job in np.flatnonzero(phase < Phase.FINISHED).tolist():
             self._did[job] = min(float(done[job]), float(self._total[job]))
+            if self._limit is not None and ran[job]:
+                self._counted[job] = int(ran[job])
         for job in np.flatnonzero((phase >= Phase.STARTING) & (phase < Phase.STOPPING)).tolist():
             attempt = int(jobs.attempt[job])
             self._alive[job] = attempt
@@ -322,15 +330,22 @@ class Simulator:
             if self._evaluates:
                 self._file_evaluation(job)
         if self._limit is not None and self._limit[job] < NEVER:
-            heappush(self._heap, (at + self._limit[job], _FAIL, job, self._alive[job]))
+            heappush(self._heap, (self._limit_at(job, at), _FAIL, job, self._alive[job]))
+
+    def _limit_at(self, job: int, at: int) -> int:
+        """When the job reaches its limit if it computes from `at` on."""
+        assert self._limit is not None
+        left: int = self._limit[job] - self._counted.get(job, 0)
+        return at + max(left, 0)
 
     def _halt(self, job: int) -> None:
-        """The attempt stops computing: book what it did."""
-        did = (self.now - self._began[job]) * self._rate[job]
-        if did > 0:
-            did += self._did[job]
-            total = self._total[job]
+        """The attempt stops computing: book what it did, and for how long."""
+        ran = self.now - self._began[job]
+        if ran > 0:
+            did, total = self._did[job] + ran * self._rate[job], self._total[job]
             self._did[job] = did if did < total else float(total)
+            if self._limit is not None:
+                self._counted[job] = self._counted.get(job, 0) + ran
 
     def _stop(self, job: int, attempt: int) -> None:
         if self._alive[job] % _SUSPENSION != attempt:
@@ -338,6 +353,7 @@ class Simulator:
         killed = self._on_preempt[job] == _KILL
         if killed:
             self._did[job] = 0.0
+            self._counted.pop(job, None)
         else:
             self._halt(job)
         self._alive[job] = 0
@@ -443,13 +459,15 @@ class Simulator:
         self, job: int, attempt: int, events: list[AnyEvent], *, why: str, final: bool
     ) -> None:
         """The attempt breaks now; what it did since its last checkpoint is lost."""
-        before = self._done(job)
+        before, counted = self._done(job), self._counted.get(job, 0)
         self._halt(job)
         did = self._done(job) - before
         every = self._physics.costs.checkpoint_every
         kept = before + (did // every * every if every and did > 0 else 0.0)
         if self._total[job] < NEVER:
             self._did[job] = kept
+            if kept == before and self._limit is not None:
+                self._counted[job] = counted if kept else 0
         self._alive[job] = 0
         if self._on_node is not None:
             self._forget(job)
@@ -465,6 +483,16 @@ def _sorted(at: int, events: list[AnyEvent]) -> Batch:
     """The batch of these events, in order of rank."""
     events.sort(key=_rank)
     return Batch(at, events)
+
+
+def _kept_run_time(
+    jobs: Jobs, lasting: NDArray[np.int64], done: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """How long jobs computed in attempts whose work is kept: the part of their run time that the
+    kept work is of all work done. `lasting`: what the present attempt adds to the books."""
+    everything = done + jobs.lost[: jobs.n]
+    part = np.divide(done, everything, out=np.ones_like(done), where=everything > 0)
+    return np.asarray((jobs.ran[: jobs.n] + lasting) * part, np.float64)
 
 
 def _count_children(parent: NDArray[Any]) -> dict[int, int]:

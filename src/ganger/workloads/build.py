@@ -118,12 +118,13 @@ _SHAPE_NAMES = ("gpu_type", "pool", "labels", "role")
 
 def build(
     table: Table, rows: Rows, *, name: str, source: str = "",
-    fields: Mapping[str, str] | None = None,
+    fields: Mapping[str, str] | None = None, zone: str = "Z",
 ) -> Trace:  # fmt: skip
     """The Trace of the good rows of `table`, whose columns are `rows`.
 
-    `fields` says what the file calls a column, for messages. Raises BadInput, naming file and
-    line, for duplicate names, unknown or circular dependencies and impossible shapes.
+    `fields` says what the file calls a column, for messages; `zone` what follows a time of its
+    clock. Raises BadInput, naming file and line, for duplicate names, unknown or circular
+    dependencies and impossible shapes.
     """
     called = fields or {}
     _check_shapes(table, rows, called)
@@ -139,13 +140,16 @@ def build(
                        mend="; ".join(table.complaints.messages[:2]) or "give jobs")  # fmt: skip
     order = kept[np.argsort(rows.submitted[kept], kind="stable")]
     in_order = len(order) == len(table) and bool((np.diff(order) == 1).all())
-    return assemble(
-        rows if in_order else rows.take(order), name=name,
-        source=source or table.complaints.where, skipped=table.complaints.messages,
+    trace = assemble(
+        rows if in_order else rows.take(order), name=name, source=source or table.complaints.where,
+        zone=zone,
     )  # fmt: skip
+    trace.skipped, trace.left_out = table.complaints.messages, table.complaints.left_out
+    trace.rows = trace.jobs + sum(trace.left_out.values())
+    return trace
 
 
-def assemble(rows: Rows, *, name: str, source: str, skipped: list[str] | None = None) -> Trace:
+def assemble(rows: Rows, *, name: str, source: str, zone: str = "Z") -> Trace:
     """The Trace of `rows`, which are sorted by submission and known to be sound."""
     origin = int(rows.submitted[0])
     where = source or name
@@ -168,8 +172,8 @@ def assemble(rows: Rows, *, name: str, source: str, skipped: list[str] | None = 
     declared.names = _names(rows)
     _resolve(declared, rows, where)
     if origin:
-        source = f"{source}; the first submission was at {_spoken(origin)}".removeprefix("; ")
-    return Trace(declared, rows.duration, name=name, source=source, skipped=skipped or [])
+        source = f"{source}; the first submission was at {_spoken(origin, zone)}".removeprefix("; ")
+    return Trace(declared, rows.duration, name=name, source=source)
 
 
 def _names(rows: Rows) -> list[str] | None:
@@ -182,9 +186,9 @@ def _names(rows: Rows) -> list[str] | None:
     return names
 
 
-def _spoken(origin: int) -> str:
+def _spoken(origin: int, zone: str) -> str:
     if origin > 30 * 365 * 86400 * SECOND:  # too late to be seconds since a trace began
-        return datetime.fromtimestamp(origin // SECOND, UTC).isoformat().replace("+00:00", "Z")
+        return datetime.fromtimestamp(origin // SECOND, UTC).isoformat().replace("+00:00", zone)
     return f"{origin / SECOND:g} s"
 
 

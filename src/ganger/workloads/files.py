@@ -18,11 +18,16 @@ _STEP = 1 << 24
 
 @dataclass
 class Complaints:
-    """What is wrong with one file: raised at once, or gathered while the good rows go on."""
+    """What is wrong with one file: raised at once, or gathered while the good rows go on.
+
+    `passed_over`: how many rows were left out as no jobs for us, by reason; `malformed`: where the
+    bad rows stand."""
 
     where: str
     skip_bad: bool = False
     messages: list[str] = field(default_factory=list)
+    passed_over: dict[str, int] = field(default_factory=dict)
+    malformed: set[str] = field(default_factory=set)
 
     def add(self, what: str, *, place: str = "", mend: str = "") -> None:
         """One bad row: raises BadInput unless bad rows are to be skipped."""
@@ -30,6 +35,13 @@ class Complaints:
         if not self.skip_bad:
             raise error
         self.messages.append(str(error))
+        self.malformed.add(place.partition(":")[0])
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many rows became no job, by reason."""
+        bad = {"they are malformed": len(self.malformed)} if self.malformed else {}
+        return {**self.passed_over, **bad}
 
 
 @dataclass

@@ -311,7 +311,9 @@ class Table:
         """Drop rows that are no jobs for us, with one message that counts them."""
         rows = rows & self.good
         if rows.any():
-            self.complaints.messages.append(f"{int(rows.sum()):,} rows left out: {why}")
+            count, passed_over = int(rows.sum()), self.complaints.passed_over
+            self.complaints.messages.append(f"{count:,} rows left out: {why}")
+            passed_over[why] = passed_over.get(why, 0) + count
             self.good[rows] = False
 
 

@@ -12,6 +12,12 @@ was asked for (`gres/gpu:a100=4` in ReqTRES). The account is the tenant, the par
 (with `pools=True` also the pool), the time limit both limit and estimate, the part of an array's
 id before `_` the array. Job steps, jobs without GPUs, and jobs that never started or still run are
 left out and counted.
+
+How a job ended is not replayed, what it used is: whatever its state, it takes as long as it ran and
+then finishes. So that limits kill nobody in a replay whom Slurm let live, and fair comparisons lose
+no job: a job that ended in TIMEOUT takes just its limit, without the grace that Slurm gave it, and
+one that ended otherwise after its limit has what it ran as its limit. Both are counted, and so are
+those that failed, were cancelled or lost their node.
 """
 
 from __future__ import annotations
@@ -47,6 +53,8 @@ _NAMED = re.compile(r"gres/gpu(?![^:=,])")
 _GPU = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)(?![^,])")
 _NOT_YET = ("", "Unknown", "None", "N/A")
 _UNLIMITED = ("", "UNLIMITED", "Partition_Limit", "INVALID")
+_BADLY = ("FAILED", "CANCELLED", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "DEADLINE")
+_NEVER_RAN = ("BOOT_FAIL", "REVOKED")
 _LIVE = ("RUNNING", "PENDING", "SUSPENDED", "REQUEUED", "RESIZING", "COMPLETING")
 
 
@@ -71,18 +79,25 @@ def read(path: Path, *, skip_bad: bool = False, pools: bool = False) -> Trace:
     names = table[ids]
     _leave_out_others(table, names, Coded(table["Start"], _names(start)), texts["State"])
     duration = _elapsed(table, elapsed, spent, Coded(table["Start"], _names(start)))
+    if "State" in table:
+        idle = _is(Coded(table["State"], texts["State"].names), "CANCELLED") & (duration == 0)
+        table.leave_out(idle, "they never started")
     gpus, types = _gpus(table, texts, tres)
     table.leave_out(gpus == 0, "they have no GPU")
     table.refuse(gpus > MOST_GPUS, tres, "it asks for too many GPUs", "at most 1e6")
-    limit = _limits(table, texts)
+    stated = _limits(table, texts)
+    state = coded(table, "State", texts["State"])
+    duration, limit, notes = _ends(table, duration, stated, state)
     partition = coded(table, "Partition", texts["Partition"])
     rows = Rows(
         table["Submit"], duration, np.maximum(gpus, 1), names, gpu_type=types, limit=limit,
-        estimate=limit, user=coded(table, "User", texts["User"]), group=partition,
+        estimate=stated, user=coded(table, "User", texts["User"]), group=partition,
         tenant=coded(table, "Account", texts["Account"]), pool=partition if pools else None,
         priority=np.minimum(table.get("Priority", 0), (1 << 31) - 1), array=_arrays(names),
     )  # fmt: skip
-    return build(table, rows, name="sacct", fields={"names": ids})
+    trace = build(table, rows, name="sacct", fields={"names": ids}, zone=" of its own clock")
+    trace.notes = notes
+    return trace
 
 
 def _first(file: TextFile, header: list[str], names: tuple[str, ...]) -> str:
@@ -105,8 +120,37 @@ def _leave_out_others(table: Table, names: Any, start: Coded, state: Category) -
     waiting = mapped(start, lambda text: text in _NOT_YET) > 0
     table.leave_out(waiting, "they never started")
     if "State" in table:
-        live = mapped(Coded(table["State"], state.names), lambda text: text.split(" ")[0] in _LIVE)
-        table.leave_out(live > 0, "they had not ended yet")
+        ended = Coded(table["State"], state.names)
+        table.leave_out(_is(ended, *_LIVE), "they had not ended yet")
+        table.leave_out(_is(ended, *_NEVER_RAN), "they never started")
+
+
+def _is(state: Coded, *words: str) -> NDArray[np.bool_]:
+    """Which rows ended (or are) so; sacct adds to some states by whom."""
+    return mapped(state, lambda text: text.split(" ")[0] in words) > 0
+
+
+def _ends(
+    table: Table, duration: NDArray[np.int64], limit: Any, state: Coded | None
+) -> tuple[NDArray[np.int64], Any, list[str]]:
+    """Durations and limits under which each job ends in a replay as late as it did, and what was
+    done for that."""
+    if state is None:
+        return duration, limit, []
+    timed_out, over = _is(state, "TIMEOUT"), table.good & (duration > limit)
+    cut, grown = over & timed_out, over & ~timed_out
+    notes = []
+    if (count := int((table.good & timed_out).sum())) > 0:
+        notes.append(f"jobs that ended in TIMEOUT take what they ran, at most their limit, and"
+                     f" finish: {count:,}")  # fmt: skip
+    if grown.any():
+        notes.append("jobs that ran past their limit and were not stopped have what they ran as"
+                     f" their limit: {int(grown.sum()):,}")  # fmt: skip
+    badly = [(word, int((table.good & _is(state, word)).sum())) for word in _BADLY]
+    told = ", ".join(f"{count:,} {word}" for word, count in badly if count)
+    if told:
+        notes.append(f"jobs that ended badly take as long as they ran, and finish: {told}")
+    return np.where(cut, limit, duration), np.where(grown, duration, limit), notes
 
 
 def _elapsed(table: Table, name: str, kind: Kind, start: Coded) -> NDArray[np.int64]:

@@ -16,11 +16,12 @@ QUANTILES = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 def describe(trace: Trace) -> dict[str, Any]:
     """Counts, sizes and times of a workload; times in seconds, work in GPU-hours.
 
-    Keys: name, source, jobs, skipped, span_seconds, gpu_hours, jobs_per_hour, mean_gpus_busy (GPUs
-    that the work would keep busy over the span), duration_seconds (mean and quantiles), gangs
-    (a row per gang size), gang_fraction, shared_jobs, services, tenants, users, models,
-    deadlines, elastic, dependent, hour_of_day (jobs in each of 24 hours since the first
-    submission's hour 0).
+    Keys: name, source, jobs, rows (in the file; 0: no file), rows_left_out (by reason), skipped
+    (the same as messages), notes (what was made of odd rows), span_seconds, gpu_hours,
+    jobs_per_hour, mean_gpus_busy (GPUs that the work would keep busy over the span),
+    duration_seconds (mean and quantiles), gangs (a row per gang size), gang_fraction, shared_jobs,
+    services, tenants, users, models, deadlines, elastic, dependent, hour_of_day (jobs in each of 24
+    hours since the first submission's hour 0).
     """
     declared, n = trace.declared, trace.jobs
     submitted, gpus = declared.submitted[:n], declared.gpus[:n]
@@ -29,7 +30,9 @@ def describe(trace: Trace) -> dict[str, Any]:
     span = int(submitted[-1])
     hours = trace.gpu_seconds() / 3600
     return {
-        "name": trace.name, "source": trace.source, "jobs": n, "skipped": list(trace.skipped),
+        "name": trace.name, "source": trace.source, "jobs": n, "rows": trace.rows,
+        "rows_left_out": dict(trace.left_out), "skipped": list(trace.skipped),
+        "notes": list(trace.notes),
         "span_seconds": span / SECOND, "gpu_hours": hours,
         "jobs_per_hour": n / (span / HOUR) if span else None,
         "mean_gpus_busy": hours / (span / HOUR) if span else None,

@@ -17,9 +17,10 @@ class Trace:
 
     `duration`: microseconds each job takes at the size it asks for, on the reference GPU type, in
     one piece; NEVER for a service that runs until stopped. `cluster`: a cluster spec that the
-    source itself states, in short form, or "". `skipped`: rows left out by `--skip-bad`, as
-    messages. `source`: where it came from, for people. `profiles`: how fast its models run on what,
-    where the source says so.
+    source itself states, in short form, or "". `skipped`: rows that became no job, as messages;
+    `left_out`: how many of them, by reason; `rows`: how many the source had (0: not a file).
+    `notes`: what was made of rows that are not as a simulation needs them. `source`: where it came
+    from, for people. `profiles`: how fast its models run on what, where the source says so.
     """
 
     declared: Declared
@@ -28,6 +29,9 @@ class Trace:
     source: str = ""
     cluster: str = ""
     skipped: list[str] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    rows: int = 0
+    notes: list[str] = field(default_factory=list)
     profiles: Profiles = field(default_factory=Profiles)
 
     @property

@@ -22,8 +22,10 @@ from markupsafe import Markup
 
 import ganger
 from ganger.core.errors import BadInput
+from ganger.lab import words
 from ganger.lab.metrics import Estimate, Group, aggregate
-from ganger.lab.report import series, words
+from ganger.lab.origin import Origin
+from ganger.lab.report import series
 from ganger.lab.result import Run
 
 COLOURS = 12
@@ -51,17 +53,25 @@ COLUMNS = (
 )
 
 
-def write_report(runs: Sequence[Run], path: str | Path, title: str = "Ganger report") -> None:
+def write_report(
+    runs: Sequence[Run],
+    path: str | Path,
+    title: str = "Ganger report",
+    origin: Origin | None = None,
+) -> None:
     """Write one self-contained HTML page comparing the runs to `path`.
 
     Runs that differ in their seed only are shown as one recipe with a 95% confidence interval;
-    runs at several loads get a chart over load. Raises BadInput for no runs.
+    runs at several loads get a chart over load. `origin`: by what command, from what files and
+    when. Raises BadInput for no runs.
     """
-    Path(path).write_text(render(runs, title), encoding="utf-8")
+    Path(path).write_text(render(runs, title, origin), encoding="utf-8")
 
 
-def render(runs: Sequence[Run], title: str = "Ganger report") -> str:
-    """The page of `write_report` as text. The same runs give the same text."""
+def render(
+    runs: Sequence[Run], title: str = "Ganger report", origin: Origin | None = None
+) -> str:  # fmt: skip
+    """The page of `write_report` as text. The same runs and origin give the same text."""
     if not runs:
         raise BadInput("a report needs at least one run")
     groups = aggregate(runs)
@@ -82,7 +92,8 @@ def render(runs: Sequence[Run], title: str = "Ganger report") -> str:
             css=_asset("style.css"),
             scripts=[_asset("draw.js"), _asset("page.js")],
             facts=_facts(runs, labels),
-            provenance=_provenance(runs),
+            provenance=_provenance(runs, origin),
+            one_seed=_one_seed(groups),
             has_gantt=any(g["gantt"] for p in panels for g in p["chart"]["groups"]),
         )
     )
@@ -113,39 +124,55 @@ def _script_json(data: Any) -> str:
 
 def _panel(groups: list[Group], labels: list[str]) -> dict[str, Any]:
     colours = {label: number for number, label in enumerate(labels)}
+    leading = {each.key: words.leaders(groups, each.key, each.better) for each in COLUMNS}
     return {
         "load": groups[0].load,
         "headline": words.headline(groups),
         "remarks": words.remarks(groups),
-        "warnings": words.warnings(groups),
-        "rows": [_row(group, colours[group.label], groups) for group in groups],
+        "warnings": words.notes(groups),
+        "rows": [_row(group, colours[group.label], leading) for group in groups],
         "everything": _everything(groups),
         "names": [(group.label, colours[group.label]) for group in groups],
         "tenants": series.tenants(groups),
+        "undrawn": _undrawn(groups),
         "chart": series.panel(groups, colours),
     }
 
 
-def _row(group: Group, colour: int, groups: list[Group]) -> dict[str, Any]:
+def _undrawn(groups: list[Group]) -> list[str]:
+    """Which recipes have no Gantt chart, and why."""
+    reasons = [(group.label, series.no_gantt(group.runs[0])) for group in groups]
+    return [f"{label}: {reason}." for label, reason in reasons if reason]
+
+
+def _one_seed(groups: list[Group]) -> str:
+    """What charts of a single run must say where figures are means over several seeds."""
+    several = [group for group in groups if len(group.runs) > 1]
+    if not several:
+        return ""
+    first = _listed(str(group.runs[0].seed) for group in several)
+    most = max(len(group.runs) for group in several)
+    return f"This is the run of seed {first} alone; the tables above are means over {most} seeds."
+
+
+def _row(group: Group, colour: int, leading: dict[str, list[Group]]) -> dict[str, Any]:
     return {
         "label": group.label,
         "colour": colour,
         "knows": group.knows,
         "finished": _whole(group.mean("jobs_finished")),
         "submitted": _whole(group.mean("jobs_submitted")),
-        "cells": [_cell(group, column, groups) for column in COLUMNS],
+        "cells": [_cell(group, column, leading[column.key]) for column in COLUMNS],
     }
 
 
-def _cell(group: Group, column: Column, groups: list[Group]) -> dict[str, Any]:
+def _cell(group: Group, column: Column, leading: list[Group]) -> dict[str, Any]:
     value, half = group.metrics[column.key]
-    others = [g.mean(column.key) for g in groups if math.isfinite(g.mean(column.key))]
-    best = {"low": min, "high": max}.get(column.better)
     return {
         "sort": value if math.isfinite(value) else "",
         "text": _text(value, column.kind),
         "half": _text(half, column.kind) if half > 0 else "",
-        "best": bool(best) and len(others) > 1 and best is not None and value == best(others),
+        "best": group in leading,
     }
 
 
@@ -173,10 +200,22 @@ def _everything(groups: list[Group]) -> list[tuple[str, list[str]]]:
 
 
 def _estimate(value: Estimate) -> str:
+    """The mean, and the half-width with two digits where it is more than rounding."""
     if not math.isfinite(value.mean):
         return "\u2013"
-    half = f" \u00b1 {value.half_width:,.3g}" if value.half_width > 0 else ""
-    return f"{value.mean:,.5g}{half}"
+    half = value.half_width
+    if not half > 0:
+        return _number(value.mean)
+    decimals = max(0, 1 - math.floor(math.log10(half)))
+    return f"{value.mean:,.{decimals}f} \u00b1 {half:,.{decimals}f}"
+
+
+def _number(value: float) -> str:
+    """Five digits, never as a power of ten."""
+    if value == 0 or abs(value) >= 1e4:
+        return f"{value:,.0f}"
+    text = f"{value:,.{max(0, 4 - math.floor(math.log10(abs(value))))}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _facts(runs: Sequence[Run], labels: list[str]) -> list[tuple[str, str]]:
@@ -196,17 +235,19 @@ def _span(values: list[int]) -> str:
     return f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,}\u2013{values[-1]:,}"
 
 
-def _provenance(runs: Sequence[Run]) -> list[tuple[str, str]]:
+def _provenance(runs: Sequence[Run], origin: Origin | None) -> list[tuple[str, str]]:
     """Where the figures come from: enough to make them again."""
     told = sorted({f"{run.recipe} knows {run.knows}" for run in runs})
     total = {k: sum(run.simulation.get(k, 0.0) for run in runs) for k in ("events", "decisions")}
     cpu = sum(run.simulation.get("cpu_seconds", 0.0) for run in runs)
+    loads = sorted({run.load for run in runs})
     rows = [
+        *(origin.rows() if origin is not None else []),
         ("Trace", _listed(run.trace for run in runs)),
         ("Cluster", _listed(f"{run.cluster} ({run.cluster_gpus:,} GPUs)" for run in runs)),
         ("Recipes", "; ".join(told)),
         ("Seeds", _listed(str(run.seed) for run in runs)),
-        ("Loads", _listed(f"{run.load:g}" for run in runs)),
+        ("Loads", _listed(f"{load:g}" for load in loads) if loads != [1.0] else ""),
         ("Simulation", f"{total['events']:,.0f} events, {total['decisions']:,.0f} decisions, "
                        f"{cpu:,.1f} s of CPU time"),
         ("Versions", f"ganger {ganger.__version__}, Python {platform.python_version()}, "

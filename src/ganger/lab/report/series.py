@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.lab.figures import Floats, completion_times, fairness, known, queueing_delays
-from ganger.lab.metrics import Group, metrics_of
+from ganger.lab.metrics import Group
+from ganger.lab.recorder import GANTT_JOBS
 from ganger.lab.result import Run, Segment
 
 QUANTILES = 240
@@ -187,7 +188,7 @@ def _tenant_row(
 def gantt(run: Run) -> dict[str, Any] | None:
     """Bars [job, start, end, first row, rows] and the jobs' words; None for a run too large."""
     segments = run.segments
-    if not segments or len(segments) > MOST_SEGMENTS or sum(run.node_gpus) > MOST_GANTT_GPUS:
+    if not segments or no_gantt(run):
         return None
     first_row = np.concatenate(([0], np.cumsum(run.node_gpus))).tolist()
     seen = sorted({segment.job for segment in segments})
@@ -203,6 +204,18 @@ def gantt(run: Run) -> dict[str, Any] | None:
     }
 
 
+def no_gantt(run: Run) -> str:
+    """Why there is no chart of a run; "" where there is one."""
+    gpus, segments = sum(run.node_gpus), run.segments
+    if segments is None:
+        return f"{len(run.jobs.name):,} jobs are too many to draw (at most {GANTT_JOBS:,})"
+    if gpus > MOST_GANTT_GPUS:
+        return f"{gpus:,} GPUs are too many to draw (at most {MOST_GANTT_GPUS:,})"
+    if len(segments) > MOST_SEGMENTS:
+        return f"{len(segments):,} stays on a node are too many to draw (at most {MOST_SEGMENTS:,})"
+    return "" if segments else "no job ran"
+
+
 def blocks(segment: Segment) -> list[tuple[int, int]]:
     """Neighbouring GPUs of a segment as (first, how many)."""
     found: list[tuple[int, int]] = []
@@ -214,8 +227,3 @@ def blocks(segment: Segment) -> list[tuple[int, int]]:
         else:
             found.append((gpu, 1))
     return found
-
-
-def unfinished(group: Group) -> int:
-    """Jobs not over at the end of the runs, all seeds together."""
-    return int(sum(metrics_of(run)["jobs_unfinished"] for run in group.runs))
