@@ -104,8 +104,9 @@ def hierarchical(
 @recipe(
     THEMIS,
     needs="durations",
-    reconstructed="an application is one job, which bids for the gang it asks for, anywhere; the"
-    " hidden payment is taken from jobs that may shrink; lease and fairness knob",
+    reconstructed="an application is one job and makes one bid, for the gang it asks for, anywhere,"
+    " where the paper's bids for every useful subset of the GPUs on offer; the hidden payment is"
+    " taken from jobs that may shrink; lease and fairness knob",
 )
 def themis(lease: Period = 20 * MINUTE, fairness: Part = 0.8) -> Policy:
     """GPUs are leased; at the end of a lease they are auctioned among the jobs with the worst
