@@ -4,9 +4,9 @@
     python benchmarks/pollux.py TRACES --rows [--workload 1] [--write]
 
 TRACES is the folder that holds `pollux-sia`. Prints average JCT and makespan beside the figures
-of the authors' public simulator; `--rows`: rows of pollux.md, and `--write` makes that page. Every job may run on 1 to 64 GPUs (`--rigid`: on as many as its
-row says) and always at the batch size of the largest goodput (`--fixed`: at that of its row); it is
-done after all epochs.
+of the authors' public simulator; `--rows`: rows of pollux.md, and `--write` makes that page. Every
+job may run on 1 to 64 GPUs (`--rigid`: on as many as its row says) and always at the batch size of
+the largest goodput (`--fixed`: at that of its row); it is done after all epochs.
 """
 
 from __future__ import annotations
@@ -153,7 +153,13 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     if args.rows:
-        return rows(args.traces, args.workload, args.write)
+        rows(args.traces, args.workload, args.write)
+    else:
+        one(args)
+
+
+def one(args: argparse.Namespace) -> None:
+    """Run one workload under one recipe, and say what came of it."""
     args.workload = args.workload or 1
     run = simulate(args.traces, args.workload, args.recipe, jobs=args.jobs, seed=args.seed,
                    fixed=args.fixed, rigid=args.rigid)  # fmt: skip

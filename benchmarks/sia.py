@@ -70,10 +70,10 @@ by application, and every application is slower than measured by that simulator'
 
 {table}
 
-Sia's average JCT is 1.8 times shorter than Gavel's on workload 1, as there (1.8); by its paper 27 to
-80 % lower than that of others. Gavel's rounds end at 360 s there, which is `fill=no`; with the jobs
-that fill free GPUs between rounds it is a fifth faster. Where there are more large jobs (5 and 7)
-a largest sum of throughputs starves those that are slow everywhere.
+Sia's average JCT is 1.8 times shorter than Gavel's on workload 1, as in that simulator; its paper
+claims 27 to 80 % less than others. Gavel's rounds last 360 s there, which is `fill=no`; where jobs
+fill free GPUs between rounds it is a fifth faster. Where there are more large jobs (5 and 7) a
+largest sum of throughputs starves those that are slow everywhere.
 
 Pollux is not in the table: on several GPU types a job stays on the first one that can hold it, so
 that all of these would share 24 T4.
