@@ -14,6 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from made import commit
+
 from effects import elasticity, fairness, placement, programmes, queues
 from effects.common import EFFECTS, SEEDS, Effect
 
@@ -21,30 +23,41 @@ FAMILIES = (queues, placement, fairness, elasticity, programmes)
 HEAD = """# Published effects, in shape
 
 What each recipe's publication claims, and what this simulator says on small synthetic workloads
-(means over {seeds} seeds; made by `python benchmarks/effects`). Set-ups differ from the papers', so
-figures are not expected to be equal: *holds* says whether the claim's direction and order of size
-are there.
-Speeds are those of `ganger.workloads.published`; jobs know their true durations unless stated.
-Rows were measured one by one on a busy machine (2026-11-21 and 22). For gavel, tiresias, e-las,
-philly, themis, hived, topology-aware, gandiva-fair, marble, chronus, synergy, pop, smd, spin and
-delay-scheduling the set-up or the measure was changed after a first try had not shown the claim:
-Themis, for one, was worse than Tiresias (0.27 of its largest rho) where most jobs are short. The
-first tries of the last four: pop 0.45 (whole over parts, both by our own division, 1000 jobs), smd
-0.63 of Optimus (sizes free up to 8 GPUs), spin 1.00 and delay-scheduling 1.00 (philly-like, few
-gangs); topology-aware 0.98 of spreading over nodes, marble 0.90 of Optimus (curves that hardly
-flatten). drf, ftf, hierarchical and yarn-cs are what others are compared with and claim nothing
-of their own.
+(means over {seeds} seeds). Set-ups differ from the papers', so figures are not expected to be
+equal.
 
-| recipe | set-up | published | ours | holds | remark |
-|:---|:---|:---|:---|:---|:---|
+*Holds*: **yes** where the figures are in the direction of the claim and at least half as large
+(in logarithms of ratios; what is claimed "up to" counts in full), *direction only* where they are
+better by less, *no* where they are not. *Costs*: what each side pays for stopping and for changes
+of size; where they differ, the next column says what is left at equal costs, and the verdict goes
+by that. *Made*: commit of the code and day. A row marked *old* is from code before that of the
+others, and its baseline may have changed since.
+
+Made by `python benchmarks/effects [--only NAME,...]`. Speeds are those of
+`ganger.workloads.published`; jobs know their true durations unless stated. For gavel, tiresias,
+e-las, philly, themis, hived, topology-aware, gandiva-fair, marble, chronus, synergy, pop, smd,
+genie, spin and delay-scheduling the set-up or the measure was changed after a first try had not
+shown the claim: Themis, for one, was worse than Tiresias (0.27 of its largest rho) where most
+jobs are short; pop 0.45 (whole over parts, both by our own division, 1000 jobs), spin 1.00 and
+delay-scheduling 1.00 (philly-like, few gangs), then 0.98 of waiting always and 0.79 (models that
+nearly all suffer apart); topology-aware 0.98 of spreading over nodes; marble 0.90 of Optimus
+(curves that hardly flatten), then 1.00 (Optimus told true speeds); genie as good as the earliest
+deadline first (jobs of fixed size). drf, ftf, hierarchical and yarn-cs are what others are
+compared with and claim nothing of their own.
+
+| recipe | set-up | published | costs | ours | at equal costs | holds | remark | made |
+|:---|:---|:---|:---|:---|:---|:---|:---|:---|
 """
 
 
-def row(found: Effect) -> str:
+def row(found: Effect, commit: str) -> str:
     """A line of the table."""
-    ours = "; ".join(f"{name} {value:.2f}" for name, value in found.ours.items())
-    verdict = "yes" if found.holds else "**no**"
-    cells = (found.recipe, found.setup, found.published, ours, verdict, found.remark)
+    ours, equal = (
+        "; ".join(f"{name} {value:.2f}" for name, value in (figures or {}).items())
+        for figures in (found.ours, found.equal)
+    )
+    cells = (found.recipe, found.setup, found.published, found.costs, ours, equal, found.holds,
+             found.remark, commit)  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
 
@@ -69,9 +82,10 @@ def main() -> None:
             if found is None:
                 print(f"{measure.__name__}: needs GANGER_TRACES", flush=True)
                 continue
-            print(row(found), f"<!-- {time.process_time() - started:.0f} CPU-s -->", flush=True)
+            line = row(found, commit())
+            print(line, f"<!-- {time.process_time() - started:.0f} CPU-s -->", flush=True)
             if not args.no_write:
-                rows = {**known(docs), found.recipe: row(found)}
+                rows = {**known(docs), found.recipe: line}
                 table = "\n".join(rows[name] for name in sorted(rows))
                 docs.write_text(HEAD.format(seeds=len(SEEDS)) + table + "\n")
 

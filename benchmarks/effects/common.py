@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from ganger.core.spec import ClusterSpec, NodeSpec, Role, Shape, TenantSpec
 from ganger.core.units import SECOND
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
+from ganger.sim.physics import Costs
 from ganger.workloads.published import MEASURED, profiles
 from ganger.workloads.synthetic import synthesize
 from ganger.workloads.trace import Trace
@@ -20,16 +22,42 @@ from ganger.workloads.transform import at_most, scale_load
 SEEDS = (0, 1, 2)
 
 
+YES, DIRECTION, NO = "yes", "direction only", "**no**"
+
+
+STOP = Costs(checkpoint=15 * SECOND, restore=15 * SECOND)
+ALL_STOP = "30 s to stop and start again"
+"""What `STOP` costs, in words."""
+
+
 class Effect(NamedTuple):
     """One row: which recipe, what it is compared with on what, the published figure, ours (numbers
-    by name, means over seeds), whether the shape holds, and why not if it does not."""
+    by name, means over seeds), the verdict, and what there is to say about it. `costs`: what a
+    start after a stop and a change of size cost each side; `equal`: ours where they cost both sides
+    the same, if they do not."""
 
     recipe: str
     setup: str
     published: str
     ours: dict[str, float]
-    holds: bool
+    holds: str
     remark: str = ""
+    costs: str = "none"
+    equal: dict[str, float] | None = None
+
+
+def shape(holds: bool) -> str:
+    """The verdict on a claim without a figure."""
+    return YES if holds else NO
+
+
+def verdict(*pairs: tuple[float, float]) -> str:
+    """The verdict on ratios (above 1: better), each with the published one: YES where each is in
+    the direction of the claim and at least half as large, in logarithms; DIRECTION where each is
+    better by 2 % or more; else NO."""
+    if all(ours > 0 and log(ours) >= log(published) / 2 for ours, published in pairs):
+        return YES
+    return DIRECTION if min(ours for ours, _ in pairs) >= 1.02 else NO
 
 
 EFFECTS: list[Callable[[], Effect | None]] = []

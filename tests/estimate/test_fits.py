@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
-from ganger.estimate.fits import LossCurve, SpeedModel, fit_loss, fit_speed
+from ganger.estimate.fits import LossCurve, fit_loss
 
 
 @given(st.floats(0.01, 2), st.floats(0.1, 2), st.floats(0.0, 3))
@@ -34,25 +34,6 @@ def test_convergence_is_the_first_step_of_small_falls() -> None:
     assert LossCurve(0.0, 1.0, 0.0).steps_until(0.05) == 0
 
 
-def test_speed_models_are_recovered() -> None:
-    p, w = np.meshgrid([1.0, 2, 4], [1.0, 2, 4, 8])
-    servers, workers = p.ravel(), w.ravel()
-    for theta, batch in [((2.0, 0.3, 0.1, 0.05), 0.0), ((0.02, 1.0, 0.4, 0.02, 0.01), 128.0)]:
-        made = SpeedModel(theta, batch)
-        found = fit_speed(servers, workers, made.at(servers, workers), batch)
-        assert found.theta == pytest.approx(theta, rel=1e-6)
-        assert found.at(3, 6) == pytest.approx(float(made.at(3, 6)))
-
-
-def test_coefficients_are_never_negative() -> None:
-    rng = np.random.default_rng(3)
-    servers, workers = rng.integers(1, 9, 12) * 1.0, rng.integers(1, 9, 12) * 1.0
-    found = fit_speed(servers, workers, rng.uniform(0.1, 1, 12))
-    assert min(found.theta) >= 0
-
-
 def test_too_few_points_are_refused() -> None:
     with pytest.raises(BadInput, match="three points"):
         fit_loss(np.array([1.0, 2]), np.array([3.0, 2]))
-    with pytest.raises(BadInput, match="4 points"):
-        fit_speed(np.ones(3), np.ones(3), np.ones(3))

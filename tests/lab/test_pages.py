@@ -30,6 +30,18 @@ def test_the_pages_are_up_to_date(made: dict[str, str]) -> None:
     assert [name for name, text in made.items() if kept[name] != text] == [], AGAIN
 
 
+def test_a_page_begins_with_what_was_reconstructed(made: dict[str, str]) -> None:
+    begun = 0
+    for recipe in map(find, recipes()):
+        first, second = made[f"{recipe.name}.md"].split("\n\n")[2:4]
+        if recipe.reconstructed:
+            assert first == f"**Reconstructed:** {recipe.reconstructed}."
+            begun += second == recipe.doc.split("\n\n")[0]
+        else:
+            assert first == recipe.doc.split("\n\n")[0]
+    assert begun > 20
+
+
 def test_every_page_has_its_recipes_words_and_a_picture_of_every_job(made: dict[str, str]) -> None:
     for name in recipes():
         page, recipe = made[f"{name}.md"], find(name)

@@ -183,6 +183,40 @@ def test_users_get_equal_gpu_time_whatever_the_number_and_size_of_their_jobs() -
     assert max(by_job) > 1.5 * min(by_job), "per-job fairness favours whoever has many jobs"
 
 
+THREE_TO_ONE = ClusterSpec(
+    (NodeSpec(count=2, gpus=4, gpu_type="V100"),),
+    tenants=(TenantSpec("heavy", weight=3.0), TenantSpec("light")),
+)
+
+
+@pytest.mark.parametrize(("recipe", "tenants", "weight"), [
+    ("gandiva-fair", ("heavy", "light"), 1.0),
+    ("gandiva-fair", ("", ""), 3.0),
+    ("gandiva-fair(owner=tenant)", ("heavy", "light"), 1.0),
+])  # fmt: skip
+def test_three_tickets_to_one_give_three_times_the_gpu_time(
+    recipe: str, tenants: tuple[str, str], weight: float
+) -> None:
+    """Tickets by the tenant's weight, or by the weight of the user's jobs; bob has more jobs."""
+    works = [
+        *(job(f"a{i}", 0, 36000, size=1 + i % 2, user="ann", tenant=tenants[0], weight=weight)
+          for i in range(8)),
+        *(job(f"b{i}", 0, 36000, user="bob", tenant=tenants[1]) for i in range(16)),
+    ]  # fmt: skip
+    run = play(recipe, works, THREE_TO_ONE, until=120 * MINUTE)
+    times = [gpu_time(run, user) for user in ("ann", "bob")]
+    assert sum(times) == pytest.approx(8 * 7200, rel=0.02), "no GPU is idle"
+    assert times[0] / times[1] == pytest.approx(3, rel=0.05)
+
+
+def test_tickets_of_a_tenant_are_the_tenants_however_many_users_it_has() -> None:
+    works = [job(f"{user}{i}", 0, 36000, user=user, tenant="light" if user == "dan" else "heavy")
+             for user in ("ann", "bob", "cyd", "dan") for i in range(8)]  # fmt: skip
+    run = play("gandiva-fair(owner=tenant)", works, THREE_TO_ONE, until=120 * MINUTE)
+    times = [gpu_time(run, user) for user in ("ann", "bob", "cyd", "dan")]
+    assert sum(times[:3]) / times[3] == pytest.approx(3, rel=0.05)
+
+
 BOTH = ClusterSpec(
     (NodeSpec(count=1, gpus=4, gpu_type="V100"), NodeSpec(count=1, gpus=4, gpu_type="K80")),
     (GpuType("V100", speed=2.0), GpuType("K80")),

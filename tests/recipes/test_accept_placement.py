@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from ganger.core.network import one_way, ring_all_reduce
-from ganger.core.plan import Tune
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.share import Part, Sharing, may_share, mig_slice
 from ganger.core.spec import (
@@ -23,7 +22,6 @@ from ganger.core.spec import (
 )
 from ganger.core.units import SECOND
 from ganger.lab.simulation import Setup
-from ganger.mechanisms.auxiliary import input_bound, remote_workers
 from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
 from worlds import Work, cluster, gpus, job, play
@@ -204,29 +202,6 @@ def test_without_preference_spot_nodes_come_in_their_turn() -> None:
     on = ClusterSpec(SPOT.nodes[::-1])
     assert play("spot", works, on).jct() == [10, 10]
     assert play("spot(prefer=no)", works, on).jct() == [10, 19]
-
-
-# ---------------------------------------------------------------------- remote input
-
-
-def test_four_remote_workers_restore_1000_samples_per_second() -> None:
-    assert remote_workers(1000, 600, 100) == 4
-    assert input_bound(1000, 600, 4, 100) == 1000
-    assert input_bound(1000, 600, 3, 100) == 900
-    assert remote_workers(500, 600, 100) == 0
-
-
-def test_workers_go_to_running_jobs_in_order_and_come_back() -> None:
-    works = [job("a", lasts=10), job("b", lasts=20)]
-    run = play("cpu-disaggregation(pool=6)", works)
-    tunes = [
-        (batch.at // SECOND, action.job, action.knobs["remote_workers"])
-        for batch, plan in run.diary.steps
-        if plan is not None
-        for action in plan.actions
-        if isinstance(action, Tune)
-    ]
-    assert tunes == [(0, 0, 4.0), (0, 1, 2.0), (10, 1, 4.0)]
 
 
 # ---------------------------------------------------------------------- production queues

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ganger.core.spec import ClusterSpec, JobSpec, Needs, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
@@ -15,7 +13,6 @@ from ganger.mechanisms import orchestrate
 from ganger.mechanisms.gain import Curves, grow, knees, shrink
 from ganger.mechanisms.orchestrate import Offer, Schedule, filled
 from ganger.sim.physics import Costs
-from ganger.solve.ratios import best_split, ps_step
 
 from .elastic_jobs import cluster, jct, job, play, profiles
 
@@ -237,24 +234,6 @@ def test_ones_ends_its_search_where_it_finds_nothing_better(
 
 
 # ---------------------------------------------------------------------- smd
-
-
-def test_the_split_of_workers_and_servers() -> None:
-    """8 / w + w / p with w + p <= 6: (3, 3) takes 3.667, (4, 2) takes 4."""
-    assert best_split(8, 1, 1, 1, 6) == (3, 3)
-    assert ps_step(8, 1, 3, 3) == pytest.approx(3.667, abs=5e-4)
-    assert ps_step(8, 1, 4, 2) == 4
-    assert best_split(8, 1, 4, 4, 6) == (0, 0)
-
-
-@given(st.integers(1, 50), st.integers(1, 20), st.integers(2, 40))
-def test_the_grid_finds_what_trying_all_finds(compute: int, transfer: int, budget: int) -> None:
-    pairs = [(w, p) for w in range(1, budget) for p in range(1, budget - w + 1)]
-    least = min(ps_step(compute, transfer, w, p) for w, p in pairs)
-    exact = ps_step(compute, transfer, *best_split(compute, transfer, 1, 1, budget))
-    near = ps_step(compute, transfer, *best_split(compute, transfer, 1, 1, budget, epsilon=0.2))
-    assert exact == pytest.approx(least)
-    assert near <= 1.2 * least + 1e-9
 
 
 def test_smd_picks_the_two_jobs_that_fit_together() -> None:

@@ -1,4 +1,5 @@
-"""Hand checks of Synergy: who gets CPUs and host memory, and what that does to speed."""
+"""Hand checks of Synergy and of remote input: who gets CPUs and host memory, and what that does to
+speed."""
 
 from __future__ import annotations
 
@@ -10,10 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ganger.core.plan import Tune
 from ganger.core.profiles import Profile, Profiles, Sensitivity
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
+from ganger.lab.simulation import Setup
+from ganger.mechanisms.auxiliary import remote_workers
 from ganger.mechanisms.supply import Division, Stock, User, divide
+from ganger.sim.engine import Outage
 from ganger.workloads.speeds import read_profiles
 from worlds import Played, job, play
 
@@ -131,3 +136,49 @@ def test_synergys_tables_reach_the_demands_that_stand_beside_them() -> None:
             compared += 1
             assert sensitivity.demand() == (1000 * stated["cpus"], 1024 * stated["mem"]), name
     assert compared == 7
+
+
+# ---------------------------------------------------------------------- remote input
+
+
+FED = Profiles({"net": Profile(sensitivity=Sensitivity((600.0, 1000.0), (0.0,), ((0.6,), (1.0,))))})
+"""A GPU consumes 1000 samples/s, and a thousandth of a core prepares one a second."""
+
+
+def starved(gpus: int = 2) -> ClusterSpec:
+    """One node, with CPUs for 600 samples/s for every GPU."""
+    return ClusterSpec((NodeSpec(gpus=gpus, gpu_type="V100", cpus=600 * gpus),))
+
+
+def test_four_remote_workers_restore_1000_samples_per_second() -> None:
+    assert remote_workers(1000, 600, 100) == 4
+    assert remote_workers(500, 600, 100) == 0
+    alone = [job("a", lasts=60, model="net")]
+    assert play("fifo", alone, starved(1), profiles=FED).jct() == [100]
+    for pool, jct in ((4, 60), (3, 66.667), (0, 100)):
+        spec = f"cpu-disaggregation(cores=0.1,pool={pool})"
+        assert play(spec, alone, starved(1), profiles=FED).jct() == pytest.approx([jct], abs=1e-3)
+
+
+def test_workers_go_to_running_jobs_in_order_and_come_back() -> None:
+    works = [job("a", lasts=10, model="net"), job("b", lasts=20, model="net")]
+    works.append(job("c", lasts=20))
+    run = play("cpu-disaggregation(cores=0.1,pool=6)", works, starved(3), profiles=FED)
+    tunes = [
+        (batch.at // SECOND, action.job, action.knobs["remote_workers"])
+        for batch, plan in run.diary.steps
+        if plan is not None
+        for action in plan.actions
+        if isinstance(action, Tune)
+    ]
+    assert tunes == [(0, 0, 4.0), (0, 1, 2.0), (10, 1, 4.0)]
+    assert run.jct() == pytest.approx([10, 10 + (20 - 8) / 1.0, 20], abs=1e-3)
+
+
+def test_workers_follow_a_job_that_starts_again() -> None:
+    """The node fails after 10 s; the second attempt is fed as the first one was."""
+    setup = Setup(profiles=FED, outages=(Outage(0, 10 * SECOND, 20 * SECOND),))
+    run = play(
+        "cpu-disaggregation(cores=0.1)", [job("a", lasts=60, model="net")], starved(1), setup
+    )
+    assert run.jct() == pytest.approx([80], abs=1e-3)

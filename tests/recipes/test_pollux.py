@@ -66,6 +66,34 @@ def test_it_rests_where_all_have_the_most_that_they_may_have() -> None:
     assert run.simulation["decisions"] < 15
 
 
+def test_it_searches_less_often_while_nothing_happens() -> None:
+    """One of three gangs waits for ten hours. Searches that find nothing better follow each other
+    after 1, 1, 2, 4, 8 ... minutes; who arrives is looked at within a minute all the same."""
+    jobs = [(job(name, 0, 4, 4), 36000.0) for name in ("a", "b", "c")]
+    jobs.append((job("late", 20000, 1, 1), 600.0))
+    log, run = play(jobs, cluster(1, 9), SMALL)
+    assert [at for at, name, _ in log if name == "late"] == [20040.0]
+    assert run.jobs.state == ["finished"] * 4
+    assert run.simulation["decisions"] < 60
+
+
+def test_a_move_that_pays_later_is_made_in_time() -> None:
+    """Two GPUs give 1.02 times one, and a move leaves age / (age + 30 s) of that: it pays from
+    1500 s on, and is made before the job is twice as old."""
+    jobs = [(job("only", 0, 2, model="m"), 20000.0)]
+    log, _ = play(jobs, cluster(1, 2), SMALL, profiles=profiles(m=(1.0, 1.02)))
+    (at,) = (at for at, _, gpus in log if gpus == 2)
+    assert 1500 < at < 3000
+
+
+def test_what_happens_makes_it_search_often_again() -> None:
+    """Eight quiet hours do not make a newcomer wait: it grows once a move pays, two minutes on."""
+    jobs = [(job(name, 0, 4, 4), 60000.0) for name in ("runs", "waits")]
+    jobs.append((job("late", 30000, 2, model="m"), 3000.0))
+    log, _ = play(jobs, cluster(1, 6), SMALL, profiles=profiles(m=(1.0, 1.3)))
+    assert [(at, gpus) for at, name, gpus in log if name == "late"] == [(30000, 1), (30120, 2)]
+
+
 def test_shrinks_on_arrival_and_grows_on_completion() -> None:
     jobs = [(job("long", 0, 4), 6000.0), (job("short", 600, 4), 600.0)]
     log, run = play(jobs, cluster(1, 4), SMALL, costs=RESCALE)

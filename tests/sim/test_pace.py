@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ganger.core.jobs import declare
-from ganger.core.profiles import Goodput, Profile, Profiles, StepModel, StepTimes
-from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Shape
+from ganger.core.profiles import Goodput, OnType, Profile, Profiles, StepModel, StepTimes
+from ganger.core.spec import ClusterSpec, GpuType, JobSpec, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
@@ -85,6 +85,48 @@ def test_measured_times_are_used_where_they_are_and_bridged_where_not() -> None:
     assert pace.speeds((1, 1, 1, 1))[0] == pytest.approx(1.0, rel=0.02)
     assert 0.5 < pace.speeds((1, 1, 1))[0] < 2.0
     assert pace.even(2, 2)[0] == pace.speeds((1, 1))[0]
+
+
+def test_what_was_measured_on_a_type_stands_for_its_speed() -> None:
+    """1000 s alone on T4. An A100 does 100 examples in a fifth of the time, and 400 in half of it,
+    which is 8 times as fast once larger batches are worth it. A V100, where nothing was measured,
+    is as fast as the cluster says."""
+
+    def times(*steps: float) -> StepTimes:
+        return StepTimes((100.0, 400.0)[: len(steps)], steps, (0.0,) * len(steps))
+
+    known = Profiles({"m": Profile(goodput=Goodput(
+        100, 400, (100, 100), 1e5, (0.0, 0.5), (100.0,), ((0.0, 1e12),), {"1": times(1.0)},
+        by_type={"A100": OnType((100, 400), {"1": times(0.2, 0.5)})},
+    ))})  # fmt: skip
+    finish = {}
+    for kind in ("T4", "A100", "V100"):
+        made = with_goodput(Trace(declare([JobSpec(name="j", model="m")]), np.ones(1, int)), known)
+        on = ClusterSpec((NodeSpec(gpus=1, gpu_type=kind),), (GpuType("V100", speed=2.5),))
+        run = run_one(made, on, "fifo", Setup(profiles=known, validate=True))
+        finish[kind] = run.jobs.finish[0]
+    assert finish["T4"] == pytest.approx(1000)
+    assert finish["A100"] == pytest.approx(500 / 5 + 500 / 8, rel=1e-6)
+    assert finish["V100"] == pytest.approx(400)
+
+
+def test_sia_puts_each_job_where_its_goodput_is() -> None:
+    """Both have speed 1 on a T4; on an A100 one has 8, the other 1.25, which goes there once the
+    former is done: its rest of 820 s takes 656."""
+
+    def on(step: float) -> Profile:
+        t4, a100 = ({"1": StepTimes((100.0,), (took,), (0.0,))} for took in (1.0, step))
+        return Profile(goodput=Goodput(
+            100, 100, (100, 100), 1e5, noise=((1e12,),), times=t4,
+            by_type={"A100": OnType((100, 100), a100)},
+        ))  # fmt: skip
+
+    known = Profiles({"slow": on(0.8), "quick": on(0.125)})
+    specs = [JobSpec(name=name, model=name) for name in ("slow", "quick")]
+    made = with_goodput(Trace(declare(specs), np.ones(2, int)), known)
+    spec = ClusterSpec((NodeSpec(gpus=1, gpu_type="A100"), NodeSpec(gpus=1, gpu_type="T4")))
+    run = run_one(made, spec, "sia", Setup(profiles=known, validate=True))
+    assert run.jobs.finish.tolist() == pytest.approx([836, 125])
 
 
 def test_jobs_without_goodput_are_as_before() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -29,6 +30,23 @@ def test_a_folder_is_read(tmp_path: Path) -> None:
     assert goodput.times["1-2"].step[0] == pytest.approx(0.7), "both orders, averaged"
     assert list(goodput.times["6/24"].sync) == [0.4]
     assert goodput.seconds() == pytest.approx(40.0)
+
+
+def test_other_hardware_is_read_as_another_gpu_type(tmp_path: Path) -> None:
+    pollux(tmp_path)
+    for kind in ("placements", "scalability"):
+        there = tmp_path / "toy"
+        data = next(there.glob(f"{kind}.csv*")).read_bytes()
+        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
+        (there / f"{kind}-rtx.csv").write_text(text.replace("0.8", "0.4"))
+        (there / f"{kind}-unheard.csv").write_text(text)
+    goodput = load_profiles(tmp_path).of("toy").goodput
+    assert goodput is not None
+    assert list(goodput.by_type) == ["RTX2080Ti"]
+    there_too = goodput.by_type["RTX2080Ti"]
+    assert there_too.local == goodput.local
+    assert there_too.times["6/24"] == goodput.times["6/24"]
+    assert there_too.times["1-2"] != goodput.times["1-2"]
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:

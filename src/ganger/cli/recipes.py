@@ -108,14 +108,14 @@ def recipe(name: str, as_json: bool) -> None:
 
     console = Console()
     console.print(f"[bold]{entry['name']}[/]  [dim]{entry['paper']}[/]\n", highlight=False)
+    if entry["reconstructed"]:
+        console.print(f"Reconstructed: {entry['reconstructed']}\n", highlight=False, markup=False)
     for paragraph in entry["description"].split("\n\n"):
         console.print(paragraph.replace("\n", " ") + "\n", highlight=False, markup=False)
     console.print(f"Needs to know: {entry['needs']}", highlight=False)
     if entry["wants"]:
         console.print(f"Wants: {', '.join(entry['wants'])}", highlight=False)
     console.print(f"Made of: {', '.join(entry['mechanisms'])}", highlight=False)
-    if entry["reconstructed"]:
-        console.print(f"Reconstructed: {entry['reconstructed']}", highlight=False, markup=False)
     table = Table("Parameter", "Default", box=None, pad_edge=False)
     for key, default in entry["parameters"].items():
         table.add_row(key, default)

@@ -45,6 +45,14 @@ class StepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sync: tuple[float, ...]
 
 
+class OnType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was measured on one GPU type: least and most examples on one GPU at a time, and step
+    times by placement, as in `Goodput`."""
+
+    local: tuple[float, float]
+    times: dict[str, StepTimes]
+
+
 class Goodput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A job that chooses its batch size: useful progress is throughput x statistical efficiency.
 
@@ -54,7 +62,8 @@ class Goodput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at batch `batches[b]` from `starts[i]` (share of the work done, ascending from 0) on.
     Step times: `times` by placement, GPUs per node like `1-3-4` (ascending) or nodes and GPUs in
     all like `6/24`; where that is empty, `model`. Efficiency at M is (phi + M0) / (phi + M).
-    `only`: the one batch size that it runs at, 0 if it chooses.
+    `only`: the one batch size that it runs at, 0 if it chooses. `local`, `times` and `model` are of
+    the reference type; `by_type`: what was measured on others.
     """
 
     batch: float
@@ -67,6 +76,7 @@ class Goodput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     times: dict[str, StepTimes] = {}
     model: StepModel | None = None
     only: float = 0.0
+    by_type: dict[str, OnType] = {}
 
     def alone(self) -> float:
         """Seconds per step of M0 on one GPU: the reference, at which progress has speed 1."""
@@ -242,7 +252,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy says otherwise.
     `steps`: what a step takes by its parts, which stands for `scaling` and `locality`.
     `goodput`: a job that chooses its batch size; its reference is one GPU at the batch size M0, and
-    `locality`, `scaling` do not count.
+    `locality`, `scaling` do not count, nor does `by_type` for types on which it was measured.
     `convergence`: what its jobs tell of their model, and when they are done.
     """
 

@@ -1,7 +1,5 @@
-"""Curves fitted to what has been observed: loss over steps, speed over parameter servers and
-workers (Optimus, EuroSys 2018, sections 3.1 and 3.2). Pure and deterministic.
-
-All are non-negative least squares, so that no fitted cost is below zero.
+"""The curve fitted to what has been observed of the loss over steps (Optimus, EuroSys 2018, section
+3.1), by non-negative least squares. Pure and deterministic.
 """
 
 from __future__ import annotations
@@ -80,45 +78,3 @@ def fit_loss(steps: Floats, losses: Floats) -> LossCurve:
     b2 = float(found.x) if float(found.fun) < errors[near] else float(grid[near])
     b0, b1, _ = given(b2)
     return LossCurve(b0, b1, b2)
-
-
-class SpeedModel(msgspec.Struct, frozen=True):
-    """Steps per second with p parameter servers and w workers.
-
-    Asynchronous (`batch` 0): w / (a + b w/p + c w + d p). Synchronous, global batch M:
-    1 / (a M/w + b + c w/p + d w + e p). `theta` holds a, b, ... >= 0.
-    """
-
-    theta: tuple[float, ...]
-    batch: float = 0.0
-
-    def at(self, servers: Any, workers: Any) -> Floats:
-        """The speed, elementwise."""
-        terms = _terms(servers, workers, self.batch)
-        took = terms @ np.array(self.theta)
-        done = np.asarray(workers, np.float64) if not self.batch else 1.0
-        with np.errstate(divide="ignore"):
-            return np.asarray(done / took)
-
-
-def fit_speed(servers: Floats, workers: Floats, speeds: Floats, batch: float = 0.0) -> SpeedModel:
-    """The non-negative model nearest to the observed `speeds`, in time relative to the observed.
-
-    Optimus profiles at least eight points. Raises BadInput for fewer points than coefficients.
-    """
-    terms = _terms(servers, workers, batch)
-    if len(terms) < terms.shape[1]:
-        raise BadInput(
-            f"{len(terms)} speeds", mend=f"a speed model needs {terms.shape[1]} points or more"
-        )
-    done = np.asarray(workers, np.float64) if not batch else np.ones(len(terms))
-    took = done / np.asarray(speeds, np.float64)
-    theta, _ = nnls(terms / took[:, None], np.ones(len(terms)))
-    return SpeedModel(tuple(theta.tolist()), batch)
-
-
-def _terms(servers: Any, workers: Any, batch: float) -> Floats:
-    p, w = np.broadcast_arrays(np.asarray(servers, np.float64), np.asarray(workers, np.float64))
-    one = np.ones_like(p)
-    columns = [batch / w, one, w / p, w, p] if batch else [one, w / p, w, p]
-    return np.stack(columns, axis=-1)

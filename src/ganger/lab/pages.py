@@ -116,6 +116,7 @@ def page(recipe: Recipe) -> str:
     parts = [
         f"# {recipe.name}",
         f"*{recipe.paper}.*",
+        f"**Reconstructed:** {recipe.reconstructed}." if recipe.reconstructed else "",
         recipe.doc,
         _facts(recipe),
         _parameters(recipe),
@@ -137,7 +138,6 @@ def _facts(recipe: Recipe) -> str:
         "Wants": ", ".join(recipe.wants),
         "Changes sizes": "yes" if recipe.elastic else "no",
         "Tells GPU types apart": "yes" if recipe.heterogeneous else "no",
-        "Reconstructed": recipe.reconstructed,
         "Made of": "; ".join(
             f"`{module}` ({', '.join(names)})" for module, names in recipe.mechanisms.items()
         ),

@@ -70,6 +70,22 @@ def gpu_demands(view: View, ids: Ids) -> Floats:
     return demands(view, ids)[:, :1]
 
 
+def owners(view: View, owner: Owner) -> NDArray[np.int32]:
+    """By job, the code of its owner."""
+    return view.jobs.user if owner is Owner.USER else view.jobs.tenant
+
+
+def tenant_weights(view: View, tenants: int) -> Floats:
+    """By code of the first `tenants` tenants, the weight that the cluster's spec gives it (1 for
+    one that it does not name)."""
+    weights = np.ones(tenants)
+    for tenant in view.nodes.spec.tenants:
+        code = view.jobs.tenants.find(tenant.name)
+        if 0 <= code < tenants:
+            weights[code] = tenant.weight
+    return weights
+
+
 @dataclass(frozen=True)
 class FairPolicy:
     """Progressive filling: the owner with the smallest weighted dominant share starts its next
@@ -104,10 +120,10 @@ class FairPolicy:
                 queues.setdefault(kind >> _OWNER, []).append((head, kind))
         use = self._use(view, max(queues, default=0))
         weights = self._weights(view, len(use))
-        owners = [(_level(use[code], weights[code]), code) for code in queues]
-        heapify(owners)
-        while owners:
-            _, code = heappop(owners)
+        turns = [(_level(use[code], weights[code]), code) for code in queues]
+        heapify(turns)
+        while turns:
+            _, code = heappop(turns)
             heads = queues[code] = [head for head in queues[code] if head[1] & _LIKE not in full]
             if not heads:
                 continue
@@ -123,7 +139,7 @@ class FairPolicy:
                 full.add(kind & _LIKE)
                 if self.walk is Walk.STRICT:
                     break
-            heappush(owners, (_level(use[code], weights[code]), code))
+            heappush(turns, (_level(use[code], weights[code]), code))
         shapes = sorted({like >> _PLACE & _SHAPES for like in full})
         return view.draft.plan(
             [Reason("Resources", "fair", code) for code in shapes], until=_CHANGES
@@ -154,31 +170,22 @@ class FairPolicy:
         """The owner of a waiting job, and with whom it is placed alike."""
         at, place = view.at, self.place.kind(view, job)
         like: int = (at.parent[job] + 1) << _PARENT | at.shape[job] << _PLACE | place
-        return int(self._owners(view)[job]) << _OWNER | like
+        return int(owners(view, self.owner)[job]) << _OWNER | like
 
     def until(self, view: View, job: int) -> int:
         """When the job's patience ends."""
         return self.place.relaxes(view, job)
 
-    def _owners(self, view: View) -> NDArray[np.int32]:
-        return view.jobs.user if self.owner is Owner.USER else view.jobs.tenant
-
     def _use(self, view: View, most: int) -> Floats:
         active = view.active
-        charged = self._owners(view)[active]
+        charged = owners(view, self.owner)[active]
         taken = self.demand(view, active)
         use = np.zeros((max(most, int(charged.max(initial=0))) + 1, taken.shape[1]))
         np.add.at(use, charged, taken)
         return use
 
     def _weights(self, view: View, owners: int) -> Floats:
-        weights = np.ones(owners)
-        if self.owner is Owner.TENANT:
-            for tenant in view.nodes.spec.tenants:
-                code = view.jobs.tenants.find(tenant.name)
-                if 0 <= code < owners:
-                    weights[code] = tenant.weight
-        return weights
+        return tenant_weights(view, owners) if self.owner is Owner.TENANT else np.ones(owners)
 
     def _start(self, view: View, job: int) -> bool:
         ledger = view.draft.ledger_of(job)

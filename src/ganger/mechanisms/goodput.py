@@ -4,6 +4,7 @@ node every job gets, for the fairest and largest goodput. The oracle tells goodp
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,7 +40,11 @@ class GoodputMemory(msgspec.Struct, frozen=True):
     population: Population = Population()
     largest: dict[int, int] = {}
     resting: bool = False
-    """Whether every decision would be this one until something happens."""
+    """Whether it decides before `wake` only if something happens."""
+    wake: int = NEVER
+    quiet: int = 0
+    """The time of the first search on the inputs that `inputs` is a checksum of."""
+    inputs: int = 0
 
 
 class Wishes(NamedTuple):
@@ -90,6 +95,11 @@ class Offer(NamedTuple):
             return False
         fastest = self.best(self.allowed())
         return bool((self.values(People.of(people))[0] >= fastest - 1e-9).all())
+
+    def checksum(self) -> int:
+        """Of all that a search depends on but speeds, the jobs' age and chance."""
+        parts = (self.ids, self.now, *self.space[:4])
+        return zlib.crc32(b"".join(np.ascontiguousarray(part).tobytes() for part in parts))
 
     def allowed(self) -> NDArray[np.bool_]:
         """jobs x numbers of GPUs: whether the job may have so many."""
@@ -178,9 +188,14 @@ class GoodputPolicy:
     """Re-decides every `every` microseconds, and at once where nothing runs.
 
     `power`: p of the mean; `restart`: what a re-allocation costs, microseconds; `growth`: how many
-    times the most GPUs that it ever ran on a job may get; `rests`: it waits for something to happen
-    where each decision until then would be the same; `rows`: how many jobs one search is about: of
-    more, those who wait, the first come first, for up to half of them, and a draw of those who run.
+    times the most GPUs that it ever ran on a job may get; `rows`: how many jobs one search is
+    about: of more, those who wait, the first come first, for up to half of them, and a draw of
+    those who run.
+
+    `rests`: it waits for something to happen where each decision until then would be the same.
+    Where a search about all jobs left everything as it is and speeds do not change with time, only
+    the jobs' age changes what a search can find, and the next one comes when the time for which the
+    inputs have been the same has doubled: until then no job's age has more than doubled.
 
     Only plain shapes take part; others get what they ask for where there is room. On several GPU
     types a job stays on the first one that can hold it.
@@ -202,13 +217,13 @@ class GoodputPolicy:
         jobs = competitors(view)
         if memory.resting:
             missed = max(-((memory.due - view.now) // self.every), 0)
-            memory = msgspec.structs.replace(
-                memory, due=memory.due + missed * self.every, resting=False
-            )
+            due = min(memory.due + missed * self.every, memory.wake)
+            memory = msgspec.structs.replace(memory, due=due, resting=False, wake=NEVER)
         if len(jobs) and (view.now >= memory.due or not len(view.active)):
             memory = self._search(view, memory, jobs)
         reasons = [Reason("Resources", "goodput")] if len(view.pending) else []
-        wake = memory.due if len(jobs) and not memory.resting else NEVER
+        wake = memory.wake if memory.resting else memory.due
+        wake = wake if len(jobs) else NEVER
         until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
         if memory.resting:
             until = ANYTHING
@@ -226,10 +241,6 @@ class GoodputPolicy:
         ids, nodes = offer.ids.tolist(), view.nodes.n
         wishes = offer.wishes()
         sated = offer.sated(wishes)
-        rests = self.rests and sated is not None and offer.rests(sated)
-        rests &= bool(
-            plain.all() and not len(others) and (view.jobs.phase[jobs] == Phase.RUNNING).all()
-        )
         if sated is not None:
             people = People.of(sated)
         else:
@@ -247,7 +258,16 @@ class GoodputPolicy:
         stays += others[view.jobs.phase[others] != Phase.PENDING].tolist()
         towards(view, wants, self.place, stays)
         kept = Population() if len(others) else Population.of(ids, people)
-        return GoodputMemory(view.now + self.every, kept, largest, rests)
+        due = view.now + self.every
+        inputs = offer.checksum()
+        quiet = memory.quiet if inputs == memory.inputs else view.now
+        wake = due
+        if self.rests and plain.all() and not len(others):
+            if sated is not None and offer.rests(sated) and _all_run(view, jobs):
+                wake = NEVER
+            elif view.oracle.steady and (people.head(1).dense()[0] == offer.now).all():
+                wake += max(view.now - quiet - self.every, 0)
+        return GoodputMemory(due, kept, largest, wake > due, wake, quiet, inputs)
 
     def _some(self, view: View, ids: Ids) -> Ids:
         """Those of `ids` that a search is about."""
@@ -290,6 +310,10 @@ def after_restart(view: View, ids: Ids, restart: int) -> Scores:
     restarts = view.jobs.restarts[ids].astype(np.int64)  # times microseconds they outgrow 32 bits
     kept = np.maximum(age - restart * restarts, 0)
     return np.asarray(kept / np.maximum(age + restart, 1))
+
+
+def _all_run(view: View, jobs: Ids) -> bool:
+    return bool((view.jobs.phase[jobs] == Phase.RUNNING).all())
 
 
 def _largest(view: View, memory: GoodputMemory, jobs: Ids) -> dict[int, int]:

@@ -23,7 +23,7 @@ Entrants = Callable[[View, Ids, float], Ids]
 
 
 def of_poorest_users(view: View, ids: Ids, alpha: float) -> Ids:
-    """Jobs of the fraction alpha of waiting users that have had the least GPU time over weight."""
+    """Jobs of the fraction alpha of waiting users that have had the least GPU time."""
     if alpha == 1:
         return ids
     users = view.jobs.user

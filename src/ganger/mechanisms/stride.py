@@ -13,6 +13,7 @@ import numpy as np
 from ganger.core.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.answers import Floats, Width, answers
+from ganger.mechanisms.fair import Owner, owners, tenant_weights
 from ganger.mechanisms.lease import Room
 from ganger.mechanisms.realise import Want
 from ganger.mechanisms.seen import Seen
@@ -59,13 +60,16 @@ class Stride:
     """The user with the least pass runs its next gang; a user's pass grows with the GPU-time that
     it gets over its tickets, per GPU type.
 
-    Every user with live jobs has one ticket's worth of each type; with `trading` users exchange the
-    fastest type for the next one by what their jobs gain. A gang that does not fit keeps its place,
-    and smaller ones fill the slot. A user's own jobs go by what they have attained, and by where
-    they run. Users who come (back) begin at the least pass of those who are there.
+    A user's tickets are the mean over its live jobs of the job's weight times its tenant's: its
+    part of all tickets is its part of each type. With `trading` users exchange the fastest type for
+    the next one by what their jobs gain. A gang that does not fit keeps its place, and smaller ones
+    fill the slot. A user's own jobs go by what they have attained, and by where they run. Users
+    that come (back) begin at the least pass of those that are there. `owner`: tenants may stand in
+    the place of users.
     """
 
     trading: bool = True
+    owner: Owner = Owner.USER
 
     def account(self, view: View, notes: Passes | None) -> Passes:
         """Every pass brought up to now."""
@@ -89,7 +93,7 @@ class Stride:
 
     def settle(self, view: View, notes: Passes) -> Passes:
         """Who holds what from now on."""
-        gpus = view.scratch.setdefault("charged", _Charged()).gpus(view)
+        gpus = view.scratch.setdefault("charged", _Charged()).gpus(view, self.owner)
         held = {key: float(gpus[key]) for key in sorted(gpus)}
         return Passes(notes.passes, held, notes.tickets, notes.until)
 
@@ -97,7 +101,7 @@ class Stride:
         """Type by type, the fastest first, the least pass first."""
         wants: list[Want] = []
         taken = np.zeros(len(ids), np.bool_)
-        attained, user_of = view.attained(ids), view.jobs.user[ids]
+        attained, user_of = view.attained(ids), owners(view, self.owner)[ids]
         for kind in self._kinds(view):
             mine = [cell.index for cell in view.ledger.cells if cell.gpu_type == kind]
             # Whoever finds no room at first finds none later.
@@ -138,10 +142,13 @@ class Stride:
         and are kept as long as neither does."""
         live = np.sort(np.concatenate([view.pending, view.active]))
         there = [(cell.gpu_type, cell.total) for cell in view.ledger.cells]
-        before, here, tickets = view.scratch.get("entitled", (None, (), {}))
-        if here != there or not np.array_equal(before, live) or not view.oracle.steady:
-            tickets = self._tickets(view, np.unique(view.jobs.user[live]).tolist(), live)
-            view.scratch["entitled"] = live, there, tickets
+        before, weighed, here, tickets = view.scratch.get("entitled", (None, None, (), {}))
+        weight = view.jobs.weight[live]
+        same = here == there and np.array_equal(before, live) and np.array_equal(weighed, weight)
+        if not same or not view.oracle.steady:
+            users = np.unique(owners(view, self.owner)[live]).tolist()
+            tickets = self._tickets(view, users, live)
+            view.scratch["entitled"] = live, weight, there, tickets
         return tickets  # type: ignore[no-any-return]
 
     def _tickets(self, view: View, users: list[int], live: Ids) -> dict[str, float]:
@@ -151,13 +158,25 @@ class Stride:
         for cell in view.ledger.cells:
             if cell.gpu_type:
                 total[cell.gpu_type] += cell.total
-        share = {kind: [total[kind] / max(len(users), 1)] * len(users) for kind in kinds}
+        part = self._parts(view, users, live)
+        share = {kind: [total[kind] * own for own in part] for kind in kinds}
         if self.trading and len(kinds) > 1 and len(users) > 1:
             fast, slow = kinds[:2]
             gains = self._speedups(view, users, live, fast, slow)
             share[slow], share[fast] = trade(share[slow], share[fast], gains)
         return {f"{user}/{kind}": share[kind][row]
                 for kind in kinds for row, user in enumerate(users)}  # fmt: skip
+
+    def _parts(self, view: View, users: list[int], live: Ids) -> list[float]:
+        """Each user's tickets over those of all."""
+        weight = (
+            view.jobs.weight[live]
+            * tenant_weights(view, len(view.jobs.tenants))[view.jobs.tenant[live]]
+        )
+        rows = np.searchsorted(users, owners(view, self.owner)[live])
+        tickets = np.bincount(rows, weight) / np.bincount(rows)
+        parts: list[float] = (tickets / tickets.sum()).tolist()
+        return parts
 
     def _speedups(
         self, view: View, users: list[int], live: Ids, fast: str, slow: str
@@ -171,7 +190,7 @@ class Stride:
             return np.nan_to_num(quick / np.where(late > 0, late, 1.0), nan=1.0)
 
         values, of = answers(view, "speedups", live, (fast, slow), (), ratio)
-        owner = view.jobs.user[live]
+        owner = owners(view, self.owner)[live]
         order = np.argsort(owner, kind="stable")
         gains = values[of[order]]
         ends = np.searchsorted(owner[order], users, "right").tolist()
@@ -186,8 +205,9 @@ class _Charged:
         self._of: dict[int, tuple[str, int]] = {}
         self._gpus = Counter[str]()
 
-    def gpus(self, view: View) -> Counter[str]:
+    def gpus(self, view: View, owner: Owner) -> Counter[str]:
         """As of now; nobody is in it with none."""
+        user_of = owners(view, owner)
         gone, come = self._seen.changes(view.ledger)
         for job in gone:
             key, gpus = self._of.pop(job)
@@ -195,7 +215,7 @@ class _Charged:
             if not self._gpus[key]:
                 del self._gpus[key]
         for job, placement in come:
-            key = f"{view.at.user[job]}/{view.ledger.cell_of[placement[0].node].gpu_type}"
+            key = f"{user_of[job]}/{view.ledger.cell_of[placement[0].node].gpu_type}"
             gpus = sum(slot.devices.bit_count() for slot in placement)
             self._of[job] = key, gpus
             self._gpus[key] += gpus

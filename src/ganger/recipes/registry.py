@@ -125,7 +125,7 @@ HETEROGENEOUS = frozenset(("program", "partition", "configuration", "matching", 
 """The mechanisms that tell GPU types apart."""
 WANTS = (
     "elastic jobs", "GPU types", "deadlines", "tenants", "quotas", "parts of GPUs", "priorities",
-    "CPUs", "remote CPUs", "revocable nodes", "idle nodes", "neighbours that disturb",
+    "CPUs", "revocable nodes", "idle nodes", "neighbours that disturb",
 )  # fmt: skip
 """The words of `Recipe.wants`."""
 

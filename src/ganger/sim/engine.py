@@ -31,7 +31,7 @@ from ganger.core.spec import OnPreempt
 from ganger.core.table import cells
 from ganger.core.units import NEVER
 from ganger.sim.evaluation import Evaluations, instant
-from ganger.sim.pace import Pace, counts_of
+from ganger.sim.pace import Pace
 from ganger.sim.physics import Physics
 
 _FINISH, _FAIL, _RELEASE, _DOWN, _UP, _START, _PACE = (
@@ -406,11 +406,11 @@ class Simulator:
     def _pace(self, job: int, placement: Placement) -> float:
         """The speed on `placement` now, of a job whose speed may change with progress."""
         declared, physics = self._declared, self._physics
-        pace = physics.paces.get(declared.models[declared.model[job]])
-        if pace is None or self._total[job] >= NEVER:
+        paced = physics.pace(declared, job, placement)
+        if paced is None or self._total[job] >= NEVER:
             return physics.rate(declared, job, placement)
-        speeds = pace.speeds(counts_of(placement)) * physics.type_factor(declared, job, placement)
-        self._paced[job] = pace, speeds
+        self._paced[job] = paced
+        pace, speeds = paced
         return float(speeds[pace.at(self._share(job))])
 
     def _share(self, job: int) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,14 +21,18 @@ _GRID = 24
 
 
 class Pace:
-    """Speeds of one application by placement, relative to one GPU at the batch size M0."""
+    """Speeds of one application on one GPU type by placement, relative to one GPU of the reference
+    type at the batch size M0. `gpu_type`: one of `Goodput.by_type`, "" for the reference type."""
 
-    def __init__(self, goodput: Goodput) -> None:
+    def __init__(self, goodput: Goodput, gpu_type: str = "") -> None:
+        self._reference = goodput.batch / goodput.alone()
+        if gpu_type:
+            own = goodput.by_type[gpu_type]
+            goodput = msgspec.structs.replace(goodput, local=own.local, times=own.times)
         self.goodput = goodput
         self.starts = np.array(goodput.starts)
         seen = [local for measured in goodput.times.values() for local in measured.local]
         self._local = np.unique([*np.geomspace(*goodput.local, _GRID), *seen])
-        self._reference = goodput.batch / goodput.alone()
         self._speeds: dict[tuple[int, ...], Floats] = {}
         self._even: dict[tuple[int, int], Floats] = {}
         self._noise = np.array(goodput.noise)

@@ -11,7 +11,7 @@ from ganger.core.ledger import members
 from ganger.core.plan import Placement
 from ganger.core.profiles import Profiles
 from ganger.core.spec import Locality
-from ganger.sim.pace import Pace, counts_of
+from ganger.sim.pace import Floats, Pace, counts_of
 from ganger.sim.rescale import protocol
 
 TRICKLE = 0.01
@@ -65,7 +65,8 @@ class Physics:
             for model, profile in self.profiles.models.items()
             if profile.goodput is not None
         }
-        """The models whose speed changes with progress."""
+        """The models whose speed changes with progress, on their reference type."""
+        self._paces: dict[tuple[str, str], Pace] = {}
 
     def tier(self, placement: Placement) -> Locality:
         """How close together the GPUs of `placement` are."""
@@ -111,12 +112,28 @@ class Physics:
         cpus = given.get("cpus_per_gpu", least[0])
         return max(sensitivity.at(cpus, given.get("memory_per_gpu", least[1])), TRICKLE)
 
-    def type_factor(self, declared: Declared, job: int, placement: Placement) -> float:
-        """How much faster than on the reference type, whatever the size."""
-        profile = self.profiles.of(declared.models[declared.model[job]])
+    def pace(
+        self, declared: Declared, job: int, placement: Placement
+    ) -> tuple[Pace, Floats] | None:
+        """The pace of a job whose speed changes with progress, and its speeds on `placement` from
+        each of its starts on; None for other jobs."""
+        model = declared.models[declared.model[job]]
+        if model not in self.paces:
+            return None
         kind = self.nodes.type_specs[self.nodes.gpu_type[placement[0].node]]
-        factor: float = profile.by_type.get(kind.name, kind.speed)
-        return self.steady * factor
+        pace, factor = self.pace_on(model, kind.name, kind.speed)
+        return pace, self.steady * factor * pace.speeds(counts_of(placement))
+
+    def pace_on(self, model: str, gpu_type: str, speed: float) -> tuple[Pace, float]:
+        """The pace of a model on a GPU type, and the factor on its speeds: where it was not
+        measured there, the reference type's, and how much faster the type is."""
+        profile = self.profiles.of(model)
+        assert profile.goodput is not None, "only a profile of goodput has a pace"
+        if gpu_type not in profile.goodput.by_type:
+            return self.paces[model], profile.by_type.get(gpu_type, speed)
+        if (model, gpu_type) not in self._paces:
+            self._paces[model, gpu_type] = Pace(profile.goodput, gpu_type)
+        return self._paces[model, gpu_type], 1.0
 
     def rate(self, declared: Declared, job: int, placement: Placement) -> float:
         """Work per microsecond of `job` on `placement`; 1 on the reference."""
@@ -130,8 +147,8 @@ class Physics:
             return self.steady
         profile = self.profiles.of(declared.models[declared.model[job]])
         if profile.goodput is not None:
-            pace = self.paces[declared.models[declared.model[job]]]
-            start = float(pace.speeds(counts_of(placement))[0])
-            return start * self.type_factor(declared, job, placement)
+            found = self.pace(declared, job, placement)
+            assert found is not None, "a profile of goodput has a pace"
+            return float(found[1][0])
         kind = self.nodes.type_specs[self.nodes.gpu_type[placement[0].node]]
         return self.steady * profile.rate(kind.name, kind.speed, gpus, asked, self.tier(placement))

@@ -68,7 +68,7 @@ class Truth:
                 tiers = np.where(spread[at] <= 1, int(Locality.ISLAND), int(Locality.ANY))
                 out[at] = profile.rates(gpu_type, speed, many[at], asked, tiers)
                 continue
-            pace, factor = self._physics.paces[name], profile.by_type.get(gpu_type, speed)
+            pace, factor = self._physics.pace_on(name, gpu_type, speed)
             sizes = zip(spread[at].tolist(), many[at].tolist(), strict=True)
             out[at] = [factor * pace.even(*size)[start] for size in sizes]
         return out

@@ -4,7 +4,7 @@ One folder per application.
 `placements*.csv`: placement (GPUs per node, one digit each), local_bsz, step_time, sync_time (s);
 `scalability*.csv`: num_nodes, num_replicas and the same; `validation-B.csv`: training once at
 batch size B: progress (in steps of the smallest batch), grad_sqr, grad_var by epoch. All may be
-gzipped. The suffix of the first two (`-aws`, `-dgx`, ...) names the hardware, none means T4.
+gzipped. The suffix of the first two names the hardware (`TYPES`), none means T4, the reference.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ import numpy as np
 
 from ganger.core.errors import BadInput
 from ganger.core.names import Names
-from ganger.core.profiles import Goodput, Profile, Profiles, StepTimes
+from ganger.core.profiles import Goodput, OnType, Profile, Profiles, StepTimes
 from ganger.core.spec import Shape
 from ganger.core.units import micros
 from ganger.workloads.files import open_text
 from ganger.workloads.rows import Count, Kind, Number, Text, read_delimited
 from ganger.workloads.trace import Trace
 
+TYPES: Mapping[str, str] = {
+    "A100": "dgx-ext", "RTX2080Ti": "rtx", "RTX6000": "quad", "V100": "azure",
+}  # fmt: skip
+"""The hardware whose files tell of a GPU type beside T4, as Sia's simulator describes it: DGX-A100
+(more batch sizes than `dgx`), 8 RTX 2080 Ti, 4 Quadro RTX 6000, Azure's ND40rs_v2."""
 _Points = dict[str, dict[float, list[tuple[float, float]]]]
 """Placement to local batch to measured (step, sync)."""
 _TIMES: dict[str, Kind] = {
@@ -39,15 +44,15 @@ def recognises(folder: Path) -> bool:
     return any(folder.glob("*/placements*.csv*"))
 
 
-def load_profiles(folder: Path, hardware: str = "") -> Profiles:
-    """The profiles of every application below `folder` measured on `hardware` (a suffix like
-    `dgx`, "" for T4). Raises BadInput."""
+def load_profiles(folder: Path) -> Profiles:
+    """The profiles of every application below `folder` that was measured on T4, and on the other
+    GPU types on which it was. Raises BadInput."""
     if not folder.is_dir():
         raise BadInput("no such folder", where=str(folder))
     models = {
-        each.name: Profile(goodput=load_goodput(each, hardware))
+        each.name: Profile(goodput=load_goodput(each))
         for each in sorted(folder.iterdir())
-        if _file(each, f"placements{'-' * bool(hardware)}{hardware}") is not None
+        if _file(each, "placements") is not None
     }
     if not models:
         mend = "give the folder that holds one folder per application"
@@ -55,29 +60,43 @@ def load_profiles(folder: Path, hardware: str = "") -> Profiles:
     return Profiles(models)
 
 
-def load_goodput(folder: Path, hardware: str = "") -> Goodput:
+def load_goodput(folder: Path) -> Goodput:
     """One application. Orders of the same GPUs per node are averaged. The job is done after the
     last epoch that all of its validation runs have. Raises BadInput."""
-    suffix = f"-{hardware}" if hardware else ""
+    reference = _on_type(folder, "")
+    if "1" not in reference.times:
+        raise BadInput("no step times for one GPU", where=str(folder))
+    by_type = {
+        gpu_type: _on_type(folder, f"-{hardware}")
+        for gpu_type, hardware in TYPES.items()
+        if _file(folder, f"placements-{hardware}") is not None
+    }
+    for gpu_type, told in by_type.items():
+        if not told.times:
+            raise BadInput(f"no step times on {gpu_type}", where=str(folder))
+    runs = _validations(folder)
+    first, epochs = runs[min(runs)], min(len(run) for run in runs.values())
+    ends = np.array([progress for progress, _ in first[:epochs]])
+    starts = np.concatenate([[0.0], ends[:-1] / ends[-1]])
+    return Goodput(
+        batch=min(runs), most=max(runs), local=reference.local,
+        examples=float(ends[-1]) * min(runs), starts=tuple(starts.tolist()), batches=tuple(runs),
+        noise=tuple(tuple(phi * min(runs) for _, phi in run[:epochs]) for run in runs.values()),
+        times=reference.times, by_type=by_type,
+    )  # fmt: skip
+
+
+def _on_type(folder: Path, suffix: str) -> OnType:
+    """What the files of one kind of hardware tell."""
     points: _Points = defaultdict(lambda: defaultdict(list))
     for placement, *row in _rows(folder, f"placements{suffix}", {"placement": Text()} | _TIMES):
         _enter(points, "-".join(sorted(placement)), *row)
     counts = {"num_nodes": Count(1, 10**6), "num_replicas": Count(1, 10**6)}
     for nodes, replicas, *row in _rows(folder, f"scalability{suffix}", counts | _TIMES):
         _enter(points, f"{nodes}/{replicas}", *row)
-    if "1" not in points:
-        raise BadInput("no step times for one GPU", where=str(folder))
-    locals_seen = [local for by_local in points.values() for local in by_local]
-    runs = _validations(folder)
-    first, epochs = runs[min(runs)], min(len(run) for run in runs.values())
-    ends = np.array([progress for progress, _ in first[:epochs]])
-    starts = np.concatenate([[0.0], ends[:-1] / ends[-1]])
-    return Goodput(
-        batch=min(runs), most=max(runs), local=(min(locals_seen), max(locals_seen)),
-        examples=float(ends[-1]) * min(runs), starts=tuple(starts.tolist()), batches=tuple(runs),
-        noise=tuple(tuple(phi * min(runs) for _, phi in run[:epochs]) for run in runs.values()),
-        times={key: _measured(by_local) for key, by_local in points.items()},
-    )  # fmt: skip
+    seen = [local for by_local in points.values() for local in by_local]
+    times = {key: _measured(by_local) for key, by_local in points.items()}
+    return OnType((min(seen, default=0.0), max(seen, default=0.0)), times)
 
 
 def _enter(points: _Points, key: str, local: float, step: float, sync: float) -> None:

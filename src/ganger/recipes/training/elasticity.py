@@ -59,7 +59,8 @@ class Lengths(Enum):
         "Peng et al.", "EuroSys", 2018, "JCT",
     ),
     needs="durations, throughputs",
-    reconstructed="all-reduce workers stand for parameter servers and workers",
+    reconstructed="all-reduce workers stand for parameter servers and workers; speeds are the"
+    " oracle's, where the paper fits a function of servers and workers to profiled points",
     wants=("elastic jobs",),
 )  # fmt: skip
 def optimus(interval: Period = 600 * SECOND) -> Policy:
@@ -67,10 +68,9 @@ def optimus(interval: Period = 600 * SECOND) -> Policy:
     the job whose predicted remaining time falls most per GPU (sections 4.1 and 4.2).
 
     Placed by ascending size on the fewest nodes. The remaining epochs and the speed function come
-    from the oracle: with `--knows losses` the epochs are the paper's own fit (section 3.1); its fit
-    of speeds is in `estimate.fits`. Reconstructed: a job has one kind of task, the worker, whose
-    dominant resource is the GPU. Between two intervals nothing changes, unless the cluster is
-    empty.
+    from the oracle: with `--knows losses` the epochs are the paper's own fit (section 3.1). A job
+    has one kind of task, the worker, whose dominant resource is the GPU. Between two intervals
+    nothing changes, unless the cluster is empty.
     """
     allocator = Elastic(until_sated(by_greedy), small_first=True)
     return TargetPolicy("optimus", allocator, every=interval, on_events=False)
@@ -105,15 +105,16 @@ def afs(lengths: Lengths = Lengths.REMAINING) -> Policy:
         "Saxena et al.", "MASCOTS", 2020, "utilisation",
     ),
     needs="throughputs",
-    reconstructed="batch sizes are fixed; what does not fit is cut first come, first served",
+    reconstructed="a job's batch size is fixed, where the paper chooses it with the GPUs; what does"
+    " not fit is cut first come, first served",
     wants=("elastic jobs",),
 )  # fmt: skip
 def elastic_scaling(interval: Period = NEVER) -> Policy:
     """Sizes of the largest total speedup, exactly, by dynamic programming (section V).
 
     Jobs are admitted first come, first served while each can have its least. Decided at each
-    arrival and completion, and every `interval` where one is given. Reconstructed: the batch size
-    is fixed, so that a job's speedup is a function of its GPUs alone.
+    arrival and completion, and every `interval` where one is given. A job's speedup is a function
+    of its GPUs alone.
     """
     return TargetPolicy("elastic-scaling", Elastic(by_total), every=interval)
 
@@ -202,7 +203,9 @@ def elan() -> Policy:
         "utilisation, JCT",
     ),
     needs="throughputs",
-    reconstructed="the thresholds of the queues are those of Tiresias' public simulator",
+    reconstructed="the thresholds of the queues are those of Tiresias' public simulator; the data"
+    " pipeline, which hands out blocks of the input so that each sample is used once an epoch, is"
+    " left out, as are the replacing of stragglers and profiling by rescaling",
     wants=("elastic jobs",),
 )  # fmt: skip
 def edl(
@@ -226,7 +229,8 @@ def edl(
     ),
     needs="durations, throughputs",
     reconstructed="schedules say how many GPUs a job gets, not which; the oracle's remaining work"
-    " stands for the predicted progress; an epoch is a time; batch sizes follow the GPUs",
+    " stands for the predicted progress; an epoch is a time; no batch sizes are chosen: a job's"
+    " limit in GPUs grows as the paper's limit of its batch size does",
     wants=("elastic jobs",),
 )  # fmt: skip
 def ones(
@@ -254,9 +258,9 @@ def ones(
         "Yu et al.", "INFOCOM", 2021, "JCT",
     ),
     needs="durations, throughputs",
-    reconstructed="the algorithm is known from its abstract; jobs have workers only, so the sum of"
-    " ratios over workers and servers (`solve.ratios`) has one unknown; the utility; who was not"
-    " picked gets its least",
+    reconstructed="the algorithm is known from its abstract; jobs have workers only, so that its"
+    " inner problem, a sum of ratios over workers and parameter servers, is left out; the utility;"
+    " jobs that were not picked get their least",
     wants=("elastic jobs",),
 )  # fmt: skip
 def smd(slot: Period = 600 * SECOND, epsilon: Positive = 0.05, effort: Count = 1) -> Policy:

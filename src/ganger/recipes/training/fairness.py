@@ -104,8 +104,9 @@ def hierarchical(
 @recipe(
     THEMIS,
     needs="durations",
-    reconstructed="an application is one job, which bids for the gang it asks for, anywhere; the"
-    " hidden payment is taken from jobs that may shrink; lease and fairness knob",
+    reconstructed="an application is one job and makes one bid, for the gang it asks for, anywhere,"
+    " where the paper's bids for every useful subset of the GPUs on offer; the hidden payment is"
+    " taken from jobs that may shrink; lease and fairness knob",
 )
 def themis(lease: Period = 20 * MINUTE, fairness: Part = 0.8) -> Policy:
     """GPUs are leased; at the end of a lease they are auctioned among the jobs with the worst
@@ -127,18 +128,23 @@ def themis(lease: Period = 20 * MINUTE, fairness: Part = 0.8) -> Policy:
     ),
     needs="throughputs",
     reconstructed="one stride queue per GPU type where the paper splits it by server and balances"
-    " load by migration; the two fastest types are traded",
+    " load by migration; the two fastest types are traded; where tickets come from",
     wants=("tenants",),
 )  # fmt: skip
-def gandiva_fair(quantum: Period = MINUTE, trading: bool = True) -> Policy:
+def gandiva_fair(
+    quantum: Period = MINUTE, trading: bool = True, owner: Owner = Owner.USER
+) -> Policy:
     """Users get GPU time in proportion to their tickets, gang by gang, quantum by quantum.
+
+    A user's tickets are the weight of its tenant (in the cluster file) times the weight of its jobs
+    (in the trace), on average over its live jobs; `owner=tenant` shares among tenants instead.
 
     Stride scheduling: the user with the least pass goes first, and a pass grows with the GPU time
     received over tickets. A gang that does not fit keeps its place. With `trading` users whose jobs
     gain little from fast GPUs sell them for more slow ones to those that gain most, at the
     second-highest speedup.
     """
-    return LeasePolicy("gandiva-fair", Stride(trading), quantum)
+    return LeasePolicy("gandiva-fair", Stride(trading, owner), quantum)
 
 
 @recipe(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Annotated
 
 from ganger.core.protocols import Policy
 from ganger.core.share import Sharing
@@ -14,7 +15,7 @@ from ganger.mechanisms.place import Revocable
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.mechanisms.share import Parts
 from ganger.mechanisms.supply import BySupply, Division, SupplyPolicy
-from ganger.recipes.registry import Paper, Period, Positive, recipe
+from ganger.recipes.registry import Paper, Period, Positive, Within, recipe
 from ganger.recipes.training.baselines import LECTURE
 
 INGESTION = Paper(
@@ -52,25 +53,25 @@ def spot(label: str = "spot", prefer: bool = True, walk: Walk = Walk.SKIP) -> Po
 @recipe(
     INGESTION,
     needs="throughputs",
-    reconstructed="one rate for all jobs; the simulator does not slow starved jobs down yet",
-    wants=("remote CPUs",),
+    reconstructed="the oracle's table of speed by CPUs stands for measured rates; the network"
+    " between workers and GPUs is free",
+    wants=("CPUs",),
 )
 def cpu_disaggregation(
-    rate: float = 1000.0,
-    local: float = 600.0,
-    worker: Positive = 100.0,
-    pool: int = 1000,
+    cores: Positive = 4.0,
+    pool: Annotated[int, Within(0, 1_000_000)] = 1000,
     walk: Walk = Walk.STRICT,
 ) -> Policy:
-    """Input pipelines on remote CPUs: ceil((rate - local) / worker) workers for every GPU's need.
+    """Input pipelines on remote CPUs: a job whose hosts have too few CPUs to feed its GPUs gets as
+    many remote workers as make up for that.
 
-    `rate`: samples/s that a GPU consumes; `local`: samples/s from its own host; `worker`:
-    samples/s of one of `pool` remote workers. A job's throughput is the smaller of what its GPUs
-    can do and what it is supplied. GPUs are given first come, first served.
+    GPUs are given first come, first served. A job's throughput is the smaller of what its GPUs can
+    do and what it is supplied: its model's `sensitivity` says how fast it runs with how many CPUs
+    per GPU, and where those of its own node fall short, ceil(lacking / `cores`) of `pool` remote
+    workers of `cores` each prepare the rest, for those that came first. It changes the runs of
+    models with a `sensitivity` in their profile, on nodes that state their CPUs.
     """
-    return RemoteInput(
-        QueuePolicy("cpu-disaggregation", FIRST_COME, walk), rate, local, worker, pool
-    )
+    return RemoteInput(QueuePolicy("cpu-disaggregation", FIRST_COME, walk), cores * 1000, pool)
 
 
 class First(Enum):
@@ -86,7 +87,7 @@ class First(Enum):
         "Looking Beyond GPUs for DNN Scheduling on Multi-Tenant Clusters", "Mohan et al.", "OSDI",
         2022, "JCT",
     ),
-    needs="throughputs",
+    needs="durations, throughputs",
     reconstructed="the oracle's table stands for the optimistic profiling; jobs are preempted after"
     " a round of their own, not of the cluster; OPT divides where GPUs were placed, moving nobody",
     wants=("CPUs",),
@@ -100,7 +101,8 @@ def synergy(
     GPUs go by `order`; a gang is placed where its demand fits beside the others', else by best fit.
     `tune`: in order of submission each job gets all it wants, or falls back to its GPUs' part and
     leaves what it does not need. `opt`: an integer programme over the jobs' tables for the largest
-    sum of speeds (section 4). Needs nodes that state CPUs and memory; `srtf` needs durations.
+    sum of speeds (section 4). Needs nodes that state CPUs and memory. Only `order=srtf` reads
+    durations.
     """
     keys: dict[First, Order] = {
         First.FIFO: FIRST_COME, First.SRTF: SHORTEST_REMAINING,
