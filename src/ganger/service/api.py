@@ -20,13 +20,13 @@ from ganger import __version__
 from ganger.client.answers import Problem
 from ganger.core.errors import GangerError
 from ganger.service.accept import Who
+from ganger.service.connections import CONNECTION, PROBLEM, Connection
 from ganger.service.daemon import FullDisk
 from ganger.service.endpoints import ENDPOINTS, Endpoint
 from ganger.service.rows import NoSuch
 from ganger.service.schema import tightened
 from ganger.service.world import Forbidden, World
 
-UNIX: Final = "unix"
 _JSON = msgspec.json.Encoder()
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
@@ -112,7 +112,8 @@ def user_of(uid: int) -> tuple[str, int]:
 
 
 class Identify:
-    """Knows who asks by the Unix socket, or lets in whoever bears the token."""
+    """Knows who asks: by the connection's Unix socket, or over TCP by the token. No other header, no
+    Host and no address matters."""
 
     def __init__(self, app: ASGIApp, world: World) -> None:
         self._app, self._world = app, world
@@ -122,11 +123,11 @@ class Identify:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        where, who = (scope.get("client") or ("", 0))[:2]
+        connection: Connection = scope["state"][CONNECTION]
         found: Who | None
-        if where == UNIX:
-            name, gid = user_of(who)
-            found = self._world.someone(name, who, gid)
+        if connection.uid >= 0:
+            name, gid = user_of(connection.uid)
+            found = self._world.someone(name, connection.uid, gid)
         else:
             found = self._bearer(scope)
         if found is None:
@@ -134,18 +135,24 @@ class Identify:
                 Problem(title="Who are you?", status=401, mend="send Authorization: Bearer TOKEN")
             )
             answer.headers["WWW-Authenticate"] = "Bearer"
+            answer.headers["Connection"] = "close"  # what else is sent is not read
+            await answer(scope, receive, send)
+            return
+        if not connection.serves(found.user):
+            answer = Response(PROBLEM, 429, {"Retry-After": "1", "Connection": "close"},
+                              media_type="application/problem+json")  # fmt: skip
             await answer(scope, receive, send)
             return
         scope["ganger.who"] = found
         await self._app(scope, receive, send)
 
     def _bearer(self, scope: Scope) -> Who | None:
-        for name, value in scope["headers"]:
-            if name == b"authorization":
-                kind, _, token = value.partition(b" ")
-                if kind.lower() == b"bearer":
-                    return self._world.bearer(token.strip())
-        return None
+        """Who bears the token of the only Authorization header."""
+        stated = [value for name, value in scope["headers"] if name == b"authorization"]
+        if len(stated) != 1:
+            return None
+        kind, _, token = stated[0].partition(b" ")
+        return self._world.bearer(token.strip()) if kind.lower() == b"bearer" else None
 
 
 # ---------------------------------------------------------------------- OpenAPI

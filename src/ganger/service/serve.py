@@ -10,16 +10,14 @@ import os
 import secrets
 import signal
 import socket
-import struct
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ganger.core.errors import BadInput, GangerError
 from ganger.core.events import NodeDown
@@ -36,7 +34,8 @@ from ganger.engines.slurm.engine import SlurmEngine, discover
 from ganger.engines.slurm.pilots import PilotEngine, Terms
 from ganger.lab.simulation import load_policy, oracle_of_past
 from ganger.service import agents
-from ganger.service.api import UNIX, Identify, application
+from ganger.service.api import Identify, application
+from ganger.service.connections import Connection, Listener
 from ganger.service.daemon import Daemon, FullDisk
 from ganger.service.demand import wished
 from ganger.service.engine import LiveEngine
@@ -48,7 +47,6 @@ from ganger.service.world import World
 
 log = logging.getLogger("ganger.service")
 DEFAULT_RECIPE: Final = "backfill"
-_CREDENTIALS = struct.Struct("3i")
 
 
 class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -336,11 +334,11 @@ class Server:
         self._sockets = sockets
         self._world = world
         app = Identify(application(world), world)
-        self._server = uvicorn.Server(
+        self._server = _Uvicorn(
             uvicorn.Config(
-                app, http=Peered, ws="none", lifespan="off", log_level="warning", loop="asyncio",
-                access_log=False, timeout_graceful_shutdown=2, server_header=False,
-                log_config=None,
+                app, http=Connection, ws="none", lifespan="off", log_level="warning",
+                loop="asyncio", access_log=False, timeout_graceful_shutdown=2, server_header=False,
+                log_config=None, proxy_headers=False,
             )
         )  # fmt: skip
         world.go_down = self.stop
@@ -366,16 +364,21 @@ class Server:
         asyncio.run(main())
 
 
-class Peered(H11Protocol):
-    """Says of a connection over a Unix socket which user is at its other end."""
+class _Uvicorn(uvicorn.Server):
+    """uvicorn, over listeners that bound their connections."""
 
-    def connection_made(self, transport: Any) -> None:
-        """Ask the kernel who it is."""
-        super().connection_made(transport)
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family == socket.AF_UNIX:
-            data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            self.client = (UNIX, _CREDENTIALS.unpack(data)[1])
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on our sockets."""
+        await self.lifespan.startup()
+
+        def make(listener: Listener, peer: str, uid: int) -> Connection:
+            return Connection(
+                listener, peer, uid, config=self.config, server_state=self.server_state,
+                app_state=self.lifespan.state,
+            )  # fmt: skip
+
+        self.servers = [Listener(one, make) for one in sockets or ()]  # type: ignore[misc]
+        self.started = True
 
 
 def _unix_socket(home: Home, shared: bool) -> socket.socket:
