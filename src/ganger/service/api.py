@@ -20,6 +20,7 @@ from ganger import __version__
 from ganger.client.answers import Problem
 from ganger.core.errors import GangerError
 from ganger.service.accept import Who
+from ganger.service.bodies import Busy
 from ganger.service.connections import CONNECTION, PROBLEM, Connection
 from ganger.service.daemon import FullDisk
 from ganger.service.endpoints import ENDPOINTS, Endpoint
@@ -66,7 +67,7 @@ def _answering(one: Endpoint) -> Callable[[Request], Awaitable[Response]]:
 
 _STATUS: Final[dict[type[GangerError], tuple[int, str]]] = {
     NoSuch: (404, "There is no such thing"), Forbidden: (403, "Not allowed"),
-    FullDisk: (507, "The disk is full"),
+    FullDisk: (507, "The disk is full"), Busy: (429, "Too much at once"),
 }  # fmt: skip
 
 

@@ -13,10 +13,10 @@ from ganger.core.errors import BadInput
 from ganger.service import rows
 from ganger.service.accept import Who
 from ganger.service.asks import Ask
+from ganger.service.bodies import SMALL_BYTES_MAX
 from ganger.service.world import World
 
 PAGE_MAX: Final = 1000
-BODY_BYTES_MAX: Final = 32 << 20
 JOBS_MAX: Final = 100_000
 T = TypeVar("T")
 Answer = Awaitable[Any]
@@ -36,20 +36,9 @@ def who_of(request: Request) -> Who:
 
 async def body_of(request: Request, kind: type[T]) -> T:
     """The body as `kind`. Raises BadInput."""
-    found: T = decoded(await raw_body(request), kind)
+    with world_of(request).bodies.of(who_of(request).user, SMALL_BYTES_MAX) as body:
+        found: T = decoded(await body.read(request), kind)
     return found
-
-
-async def raw_body(request: Request) -> bytes:
-    """The body as it came. Raises BadInput if it is too large."""
-    size = 0
-    parts = []
-    async for part in request.stream():
-        size += len(part)
-        if size > BODY_BYTES_MAX:
-            raise BadInput("it is larger than 32 MiB", where="body", mend="submit in parts")
-        parts.append(part)
-    return b"".join(parts)
 
 
 def decoded(data: bytes, kind: Any) -> Any:

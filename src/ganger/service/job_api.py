@@ -25,7 +25,7 @@ from ganger.core.errors import BadInput
 from ganger.core.jobs import Phase
 from ganger.core.units import NEVER, SECOND, parse_duration
 from ganger.service import rows, tail
-from ganger.service.accept import moment, prepare
+from ganger.service.accept import Who, moment, prepare
 from ganger.service.asking import (
     JOBS_MAX,
     PAGE_MAX,
@@ -35,12 +35,12 @@ from ganger.service.asking import (
     decoded,
     locked,
     number,
-    raw_body,
     rows_named,
     who_of,
     world_of,
 )
 from ganger.service.asks import Order, SetCeiling, Submit
+from ganger.service.bodies import BODY_BYTES_MAX, LARGE_BYTES
 from ganger.service.explain import expect, explain, spokesman
 from ganger.service.facts import Prepared
 from ganger.service.states import exit_code
@@ -67,23 +67,15 @@ Submission = JobRequest | Annotated[list[JobRequest], msgspec.Meta(min_length=1)
 async def submit(request: Request) -> Submitted:
     """Accept a job, an array of jobs, or a list of requests; durable when this answers."""
     world, who = world_of(request), who_of(request)
-    body = await raw_body(request)
-    found = decoded(body, Submission)
-    wanted: list[JobRequest] = found if isinstance(found, list) else [found]
-    daemon = world.daemon
-    now = daemon.now()
-    jobs: list[Prepared] = []
-    resolve = lambda job: locked(world, rows.rows_of, job)  # noqa: E731
-    for one in wanted:
-        one.gpu_types = world.known_types(one.gpu_types)
-        jobs += prepare(one, who, now, resolve, world.shared)
-        if len(jobs) > JOBS_MAX:
-            raise BadInput(f"more than {JOBS_MAX:,} jobs", mend="submit in parts")
-    for spec in {job.spec.shape: job.spec for job in jobs}.values():
-        world.fits(spec.shape)
+    daemon, bodies = world.daemon, world.bodies
     key = request.headers.get("idempotency-key", "")[:200]
-    digest = hashlib.sha256(body).digest() if key else b""
-    accepted = await asked(world, Submit(jobs, f"{who.user}:{key}" if key else "", digest))
+    with bodies.of(who.user, BODY_BYTES_MAX) as place:
+        body = await place.read(request)
+        if len(body) <= LARGE_BYTES and not any(one.array for one in _requests(body)):
+            accepted = await _accepted(world, who, body, key)
+        else:
+            async with bodies.turn:
+                accepted = await _accepted(world, who, body, key)
     with daemon.lock:
         first = rows.job_answer(daemon, accepted[0])
     answer = Submitted(
@@ -94,6 +86,31 @@ async def submit(request: Request) -> Submitted:
         ahead = await asyncio.to_thread(outlook, daemon, accepted[0], interval=False)
         answer.expected_start = ahead.expected / SECOND if ahead else None
     return answer
+
+
+def _requests(body: bytes) -> list[JobRequest]:
+    found = decoded(body, Submission)
+    return found if isinstance(found, list) else [found]
+
+
+async def _accepted(world: World, who: Who, body: bytes, key: str) -> list[int]:
+    """The rows of the jobs that a submission makes. Raises GangerError."""
+    daemon = world.daemon
+    now = daemon.now()
+    jobs: list[Prepared] = []
+    resolve = lambda job: locked(world, rows.rows_of, job)  # noqa: E731
+    for one in _requests(body):
+        one.gpu_types = world.known_types(one.gpu_types)
+        jobs += prepare(one, who, now, resolve, world.shared)
+        if len(jobs) > JOBS_MAX:
+            raise BadInput(f"more than {JOBS_MAX:,} jobs", mend="submit in parts")
+    for spec in {job.spec.shape: job.spec for job in jobs}.values():
+        world.fits(spec.shape)
+    digest = hashlib.sha256(body).digest() if key else b""
+    accepted: list[int] = await asked(
+        world, Submit(jobs, f"{who.user}:{key}" if key else "", digest)
+    )
+    return accepted
 
 
 async def list_jobs(request: Request) -> JobPage:

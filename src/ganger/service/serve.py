@@ -41,6 +41,7 @@ from ganger.service.demand import wished
 from ganger.service.engine import LiveEngine
 from ganger.service.home import Home
 from ganger.service.journal import FullError, Header, Journal
+from ganger.service.log import write_log
 from ganger.service.nodes import cluster_of, refuse_others
 from ganger.service.recovery import header_of
 from ganger.service.world import World
@@ -441,7 +442,7 @@ def _token_hash(journal: Journal, home: Home) -> str:
 
 def main(argument: str) -> int:
     """Serve as a process of its own; `argument` is `Settings` in JSON."""
-    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO)
+    write_log()
     try:
         return serve(msgspec.json.decode(argument, type=Settings))
     except GangerError as error:

@@ -19,6 +19,7 @@ from ganger.core.spec import Shape
 from ganger.core.units import SECOND, WHOLE, format_duration
 from ganger.engines.agent.meter import EVERY_SECONDS
 from ganger.service.accept import Fits, Who
+from ganger.service.bodies import Bodies
 from ganger.service.daemon import Daemon
 from ganger.service.idle import Idleness
 from ganger.service.outbox import Notifier
@@ -51,6 +52,7 @@ class World:
         self.roles = Roles.kept(daemon.journal)
         self.notifier = Notifier(daemon, home)
         self.idleness = Idleness(daemon, self.notifier, meter_seconds)
+        self.bodies = Bodies()
         self.leaving = False
         """The server ends: streams should."""
         self._fits: tuple[object, Fits] = (None, Fits(daemon.kernel.nodes))
