@@ -207,9 +207,7 @@ def test_nothing_gets_through_a_plain_nginx(
         assert sent(by_port(proxies[0]), request("GET", path, *headers))[0] == 401, path
 
 
-def test_a_token_gets_through_nginx_beside_any_header(
-    proxies: tuple[str, str], token: str
-) -> None:
+def test_a_token_gets_through_nginx_beside_any_header(proxies: tuple[str, str], token: str) -> None:
     lines = ("X-Forwarded-For: unix", "Forwarded: for=unix", f"Authorization: Bearer {token}")
     assert sent(by_port(proxies[0]), request("GET", "/v1/status", *lines))[0] == 200
 

@@ -441,9 +441,7 @@ def test_the_log_repeats_nothing_without_end_and_a_message_is_one_line() -> None
         return line.format(record) if sparing.filter(record) else ""
 
     forged = "ann\n2026 root: all is well\x1b[2J\u2028\u202e"
-    assert said("job %s", forged) == "x: job " + (
-        r"ann\n2026 root: all is well\x1b[2J\u2028\u202e"
-    )
+    assert said("job %s", forged) == "x: job " + (r"ann\n2026 root: all is well\x1b[2J\u2028\u202e")
     kept = [said("job %s", i) for i in range(1000)]
     assert len([one for one in kept if one]) == MOST - 1
     assert said("other") == "x: other"

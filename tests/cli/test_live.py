@@ -125,7 +125,8 @@ def test_a_tenants_quota(shell: Shell) -> None:
     assert "lab may have 2 (now 2) GPUs at once" in shell.said("explain", str(waits))
     (found,) = shell.json("policy", "quota", "lab")
     assert found == {"tenant": "lab", "limit": 2.0, "let_in": 2.0, "waiting": 1, "quota": 1,
-                     "weight": 3.0}  # fmt: skip
+                     "weight": 3.0, "members": {}, "max_priority": 0,
+                     "max_weight": 1.0}  # fmt: skip
     assert "may hold 2 GPUs" in shell.ganger(
         "submit", "-A", "lab", "--gpus", "3", "--", "true", code=2
     ).stderr  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -28,6 +29,9 @@ from ganger.service.api import openapi
 from ganger.service.dashboard import dashboard
 from ganger.service.endpoints import ENDPOINTS
 from ganger.service.home import Home
+from ganger.service.journal import Journal
+from ganger.service.roles import SETTING as ROLES
+from ganger.service.roles import Roles
 from service.machines import Machine, wait_for
 from worlds import open_way
 
@@ -437,27 +441,29 @@ def test_in_shared_mode_users_are_kept_apart(tmp_path_factory: pytest.TempPathFa
         machine.end()
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="two users need root")
 def test_roles_over_tcp(tmp_path: Path) -> None:
-    machine = Machine(tmp_path / "home", listen="127.0.0.1:0")
+    open_way(tmp_path)
+    machine = Machine(tmp_path / "home", listen="127.0.0.1:0", shared=True)
     owner = machine.up()
     try:
         url = "http://" + owner.call("GET", "/v1/status")["listen"]
         made = {
-            role: owner.call("POST", "/v1/tokens", body={"user": f"ann-{role}", "role": role})
-            for role in ("user", "admin")
+            role: owner.call("POST", "/v1/tokens", body={"user": name, "role": role})
+            for name, role in (("nobody", "user"), ("daemon", "admin"))
         }
         user, admin = (Client(url=url, token=made[role]["token"]) for role in ("user", "admin"))
         sleeps = {"command": ["sleep", "60"], "gpus": 0}
         mine = user.call("POST", "/v1/jobs", body=sleeps)["job"]
         theirs = owner.call("POST", "/v1/jobs", body=sleeps)["job"]
-        assert user.call("GET", f"/v1/jobs/{mine}")[0]["user"] == "ann-user"
+        assert user.call("GET", f"/v1/jobs/{mine}")[0]["user"] == "nobody"
         node = owner.call("GET", "/v1/nodes")[0]["name"]
         for method, path, body in (
             ("POST", f"/v1/jobs/{theirs}/cancel", None), ("GET", f"/v1/jobs/{theirs}/logs", None),
             ("POST", f"/v1/nodes/{node}/drain", None), ("PUT", "/v1/policy", {"recipe": "las"}),
             ("POST", "/v1/shutdown", {}), ("PATCH", "/v1/quotas/x", {"limit": 1}),
             ("POST", "/v1/tokens", {"user": "eve"}), ("GET", "/v1/roles", None),
-            ("PUT", "/v1/admins/ann-user", None),
+            ("PUT", "/v1/admins/nobody", None),
         ):  # fmt: skip
             with pytest.raises(Refusal) as refused:
                 user.call(method, path, body=body)
@@ -473,15 +479,39 @@ def test_roles_over_tcp(tmp_path: Path) -> None:
         again = Client(url=url, token=made["user"]["token"])
         assert again.call("GET", "/v1/policy")["recipe"] == "fifo"
         left = owner.call("DELETE", f"/v1/tokens/{made['user']['id']}")["tokens"]
-        assert [one["user"] for one in left] == ["ann-admin"]
+        assert [one["user"] for one in left] == ["daemon"]
         assert not any("token" in one for one in left)
         with pytest.raises(Refusal) as refused:
             again.call("GET", "/v1/status")
         assert refused.value.status == 401
-        with pytest.raises(Refusal, match="no user's name"):
+        with pytest.raises(Refusal, match="knows no user"):
             owner.call("POST", "/v1/tokens", body={"user": "a b"})
         for client in (user, admin, again):
             client.close()
+    finally:
+        machine.end()
+
+
+def test_a_token_of_a_personal_daemon_does_everything_or_nothing(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "home", listen="127.0.0.1:0")
+    owner = machine.up()
+    try:
+        with pytest.raises(Refusal, match="run as the daemon's user"):
+            owner.call("POST", "/v1/tokens", body={"user": "ann"})
+        with pytest.raises(Refusal, match="no user's name"):
+            owner.call("POST", "/v1/tokens", body={"user": "a b", "role": "admin"})
+        assert owner.call("POST", "/v1/tokens", body={"user": "ann", "role": "admin"})["token"]
+        machine.kill()
+        with contextlib.closing(Journal(machine.root / "journal.db")) as journal:
+            roles, token = Roles.kept(journal).with_token("eve", "user")
+            journal.set(ROLES, msgspec.json.encode(roles).decode())  # by a version that made it
+        machine.up()
+        status = owner.call("GET", "/v1/status")
+        assert any(roles.tokens[-1].id in said for said in status["trouble"])
+        with Client(url=f"http://{status['listen']}", token=token) as eve:
+            with pytest.raises(Refusal) as refused:
+                eve.call("GET", "/v1/status")
+            assert refused.value.status == 401
     finally:
         machine.end()
 

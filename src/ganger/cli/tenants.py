@@ -42,6 +42,7 @@ def fairshare(as_json: bool) -> None:
 _EXAMPLES = (
     "\b\nExamples:\n  ganger quota\n  ganger quota physics --limit 8"
     "\n  ganger quota physics --quota 4 --weight 2\n  ganger quota physics --forget"
+    "\n  ganger quota physics --member ann --member bob:100 --max-priority 10"
 )
 
 
@@ -60,40 +61,90 @@ _EXAMPLES = (
     help="What it deserves, for recipes that know quotas: philly, hived, yarn-cs and their like.",
 )
 @click.option("--weight", metavar="NUMBER|none", help="Its weight in fair shares.")
+@click.option(
+    "--member",
+    "members",
+    multiple=True,
+    metavar="USER[:PRIORITY]",
+    help="USER may submit to it, with a priority of at most so much. Repeatable.",
+)
+@click.option(
+    "--no-member", "without", multiple=True, metavar="USER",
+    help="USER may not submit to it any more. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--max-priority",
+    metavar="NUMBER|none",
+    help="The highest priority of its jobs that users may state; none: 0.",
+)
+@click.option(
+    "--max-weight",
+    metavar="NUMBER|none",
+    help="The highest weight of its jobs that users may state; none: 1.",
+)
 @click.option("--forget", is_flag=True, help="Nothing is set for it any more.")
 @_json
 def quota(
-    tenant: str | None, limit: str | None, share: str | None, weight: str | None, forget: bool,
-    as_json: bool,
+    tenant: str | None, limit: str | None, share: str | None, weight: str | None,
+    members: tuple[str, ...], without: tuple[str, ...], max_priority: str | None,
+    max_weight: str | None, forget: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Show what tenants may have, or set it for TENANT. Who runs goes on."""
-    body = {
-        name: _value(name, value)
-        for name, value in (("limit", limit), ("quota", share), ("weight", weight))
-        if value is not None
+    """Show what tenants may have, or set it for TENANT. Running jobs go on.
+
+    With a shared daemon a user submits to the tenant of their own name, and to those of which they
+    are members. Administrators submit anywhere, with any priority.
+    """
+    stated = {"limit": limit, "quota": share, "weight": weight, "max_priority": max_priority,
+              "max_weight": max_weight}  # fmt: skip
+    body: dict[str, Any] = {
+        name: _value(name, value) for name, value in stated.items() if value is not None
     }
+    if members:
+        body["members"] = dict(_member(text) for text in members)
+    if without:
+        body["without"] = list(without)
     if tenant is None and (body or forget):
         raise BadInput("whose?", mend="write like: ganger quota physics --limit 8")
     if forget and body:
         raise BadInput("it cannot be set and forgotten at once", where="--forget")
-    path = f"/v1/quotas/{quote(tenant, safe='')}" if tenant is not None else "/v1/quotas"
-    if forget:
-        found = Client().call("DELETE", path, list[Quota])
-    elif body:
-        found = Client().call("PATCH", path, list[Quota], body=body)
-    else:
-        found = [one for one in Client().call("GET", "/v1/quotas", list[Quota])
-                 if tenant in (None, one.tenant)]  # fmt: skip
+    found = _asked(tenant, body, forget)
     if as_json:
         print_json(found)
         return
     rows = [
         (one.tenant or "-", _said(one.limit), _said(one.let_in), str(one.waiting),
-         _said(one.quota), f"{one.weight:g}")
+         _said(one.quota), f"{one.weight:g}", str(one.max_priority), _members(one))
         for one in found
     ]  # fmt: skip
-    click.echo(
-        table(("TENANT", "LIMIT", "LET IN", "WAITING", "QUOTA", "WEIGHT"), rows, shrink=(0,))
+    titles = ("TENANT", "LIMIT", "LET IN", "WAITING", "QUOTA", "WEIGHT", "PRIORITY", "MEMBERS")
+    click.echo(table(titles, rows, shrink=(7, 0)))
+
+
+def _asked(tenant: str | None, body: dict[str, Any], forget: bool) -> list[Quota]:
+    path = f"/v1/quotas/{quote(tenant, safe='')}" if tenant is not None else "/v1/quotas"
+    found: list[Quota]
+    if forget:
+        found = Client().call("DELETE", path, list[Quota])
+    elif body:
+        found = Client().call("PATCH", path, list[Quota], body=body)
+    else:
+        every = Client().call("GET", "/v1/quotas", list[Quota])
+        found = [one for one in every if tenant in (None, one.tenant)]
+    return found
+
+
+def _member(text: str) -> tuple[str, int | None]:
+    user, colon, most = text.partition(":")
+    try:
+        return user, int(most) if colon else None
+    except ValueError:
+        raise BadInput(f"{most!r} is not a priority", where="--member",
+                       mend="write like ann or ann:100") from None  # fmt: skip
+
+
+def _members(one: Quota) -> str:
+    return ",".join(
+        user if most is None else f"{user}:{most}" for user, most in one.members.items()
     )
 
 
@@ -105,10 +156,10 @@ def _value(name: str, text: str) -> Any:
     if text == "none":
         return None
     try:
-        return int(text) if name == "quota" else float(text)
+        return int(text) if name in ("quota", "max_priority") else float(text)
     except ValueError:
         raise BadInput(
-            f"{text!r} is no number", where=f"--{name}", mend="a number or none"
+            f"{text!r} is no number", where=f"--{name.replace('_', '-')}", mend="a number or none"
         ) from None
 
 

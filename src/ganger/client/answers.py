@@ -142,7 +142,9 @@ class Share(msgspec.Struct, kw_only=True):
 class Quota(msgspec.Struct, kw_only=True):
     """What a tenant may have. `limit`: the most GPUs that its jobs are let hold, under any recipe;
     `let_in` GPUs of that are in the queue or in use, and `waiting` jobs wait for it. `quota` and
-    `weight` are for recipes that know them."""
+    `weight` are for recipes that know them. With a shared daemon `members` may submit to it, beside
+    the user of its name, each up to a priority (null: up to `max_priority`), and its jobs may weigh
+    `max_weight` at most."""
 
     tenant: str
     limit: float | None
@@ -150,6 +152,9 @@ class Quota(msgspec.Struct, kw_only=True):
     waiting: int
     quota: int | None
     weight: float
+    members: dict[str, int | None]
+    max_priority: int
+    max_weight: float
 
 
 class TokenAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):

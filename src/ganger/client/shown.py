@@ -15,9 +15,7 @@ def shown_json(text: str) -> str:
     """A JSON document with the same characters as JSON escapes; line ends stay."""
     if text.replace("\n", "").isprintable():
         return text
-    return "".join(
-        one if one == "\n" or one.isprintable() else _units(one) for one in text
-    )
+    return "".join(one if one == "\n" or one.isprintable() else _units(one) for one in text)
 
 
 def _escaped(one: str) -> str:

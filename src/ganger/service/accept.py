@@ -24,15 +24,21 @@ from ganger.service.notify import DEFAULT_EVENTS, EVENTS, checked_address
 
 TASKS_MAX: Final = 100_000
 GPUS_MAX: Final = 1 << 20
+PRIORITY_MAX: Final = 1 << 31
 RANGES: Final[tuple[tuple[str, float, float], ...]] = (
     ("gpus", 0, GPUS_MAX), ("workers", 0, GPUS_MAX), ("nodes", 0, GPUS_MAX),
     ("min_gpus", 0, GPUS_MAX), ("max_gpus", 0, GPUS_MAX), ("share", 0.001, 1.0),
-    ("cpus", 0.0, 1e6), ("priority", -(1 << 31), (1 << 31) - 1), ("weight", 1e-9, 1e9),
+    ("cpus", 0.0, 1e6), ("priority", -PRIORITY_MAX, PRIORITY_MAX - 1), ("weight", 1e-9, 1e9),
     ("steps", 0.0, 1e18), ("retries", 0, 1000),
 )  # fmt: skip
 """Fields of a request, the least and the most that they may be."""
-_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
-_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+NAME_MAX: Final = 200
+LINKS_MAX: Final = 1_000_000
+"""The most dependencies of all jobs of one submission, each task of an array counted for itself."""
+TEXT_BYTES_MAX: Final = 256 << 20
+"""The most bytes of all their scripts, commands and variables."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 E = TypeVar("E", bound=IntEnum)
 
@@ -56,6 +62,7 @@ def prepare(
     """The jobs that `request` asks for, one per task of its array. Raises BadInput."""
     _check(request)
     shape = shape_of(request)
+    rows = _bounded(rows)
     after = () if request.after_one else tuple(row for job in request.after for row in rows(job))
     spec = JobSpec(
         name="", shape=shape, kind=_word(Kind, request.kind, "kind"),
@@ -84,6 +91,51 @@ def prepare(
         _after_each(spec, msgspec.structs.replace(facts, task=task), request, rows)
         for task in tasks
     ]
+
+
+def _bounded(rows: Rows) -> Rows:
+    """The same, but for more rows in all than a submission may wait for."""
+    count = 0
+
+    def bounded(job: str | int) -> list[int]:
+        nonlocal count
+        found = rows(job)
+        count += len(found)
+        refuse_too_many(count, 0)
+        return found
+
+    return bounded
+
+
+def size_of(jobs: list[Prepared], request: JobRequest) -> tuple[int, int]:
+    """How many dependencies the jobs of a request have, and how many bytes of text."""
+    first = jobs[0]
+    links = len(first.spec.after) + len(first.facts.waits_for.rows)
+    words = (*request.command, *request.env, *request.env.values(), *request.warm)
+    text = len(request.script) + sum(map(len, words))
+    return links * len(jobs), text * len(jobs)
+
+
+def refuse_too_many(links: int, text: int) -> None:
+    """Raise BadInput for more of either than a submission may have."""
+    if links > LINKS_MAX:
+        raise BadInput(f"the jobs wait for more than {LINKS_MAX:,} others, counted one by one",
+                       where="after", mend="wait for fewer, or submit in parts")  # fmt: skip
+    if text > TEXT_BYTES_MAX:
+        raise BadInput(
+            f"scripts, commands and variables of all tasks are more than {TEXT_BYTES_MAX >> 20} MiB",
+            where="script", mend="keep them in files, or submit in parts",
+        )  # fmt: skip
+
+
+def checked_text(text: str, where: str) -> str:
+    """Words that people will see in lists. Raises BadInput for what a terminal would obey."""
+    if len(text) > NAME_MAX or not text.isprintable():
+        raise BadInput(
+            f"it is longer than {NAME_MAX} characters, or one of them cannot be printed",
+            where=where, mend="leave out control characters, and marks of lines and directions",
+        )  # fmt: skip
+    return text
 
 
 def _conditions(request: JobRequest, rows: Rows) -> Conditions:
@@ -131,9 +183,11 @@ def _check(request: JobRequest) -> None:
         raise BadInput(
             "it does not begin with #!", where="script", mend="begin with #!/bin/sh, for example"
         )
-    if request.name and not _NAME.fullmatch(request.name):
-        raise BadInput("no name is longer than 200 characters or has control characters in it",
-                       where="name")  # fmt: skip
+    for field in ("name", "tenant", "model", "pool"):
+        checked_text(getattr(request, field), field)
+    for field in ("labels", "gpu_types", "warm"):
+        for text in getattr(request, field):
+            checked_text(text, field)
     if request.per not in PER:
         raise BadInput(f"{request.per!r} is not one of {', '.join(PER)}", where="per")
     for event in request.mail_on:
@@ -232,7 +286,7 @@ def _called(request: JobRequest) -> str:
         if not argument.startswith("-"):  # a script, or what follows -m
             word = Path(argument).name
             break
-    return word[:200] if _NAME.fullmatch(word[:200]) else "job"
+    return word[:NAME_MAX] if word[:NAME_MAX].isprintable() and word else "job"
 
 
 def tasks_of(text: str) -> tuple[list[int], int]:
@@ -242,7 +296,7 @@ def tasks_of(text: str) -> tuple[list[int], int]:
     """
     mend = "write like 0-7, 1,3,5, 0-20:5 or 0-99%4"
     listed, percent, most = text.partition("%")
-    if percent and not (most.isdecimal() and 0 < int(most[:9]) <= TASKS_MAX):
+    if percent and not (_NUMBER.fullmatch(most) and 0 < int(most) <= TASKS_MAX):
         raise BadInput(f"%{most} is no number of tasks at once", where="array", mend=mend)
     tasks: set[int] = set()
     for part in listed.split(","):

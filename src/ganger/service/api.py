@@ -24,9 +24,10 @@ from ganger.service.bodies import Busy
 from ganger.service.connections import CONNECTION, PROBLEM, Connection
 from ganger.service.daemon import FullDisk
 from ganger.service.endpoints import ENDPOINTS, Endpoint
+from ganger.service.roles import Forbidden
 from ganger.service.rows import NoSuch
 from ganger.service.schema import tightened
-from ganger.service.world import Forbidden, World
+from ganger.service.world import World
 
 _JSON = msgspec.json.Encoder()
 _PARAMETER = re.compile(r"\{(\w+)\}")

@@ -88,10 +88,8 @@ def locked(world: World, function: Callable[..., T], *given: Any) -> T:
 def rows_named(request: Request) -> list[int]:
     """The rows that the path's comma-separated jobs stand for, all of which the asker may touch."""
     world, who = world_of(request), who_of(request)
-    found: list[int] = []
     with world.daemon.lock:
-        for job in request.path_params["jobs"].split(","):
-            found += rows.rows_of(world.daemon, job)
+        found = rows.rows_listed(world.daemon, request.path_params["jobs"])
         if not who.admin:
             world.refuse_others(who, found)
-    return list(dict.fromkeys(found))
+    return found

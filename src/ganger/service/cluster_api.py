@@ -28,6 +28,7 @@ from ganger.client.answers import (
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, WHOLE
 from ganger.service import rows
+from ganger.service.accept import PRIORITY_MAX, checked_text
 from ganger.service.asking import (
     Answer,
     asked,
@@ -42,24 +43,50 @@ from ganger.service.idle import RULE as IDLE_SETTING
 from ganger.service.idle import Action
 from ganger.service.journal import Journal
 from ganger.service.notify import Message
+from ganger.service.rights import PLAIN_PRIORITY, PLAIN_WEIGHT, Rights, TenantRights, with_members
+from ganger.service.rights import SETTING as RIGHTS_SETTING
 from ganger.service.roles import SETTING as ROLES_SETTING
 from ganger.service.roles import Roles
 from ganger.service.trial import futures, try_policy
 from ganger.service.usage import parse_prices, prices_of, usage, usage_between
 from ganger.service.world import World
-from ganger.workloads.clusters import load_cluster
+from ganger.workloads.clusters import is_short, load_cluster
 
 DAYS_MAX: Final = 36_500
+NODES_MAX: Final = 10_000
+RECIPES_MAX: Final = 100
 
 
 class QuotaChange(msgspec.Struct, forbid_unknown_fields=True):
     """What a tenant may have from now on; what is left out stays, null takes it away. `limit`: GPUs
     that its jobs may hold under any recipe; `quota` (GPUs) and `weight` are for recipes that know
-    them."""
+    them. `members` may submit to it from now on, each with a priority of at most so much (null: of
+    `max_priority`), and those of `without` no longer; `max_priority` and `max_weight` are the most
+    that its jobs may state."""
 
     limit: float | msgspec.UnsetType | None = msgspec.UNSET
     quota: int | msgspec.UnsetType | None = msgspec.UNSET
     weight: float | msgspec.UnsetType | None = msgspec.UNSET
+    members: dict[str, int | None] = {}
+    without: list[str] = []
+    max_priority: int | msgspec.UnsetType | None = msgspec.UNSET
+    max_weight: float | msgspec.UnsetType | None = msgspec.UNSET
+
+    def rights_after(self, before: TenantRights) -> TenantRights:
+        """What the tenant's jobs may state after this. Raises BadInput."""
+        for name, value in (("max_priority", self.max_priority),
+                            *(("members", most) for most in self.members.values())):  # fmt: skip
+            if isinstance(value, int) and not -PRIORITY_MAX <= value < PRIORITY_MAX:
+                raise BadInput(f"{value} is not in {-PRIORITY_MAX} .. {PRIORITY_MAX - 1}",
+                               where=name)  # fmt: skip
+        found = with_members(before, self.members, self.without)
+        if self.max_priority is not msgspec.UNSET:
+            most = PLAIN_PRIORITY if self.max_priority is None else self.max_priority
+            found = msgspec.structs.replace(found, max_priority=most)
+        if self.max_weight is not msgspec.UNSET:
+            heaviest = PLAIN_WEIGHT if self.max_weight is None else self.max_weight
+            found = msgspec.structs.replace(found, max_weight=heaviest)
+        return found
 
 
 class RuleChange(msgspec.Struct, forbid_unknown_fields=True):
@@ -127,11 +154,15 @@ def node_order(verb: str) -> Callable[[Request], Answer]:
 async def whatif(request: Request) -> list[FutureAnswer]:
     """What other recipes, or more nodes, would make of the present queue or of the past."""
     found = await body_of(request, WhatIf)
-    if "/" in found.add or any(".py" in recipe for recipe in found.recipes):
+    if (found.add and not is_short(found.add)) or any(".py" in recipe for recipe in found.recipes):
         world_of(request).refuse_users(who_of(request))  # files are read, and run, as the daemon
     if not 0 <= found.history_days <= DAYS_MAX:
         raise BadInput(f"{found.history_days:g} is not in 0 .. {DAYS_MAX}", where="history_days")
+    if len(found.recipes) > RECIPES_MAX:
+        raise BadInput(f"more than {RECIPES_MAX} recipes", where="recipes", mend="ask in parts")
     add = load_cluster(found.add).nodes if found.add else ()
+    if sum(node.count for node in add) > NODES_MAX:
+        raise BadInput(f"more than {NODES_MAX:,} nodes", where="add")
     expanded = [msgspec.structs.replace(node, count=1) for node in add for _ in range(node.count)]
     return await asyncio.to_thread(
         futures, world_of(request).daemon, found.recipes, expanded, found.history_days
@@ -166,7 +197,11 @@ async def fairshare(request: Request) -> list[Share]:
 
 async def list_quotas(request: Request) -> list[Quota]:
     """What tenants may have, of those for whom something was set."""
-    return locked(world_of(request), rows.quotas)
+    return _quotas(world_of(request))
+
+
+def _quotas(world: World) -> list[Quota]:
+    return locked(world, rows.quotas, world.rights)
 
 
 async def set_quota(request: Request) -> list[Quota]:
@@ -174,20 +209,33 @@ async def set_quota(request: Request) -> list[Quota]:
     found = await body_of(request, QuotaChange)
     world = world_of(request)
     world.refuse_users(who_of(request))
+    tenant = checked_text(request.path_params["tenant"], "tenant")
     limit, quota, weight = found.limit, found.quota, found.weight
-    for name, value, least in (("limit", limit, 0), ("quota", quota, 0), ("weight", weight, 1e-9)):
+    for name, value, least in (("limit", limit, 0), ("quota", quota, 0), ("weight", weight, 1e-9),
+                               ("max_weight", found.max_weight, 1e-9)):  # fmt: skip
         if isinstance(value, int | float) and not least <= value <= 1e9:
             raise BadInput(f"{value} is not in {least} .. 1e9", where=name)
-    if limit is quota is weight is msgspec.UNSET:
+    if found == QuotaChange():
         raise BadInput("nothing to change", where="body", mend="give limit, quota or weight")
+    async with world.changing:
+        rights = world.rights.changed(tenant, found.rights_after(world.rights.of(tenant)))
+        await _keep_rights(world, rights)
+    if limit is quota is weight is msgspec.UNSET:
+        return _quotas(world)
     await asked(world, SetTenant(
-        request.path_params["tenant"],
+        tenant,
         round(limit * WHOLE) if isinstance(limit, int | float) else None,
         None if quota is msgspec.UNSET else -1 if quota is None else quota,
         None if weight is msgspec.UNSET else 1.0 if weight is None else weight,
         set_limit=limit is not msgspec.UNSET,
     ))  # fmt: skip
-    return locked(world, rows.quotas)
+    return _quotas(world)
+
+
+async def _keep_rights(world: World, rights: Rights) -> None:
+    if rights != world.rights:
+        await asked(world, Keep(RIGHTS_SETTING, msgspec.json.encode(rights).decode()))
+        world.rights = rights
 
 
 async def forget_quota(request: Request) -> list[Quota]:
@@ -195,10 +243,12 @@ async def forget_quota(request: Request) -> list[Quota]:
     world = world_of(request)
     world.refuse_users(who_of(request))
     tenant = request.path_params["tenant"]
-    if tenant not in [one.tenant for one in locked(world, rows.quotas)]:
+    if tenant not in [one.tenant for one in _quotas(world)]:
         raise rows.NoSuch(f"nothing is set for {tenant!r}", mend="`ganger quota` lists them")
+    async with world.changing:
+        await _keep_rights(world, world.rights.changed(tenant, TenantRights()))
     await asked(world, SetTenant(tenant, forget=True))
-    return locked(world, rows.quotas)
+    return _quotas(world)
 
 
 async def show_roles(request: Request) -> RolesAnswer:
@@ -215,9 +265,13 @@ async def show_roles(request: Request) -> RolesAnswer:
     )
 
 
-async def _set_roles(world: World, roles: Roles) -> None:
-    await asked(world, Keep(ROLES_SETTING, msgspec.json.encode(roles).decode()))
-    world.roles = roles
+async def _set_roles(world: World, change: Callable[[Roles], Roles]) -> Roles:
+    """Change roles, one change after the other; what they were then."""
+    async with world.changing:
+        roles = change(world.roles)
+        await asked(world, Keep(ROLES_SETTING, msgspec.json.encode(roles).decode()))
+        world.roles = roles
+    return roles
 
 
 async def make_token(request: Request) -> TokenAnswer:
@@ -227,9 +281,20 @@ async def make_token(request: Request) -> TokenAnswer:
     world.refuse_users(who_of(request))
     if world.shared:
         world.refuse_unknown(found.user)
-    roles, token = world.roles.with_token(found.user, found.role)
-    await _set_roles(world, roles)
-    made = roles.tokens[-1]
+    elif found.role != "admin":
+        raise BadInput(
+            "without --shared all jobs run as the daemon's user, so that a token lets its bearer do"
+            " everything", where="role",
+            mend="add --role admin, or serve several users: ganger up --shared",
+        )  # fmt: skip
+    token = ""
+
+    def add(roles: Roles) -> Roles:
+        nonlocal token
+        roles, token = roles.with_token(found.user, found.role)
+        return roles
+
+    made = (await _set_roles(world, add)).tokens[-1]
     return TokenAnswer(id=made.id, user=made.user, role=made.role, made=made.made, token=token)
 
 
@@ -237,7 +302,7 @@ async def revoke_token(request: Request) -> RolesAnswer:
     """Let nobody in with this token any more."""
     world = world_of(request)
     world.refuse_users(who_of(request))
-    await _set_roles(world, world.roles.without_token(request.path_params["token"]))
+    await _set_roles(world, lambda roles: roles.without_token(request.path_params["token"]))
     return await show_roles(request)
 
 
@@ -247,7 +312,8 @@ def admin_order(is_admin: bool) -> Callable[[Request], Answer]:
     async def endpoint(request: Request) -> RolesAnswer:
         world = world_of(request)
         world.refuse_users(who_of(request))
-        await _set_roles(world, world.roles.with_admin(request.path_params["user"], is_admin))
+        user = request.path_params["user"]
+        await _set_roles(world, lambda roles: roles.with_admin(user, is_admin))
         return await show_roles(request)
 
     what = "may" if is_admin else "may no longer"
@@ -342,7 +408,7 @@ async def events(request: Request) -> Response:
     world, who = world_of(request), who_of(request)
     daemon = world.daemon
     begin = request.headers.get("last-event-id") or request.query_params.get("since", "")
-    if begin and not begin.isdecimal():
+    if begin and not (begin.isascii() and begin.isdecimal() and len(begin) < 19):
         raise BadInput(f"{begin!r} is no revision", where="since")
 
     async def changes() -> AsyncIterator[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated
@@ -25,7 +26,7 @@ from ganger.core.errors import BadInput
 from ganger.core.jobs import Phase
 from ganger.core.units import NEVER, SECOND, parse_duration
 from ganger.service import rows, tail
-from ganger.service.accept import Who, moment, prepare
+from ganger.service.accept import Who, moment, prepare, refuse_too_many, size_of
 from ganger.service.asking import (
     JOBS_MAX,
     PAGE_MAX,
@@ -98,10 +99,16 @@ async def _accepted(world: World, who: Who, body: bytes, key: str) -> list[int]:
     daemon = world.daemon
     now = daemon.now()
     jobs: list[Prepared] = []
+    links = text = 0
     resolve = lambda job: locked(world, rows.rows_of, job)  # noqa: E731
     for one in _requests(body):
+        world.refuse_beyond(who, one.tenant or who.user, one.priority, one.weight)
         one.gpu_types = world.known_types(one.gpu_types)
-        jobs += prepare(one, who, now, resolve, world.shared)
+        made = prepare(one, who, now, resolve, world.shared)
+        size = size_of(made, one)
+        links, text = links + size[0], text + size[1]
+        refuse_too_many(links, text)
+        jobs += made
         if len(jobs) > JOBS_MAX:
             raise BadInput(f"more than {JOBS_MAX:,} jobs", mend="submit in parts")
     for spec in {job.spec.shape: job.spec for job in jobs}.values():
@@ -163,10 +170,25 @@ async def update_job(request: Request) -> Changed:
     if not -(1 << 31) <= values.get("priority", 0) < 1 << 31 or not values.get("weight", 1.0) > 0:
         raise BadInput("priority is a whole number and weight above 0", where="body")
     found_rows = rows_named(request)
+    if found.priority is not None or found.weight is not None:
+        _refuse_beyond(request, found_rows, found)
     if found.throttle is not None:
         await _throttle(world, found_rows, found.throttle)
     accepted = await asked(world, Order(found_rows, values)) if values else found_rows
     return Changed(jobs=[row + 1 for row in accepted])
+
+
+def _refuse_beyond(request: Request, found_rows: list[int], update: Update) -> None:
+    """Raise Forbidden if a job may not have the priority or the weight."""
+    world, who = world_of(request), who_of(request)
+    with world.daemon.lock:
+        jobs = world.daemon.kernel.jobs
+        tenants = {jobs.tenants[code] for code in set(jobs.tenant[found_rows].tolist())}
+    for tenant in sorted(tenants):
+        world.refuse_beyond(
+            who, tenant, -math.inf if update.priority is None else update.priority,
+            -math.inf if update.weight is None else update.weight,
+        )  # fmt: skip
 
 
 async def _throttle(world: World, found: list[int], throttle: int) -> None:

@@ -19,6 +19,10 @@ ROLES: Final = ("user", "admin")
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@-]{0,63}")
 
 
+class Forbidden(BadInput):
+    """Only somebody else may do that."""
+
+
 class Token(msgspec.Struct, frozen=True):
     """What is kept of a token: its hash, whose it is, what its bearer may do, when it was made
     (Unix seconds)."""

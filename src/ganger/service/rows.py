@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,13 @@ from ganger.core.units import HOUR, NEVER, SECOND, WHOLE
 from ganger.lab.whatif import Outlook
 from ganger.service.daemon import Daemon
 from ganger.service.launches import pattern
+from ganger.service.rights import Rights
 from ganger.service.states import exit_code, phases_of, state_of
+
+
+NAMED_MAX: Final = 1000
+"""How many jobs and arrays one request may name."""
+_JOB = re.compile(r"([0-9]{1,12})(?:_([0-9]{1,12}))?")
 
 
 class NoSuch(BadInput):
@@ -46,15 +53,16 @@ def label(daemon: Daemon, row: int) -> str:
 
 def rows_of(daemon: Daemon, text: str | int) -> list[int]:
     """The rows that `12`, `12_3` (a task) or `12` (an array, by its first task) stand for."""
-    number, underscore, task = str(text).strip().partition("_")
-    if not number.isdecimal() or (underscore and not task.isdecimal()) or len(number) > 12:
-        raise BadInput(f"{text!r} is no job's number", mend="write like 12 or 12_3")
+    named = _JOB.fullmatch(str(text).strip())
+    if named is None:
+        raise BadInput(f"{str(text)[:80]!r} is no job's number", mend="write like 12 or 12_3")
+    number, task = named.groups()
     row = int(number) - 1
     jobs = daemon.kernel.jobs
     if not 0 <= row < jobs.n:
         raise NoSuch(f"no job {text}", mend="`ganger queue --all` lists them")
     part = daemon.tasks.get(row)
-    if not underscore:
+    if task is None:
         if part is None or part[0] != row:
             return [row]
         return np.flatnonzero(jobs.array[: jobs.n] == jobs.array[row]).tolist()
@@ -63,6 +71,14 @@ def rows_of(daemon: Daemon, text: str | int) -> list[int]:
             if daemon.tasks[found][1] == int(task):
                 return [found]
     raise NoSuch(f"no job {text}", mend=f"`ganger show {number}` shows the array")
+
+
+def rows_listed(daemon: Daemon, text: str) -> list[int]:
+    """The rows of jobs with commas between them, each once. Raises BadInput."""
+    named = dict.fromkeys(part.strip().lstrip("0") for part in text.split(","))
+    if len(named) > NAMED_MAX:
+        raise BadInput(f"more than {NAMED_MAX} jobs are named", where="jobs", mend="ask in parts")
+    return list(dict.fromkeys(row for job in named for row in rows_of(daemon, job)))
 
 
 def reason_of(daemon: Daemon, row: int) -> str:
@@ -195,8 +211,7 @@ def _matching(daemon: Daemon, filters: dict[str, str]) -> NDArray[np.int64]:
         if filters.get(column):
             mask &= getattr(jobs, column)[:n] == names.find(filters[column])
     if filters.get("jobs"):
-        named = [row for job in filters["jobs"].split(",") if job for row in rows_of(daemon, job)]
-        mask &= np.isin(np.arange(jobs.n), named)
+        mask &= np.isin(np.arange(jobs.n), rows_listed(daemon, filters["jobs"].strip(",")))
     since = float(filters.get("since", 0))
     if since:
         mask &= jobs.finished[:n] >= since * SECOND
@@ -253,7 +268,7 @@ def node_answers(daemon: Daemon) -> list[NodeAnswer]:
     ]
 
 
-def quotas(daemon: Daemon) -> list[Quota]:
+def quotas(daemon: Daemon, rights: Rights) -> list[Quota]:
     """What each tenant may have that somebody set something for."""
     ceilings = daemon.gates.ceilings
     limits = {name: most for (kind, name), most in ceilings.most.items() if kind == "tenant"}
@@ -265,8 +280,10 @@ def quotas(daemon: Daemon) -> list[Quota]:
             waiting=ceilings.waiting(("tenant", name)),
             quota=specs[name].quota if name in specs and specs[name].quota >= 0 else None,
             weight=specs[name].weight if name in specs else 1.0,
+            members=rights.of(name).members, max_priority=rights.of(name).max_priority,
+            max_weight=rights.of(name).max_weight,
         )
-        for name in sorted({*limits, *specs})
+        for name in sorted({*limits, *specs, *rights.tenants})
     ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ganger import __version__
 from ganger.client.answers import Status
-from ganger.core.errors import BadInput, GangerError
+from ganger.core.errors import BadInput
 from ganger.core.jobs import Phase
 from ganger.core.spec import Shape
 from ganger.core.units import SECOND, WHOLE, format_duration
@@ -24,12 +24,9 @@ from ganger.service.daemon import Daemon
 from ganger.service.idle import Idleness
 from ganger.service.outbox import Notifier
 from ganger.service.recovery import guard_of
-from ganger.service.roles import Roles, digest
+from ganger.service.rights import Rights
+from ganger.service.roles import Forbidden, Roles, digest
 from ganger.service.rows import node_answers
-
-
-class Forbidden(GangerError):  # noqa: N818 - reads as a sentence
-    """Only somebody else may do that."""
 
 
 class World:
@@ -50,6 +47,9 @@ class World:
         self.logs = logs or home / "agent" / "logs"
         self.go_down: Callable[[], None] = lambda: None
         self.roles = Roles.kept(daemon.journal)
+        self.rights = Rights.kept(daemon.journal)
+        self.changing = asyncio.Lock()
+        """For changing roles or rights: one change must not undo another."""
         self.notifier = Notifier(daemon, home)
         self.idleness = Idleness(daemon, self.notifier, meter_seconds)
         self.bodies = Bodies()
@@ -111,6 +111,12 @@ class World:
         if not who.admin:
             raise Forbidden("only an administrator may do that")
 
+    def refuse_beyond(self, who: Who, tenant: str, priority: float, weight: float) -> None:
+        """Raise Forbidden unless `who` may have jobs of this tenant with this priority and weight.
+        In personal mode tenants are book-keeping."""
+        if self.shared and not who.admin:
+            self.rights.refuse_beyond(who, tenant, priority, weight)
+
     def someone(self, user: str, uid: int, gid: int) -> Who:
         """Who is at the other end of the Unix socket."""
         admin = not self.shared or uid in (0, os.getuid()) or user in self.roles.admins
@@ -118,7 +124,8 @@ class World:
 
     def bearer(self, token: bytes) -> Who | None:
         """Who bears this token: the daemon's own user with the first one, others with theirs. In
-        shared mode a token is worth nothing when its user is gone."""
+        shared mode a token is worth nothing when its user is gone. In personal mode one of the role
+        user is worth nothing: its jobs would run as the daemon's user, who may do everything."""
         if self.token_hash and hmac.compare_digest(digest(token), self.token_hash):
             mine = pwd.getpwuid(os.getuid())
             return Who(mine.pw_name, mine.pw_uid, mine.pw_gid, admin=True)
@@ -127,7 +134,7 @@ class World:
             return None
         admin = found.role == "admin"
         if not self.shared:
-            return Who(found.user, os.getuid(), os.getgid(), admin)
+            return Who(found.user, os.getuid(), os.getgid(), admin) if admin else None
         try:
             entry = pwd.getpwnam(found.user)
         except KeyError:
@@ -164,6 +171,11 @@ class World:
                 if job.told:
                     since = format_duration(job.idle_seconds * SECOND)
                     trouble.append(f"job {job.label} is idle since {since}")
+            void = [] if self.shared else [one.id for one in self.roles.tokens
+                                           if one.role != "admin"]  # fmt: skip
+            if void:
+                trouble.append(f"tokens of the role user let nobody in without --shared:"
+                               f" {', '.join(void)}")  # fmt: skip
             guard = guard_of(kernel)
             if guard.error:
                 trouble.append(f"the policy fails: {guard.error}")

@@ -49,6 +49,11 @@ _MACHINES = "give a machine file of HiEST's gpu-topo-aware"
 _MEND = "write like 8x8xV100 or 4x8xA100@pool+16x4xT4, or name a cluster file"
 
 
+def is_short(text: str) -> bool:
+    """Whether the text states a cluster by itself, and names no file."""
+    return _SHORT.fullmatch(text.strip()) is not None
+
+
 def load_cluster(text_or_path: str | Path) -> ClusterSpec:
     """The cluster that a short form states or that a file holds. Raises BadInput."""
     text = str(text_or_path).strip()
