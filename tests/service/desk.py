@@ -31,6 +31,13 @@ class Stepped(Clock):
 
     def __init__(self, engine: FakeEngine) -> None:
         self._engine = engine
+        self.set_ahead = 0
+        """By how much somebody has set the wall clock ahead."""
+
+    @property
+    def ahead(self) -> int:
+        """The same."""
+        return self.set_ahead
 
     def now(self) -> int:
         """The time."""
@@ -42,7 +49,7 @@ class Scripted(FakeEngine):
 
     def __init__(self, script: Callable[[int, int], Script]) -> None:
         super().__init__(script, now=START)
-        self.clock: Clock = Stepped(self)
+        self.clock = Stepped(self)
         self.progress: dict[int, Progress] = {}
 
     def adopt(self, holds: Iterable[Hold]) -> None:
@@ -104,7 +111,7 @@ class Desk:
         request = JobRequest(**{"command": ["true"], **fields})
         now = self.daemon.now()
         resolve = lambda job: rows_of(self.daemon, job)  # noqa: E731
-        return Submit(prepare(request, ANN, now, resolve, False))
+        return Submit(prepare(request, ANN, now, resolve, False, self.engine.clock.ahead))
 
     def submit(self, **fields: Any) -> list[int]:
         """Submit; the rows."""

@@ -25,7 +25,7 @@ from ganger.service.asks import NodeOrder, Order, SetPolicy, Submit
 from ganger.service.daemon import FullDisk
 from ganger.service.recovery import check_history, guard_of
 from ganger.service.rows import NoSuch, label, reason_of, rows_of
-from service.desk import Desk, box, header
+from service.desk import START, Desk, box, header
 
 
 @pytest.fixture
@@ -110,6 +110,17 @@ def test_a_job_begins_when_its_time_has_come(desk: Desk) -> None:
     desk.steps(1)
     assert desk.phase(row) == Phase.STARTING
     assert abs(desk.daemon.kernel.now - begin) < SECOND
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_begin_time_is_the_wall_clocks_also_when_it_is_set(desk: Desk, hours: int) -> None:
+    (row,) = desk.submit(begin="+2h")
+    desk.engine.clock.set_ahead = hours * HOUR
+    (later,) = desk.submit(begin="+4h")
+    jobs = desk.daemon.kernel.jobs
+    desk.until_quiet()
+    assert jobs.first_start[row] - START == pytest.approx((2 - hours) * HOUR, abs=SECOND)
+    assert jobs.first_start[later] - START == pytest.approx(4 * HOUR, abs=SECOND)
 
 
 def test_a_hold_outlasts_the_begin_time(desk: Desk) -> None:

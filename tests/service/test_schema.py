@@ -42,6 +42,7 @@ WRONG: dict[str, list[Any]] = {
     "env": [{"1A": "x"}, {"A-B": ""}, {"A": "\0"}], "cwd": ["relative"], "per": ["rack"],
     "mail_to": [["nobody"]], "mail_on": [["sneezed"]], "kind": ["fun"], "on_preempt": ["cry"],
     "locality": ["near"], "gpus": [-1, 1 << 21, 1.5], "share": [0, 1.5], "priority": [1 << 40],
+    "tenant": ["a\x1b[2J", "x" * 201], "labels": [["a\u2028"]], "model": ["a\u202e"],
     "retries": [-1], "steps": [-1], "weight": [0], "format": ["ganger.job/2"],
     "after_each": [["1"]], "after_begin": [["x"], ["7+"], ["7+soon"]], "output": ["relative"],
 }  # fmt: skip

@@ -10,6 +10,7 @@ import click
 
 from ganger.cli.text import clock, moment, table
 from ganger.client.answers import JobAnswer
+from ganger.client.shown import shown
 from ganger.core.errors import BadInput
 
 
@@ -65,7 +66,7 @@ def listing(jobs: Sequence[JobAnswer], format_: str, *, header: bool, parsable: 
     if _FIELD.search(format_):
         return _as_squeue(jobs, format_, header)
     columns, widths = _named(format_)
-    rows = [tuple(column.of(job) for column in columns) for job in jobs]
+    rows = [tuple(shown(column.of(job)) for column in columns) for job in jobs]
     rows = [tuple(cell[:width] for cell, width in zip(row, widths, strict=True)) for row in rows]
     titles = tuple(column.title for column in columns)
     if parsable:
@@ -101,7 +102,7 @@ def _as_squeue(jobs: Sequence[JobAnswer], format_: str, header: bool) -> str:
 
         return _FIELD.sub(put, format_).rstrip()
 
-    rows = [line(lambda column, job=job: column.of(job)) for job in jobs]  # type: ignore[misc]
+    rows = [line(lambda column, job=job: shown(column.of(job))) for job in jobs]  # type: ignore[misc]
     return "\n".join(([line(lambda column: column.title)] if header else []) + rows)
 
 

@@ -18,6 +18,7 @@ from ganger.cli.text import WATCH_SECONDS, clock, day, moment, print_json, table
 from ganger.cli.words import SPAN
 from ganger.client.answers import AttemptAnswer, Changed, Explanation, JobDetail, JobPage
 from ganger.client.connection import Client, NoDaemon
+from ganger.client.shown import shown
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, parse_duration
 
@@ -224,11 +225,11 @@ def _spoken(job: JobDetail) -> str:
         ("Exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("Progress", ", ".join(f"{key} {value:g}" for key, value in job.progress.items())),
     ]  # fmt: skip
-    text = [f"{title + ':':13} {value}" for title, value in lines if value]
+    text = [f"{title + ':':13} {shown(value)}" for title, value in lines if value]
     for one in job.attempts:
         how = one.outcome or ("finished" if one.ended else "runs")
         span = f"{moment(one.started)} to {moment(one.ended) if one.ended else 'now'}"
-        text.append(f"  attempt {one.attempt}: {span} on {' '.join(one.devices)}: {how}")
+        text.append(f"  attempt {one.attempt}: {span} on {' '.join(one.devices)}: {shown(how)}")
     return "\n".join(text)
 
 
@@ -247,9 +248,11 @@ def explain(job: str, slurm: bool, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo(f"job {found.label}: {found.state}" + (f" ({found.reason})" if found.reason else ""))
+    click.echo(
+        f"job {found.label}: {found.state}" + (f" ({shown(found.reason)})" if found.reason else "")
+    )
     for line in found.lines:
-        click.echo(f"  {line}")
+        click.echo(f"  {shown(line)}")
     if found.expected_start is not None:
         low, high = moment(found.expected_start_low), moment(found.expected_start_high)
         click.echo(f"  Expected start: {moment(found.expected_start)} ({low} to {high}).")
@@ -449,7 +452,7 @@ def preempt(job: str, rehearse: bool, timeout: float, as_json: bool) -> None:
         return
     for key, value in found.items():
         if value not in (None, ""):
-            click.echo(f"{key.replace('_', ' ')}: {value}")
+            click.echo(f"{key.replace('_', ' ')}: {shown(str(value))}")
 
 
 def _until(

@@ -10,6 +10,7 @@ import click
 
 from ganger import __version__
 from ganger.cli.lazy import Entry, LazyGroup
+from ganger.client.shown import shown
 from ganger.core.errors import GangerError, InvariantError
 
 
@@ -171,5 +172,5 @@ def main() -> None:
 
 
 def _complain(text: str, code: int) -> int:
-    click.echo(f"ganger: {text}", err=True)
+    click.echo("\n".join(map(shown, f"ganger: {text}".split("\n"))), err=True)
     return code

@@ -18,6 +18,7 @@ from ganger.cli.words import KNOWS, SPAN
 from ganger.client.answers import Status
 from ganger.client.connection import Client, NoDaemon
 from ganger.client.places import Places, home
+from ganger.client.shown import shown
 from ganger.core.errors import BadInput, GangerError
 
 START_SECONDS = 60.0
@@ -223,7 +224,7 @@ def _show(found: Status, as_json: bool, places: Places) -> None:
     if found.listen:
         click.echo(f"listens: {found.listen} (token in {places.root / 'token'})")
     for line in found.trouble:
-        click.echo(f"trouble: {line}")
+        click.echo(f"trouble: {shown(line)}")
 
 
 _UNIT = """[Unit]

@@ -12,6 +12,8 @@ from typing import Any, Final, NoReturn
 import click
 import msgspec
 
+from ganger.client.shown import shown, shown_json
+
 GAP: Final = "  "
 WATCH_SECONDS: Final = 2.0
 _NARROWEST = 6
@@ -19,13 +21,14 @@ _NARROWEST = 6
 
 def print_json(value: Any) -> None:
     """One JSON document."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    click.echo(shown_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]], shrink: Sequence[int] = ()) -> str:
     """Columns aligned by spaces; numbers to the right. On a terminal that is too narrow, the
-    columns numbered in `shrink` are cut, the first of them most; in a pipe nothing is cut."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    columns numbered in `shrink` are cut, the first of them most; in a pipe nothing is cut. No cell
+    can move a terminal's cursor or begin another line."""
+    cells = [[shown(str(cell)) for cell in row] for row in rows]
     widths = [max([len(title), *(len(row[i]) for row in cells)]) for i, title in enumerate(titles)]
     if sys.stdout.isatty():
         _fit(widths, [max(len(titles[i]), _NARROWEST) for i in range(len(titles))], shrink)

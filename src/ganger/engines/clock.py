@@ -19,6 +19,11 @@ class Clock:
         """The time."""
         return time.monotonic_ns() // 1000 + self._offset
 
+    @property
+    def ahead(self) -> int:
+        """By how much the wall clock is ahead, microseconds: somebody may have set it."""
+        return time.time_ns() // 1000 - self.now()
+
     def seconds_until(self, at: int) -> float:
         """Seconds from now until `at`, 0 if that is past."""
         return max(at - self.now(), 0) / SECOND

@@ -32,13 +32,25 @@ RANGES: Final[tuple[tuple[str, float, float], ...]] = (
     ("steps", 0.0, 1e18), ("retries", 0, 1000),
 )  # fmt: skip
 """Fields of a request, the least and the most that they may be."""
-_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
-_NUMBER = re.compile(r"[0-9]{1,9}")
 NAME_MAX: Final = 200
+HIDDEN: Final = (
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+)
+"""Characters that a terminal would obey, or nobody would see: control characters, marks of lines
+and directions, empty ones."""
+PATH_MAX: Final = 4096
+WORD_MAX: Final = (128 << 10) - 1
+"""The longest word of a command, and value of a variable, that Linux starts a program with."""
+WORDS_MAX: Final = 2 << 20
+"""The most characters of all of them."""
+SCRIPT_MAX: Final = 4 << 20
 LINKS_MAX: Final = 1_000_000
 """The most dependencies of all jobs of one submission, each task of an array counted for itself."""
-TEXT_BYTES_MAX: Final = 256 << 20
+TEXT_BYTES_MAX: Final = 1 << 30
 """The most bytes of all their scripts, commands and variables."""
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
+_HIDDEN = re.compile(HIDDEN)
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 E = TypeVar("E", bound=IntEnum)
 
@@ -57,9 +69,10 @@ class Who(msgspec.Struct, frozen=True):
 
 
 def prepare(
-    request: JobRequest, who: Who, now: int, rows: Rows, switch_user: bool
+    request: JobRequest, who: Who, now: int, rows: Rows, switch_user: bool, ahead: int = 0
 ) -> list[Prepared]:
-    """The jobs that `request` asks for, one per task of its array. Raises BadInput."""
+    """The jobs that `request` asks for, one per task of its array. Begin times are on the wall
+    clock, which is `ahead` of `now`. Raises BadInput."""
     _check(request)
     shape = shape_of(request)
     rows = _bounded(rows)
@@ -76,7 +89,7 @@ def prepare(
     facts = Facts(
         name=request.name or _called(request), user=who.user, script=request.script,
         launch=_launch(request, spec, who, switch_user), hold=request.hold,
-        begin=moment(request.begin, now, "begin", 0),
+        begin=moment(request.begin, now + ahead, "begin", 0),
         conditions=_conditions(request, rows),
         singleton=request.singleton, mail_to=tuple(request.mail_to),
         mail_on=tuple(request.mail_on or (DEFAULT_EVENTS if request.mail_to else ())),
@@ -130,9 +143,9 @@ def refuse_too_many(links: int, text: int) -> None:
 
 def checked_text(text: str, where: str) -> str:
     """Words that people will see in lists. Raises BadInput for what a terminal would obey."""
-    if len(text) > NAME_MAX or not text.isprintable():
+    if len(text) > NAME_MAX or _HIDDEN.search(text):
         raise BadInput(
-            f"it is longer than {NAME_MAX} characters, or one of them cannot be printed",
+            f"it is longer than {NAME_MAX} characters, or one of them is not to be seen",
             where=where, mend="leave out control characters, and marks of lines and directions",
         )  # fmt: skip
     return text
@@ -202,13 +215,25 @@ def _check_strings(request: JobRequest) -> None:
     for name, value in request.env.items():
         if not _VARIABLE.fullmatch(name):
             raise BadInput(f"{name[:80]!r} is no name of a variable", where="env")
-        if "\0" in value:
-            raise BadInput(f"the value of {name} has a zero byte in it", where="env")
-    for word in (*request.command, request.cwd, request.output, request.error):
-        if "\0" in word:
-            raise BadInput("a zero byte is in it", where="command")
+        _check_word(value, "env", WORD_MAX)
+    for word in request.command:
+        _check_word(word, "command", WORD_MAX)
+    for field in ("cwd", "output", "error", "checkpoint_dir"):
+        _check_word(getattr(request, field), field, PATH_MAX)
+    _check_word(request.script, "script", SCRIPT_MAX)
+    words = (*request.command, *request.env, *request.env.values())
+    if sum(map(len, words)) + len(words) > WORDS_MAX:
+        raise BadInput(f"it and the variables are longer than {WORDS_MAX >> 20} MiB",
+                       where="command", mend="keep that in a file")  # fmt: skip
     if request.cwd and not request.cwd.startswith("/"):
         raise BadInput(f"{request.cwd!r} is not absolute", where="cwd")
+
+
+def _check_word(text: str, where: str, most: int) -> None:
+    if "\0" in text:
+        raise BadInput("a zero byte is in it", where=where)
+    if len(text) > most:
+        raise BadInput(f"it is longer than {most:,} characters", where=where)
 
 
 def shape_of(request: JobRequest) -> Shape:
@@ -286,7 +311,7 @@ def _called(request: JobRequest) -> str:
         if not argument.startswith("-"):  # a script, or what follows -m
             word = Path(argument).name
             break
-    return word[:NAME_MAX] if word[:NAME_MAX].isprintable() and word else "job"
+    return word[:NAME_MAX] if word and not _HIDDEN.search(word) else "job"
 
 
 def tasks_of(text: str) -> tuple[list[int], int]:

@@ -91,7 +91,7 @@ class Submit(Ask):
                 turn.ceilings["array", str(head)] = facts.throttle
             turn.jobs.append((row, facts))
             turn.events.append(Accepted(row, spec))
-            if _is_gated(facts, turn) or self._waits_for_room(spec, facts, turn, daemon):
+            if _is_gated(facts, turn, daemon) or self._waits_for_room(spec, facts, turn, daemon):
                 turn.events.append(Command(row, "hold"))
             self.rows.append(row)
         if self._key:
@@ -147,8 +147,9 @@ class Submit(Ask):
         return self.rows
 
 
-def _is_gated(facts: Facts, turn: Turn) -> bool:
-    return bool(facts.hold or facts.begin > turn.at or facts.waits_for)
+def _is_gated(facts: Facts, turn: Turn, daemon: Daemon) -> bool:
+    early = daemon.gates.is_early(facts.begin, turn.at)
+    return bool(facts.hold or early or facts.waits_for)
 
 
 _FITS = {

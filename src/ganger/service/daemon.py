@@ -239,7 +239,7 @@ class Daemon:
 
     def once(self, look_at: int = NEVER) -> None:
         """Wait for what happens next, at most until `look_at`, and deal with it."""
-        due = min(self.kernel.wake, self.gates.next)
+        due = min(self.kernel.wake, self.gates.next(self.engine.clock.ahead))
         batch = self.engine.poll(min(due, look_at))
         if batch is None:
             return

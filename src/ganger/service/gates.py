@@ -20,6 +20,9 @@ class Gates:
 
     def __init__(self) -> None:
         self.begin: dict[int, int] = {}
+        """Begin times, on the wall clock."""
+        self.ahead = 0
+        """By how much the wall clock is ahead of the time of steps: somebody has set it since."""
         self.held: set[int] = set()
         """Jobs that a person holds."""
         self.ceilings = Ceilings()
@@ -32,20 +35,21 @@ class Gates:
         self._needs: dict[int, tuple[dict[Group, int], int]] = {}
         """What a job will take when its other gates are open, and its priority."""
         self._line: list[tuple[int, int]] = []
+        self._begins: list[tuple[int, int]] = []
         self._ready: list[int] = []
         self._never: list[int] = []
 
     def again(self) -> None:
         """Forget all but what people hold and the ceilings, to have every gate closed again."""
-        held, most = self.held, self.ceilings.most
+        held, ahead, most = self.held, self.ahead, self.ceilings.most
         self.__init__()  # type: ignore[misc]
-        self.held, self.ceilings.most = held, most
+        self.held, self.ahead, self.ceilings.most = held, ahead, most
 
     def close(self, job: int, facts: Facts, kernel: Kernel, now: int) -> None:
         """The job is on hold: close the gates that `facts` name, or let it go if none is."""
-        if facts.begin > now:
+        if self.is_early(facts.begin, now):
             self.begin[job] = facts.begin
-            heapq.heappush(self._line, (facts.begin, job))
+            heapq.heappush(self._begins, (facts.begin, job))
         jobs, waits_for = kernel.jobs, facts.waits_for
         needs = self.ceilings.needs_of(job, facts.array, kernel)
         if needs:  # what waits for others takes no room from those that could run
@@ -60,6 +64,10 @@ class Gates:
         for watched in waits_for.open_ended(jobs):
             self._watched.setdefault(watched, []).append(job)
         self._look(job, jobs, now)
+
+    def is_early(self, begin: int, now: int) -> bool:
+        """Whether a begin time is still to come."""
+        return begin > now + self.ahead
 
     def _look(self, job: int, jobs: Jobs, now: int) -> None:
         """See whether the conditions of a job hold, will hold, or never can."""
@@ -86,17 +94,17 @@ class Gates:
             self._needs.pop(job, None)
             self._ready.append(job)
 
-    @property
-    def next(self) -> int:
-        """When to look again at the latest."""
+    def next(self, ahead: int) -> int:
+        """When to look again at the latest, the wall clock being `ahead` now."""
+        self.ahead = ahead
         if self._ready or self._never:
             return 0
-        while self._line and not self._is_due(*self._line[0]):
+        while self._line and self._opens.get(self._line[0][1]) != self._line[0][0]:
             heapq.heappop(self._line)
-        return self._line[0][0] if self._line else NEVER
-
-    def _is_due(self, at: int, job: int) -> bool:
-        return at in (self.begin.get(job), self._opens.get(job))
+        while self._begins and self.begin.get(self._begins[0][1]) != self._begins[0][0]:
+            heapq.heappop(self._begins)
+        return min(self._line[0][0] if self._line else NEVER,
+                   self._begins[0][0] - self.ahead if self._begins else NEVER)  # fmt: skip
 
     def opened(self, now: int) -> list[tuple[int, str]]:
         """Jobs to `release`, since their last gate is open now, and to `cancel`, since one will
@@ -104,11 +112,13 @@ class Gates:
         found, self._ready = set(self._ready), []
         while self._line and self._line[0][0] <= now:
             at, job = heapq.heappop(self._line)
+            if self._opens.get(job) == at:
+                self._met(job)
+        while self._begins and not self.is_early(self._begins[0][0], now):
+            at, job = heapq.heappop(self._begins)
             if self.begin.get(job) == at:
                 del self.begin[job]
                 self._try(job)
-            if self._opens.get(job) == at:
-                self._met(job)
         found |= set(self._ready)
         never, self._ready, self._never = sorted(set(self._never)), [], []
         told = [(job, "release") for job in sorted(found) if not self.reason(job)]

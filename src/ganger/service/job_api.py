@@ -104,7 +104,7 @@ async def _accepted(world: World, who: Who, body: bytes, key: str) -> list[int]:
     for one in _requests(body):
         world.refuse_beyond(who, one.tenant or who.user, one.priority, one.weight)
         one.gpu_types = world.known_types(one.gpu_types)
-        made = prepare(one, who, now, resolve, world.shared)
+        made = prepare(one, who, now, resolve, world.shared, daemon.gates.ahead)
         size = size_of(made, one)
         links, text = links + size[0], text + size[1]
         refuse_too_many(links, text)

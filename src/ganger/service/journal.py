@@ -228,8 +228,8 @@ class Journal:
         """Keep the facts of new jobs."""
         cursor.executemany(
             "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?)",
-            [(job, facts.name, facts.array, facts.task, int(facts.hold), ENCODE(facts))
-             for job, facts in jobs],
+            ((job, facts.name, facts.array, facts.task, int(facts.hold), ENCODE(facts))
+             for job, facts in jobs),
         )  # fmt: skip
 
     @staticmethod

@@ -12,7 +12,7 @@ from ganger.engines.launch import Launch
 from ganger.service.facts import Facts
 from ganger.service.journal import Journal
 
-_SLURM = re.compile(r"%(%|\d*[jJAaxu])")
+_SLURM = re.compile(r"%(%|[0-9]{0,2}[jJAaxu])")
 
 
 def launch_of(journal: Journal, scripts: Path | None, job: int) -> Launch:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ganger.client.request import FORMAT
 from ganger.core.spec import Kind, Locality, OnPreempt
 from ganger.engines.launch import PER
-from ganger.service.accept import RANGES
+from ganger.service.accept import HIDDEN, NAME_MAX, PATH_MAX, RANGES, SCRIPT_MAX, WORD_MAX
 from ganger.service.notify import EVENTS
 
 _Schema = dict[str, Any]
@@ -61,7 +61,10 @@ _MEMORY_SCHEMA: Final[_Schema] = {
     "anyOf": [{"type": "number", "minimum": 0, "maximum": 1e9},
               {"type": "string", "pattern": _MEMORY}],
 }  # fmt: skip
-_PATH: Final[_Schema] = {"type": "string", **_NO_ZERO}
+_PATH: Final[_Schema] = {"type": "string", "maxLength": PATH_MAX, **_NO_ZERO}
+_WORD: Final[_Schema] = {"type": "string", "maxLength": WORD_MAX, **_NO_ZERO}
+_NAME: Final[_Schema] = {"maxLength": NAME_MAX, "not": {"pattern": HIDDEN}}
+_NAMES: Final[_Schema] = {"items": {"type": "string", **_NAME}}
 _NUMBER: Final[_Schema] = {"type": "integer", "minimum": 1, "maximum": _JOBS_MAX}
 _JOBS: Final[_Schema] = {"items": {"anyOf": [_NUMBER, {"type": "string", "pattern": _JOB}]}}
 _ARRAYS: Final[_Schema] = {"items": {"anyOf": [_NUMBER, {"type": "string", "pattern": _ARRAY}]}}
@@ -75,9 +78,11 @@ _BEGUN: Final[_Schema] = {
 }
 _FIELDS: Final[dict[str, _Schema]] = {
     "format": {"const": FORMAT},
-    "command": {"items": _PATH},
-    "script": {"anyOf": [{"const": ""}, {"type": "string", "pattern": "^#!"}]},
-    "name": {"maxLength": 200, "not": {"pattern": "[\\x00-\\x1f\\x7f]"}},
+    "command": {"items": _WORD},
+    "script": {"anyOf": [{"const": ""}, {"type": "string", "pattern": "^#!",
+                                         "maxLength": SCRIPT_MAX, **_NO_ZERO}]},
+    **dict.fromkeys(("name", "tenant", "model", "pool"), _NAME),
+    **dict.fromkeys(("labels", "gpu_types", "warm"), _NAMES),
     "locality": {"enum": ["", *_words(Locality)]},
     "per": {"enum": list(PER)},
     "kind": {"enum": _words(Kind)},
@@ -85,9 +90,9 @@ _FIELDS: Final[dict[str, _Schema]] = {
     "mail_on": {"items": {"enum": list(EVENTS)}},
     "mail_to": {"items": {"type": "string", "pattern": "^[A-Za-z0-9._+-]+@[A-Za-z0-9.-]+(?!\\n)$"}},
     "env": {"propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*(?!\\n)$"},
-            "additionalProperties": _PATH},
+            "additionalProperties": _WORD},
     "cwd": {"anyOf": [{"const": ""}, {**_PATH, "pattern": "^/"}]},
-    "output": _PATH, "error": _PATH,
+    "output": _PATH, "error": _PATH, "checkpoint_dir": _PATH,
     "array": {"anyOf": [{"const": ""}, {"type": "string", "pattern": _TASKS}]},
     "time_limit": _span(1e-6), "estimate": _span(1e-6), "grace": _span(0),
     "deadline": _moment(), "begin": _moment(), "memory": _MEMORY_SCHEMA,
