@@ -26,7 +26,7 @@ from ganger.service import connections
 from ganger.service.bodies import Bodies, Busy
 from ganger.service.connections import Connection, Limits, Listener, limits_of
 from ganger.service.log import MOST, OneLine, Sparing
-from ganger.service.serve import _Uvicorn
+from ganger.service.server import Uvicorn
 from service.machines import Machine
 from worlds import open_way
 
@@ -218,7 +218,7 @@ class Small:
     def __init__(self, limits: Limits) -> None:
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.listen = "{}:{}".format(*self.socket.getsockname())
-        self._server = _Uvicorn(
+        self._server = Uvicorn(
             uvicorn.Config(hello, http=Connection, lifespan="off", log_config=None, ws="none")
         )
         self._server.config.load()

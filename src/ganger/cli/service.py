@@ -17,7 +17,7 @@ from ganger.cli.text import clock, print_json
 from ganger.cli.words import KNOWS, SPAN
 from ganger.client.answers import Status
 from ganger.client.connection import Client, NoDaemon
-from ganger.client.places import Places, home
+from ganger.client.places import Places, home, open_private
 from ganger.client.shown import shown
 from ganger.core.errors import BadInput, GangerError
 
@@ -152,7 +152,7 @@ def _start(places: Places, settings: Mapping[str, object]) -> None:
         places.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"no folder can be made: {error.strerror}", where=str(places.root)) from None
-    with places.log.open("ab") as log:
+    with open_private(places.log) as log:
         begin = log.tell()
         process = subprocess.Popen(
             [sys.executable, "-m", "ganger.service", msgspec.json.encode(settings).decode()],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import IO
 
 
 def home() -> Path:
@@ -13,6 +14,25 @@ def home() -> Path:
         return Path(stated).absolute()
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "ganger"
+
+
+def open_private(path: Path) -> IO[bytes]:
+    """A file to append to that nobody else can read, also if it was there before."""
+    file = os.fdopen(
+        os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600),
+        "ab",
+    )
+    os.fchmod(file.fileno(), 0o600)
+    return file
+
+
+def make_private(path: Path) -> None:
+    """Make an empty file that nobody else can read. One that is there is not opened, only closed to
+    others: SQLite's locks on a file are lost when any descriptor of it is closed."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        path.chmod(0o600)
 
 
 class Places:

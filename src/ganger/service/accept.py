@@ -136,7 +136,7 @@ def refuse_too_many(links: int, text: int) -> None:
                        where="after", mend="wait for fewer, or submit in parts")  # fmt: skip
     if text > TEXT_BYTES_MAX:
         raise BadInput(
-            f"scripts, commands and variables of all tasks are more than {TEXT_BYTES_MAX >> 20} MiB",
+            f"scripts, commands and variables of all tasks exceed {TEXT_BYTES_MAX >> 20} MiB",
             where="script", mend="keep them in files, or submit in parts",
         )  # fmt: skip
 

@@ -114,8 +114,8 @@ def user_of(uid: int) -> tuple[str, int]:
 
 
 class Identify:
-    """Knows who asks: by the connection's Unix socket, or over TCP by the token. No other header, no
-    Host and no address matters."""
+    """Knows who asks: by the connection's Unix socket, or over TCP by the token. No other header
+    and no address matters."""
 
     def __init__(self, app: ASGIApp, world: World) -> None:
         self._app, self._world = app, world

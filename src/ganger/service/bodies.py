@@ -23,7 +23,7 @@ BODY_SECONDS: Final = 120.0
 """How long a body may take to arrive."""
 
 
-class Busy(BadInput):  # noqa: N818 - reads as a sentence
+class Busy(BadInput):
     """There is too much of this at once; later it may be done."""
 
 

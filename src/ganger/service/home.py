@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import time
 from pathlib import Path
 from typing import IO, Final
 
-from ganger.client.places import Places
+from ganger.client.places import Places, open_private
 from ganger.core.errors import BadInput
 
 _ORPHAN_SECONDS: Final = 5.0
@@ -33,6 +34,21 @@ def _lives(pid: int) -> bool:
     return True
 
 
+def refuse_foreign(folder: Path, *, above: bool) -> None:
+    """Raise BadInput where the folder is another user's. With `above` also where somebody else could
+    put another one in its place: the folders above it must be this user's or root's, and nobody
+    else may write there (but as in /tmp, where nobody moves what is not theirs)."""
+    folder, mine = folder.resolve(), (0, os.geteuid())
+    mend = "take a GANGER_HOME that only you can change"
+    for path in (folder, *(folder.parents if above else ())):
+        found = path.stat()
+        if found.st_uid not in mine:
+            raise BadInput(f"{path} is another user's", where=str(folder), mend=mend)
+        is_open = stat.S_IMODE(found.st_mode) & 0o022 and not found.st_mode & stat.S_ISVTX
+        if is_open and path != folder:
+            raise BadInput(f"{path} can be written by others", where=str(folder), mend=mend)
+
+
 class Home(Places):
     """A state folder that this process owns until it ends."""
 
@@ -46,7 +62,8 @@ class Home(Places):
         `shared`: other users may pass through it, to the socket and to what is theirs.
         """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = (self.root / "daemon.lock").open("ab")
+        refuse_foreign(self.root, above=shared)
+        file = open_private(self.root / "daemon.lock")
         until = time.monotonic() + _ORPHAN_SECONDS
         while not _locked(file):
             if _lives(self.pid()) or time.monotonic() > until:
@@ -58,7 +75,9 @@ class Home(Places):
             time.sleep(0.01)  # a process that it was just about to start holds on a moment longer
         self._lock = file
         self.root.chmod(0o711 if shared else 0o700)
-        self.pid_file.write_text(f"{os.getpid()}\n")
+        with open_private(self.pid_file) as pid_file:
+            pid_file.truncate(0)
+            pid_file.write(b"%d\n" % os.getpid())
 
     def _whose(self) -> str:
         pid = self.pid()

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from ganger.client.places import make_private
 from ganger.core.errors import BadInput
 from ganger.core.events import AnyEvent, Batch
 from ganger.core.plan import AnyAction, Placement
@@ -108,16 +109,17 @@ class Journal:
         self.path = path
         mode = "?mode=ro" if readonly else ""
         try:
+            if not readonly:
+                make_private(path)
             self.db = sqlite3.connect(
                 f"{path.absolute().as_uri()}{mode}", uri=True, isolation_level=None,
                 check_same_thread=False, timeout=10.0,
             )  # fmt: skip
             if not readonly:
-                path.chmod(0o600)
                 self.db.execute("PRAGMA journal_mode = WAL")
                 self.db.execute("PRAGMA synchronous = FULL")
             self._migrate(readonly)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise BadInput(f"no journal can be kept there: {error}", where=str(path)) from None
 
     def _migrate(self, readonly: bool) -> None:

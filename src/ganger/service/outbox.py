@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ganger.client.answers import NotifyAnswer, SinkAnswer
+from ganger.client.places import make_private
 from ganger.core.errors import BadInput
 from ganger.core.jobs import Phase
 from ganger.core.units import SECOND
@@ -68,8 +69,9 @@ class Outbox:
     """Who opens a new file while another makes it a WAL file finds it locked, without any wait."""
 
     def __init__(self, path: Path) -> None:
+        with self._making:
+            make_private(path)
         self._db = sqlite3.connect(path, isolation_level=None, timeout=10.0)
-        path.chmod(0o600)
         with self._making:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.executescript(_TABLES)

@@ -30,7 +30,6 @@ from ganger.service.launches import pattern
 from ganger.service.rights import Rights
 from ganger.service.states import exit_code, phases_of, state_of
 
-
 NAMED_MAX: Final = 1000
 """How many jobs and arrays one request may name."""
 _JOB = re.compile(r"([0-9]{1,12})(?:_([0-9]{1,12}))?")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hashlib
 import logging
 import os
 import secrets
-import signal
 import socket
+import stat
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -17,13 +15,12 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import uvicorn
 
+from ganger.client.places import open_private
 from ganger.core.errors import BadInput, GangerError
 from ganger.core.events import NodeDown
 from ganger.core.units import MINUTE, SECOND, parse_duration
 from ganger.engines.agent.detached import start_agent
-from ganger.engines.agent.folder import short_path
 from ganger.engines.agent.meter import EVERY_SECONDS
 from ganger.engines.agent.protocol import Hello
 from ganger.engines.clock import Clock
@@ -34,8 +31,6 @@ from ganger.engines.slurm.engine import SlurmEngine, discover
 from ganger.engines.slurm.pilots import PilotEngine, Terms
 from ganger.lab.simulation import load_policy, oracle_of_past
 from ganger.service import agents
-from ganger.service.api import Identify, application
-from ganger.service.connections import Connection, Listener
 from ganger.service.daemon import Daemon, FullDisk
 from ganger.service.demand import wished
 from ganger.service.engine import LiveEngine
@@ -44,6 +39,7 @@ from ganger.service.journal import FullError, Header, Journal
 from ganger.service.log import write_log
 from ganger.service.nodes import cluster_of, refuse_others
 from ganger.service.recovery import header_of
+from ganger.service.server import Server, address, spoken, tcp_socket, unix_socket
 from ganger.service.world import World
 
 log = logging.getLogger("ganger.service")
@@ -203,6 +199,19 @@ def _folder(settings: Settings, home: Home) -> Path:
     return Path(settings.shared_folder) if settings.shared_folder else home.root / "slurm"
 
 
+def _make_private(folder: Path) -> None:
+    """The folder of scripts and outputs, for nobody else. Raises BadInput where it is not."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.stat()
+    if found.st_uid != os.geteuid():
+        raise BadInput(f"{folder} is another user's", where="--shared-folder",
+                       mend="take a folder of your own")  # fmt: skip
+    if stat.S_IMODE(found.st_mode) & 0o022:
+        raise BadInput(f"others can write in {folder}", where="--shared-folder",
+                       mend=f"chmod 700 {folder}")  # fmt: skip
+
+
 def cluster_id(journal: Journal) -> str:
     """This cluster's own name, made once."""
     found = journal.setting("cluster")
@@ -236,14 +245,15 @@ def _serve(settings: Settings, home: Home, journal: Journal) -> int:
     folder = _folder(settings, home)
     scripts = None if settings.engine == LOCAL else folder / "scripts"
     if scripts:
-        scripts.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_private(folder)
+        scripts.mkdir(mode=0o700, exist_ok=True)
     daemon = Daemon(journal, scripts)
     last = daemon.open(header)
-    sockets = [_unix_socket(home, settings.shared)]
+    sockets = [unix_socket(home, settings.shared)]
     if settings.listen:
-        sockets.append(_tcp_socket(settings.listen))
+        sockets.append(tcp_socket(settings.listen))
     world = World(
-        daemon, home.root, shared=settings.shared, listen=_spoken(sockets[1:]),
+        daemon, home.root, shared=settings.shared, listen=spoken(sockets[1:]),
         token_hash=_token_hash(journal, home) if settings.listen else "",
         logs=folder / "logs", engine=settings.engine, meter_seconds=settings.meter_seconds,
         whole_gpus=settings.engine == SLURM and not settings.pilot,
@@ -328,103 +338,22 @@ def _remember(settings: Settings, journal: Journal, home: Home) -> None:
         journal.set(field, getattr(settings, field))
 
 
-class Server:
-    """uvicorn over our sockets."""
-
-    def __init__(self, world: World, sockets: list[socket.socket]) -> None:
-        self._sockets = sockets
-        self._world = world
-        app = Identify(application(world), world)
-        self._server = _Uvicorn(
-            uvicorn.Config(
-                app, http=Connection, ws="none", lifespan="off", log_level="warning",
-                loop="asyncio", access_log=False, timeout_graceful_shutdown=2, server_header=False,
-                log_config=None, proxy_headers=False,
-            )
-        )  # fmt: skip
-        world.go_down = self.stop
-
-    def stop(self) -> None:
-        """Answer what is being asked, then end."""
-        self._world.leaving = True
-        self._server.should_exit = True
-
-    def run(self) -> None:
-        """Serve until `stop`, SIGTERM or SIGINT."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self.stop())  # uvicorn raises them again at its end
-
-        async def main() -> None:
-            self._world.listen_for_steps(asyncio.get_running_loop())
-            self._world.notifier.start()
-            watching = asyncio.create_task(self._world.idleness.watch())
-            await self._server.serve(sockets=self._sockets)
-            watching.cancel()
-            self._world.notifier.close()
-
-        asyncio.run(main())
-
-
-class _Uvicorn(uvicorn.Server):
-    """uvicorn, over listeners that bound their connections."""
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen on our sockets."""
-        await self.lifespan.startup()
-
-        def make(listener: Listener, peer: str, uid: int) -> Connection:
-            return Connection(
-                listener, peer, uid, config=self.config, server_state=self.server_state,
-                app_state=self.lifespan.state,
-            )  # fmt: skip
-
-        self.servers = [Listener(one, make) for one in sockets or ()]  # type: ignore[misc]
-        self.started = True
-
-
-def _unix_socket(home: Home, shared: bool) -> socket.socket:
-    with contextlib.suppress(FileNotFoundError):
-        home.socket.unlink()
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o111 if shared else 0o177)
-    try:
-        with short_path(home.root, home.socket.name) as path:
-            made.bind(path)
-    finally:
-        os.umask(before)
-    made.listen(1024)
-    return made
-
-
-def address(text: str, where: str) -> tuple[str, int]:
-    """HOST:PORT in its parts. Raises BadInput."""
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or len(port) > 5 or int(port) > 65535:
-        raise BadInput(f"{text!r} is no address", where=where, mend="write HOST:PORT")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def _tcp_socket(listen: str) -> socket.socket:
-    host, port = address(listen, "--listen")
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
-        raise BadInput(f"{listen}: {error.strerror}", where="--listen") from None
-
-
-def _spoken(sockets: Sequence[socket.socket]) -> str:
-    return ",".join("{}:{}".format(*sock.getsockname()[:2]) for sock in sockets)
-
-
 def _agent_token(home: Home) -> str:
     """What agents of other machines must know: in a file, since both sides prove that they know it
     and neither says it."""
     path = home.root / "agent-token"
     if not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(secrets.token_urlsafe(32) + "\n")
+        _write_secret(path, secrets.token_urlsafe(32))
     return path.read_text().strip()
+
+
+def _write_secret(path: Path, secret: str) -> None:
+    """A file of mode 0600 that is there as a whole or not at all."""
+    part = path.with_suffix(".part")
+    with open_private(part) as file:
+        file.truncate(0)
+        file.write(f"{secret}\n".encode())
+    part.replace(path)
 
 
 def _token_hash(journal: Journal, home: Home) -> str:
@@ -433,9 +362,7 @@ def _token_hash(journal: Journal, home: Home) -> str:
     if not known:
         token = secrets.token_urlsafe(32)
         known = hashlib.sha256(token.encode()).hexdigest()
-        path = home.root / "token"
-        path.touch(mode=0o600)
-        path.write_text(token + "\n")
+        _write_secret(home.root / "token", token)
         journal.set("token", known)
     return known
 
