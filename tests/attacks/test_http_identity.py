@@ -113,6 +113,19 @@ def test_any_host_is_the_same_without_a_token_and_with_one(listen: str, token: s
         assert status == 200
 
 
+def test_no_host_that_somebody_named_is_told_to_anybody(machine: Machine) -> None:
+    """A redirect to it would carry on what the client sends with it."""
+    for path in ("/v1/status/", "/v1/jobs/", "/metrics/", "//evil.example/", "/v1/tokens/x/"):
+        connection = by_socket(machine.root)
+        connection.sendall(request("GET", path, host="evil.example"))
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+        connection.close()
+        assert answer.startswith(b"HTTP/1.1 404"), answer
+        assert b"evil" not in answer.partition(b"\r\n\r\n")[0]
+
+
 @pytest.mark.parametrize(
     "head",
     [

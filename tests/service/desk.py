@@ -49,7 +49,8 @@ class Scripted(FakeEngine):
 
     def __init__(self, script: Callable[[int, int], Script]) -> None:
         super().__init__(script, now=START)
-        self.clock = Stepped(self)
+        self.wall = Stepped(self)
+        self.clock: Clock = self.wall
         self.progress: dict[int, Progress] = {}
 
     def adopt(self, holds: Iterable[Hold]) -> None:

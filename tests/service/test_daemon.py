@@ -115,7 +115,7 @@ def test_a_job_begins_when_its_time_has_come(desk: Desk) -> None:
 @pytest.mark.parametrize("hours", [1, -1])
 def test_a_begin_time_is_the_wall_clocks_also_when_it_is_set(desk: Desk, hours: int) -> None:
     (row,) = desk.submit(begin="+2h")
-    desk.engine.clock.set_ahead = hours * HOUR
+    desk.engine.wall.set_ahead = hours * HOUR
     (later,) = desk.submit(begin="+4h")
     jobs = desk.daemon.kernel.jobs
     desk.until_quiet()

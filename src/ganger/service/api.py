@@ -49,6 +49,7 @@ def application(world: World) -> Starlette:
 
     routes += [Route("/openapi.json", description), Route("/healthz", health)]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http, Exception: _bug})
+    app.router.redirect_slashes = False  # it would send people on to whatever Host they named
     app.state.world = world
     return app
 

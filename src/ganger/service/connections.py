@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 log = logging.getLogger("ganger.service")
 CONNECTION: Final = "ganger.connection"
@@ -80,7 +80,8 @@ class Connection(H11Protocol):
     @property
     def is_busy(self) -> bool:
         """Whether a request is being answered."""
-        return self.cycle is not None and not self.cycle.response_complete
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
 
     def serves(self, user: str) -> bool:
         """Serve this user from now on, unless they have too many connections already. Over the

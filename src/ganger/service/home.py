@@ -35,7 +35,7 @@ def _lives(pid: int) -> bool:
 
 
 def refuse_foreign(folder: Path, *, above: bool) -> None:
-    """Raise BadInput where the folder is another user's. With `above` also where somebody else could
+    """Raise BadInput where the folder is another user's. With `above` also where somebody else can
     put another one in its place: the folders above it must be this user's or root's, and nobody
     else may write there (but as in /tmp, where nobody moves what is not theirs)."""
     folder, mine = folder.resolve(), (0, os.geteuid())

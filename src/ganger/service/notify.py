@@ -112,8 +112,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 if event not in EVENTS:
                     raise BadInput(f"{event!r} is not one of {', '.join(EVENTS)}", where=where)
         for hook in self.webhook:
-            parts = urlsplit(hook.url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
+            if not _is_address(hook.url):
                 raise BadInput(f"{hook.url!r} is no address", where=where, mend="write https://...")
         if self.mail and self.smtp is None:
             raise BadInput("e-mail needs a server", where=where, mend="write an [smtp] table")
@@ -124,6 +123,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if twice:
             raise BadInput(f"{twice.pop()!r} is there twice", where=where, mend="name one of them")
         return self
+
+
+def _is_address(url: str) -> bool:
+    """Whether a request can be sent there: what cannot be is found here, not when it is due."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    plain = url.isascii() and url.isprintable() and " " not in url
+    return plain and parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
 
 
 def checked_address(address: str, where: str) -> str:

@@ -1,0 +1,263 @@
+"""Words that a terminal, a log, a letter, a path or a parser might obey."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import re
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attacks.http_rig import by_socket, eventually, request, sent
+from cli.rig import Shell
+from ganger.client.request import JobRequest
+from ganger.client.shown import shown, shown_json
+from ganger.core.errors import BadInput
+from ganger.service.accept import LINKS_MAX, Who, prepare, refuse_too_many, size_of
+from ganger.service.notify import Config, Webhook
+from ganger.service.rows import rows_listed, rows_of
+from service.desk import Desk
+from service.machines import Machine, wait_for
+
+EVIL = [
+    "\x1b[2J\x1b[1;1Hall is well",
+    "a\nganger: done", "a\r\nBcc: eve@example.org", "\x9b31m", "\x07",
+    "a\u2028b", "a\u2029b", "\u202egnp.exe", "a\u0000b", "\u200bhidden", "\ufeffmark", "\x7f",
+]  # fmt: skip
+"""What no list may show as it is."""
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    made = Machine(tmp_path_factory.mktemp("words") / "home")
+    made.up()
+    yield made
+    made.end()
+
+
+def asked(machine: Machine, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+    """Over the Unix socket, as it is written."""
+    data = b"" if body is None else json.dumps(body).encode()
+    return sent(by_socket(machine.root), request(method, path, body=data))
+
+
+@pytest.mark.parametrize("evil", EVIL, ids=ascii)
+def test_names_are_words(machine: Machine, evil: str) -> None:
+    for field in ("name", "tenant", "model", "pool"):
+        status, said = asked(machine, "POST", "/v1/jobs", {"command": ["true"], field: evil})
+        assert (status, field in json.loads(said)["where"]) == (400, True), said
+    for field in ("labels", "gpu_types", "warm"):
+        status, said = asked(machine, "POST", "/v1/jobs", {"command": ["true"], field: [evil]})
+        assert status == 400, said
+    status, _ = asked(machine, "POST", "/v1/jobs", {"command": ["true"], "mail_to": [f"a@{evil}"]})
+    assert status == 400
+
+
+def test_what_may_stand_in_a_command_obeys_nobody_on_a_terminal(tmp_path: Path) -> None:
+    """A command and its folders may hold anything; lists show it as Python would write it."""
+    shell = Shell(tmp_path)
+    shell.said("up", "--gpus", "1", "--name", "box")
+    try:
+        for evil in EVIL[:4]:
+            job = shell.submit("--hold", "--output", f"/nowhere/{evil}", "--", "true", evil)
+            for words in (("queue",), ("queue", "--json"), ("show", str(job)),
+                          ("explain", str(job)), ("show", str(job), "--json"), ("queue", "-o", "%i %j %Z")):  # fmt: skip
+                said = shell.ganger(*words, code=2 if "%Z" in words[-1] else 0)
+                for text in (said.stdout, said.stderr):
+                    assert all(one.isprintable() for one in text.replace("\n", "")), ascii(text)
+            assert shell.json("show", str(job))[0]["command"][1] == evil
+            assert "\nganger: done" not in shell.said("show", str(job))
+            shell.said("cancel", str(job))
+        assert "\x1b" not in shell.ganger("show", "\x1b[2J", code=2).stderr
+    finally:
+        shell.said("down")
+
+
+@pytest.mark.parametrize("evil", EVIL, ids=ascii)
+def test_shown_text_is_one_printable_line_and_json_keeps_its_meaning(evil: str) -> None:
+    assert shown(f"é 世 {evil}").isprintable()
+    document = json.dumps({"é": evil}, ensure_ascii=False, indent=2)
+    assert json.loads(shown_json(document)) == {"é": evil}
+    assert shown_json(document).replace("\n", "").isprintable()
+    assert shown_json('"\U000e0041"') == '"\\udb40\\udc41"'
+
+
+PATHS = [
+    "/v1/jobs/%2e%2e", "/v1/jobs/..%2f..%2fetc%2fpasswd/logs", "/v1/../v1/roles/../../etc/passwd",
+    "/v1/jobs/1%00", "/v1/jobs/1%0d%0aX-Evil:%201", "/v1/jobs/%ff%fe", "/v1/jobs/1;2",
+    "/v1/jobs/" + "1" * 12_000, "/v1/jobs/" + "1," * 6_000 + "1/wait", "/v1/jobs/-1", "/v1/jobs/+1",
+    "/v1/jobs/1e3", "/v1/jobs/0x1", "/v1/jobs/1.0", "/v1/jobs/%D9%A1", "/v1/jobs/%EF%BC%91",
+    "/v1/jobs/1_%D9%A1", "/v1/jobs/1_1_1", "/v1/jobs/_1", "/v1/jobs/1_", "/v1/jobs/1__1",
+    "/v1/jobs/18446744073709551617", "/v1/jobs/,", "/v1/jobs/1,,1", "/v1/jobs/%20", "//v1/status",
+    "/v1/nodes/..%2f/drain", "/v1/quotas/%0d%0a", "/v1/tokens/%2e%2e%2f", "/v1/admins/..%2froot",
+    "/v1/events?since=" + "9" * 5_000, "/v1/events?since=%D9%A1", "/v1/jobs?jobs=" + "1," * 7_000,
+    "/v1/jobs?limit=1e309", "/v1/jobs?offset=nan", "/v1/jobs?since=inf",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS, ids=[one[:40] for one in PATHS])
+def test_tricks_with_paths_and_numbers_get_an_error_and_nothing_else(
+    machine: Machine, path: str
+) -> None:
+    began = time.monotonic()
+    for method in ("GET", "POST", "PATCH", "DELETE", "PUT"):
+        connection = by_socket(machine.root)
+        status, said = sent(connection, request(method, path, body=b"{}"))
+        assert 400 <= status < 500 or (status == 200 and path.startswith("/v1/jobs?jobs=")), said
+        assert b"\r\nX-Evil" not in said
+        assert b"root:" not in said
+    assert time.monotonic() - began < 5
+    assert machine.client.call("GET", "/v1/status")["pid"]
+
+
+WIDTHS = ["%99999999999j", "%999999999x", "%{}j".format("9" * 5000), "%100A"]
+
+
+@pytest.mark.parametrize("width", WIDTHS, ids=[one[:12] for one in WIDTHS])
+def test_no_width_in_a_path_takes_memory(tmp_path: Path, width: str) -> None:
+    desk = Desk(tmp_path)
+    tracemalloc.start()
+    try:
+        (row,) = desk.submit(output=f"/out/{width[:4000]}.txt", name="x")
+        launch = desk.daemon.launch(row)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+        desk.close()
+    assert launch.output == f"/out/{width[:4000]}.txt", "it is no pattern, so it stays"
+
+
+def test_a_path_goes_where_it_says_and_a_name_adds_no_folder(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    (row,) = desk.submit(output="/out/%4j-%x.txt", name="../../etc/x")
+    assert desk.daemon.launch(row).output == "/out/0001-.._.._etc_x.txt"
+    desk.close()
+
+
+@pytest.mark.parametrize(
+    "field", ["output", "error", "cwd", "checkpoint_dir", "script", "command", "env"]
+)
+def test_texts_have_an_end_and_no_zero_byte(tmp_path: Path, field: str) -> None:
+    desk = Desk(tmp_path)
+    for text in ("/x\0y", "/" + "x" * (5 << 20)):
+        value: Any = {"script": f"#!{text}", "command": [text], "env": {"A": text}}.get(field, text)
+        with pytest.raises(BadInput, match=r"zero byte|longer than"):
+            desk.submit(**{field: value})
+    with pytest.raises(BadInput, match="longer than 2 MiB"):
+        desk.submit(env={f"A{i}": "x" * 100_000 for i in range(30)})
+    desk.close()
+
+
+def test_a_submission_waits_for_so_many_and_holds_so_much(tmp_path: Path) -> None:
+    """Small requests must not become large ones: arrays after arrays, arrays with long scripts."""
+    many = list(range(100_000))
+    ask = lambda **fields: prepare(  # noqa: E731
+        JobRequest(command=["true"], **fields), Who("ann"), 0, lambda job: many, False
+    )
+    for fields in ({"after": ["1"] * 100}, {"after_any": [str(i) for i in range(100)]},
+                   {"after": ["1"] * 6, "after_not_ok": ["1"] * 6}):  # fmt: skip
+        with pytest.raises(BadInput, match="counted one by one"):
+            ask(**fields)
+    request = JobRequest(command=["true"], after=["1"], array="0-99")
+    jobs = prepare(request, Who("ann"), 0, lambda job: many[:20_000], False)
+    assert size_of(jobs, request)[0] == 2_000_000
+    with pytest.raises(BadInput, match="counted one by one"):
+        refuse_too_many(LINKS_MAX + 1, 0)
+    request = JobRequest(script="#!" + "x" * (4 << 20 >> 1), array="0-999")
+    jobs = prepare(request, Who("ann"), 0, lambda job: [], False)
+    with pytest.raises(BadInput, match="exceed 1024 MiB"):
+        refuse_too_many(*size_of(jobs, request))
+
+
+def test_an_array_named_many_times_is_one_array(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    rows = desk.submit(array="0-999")
+    named = ",".join(["1", "01", " 1", "001"] * 1000)
+    assert rows_listed(desk.daemon, named) == rows
+    with pytest.raises(BadInput, match="more than 1000 jobs"):
+        rows_listed(desk.daemon, ",".join(map(str, range(1, 1500))))
+    for odd in ("\u0661", "1_\u0661", "\uff11", "1\u00a0", "1\n2", "²"):
+        if odd != "1\u00a0":  # a space, as others around it
+            with pytest.raises(BadInput):
+                rows_of(desk.daemon, odd)
+    desk.close()
+
+
+@pytest.mark.parametrize("text", ["0-7%" + "9" * 5000, "0-7%\u0661", "\u0661-\u0663", "0-7%1e3"])
+def test_task_lists_are_plain_digits(tmp_path: Path, text: str) -> None:
+    desk = Desk(tmp_path)
+    with pytest.raises(BadInput, match="tasks"):
+        desk.submit(array=text)
+    desk.close()
+
+
+# ---------------------------------------------------------------------- where messages go
+
+
+class Redirecting(http.server.BaseHTTPRequestHandler):
+    """Sends everybody on to another server, that is none of their business."""
+
+    to = ""
+    asked: list[str] = []  # noqa: RUF012 - the server makes the handlers
+
+    def do_POST(self) -> None:
+        """Redirect, or note that somebody came."""
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        Redirecting.asked.append(self.path)
+        self.send_response(307 if self.path == "/hook" else 200)
+        self.send_header("Location", f"{self.to}/inside")
+        self.end_headers()
+
+    do_GET = do_POST  # noqa: N815 - http.server's name
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+        """Quiet."""
+
+
+def test_a_webhook_goes_to_the_address_in_the_file_and_nowhere_else(tmp_path: Path) -> None:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Redirecting)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    Redirecting.to = url
+    machine = Machine(tmp_path / "home")
+    machine.root.mkdir(mode=0o700)
+    (machine.root / "notify.toml").write_text(f'[[webhook]]\nurl = "{url}/hook"\n')
+    client = machine.up()
+    try:
+        job = client.call("POST", "/v1/jobs", body={"command": ["true"], "gpus": 0})["job"]
+        wait_for(client, [job])
+        assert eventually(lambda: len(Redirecting.asked) >= 2)
+        assert set(Redirecting.asked) == {"/hook"}
+        sinks = client.call("GET", "/v1/notify")["sinks"]
+        assert sinks[0]["waiting"] >= 1
+    finally:
+        machine.end()
+        server.shutdown()
+        server.server_close()
+
+
+def test_no_request_names_an_address(machine: Machine) -> None:
+    """Webhooks stand in a file of the daemon's own folder; the API has no field for them."""
+    document = asked(machine, "GET", "/openapi.json")[1].decode()
+    assert re.findall(r'"[^"]*(?:url|webhook|callback)[^"]*"\s*:', document, re.IGNORECASE) == []
+    mode = (machine.root / "notify.toml").parent.stat().st_mode
+    assert not mode & 0o077 or os.getuid() != machine.root.stat().st_uid
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["file:///etc/passwd", "ftp://x/", "gopher://x:25/", "http://", "http://[", "http://x:99999/",
+     "http://x/\r\nX: y", "http://x y/", "http://x/\x00", "unix:///run/x.sock", "http://x:0/",
+     "//x/", "http://\u202ex/"],
+)  # fmt: skip
+def test_what_is_no_address_is_refused_when_it_is_read(url: str) -> None:
+    with pytest.raises(BadInput, match="no address"):
+        Config(webhook=(Webhook(url=url),)).check("notify.toml")
