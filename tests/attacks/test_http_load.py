@@ -11,6 +11,7 @@ import logging
 import os
 import resource
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +23,14 @@ import uvicorn
 from attacks.http_rig import ANN, EVE, by_port, by_socket, eventually, request, sent
 from ganger.client.connection import Client
 from ganger.core.errors import BadInput
-from ganger.service import connections
+from ganger.service import connections, trial
+from ganger.service.accept import Who
 from ganger.service.bodies import Bodies, Busy
 from ganger.service.connections import Connection, Limits, Listener, limits_of
 from ganger.service.log import MOST, OneLine, Sparing
+from ganger.service.looks import Looks
 from ganger.service.server import Uvicorn
+from service.desk import Desk
 from service.machines import Machine
 from worlds import open_way
 
@@ -430,6 +434,51 @@ def test_a_users_bodies_are_bounded_together_and_given_back(
             await one.read(Slow())  # type: ignore[arg-type]
 
     asyncio.run(attack())
+
+
+def test_questions_that_take_long_wait_for_each_other() -> None:
+    """One at a time for each user, two in all, and not without end."""
+
+    async def attack() -> None:
+        looks, now, most, go = Looks(), [0], [0, 0], threading.Event()
+
+        def work(user: str) -> None:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+            go.wait(10)
+            now[0] -= 1
+
+        eve = [asyncio.create_task(looks.look(Who("eve"), work, "eve")) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        assert now[0] == 1
+        with pytest.raises(Busy):
+            await looks.look(Who("eve"), work, "eve")
+        others = [asyncio.create_task(looks.look(Who(f"u{i}"), work, "u")) for i in range(3)]
+        await asyncio.sleep(0.1)
+        assert now[0] == 2
+        go.set()
+        await asyncio.gather(*eve, *others)
+        assert (most[0], now[0]) == (2, 0)
+        await looks.look(Who("eve"), work, "eve")
+
+    asyncio.run(attack())
+
+
+@pytest.mark.parametrize("days", [0, 30])
+def test_looking_ahead_ends_when_patience_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    desk = Desk(tmp_path)
+    for _ in range(3):
+        desk.submit(gpus=4)
+    desk.until_quiet()
+    (waits,) = desk.submit(gpus=4, hold=True)
+    assert trial.futures(desk.daemon, ["srtf"], (), days)
+    monkeypatch.setattr(trial, "PATIENCE_SECONDS", -1.0)
+    with pytest.raises(BadInput, match="takes longer than"):
+        trial.futures(desk.daemon, ["srtf"], (), days)
+    assert trial.outlook(desk.daemon, waits) is None
+    desk.close()
 
 
 def test_the_log_repeats_nothing_without_end_and_a_message_is_one_line() -> None:

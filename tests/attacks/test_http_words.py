@@ -68,7 +68,8 @@ def test_what_may_stand_in_a_command_obeys_nobody_on_a_terminal(tmp_path: Path) 
         for evil in EVIL[:4]:
             job = shell.submit("--hold", "--output", f"/nowhere/{evil}", "--", "true", evil)
             for words in (("queue",), ("queue", "--json"), ("show", str(job)),
-                          ("explain", str(job)), ("show", str(job), "--json"), ("queue", "-o", "%i %j %Z")):  # fmt: skip
+                          ("explain", str(job)), ("show", str(job), "--json"),
+                          ("queue", "-o", "%i %j %Z")):  # fmt: skip
                 said = shell.ganger(*words, code=2 if "%Z" in words[-1] else 0)
                 for text in (said.stdout, said.stderr):
                     assert all(one.isprintable() for one in text.replace("\n", "")), ascii(text)
@@ -158,9 +159,10 @@ def test_texts_have_an_end_and_no_zero_byte(tmp_path: Path, field: str) -> None:
 def test_a_submission_waits_for_so_many_and_holds_so_much(tmp_path: Path) -> None:
     """Small requests must not become large ones: arrays after arrays, arrays with long scripts."""
     many = list(range(100_000))
-    ask = lambda **fields: prepare(  # noqa: E731
-        JobRequest(command=["true"], **fields), Who("ann"), 0, lambda job: many, False
-    )
+
+    def ask(**fields: Any) -> None:
+        prepare(JobRequest(command=["true"], **fields), Who("ann"), 0, lambda job: many, False)
+
     for fields in ({"after": ["1"] * 100}, {"after_any": [str(i) for i in range(100)]},
                    {"after": ["1"] * 6, "after_not_ok": ["1"] * 6}):  # fmt: skip
         with pytest.raises(BadInput, match="counted one by one"):

@@ -164,8 +164,9 @@ async def whatif(request: Request) -> list[FutureAnswer]:
     if sum(node.count for node in add) > NODES_MAX:
         raise BadInput(f"more than {NODES_MAX:,} nodes", where="add")
     expanded = [msgspec.structs.replace(node, count=1) for node in add for _ in range(node.count)]
-    return await asyncio.to_thread(
-        futures, world_of(request).daemon, found.recipes, expanded, found.history_days
+    world = world_of(request)
+    return await world.looks.look(
+        who_of(request), futures, world.daemon, found.recipes, expanded, found.history_days
     )
 
 
@@ -358,7 +359,7 @@ async def show_usage(request: Request) -> list[Usage]:
                 return usage_between(world.daemon, journal, prices, since, until)
             return usage(world.daemon, journal, world.idleness.gpu_seconds, prices)
 
-    return await asyncio.to_thread(report)
+    return await world.looks.look(who_of(request), report)
 
 
 async def show_notify(request: Request) -> NotifyAnswer:

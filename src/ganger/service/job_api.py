@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import math
 import time
@@ -84,7 +83,7 @@ async def submit(request: Request) -> Submitted:
         nodes=first.nodes, expected_start=first.submitted if first.nodes else None,
     )  # fmt: skip
     if request.query_params.get("expect") and not first.nodes:
-        ahead = await asyncio.to_thread(outlook, daemon, accepted[0], interval=False)
+        ahead = await world.looks.look(who, outlook, daemon, accepted[0], interval=False)
         answer.expected_start = ahead.expected / SECOND if ahead else None
     return answer
 
@@ -135,7 +134,7 @@ async def list_jobs(request: Request) -> JobPage:
     page = locked(world, rows.job_page, filters, offset, limit)
     if request.query_params.get("expect"):
         waiting = [one.job - 1 for one in page.jobs if one.state == "PENDING"]
-        ahead = await asyncio.to_thread(outlooks, world.daemon, waiting)
+        ahead = await world.looks.look(who_of(request), outlooks, world.daemon, waiting)
         for one in page.jobs:
             rows.foreseen(one, ahead.get(one.job - 1))
     return page
@@ -268,5 +267,6 @@ async def explain_job(request: Request) -> Explanation:
         row = spokesman(daemon, named)
         found = explain(daemon, row)
     if found.position is not None:
-        expect(found, await asyncio.to_thread(outlook, daemon, row))
+        looks = world_of(request).looks
+        expect(found, await looks.look(who_of(request), outlook, daemon, row))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -9,6 +10,7 @@ import msgspec
 import numpy as np
 
 from ganger.client.answers import FutureAnswer, PolicyAnswer
+from ganger.core.errors import BadInput
 from ganger.core.events import Batch, Woke
 from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
@@ -17,8 +19,7 @@ from ganger.core.snapshot import Snapshot, capture, forget
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.units import DAY
 from ganger.engines.local import IGNORED
-from ganger.lab.api import simulate
-from ganger.lab.simulation import Setup
+from ganger.lab.simulation import Setup, run_one
 from ganger.lab.whatif import Outlook, expected_starts, future, past
 from ganger.service.daemon import Daemon
 from ganger.service.journal import Header
@@ -32,6 +33,30 @@ SAMPLED_MAX: Final = 500
 """With more jobs than this waiting, an expected start comes without an interval."""
 
 
+PATIENCE_SECONDS: Final = 60.0
+"""How long looking ahead may take in all."""
+
+
+class TooLong(BadInput):
+    """It would take longer than anybody should make the daemon work on it."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it takes longer than {PATIENCE_SECONDS:g} s",
+                         mend="ask for fewer recipes or days")  # fmt: skip
+
+
+class _Patience:
+    """Ends what takes too long: where the simulator would write its journal."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + PATIENCE_SECONDS
+
+    def append(self, *step: object) -> None:
+        """Raise TooLong if it is time."""
+        if time.monotonic() > self._until:
+            raise TooLong
+
+
 def copier(daemon: Daemon, header: Header | None = None) -> Callable[[], Kernel]:
     """Makes kernels in the present state, under another header if one is given: its policy
     remembers nothing then."""
@@ -43,9 +68,10 @@ def copier(daemon: Daemon, header: Header | None = None) -> Callable[[], Kernel]
         if header is not None and header.knows != before.knows:
             snapshot = msgspec.structs.replace(snapshot, learnt=msgspec.msgpack.encode(None))
         data = msgspec.msgpack.encode(snapshot)
-    under = header or before
+    under, patience = header or before, _Patience()
 
     def copy() -> Kernel:
+        patience.append()
         kernel = make_kernel(under, msgspec.msgpack.decode(data, type=Snapshot))
         kernel.now = max(kernel.now, daemon.now())
         return kernel
@@ -85,7 +111,10 @@ def outlooks(
     if not wanted or waiting > WAITING_MAX:
         return {}
     samples = SAMPLES if interval and waiting <= SAMPLED_MAX else 0
-    return expected_starts(copier(daemon), wanted, samples=samples)
+    try:
+        return expected_starts(copier(daemon), wanted, samples=samples)
+    except TooLong:
+        return {}
 
 
 def grown(cluster: ClusterSpec, add: Sequence[NodeSpec]) -> ClusterSpec:
@@ -110,20 +139,25 @@ def futures(
         if header != now:
             wanted.append((recipe + (" on more" if add else ""), header))
     if history_days:
-        return [_of_history(daemon, name, header, history_days) for name, header in wanted]
-    found = []
+        patience = _Patience()
+        return [_of_history(daemon, name, head, history_days, patience) for name, head in wanted]
+    found, patience = [], _Patience()
     for name, header in wanted:
+        patience.append()
         made = future(copier(daemon, header)(), name)
         found.append(FutureAnswer(**{key: getattr(made, key) for key in made.__struct_fields__}))
     return found
 
 
-def _of_history(daemon: Daemon, name: str, header: Header, days: float) -> FutureAnswer:
+def _of_history(
+    daemon: Daemon, name: str, header: Header, days: float, patience: _Patience
+) -> FutureAnswer:
     with daemon.lock:
         trace = past(daemon.kernel, daemon.kernel.now - round(days * DAY))
     if not trace.jobs:
         return FutureAnswer(recipe=name)
-    run = simulate(trace, header.cluster, header.policy, setup=Setup(header.seed, header.knows))
+    setup = Setup(header.seed, header.knows)
+    run = run_one(trace, header.cluster, header.policy, setup, journal=lambda kernel: patience)
     metrics = run.metrics
     return FutureAnswer(
         recipe=name, waiting=trace.jobs, unstarted=0,

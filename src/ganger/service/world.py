@@ -22,6 +22,7 @@ from ganger.service.accept import Fits, Who
 from ganger.service.bodies import Bodies
 from ganger.service.daemon import Daemon
 from ganger.service.idle import Idleness
+from ganger.service.looks import Looks
 from ganger.service.outbox import Notifier
 from ganger.service.recovery import guard_of
 from ganger.service.rights import Rights
@@ -52,7 +53,7 @@ class World:
         """For changing roles or rights: one change must not undo another."""
         self.notifier = Notifier(daemon, home)
         self.idleness = Idleness(daemon, self.notifier, meter_seconds)
-        self.bodies = Bodies()
+        self.bodies, self.looks = Bodies(), Looks()
         self.leaving = False
         """The server ends: streams should."""
         self._fits: tuple[object, Fits] = (None, Fits(daemon.kernel.nodes))
