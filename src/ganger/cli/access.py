@@ -29,7 +29,10 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--revoke", metavar="ID", help="Let nobody in with this one any more.")
 @_json
 def token(user: str | None, role: str, revoke: str | None, as_json: bool) -> None:
-    """List, make or revoke tokens for TCP (`ganger up --listen`). Only hashes are kept."""
+    """List, make or revoke tokens for TCP (`ganger up --listen`). Only hashes are kept.
+
+    Without `ganger up --shared` a token lets its bearer do everything: give --role admin.
+    """
     if user and revoke:
         raise BadInput("one token cannot be made and revoked at once", where="--revoke")
     if user:
