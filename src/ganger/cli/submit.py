@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -21,6 +23,7 @@ from ganger.core.errors import BadInput
 
 _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
 _JOB_FILES = (".toml", ".yaml", ".yml", ".json")
+_INTERPRETERS: Final = {".py": "python", ".R": "Rscript", ".jl": "julia"}
 _SCRIPT_BYTES_MAX: Final = 1 << 20
 _READ_APART = ("env", "export", "dependency", "gpus", "requeue", "nice", "begin", "deadline")
 
@@ -164,6 +167,8 @@ def submit(
     client = Client()
     query = {"expect": "" if parsable else "1"}
     answer = client.call("POST", "/v1/jobs", Submitted, body=request, query=query)
+    for note in answer.notes:
+        click.echo(f"ganger: {note}", err=True)
     if as_json:
         print_json(answer)
     elif parsable:
@@ -226,9 +231,9 @@ def _from_words(
     else:
         script = _script(first)
     if script is None:
-        _refuse_missing(command[0], options.get("cwd") or "")
+        command, notes = _runnable(command, Path(options.get("cwd") or "."))
         more = sbatch.given(over)
-        return {**more.fields, "command": list(command)}, more.notes, None
+        return {**more.fields, "command": list(command)}, [*notes, *more.notes], None
     slurm = "\n#SBATCH" in script
     fields, export, notes = sbatch.parse(script, str(first), over) if slurm else sbatch.given(over)
     name = first.name if command else "stdin"
@@ -238,14 +243,27 @@ def _from_words(
     )  # fmt: skip
 
 
-def _refuse_missing(word: str, cwd: str) -> None:
-    """Raise BadInput for the name of a script or a job file of which there is none. An absolute one
-    may be there on the nodes."""
-    path = Path(word)
-    if path.suffix not in (*_SCRIPTS, *_JOB_FILES) or path.is_absolute() or shutil.which(word):
-        return
-    if not path.exists() and not (Path(cwd) / path).exists():
+def _runnable(command: tuple[str, ...], cwd: Path) -> tuple[tuple[str, ...], list[str]]:
+    """A command whose first word can be executed, and what to tell about it. A program is looked
+    for on the PATH, which has not the folder in it; a file of that folder is named as such.
+    Raises BadInput for a file that cannot be executed or is not there; an absolute one may be
+    there on the nodes."""
+    word = command[0]
+    path = cwd / word
+    if os.path.isabs(word) or ("/" not in word and shutil.which(word)):
+        return command, []
+    if path.is_file():
+        runs = os.access(path, os.X_OK)
+        with path.open("rb") as file:
+            if not runs or not file.read(4).startswith((b"#!", b"\x7fELF")):
+                by = _INTERPRETERS.get(path.suffix, "sh")
+                what = "it has no #! line" if runs else "it is not executable"
+                mend = f"write like: ganger submit -- {by} {shlex.join(command)}"
+                raise BadInput(what, where=word, mend=mend)
+        return (word if "/" in word else f"./{word}", *command[1:]), []
+    if path.suffix in (*_SCRIPTS, *_JOB_FILES, *_INTERPRETERS) or "/" in word:
         raise BadInput("no such file", where=word, mend="name a script, a job file or a command")
+    return command, [f"{word} is not on the PATH of this machine"]
 
 
 def _script(path: Path) -> str | None:

@@ -187,7 +187,8 @@ class Daemon:
 
     def launch(self, job: int) -> Launch:
         """How `job` is launched now. Raises BadInput."""
-        return launch_of(self.journal, self.scripts, job)
+        home = self.journal.path.parent.absolute()
+        return launch_of(self.journal, home, self.scripts, job)
 
     def now(self) -> int:
         """The engine's time, never before the last step's."""

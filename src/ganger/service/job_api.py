@@ -89,11 +89,19 @@ async def submit(request: Request) -> Submitted:
     answer = Submitted(
         job=first.job, jobs=[row + 1 for row in accepted], state=first.state, reason=first.reason,
         nodes=first.nodes, expected_start=first.submitted if first.nodes else None,
+        notes=_notes(wanted, world),
     )  # fmt: skip
     if request.query_params.get("expect") and not first.nodes:
         ahead = await asyncio.to_thread(outlook, daemon, accepted[0], interval=False)
         answer.expected_start = ahead.expected / SECOND if ahead else None
     return answer
+
+
+def _notes(wanted: list[JobRequest], world: World) -> list[str]:
+    """What their submitter should know of requests that were accepted."""
+    if any(one.mail_to for one in wanted) and not world.notifier.takes_mail():
+        return ["no mail is sent: notify.toml has no [smtp] table (see `ganger service notify`)"]
+    return []
 
 
 async def list_jobs(request: Request) -> JobPage:

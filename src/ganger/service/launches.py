@@ -15,16 +15,17 @@ from ganger.service.journal import Journal
 _SLURM = re.compile(r"%(%|\d*[jJAaxu])")
 
 
-def launch_of(journal: Journal, scripts: Path | None, job: int) -> Launch:
+def launch_of(journal: Journal, home: Path, scripts: Path | None, job: int) -> Launch:
     """How `job` is launched now, `retries` counted down by the attempts that failed. Its script is
-    made a file in the folder `scripts`, or goes with the launch."""
+    made a file in the folder `scripts`, or goes with the launch. `home`: the daemon's own folder,
+    by which commands in the job find it."""
     facts = journal.facts(job)
     launch, words = facts.launch, _words(facts, job)
     command = tuple(fill(word, words) for word in launch.command)
     if facts.script and scripts:
         command = (str(_script(scripts, facts, job)), *command)  # executed, so the kernel reads #!
     failed = sum(failure(attempt.outcome) for attempt in journal.attempts(job))
-    env = dict(launch.env)
+    env = {"GANGER_HOME": str(home), **launch.env}
     if facts.task >= 0:
         env["GANGER_ARRAY_ID"] = str(facts.array + 1)
         env["GANGER_ARRAY_INDEX"] = str(facts.task)
