@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -22,6 +23,7 @@ from ganger.client.request import JobRequest, convert, read_file
 from ganger.core.errors import BadInput
 
 _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
+_SRUN: Final = re.compile(r"^[^#\n]*?(?<![\w./-])srun(?=\s)", re.MULTILINE)
 _JOB_FILES = (".toml", ".yaml", ".yml", ".json")
 _INTERPRETERS: Final = {".py": "python", ".R": "Rscript", ".jl": "julia"}
 _SCRIPT_BYTES_MAX: Final = 1 << 20
@@ -80,7 +82,7 @@ _OPTIONS = (
     click.option("--grace", metavar="TIME", help="To save and leave in. Default: 30s."),
     click.option("--kind", type=click.Choice(["train", "serve", "tune", "task"])),
     click.option("--per", type=click.Choice(["worker", "node", "job"]), help="How often the "
-                 "command runs."),
+                 "command runs. Default: worker; job, if it calls srun."),
     click.option("--locality", type=click.Choice(["island", "node", "rack", "any"])),
     click.option("--pool", help="The pool of nodes."),
     click.option("--label", "-C", "--constraint", "labels", multiple=True, help="Only on nodes "
@@ -199,6 +201,8 @@ def build(command: tuple[str, ...], options: dict[str, Any]) -> tuple[JobRequest
     if options.get("dependency"):  # instead of the script's, as with sbatch
         fields = {k: v for k, v in fields.items() if k not in sbatch.DEPENDENCIES}
     fields |= _from_options(options)
+    if "per" not in fields and _calls_srun(fields):
+        fields["per"] = "job"
     export = options.get("export") or export
     submitted_from = {"SLURM_SUBMIT_DIR": str(Path.cwd())} if fields.get("script") else {}
     cwd = Path(fields.get("cwd") or ".").absolute()
@@ -208,6 +212,12 @@ def build(command: tuple[str, ...], options: dict[str, Any]) -> tuple[JobRequest
         **variables(options["env"]),
     }  # fmt: skip
     return convert(fields, "submit"), notes
+
+
+def _calls_srun(fields: dict[str, Any]) -> bool:
+    """Whether the script, or else the command, starts its tasks by `srun`: then it runs once."""
+    text = fields.get("script") or "\n".join(fields.get("command", ()))
+    return _SRUN.search(text) is not None
 
 
 def _from_words(

@@ -210,7 +210,7 @@ def _launch(request: JobRequest, spec: JobSpec, who: Who, switch_user: bool) -> 
         error=_absolute(request.error, request.cwd, "error"), limit=spec.limit,
         on_preempt=spec.on_preempt, grace=grace, retries=request.retries,
         checkpoint_dir=_absolute(request.checkpoint_dir, request.cwd, "checkpoint_dir"),
-        warm=tuple(request.warm),
+        warm=tuple(request.warm), steps=request.per == "job",
         uid=who.uid if switch_user else -1, gid=who.gid if switch_user else -1,
     )  # fmt: skip
 

@@ -15,17 +15,17 @@ from ganger.service.journal import Journal
 _SLURM = re.compile(r"%(%|\d*[jJAaxu])")
 
 
-def launch_of(journal: Journal, home: Path, scripts: Path | None, job: int) -> Launch:
+def launch_of(journal: Journal, scripts: Path | None, job: int, *, steps: bool = True) -> Launch:
     """How `job` is launched now, `retries` counted down by the attempts that failed. Its script is
-    made a file in the folder `scripts`, or goes with the launch. `home`: the daemon's own folder,
-    by which commands in the job find it."""
+    made a file in the folder `scripts`, or goes with the launch. `steps`: its
+    `srun` is ours, not Slurm's."""
     facts = journal.facts(job)
     launch, words = facts.launch, _words(facts, job)
     command = tuple(fill(word, words) for word in launch.command)
     if facts.script and scripts:
         command = (str(_script(scripts, facts, job)), *command)  # executed, so the kernel reads #!
     failed = sum(failure(attempt.outcome) for attempt in journal.attempts(job))
-    env = {"GANGER_HOME": str(home), **launch.env}
+    env = {"GANGER_HOME": str(journal.path.parent.absolute()), **launch.env}
     if facts.task >= 0:
         env["GANGER_ARRAY_ID"] = str(facts.array + 1)
         env["GANGER_ARRAY_INDEX"] = str(facts.task)
@@ -34,6 +34,7 @@ def launch_of(journal: Journal, home: Path, scripts: Path | None, job: int) -> L
         launch, command=command, env=env, name=facts.name,
         output=pattern(launch.output, facts, job), error=pattern(launch.error, facts, job),
         retries=max(launch.retries - failed, 0), script="" if scripts else facts.script,
+        steps=launch.steps and steps,
     )  # fmt: skip
 
 

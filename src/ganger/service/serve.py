@@ -239,6 +239,7 @@ def _serve(settings: Settings, home: Home, journal: Journal) -> int:
     if scripts:
         scripts.mkdir(mode=0o700, parents=True, exist_ok=True)
     daemon = Daemon(journal, scripts)
+    daemon.own_srun = settings.engine == LOCAL or bool(settings.pilot)
     last = daemon.open(header)
     sockets = [_unix_socket(home, settings.shared)]
     if settings.listen:
