@@ -6,7 +6,7 @@ SOAK ?= 1
 SEED ?= $(shell date +%Y%m%d)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types floors soak bench lock clean
+.PHONY: help demo test check lint types floors soak bench pages lock clean
 
 help: ## What can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -49,6 +49,10 @@ soak: $(VENV)/dev ## The large counts (hours; SOAK=0.1: a tenth of them); prints
 
 bench: $(VENV)/run ## Speed on this machine (minutes)
 	$(BIN)/python benchmarks/speed.py
+
+pages: $(VENV)/run ## Make again what is made from the code: docs/recipes, docs/api.md
+	$(BIN)/ganger recipes --pages docs/recipes
+	$(BIN)/python -m ganger.lab.reference > docs/api.md.new && mv docs/api.md.new docs/api.md
 
 lock: ## Rewrite the lock files (needs uv)
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate \
