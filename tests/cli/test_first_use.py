@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 from cli.rig import Shell
 
 
@@ -59,3 +62,31 @@ def test_an_address_without_a_mail_server_is_said(shell: Shell) -> None:
         assert done.stderr == ""
     finally:
         settings.unlink()
+
+
+def test_a_grid_of_parameters_is_an_array_with_names(shell: Shell) -> None:
+    words = ("--param", "lr=0.1,0.01", "--param", r"opt=sgd,a\,b", "-o", "{lr}-{opt}.txt", "--",
+             "sh", "-c", "echo $0 $1 $GANGER_PARAM_LR $GANGER_PARAM_OPT {array} {other}",
+             "{lr}", "{opt}")  # fmt: skip
+    shown = shell.ganger("submit", "--dry-run", *words)
+    assert json.loads(shown.stdout)["params"] == {"lr": ["0.1", "0.01"], "opt": ["sgd", "a,b"]}
+    assert shown.stderr.splitlines()[3].startswith("ganger: task 3: lr=0.01 opt=a,b: sh -c echo")
+    done = shell.said("submit", *words)
+    (job,) = re.findall(r"array (\d+) of 4 tasks", done)
+    shell.ganger("wait", job)
+    written = [(shell.cwd / f"{lr}-{opt}.txt").read_text()
+               for lr in ("0.1", "0.01") for opt in ("sgd", "a,b")]  # fmt: skip
+    assert written == [
+        "0.1 sgd 0.1 sgd 0 {other}\n", "0.1 a,b 0.1 a,b 1 {other}\n",
+        "0.01 sgd 0.01 sgd 2 {other}\n", "0.01 a,b 0.01 a,b 3 {other}\n",
+    ]  # fmt: skip
+    names = [one["name"] for one in shell.json("show", job)]
+    assert names == ["sh lr=0.1 opt=sgd", "sh lr=0.1 opt=a,b", "sh lr=0.01 opt=sgd",
+                     "sh lr=0.01 opt=a,b"]  # fmt: skip
+    for wrong, why in (
+        (("--param", "lr"), "write like lr=0.1,0.01"),
+        (("--param", "job=1,2"), "cannot name a parameter"),
+        (("--param", "a=1,1"), "a has a value twice"),
+        (("--param", "a=1,2", "--array", "0-3"), "it contradicts params"),
+    ):
+        assert why in shell.ganger("submit", *wrong, "--", "true", code=2).stderr

@@ -15,7 +15,7 @@ import msgspec
 
 from ganger.cli.text import moment, print_json
 from ganger.cli.words import SPAN
-from ganger.client import sbatch
+from ganger.client import grid, sbatch
 from ganger.client.answers import Submitted
 from ganger.client.connection import Client
 from ganger.client.environment import environment, variables
@@ -26,8 +26,11 @@ _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
 _SRUN: Final = re.compile(r"^[^#\n]*?(?<![\w./-])srun(?=\s)", re.MULTILINE)
 _JOB_FILES = (".toml", ".yaml", ".yml", ".json")
 _INTERPRETERS: Final = {".py": "python", ".R": "Rscript", ".jl": "julia"}
+_TASKS_SHOWN: Final = 20
 _SCRIPT_BYTES_MAX: Final = 1 << 20
-_READ_APART = ("env", "export", "dependency", "gpus", "requeue", "nice", "begin", "deadline")
+_READ_APART = (
+    "env", "export", "dependency", "gpus", "requeue", "nice", "begin", "deadline", "params",
+)  # fmt: skip
 
 _OPTIONS = (
     click.option("--name", "-J", "--job-name", help="A name for people."),
@@ -55,6 +58,9 @@ _OPTIONS = (
     click.option("--tenant", "-A", "--account", help="Whose share it uses. Default: yours."),
     click.option("--array", "-a", metavar="LIST", help="Tasks, like 0-7 or 1,3,5, at most 4 at a "
                  "time with 0-99%4; {array} in the command is the task's number."),
+    click.option("--param", "-P", "params", multiple=True, metavar="NAME=VALUES", help="A task for "
+                 "each value: lr=0.1,0.01; {lr} in the command is its value. Repeatable: all "
+                 "combinations."),
     click.option("--after", multiple=True, metavar="JOB", help="Start when JOB has finished. "
                  "Repeatable."),
     click.option("--after-any", multiple=True, metavar="JOB", help="Start when JOB is over."),
@@ -143,6 +149,7 @@ def _slurms(options: dict[str, Any]) -> list[tuple[str, str]]:
     epilog="\b\nExamples:\n  ganger submit -- python train.py"
     "\n  ganger submit --gpus 4 --time 2h --after 12 -- python train.py --lr 0.1"
     "\n  ganger submit --array 0-7%2 -- python train.py --seed {array}"
+    "\n  ganger submit --param lr=0.1,0.01 --param seed=1,2 -- python train.py --lr {lr}"
     "\n  ganger submit train.sbatch\n  ganger submit job.toml",
 )
 @with_options
@@ -165,6 +172,7 @@ def submit(
         click.echo(f"ganger: {note}", err=True)
     if dry_run:
         print_json(request)
+        _tell_tasks(request)
         return
     client = Client()
     query = {"expect": "" if parsable else "1"}
@@ -181,6 +189,16 @@ def submit(
         from ganger.cli.jobs import wait_for
 
         raise SystemExit(wait_for(client, [str(job) for job in answer.jobs], None))
+
+
+def _tell_tasks(request: JobRequest) -> None:
+    """Say what the first tasks of a grid would be."""
+    tasks = list(grid.combinations(request.params)) if request.params else []
+    for number, values in enumerate(tasks[:_TASKS_SHOWN]):
+        line = grid.filled(" ".join(request.command), values)
+        click.echo(f"ganger: task {number}: {grid.spoken(values)}: {line}", err=True)
+    if len(tasks) > _TASKS_SHOWN:
+        click.echo(f"ganger: ... {len(tasks)} tasks in all", err=True)
 
 
 def _tell(answer: Submitted) -> None:
@@ -303,6 +321,8 @@ def _from_options(options: dict[str, Any]) -> dict[str, Any]:
         if name in _READ_APART or value is None or value is False or value in ((), ""):
             continue
         fields[name] = list(value) if isinstance(value, tuple) else value
+    if options.get("params"):
+        fields["params"] = grid.parse(options["params"])
     for name in ("begin", "deadline"):
         if options.get(name):
             fields[name] = sbatch.when(options[name])

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from ganger.client import grid
 from ganger.client.request import FORMAT, JobRequest
 from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput
@@ -74,6 +75,11 @@ def prepare(
         singleton=request.singleton, mail_to=tuple(request.mail_to),
         mail_on=tuple(request.mail_on or (DEFAULT_EVENTS if request.mail_to else ())),
     )  # fmt: skip
+    if request.params:
+        return [
+            _after_each(spec, _of_grid(facts, task, values), request, rows)
+            for task, values in enumerate(grid.combinations(request.params))
+        ]
     if not request.array:
         if request.after_each:
             raise BadInput("this is no array", where="after_each", mend="give --array, or --after")
@@ -84,6 +90,13 @@ def prepare(
         _after_each(spec, msgspec.structs.replace(facts, task=task), request, rows)
         for task in tasks
     ]
+
+
+def _of_grid(facts: Facts, task: int, values: dict[str, str]) -> Facts:
+    """The facts of one task of a grid, which is named by its values."""
+    name = f"{facts.name} {grid.spoken(values)}"
+    name = "".join(letter if letter.isprintable() else "?" for letter in name)[:200]
+    return msgspec.structs.replace(facts, name=name, task=task, params=values)
 
 
 def _conditions(request: JobRequest, rows: Rows) -> Conditions:
@@ -141,6 +154,9 @@ def _check(request: JobRequest) -> None:
             raise BadInput(f"{event!r} is not one of {', '.join(EVENTS)}", where="mail_on")
     for address in request.mail_to:
         checked_address(address, "mail_to")
+    grid.check(request.params, TASKS_MAX)
+    if request.params and request.array:
+        raise BadInput("it contradicts params, which make an array", where="array")
     _check_strings(request)
 
 

@@ -29,6 +29,7 @@ def launch_of(journal: Journal, scripts: Path | None, job: int, *, steps: bool =
     if facts.task >= 0:
         env["GANGER_ARRAY_ID"] = str(facts.array + 1)
         env["GANGER_ARRAY_INDEX"] = str(facts.task)
+    env |= {f"GANGER_PARAM_{name.upper()}": value for name, value in facts.params.items()}
     env["GANGER_JOB_ID"], env["GANGER_JOB_NAME"] = str(job + 1), facts.name
     return msgspec.structs.replace(
         launch, command=command, env=env, name=facts.name,
@@ -47,11 +48,11 @@ def _words(facts: Facts, job: int) -> dict[str, str]:
     words = {"{job}": str(job + 1), "{name}": facts.name}
     if facts.task >= 0:
         words["{array}"] = str(facts.task)
-    return words
+    return words | {f"{{{name}}}": value for name, value in facts.params.items()}
 
 
 def fill(text: str, words: dict[str, str]) -> str:
-    """`text` with `{array}`, `{job}` and `{name}` replaced; other braces stay."""
+    """`text` with `{array}`, `{job}`, `{name}` and parameters replaced; other braces stay."""
     for word, meaning in words.items():
         text = text.replace(word, meaning)
     return text
