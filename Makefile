@@ -7,7 +7,7 @@ COUNT ?= 300
 SEED ?= $(shell date +%Y%m%d)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types floors soak mutants bench lock clean
+.PHONY: help demo test check lint types floors soak mutants bench pages lock clean
 
 help: ## What can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -53,6 +53,10 @@ mutants: $(VENV)/dev ## Do the tests notice what one changed line does? (an hour
 
 bench: $(VENV)/run ## Speed on this machine (minutes)
 	$(BIN)/python benchmarks/speed.py
+
+pages: $(VENV)/run ## Make again what is made from the code: docs/recipes, docs/api.md
+	$(BIN)/ganger recipes --pages docs/recipes
+	$(BIN)/python -m ganger.lab.reference > docs/api.md.new && mv docs/api.md.new docs/api.md
 
 lock: ## Rewrite the lock files (needs uv)
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate \

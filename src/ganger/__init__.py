@@ -17,17 +17,20 @@ _WHERE = {
     "compare": "ganger.lab.api",
     "recommend": "ganger.lab.recommend",
     "allocate": "ganger.lab.allocate",
+    "Setup": "ganger.lab.simulation",
     "load_trace": "ganger.workloads.formats",
     "load_cluster": "ganger.workloads.clusters",
-    "recipes": "ganger.recipes.registry",
+    "list_recipes": "ganger.recipes.registry",
     "Client": "ganger.client.futures",
 }
+_CALLED = {"list_recipes": "recipes"}
+"""What is called otherwise where it lives: `ganger.recipes` is the package."""
 __all__ = ["__version__", *_WHERE]
 
 
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
-        return getattr(import_module(_WHERE[name]), name)
+        return getattr(import_module(_WHERE[name]), _CALLED.get(name, name))
     raise AttributeError(f"module 'ganger' has no attribute {name!r}")
 
 

@@ -21,6 +21,7 @@ from ganger.client.request import JobRequest
 from ganger.client.shown import shown, shown_json
 from ganger.core.errors import BadInput
 from ganger.service.accept import LINKS_MAX, Who, prepare, refuse_too_many, size_of
+from ganger.service.launches import launch_of
 from ganger.service.notify import Config, Webhook
 from ganger.service.rows import rows_listed, rows_of
 from service.desk import Desk
@@ -176,6 +177,30 @@ def test_a_submission_waits_for_so_many_and_holds_so_much(tmp_path: Path) -> Non
     jobs = prepare(request, Who("ann"), 0, lambda job: [], False)
     with pytest.raises(BadInput, match="exceed 1024 MiB"):
         refuse_too_many(*size_of(jobs, request))
+
+
+def test_braces_do_not_grow_without_end(tmp_path: Path) -> None:
+    """Values that name other parameters, or a long value put in a million times, would fill the
+    memory when the job is launched."""
+    desk = Desk(tmp_path)
+    long = "x" * 4096
+    with pytest.raises(BadInput, match="longer than 2 MiB"):
+        desk.submit(command=["echo", "{a}" * 40_000], params={"a": [long]})
+    with pytest.raises(BadInput, match="longer than 2 MiB"):
+        desk.submit(params={"a": [f"{i}{long[9:]}" for i in range(600)]})
+    row = desk.submit(command=["echo", "{a}"], params={"a": ["{b}{b}"], "b": ["{name}"]})[0]
+    assert launch_of(desk.daemon.journal, None, row).command == ("echo", "{b}{b}")
+    request = JobRequest(command=["true"], params={"a": [f"{i}" + long[4:] for i in range(500)]})
+    jobs = prepare(request, Who("ann"), 0, lambda job: [], False)
+    assert size_of(jobs, request)[1] > 2_000_000
+    desk.close()
+
+
+def test_no_parameter_adds_a_folder_to_a_path(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    row = desk.submit(output="/logs/{a}.txt", params={"a": ["../../etc/passwd"]})[0]
+    assert launch_of(desk.daemon.journal, None, row).output == "/logs/.._.._etc_passwd.txt"
+    desk.close()
 
 
 def test_an_array_named_many_times_is_one_array(tmp_path: Path) -> None:

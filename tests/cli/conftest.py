@@ -11,9 +11,12 @@ from ganger.service import agents
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+def shell(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Shell]:
     made = Shell(tmp_path_factory.mktemp("live"))
-    text = made.said("up", "--gpus", "4xV100+2xK80", "--name", "box")
+    gpus = getattr(request.module, "GPUS", "4xV100+2xK80")
+    text = made.said("up", "--gpus", gpus, "--name", "box")
     assert "cluster: 2 nodes, 6 of 6 GPUs free" in text
     yield made
     try:

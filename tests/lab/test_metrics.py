@@ -313,7 +313,7 @@ def test_parquet_without_pyarrow_names_the_mend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(BadInput, match=r"pip install ganger\[parquet\]"):
+    with pytest.raises(BadInput, match=r"pip install pyarrow"):
         metrics.write_jobs(by_hand(), tmp_path / "jobs.parquet")
 
 

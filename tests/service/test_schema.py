@@ -20,6 +20,7 @@ from ganger.service.job_api import Submission
 schemathesis = pytest.importorskip("schemathesis")
 UNSAID = (
     "cannot be shared evenly", "holds no task, or too many", "more than .* tasks",
+    "params: ", "it contradicts params",
     "a worker has", "does not hold", "a share is of one GPU per worker",
 )  # fmt: skip
 """Arithmetic between fields, and within a range of tasks."""
@@ -28,7 +29,7 @@ SOUND: dict[str, list[Any]] = {
     "time_limit": [90, 0.5, "90s", "1h30m", "2d", "1-12:00:00", "12:30:00", "", None],
     "begin": [1.0, "+2h", "2026-05-01", "2026-05-01T18:00", "2026-05-01T18:00:30+02:00", None],
     "memory": [512, "16GiB", "16G", "512M", "1.5 GiB", "100"],
-    "array": ["0-7", "1,3,5-9:2", "0-99%4"],
+    "array": ["0-7", "1,3,5-9:2", "0-99%4"], "params": [{"lr": ["0.1", "a b"], "x_1": ["1"]}],
     "after": [[12], ["12_3"], ["7"]], "after_begin": [[12], ["12_3+10m"], ["7+1h30m"]],
     "env": [{"A_1": "x"}], "cwd": ["/tmp"], "per": ["node"],
     "output": ["/a/%j"], "mail_to": [["ann@mail.example"]], "mail_on": [["failed"]],
@@ -39,6 +40,7 @@ WRONG: dict[str, list[Any]] = {
     "command": [[], ["a\0"]], "script": ["echo"], "name": ["a\nb", "a\n", "x" * 201],
     "time_limit": [-1, 0, "soon", "90 minutes"], "begin": ["tomorrow", "+soon"],
     "memory": ["much", "16XB", -5], "array": ["a-b", "1;2", "0-7%0"], "after": [["x"], [0]],
+    "params": [{"lr": "0.1"}, {"lr": [1]}, ["lr"]],
     "env": [{"1A": "x"}, {"A-B": ""}, {"A": "\0"}], "cwd": ["relative"], "per": ["rack"],
     "mail_to": [["nobody"]], "mail_on": [["sneezed"]], "kind": ["fun"], "on_preempt": ["cry"],
     "locality": ["near"], "gpus": [-1, 1 << 21, 1.5], "share": [0, 1.5], "priority": [1 << 40],

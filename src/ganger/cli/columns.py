@@ -26,6 +26,11 @@ def where_or_why(job: JobAnswer) -> str:
     return ",".join(job.nodes) or (f"({job.reason})" if job.reason else "")
 
 
+def gpus(job: JobAnswer) -> str:
+    """Its GPUs; of a share, the part of one."""
+    return f"{job.gpus * job.share:g}"
+
+
 def ran(job: JobAnswer) -> str:
     """For how long it has run."""
     return clock(job.ran) if job.started else "-"
@@ -46,7 +51,7 @@ _COLUMNS: Final = (
     _Column("REASON", "r", ("reason",), lambda job: job.reason or "None"),
     _Column("NODELIST(REASON)", "R", ("reasonlist",), where_or_why),
     _Column("PRIORITY", "pQ", ("priority", "prioritylong"), lambda job: str(job.priority)),
-    _Column("GPUS", "b", ("gpus", "gres", "tres-per-node"), lambda job: str(job.gpus)),
+    _Column("GPUS", "b", ("gpus", "gres", "tres-per-node"), lambda job: gpus(job)),
     _Column("SUBMIT_TIME", "V", ("submit", "submittime"), lambda job: moment(job.submitted)),
     _Column("START_TIME", "S", ("start", "starttime"),
             lambda job: moment(job.started or job.expected_start)),

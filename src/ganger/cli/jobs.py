@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from ganger.cli import completion
-from ganger.cli.columns import format_options, ran, say, where_or_why
+from ganger.cli.columns import format_options, gpus, ran, say, where_or_why
 from ganger.cli.text import WATCH_SECONDS, clock, day, moment, print_json, table, times, watch
 from ganger.cli.words import SPAN
 from ganger.client.answers import AttemptAnswer, Changed, Explanation, JobDetail, JobPage
@@ -125,7 +125,7 @@ _SQUEUES: Final = "JobID,Name,User,St,Time,TimeLimit,GPUs,Priority,ReasonList"
 
 def _start_table(page: JobPage) -> str:
     rows = [
-        (job.label, job.name, job.user, str(job.gpus), moment(job.expected_start),
+        (job.label, job.name, job.user, gpus(job), moment(job.expected_start),
          moment(job.expected_start_low), moment(job.expected_start_high), where_or_why(job))
         for job in page.jobs
     ]  # fmt: skip
@@ -135,7 +135,7 @@ def _start_table(page: JobPage) -> str:
 
 def _queue_table(page: JobPage) -> str:
     rows = [
-        (job.label, job.name, job.user, job.code, ran(job), clock(job.time_limit), str(job.gpus),
+        (job.label, job.name, job.user, job.code, ran(job), clock(job.time_limit), gpus(job),
          str(job.priority), where_or_why(job))
         for job in page.jobs
     ]  # fmt: skip
@@ -169,7 +169,7 @@ def history(
         say(page.jobs, format_ or _SACCTS, noheader, parsable)
         return
     rows = [
-        (job.label, job.name, job.user, job.code, str(job.gpus), day(job.submitted),
+        (job.label, job.name, job.user, job.code, gpus(job), day(job.submitted),
          day(job.finished), clock(job.ran), str(job.preemptions), job.reason)
         for job in page.jobs
     ]  # fmt: skip

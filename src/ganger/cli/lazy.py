@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -18,7 +19,41 @@ class Entry(NamedTuple):
     summary: str
 
 
-class LazyGroup(click.Group):
+ELSEWHERE: Final = {
+    "squeue": "queue", "sbatch": "submit", "srun": "submit --wait", "salloc": "shell",
+    "sinfo": "nodes", "scancel": "cancel", "sacct": "history", "sshare": "fairshare",
+    "scontrol": "show", "sreport": "usage", "sacctmgr": "quota", "sstat": "show",
+    "gqueue": "queue", "gbatch": "submit", "gcancel": "cancel", "gflowd": "up", "ginfo": "nodes",
+    "gstat": "usage", "sky": "submit", "ps": "queue", "kill": "cancel", "list": "queue",
+    "run": "submit", "start": "up", "stop": "down", "info": "nodes", "launch": "submit",
+}  # fmt: skip
+"""What commands of other schedulers are called here."""
+
+
+class Suggesting(click.Group):
+    """A group that says which command may have been meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, with a suggestion where there is no such command."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            word, known = args[0], self.list_commands(ctx)
+            if word.startswith("-"):
+                raise
+            near = get_close_matches(word, known, 1, 0.6)
+            if ELSEWHERE.get(word, "").split(" ")[0] in known:
+                hint = f"Here it is {ctx.command_path} {ELSEWHERE[word]}."
+            elif near:
+                hint = f"Did you mean {ctx.command_path} {near[0]}?"
+            else:
+                hint = f"`{ctx.command_path} --help` lists the commands."
+            raise click.UsageError(f"No such command {word!r}. {hint}", ctx) from None
+
+
+class LazyGroup(Suggesting):
     """A group over sections of entries."""
 
     def __init__(

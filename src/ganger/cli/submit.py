@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -12,7 +15,7 @@ import msgspec
 
 from ganger.cli.text import moment, print_json
 from ganger.cli.words import SPAN
-from ganger.client import sbatch
+from ganger.client import grid, sbatch
 from ganger.client.answers import Submitted
 from ganger.client.connection import Client
 from ganger.client.environment import environment, variables
@@ -20,9 +23,14 @@ from ganger.client.request import JobRequest, convert, read_file
 from ganger.core.errors import BadInput
 
 _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
+_SRUN: Final = re.compile(r"^[^#\n]*?(?<![\w./-])srun(?=\s)", re.MULTILINE)
 _JOB_FILES = (".toml", ".yaml", ".yml", ".json")
+_INTERPRETERS: Final = {".py": "python", ".R": "Rscript", ".jl": "julia"}
+_TASKS_SHOWN: Final = 20
 _SCRIPT_BYTES_MAX: Final = 1 << 20
-_READ_APART = ("env", "export", "dependency", "gpus", "requeue", "nice", "begin", "deadline")
+_READ_APART = (
+    "env", "export", "dependency", "gpus", "requeue", "nice", "begin", "deadline", "params",
+)  # fmt: skip
 
 _OPTIONS = (
     click.option("--name", "-J", "--job-name", help="A name for people."),
@@ -50,6 +58,9 @@ _OPTIONS = (
     click.option("--tenant", "-A", "--account", help="Whose share it uses. Default: yours."),
     click.option("--array", "-a", metavar="LIST", help="Tasks, like 0-7 or 1,3,5, at most 4 at a "
                  "time with 0-99%4; {array} in the command is the task's number."),
+    click.option("--param", "-P", "params", multiple=True, metavar="NAME=VALUES", help="A task for "
+                 "each value: lr=0.1,0.01; {lr} in the command is its value. Repeatable: all "
+                 "combinations."),
     click.option("--after", multiple=True, metavar="JOB", help="Start when JOB has finished. "
                  "Repeatable."),
     click.option("--after-any", multiple=True, metavar="JOB", help="Start when JOB is over."),
@@ -77,7 +88,7 @@ _OPTIONS = (
     click.option("--grace", metavar="TIME", help="To save and leave in. Default: 30s."),
     click.option("--kind", type=click.Choice(["train", "serve", "tune", "task"])),
     click.option("--per", type=click.Choice(["worker", "node", "job"]), help="How often the "
-                 "command runs."),
+                 "command runs. Default: worker; job, if it calls srun."),
     click.option("--locality", type=click.Choice(["island", "node", "rack", "any"])),
     click.option("--pool", help="The pool of nodes."),
     click.option("--label", "-C", "--constraint", "labels", multiple=True, help="Only on nodes "
@@ -138,6 +149,7 @@ def _slurms(options: dict[str, Any]) -> list[tuple[str, str]]:
     epilog="\b\nExamples:\n  ganger submit -- python train.py"
     "\n  ganger submit --gpus 4 --time 2h --after 12 -- python train.py --lr 0.1"
     "\n  ganger submit --array 0-7%2 -- python train.py --seed {array}"
+    "\n  ganger submit --param lr=0.1,0.01 --param seed=1,2 -- python train.py --lr {lr}"
     "\n  ganger submit train.sbatch\n  ganger submit job.toml",
 )
 @with_options
@@ -160,10 +172,13 @@ def submit(
         click.echo(f"ganger: {note}", err=True)
     if dry_run:
         print_json(request)
+        _tell_tasks(request)
         return
     client = Client()
     query = {"expect": "" if parsable else "1"}
     answer = client.call("POST", "/v1/jobs", Submitted, body=request, query=query)
+    for note in answer.notes:
+        click.echo(f"ganger: {note}", err=True)
     if as_json:
         print_json(answer)
     elif parsable:
@@ -174,6 +189,16 @@ def submit(
         from ganger.cli.jobs import wait_for
 
         raise SystemExit(wait_for(client, [str(job) for job in answer.jobs], None))
+
+
+def _tell_tasks(request: JobRequest) -> None:
+    """Say what the first tasks of a grid would be."""
+    tasks = list(grid.combinations(request.params)) if request.params else []
+    for number, values in enumerate(tasks[:_TASKS_SHOWN]):
+        line = grid.filled(" ".join(request.command), values)
+        click.echo(f"ganger: task {number}: {grid.spoken(values)}: {line}", err=True)
+    if len(tasks) > _TASKS_SHOWN:
+        click.echo(f"ganger: ... {len(tasks)} tasks in all", err=True)
 
 
 def _tell(answer: Submitted) -> None:
@@ -194,6 +219,8 @@ def build(command: tuple[str, ...], options: dict[str, Any]) -> tuple[JobRequest
     if options.get("dependency"):  # instead of the script's, as with sbatch
         fields = {k: v for k, v in fields.items() if k not in sbatch.DEPENDENCIES}
     fields |= _from_options(options)
+    if "per" not in fields and _calls_srun(fields):
+        fields["per"] = "job"
     export = options.get("export") or export
     submitted_from = {"SLURM_SUBMIT_DIR": str(Path.cwd())} if fields.get("script") else {}
     cwd = Path(fields.get("cwd") or ".").absolute()
@@ -203,6 +230,12 @@ def build(command: tuple[str, ...], options: dict[str, Any]) -> tuple[JobRequest
         **variables(options["env"]),
     }  # fmt: skip
     return convert(fields, "submit"), notes
+
+
+def _calls_srun(fields: dict[str, Any]) -> bool:
+    """Whether the script, or else the command, starts its tasks by `srun`: then it runs once."""
+    text = fields.get("script") or "\n".join(fields.get("command", ()))
+    return _SRUN.search(text) is not None
 
 
 def _from_words(
@@ -226,9 +259,9 @@ def _from_words(
     else:
         script = _script(first)
     if script is None:
-        _refuse_missing(command[0], options.get("cwd") or "")
+        command, notes = _runnable(command, Path(options.get("cwd") or "."))
         more = sbatch.given(over)
-        return {**more.fields, "command": list(command)}, more.notes, None
+        return {**more.fields, "command": list(command)}, [*notes, *more.notes], None
     slurm = "\n#SBATCH" in script
     fields, export, notes = sbatch.parse(script, str(first), over) if slurm else sbatch.given(over)
     name = first.name if command else "stdin"
@@ -238,14 +271,27 @@ def _from_words(
     )  # fmt: skip
 
 
-def _refuse_missing(word: str, cwd: str) -> None:
-    """Raise BadInput for the name of a script or a job file of which there is none. An absolute one
-    may be there on the nodes."""
-    path = Path(word)
-    if path.suffix not in (*_SCRIPTS, *_JOB_FILES) or path.is_absolute() or shutil.which(word):
-        return
-    if not path.exists() and not (Path(cwd) / path).exists():
+def _runnable(command: tuple[str, ...], cwd: Path) -> tuple[tuple[str, ...], list[str]]:
+    """A command whose first word can be executed, and what to tell about it. A program is looked
+    for on the PATH, which has not the folder in it; a file of that folder is named as such.
+    Raises BadInput for a file that cannot be executed or is not there; an absolute one may be
+    there on the nodes."""
+    word = command[0]
+    path = cwd / word
+    if os.path.isabs(word) or ("/" not in word and shutil.which(word)):
+        return command, []
+    if path.is_file():
+        runs = os.access(path, os.X_OK)
+        with path.open("rb") as file:
+            if not runs or not file.read(4).startswith((b"#!", b"\x7fELF")):
+                by = _INTERPRETERS.get(path.suffix, "sh")
+                what = "it has no #! line" if runs else "it is not executable"
+                mend = f"write like: ganger submit -- {by} {shlex.join(command)}"
+                raise BadInput(what, where=word, mend=mend)
+        return (word if "/" in word else f"./{word}", *command[1:]), []
+    if path.suffix in (*_SCRIPTS, *_JOB_FILES, *_INTERPRETERS) or "/" in word:
         raise BadInput("no such file", where=word, mend="name a script, a job file or a command")
+    return command, [f"{word} is not on the PATH of this machine"]
 
 
 def _script(path: Path) -> str | None:
@@ -275,6 +321,8 @@ def _from_options(options: dict[str, Any]) -> dict[str, Any]:
         if name in _READ_APART or value is None or value is False or value in ((), ""):
             continue
         fields[name] = list(value) if isinstance(value, tuple) else value
+    if options.get("params"):
+        fields["params"] = grid.parse(options["params"])
     for name in ("begin", "deadline"):
         if options.get(name):
             fields[name] = sbatch.when(options[name])

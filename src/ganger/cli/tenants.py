@@ -30,7 +30,7 @@ def fairshare(as_json: bool) -> None:
         print_json(found)
         return
     rows = [
-        (one.tenant or "-", str(one.running), str(one.pending), str(one.gpus),
+        (one.tenant or "-", str(one.running), str(one.pending), f"{one.gpus:g}",
          f"{one.gpu_hours:.2f}", f"{one.lost_gpu_hours:.2f}", f"{one.usage_share:.3f}",
          f"{one.fair_share:.3f}")
         for one in found

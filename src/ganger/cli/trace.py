@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ganger.cli.lazy import Suggesting
 from ganger.cli.options import load_with_options, trace_options
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, format_duration
@@ -23,7 +24,14 @@ _MOST_MESSAGES = 10
 _CDF_ROWS = (1, 10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400)
 
 
-@click.group("trace")
+_output = click.option(
+    "-o", "--output", required=True, metavar="FILE",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="Where to write: .csv, .jsonl (both also .gz), .parquet, .swf, or - for CSV here.",
+)  # fmt: skip
+
+
+@click.group("trace", cls=Suggesting)
 def trace() -> None:
     """Look at workloads, convert them, and make them up."""
 
@@ -56,13 +64,14 @@ def info(trace_file: str, gpus: int | None, as_json: bool, **chosen: Any) -> Non
 
 @trace.command()
 @click.argument("source", metavar="IN")
-@click.argument("target", metavar="OUT", type=click.Path(dir_okay=False))
+@click.argument("target", metavar="OUT", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option("--to-format", default="auto", metavar="NAME", show_default=True,
               help="ganger or swf; auto goes by the extension of OUT.")  # fmt: skip
 @trace_options
 @click.option("--gpus", type=int, metavar="N", help="The cluster's GPUs, for --load.")
 def convert(source: str, target: str, to_format: str, gpus: int | None, **chosen: Any) -> None:
     """Read a workload in any format and write it in ours (CSV, JSON Lines, Parquet) or in SWF.
+    OUT - is standard output.
 
     \b
     Examples:
@@ -75,13 +84,12 @@ def convert(source: str, target: str, to_format: str, gpus: int | None, **chosen
     loaded = _load(source, chosen, gpus)
     save_trace(loaded, target, to_format)
     _print_skipped(loaded)
-    click.echo(f"{loaded.jobs:,} jobs written to {target}", err=True)
+    _written(loaded, target)
 
 
 @trace.command("import-slurm")
 @click.argument("source", metavar="[FILE]", required=False, type=click.Path(exists=True))
-@click.option("-o", "--output", required=True, metavar="FILE", type=click.Path(dir_okay=False),
-              help="Where to write: .csv, .jsonl (both also .gz), .parquet or .swf.")  # fmt: skip
+@_output
 @click.option("--since", default="30d", show_default=True, metavar="TIME",
               help="Ask the cluster for the jobs of this time; not for a FILE.")  # fmt: skip
 @click.option("--skip-bad", is_flag=True, help="Leave malformed rows out instead of stopping.")
@@ -107,7 +115,7 @@ def import_slurm(source: str | None, output: str, since: str, skip_bad: bool) ->
         loaded = accounting(since, skip_bad)
     save_trace(loaded, output)
     _print_skipped(loaded)
-    click.echo(f"{loaded.jobs:,} jobs written to {output}", err=True)
+    _written(loaded, output)
 
 
 @trace.command()
@@ -118,8 +126,7 @@ def import_slurm(source: str | None, output: str, since: str, skip_bad: bool) ->
               help="The cluster that they are to load.")  # fmt: skip
 @click.option("--load", type=float, default=0.8, show_default=True,
               help="Work offered over what these GPUs can do.")  # fmt: skip
-@click.option("-o", "--output", required=True, metavar="FILE", type=click.Path(dir_okay=False),
-              help="Where to write: .csv, .jsonl (both also .gz), .parquet or .swf.")  # fmt: skip
+@_output
 def synth(kind: str, jobs: int, seed: int, gpus: int, load: float, output: str) -> None:
     """Make up a workload: KIND is philly, helios, pai, poisson or gavel.
 
@@ -133,7 +140,7 @@ def synth(kind: str, jobs: int, seed: int, gpus: int, load: float, output: str) 
 
     made = synthesize(kind, jobs, seed, gpus=gpus, load=load)
     save_trace(made, output)
-    click.echo(f"{made.jobs:,} jobs written to {output}", err=True)
+    _written(made, output)
 
 
 @trace.command()
@@ -151,6 +158,11 @@ def formats() -> None:
         writes = "yes" if format_.write else ""
         table.add_row(name, writes, format_.description, ", ".join(format_.options))
     _console().print(table)
+
+
+def _written(made: Trace, target: str) -> None:
+    where = "standard output" if target == "-" else target
+    click.echo(f"{made.jobs:,} jobs written to {where}", err=True)
 
 
 def _load(trace_file: str, chosen: dict[str, Any], gpus: int | None) -> Trace:

@@ -7,7 +7,8 @@ import msgspec
 
 class JobAnswer(msgspec.Struct, kw_only=True):
     """A job in a list. `job` is its number, `label` what people call it by (`12`, or `12_3` for a
-    task); `state` and `code` are Slurm's; `reason` says why it waits or how it ended."""
+    task); `state` and `code` are Slurm's; `reason` says why it waits or how it ended. It
+    uses the part `share` of each of its `gpus`."""
 
     job: int
     label: str
@@ -18,6 +19,7 @@ class JobAnswer(msgspec.Struct, kw_only=True):
     code: str
     reason: str
     gpus: int
+    share: float = 1.0
     gpu_types: list[str]
     priority: int
     submitted: float
@@ -55,7 +57,6 @@ class JobDetail(JobAnswer, kw_only=True):
     cpus: float
     memory: int
     workers: int
-    share: float
     least_gpus: int
     most_gpus: int
     deadline: float | None
@@ -81,7 +82,8 @@ class JobPage(msgspec.Struct, kw_only=True):
 
 
 class Submitted(msgspec.Struct, kw_only=True):
-    """What became of a submission: the first job, all of them, and the first one's state."""
+    """What became of a submission: the first job, all of them, and the first one's state. `notes`:
+    what the submitter should know."""
 
     job: int
     jobs: list[int]
@@ -89,6 +91,7 @@ class Submitted(msgspec.Struct, kw_only=True):
     reason: str
     nodes: list[str]
     expected_start: float | None = None
+    notes: list[str] = []
 
 
 class Changed(msgspec.Struct, kw_only=True):
@@ -132,7 +135,7 @@ class Share(msgspec.Struct, kw_only=True):
     tenant: str
     running: int
     pending: int
-    gpus: int
+    gpus: float
     gpu_hours: float
     lost_gpu_hours: float
     usage_share: float

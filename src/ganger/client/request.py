@@ -35,6 +35,8 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     task i of those in `after_each`. With `after_one` one of all these is enough. A `singleton`
     waits for all earlier jobs of its name and user. A job is named by its number, an array by that
     of its first task, a task like `12_3`.
+    `params` are values by name: every combination is a task of an array, in whose command and
+    outputs `{NAME}` stands for its value, which is also in the variable GANGER_PARAM_NAME.
     `retries`: failed attempts that are forgiven. `mail_to` gets an e-mail on events `mail_on`
     (submitted, started, suspended, preempted, finished, failed, cancelled, idle). `hold`: it waits
     until it is released.
@@ -71,6 +73,7 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     model: str = ""
     steps: float = 0.0
     array: str = ""
+    params: dict[str, list[str]] = {}
     after: list[str | int] = []
     after_any: list[str | int] = []
     after_not_ok: list[str | int] = []

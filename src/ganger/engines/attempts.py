@@ -253,7 +253,9 @@ class Attempts:
         if here is not None and others and others[0] is not None:
             address = self._reach(here, others[0])
         port = one.seats[first].port
-        self._tell(node, wire.Go(self._key(one.key, node), address, port))
+        hosts = tuple(self._name(other) for other in one.seats)
+        tasks = tuple(sum(part.workers for part in seat.parts) for seat in one.seats.values())
+        self._tell(node, wire.Go(self._key(one.key, node), address, port, hosts, tasks, one.secret))
 
     def _reach(self, here: Box, other: Box) -> str:
         """The address of the machine `here` for `other` machines."""
@@ -479,6 +481,10 @@ class Attempts:
 
     def _box(self, node: int) -> Box | None:
         return self._seat_of[node][0] if node in self._seat_of else None
+
+    def _name(self, node: int) -> str:
+        box, seat = self._seat_of.get(node, (None, 0))
+        return box.hello.nodes[seat].name if box is not None else ""
 
     def _key(self, key: tuple[int, int], node: int) -> wire.Key:
         return wire.Key(*key, self._seat_of[node][1] if node in self._seat_of else 0)

@@ -313,6 +313,10 @@ class Boxes(Parties[_Connection]):
             why = f"its agent speaks version {one.version}, which takes no scripts"
             self.owner.told(box, Refused(message.key, why))
             return
+        if one.version < 3 and isinstance(message, Prepare) and _has_steps(message):
+            why = f"its agent speaks version {one.version}, which has no srun over several nodes"
+            self.owner.told(box, Refused(message.key, why))
+            return
         self._send(one, message)
 
     def _connection(self, box: Box) -> _Connection | None:
@@ -419,3 +423,8 @@ class Boxes(Parties[_Connection]):
             self._listener.close()
         self._selector.close()
         os.close(self._wake)
+
+
+def _has_steps(order: Prepare) -> bool:
+    """Whether other nodes of the gang serve its first one's `srun`."""
+    return order.launch.steps and any(part.nodes > 1 for part in order.parts)

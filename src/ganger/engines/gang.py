@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -65,7 +66,9 @@ class Attempt:
 
     def __init__(self, job: int, attempt: int, placement: Placement, launch: Launch) -> None:
         self.job, self.attempt, self.launch = job, attempt, launch
-        self.seats = {node: Seat(parts) for node, parts in parts_of(placement, launch.per).items()}
+        self.seats = {
+            node: Seat(parts) for node, parts in parts_of(placement, _per(launch)).items()
+        }
         self.want = Want.RUN
         self.waits: set[tuple[int, int]] = set()
         self.started = False
@@ -74,6 +77,8 @@ class Attempt:
         self.evicted = ""
         """Why it was told to go though its owner did not say so."""
         self.account = Account(job, attempt)
+        self.secret = secrets.token_hex(16)
+        """What its parts know each other by."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -84,6 +89,11 @@ class Attempt:
     def over(self) -> bool:
         """Whether nothing of it runs or will."""
         return all(seat.over for seat in self.seats.values())
+
+
+def _per(launch: Launch) -> str:
+    """How often something runs: on the other nodes, what serves the command's `srun`."""
+    return "node" if launch.per == "job" and launch.steps else launch.per
 
 
 def parts_of(placement: Placement, per: str) -> dict[int, tuple[Part, ...]]:

@@ -26,14 +26,26 @@ def find_nodes(gpus: str = "", name: str = "") -> tuple[NodeSpec, ...]:
     counts = _parse(gpus) if gpus else _ask_nvml()
     total = sum(count for _, count in counts)
     cpus, memory = machine()
+    kinds = [kind for kind, _ in counts]
     return tuple(
         NodeSpec(
-            gpus=count, gpu_type=kind, name=f"{name}-{kind}" if len(counts) > 1 else name,
+            gpus=count, gpu_type=kind, name=called,
             cpus=cpus * count // total if total else cpus,
             memory=memory * count // total if total else memory,
         )
-        for kind, count in counts
+        for (kind, count), called in zip(counts, _names(name, kinds), strict=True)
     )  # fmt: skip
+
+
+def _names(name: str, kinds: list[str]) -> list[str]:
+    """A name for each node: the machine's, with the type where there are several, and numbered
+    where several are of one type."""
+    if len(kinds) == 1:
+        return [name]
+    return [
+        f"{name}-{kind}" + (f"-{number + 1}" if (number := kinds[:i].count(kind)) else "")
+        for i, kind in enumerate(kinds)
+    ]
 
 
 def machine() -> tuple[int, int]:

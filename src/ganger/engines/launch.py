@@ -30,6 +30,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     runs as, -1 for the agent's own user. `warm`: modules to have imported before the start: the
     command must then be `[python, script.py, ...]` or `[python, -m, module, ...]`. `script`: text
     of a file that is made beside the attempt and executed, with `command` as its arguments.
+    `steps`: of a command that runs once, the other nodes start what its `srun` asks for.
     """
 
     command: tuple[str, ...]
@@ -53,3 +54,4 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gid: int = -1
     warm: tuple[str, ...] = ()
     script: str = ""
+    steps: bool = False

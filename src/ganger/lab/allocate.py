@@ -54,6 +54,12 @@ class Allocated(NamedTuple):
     cpu_seconds: float
     pop: Parted | None = None
 
+    def __repr__(self) -> str:
+        jobs = len(self.problem.names)
+        return (
+            f"<Allocated: {self.objective} {self.value:.6g} for {jobs:,} jobs, gap {self.gap:.1g}>"
+        )
+
     def allocation(self) -> dict[str, dict[str, Any]]:
         """Fractions above 0 by job (or `a+b`) and type, and placement where there is one."""
         names = self.problem.names

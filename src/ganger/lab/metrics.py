@@ -475,13 +475,9 @@ def _rows(columns: dict[str, list[Any]]) -> Iterator[tuple[Any, ...]]:
 
 
 def _write_parquet(columns: dict[str, list[Any]], path: Path) -> None:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as missing:
-        raise BadInput(
-            "writing Parquet needs pyarrow", mend="pip install ganger[parquet]"
-        ) from missing
+    from ganger.workloads.own import import_pyarrow
+
+    pa, pq = import_pyarrow()
     never = pa.float64()  # a column in which nothing happened is one of numbers all the same
     pq.write_table(pa.table({
         name: pa.array(column, never if column and set(column) == {None} else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ class Segment(NamedTuple):
     """Bit mask of the GPUs held."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Timeline:
     """Samples over time; every array as long as `seconds`. Each value holds until the next."""
 
@@ -32,8 +33,11 @@ class Timeline:
     gpus_pending: NDArray[np.int64]
     gpus_up: NDArray[np.int64]
 
+    def __repr__(self) -> str:
+        return f"<Timeline of {len(self.seconds)} samples>"
 
-@dataclass
+
+@dataclass(repr=False)
 class JobTable:
     """One entry per submitted job. Times in seconds since the trace's first submission; NaN
     where a thing did not happen."""
@@ -70,8 +74,11 @@ class JobTable:
     deadline: NDArray[np.float64]
     """When it should be done; NaN for a job without a deadline."""
 
+    def __repr__(self) -> str:
+        return f"<JobTable of {len(self.name)} jobs>"
 
-@dataclass
+
+@dataclass(repr=False)
 class Run:
     """One recipe over one trace with one seed."""
 
@@ -101,8 +108,18 @@ class Run:
     notes: list[str] = field(default_factory=list)
     """What a reader of the figures must know, as sentences without a full stop."""
 
-    def table(self) -> dict[str, Any]:
-        """One column per figure and one entry per job: `pandas.DataFrame(run.table())`."""
+    def __repr__(self) -> str:
+        from ganger.lab.tables import duration
+
+        mean = duration(self.metrics.get("jct_mean_seconds", math.nan))
+        return (
+            f"<Run of {self.recipe}, seed {self.seed}: {len(self.jobs.name):,} jobs on "
+            f"{self.cluster_gpus:,} GPUs, mean JCT {mean}>"
+        )
+
+    def table(self) -> dict[str, list[Any]]:
+        """The jobs as columns by name, one entry a job, as `--per-job` writes them: times in
+        seconds, None where a thing did not happen. `pandas.DataFrame(run.table())` takes it."""
         from ganger.lab.metrics import job_columns
 
         return dict(job_columns(self))

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from ganger.client import grid
 from ganger.client.request import FORMAT, JobRequest
 from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput
@@ -94,6 +95,11 @@ def prepare(
         singleton=request.singleton, mail_to=tuple(request.mail_to),
         mail_on=tuple(request.mail_on or (DEFAULT_EVENTS if request.mail_to else ())),
     )  # fmt: skip
+    if request.params:
+        return [
+            _after_each(spec, _of_grid(facts, task, values), request, rows)
+            for task, values in enumerate(grid.combinations(request.params))
+        ]
     if not request.array:
         if request.after_each:
             raise BadInput("this is no array", where="after_each", mend="give --array, or --after")
@@ -125,7 +131,8 @@ def size_of(jobs: list[Prepared], request: JobRequest) -> tuple[int, int]:
     first = jobs[0]
     links = len(first.spec.after) + len(first.facts.waits_for.rows)
     words = (*request.command, *request.env, *request.env.values(), *request.warm)
-    text = len(request.script) + sum(map(len, words))
+    values = sum(len(name) + max(map(len, each)) for name, each in request.params.items())
+    text = len(request.script) + sum(map(len, words)) + values
     return links * len(jobs), text * len(jobs)
 
 
@@ -149,6 +156,13 @@ def checked_text(text: str, where: str) -> str:
             where=where, mend="leave out control characters, and marks of lines and directions",
         )  # fmt: skip
     return text
+
+
+def _of_grid(facts: Facts, task: int, values: dict[str, str]) -> Facts:
+    """The facts of one task of a grid, which is named by its values."""
+    name = f"{facts.name} {grid.spoken(values)}"
+    name = "".join(letter if letter.isprintable() else "?" for letter in name)[:NAME_MAX]
+    return msgspec.structs.replace(facts, name=name, task=task, params=values)
 
 
 def _conditions(request: JobRequest, rows: Rows) -> Conditions:
@@ -208,6 +222,9 @@ def _check(request: JobRequest) -> None:
             raise BadInput(f"{event!r} is not one of {', '.join(EVENTS)}", where="mail_on")
     for address in request.mail_to:
         checked_address(address, "mail_to")
+    grid.check(request.params, TASKS_MAX)
+    if request.params and request.array:
+        raise BadInput("it contradicts params, which make an array", where="array")
     _check_strings(request)
 
 
@@ -221,8 +238,10 @@ def _check_strings(request: JobRequest) -> None:
     for field in ("cwd", "output", "error", "checkpoint_dir"):
         _check_word(getattr(request, field), field, PATH_MAX)
     _check_word(request.script, "script", SCRIPT_MAX)
-    words = (*request.command, *request.env, *request.env.values())
-    if sum(map(len, words)) + len(words) > WORDS_MAX:
+    values = [value for each in request.params.values() for value in each]
+    words = (*request.command, *request.env, *request.env.values(), *request.params, *values)
+    filled = sum(grid.longest(word, request.params, NAME_MAX) for word in request.command)
+    if max(sum(map(len, words)) + len(words), filled) > WORDS_MAX:
         raise BadInput(f"it and the variables are longer than {WORDS_MAX >> 20} MiB",
                        where="command", mend="keep that in a file")  # fmt: skip
     if request.cwd and not request.cwd.startswith("/"):
@@ -289,7 +308,7 @@ def _launch(request: JobRequest, spec: JobSpec, who: Who, switch_user: bool) -> 
         error=_absolute(request.error, request.cwd, "error"), limit=spec.limit,
         on_preempt=spec.on_preempt, grace=grace, retries=request.retries,
         checkpoint_dir=_absolute(request.checkpoint_dir, request.cwd, "checkpoint_dir"),
-        warm=tuple(request.warm),
+        warm=tuple(request.warm), steps=request.per == "job",
         uid=who.uid if switch_user else -1, gid=who.gid if switch_user else -1,
     )  # fmt: skip
 

@@ -69,7 +69,7 @@ class Daemon:
 
     def __init__(self, journal: Journal, scripts: Path | None = None) -> None:
         self.journal = journal
-        self.scripts = scripts
+        self.scripts, self.own_srun = scripts, True  # own: no attempt is a Slurm job
         self.lock = threading.RLock()
         self.gates = Gates()
         self.names: list[str] = []
@@ -187,7 +187,7 @@ class Daemon:
 
     def launch(self, job: int) -> Launch:
         """How `job` is launched now. Raises BadInput."""
-        return launch_of(self.journal, self.scripts, job)
+        return launch_of(self.journal, self.scripts, job, steps=self.own_srun)
 
     def now(self) -> int:
         """The engine's time, never before the last step's."""

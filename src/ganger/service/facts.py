@@ -18,6 +18,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     over first; `conditions`: what else must have become of others; `singleton`: earlier jobs of its
     name and user must be over; `array` and `task`: the row of the first task of its array and its
     own number (-1: none), `throttle`: how many tasks of it may be in the queue at once (0: all);
+    `params`: of a task of a grid, its values by name;
     `script`: the text of its script, or ""; `mail_to` is told of events `mail_on`.
     """
 
@@ -36,6 +37,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     hold: bool = False
     array: int = -1
     task: int = -1
+    params: dict[str, str] = {}
     script: str = ""
 
     @property

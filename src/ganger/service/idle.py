@@ -12,7 +12,7 @@ from ganger.client.answers import IdleJob
 from ganger.core.errors import BadInput, GangerError
 from ganger.core.jobs import Phase
 from ganger.core.spec import OnPreempt
-from ganger.core.units import SECOND
+from ganger.core.units import SECOND, WHOLE
 from ganger.engines.agent.protocol import Used
 from ganger.service import rows
 from ganger.service.asks import Keep, Order
@@ -126,7 +126,8 @@ class Idleness:
             self._told &= idle
             for key in idle:
                 tenant = jobs.tenants[jobs.tenant[key[0]]]
-                spent = self._every * int(jobs.size[key[0]])
+                share = jobs.shapes[jobs.shape[key[0]]].roles[0].needs.share / WHOLE
+                spent = self._every * int(jobs.size[key[0]]) * share
                 self.gpu_seconds[tenant] = self.gpu_seconds.get(tenant, 0.0) + spent
                 self._dirty = True
                 due = rule.action != "off" and now - self._since[key] >= rule.after

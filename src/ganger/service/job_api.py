@@ -71,7 +71,8 @@ async def submit(request: Request) -> Submitted:
     key = request.headers.get("idempotency-key", "")[:200]
     with bodies.of(who.user, BODY_BYTES_MAX) as place:
         body = await place.read(request)
-        if len(body) <= LARGE_BYTES and not any(one.array for one in _requests(body)):
+        wanted = _requests(body)
+        if len(body) <= LARGE_BYTES and not any(one.array or one.params for one in wanted):
             accepted = await _accepted(world, who, body, key)
         else:
             async with bodies.turn:
@@ -81,6 +82,7 @@ async def submit(request: Request) -> Submitted:
     answer = Submitted(
         job=first.job, jobs=[row + 1 for row in accepted], state=first.state, reason=first.reason,
         nodes=first.nodes, expected_start=first.submitted if first.nodes else None,
+        notes=_notes(wanted, world),
     )  # fmt: skip
     if request.query_params.get("expect") and not first.nodes:
         ahead = await world.looks.look(who, outlook, daemon, accepted[0], interval=False)
@@ -117,6 +119,13 @@ async def _accepted(world: World, who: Who, body: bytes, key: str) -> list[int]:
         world, Submit(jobs, f"{who.user}:{key}" if key else "", digest)
     )
     return accepted
+
+
+def _notes(wanted: list[JobRequest], world: World) -> list[str]:
+    """What their submitter should know of requests that were accepted."""
+    if any(one.mail_to for one in wanted) and not world.notifier.takes_mail():
+        return ["no mail is sent: notify.toml has no [smtp] table (see `ganger service notify`)"]
+    return []
 
 
 async def list_jobs(request: Request) -> JobPage:

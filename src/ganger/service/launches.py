@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from ganger.client.grid import filled
 from ganger.engines.launch import Launch
 from ganger.service.facts import Facts
 from ganger.service.journal import Journal
@@ -15,24 +16,27 @@ from ganger.service.journal import Journal
 _SLURM = re.compile(r"%(%|[0-9]{0,2}[jJAaxu])")
 
 
-def launch_of(journal: Journal, scripts: Path | None, job: int) -> Launch:
+def launch_of(journal: Journal, scripts: Path | None, job: int, *, steps: bool = True) -> Launch:
     """How `job` is launched now, `retries` counted down by the attempts that failed. Its script is
-    made a file in the folder `scripts`, or goes with the launch."""
+    made a file in the folder `scripts`, or goes with the launch. `steps`: its
+    `srun` is ours, not Slurm's."""
     facts = journal.facts(job)
     launch, words = facts.launch, _words(facts, job)
-    command = tuple(fill(word, words) for word in launch.command)
+    command = tuple(filled(word, words) for word in launch.command)
     if facts.script and scripts:
         command = (str(_script(scripts, facts, job)), *command)  # executed, so the kernel reads #!
     failed = sum(failure(attempt.outcome) for attempt in journal.attempts(job))
-    env = dict(launch.env)
+    env = {"GANGER_HOME": str(journal.path.parent.absolute()), **launch.env}
     if facts.task >= 0:
         env["GANGER_ARRAY_ID"] = str(facts.array + 1)
         env["GANGER_ARRAY_INDEX"] = str(facts.task)
+    env |= {f"GANGER_PARAM_{name.upper()}": value for name, value in facts.params.items()}
     env["GANGER_JOB_ID"], env["GANGER_JOB_NAME"] = str(job + 1), facts.name
     return msgspec.structs.replace(
         launch, command=command, env=env, name=facts.name,
         output=pattern(launch.output, facts, job), error=pattern(launch.error, facts, job),
         retries=max(launch.retries - failed, 0), script="" if scripts else facts.script,
+        steps=launch.steps and steps,
     )  # fmt: skip
 
 
@@ -42,17 +46,11 @@ def failure(outcome: str) -> bool:
 
 
 def _words(facts: Facts, job: int) -> dict[str, str]:
-    words = {"{job}": str(job + 1), "{name}": facts.name}
+    """What stands for `{job}`, `{name}`, `{array}` and parameters."""
+    words = {"job": str(job + 1), "name": facts.name}
     if facts.task >= 0:
-        words["{array}"] = str(facts.task)
-    return words
-
-
-def fill(text: str, words: dict[str, str]) -> str:
-    """`text` with `{array}`, `{job}` and `{name}` replaced; other braces stay."""
-    for word, meaning in words.items():
-        text = text.replace(word, meaning)
-    return text
+        words["array"] = str(facts.task)
+    return words | facts.params
 
 
 def pattern(path: str, facts: Facts, job: int) -> str:
@@ -69,7 +67,8 @@ def pattern(path: str, facts: Facts, job: int) -> str:
         width = found[1][:-1]
         return meaning[found[1][-1]].rjust(int(width or 0), "0")
 
-    return fill(_SLURM.sub(word, path), _words(facts, job))
+    words = {name: value.replace("/", "_") for name, value in _words(facts, job).items()}
+    return filled(_SLURM.sub(word, path), words)
 
 
 def _script(scripts: Path, facts: Facts, job: int) -> Path:

@@ -241,6 +241,11 @@ class Notifier:
         for sender in self._senders.values():
             sender.wake()
 
+    def takes_mail(self) -> bool:
+        """Whether there is a mail server to send by."""
+        self._reload()
+        return self._config.smtp is not None
+
     def answer(self) -> NotifyAnswer:
         """Who is told, what waits, what went wrong."""
         self._reload()

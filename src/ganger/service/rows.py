@@ -20,7 +20,7 @@ from ganger.client.answers import (
 )  # fmt: skip
 from ganger.core.bits import members
 from ganger.core.errors import BadInput
-from ganger.core.jobs import HOLDS_DEVICES, Phase
+from ganger.core.jobs import HOLDS_DEVICES, Jobs, Phase
 from ganger.core.plan import Placement
 from ganger.core.spec import Kind, OnPreempt
 from ganger.core.units import HOUR, NEVER, SECOND, WHOLE
@@ -123,6 +123,7 @@ def _common(daemon: Daemon, row: int) -> dict[str, Any]:
         "user": jobs.users[jobs.user[row]], "tenant": jobs.tenants[jobs.tenant[row]],
         "state": state, "code": code, "reason": reason_of(daemon, row),
         "gpus": int(jobs.size[row]) if phase in HOLDS_DEVICES else int(jobs.gpus[row]),
+        "share": shape.roles[0].needs.share / WHOLE,
         "gpu_types": list(shape.gpu_types), "priority": int(jobs.priority[row]),
         "submitted": int(jobs.submitted[row]) / SECOND, "started": span(int(jobs.first_start[row])),
         "finished": span(int(jobs.finished[row])), "ran": max(ran, 0) / SECOND,
@@ -180,7 +181,6 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         **_common(daemon, row), command=list(launch.command), script=bool(facts.script),
         cwd=launch.cwd, output=pattern(launch.output, facts, row),
         error=pattern(launch.error, facts, row), cpus=needs.cpus / WHOLE, memory=needs.memory,
-        share=needs.share / WHOLE,
         workers=sum(role.size for role in shape.roles), least_gpus=shape.least,
         most_gpus=shape.most, deadline=span(int(jobs.deadline[row])),
         estimate=span(int(jobs.estimate[row])), begin=span(facts.begin) or None,
@@ -286,6 +286,12 @@ def quotas(daemon: Daemon, rights: Rights) -> list[Quota]:
     ]  # fmt: skip
 
 
+def gpu_parts(jobs: Jobs) -> NDArray[np.float64]:
+    """The part of each of its GPUs that every job uses: 1, or its share."""
+    parts = [shape.roles[0].needs.share / WHOLE for shape in jobs.shapes]
+    return np.array(parts, np.float64)[jobs.shape[: jobs.n]]
+
+
 def shares(daemon: Daemon) -> list[Share]:
     """What each tenant has used, holds, and waits for."""
     kernel = daemon.kernel
@@ -293,8 +299,9 @@ def shares(daemon: Daemon) -> list[Share]:
     tenant, phase = jobs.tenant[:n], jobs.phase[:n]
     running = (phase >= Phase.STARTING) & (phase <= Phase.STOPPING)
     lasting = np.where(phase == Phase.RUNNING, now - jobs.since[:n], 0)
-    served = jobs.served[:n] + lasting * jobs.size[:n]
-    lost = jobs.lost[:n] * jobs.gpus[:n]
+    part = gpu_parts(jobs)
+    served = (jobs.served[:n] + lasting * jobs.size[:n]) * part
+    lost = jobs.lost[:n] * jobs.gpus[:n] * part
     weights = {spec.name: spec.weight for spec in daemon.header.cluster.tenants}
     codes = sorted(set(tenant.tolist()))
     total = float(served.sum()) or 1.0
@@ -303,7 +310,7 @@ def shares(daemon: Daemon) -> list[Share]:
         Share(
             tenant=jobs.tenants[code], running=int((running & (tenant == code)).sum()),
             pending=int(((phase == Phase.PENDING) & (tenant == code)).sum()),
-            gpus=int(jobs.size[:n][running & (tenant == code)].sum()),
+            gpus=float((jobs.size[:n] * part)[running & (tenant == code)].sum()),
             gpu_hours=float(served[tenant == code].sum()) / HOUR,
             lost_gpu_hours=float(lost[tenant == code].sum()) / HOUR,
             usage_share=float(served[tenant == code].sum()) / total,

@@ -248,6 +248,7 @@ def _serve(settings: Settings, home: Home, journal: Journal) -> int:
         _make_private(folder)
         scripts.mkdir(mode=0o700, exist_ok=True)
     daemon = Daemon(journal, scripts)
+    daemon.own_srun = settings.engine == LOCAL or bool(settings.pilot)
     last = daemon.open(header)
     sockets = [unix_socket(home, settings.shared)]
     if settings.listen:

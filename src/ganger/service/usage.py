@@ -13,6 +13,7 @@ from ganger.core.jobs import HOLDS_DEVICES, Phase
 from ganger.core.units import HOUR
 from ganger.service.daemon import Daemon
 from ganger.service.journal import Journal
+from ganger.service.rows import gpu_parts
 
 
 def types_held(
@@ -46,12 +47,14 @@ def usage(
         jobs, n = kernel.jobs, kernel.jobs.n
         tenant, phase = jobs.tenant[:n].copy(), jobs.phase[:n]
         holding = np.isin(phase, [int(one) for one in HOLDS_DEVICES])
-        held = jobs.held[:n] + np.where(
+        lately = np.where(
             holding & (jobs.held_since[:n] >= 0), (now - jobs.held_since[:n]) * jobs.size[:n], 0
         )
+        used = gpu_parts(jobs)
         lasting = np.where(phase == Phase.RUNNING, now - jobs.since[:n], 0)
-        served = jobs.served[:n] + lasting * jobs.size[:n]
-        lost = np.minimum(jobs.lost[:n] * jobs.gpus[:n], served)
+        held = (jobs.held[:n] + lately) * used
+        served = (jobs.served[:n] + lasting * jobs.size[:n]) * used
+        lost = np.minimum(jobs.lost[:n] * jobs.gpus[:n] * used, served)
         names = [jobs.tenants[code] for code in range(int(tenant.max(initial=-1)) + 1)]
         nodes = kernel.nodes
         kinds = [nodes.types[nodes.gpu_type[node]] for node in range(nodes.n)]
@@ -89,7 +92,7 @@ def usage_between(
     with daemon.lock:
         jobs, nodes = daemon.kernel.jobs, daemon.kernel.nodes
         kinds = [nodes.types[nodes.gpu_type[node]] for node in range(nodes.n)]
-        until = min(until, daemon.now())
+        until, used = min(until, daemon.now()), gpu_parts(jobs)
         tenant = jobs.tenant[: jobs.n].copy()
         names = [jobs.tenants[code] for code in range(int(tenant.max(initial=-1)) + 1)]
     found: dict[str, Usage] = {}
@@ -97,9 +100,10 @@ def usage_between(
         name = names[tenant[job]]
         row = found.setdefault(name, Usage(tenant=name, jobs=0, gpu_hours=0.0))
         row.jobs += 1
-        for kind, held in parts.items():
-            row.gpu_hours += held / HOUR
-            row.by_type[kind] = row.by_type.get(kind, 0.0) + held / HOUR
+        for kind, busy in parts.items():
+            hours = busy * float(used[job]) / HOUR
+            row.gpu_hours += hours
+            row.by_type[kind] = row.by_type.get(kind, 0.0) + hours
     for row in found.values():
         if all(kind in prices for kind in row.by_type):
             row.cost = sum(prices[kind] * hours for kind, hours in row.by_type.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from ganger.core.errors import BadInput
 
 LARGEST_BYTES = 8 << 30
 """More text than this is taken for a mistake (or for a gzip bomb)."""
+STDOUT = Path("-")
+"""What is written there goes to standard output."""
 _HEAD_BYTES = 1 << 18
 _STEP = 1 << 24
 
@@ -141,7 +144,12 @@ def _bytes(path: Path, most: int) -> Iterator[bytes]:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write the file, through gzip where the name ends in `.gz`; the same data, the same bytes."""
+    """Write the file, through gzip where the name ends in `.gz`; the same data, the same bytes. `-`
+    is standard output."""
+    if path == STDOUT:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
     if path.name.lower().endswith(".gz"):
         data = gzip.compress(data, compresslevel=6, mtime=0)
     try:

@@ -212,7 +212,8 @@ def load_trace(
 
 
 def save_trace(trace: Trace, path: str | Path, format: str = "auto") -> None:  # noqa: A002
-    """Write a trace; `auto` is SWF for `.swf` and else our own. Raises BadInput."""
+    """Write a trace; `auto` is SWF for `.swf` and else our own; the path `-` is standard output.
+    Raises BadInput."""
     path = Path(path)
     by_suffix = "swf" if suffix_of(path) == ".swf" else "ganger"
     format_ = find_format(by_suffix if format == "auto" else format)

@@ -234,7 +234,8 @@ def import_pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise BadInput("Parquet needs pyarrow", mend="pip install 'ganger[parquet]'") from None
+        mend = "pip install pyarrow, or name a .csv file"
+        raise BadInput("Parquet needs pyarrow", mend=mend) from None
     return pyarrow, pyarrow.parquet
 
 

@@ -11,7 +11,7 @@ from ganger.core.jobs import Declared
 from ganger.core.profiles import Profiles
 
 
-@dataclass
+@dataclass(repr=False)
 class Trace:
     """Declared jobs in order of submission, and the hidden truth beside them.
 
@@ -33,6 +33,9 @@ class Trace:
     rows: int = 0
     notes: list[str] = field(default_factory=list)
     profiles: Profiles = field(default_factory=Profiles)
+
+    def __repr__(self) -> str:
+        return f"<Trace {self.name!r} of {self.jobs:,} jobs>"
 
     @property
     def jobs(self) -> int:

@@ -13,7 +13,7 @@ from ganger.engines.agent.cgroup import Group
 from ganger.engines.agent.folder import Folder
 from ganger.engines.agent.keeper import Keeper
 from ganger.engines.agent.protocol import Exit, Go, Prepare
-from ganger.engines.agent.spawn import Places, become, workers_of
+from ganger.engines.agent.spawn import Places, become, starter, workers_of
 from ganger.engines.launch import Launch
 
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK  # a FIFO must not hold us
@@ -45,17 +45,24 @@ class Home(NamedTuple):
 
     def make(self) -> None:
         """Make what is missing, and put the SDK where jobs can import it."""
-        for name in ("attempts", "logs", "checkpoints", "jobs", "sdk/ganger/sdk", "warm"):
+        for name in ("attempts", "logs", "checkpoints", "jobs", "sdk/ganger/sdk", "warm", "bin"):
             # Others may pass through, to what belongs to them.
             (self.path / name).mkdir(parents=True, exist_ok=True)
             (self.path / name).chmod(0o711)
-        source = Path(__file__).parents[2] / "sdk" / "__init__.py"
-        made = self.path / "sdk" / "ganger" / "sdk" / f".{os.getpid()}"
-        made.write_bytes(source.read_bytes())
-        made.chmod(0o644)
-        made.rename(made.with_name("__init__.py"))
-        for folder in (made.parent, made.parent.parent, made.parent.parent.parent):
+        sdk = self.path / "sdk" / "ganger" / "sdk"
+        for source in sorted((Path(__file__).parents[2] / "sdk").glob("*.py")):
+            _put(sdk / source.name, source.read_bytes(), 0o644)
+        for folder in (sdk, sdk.parent, sdk.parent.parent):
             folder.chmod(0o755)
+        _put(self.path / "bin" / "srun", starter(self.path / "sdk").encode(), 0o755)
+
+
+def _put(path: Path, data: bytes, mode: int) -> None:
+    """Write a file, or replace it, at once."""
+    made = path.with_name(f".{os.getpid()}")
+    made.write_bytes(data)
+    made.chmod(mode)
+    made.rename(path)
 
 
 def log_in(logs: Path, job: int, attempt: int, node_rank: int) -> Path:
@@ -112,9 +119,8 @@ def _keep(start: Start, control: socket.socket) -> None:
         start.folder.write_exit(Exit(code=127, why="LaunchFailed", detail=f"{where}{why.strerror}"))
         return
     workers = workers_of(start.prepare, start.go, places, start.devices_before)
-    keeper = Keeper(
-        start.folder, start.prepare, start.group, control, files, start.umask, start.zygote
-    )
+    zygote = "" if launch.steps else start.zygote
+    keeper = Keeper(start.folder, start.prepare, start.group, control, files, start.umask, zygote)
     keeper.run(workers, str(places.cwd))
 
 

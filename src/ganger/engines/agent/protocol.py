@@ -18,7 +18,7 @@ number: every message about an attempt states what should be, or what is, and ma
 version that it speaks; both then speak the lower one, and who does not go back so far (`OLDEST`)
 says `Denied`. A new kind of message, or a field that changes what a message asks for, makes a new
 version and is not sent to who speaks an older one; a field that may be ignored needs a default and
-no version. Version 2 added `Read`, `Text`, `Leaving` and `Launch.script`.
+no version. Version 2 added `Read`, `Text`, `Leaving` and `Launch.script`; version 3 `Launch.steps`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ganger.core.errors import BadInput
 from ganger.core.spec import NodeSpec
 from ganger.engines.launch import Launch
 
-VERSION: Final = 2
+VERSION: Final = 3
 OLDEST: Final = 1
 FRAME_BYTES_MAX: Final = 16 << 20
 NONCE_BYTES: Final = 32
@@ -136,11 +136,17 @@ class Prepare(Message, frozen=True):
 
 
 class Go(Message, frozen=True):
-    """All parts of the gang are prepared: start this one. Answered by `Launched` or `Exited`."""
+    """All parts of the gang are prepared: start this one. Answered by `Launched` or `Exited`.
+
+    `hosts` names the gang's nodes by rank, `tasks` says how many workers each has; `secret` is what
+    its parts know each other by."""
 
     key: Key
     master_address: str
     master_port: int
+    hosts: tuple[str, ...] = ()
+    tasks: tuple[int, ...] = ()
+    secret: str = ""
 
 
 class Stop(Message, frozen=True):

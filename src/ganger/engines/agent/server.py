@@ -246,7 +246,9 @@ class Agent:
                 self._tell(Refused(key, text or "it cannot be prepared"))
                 return
         if order.go and not part.taken:
-            self._start(part, Go(key, "127.0.0.1", _free_port()))
+            tasks = sum(one.workers for one in order.parts)
+            name = self.nodes[key.seat].name
+            self._start(part, Go(key, "127.0.0.1", _free_port(), (name,), (tasks,)))
         else:
             part.port = part.port or _free_port()
             self._tell(*_state(part))

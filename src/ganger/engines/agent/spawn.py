@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import shlex
 import signal
 import socket
+import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,6 +20,8 @@ from ganger.engines.agent.folder import short_path
 from ganger.engines.agent.processes import die_with_parent, fork_into
 from ganger.engines.agent.protocol import Go, Part, Prepare
 from ganger.engines.launch import Launch
+from ganger.sdk.srun import compressed
+from ganger.sdk.steps import SECRET
 
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 IS_SLURMS: Final = "GANGER_SLURM_JOB"
@@ -62,6 +66,9 @@ def workers_of(prepare: Prepare, go: Go, places: Places, devices_before: int) ->
         argv = prepare.launch.commands.get(role, prepare.launch.command)
         if prepare.launch.script:
             argv = (str(places.script), *argv)
+        if prepare.launch.steps and part.nodes > 1:
+            srun = str(places.sdk.with_name("bin") / "srun")
+            argv = (srun, "--lead", *argv) if part.node_rank == 0 else (srun, "--follow")
         for i in local:
             env = _environment(prepare, part, go, places, devices_before, i, role)
             found.append(Worker(argv, env, part.first_rank + i))
@@ -93,7 +100,29 @@ def _environment(
     env["OMP_NUM_THREADS"] = str(max(cpus // WHOLE, 1))
     env |= launch.env
     ours |= _slurms(launch, part, i, cpus // WHOLE)
+    if IS_SLURMS not in os.environ and "GANGER_JOB_ID" in launch.env:
+        ours |= _for_srun(launch, part, go)
+        env["PATH"] = f"{places.sdk.with_name('bin')}:{env['PATH']}"
     return _with_sdk(env, places.sdk) | {name: str(value) for name, value in ours.items()}
+
+
+def _for_srun(launch: Launch, part: Part, go: Go) -> dict[str, object]:
+    """What scripts and our own `srun` read of the job's nodes. Only a command that runs once has
+    tasks to start."""
+    if not go.hosts or not all(go.hosts):
+        return {}
+    found: dict[str, object] = {
+        "SLURM_JOB_NODELIST": ",".join(go.hosts), "SLURMD_NODENAME": go.hosts[part.node_rank],
+        "SLURM_TASKS_PER_NODE": compressed(list(go.tasks)),
+    }  # fmt: skip
+    if part.devices:
+        found["SLURM_GPUS_ON_NODE"] = len(part.devices)
+    if launch.per == "job" or part.world_size == 1:
+        found |= {"GANGER_TASKS": ",".join(map(str, go.tasks)),
+                  "GANGER_MASTER_PORT": go.master_port}  # fmt: skip
+    if launch.steps and part.nodes > 1:
+        found[SECRET] = go.secret
+    return found
 
 
 def _slurms(launch: Launch, part: Part, i: int, cores: int) -> dict[str, object]:
@@ -121,6 +150,17 @@ def _slurms(launch: Launch, part: Part, i: int, cores: int) -> dict[str, object]
         "SLURM_NTASKS": part.nodes if launch.per == "node" else part.world_size,
         "SLURM_PROCID": part.first_rank + i if launch.per == "worker" else part.node_rank,
     }  # fmt: skip
+
+
+def starter(sdk: Path) -> str:
+    """The text of a program that starts our `srun` by this agent's Python, or by the machine's
+    where the job's user may not run that one."""
+    start = f"import sys; sys.path.insert(0, {str(sdk)!r}); from ganger.sdk.srun import main"
+    python, code = shlex.quote(sys.executable), shlex.quote(f"{start}; sys.exit(main())")
+    return (
+        f'#!/bin/sh\n[ -x {python} ] && exec {python} -I -c {code} "$@"\n'
+        f'exec python3 -I -c {code} "$@"\n'
+    )
 
 
 def imports_environment(launch: Launch, sdk: Path) -> dict[str, str]:

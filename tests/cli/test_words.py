@@ -1,0 +1,83 @@
+"""Words that users type first, without a daemon: suggestions, `-` for standard output, extras."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ganger
+
+TRACE = "job,submitted,duration,gpus\nwarm-up,0,15m,1\ntrain,60,1h,4\n"
+
+
+def typed(
+    folder: Path, *words: str, code: int = 0, **env: str
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    """What a command says; never a traceback."""
+    (folder / "jobs.csv").write_text(TRACE)
+    done = subprocess.run(
+        [sys.executable, "-m", "ganger.cli", *words], cwd=folder, text=True, check=False,
+        capture_output=True, timeout=60, env={**os.environ, **env, "COLUMNS": "80"},
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("simulat", "Did you mean ganger simulate?"),
+        ("squeue", "Here it is ganger queue."),
+        ("sbatch", "Here it is ganger submit."),
+        ("srun", "Here it is ganger submit --wait."),
+        ("sinfo", "Here it is ganger nodes."),
+        ("scancel", "Here it is ganger cancel."),
+        ("gqueue", "Here it is ganger queue."),
+        ("xyzzy", "`ganger --help` lists the commands."),
+    ],
+)
+def test_a_word_that_is_no_command_gets_a_suggestion(tmp_path: Path, word: str, said: str) -> None:
+    done = typed(tmp_path, word, code=2)
+    assert f"No such command '{word}'. {said}" in " ".join(done.stderr.split())
+
+
+def test_groups_suggest_their_own_commands(tmp_path: Path) -> None:
+    assert "Did you mean ganger trace convert?" in typed(tmp_path, "trace", "covert", code=2).stderr
+    assert "Did you mean ganger job queue?" in typed(tmp_path, "job", "que", code=2).stderr
+
+
+def test_traces_are_written_to_standard_output(tmp_path: Path) -> None:
+    done = typed(tmp_path, "trace", "convert", "jobs.csv", "-")
+    assert done.stdout.splitlines()[2:] == ["warm-up,0,900,1", "train,60,3600,4"]
+    assert done.stderr == "2 jobs written to standard output\n"
+    assert not (tmp_path / "-").exists()
+    swf = typed(tmp_path, "trace", "convert", "jobs.csv", "-", "--to-format", "swf").stdout
+    assert swf.startswith("; Version: 2.2\n")
+    assert typed(tmp_path, "trace", "synth", "poisson", "--jobs", "3", "-o", "-").stdout
+
+
+def test_parquet_without_pyarrow_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "pyarrow.py").write_text("raise ImportError('not there')\n")
+    words = ("simulate", "jobs.csv", "--cluster", "1x4xV100", "--per-job")
+    done = typed(tmp_path, *words, "x.parquet", code=2, PYTHONPATH=str(tmp_path / "without"))
+    assert done.stdout == ""
+    assert done.stderr == (
+        "ganger: Parquet needs pyarrow (pip install pyarrow, or name a .csv file)\n"
+    )
+    typed(tmp_path, *words, "x.csv", PYTHONPATH=str(tmp_path / "without"))
+    assert (tmp_path / "x.csv").read_text().startswith("job,tenant,gpus,state,")
+
+
+def test_a_run_is_shown_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text(TRACE)
+    run = ganger.simulate(tmp_path / "jobs.csv", "1x4xV100", "srtf")
+    assert repr(run) == "<Run of srtf, seed 0: 2 jobs on 4 GPUs, mean JCT 44m 30s>"
+    assert repr(run.jobs) == "<JobTable of 2 jobs>"
+    assert repr(run.timeline).startswith("<Timeline of ")
+    assert run.table()["job"] == ["warm-up", "train"]

@@ -1,0 +1,1 @@
+"""What the README and the pages say can be typed."""

@@ -1,0 +1,141 @@
+"""Every command of the README and the pages runs as it is written, on an empty home."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from docs.commands import NOT_RUN, PAGES, Written, block, pythons, written
+from ganger.service import agents
+
+MEANT = ("docs/live-quickstart.md", "docs/coming-from.md")
+"""Pages whose job 12 is any job of the reader's."""
+OUTCOMES = {r"^ganger recommend ": (0, 1), r"^ganger wait ": (0, 130)}
+"""Exit codes other than 0 that say no more than how it came out."""
+SACCT = (
+    "JobIDRaw|JobName|User|Account|Partition|QOS|Submit|Eligible|Start|End|ElapsedRaw|"
+    "TimelimitRaw|State|AllocTRES|ReqTRES|NodeList|Priority"
+)
+
+
+def samples(folder: Path) -> None:
+    """The files that the pages name, each as short as its kind may be."""
+    rows = "".join(
+        f"j{i},{i * 300},{600 + 97 * i % 7200},{1 << i % 4},{'lab' if i % 2 else 'vision'}\n"
+        for i in range(60)
+    )
+    trace = "job,submitted,duration,gpus,tenant\n" + rows
+    sacct = "".join(
+        f"{i}|train|ann|lab|gpu|normal|2026-10-01T{i // 4:02d}:{i % 4 * 15:02d}:00|Unknown|"
+        f"2026-10-02T{i // 4:02d}:00:00|2026-10-03T00:00:00|{900 + 60 * i}|600|COMPLETED|"
+        f"cpu=8,gres/gpu={1 << i % 4}|gres/gpu=1|n1|1\n"
+        for i in range(60)
+    )
+    problem = block("docs/problem-format.md", "json")
+    policy = block("docs/write-a-policy.md", "python")
+    script = "#!/bin/sh\n#SBATCH --gres=gpu:1 --time=10\npython train.py\n"
+    for name, text in {
+        "jobs.csv": trace, "quarter.csv.gz": trace, "sacct.txt": f"{SACCT}\n{sacct}",
+        "problem.json": problem, "PROBLEM.json": problem, "mine.py": policy,
+        "train.py": "print('trained')\n", "test.py": "print('tested')\n",
+        "train.sbatch": script, "train": "#!/bin/sh\necho trained\n", "Makefile": "all:\n",
+        "job.toml": 'format = "ganger.job/1"\ncommand = ["python", "train.py"]\ngpus = 1\n',
+    }.items():  # fmt: skip
+        (folder / name).write_text(text)
+    (folder / "train").chmod(0o755)
+
+
+class Newcomer:
+    """A user in a folder with the sample files, a daemon's empty home, and no optional package."""
+
+    def __init__(self, root: Path) -> None:
+        self.cwd, self.home, bin_ = root / "work", root / "home", root / "bin"
+        for folder in (self.cwd, bin_, root / "without"):
+            folder.mkdir()
+        samples(self.cwd)
+        (root / "without" / "pyarrow.py").write_text("raise ImportError('not in the demo')\n")
+        self.env = {
+            **os.environ, "GANGER_HOME": str(self.home), "COLUMNS": "80", "TERM": "dumb",
+            "PATH": f"{bin_}:{os.environ['PATH']}", "PYTHONPATH": str(root / "without"),
+        }  # fmt: skip
+        for name, words in (("ganger", "-m ganger.cli"), ("python", "")):
+            (bin_ / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
+            (bin_ / name).chmod(0o755)
+
+    def sh(self, line: str) -> subprocess.CompletedProcess[str]:
+        """Have the line done by a shell."""
+        return subprocess.run(
+            ["bash", "-c", line], cwd=self.cwd, env=self.env, text=True, capture_output=True,
+            check=False, timeout=100, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def job(self, *, holds: bool) -> str:
+        """The number of a new job: one that waits, or one that runs."""
+        words = "--hold" * (not holds)
+        wait = "until ganger show {} | grep -q 'State: *RUNNING'; do sleep 0.1; done"
+        made = self.sh(f"ganger submit --parsable --gpus 0 -c 0.01 {words} -- sleep 60")
+        number = made.stdout.strip()
+        if holds:
+            self.sh(wait.format(number))
+        return number
+
+    def typed(self, one: Written) -> str:
+        """The command with what it leaves open filled in: names in capitals, `...`, job numbers."""
+        text = one.text
+        if text.startswith("..."):
+            text = f"ganger simulate jobs.csv --cluster 8x8xV100 --recipe fifo{text[3:]}"
+        text = re.sub(r"^(ganger submit) ((?!.* -- ).*mail.*)", r"\1 \2 -- true", text)
+        text = text.replace("-- ...", "-- true").replace("NAME", "max-min").replace("JOB", "1")
+        if re.search(r"\b1[23]\b(?!:)", text) and one.page in MEANT:
+            preempts = "preempt" in text or "requeue" in text
+            text = re.sub(r"\b1[23]\b", lambda _: self.job(holds=preempts), text)
+            if "wait" in text:
+                self.sh(f"ganger cancel {text.split('wait')[1]}")
+        return text
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
+    made = Newcomer(tmp_path)
+    yield made
+    if made.home.exists():
+        made.sh("ganger cancel --me -t active; ganger down")
+        agents.stop(made.home / "agent")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if written(page)])
+def test_every_command_runs(newcomer: Newcomer, page: str) -> None:
+    commands = [one for one in written(page) if not one.reason]
+    live = re.compile("ganger (submit|queue|policy|service|nodes|usage)")
+    if any(live.match(one.text) for one in commands):
+        up = newcomer.sh("ganger up --gpus 8xV100 --name n1")
+        assert up.returncode == 0, up.stderr
+    wrong = []
+    for one in commands:
+        done = newcomer.sh(newcomer.typed(one))
+        codes = next((each for looks, each in OUTCOMES.items() if re.match(looks, one.text)), (0,))
+        if done.returncode not in codes or "Traceback" in done.stderr:
+            wrong.append(f"{page}:{one.line}: {one.text}\n  {done.returncode}: {done.stderr}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if pythons(page)])
+def test_every_programme_runs(newcomer: Newcomer, page: str) -> None:
+    if "ganger.Client()" in "".join(pythons(page)):
+        newcomer.sh("ganger up --gpus 2xV100 --name n1")
+    for body in pythons(page):
+        (newcomer.cwd / "page.py").write_text(body)
+        done = newcomer.sh("python page.py")
+        assert done.returncode == 0, f"{page}: {done.stderr}"
+
+
+def test_no_reason_outlives_its_command() -> None:
+    every = [one.text for page in PAGES for one in written(page)]
+    for looks, why in NOT_RUN:
+        assert any(re.search(looks, text) for text in every), f"nothing looks like {looks}: {why}"
