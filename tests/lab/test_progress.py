@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ganger.cli.progress import forecast
 from ganger.core.kernel import Kernel
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.api import Task, run_all
@@ -85,3 +86,13 @@ def test_runs_tell_how_far_they_are_in_this_process_and_in_others(workers: int) 
         assert heard == sorted(heard)
         assert heard[-1] == 1.0
         assert any(0.05 < share < 0.95 for share in heard)
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "share", "said"),
+    [(30.0, 0.25, "about 1m 30s left"), (30.0, 0.01, ""), (30.0, 1.0, ""), (None, 0.5, "")],
+)  # fmt: skip
+def test_the_rest_is_forecast_by_what_was_done(
+    elapsed: float | None, share: float, said: str
+) -> None:
+    assert forecast(elapsed, share) == said

@@ -8,6 +8,14 @@ WORTH_SAYING = 0.05
 """The share from which on it is forecast how long the rest takes."""
 
 
+def forecast(elapsed_seconds: float | None, share: float) -> str:
+    """How long the rest takes if it goes on as it did; "" while too little is done to say."""
+    if elapsed_seconds is None or not WORTH_SAYING <= share < 1:
+        return ""
+    rest = round(elapsed_seconds * (1 / share - 1))
+    return f"about {format_duration(rest * SECOND)} left"
+
+
 class Bar:
     """A bar with a title, shown while its `with` block lasts."""
 
@@ -29,14 +37,8 @@ class Bar:
 
     def show(self, done: float, total: float) -> None:
         """So much of so much is done."""
-        self._bar.update(self._all, completed=done, total=total, left=self._left(done / total))
-
-    def _left(self, share: float) -> str:
-        """How long it will take yet, if it goes on as it did."""
-        elapsed = self._bar.tasks[0].elapsed
-        if elapsed is None or share < WORTH_SAYING:
-            return ""
-        return f"about {format_duration(round(elapsed * (1 / share - 1)) * SECOND)} left"
+        left = forecast(self._bar.tasks[0].elapsed, done / total)
+        self._bar.update(self._all, completed=done, total=total, left=left)
 
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
