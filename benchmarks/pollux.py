@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from made import made
 from msgspec.structs import replace
+from provenance import made
 
 from ganger.core.jobs import declare
 from ganger.core.profiles import Profile, Profiles
@@ -46,7 +46,7 @@ COMPARED: dict[str, dict[str, bool]] = {
 """The columns of pollux.md."""
 HEAD = """# Pollux, Optimus and Tiresias on Pollux's workloads
 
-{made}
+Made by {made}.
 
 16 nodes of 4 T4, 160 jobs, seed 0, 30 s for every start; JCT in seconds: its mean, how far that is
 from what the authors' public simulator prints, its median and 99th percentile; makespan.
@@ -135,7 +135,7 @@ def rows(traces: Path, workload: int | None, write: bool) -> None:
         page = Path(__file__).with_suffix(".md")
         text = page.read_text()
         tail = text[text.index("\nAll within 10 %") :]
-        begin = HEAD.format(made=made("python benchmarks/pollux.py TRACES --rows --write"))
+        begin = HEAD.format(made=made())
         page.write_text(begin + "\n".join(lines) + "\n" + tail)
 
 

@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from made import made
 from msgspec.structs import replace
 from pollux import load
+from provenance import made
 
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, NodeSpec
@@ -61,7 +61,7 @@ COLUMNS = ("workload", "jobs", "recipe", "average JCT, s", "authors", "p50", "p9
            "restarts")  # fmt: skip
 PAGE = """# Sia's heterogeneous case
 
-{made}
+Made by {made}.
 
 Philly workloads of Sia's artifact on the cluster of its simulator: 6 nodes of 4 T4, 3 of 8 RTX 2080
 Ti and 2 of 8 A100, step times as measured on each; restarts cost what they cost there, 15 to 250 s
@@ -151,7 +151,7 @@ def main() -> None:
     if args.write:
         bars = ["---:", "---:", ":---", *["---:"] * 6]
         table = "\n".join([f"| {' | '.join(COLUMNS)} |", f"| {' | '.join(bars)} |", *rows])
-        page = PAGE.format(made=made("python benchmarks/sia.py TRACES --write"), table=table)
+        page = PAGE.format(made=made(), table=table)
         Path(__file__).with_suffix(".md").write_text(page)
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from datetime import date
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from made import commit
+from provenance import commit
 
 from effects import elasticity, fairness, placement, programmes, queues
 from effects.common import EFFECTS, SEEDS, Effect
@@ -82,7 +83,7 @@ def main() -> None:
             if found is None:
                 print(f"{measure.__name__}: needs GANGER_TRACES", flush=True)
                 continue
-            line = row(found, commit())
+            line = row(found, f"{commit()}, {date.today()}")
             print(line, f"<!-- {time.process_time() - started:.0f} CPU-s -->", flush=True)
             if not args.no_write:
                 rows = {**known(docs), found.recipe: line}

@@ -89,13 +89,13 @@ def gandiva_fair() -> Effect:
             run = run_one(trace, TYPES, name, setup, record=False)
             time = np.bincount(who, run.jobs.active_gpu_seconds, minlength=4)
             shares[name] = float(time.max() / max(time.min(), 1.0))
-        declared.weight[:n] = np.where(who == 3, 3.0, 1.0)  # three tickets for the smallest
+        declared.weight[:n] = np.where(who == 0, 3.0, 1.0)  # three tickets for the largest
         setup = Setup(profiles=PUBLISHED, until=4 * HOUR, seed=seed)
         run = run_one(trace, TYPES, "gandiva-fair(trading=no)", setup, record=False)
         time = np.bincount(who, run.jobs.active_gpu_seconds, minlength=4)
         return {"most / least GPU time": shares["gandiva-fair(trading=no)"],
                 "with trading": shares["gandiva-fair"], "fifo": shares["fifo(walk=skip)"],
-                "3 tickets / 1": float(time[3] / time[:3].mean())}  # fmt: skip
+                "3 tickets / 1": float(time[0] / time[1:].mean())}  # fmt: skip
 
     ours = mean(measure)
     return Effect(
