@@ -43,6 +43,17 @@ class Turn:
         """What this turn's jobs take that are not put on hold."""
 
     @property
+    def beside(self) -> tuple[dict[Any, Any], ...]:
+        """All that is asked for beside events, new jobs and keys."""
+        return self.changed, self.held, self.ceilings, self.settings, self.let_in
+
+    def forget(self) -> None:
+        """Nothing is asked for after all."""
+        self.events, self.jobs, self.keys = [], [], []
+        for one in self.beside:
+            one.clear()
+
+    @property
     def next_row(self) -> int:
         """The row of the next job to be accepted."""
         return self.kernel.jobs.n + len(self.jobs)
@@ -53,6 +64,8 @@ class Ask(ABC):
 
     def __init__(self) -> None:
         self.done: Future[Any] = Future()
+        self.events: list[AnyEvent] = []
+        """What it put into its turn."""
 
     @abstractmethod
     def enter(self, turn: Turn, daemon: Daemon) -> None:

@@ -46,6 +46,12 @@ MIGRATIONS: Final = (
     CREATE TABLE keys (key TEXT PRIMARY KEY, body BLOB NOT NULL, jobs BLOB NOT NULL);
     CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
     """,
+    """
+    CREATE TABLE set_aside (
+        id INTEGER PRIMARY KEY, revision INTEGER NOT NULL, made REAL NOT NULL, job INTEGER NOT NULL,
+        record BLOB NOT NULL, what TEXT NOT NULL, why TEXT NOT NULL
+    );
+    """,
 )
 """Numbered by position: a database of `user_version` n has seen the first n of them."""
 
@@ -88,6 +94,19 @@ def _attempt(
         attempt, -1 if started is None else started, -1 if ended is None else ended, outcome,
         None if placement is None else _PLACEMENT.decode(placement),
     )  # fmt: skip
+
+
+class SetAside(msgspec.Struct, frozen=True):
+    """A record of the history that the kernel could not reduce, as MessagePack: it is kept for
+    people to look at, and has no effect. `made` in Unix seconds; `job`: the row of the job that
+    is not accepted for it, -1 for none; `what` and `why` are words."""
+
+    revision: int
+    made: float
+    job: int
+    record: bytes
+    what: str
+    why: str
 
 
 class FullError(Exception):
@@ -222,6 +241,33 @@ class Journal:
         """The time of the last batch, 0 if there is none."""
         found = self.db.execute("SELECT at FROM batches ORDER BY revision DESC LIMIT 1").fetchone()
         return found[0] if found else 0
+
+    # ------------------------------------------------------------------ what is set aside
+
+    def set_aside(self) -> list[SetAside]:
+        """All records that were set aside, oldest first."""
+        found = self.db.execute("SELECT revision, made, job, record, what, why FROM set_aside")
+        return [SetAside(*columns) for columns in found]
+
+    @staticmethod
+    def write_set_aside(cursor: sqlite3.Cursor, records: Iterable[SetAside]) -> None:
+        """Keep what has no place in the history."""
+        cursor.executemany(
+            "INSERT INTO set_aside (revision, made, job, record, what, why)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            [msgspec.structs.astuple(one) for one in records],
+        )
+
+    def mend_batch(self, revision: int, batch: Batch, records: Iterable[SetAside]) -> None:
+        """Put `batch` where one is that no kernel can reduce, and set aside what it lacks. What
+        was decided on that one is forgotten."""
+        with self.writing() as cursor:
+            self.write_set_aside(cursor, records)
+            cursor.execute(
+                "UPDATE batches SET events = ? WHERE revision = ?",
+                (msgspec.msgpack.encode(batch.events), revision),
+            )
+            cursor.execute("DELETE FROM plans WHERE revision = ?", (revision,))
 
     # ------------------------------------------------------------------ jobs
 

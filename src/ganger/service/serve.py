@@ -31,9 +31,10 @@ from ganger.engines.slurm.engine import SlurmEngine, discover
 from ganger.engines.slurm.pilots import PilotEngine, Terms
 from ganger.lab.simulation import load_policy, oracle_of_past
 from ganger.service import agents
-from ganger.service.daemon import Daemon, FullDisk
+from ganger.service.daemon import Daemon
 from ganger.service.demand import wished
 from ganger.service.engine import LiveEngine
+from ganger.service.errors import FullDisk
 from ganger.service.home import Home
 from ganger.service.journal import FullError, Header, Journal
 from ganger.service.log import write_log

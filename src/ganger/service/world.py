@@ -166,6 +166,12 @@ class World:
                 trouble.append(f"down: {', '.join(down)}")
             if daemon.full:
                 trouble.append(f"nothing can be kept: {daemon.full}")
+            if daemon.set_aside:
+                last, number = daemon.set_aside[-1], len(daemon.set_aside)
+                trouble.append(
+                    f"{number} record{'s' if number > 1 else ''} set aside, the last:"
+                    f" {last.what}: {last.why}"
+                )
             if self.notifier.error:
                 trouble.append(self.notifier.error)
             for job in self.idleness.jobs():
