@@ -172,8 +172,8 @@ class World:
                     f"{number} record{'s' if number > 1 else ''} set aside, the last:"
                     f" {last.what}: {last.why}"
                 )
-            if self.notifier.error:
-                trouble.append(self.notifier.error)
+            if said := self.notifier.trouble:
+                trouble.append(said)
             for job in self.idleness.jobs():
                 if job.told:
                     since = format_duration(job.idle_seconds * SECOND)
