@@ -20,6 +20,8 @@ LONGEST_SECONDS: Final = 1e11
 """No time and no moment is longer: all of them, and sums of dozens, are below NEVER."""
 MIB_MAX: Final = 1 << 40
 """No amount of memory is larger: an EiB."""
+TEXT_MAX: Final = 1000
+"""No text of a time or an amount is longer."""
 _UNITS = {"us": 1, "ms": 1000, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d{1,2}))?(?::(\d{1,2}(?:\.\d+)?))?")
@@ -71,7 +73,7 @@ def parse_duration(text: str | float, *, where: str = "") -> int:
 
 
 def _parse_duration_text(text: str, where: str, mend: str) -> int:
-    if len(text) > 60:
+    if len(text) > TEXT_MAX:
         raise BadInput(f"{shown(text)} is not a valid duration", where=where, mend=mend)
     try:
         return micros(float(text))
@@ -117,7 +119,7 @@ def parse_memory(text: str | float, *, where: str = "") -> int:
     """MiB of `16GiB`, `16G`, `512M` or a bare number (MiB). Raises BadInput."""
     if isinstance(text, int | float) and not isinstance(text, bool):
         text = repr(text)
-    match = _MEMORY.fullmatch(str(text).strip().lower()) if len(str(text)) <= 60 else None
+    match = _MEMORY.fullmatch(str(text).strip().lower()) if len(str(text)) <= TEXT_MAX else None
     if not match:
         raise BadInput(
             f"{shown(text)} is not a valid amount of memory", where=where,

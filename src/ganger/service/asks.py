@@ -17,8 +17,10 @@ from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
 from ganger.core.spec import JobSpec, TenantSpec
 from ganger.core.units import WHOLE
+from ganger.engines.launch import Launch
 from ganger.service.ceilings import Group
 from ganger.service.facts import Facts, Prepared
+from ganger.service.journal import NUMBERS_FROM, Journal
 from ganger.service.states import state_of
 
 if TYPE_CHECKING:
@@ -296,6 +298,28 @@ class Keep(Ask):
     def enter(self, turn: Turn, daemon: Daemon) -> None:
         """Written with the batch."""
         turn.settings[self._name] = self._value
+
+
+class SkipNumbers(Ask):
+    """Give no number below `until` to a new job: those were given out before a restore, and what
+    they name may still run."""
+
+    def __init__(self, until: int) -> None:
+        super().__init__()
+        self._until = until
+
+    def enter(self, turn: Turn, daemon: Daemon) -> None:
+        """Jobs that ask for nothing and are cancelled at once."""
+        for row in range(turn.next_row, self._until):
+            turn.jobs.append((row, Facts(name="lost", launch=Launch(command=("true",)))))
+            turn.events.append(Accepted(row, JobSpec(name=str(row + 1), submitted=turn.at)))
+            turn.events.append(Command(row, "cancel"))
+
+
+def skipped_numbers(journal: Journal, kernel: Kernel) -> list[Ask]:
+    """What must come before all else after a restore."""
+    given = int(journal.setting(NUMBERS_FROM) or 0)
+    return [SkipNumbers(given)] if given > kernel.jobs.n else []
 
 
 class SetPolicy(Ask):

@@ -40,7 +40,7 @@ from ganger.core.units import NEVER, SECOND
 from ganger.engines.launch import Launch
 from ganger.engines.local import Hold
 from ganger.engines.standing import believed
-from ganger.service.asks import Ask, Turn
+from ganger.service.asks import Ask, Turn, skipped_numbers
 from ganger.service.ceilings import Group, begins, changed_ceilings, kept_ceilings
 from ganger.service.engine import LiveEngine
 from ganger.service.errors import Bug, FullDisk, reason
@@ -129,6 +129,7 @@ class Daemon:
                 same = before.policy == header.policy and before.knows == header.knows
                 self._begin_segment(header, keep_memory=same)
         self._read_beside()
+        self._inbox += skipped_numbers(self.journal, self.kernel)
         return self.journal.last_time()
 
     def _read_beside(self) -> None:
@@ -238,6 +239,8 @@ class Daemon:
     def run(self) -> None:
         """Drive the engine until `stop`."""
         self.engine.adopt(self.holds())
+        if self._inbox:
+            self.engine.post()
         look_at = self.now() + LOOK
         while not self._stopping:
             self.once(look_at)

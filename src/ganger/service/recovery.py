@@ -31,7 +31,7 @@ from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.lab.log import Divergence, memory_hash
 from ganger.lab.simulation import load_policy, oracle_of_past
-from ganger.service.journal import Decided, Header, Journal, SetAside
+from ganger.service.journal import Decided, Header, Journal, SetAside, readable
 
 log = logging.getLogger("ganger.service")
 RETRY_AFTER = 10 * SECOND
@@ -135,8 +135,14 @@ def recover(
     came, by revision. None for a journal without a segment.
 
     At the revision `mute` the policy decides nothing, because of `why`. What cannot be reduced is
-    set aside in the journal, and the rest goes on without it.
+    set aside in the journal, and the rest goes on without it. Raises BadInput for a journal that
+    is damaged.
     """
+    with readable(journal.path):
+        return _recover(journal, mute, why)
+
+
+def _recover(journal: Journal, mute: int, why: str) -> tuple[Header, Kernel, Missing] | None:
     segments = journal.segments()
     if not segments:
         return None
