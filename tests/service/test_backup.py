@@ -155,6 +155,13 @@ def used(shell: Shell) -> Shell:
     return shell
 
 
+def test_after_down_the_file_is_all(used: Shell) -> None:
+    wal = used.home / "journal.db-wal"
+    assert not wal.exists() or not wal.stat().st_size
+    shutil.copy(used.home / "journal.db", used.cwd / "copy.db")
+    assert look_at(used.cwd / "copy.db").jobs == 1
+
+
 def test_a_page_that_was_overwritten(used: Shell) -> None:
     journal = used.home / "journal.db"
     for page in range(1, journal.stat().st_size // 4096):

@@ -46,7 +46,8 @@ def _words(enum: type[IntEnum]) -> list[str]:
 def _span(least: float) -> _Schema:
     """A length of time; 0 is none."""
     number = {"type": "number", "minimum": least, "maximum": _SECONDS}
-    texts = [{"type": "string", "maxLength": TEXT_MAX - 1, "pattern": one, "not": {"pattern": "^[0.:usmhd-]+(?!\\n)$"}}
+    texts = [{"type": "string", "maxLength": TEXT_MAX - 1, "pattern": one,
+              "not": {"pattern": "^[0.:usmhd-]+(?!\\n)$"}}
              for one in (_SPAN, _CLOCK)]  # fmt: skip
     return {"anyOf": [number, *texts, _NOTHING]}
 

@@ -294,6 +294,7 @@ def _serve(settings: Settings, home: Home, journal: Journal) -> int:
         if not failed.is_set():
             daemon.stop()
         thread.join()
+        daemon.reader.close()
     if not daemon.holds():
         agents.stop(home.agent)
     if refused:
