@@ -77,6 +77,41 @@ def test_what_is_no_duration_is_refused_with_its_place(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "150000000d",
+        "9e10w",
+        "9" * 400 + "d",
+        "9" * 400,
+        "9" * 5000 + "-00:00:00",
+        "1e11s",
+        "16666666667:00:00",
+        1e12,
+        10**400,
+        1 << 63,
+        "1s" * 100_000,
+    ],
+    ids=lambda text: str(text)[:12],
+)
+def test_a_time_that_no_column_holds_is_refused_in_a_line(text: str | float) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse_duration(text, where="time_limit")
+    assert str(caught.value).startswith("time_limit: ") or "seconds" in str(caught.value)
+    assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["9" * 400, "1048577T", "1e30", 1e30, 1 << 63, "1" * 10**6],
+    ids=lambda text: str(text)[:12],
+)
+def test_memory_that_no_column_holds_is_refused_in_a_line(text: str | float) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse_memory(text, where="memory")
+    assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize(
     ("time", "text"),
     [
         (0, "0 s"), (850_000, "850 ms"), (42 * SECOND, "42.0 s"), (725 * SECOND, "12m 05s"),
@@ -110,7 +145,7 @@ def test_memory_people_write(text: str | float, mib: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "lots", "-1G", "1X", "G"])
 def test_what_is_no_memory_is_refused(text: str) -> None:
-    with pytest.raises(BadInput, match="no amount of memory"):
+    with pytest.raises(BadInput, match="not a valid amount of memory"):
         parse_memory(text)
 
 

@@ -150,7 +150,7 @@ def test_parameters_are_read_as_their_types(spec: str, arguments: dict[str, obje
         ("fifo(walk=sideways)", r"fifo\(walk\): 'sideways' is not one of strict, skip"),
         ("fifo(wlak=skip)", "has no parameter 'wlak' .*it has: walk"),
         ("fifo(skip)", "has no parameter"),
-        ("las(quantum=soon)", r"las\(quantum\): 'soon' is no duration"),
+        ("las(quantum=soon)", r"las\(quantum\): 'soon' is not a valid duration"),
         ("backfill(depth=many)", "'many' is no int"),
         ("priority(preempt=perhaps)", "neither true nor false"),
     ],

@@ -141,8 +141,8 @@ class Desk:
 
     def close(self) -> None:
         """Let go of the journal, as a crash would."""
-        self.journal.close()
         self.daemon.reader.close()
+        self.journal.close()
 
     def again(self, begin: Header | None = None) -> Desk:
         """Crash and come back."""

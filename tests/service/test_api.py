@@ -137,7 +137,7 @@ def test_no_body_breaks_it(machine: Machine, body: Any) -> None:
 
 
 def test_a_history_longer_than_time_is_refused(client: Client) -> None:
-    with pytest.raises(Refusal, match="is not in 0") as refused:
+    with pytest.raises(Refusal, match=r"<= 36500.*history_days") as refused:
         client.call("POST", "/v1/whatif", body={"history_days": 9.4e298})
     assert refused.value.status == 400
 

@@ -22,7 +22,7 @@ from ganger.engines.fake import Script
 from ganger.engines.standing import Believed, Standing
 from ganger.lab.log import Divergence
 from ganger.service.asks import NodeOrder, Order, SetPolicy, Submit
-from ganger.service.daemon import FullDisk
+from ganger.service.errors import FullDisk
 from ganger.service.recovery import check_history, guard_of
 from ganger.service.rows import NoSuch, label, reason_of, rows_of
 from service.desk import START, Desk, box, header

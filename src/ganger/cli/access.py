@@ -91,6 +91,11 @@ def notify(test: bool, as_json: bool) -> None:
             for one in found.sinks
         ]
         click.echo(table(("TOLD", "OF", "WAITING", "LAST ERROR"), rows, shrink=(3, 1, 0)))
+        if found.set_aside:
+            click.echo("\nset aside, since they can never be sent:")
+            aside = [(str(one.number), one.sink, moment(one.made), one.about, one.error)
+                     for one in found.set_aside]  # fmt: skip
+            click.echo(table(("MESSAGE", "TO", "MADE", "ABOUT", "WHY"), aside, shrink=(3, 4)))
     if found.error:
         click.echo(f"ganger: {found.error}", err=True)
         raise SystemExit(1)

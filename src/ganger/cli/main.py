@@ -67,6 +67,12 @@ _SERVICE: Final = {
     ),
     "install": Entry("ganger.cli.service", "install_service", "Write a systemd unit."),
     **_of(
+        "care",
+        backup="Copy the journal while the daemon runs.",
+        restore="Go back to a backup.",
+        doctor="Look for what is wrong, and say what mends it.",
+    ),
+    **_of(
         "access",
         token="Let users in over TCP.",
         admin="Who may order everything.",
@@ -80,7 +86,7 @@ _GROUPS: Final = {
     "service": Entry("ganger.cli.main", "service", "All that is about the daemon."),
 }
 _DAILY: Final = {
-    **{name: _SERVICE[name] for name in ("up", "down", "status")},
+    **{name: _SERVICE[name] for name in ("up", "down", "status", "doctor", "backup", "restore")},
     **_JOB,
     "nodes": _NODE["list"],
     "drain": _NODE["drain"],

@@ -22,6 +22,7 @@ from ganger.client.shown import shown
 from ganger.core.errors import BadInput, GangerError
 
 START_SECONDS = 60.0
+_LAST_WORDS_BYTES = 1 << 16
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -150,9 +151,13 @@ def _start(places: Places, settings: Mapping[str, object]) -> None:
     """Start the daemon and wait until it answers. Raises GangerError with what it said."""
     try:
         places.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log = open_private(places.log)
     except OSError as error:
-        raise BadInput(f"no folder can be made: {error.strerror}", where=str(places.root)) from None
-    with open_private(places.log) as log:
+        raise BadInput(
+            f"nothing can be written there: {error.strerror}", where=str(places.root),
+            mend="mount it for writing, make room, or name another folder with GANGER_HOME",
+        ) from None  # fmt: skip
+    with log:
         begin = log.tell()
         process = subprocess.Popen(
             [sys.executable, "-m", "ganger.service", msgspec.json.encode(settings).decode()],
@@ -162,8 +167,7 @@ def _start(places: Places, settings: Mapping[str, object]) -> None:
     while time.monotonic() < until:
         if process.poll() is not None:
             said = places.log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
-            last = said[-1] if said else f"it ended with {process.returncode}"
-            raise GangerError(last.removeprefix("ganger: "))
+            raise GangerError(said[-1].removeprefix("ganger: ") if said else _why(places, process))
         try:
             if Client(timeout=5).call("GET", "/v1/status", Status).pid == process.pid:
                 return
@@ -171,6 +175,13 @@ def _start(places: Places, settings: Mapping[str, object]) -> None:
             pass
         time.sleep(0.02)
     raise GangerError(f"the daemon does not answer; see {places.log}")
+
+
+def _why(places: Places, process: subprocess.Popen[bytes]) -> str:
+    """What a daemon ended of that could not even say so."""
+    if shutil.disk_usage(places.root).free < _LAST_WORDS_BYTES:
+        return f"{places.root}: the disk is full (make room: nothing can be kept)"
+    return f"it ended with {process.returncode}, and said nothing (see `ganger doctor`)"
 
 
 @click.command()

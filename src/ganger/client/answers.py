@@ -188,12 +188,24 @@ class SinkAnswer(msgspec.Struct, kw_only=True):
     last_error: str
 
 
+class AsideAnswer(msgspec.Struct, kw_only=True):
+    """A message that can never be sent, made at `made` (Unix seconds)."""
+
+    number: int
+    sink: str
+    made: float
+    about: str
+    error: str
+
+
 class NotifyAnswer(msgspec.Struct, kw_only=True):
-    """Who is told of what, by the file at `path`; `error`: what is wrong with it."""
+    """Who is told of what, by the file at `path`; `error`: what is wrong with it. `set_aside`:
+    messages of the last three days that can never be sent; the others go on without them."""
 
     path: str
     error: str
     sinks: list[SinkAnswer]
+    set_aside: list[AsideAnswer] = []
 
 
 class IdleJob(msgspec.Struct, kw_only=True):

@@ -172,11 +172,17 @@ class Reducer:
                 return 0
         return self._queue(job)
 
-    def declare(self, specs: Iterable[JobSpec]) -> None:
-        """Know of more jobs, which will be Submitted. Raises BadInput."""
+    def row_named(self, name: str) -> int:
+        """The row of the job of that name, -1 if there is none."""
         jobs, rows = self.jobs, self._rows
         for row in range(len(rows), jobs.n):
             rows[jobs.name(row)] = row
+        return rows.get(name, -1)
+
+    def declare(self, specs: Iterable[JobSpec]) -> None:
+        """Know of more jobs, which will be Submitted. Raises BadInput."""
+        self.row_named("")
+        jobs, rows = self.jobs, self._rows
         for spec in specs:
             rows[spec.name] = jobs.append(spec, rows)
         self._bind()  # of another table if it moved; a twin that cannot be written to counts anew

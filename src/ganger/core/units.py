@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Final
 
@@ -18,15 +17,31 @@ WHOLE: Final = 1000
 """One whole GPU, or one whole CPU core."""
 
 LONGEST_SECONDS: Final = 1e11
+"""No time and no moment is longer: all of them, and sums of dozens, are below NEVER."""
+MIB_MAX: Final = 1 << 40
+"""No amount of memory is larger: an EiB."""
+TEXT_MAX: Final = 1000
+"""No text of a time or an amount is longer."""
 _UNITS = {"us": 1, "ms": 1000, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d{1,2}))?(?::(\d{1,2}(?:\.\d+)?))?")
 
 
+def shown(value: object) -> str:
+    """What somebody wrote, for an error: as Python writes it, and no more of it than a line."""
+    if isinstance(value, int) and value.bit_length() > 200:
+        return f"a number of {value.bit_length()} bits"
+    text = repr(value[:60] if isinstance(value, str) else value)
+    return text if len(text) <= 70 else f"{text[:60]}..."
+
+
 def micros(seconds: float) -> int:
     """Seconds as integer microseconds, rounded to nearest; refuses NaN and absurd sizes."""
-    if not math.isfinite(seconds) or abs(seconds) > LONGEST_SECONDS:
-        raise BadInput(f"{seconds!r} is no time in seconds", mend="give a finite number below 1e11")
+    if not abs(seconds) <= LONGEST_SECONDS:
+        raise BadInput(
+            f"{shown(seconds)} is not a valid time in seconds",
+            mend="give a finite number below 1e11",
+        )
     return round(seconds * SECOND)
 
 
@@ -41,16 +56,25 @@ def parse_duration(text: str | float, *, where: str = "") -> int:
     A bare number is seconds. Raises BadInput, naming `where`.
     """
     mend = "write seconds, or like 90s, 1h30m, 2d, 1-12:00:00"
-    if isinstance(text, int | float) and not isinstance(text, bool):
-        value = micros(text)
-    else:
-        value = _parse_duration_text(str(text).strip().lower(), where, mend)
+    try:
+        if isinstance(text, int | float) and not isinstance(text, bool):
+            value = micros(text)
+        else:
+            value = _parse_duration_text(str(text).strip().lower(), where, mend)
+    except OverflowError:
+        value = NEVER
     if value < 0:
-        raise BadInput(f"negative duration {text!r}", where=where, mend=mend)
+        raise BadInput(f"negative duration {shown(text)}", where=where, mend=mend)
+    if value > LONGEST_SECONDS * SECOND:
+        raise BadInput(
+            f"{shown(text)} is too long", where=where, mend="give less than 1e11 seconds"
+        )
     return value
 
 
 def _parse_duration_text(text: str, where: str, mend: str) -> int:
+    if len(text) > TEXT_MAX:
+        raise BadInput(f"{shown(text)} is not a valid duration", where=where, mend=mend)
     try:
         return micros(float(text))
     except ValueError:
@@ -69,7 +93,7 @@ def _parse_duration_text(text: str, where: str, mend: str) -> int:
         else:  # MM:SS
             hms = (0.0, float(first), float(second or 0))
         return round(int(days or 0) * DAY + hms[0] * HOUR + hms[1] * MINUTE + hms[2] * SECOND)
-    raise BadInput(f"{text!r} is no duration", where=where, mend=mend)
+    raise BadInput(f"{shown(text)} is not a valid duration", where=where, mend=mend)
 
 
 def format_duration(time: float) -> str:
@@ -95,10 +119,14 @@ def parse_memory(text: str | float, *, where: str = "") -> int:
     """MiB of `16GiB`, `16G`, `512M` or a bare number (MiB). Raises BadInput."""
     if isinstance(text, int | float) and not isinstance(text, bool):
         text = repr(text)
-    match = _MEMORY.fullmatch(str(text).strip().lower())
+    match = _MEMORY.fullmatch(str(text).strip().lower()) if len(str(text)) <= TEXT_MAX else None
     if not match:
         raise BadInput(
-            f"{text!r} is no amount of memory", where=where, mend="write like 16GiB or 512M"
-        )
+            f"{shown(text)} is not a valid amount of memory", where=where,
+            mend="write like 16GiB or 512M",
+        )  # fmt: skip
     number, unit = float(match[1]), match[2][:1] or "m"
-    return round(number * {"b": 2**-20, "k": 2**-10, "m": 1, "g": 2**10, "t": 2**20}[unit])
+    amount = number * {"b": 2**-20, "k": 2**-10, "m": 1, "g": 2**10, "t": 2**20}[unit]
+    if amount > MIB_MAX:
+        raise BadInput(f"{shown(text)} is too much", where=where, mend="give at most 1048576T")
+    return round(amount)

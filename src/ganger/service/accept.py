@@ -82,7 +82,7 @@ def prepare(
         name="", shape=shape, kind=_word(Kind, request.kind, "kind"),
         tenant=request.tenant or who.user, user=who.user, priority=request.priority,
         weight=request.weight, deadline=moment(request.deadline, now, "deadline", NEVER),
-        limit=_span(request.time_limit, "time_limit"), estimate=_span(request.estimate, "estimate"),
+        limit=span(request.time_limit, "time_limit"), estimate=span(request.estimate, "estimate"),
         steps=request.steps, model=request.model, group=request.name,
         on_preempt=_word(OnPreempt, request.on_preempt, "on_preempt"),
         after=tuple(str(row + 1) for row in after),
@@ -373,13 +373,14 @@ def moment(value: str | float | None, now: int, where: str, default: int) -> int
         ) from None
 
 
-def _span(value: str | float | None, where: str) -> int:
+def span(value: str | float | None, where: str) -> int:
+    """Microseconds of a length of time above zero; NEVER where none is stated. Raises BadInput."""
     if value is None or value == "":
         return NEVER
-    span = parse_duration(value, where=where)
-    if not span:
+    found = parse_duration(value, where=where)
+    if not found:
         raise BadInput("it is zero", where=where, mend="leave it out for no limit")
-    return span
+    return found
 
 
 def _word(enum: type[E], word: str, where: str) -> E:

@@ -22,8 +22,8 @@ from ganger.core.errors import GangerError
 from ganger.service.accept import Who
 from ganger.service.bodies import Busy
 from ganger.service.connections import CONNECTION, PROBLEM, Connection
-from ganger.service.daemon import FullDisk
 from ganger.service.endpoints import ENDPOINTS, Endpoint
+from ganger.service.errors import Bug, FullDisk
 from ganger.service.roles import Forbidden
 from ganger.service.rows import NoSuch
 from ganger.service.schema import tightened
@@ -70,6 +70,7 @@ def _answering(one: Endpoint) -> Callable[[Request], Awaitable[Response]]:
 _STATUS: Final[dict[type[GangerError], tuple[int, str]]] = {
     NoSuch: (404, "There is no such thing"), Forbidden: (403, "Not allowed"),
     FullDisk: (507, "The disk is full"), Busy: (429, "Too much at once"),
+    Bug: (500, "A bug in Ganger"),
 }  # fmt: skip
 
 

@@ -17,8 +17,10 @@ from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
 from ganger.core.spec import JobSpec, TenantSpec
 from ganger.core.units import WHOLE
+from ganger.engines.launch import Launch
 from ganger.service.ceilings import Group
 from ganger.service.facts import Facts, Prepared
+from ganger.service.journal import NUMBERS_FROM, Journal
 from ganger.service.states import state_of
 
 if TYPE_CHECKING:
@@ -43,6 +45,17 @@ class Turn:
         """What this turn's jobs take that are not put on hold."""
 
     @property
+    def beside(self) -> tuple[dict[Any, Any], ...]:
+        """All that is asked for beside events, new jobs and keys."""
+        return self.changed, self.held, self.ceilings, self.settings, self.let_in
+
+    def forget(self) -> None:
+        """Nothing is asked for after all."""
+        self.events, self.jobs, self.keys = [], [], []
+        for one in self.beside:
+            one.clear()
+
+    @property
     def next_row(self) -> int:
         """The row of the next job to be accepted."""
         return self.kernel.jobs.n + len(self.jobs)
@@ -53,6 +66,8 @@ class Ask(ABC):
 
     def __init__(self) -> None:
         self.done: Future[Any] = Future()
+        self.events: list[AnyEvent] = []
+        """What it put into its turn."""
 
     @abstractmethod
     def enter(self, turn: Turn, daemon: Daemon) -> None:
@@ -283,6 +298,28 @@ class Keep(Ask):
     def enter(self, turn: Turn, daemon: Daemon) -> None:
         """Written with the batch."""
         turn.settings[self._name] = self._value
+
+
+class SkipNumbers(Ask):
+    """Give no number below `until` to a new job: those were given out before a restore, and what
+    they name may still run."""
+
+    def __init__(self, until: int) -> None:
+        super().__init__()
+        self._until = until
+
+    def enter(self, turn: Turn, daemon: Daemon) -> None:
+        """Jobs that ask for nothing and are cancelled at once."""
+        for row in range(turn.next_row, self._until):
+            turn.jobs.append((row, Facts(name="lost", launch=Launch(command=("true",)))))
+            turn.events.append(Accepted(row, JobSpec(name=str(row + 1), submitted=turn.at)))
+            turn.events.append(Command(row, "cancel"))
+
+
+def skipped_numbers(journal: Journal, kernel: Kernel) -> list[Ask]:
+    """What must come before all else after a restore."""
+    given = int(journal.setting(NUMBERS_FROM) or 0)
+    return [SkipNumbers(given)] if given > kernel.jobs.n else []
 
 
 class SetPolicy(Ask):

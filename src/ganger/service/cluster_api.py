@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from starlette.requests import Request
@@ -64,8 +64,8 @@ class QuotaChange(msgspec.Struct, forbid_unknown_fields=True):
     `max_priority`), and those of `without` no longer; `max_priority` and `max_weight` are the most
     that its jobs may state."""
 
-    limit: float | msgspec.UnsetType | None = msgspec.UNSET
-    quota: int | msgspec.UnsetType | None = msgspec.UNSET
+    limit: Annotated[float, msgspec.Meta(ge=0.0, le=1e9)] | msgspec.UnsetType | None = msgspec.UNSET
+    quota: Annotated[int, msgspec.Meta(ge=0, le=10**9)] | msgspec.UnsetType | None = msgspec.UNSET
     weight: float | msgspec.UnsetType | None = msgspec.UNSET
     members: dict[str, int | None] = {}
     without: list[str] = []
@@ -93,9 +93,9 @@ class RuleChange(msgspec.Struct, forbid_unknown_fields=True):
     """What may be changed of the rule for idle jobs; null leaves it."""
 
     action: Action | None = None
-    after: float | None = None
-    gpu: float | None = None
-    cores: float | None = None
+    after: Annotated[float, msgspec.Meta(gt=0.0, le=1e9)] | None = None
+    gpu: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
+    cores: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] | None = None
 
 
 class NewToken(msgspec.Struct, forbid_unknown_fields=True):
@@ -119,7 +119,7 @@ class WhatIf(msgspec.Struct, forbid_unknown_fields=True):
 
     recipes: list[str] = []
     add: str = ""
-    history_days: float = 0.0
+    history_days: Annotated[float, msgspec.Meta(ge=0.0, le=DAYS_MAX)] = 0.0
 
 
 class Down(msgspec.Struct, forbid_unknown_fields=True):
@@ -156,8 +156,6 @@ async def whatif(request: Request) -> list[FutureAnswer]:
     found = await body_of(request, WhatIf)
     if (found.add and not is_short(found.add)) or any(".py" in recipe for recipe in found.recipes):
         world_of(request).refuse_users(who_of(request))  # files are read, and run, as the daemon
-    if not 0 <= found.history_days <= DAYS_MAX:
-        raise BadInput(f"{found.history_days:g} is not in 0 .. {DAYS_MAX}", where="history_days")
     if len(found.recipes) > RECIPES_MAX:
         raise BadInput(f"more than {RECIPES_MAX} recipes", where="recipes", mend="ask in parts")
     add = load_cluster(found.add).nodes if found.add else ()

@@ -8,6 +8,7 @@ makes them all durable.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sqlite3
 import threading
@@ -19,6 +20,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from ganger.core.bounds import refuse_unfit
 from ganger.core.errors import GangerError
 from ganger.core.events import (
     AnyEvent,
@@ -28,25 +30,33 @@ from ganger.core.events import (
     Finished,
     Refused,
     Released,
-    Started,
     Woke,
 )
 from ganger.core.jobs import Phase
-from ganger.core.plan import Plan, Resize, Start
-from ganger.core.snapshot import Snapshot, capture, forget
+from ganger.core.plan import Plan
+from ganger.core.snapshot import capture, forget
 from ganger.core.spec import NodeSpec, TenantSpec
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.launch import Launch
 from ganger.engines.local import Hold
 from ganger.engines.standing import believed
-from ganger.service.asks import Ask, Turn
-from ganger.service.ceilings import CEILINGS, Group, begins, changed_ceilings, kept_ceilings
+from ganger.service.asks import Ask, Turn, skipped_numbers
+from ganger.service.ceilings import Group, begins, changed_ceilings, kept_ceilings
 from ganger.service.engine import LiveEngine
+from ganger.service.errors import Bug, FullDisk, reason
 from ganger.service.feed import Feed
 from ganger.service.gates import Gates
-from ganger.service.journal import Decided, FullError, Header, Journal
+from ganger.service.journal import Decided, FullError, Header, Journal, SetAside
 from ganger.service.launches import launch_of
 from ganger.service.nodes import refuse_others
+from ganger.service.record import (
+    fit,
+    outcome,
+    plain,
+    refuse_unwritable,
+    write_attempts,
+    write_turn,
+)  # fmt: skip
 from ganger.service.recovery import decided, guard_of, make_kernel, recover
 from ganger.service.tally import Tally
 
@@ -57,10 +67,6 @@ LOOK: Final = 60 * SECOND
 """Between two questions to the engine for what truly runs, microseconds."""
 REPLAY_SECONDS: Final = 2.0
 """A restart should not have to decide again what took longer than this."""
-
-
-class FullDisk(GangerError):  # noqa: N818 - reads as a sentence
-    """Nothing can be accepted: it could not be kept."""
 
 
 class Daemon:
@@ -84,6 +90,8 @@ class Daemon:
         """What each machine's agent cannot do."""
         self.full = ""
         """Why nothing can be written now."""
+        self.set_aside: list[SetAside] = []
+        """Records that the kernel could not reduce."""
         self.tally = Tally()
         self.since = time.time()
         self.on_step: Callable[[], None] = lambda: None
@@ -116,10 +124,17 @@ class Daemon:
             with self.journal.writing() as cursor:
                 for revision, record in missing:
                     Journal.write_plan(cursor, revision, record)
-                    self._write_attempts(cursor, record)
+                    write_attempts(cursor, record)
             if before != header:
                 same = before.policy == header.policy and before.knows == header.knows
                 self._begin_segment(header, keep_memory=same)
+        self._read_beside()
+        self._inbox += skipped_numbers(self.journal, self.kernel)
+        return self.journal.last_time()
+
+    def _read_beside(self) -> None:
+        """Know what lies beside the kernel, from the journal."""
+        self.names, self.tasks, self.gates = [], {}, Gates()
         for job, name, array, task, held in self.journal.names():
             self.names.append(name)
             if array >= 0:
@@ -127,9 +142,12 @@ class Daemon:
             if held:
                 self.gates.held.add(job)
         self.ends = self.journal.outcomes()
+        self.set_aside = self.journal.set_aside()
+        for one in self.set_aside:
+            if one.job >= 0:
+                self.ends[one.job] = f"set aside: {one.why}"
         self.gates.ceilings.most = kept_ceilings(self.journal)
         self._close_gates(self.kernel.now)
-        return self.journal.last_time()
 
     def _close_gates(self, now: int) -> None:
         """Close all gates anew, and count what is let in below which ceiling."""
@@ -196,9 +214,7 @@ class Daemon:
     def progress(self, row: int) -> dict[str, float]:
         """What a running job last reported of itself."""
         found = self.engine.progress.get(row)
-        if found is None:
-            return {}
-        return {"step": found.step, "total": found.total, **found.metrics}
+        return {} if found is None else {"step": found.step, "total": found.total, **found.metrics}
 
     # ------------------------------------------------------------------ asking
 
@@ -223,6 +239,8 @@ class Daemon:
     def run(self) -> None:
         """Drive the engine until `stop`."""
         self.engine.adopt(self.holds())
+        if self._inbox:
+            self.engine.post()
         look_at = self.now() + LOOK
         while not self._stopping:
             self.once(look_at)
@@ -263,21 +281,22 @@ class Daemon:
         turn = Turn(max(batch.at, self.kernel.now), self.kernel)
         entered = [ask for ask in asks if self._enter(ask, turn)]
         opened = self.gates.opened(turn.at)
-        happened: list[AnyEvent] = [*batch.events, *(Command(row, verb) for row, verb in opened)]
+        happened = self._fit(batch.events) + [Command(row, verb) for row, verb in opened]
         kernel = self.kernel
         if not happened and not turn.events and turn.at < kernel.wake and not asks:
             return
         entered = self._keep_batch(turn, happened, entered)
         if not happened and not turn.events and turn.at < kernel.wake and not entered:
             return
-        started = time.perf_counter()
+        started, revision = time.perf_counter(), kernel.revision + 1
+        refused: list[SetAside] = []
         with self.lock:
             try:
                 plan = kernel.step(Batch(turn.at, self._sorted(happened + turn.events)))
-            except Exception as error:  # what the policy planned could not be booked
-                plan = self._without_policy(error)
+                self._after(turn, happened, plan)
+            except Exception as error:  # what the policy planned could not be booked, or a bug
+                plan, refused = self._back_to_the_journal(revision, error)
                 kernel = self.kernel
-            self._after(turn, happened, plan)
             self.feed.step(kernel, happened + turn.events, plan, self.ends)
         self._spent += (lasted := time.perf_counter() - started)
         self.tally.step(lasted)
@@ -285,37 +304,63 @@ class Daemon:
         self._keep_plan(kernel.revision, plan)
         if plan is not None and plan.actions:
             self.engine.apply(plan, turn.at)
-        for ask in entered:
-            ask.done.set_result(ask.answer())
+        self._answer(entered, refused)
         self.on_step()
         if self._spent > max(REPLAY_SECONDS, 10 * self._snapshot_cost):
             self._keep_snapshot()
 
-    def _without_policy(self, error: Exception) -> Plan | None:
-        """The step was impossible: back to before it, and make it with a policy that decides
-        nothing. The batch is in the journal, so that is what a restart does, too."""
+    def _answer(self, entered: list[Ask], refused: list[SetAside]) -> None:
+        """Answer those who asked; those whose events were set aside are told so."""
+        bad = {one.record: one for one in refused}
+        for ask in entered:
+            mine = [bad.get(msgspec.msgpack.encode(one)) for one in ask.events] if bad else []
+            wrong = next((one for one in mine if one is not None), None)
+            if wrong is None:
+                ask.done.set_result(ask.answer())
+            else:
+                ask.done.set_exception(Bug(f"{wrong.what} is set aside, by a bug: {wrong.why}"))
+
+    def _back_to_the_journal(
+        self, revision: int, error: Exception
+    ) -> tuple[Plan | None, list[SetAside]]:
+        """The step was impossible, and its batch is in the journal: do what a restart does. The
+        policy decides nothing in it, and what cannot be reduced without it is set aside."""
+        log.warning("revision %d is made again: %s: %s", revision, type(error).__name__, error)
         self._flush()
-        found = recover(
-            self.journal, mute=self.kernel.revision, why=f"{type(error).__name__} {error}"
-        )
+        found = recover(self.journal, mute=revision, why=f"{type(error).__name__} {error}")
         assert found is not None
         _, self.kernel, missing = found
+        self._read_beside()
+        refused = [one for one in self.set_aside if one.revision == revision]
         if not missing:
-            return None
+            return None, refused
         record = missing[-1][1]
         guard_of(self.kernel).own = record.own
-        return Plan(list(record.actions), [], record.wake, record.until)
+        return Plan(list(record.actions), [], record.wake, record.until), refused
+
+    def _fit(self, events: list[AnyEvent]) -> list[AnyEvent]:
+        """What an engine reports, without what no kernel can reduce: that is set aside."""
+        found, records = fit(events, self.kernel)
+        if records:
+            self.set_aside += records
+            with contextlib.suppress(FullError), self.journal.writing() as cursor:
+                Journal.write_set_aside(cursor, records)
+        return found
 
     def _enter(self, ask: Ask, turn: Turn) -> bool:
         mark = len(turn.events), len(turn.jobs), len(turn.keys)
-        before = dict(turn.ceilings), dict(turn.let_in)
+        before = [dict(one) for one in turn.beside]
         try:
             ask.enter(turn, self)
-        except (GangerError, FullError) as error:
+            ask.events = turn.events[mark[0] :]
+            refuse_unfit(ask.events, turn.kernel, mark[1])
+            refuse_unwritable(turn, mark[1])
+        except Exception as error:
             del turn.events[mark[0] :], turn.jobs[mark[1] :], turn.keys[mark[2] :]
-            turn.ceilings, turn.let_in = before
-            full = isinstance(error, FullError)
-            ask.done.set_exception(FullDisk(f"nothing can be kept: {error}") if full else error)
+            for one, as_it_was in zip(turn.beside, before, strict=True):
+                one.clear()
+                one.update(as_it_was)
+            ask.done.set_exception(reason(error))
             return False
         return True
 
@@ -337,16 +382,19 @@ class Daemon:
                     self._write_deferred(cursor)
                     revision = self.kernel.revision + 1
                     Journal.write_batch(cursor, revision, Batch(turn.at, events))
-                    self._write_turn(cursor, turn, happened)
-            except FullError as error:
-                self.full = str(error)
+                    write_turn(cursor, turn, happened, self.gates.ceilings.most, self.kernel.jobs)
+            except Exception as error:
+                full = isinstance(error, FullError)
+                if not full and not entered:
+                    raise
                 for ask in entered:
-                    ask.done.set_exception(FullDisk(f"nothing can be kept: {error}"))
+                    ask.done.set_exception(reason(error))
                 entered = []
-                turn.events, turn.jobs, turn.keys = [], [], []
-                turn.changed, turn.held, turn.ceilings, turn.settings = {}, {}, {}, {}
-                time.sleep(RETRY_SECONDS)
-                self._refuse_mail()
+                turn.forget()
+                if full:
+                    self.full = str(error)
+                    time.sleep(RETRY_SECONDS)
+                    self._refuse_mail()
                 continue
             self.full = ""
             self._deferred.clear()
@@ -361,33 +409,6 @@ class Daemon:
     def _write_deferred(self, cursor: sqlite3.Cursor) -> None:
         for revision, record in self._deferred:
             Journal.write_plan(cursor, revision, record)
-
-    def _write_turn(self, cursor: sqlite3.Cursor, turn: Turn, happened: Sequence[AnyEvent]) -> None:
-        Journal.write_jobs(cursor, turn.jobs)
-        for row, facts in turn.changed.items():
-            Journal.write_launch(cursor, row, facts)
-        for row, held in turn.held.items():
-            Journal.write_held(cursor, row, held)
-        for key, body, rows in turn.keys:
-            Journal.write_key(cursor, key, body, rows)
-        for name, value in turn.settings.items():
-            Journal.write_setting(cursor, name, value)
-        if turn.ceilings:
-            most = changed_ceilings(self.gates.ceilings.most, turn.ceilings, self.kernel.jobs)
-            Journal.write_setting(
-                cursor, CEILINGS, msgspec.json.encode(list(most.items())).decode()
-            )
-        for event in happened:
-            if isinstance(event, Started):
-                cursor.execute(
-                    "UPDATE attempts SET started = ? WHERE job = ? AND attempt = ?",
-                    (turn.at, event.job, event.attempt),
-                )
-            elif isinstance(event, Finished | Failed | Released | Refused):
-                cursor.execute(
-                    "UPDATE attempts SET ended = ?, outcome = ? WHERE job = ? AND attempt = ?",
-                    (turn.at, outcome(event), event.job, event.attempt),
-                )
 
     def _after(self, turn: Turn, happened: Sequence[AnyEvent], plan: Plan | None) -> None:
         """Bring what lies beside the kernel up to this step."""
@@ -448,7 +469,7 @@ class Daemon:
             try:
                 with self.journal.writing() as cursor:
                     self._write_deferred(cursor)
-                    self._write_attempts(cursor, record)
+                    write_attempts(cursor, record)
             except FullError as error:
                 self.full = str(error)
                 self._refuse_mail()
@@ -457,16 +478,6 @@ class Daemon:
             self.full = ""
             self._deferred.clear()
             return
-
-    def _write_attempts(self, cursor: sqlite3.Cursor, record: Decided) -> None:
-        cursor.executemany(
-            "INSERT OR IGNORE INTO attempts (job, attempt, placement) VALUES (?, ?, ?)",
-            [
-                (action.job, action.attempt, msgspec.msgpack.encode(action.placement))
-                for action in record.actions
-                if isinstance(action, Start | Resize)
-            ],
-        )
 
     def _flush(self) -> None:
         if self._deferred:
@@ -484,17 +495,3 @@ class Daemon:
             self.full = str(error)
         self._snapshot_cost = time.perf_counter() - started
         self._spent = 0.0
-
-
-def plain(snapshot: Snapshot) -> Snapshot:
-    """The same, sharing nothing with the kernel that it was taken of."""
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot), type=Snapshot)
-
-
-def outcome(event: Finished | Failed | Released | Refused) -> str:
-    """How an attempt ended, in a word or a sentence; "" if well."""
-    if isinstance(event, Failed):
-        return event.why or "Failed"
-    if isinstance(event, Refused):
-        return f"Refused: {event.why}"
-    return "Preempted" if isinstance(event, Released) else ""

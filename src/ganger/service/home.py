@@ -12,6 +12,7 @@ from typing import IO, Final
 
 from ganger.client.places import Places, open_private
 from ganger.core.errors import BadInput
+from ganger.service import agents
 
 _ORPHAN_SECONDS: Final = 5.0
 
@@ -79,6 +80,12 @@ class Home(Places):
             pid_file.truncate(0)
             pid_file.write(b"%d\n" % os.getpid())
 
+    def take_briefly(self) -> None:
+        """Be its only daemon, without serving: no mode of the folder changes. Raises BadInput."""
+        mode = stat.S_IMODE(self.root.stat().st_mode) if self.root.exists() else 0o700
+        self.take()
+        self.root.chmod(mode)
+
     def _whose(self) -> str:
         pid = self.pid()
         return f" (pid {pid})" if pid else ""
@@ -91,3 +98,19 @@ class Home(Places):
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def refuse_lost_journal(places: Places) -> None:
+    """Raise BadInput if the agent here served a daemon, whose journal is empty or gone: a daemon
+    that began anew would know nothing of its jobs, and give their numbers to others."""
+    if not (places.agent / "cluster").exists():
+        return
+    attempts = places.agent / "attempts"
+    number = len(list(attempts.iterdir())) if attempts.is_dir() else 0
+    runs = f"runs (pid {pid})" if (pid := agents.running(places.agent)) else "does not run"
+    raise BadInput(
+        f"it is empty, and the agent beside it served a daemon: it {runs} and knows {number} parts"
+        " of jobs", where=str(places.journal),
+        mend="`ganger restore FILE` puts a backup back; to forget them all, end the agent and"
+        f" remove {places.agent}",
+    )  # fmt: skip

@@ -23,9 +23,9 @@ from ganger.client.request import JobRequest
 from ganger.core.commands import DECLARES
 from ganger.core.errors import BadInput
 from ganger.core.jobs import Phase
-from ganger.core.units import NEVER, SECOND, parse_duration
+from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, TEXT_MAX
 from ganger.service import rows, tail
-from ganger.service.accept import Who, moment, prepare, refuse_too_many, size_of
+from ganger.service.accept import Who, moment, prepare, refuse_too_many, size_of, span
 from ganger.service.asking import (
     JOBS_MAX,
     PAGE_MAX,
@@ -47,17 +47,23 @@ from ganger.service.states import exit_code
 from ganger.service.trial import outlook, outlooks
 from ganger.service.world import World
 
+Time = (
+    Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
+    | Annotated[float, msgspec.Meta(ge=0.0, le=LONGEST_SECONDS)]
+)
+"""A length of time or a moment, in seconds or in words."""
+
 
 class Update(msgspec.Struct, forbid_unknown_fields=True):
     """What may be changed of a job that is not over; null leaves it. `never` for no limit.
     `throttle` is of an array: how many of its tasks may be in the queue at once, 0 for all."""
 
-    priority: int | None = None
-    weight: float | None = None
-    time_limit: str | float | None = None
-    estimate: str | float | None = None
-    deadline: str | float | None = None
-    throttle: int | None = None
+    priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)] | None = None
+    weight: Annotated[float, msgspec.Meta(ge=1e-9, le=1e9)] | None = None
+    time_limit: Time | None = None
+    estimate: Time | None = None
+    deadline: Time | None = None
+    throttle: Annotated[int, msgspec.Meta(ge=0, le=JOBS_MAX)] | None = None
 
 
 Submission = JobRequest | Annotated[list[JobRequest], msgspec.Meta(min_length=1)]
@@ -169,14 +175,12 @@ async def update_job(request: Request) -> Changed:
             values[name] = value
     for name, field in (("limit", found.time_limit), ("estimate", found.estimate)):
         if field is not None:
-            values[name] = NEVER if field == "never" else parse_duration(field, where=name)
+            values[name] = NEVER if field == "never" else span(field, name)
     if found.deadline is not None:
         never = found.deadline == "never"
         values["deadline"] = NEVER if never else moment(found.deadline, now, "deadline", NEVER)
     if not values and found.throttle is None:
         raise BadInput("nothing to change", where="body", mend=f"give {', '.join(DECLARES)}")
-    if not -(1 << 31) <= values.get("priority", 0) < 1 << 31 or not values.get("weight", 1.0) > 0:
-        raise BadInput("priority is a whole number and weight above 0", where="body")
     found_rows = rows_named(request)
     if found.priority is not None or found.weight is not None:
         _refuse_beyond(request, found_rows, found)
@@ -200,8 +204,6 @@ def _refuse_beyond(request: Request, found_rows: list[int], update: Update) -> N
 
 
 async def _throttle(world: World, found: list[int], throttle: int) -> None:
-    if not 0 <= throttle <= JOBS_MAX:
-        raise BadInput(f"{throttle} is no number of tasks", where="throttle")
     with world.daemon.lock:
         arrays = {world.daemon.array_of(row) for row in found}
     if -1 in arrays:

@@ -7,9 +7,9 @@ a restart short. A batch is durable before the kernel sees it, a plan before an 
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -46,8 +46,18 @@ MIGRATIONS: Final = (
     CREATE TABLE keys (key TEXT PRIMARY KEY, body BLOB NOT NULL, jobs BLOB NOT NULL);
     CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
     """,
+    """
+    CREATE TABLE set_aside (
+        id INTEGER PRIMARY KEY, revision INTEGER NOT NULL, made REAL NOT NULL, job INTEGER NOT NULL,
+        record BLOB NOT NULL, what TEXT NOT NULL, why TEXT NOT NULL
+    );
+    """,
 )
 """Numbered by position: a database of `user_version` n has seen the first n of them."""
+
+
+NUMBERS_FROM: Final = "numbers_from"
+"""The setting that says how many numbers of jobs were given out before a restore."""
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True):
@@ -90,8 +100,70 @@ def _attempt(
     )  # fmt: skip
 
 
+class SetAside(msgspec.Struct, frozen=True):
+    """A record of the history that the kernel could not reduce, as MessagePack: it is kept for
+    people to look at, and has no effect. `made` in Unix seconds; `job`: the row of the job that
+    is not accepted for it, -1 for none; `what` and `why` are words."""
+
+    revision: int
+    made: float
+    job: int
+    record: bytes
+    what: str
+    why: str
+
+
 class FullError(Exception):
     """Nothing can be written: the disk is full, or fails."""
+
+
+def _connected(path: Path, readonly: bool) -> sqlite3.Connection:
+    """An open database. A file that only can be read, in a folder that only can be read, is read
+    as it lies there: nobody else writes it either."""
+    where = path.absolute().as_uri()
+    modes = ["?mode=ro", "?immutable=1"] if readonly else [""]
+    for mode in modes:
+        db = sqlite3.connect(
+            f"{where}{mode}", uri=True, isolation_level=None, check_same_thread=False, timeout=10.0
+        )
+        try:
+            db.execute("PRAGMA user_version").fetchone()
+        except sqlite3.OperationalError:
+            db.close()
+            if mode == modes[-1] or not path.exists():
+                raise
+            continue
+        break
+    return db
+
+
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Reading a journal within it raises BadInput where it is damaged."""
+    try:
+        yield
+    except (sqlite3.DatabaseError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadInput(f"the journal is damaged: {error}", where=str(path),
+                       mend=_DAMAGED) from None  # fmt: skip
+
+
+_LOOKED_AT: Final = 64 << 20
+"""Bytes of a journal that is looked through at every start: some 100 ms."""
+_DAMAGED: Final = "look with `ganger doctor`; go back to a backup with `ganger restore FILE`"
+
+
+def _mend_of(said: str) -> str:
+    """What to do about an error of SQLite's."""
+    if "readonly" in said or "Read-only" in said or "unable to open" in said:
+        return (
+            "see that the folder is there and that you may write in it, or name another with"
+            " GANGER_HOME"
+        )
+    if "full" in said:
+        return "make room on the disk"
+    if "locked" in said:
+        return "end what else has it open"
+    return _DAMAGED
 
 
 _EVENTS = msgspec.msgpack.Decoder(list[AnyEvent])
@@ -106,34 +178,47 @@ class Journal:
     (`readonly`)."""
 
     def __init__(self, path: Path, *, readonly: bool = False) -> None:
-        self.path = path
-        mode = "?mode=ro" if readonly else ""
+        self.path, self._readonly, self._old = path, readonly, False
         try:
             if not readonly:
                 make_private(path)
-            self.db = sqlite3.connect(
-                f"{path.absolute().as_uri()}{mode}", uri=True, isolation_level=None,
-                check_same_thread=False, timeout=10.0,
-            )  # fmt: skip
+            self.db = _connected(path, readonly)
             if not readonly:
                 self.db.execute("PRAGMA journal_mode = WAL")
                 self.db.execute("PRAGMA synchronous = FULL")
             self._migrate(readonly)
         except (sqlite3.Error, OSError) as error:
-            raise BadInput(f"no journal can be kept there: {error}", where=str(path)) from None
+            raise BadInput(f"no journal can be kept there: {error}", where=str(path),
+                           mend=_mend_of(str(error))) from None  # fmt: skip
 
     def _migrate(self, readonly: bool) -> None:
         (version,) = self.db.execute("PRAGMA user_version").fetchone()
-        if version > len(MIGRATIONS) or (readonly and version < len(MIGRATIONS)):
+        if version > len(MIGRATIONS):
             raise BadInput(
                 f"its format {version} is not {len(MIGRATIONS)}", where=str(self.path),
                 mend="use the version of Ganger that wrote it",
             )  # fmt: skip
+        if readonly:
+            self._old = version < len(MIGRATIONS)
+            return
         for number in range(version, len(MIGRATIONS)):
             script = f"BEGIN; {MIGRATIONS[number]}; PRAGMA user_version = {number + 1}; COMMIT"
             self.db.executescript(script)
 
-    @contextmanager
+    def check(self) -> None:
+        """Read all of it. Raises BadInput where a page is damaged, or a record cannot be read."""
+        with readable(self.path):
+            (said,) = self.db.execute("PRAGMA integrity_check(1)").fetchone()
+            if said != "ok":
+                raise sqlite3.DatabaseError(" ".join(said.split()))
+            for number, _, _ in self.segments():
+                self.snapshot(number)
+            for _ in self.steps(0):
+                pass
+            for (facts,) in self.db.execute("SELECT facts FROM jobs"):
+                DECODE(facts)
+
+    @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Cursor]:
         """One transaction: durable when this returns, undone if it raises. Raises FullError."""
         cursor = self.db.cursor()
@@ -144,15 +229,29 @@ class Journal:
         except BaseException as error:
             if self.db.in_transaction:
                 self.db.rollback()
-            if isinstance(error, sqlite3.OperationalError):
+            if isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError:
                 raise FullError(str(error)) from None
             raise
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file, which then is all: nothing of it is left in its log."""
+        if not self._readonly:
+            with contextlib.suppress(sqlite3.Error):
+                self.db.execute("PRAGMA busy_timeout = 1000")
+                self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self.db.close()
 
     # ------------------------------------------------------------------ segments
+
+    def looked_through(self) -> list[tuple[int, int, Header]]:
+        """All segments, of a journal whose pages were looked at if that takes no time. Raises
+        BadInput where one is damaged."""
+        with readable(self.path):
+            if self.path.stat().st_size <= _LOOKED_AT:
+                (said,) = self.db.execute("PRAGMA quick_check(1)").fetchone()
+                if said != "ok":
+                    raise sqlite3.DatabaseError(" ".join(said.split()))
+            return self.segments()
 
     def begin_segment(self, header: Header, revision: int, snapshot: Snapshot | None) -> None:
         """From the next batch on, `header` is in force, and `snapshot` where it starts from."""
@@ -222,6 +321,35 @@ class Journal:
         """The time of the last batch, 0 if there is none."""
         found = self.db.execute("SELECT at FROM batches ORDER BY revision DESC LIMIT 1").fetchone()
         return found[0] if found else 0
+
+    # ------------------------------------------------------------------ what is set aside
+
+    def set_aside(self) -> list[SetAside]:
+        """All records that were set aside, oldest first."""
+        if self._old:
+            return []
+        found = self.db.execute("SELECT revision, made, job, record, what, why FROM set_aside")
+        return [SetAside(*columns) for columns in found]
+
+    @staticmethod
+    def write_set_aside(cursor: sqlite3.Cursor, records: Iterable[SetAside]) -> None:
+        """Keep what has no place in the history."""
+        cursor.executemany(
+            "INSERT INTO set_aside (revision, made, job, record, what, why)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            [msgspec.structs.astuple(one) for one in records],
+        )
+
+    def mend_batch(self, revision: int, batch: Batch, records: Iterable[SetAside]) -> None:
+        """Put `batch` where one is that no kernel can reduce, and set aside what it lacks. What
+        was decided on that one is forgotten."""
+        with self.writing() as cursor:
+            self.write_set_aside(cursor, records)
+            cursor.execute(
+                "UPDATE batches SET events = ? WHERE revision = ?",
+                (msgspec.msgpack.encode(batch.events), revision),
+            )
+            cursor.execute("DELETE FROM plans WHERE revision = ?", (revision,))
 
     # ------------------------------------------------------------------ jobs
 

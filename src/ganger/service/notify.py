@@ -196,7 +196,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         """A line for people."""
         if self.job is None:
             return "ganger: a test"
-        return f"ganger: job {self.job.label} {self.job.name} {self.event}"
+        return one_line(f"ganger: job {self.job.label} {self.job.name} {self.event}")
 
     @property
     def text(self) -> str:
@@ -205,7 +205,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
             return "This is a test of what ganger sends.\n"
         job = self.job
         lines = [
-            f"Job {job.label} ({job.name}) of {job.user}: {self.event}.", "",
+            one_line(f"Job {job.label} ({job.name}) of {job.user}: {self.event}."), "",
             f"State: {job.state}" + (f" ({job.reason})" if job.reason else ""),
             f"Tenant: {job.tenant}", f"GPUs: {job.gpus}",
             f"Ran: {job.ran:.0f} s in {job.attempt} attempts, {job.preemptions} preemptions",
@@ -213,3 +213,22 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         if job.nodes:
             lines.append(f"Nodes: {', '.join(job.nodes)}")
         return "\n".join([*lines, "", f"Look: ganger show {job.label}", ""])
+
+
+def one_line(text: str) -> str:
+    """The text as a header may hold it: no separators of lines, of whatever script, and nothing
+    that cannot be printed."""
+    words = " ".join(text.split())
+    return "".join(c if c.isprintable() else "\ufffd" for c in words)
+
+
+def subject_of(body: bytes) -> str:
+    """What a message is about, of a webhook or an e-mail."""
+    try:
+        return msgspec.json.decode(body, type=Letter).message.subject
+    except msgspec.MsgspecError:
+        pass
+    try:
+        return msgspec.json.decode(body, type=Message).subject
+    except msgspec.MsgspecError:
+        return ""

@@ -15,7 +15,7 @@ import sqlite3
 import ssl
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 from email.message import EmailMessage
 from email.utils import formatdate
 from pathlib import Path
@@ -24,8 +24,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ganger.client.answers import NotifyAnswer, SinkAnswer
-from ganger.client.places import make_private
+from ganger.client.answers import AsideAnswer, NotifyAnswer, SinkAnswer
 from ganger.core.errors import BadInput
 from ganger.core.jobs import Phase
 from ganger.core.units import SECOND
@@ -33,6 +32,7 @@ from ganger.service import rows
 from ganger.service.daemon import Daemon
 from ganger.service.feed import Change
 from ganger.service.journal import Journal
+from ganger.service.messages import Outbox
 from ganger.service.notify import (
     Config,
     Letter,
@@ -42,88 +42,13 @@ from ganger.service.notify import (
     Webhook,
     event_of,
     read_config,
+    subject_of,
 )  # fmt: skip
 from ganger.service.states import state_of
 
 log = logging.getLogger("ganger.notify")
 TIMEOUT_SECONDS: Final = 10.0
-LONGEST_WAIT_SECONDS: Final = 3600.0
-KEEP_SECONDS: Final = 3 * 86400.0
-"""A message that nobody took for so long is dropped."""
-WAITING_MAX: Final = 10_000
 SMTP: Final = "smtp"
-_TABLES = """
-CREATE TABLE IF NOT EXISTS messages (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, sink TEXT NOT NULL, body BLOB NOT NULL,
-    tries INTEGER NOT NULL DEFAULT 0, due REAL NOT NULL, made REAL NOT NULL, error TEXT
-);
-CREATE INDEX IF NOT EXISTS due ON messages (sink, due);
-CREATE TABLE IF NOT EXISTS seen (one INTEGER PRIMARY KEY CHECK (one = 1), revision INTEGER);
-"""
-
-
-class Outbox:
-    """The messages that wait. One object per thread."""
-
-    _making = threading.Lock()
-    """Who opens a new file while another makes it a WAL file finds it locked, without any wait."""
-
-    def __init__(self, path: Path) -> None:
-        with self._making:
-            make_private(path)
-        self._db = sqlite3.connect(path, isolation_level=None, timeout=10.0)
-        with self._making:
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.executescript(_TABLES)
-
-    def put(self, messages: Iterable[tuple[str, bytes]], revision: int | None) -> None:
-        """Keep messages for sinks, and that everything up to `revision` was seen."""
-        now = time.time()
-        with self._db:
-            self._db.execute("BEGIN")
-            self._db.executemany(
-                "INSERT INTO messages (sink, body, due, made) VALUES (?, ?, ?, ?)",
-                [(sink, body, now, now) for sink, body in messages],
-            )
-            if revision is not None:
-                self._db.execute("INSERT OR REPLACE INTO seen VALUES (1, ?)", (revision,))
-            self._db.execute(
-                "DELETE FROM messages WHERE made < ? OR id <= (SELECT max(id) FROM messages) - ?",
-                (now - KEEP_SECONDS, WAITING_MAX),
-            )
-
-    def seen(self) -> int | None:
-        """The last revision of which messages were made, None if none ever were."""
-        found = self._db.execute("SELECT revision FROM seen").fetchone()
-        return found[0] if found else None
-
-    def first(self, sink: str) -> tuple[int, bytes, int, float] | None:
-        """A sink's oldest message: number, body, tries, when it is due."""
-        found: tuple[int, bytes, int, float] | None = self._db.execute(
-            "SELECT id, body, tries, due FROM messages WHERE sink = ? ORDER BY id LIMIT 1", (sink,)
-        ).fetchone()
-        return found
-
-    def taken(self, number: int) -> None:
-        """It has arrived, or never will."""
-        self._db.execute("DELETE FROM messages WHERE id = ?", (number,))
-
-    def failed(self, number: int, tries: int, error: str) -> None:
-        """Try again, later each time."""
-        due = time.time() + min(2.0**tries, LONGEST_WAIT_SECONDS)
-        self._db.execute(
-            "UPDATE messages SET tries = ?, due = ?, error = ? WHERE id = ?",
-            (tries + 1, due, error, number),
-        )
-
-    def waiting(self) -> dict[str, tuple[int, str]]:
-        """By sink: how many wait, and what the last failure was."""
-        found = self._db.execute("SELECT sink, count(*), max(error) FROM messages GROUP BY sink")
-        return {sink: (count, error or "") for sink, count, error in found}
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._db.close()
 
 
 def _file(sink: Webhook | Mail) -> str:
@@ -132,7 +57,15 @@ def _file(sink: Webhook | Mail) -> str:
 
 
 class RefusedError(Exception):
-    """The sink will never take this message."""
+    """The sink wants no more of these: 410."""
+
+
+class PoisonError(Exception):
+    """This message can never be sent, though others can."""
+
+
+_NOT_THIS: Final = (400, 413, 415, 422)
+"""Answers by which an HTTP server refuses what it was sent, rather than who sends it or where."""
 
 
 def post(hook: Webhook, number: int, body: bytes) -> None:
@@ -155,19 +88,19 @@ def post(hook: Webhook, number: int, body: bytes) -> None:
         connection.close()
     if status == 410:
         raise RefusedError("410 Gone")
+    if status in _NOT_THIS:
+        raise PoisonError(f"HTTP {status}")
     if not 200 <= status < 300:
         raise OSError(f"HTTP {status}")
 
 
 def mail(smtp: Smtp, number: int, body: bytes) -> None:
-    """Send an e-mail. Raises OSError or SMTPException if it should be sent again."""
-    to, message = msgspec.structs.astuple(msgspec.json.decode(body, type=Letter))
-    letter = EmailMessage()
-    letter["Subject"], letter["From"], letter["To"] = message.subject, smtp.sender, ", ".join(to)
-    letter["Date"] = formatdate(message.at)
-    letter["Message-ID"] = f"<{number}.{int(message.at)}@{smtp.sender.rpartition('@')[2]}>"
-    letter["Auto-Submitted"] = "auto-generated"
-    letter.set_content(message.text)
+    """Send an e-mail. Raises PoisonError where it can never be sent, and OSError or SMTPException
+    if it should be sent again."""
+    try:
+        letter = _letter(smtp, number, body)
+    except Exception as error:
+        raise PoisonError(f"{type(error).__name__}: {error}") from error
     with _connected(smtp) as server:
         if smtp.user:
             server.login(smtp.user, smtp.password)
@@ -175,8 +108,26 @@ def mail(smtp: Smtp, number: int, body: bytes) -> None:
             server.send_message(letter)
         except smtplib.SMTPRecipientsRefused as error:
             if all(500 <= code < 600 for code, _ in error.recipients.values()):
-                raise RefusedError("no recipient is taken") from None
+                raise PoisonError("the server takes no recipient") from None
             raise
+        except smtplib.SMTPDataError as error:
+            if 500 <= error.smtp_code < 600:
+                raise PoisonError(f"the server refuses it: {error.smtp_code}") from None
+            raise
+        except (smtplib.SMTPNotSupportedError, ValueError) as error:
+            raise PoisonError(f"{type(error).__name__}: {error}") from None
+
+
+def _letter(smtp: Smtp, number: int, body: bytes) -> EmailMessage:
+    """The e-mail."""
+    to, message = msgspec.structs.astuple(msgspec.json.decode(body, type=Letter))
+    letter = EmailMessage()
+    letter["Subject"], letter["From"], letter["To"] = message.subject, smtp.sender, ", ".join(to)
+    letter["Date"] = formatdate(message.at)
+    letter["Message-ID"] = f"<{number}.{int(message.at)}@{smtp.sender.rpartition('@')[2]}>"
+    letter["Auto-Submitted"] = "auto-generated"
+    letter.set_content(message.text)
+    return letter
 
 
 def _connected(smtp: Smtp) -> smtplib.SMTP:
@@ -203,7 +154,7 @@ class Notifier:
         self._box, self._home, self._daemon = home / "outbox.db", home, daemon
         self._config, self._stamp = Config(), -1.0
         self._misread, self._unkept = "", ""
-        self._began = 0
+        self._began = self._aside = 0
         self._stepped, self._ended = threading.Event(), threading.Event()
         self._senders: dict[str, _Sender] = {}
         self._extra: list[Message] = []
@@ -250,9 +201,10 @@ class Notifier:
         """Who is told, what waits, what went wrong."""
         self._reload()
         waiting: dict[str, tuple[int, str]] = {}
+        aside: list[tuple[int, str, bytes, float, str]] = []
         if self._box.exists():
             with contextlib.closing(Outbox(self._box)) as box:
-                waiting = box.waiting()
+                waiting, aside = box.waiting(), box.aside()
         return NotifyAnswer(
             path=str(self.path), error=self.error,
             sinks=[
@@ -263,7 +215,19 @@ class Notifier:
                 )
                 for sink in self._config.sinks
             ],
+            set_aside=[
+                AsideAnswer(number=number, sink=sink, made=made, about=subject_of(body), error=why)
+                for number, sink, body, made, why in aside
+            ],
         )  # fmt: skip
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong now, "" if nothing is: with the file that says who is told, with the one
+        of what waits, or with messages that can never be sent."""
+        if self.error or not self._aside:
+            return self.error
+        return f"{self._aside} messages set aside: see `ganger service notify`"
 
     # ------------------------------------------------------------------ its thread
 
@@ -282,8 +246,11 @@ class Notifier:
                     if not caught_up:
                         seen, caught_up = self._catch_up(box), True
                     seen = self._make(box, seen)
+                    self._aside = len(box.aside())
                 self._unkept = ""
-            except sqlite3.Error as error:
+            except Exception as error:
+                if not isinstance(error, sqlite3.Error):
+                    log.exception("no message can be made")
                 self._unkept = f"nothing can be kept: {error}"
                 self._ended.wait(1.0)
                 self.wake()
@@ -310,7 +277,7 @@ class Notifier:
             self._senders = {}
             for server in (*self._config.webhook, self._config.smtp):
                 if server is not None:
-                    sender = _Sender(server, self._box, self._ended)
+                    sender = _Sender(server, self._box, self._ended, self.wake)
                     self._senders[sender.key] = sender
 
     def _catch_up(self, box: Outbox) -> int:
@@ -387,9 +354,13 @@ class Notifier:
 class _Sender:
     """Sends one server's messages, in order, from a thread of its own."""
 
-    def __init__(self, server: Webhook | Smtp, box: Path, ended: threading.Event) -> None:
+    def __init__(
+        self, server: Webhook | Smtp, box: Path, ended: threading.Event,
+        on_aside: Callable[[], None],
+    ) -> None:  # fmt: skip
         self.key = server.key if isinstance(server, Webhook) else SMTP
         self._server, self._box, self._ended = server, box, ended
+        self._on_aside = on_aside
         self._woken, self._over = threading.Event(), False
         threading.Thread(target=self._run, name=self.key, daemon=True).start()
 
@@ -425,7 +396,12 @@ class _Sender:
                 self._send(number, body)
             except RefusedError as error:
                 log.warning("%s: message %d is dropped: %s", self.key, number, error)
-            except (OSError, http.client.HTTPException, smtplib.SMTPException, ValueError) as error:
+            except PoisonError as error:
+                log.warning("%s: message %d is set aside: %s", self.key, number, error)
+                box.set_aside(number, str(error)[:200])
+                self._on_aside()
+                continue
+            except Exception as error:  # a server that is not there, or one that is set up wrong
                 box.failed(number, tries, f"{type(error).__name__}: {error}"[:200])
                 continue
             box.taken(number)

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any, TypeAlias
 
 import msgspec
 
 from ganger import __version__
+from ganger.core.bounds import without_unfit
 from ganger.core.cluster import Nodes
-from ganger.core.errors import InvariantError
-from ganger.core.events import ANYTHING
+from ganger.core.errors import BadInput, InvariantError
+from ganger.core.events import (
+    ANYTHING,
+    Accepted,
+    AnyEvent,
+    Batch,
+    Evaluated,
+    Measured,
+    Progressed,
+)  # fmt: skip
 from ganger.core.jobs import Declared
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan
@@ -21,7 +31,7 @@ from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.lab.log import Divergence, memory_hash
 from ganger.lab.simulation import load_policy, oracle_of_past
-from ganger.service.journal import Decided, Header, Journal
+from ganger.service.journal import Decided, Header, Journal, SetAside, readable
 
 log = logging.getLogger("ganger.service")
 RETRY_AFTER = 10 * SECOND
@@ -124,29 +134,101 @@ def recover(
     """The header in force, the kernel as it was, and the plans that were not kept before the end
     came, by revision. None for a journal without a segment.
 
-    At the revision `mute` the policy decides nothing, because of `why`.
+    At the revision `mute` the policy decides nothing, because of `why`. What cannot be reduced is
+    set aside in the journal, and the rest goes on without it. Raises BadInput for a journal that
+    is damaged.
     """
+    with readable(journal.path):
+        return _recover(journal, mute, why)
+
+
+def _recover(journal: Journal, mute: int, why: str) -> tuple[Header, Kernel, Missing] | None:
     segments = journal.segments()
     if not segments:
         return None
-    number, _, header = segments[-1]
-    snapshot = journal.snapshot(number)
-    kernel = make_kernel(header, snapshot)
+    header = segments[-1][2]
+    while True:
+        kernel = _last_snapshot(journal)
+        guard = guard_of(kernel)
+        guard.mute, guard.error = mute, why
+        missing: Missing = []
+        for revision, batch, record in journal.steps(kernel.revision):
+            guard.recorded = record
+            try:
+                again = decided(kernel, kernel.step(batch))
+            except Exception as error:
+                if revision != mute and record is None:  # what it planned could not be booked
+                    mute, why = revision, f"{type(error).__name__} {error}"
+                else:
+                    _set_aside(journal, revision, batch, error)
+                    mute, why = -1, ""
+                break
+            if record is None and again is not None:
+                missing.append((revision, again))
+        else:
+            guard.recorded = None
+            return header, kernel, missing
+
+
+def _last_snapshot(journal: Journal) -> Kernel:
+    number, _, header = journal.segments()[-1]
+    return make_kernel(header, journal.snapshot(number))
+
+
+def _before(journal: Journal, revision: int) -> Kernel:
+    """The kernel as it was before a revision that is after the last snapshot."""
+    kernel = _last_snapshot(journal)
     guard = guard_of(kernel)
-    guard.mute, guard.error = mute, why
-    missing: Missing = []
-    for revision, batch, record in journal.steps(kernel.revision):
+    for _, batch, record in journal.steps(kernel.revision, revision - 1):
         guard.recorded = record
+        if record is None:
+            guard.mute = kernel.revision + 1
+        kernel.step(batch)
+    return kernel
+
+
+def _set_aside(journal: Journal, revision: int, batch: Batch, error: Exception) -> None:
+    """Take what cannot be reduced out of a batch: the event that a handler failed on; if none did,
+    what only tells something; if there is nothing of that, everything."""
+    kernel = _before(journal, revision)
+    jobs = kernel.jobs.n
+    bad: list[AnyEvent] = []
+    kernel.now = batch.at
+    for event in batch.events:
         try:
-            again = decided(kernel, kernel.step(batch))
-        except Exception as error:  # what it planned could not be booked
-            if record is not None or revision == mute:
-                raise
-            return recover(journal, mute=revision, why=f"{type(error).__name__} {error}")
-        if record is None and again is not None:
-            missing.append((revision, again))
-    guard.recorded = None
-    return header, kernel, missing
+            kernel._on[type(event)](event)
+        except Exception as found:
+            bad, error = [event], found
+            break
+    told: list[AnyEvent] = [
+        one for one in batch.events if isinstance(one, Measured | Evaluated | Progressed)
+    ]
+    bad = bad or told or list(batch.events)
+    why = f"{type(error).__name__}: {error}"
+    if not bad:
+        raise BadInput(
+            f"revision {revision} cannot be decided again: {why}", where=str(journal.path),
+            mend="this is a bug, please report it; `ganger restore` goes back to a backup",
+        ) from error  # fmt: skip
+    records = [set_aside_record(revision, event, why) for event in bad]
+    for one in records:
+        log.error("revision %d: %s is set aside: %s", revision, one.what, one.why)
+    journal.mend_batch(revision, without_unfit(batch, bad, jobs), records)
+
+
+def set_aside_record(revision: int, event: AnyEvent, why: str) -> SetAside:
+    """What is kept of an event that has no place in the history."""
+    try:
+        record = msgspec.msgpack.encode(event)
+    except (OverflowError, UnicodeEncodeError):
+        record = repr(event).encode(errors="backslashreplace")
+    job, verb = getattr(event, "job", None), getattr(event, "verb", "")
+    what = type(event).__name__ + (f" {verb}" if verb else "")
+    what += f" of job {job + 1}" if job is not None else ""
+    clean = what.encode(errors="backslashreplace").decode()[:200]
+    said = why.encode(errors="backslashreplace").decode()[:500]
+    refused = job if isinstance(event, Accepted) and job is not None else -1
+    return SetAside(revision, time.time(), refused, record, clean, said)
 
 
 def check_history(journal: Journal) -> int:

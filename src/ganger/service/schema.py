@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ganger.client.request import FORMAT
 from ganger.core.spec import Kind, Locality, OnPreempt
+from ganger.core.units import TEXT_MAX
 from ganger.engines.launch import PER
 from ganger.service.accept import HIDDEN, NAME_MAX, PATH_MAX, RANGES, SCRIPT_MAX, WORD_MAX
 from ganger.service.notify import EVENTS
@@ -45,7 +46,8 @@ def _words(enum: type[IntEnum]) -> list[str]:
 def _span(least: float) -> _Schema:
     """A length of time; 0 is none."""
     number = {"type": "number", "minimum": least, "maximum": _SECONDS}
-    texts = [{"type": "string", "pattern": one, "not": {"pattern": "^[0.:usmhd-]+(?!\\n)$"}}
+    texts = [{"type": "string", "maxLength": TEXT_MAX - 1, "pattern": one,
+              "not": {"pattern": "^[0.:usmhd-]+(?!\\n)$"}}
              for one in (_SPAN, _CLOCK)]  # fmt: skip
     return {"anyOf": [number, *texts, _NOTHING]}
 
@@ -53,7 +55,8 @@ def _span(least: float) -> _Schema:
 def _moment() -> _Schema:
     number = {"type": "number", "minimum": 0, "maximum": _SECONDS}
     after = _SPAN.replace("^", r"^\+", 1)
-    texts = [{"type": "string", "pattern": one} for one in (_DATE, after)]
+    texts = [{"type": "string", "maxLength": TEXT_MAX - 1, "pattern": one}
+             for one in (_DATE, after)]  # fmt: skip
     return {"anyOf": [number, *texts, _NOTHING]}
 
 

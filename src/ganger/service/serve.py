@@ -31,15 +31,16 @@ from ganger.engines.slurm.engine import SlurmEngine, discover
 from ganger.engines.slurm.pilots import PilotEngine, Terms
 from ganger.lab.simulation import load_policy, oracle_of_past
 from ganger.service import agents
-from ganger.service.daemon import Daemon, FullDisk
+from ganger.service.daemon import Daemon
 from ganger.service.demand import wished
 from ganger.service.engine import LiveEngine
-from ganger.service.home import Home
+from ganger.service.errors import FullDisk
+from ganger.service.home import Home, refuse_lost_journal
 from ganger.service.journal import FullError, Header, Journal
 from ganger.service.log import write_log
 from ganger.service.nodes import cluster_of, refuse_others
 from ganger.service.recovery import header_of
-from ganger.service.server import Server, address, spoken, tcp_socket, unix_socket
+from ganger.service.server import Server, address, not_there, spoken, tcp_socket, unix_socket
 from ganger.service.world import World
 
 log = logging.getLogger("ganger.service")
@@ -122,10 +123,13 @@ def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -
     words += ["--gpus", settings.gpus] if settings.gpus else []
     agent = AgentAt(home.agent / "agent", lambda: start_agent(home.agent, *words))
     listen = address(settings.agents, "--agents") if settings.agents else None
-    return LocalEngine(
-        daemon.launch, _admission(daemon), agents=(agent,), cluster=cluster_id(daemon.journal),
-        clock=clock, listen=listen, token=_agent_token(home) if listen else "",
-    )  # fmt: skip
+    try:
+        return LocalEngine(
+            daemon.launch, _admission(daemon), agents=(agent,), cluster=cluster_id(daemon.journal),
+            clock=clock, listen=listen, token=_agent_token(home) if listen else "",
+        )  # fmt: skip
+    except OSError as error:
+        raise not_there(settings.agents, "--agents", error) from None
 
 
 def slurm_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -> LiveEngine:
@@ -182,7 +186,7 @@ def pilot_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -
         engine = make(listen)
     except OSError as error:
         if settings.agents or not port:
-            raise BadInput(f"{error.strerror}", where="--agents") from None
+            raise not_there(settings.agents, "--agents", error) from None
         engine = make(("", 0))  # somebody took it: pilots are told
     daemon.journal.set("pilot_port", str(engine.port))
     engine.post(*(NodeDown(node) for node in range(len(daemon.kernel.nodes.names))))
@@ -238,7 +242,9 @@ def serve(settings: Settings) -> int:
 
 
 def _serve(settings: Settings, home: Home, journal: Journal) -> int:
-    segments = journal.segments()
+    segments = journal.looked_through()
+    if not segments:
+        refuse_lost_journal(home)
     settings = completed(settings, journal)
     header = header_for(settings, segments[-1][2] if segments else None, journal)
     _remember(settings, journal, home)
@@ -288,6 +294,7 @@ def _serve(settings: Settings, home: Home, journal: Journal) -> int:
         if not failed.is_set():
             daemon.stop()
         thread.join()
+        daemon.reader.close()
     if not daemon.holds():
         agents.stop(home.agent)
     if refused:

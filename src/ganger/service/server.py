@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -103,7 +104,18 @@ def tcp_socket(listen: str) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
-        raise BadInput(f"{listen}: {error.strerror}", where="--listen") from None
+        raise not_there(listen, "--listen", error) from None
+
+
+def not_there(listen: str, where: str, error: OSError) -> BadInput:
+    """Why nobody can listen there, and what to do."""
+    mend = "write an address of this machine"
+    if error.errno == errno.EADDRINUSE:
+        port = listen.rpartition(":")[2]
+        mend = f"take another port, or end what has this one: `ss -ltnp sport = :{port}`"
+    elif error.errno == errno.EACCES:
+        mend = "take a port from 1024 on"
+    return BadInput(f"{listen}: {error.strerror}", where=where, mend=mend)
 
 
 def spoken(sockets: Sequence[socket.socket]) -> str:

@@ -166,8 +166,14 @@ class World:
                 trouble.append(f"down: {', '.join(down)}")
             if daemon.full:
                 trouble.append(f"nothing can be kept: {daemon.full}")
-            if self.notifier.error:
-                trouble.append(self.notifier.error)
+            if daemon.set_aside:
+                last, number = daemon.set_aside[-1], len(daemon.set_aside)
+                trouble.append(
+                    f"{number} record{'s' if number > 1 else ''} set aside, the last:"
+                    f" {last.what}: {last.why}"
+                )
+            if said := self.notifier.trouble:
+                trouble.append(said)
             for job in self.idleness.jobs():
                 if job.told:
                     since = format_duration(job.idle_seconds * SECOND)
