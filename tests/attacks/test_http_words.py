@@ -20,7 +20,7 @@ from cli.rig import Shell
 from ganger.client.request import JobRequest
 from ganger.client.shown import shown, shown_json
 from ganger.core.errors import BadInput
-from ganger.service.accept import LINKS_MAX, Who, prepare, refuse_too_many, size_of
+from ganger.service.accept import LINKS_MAX, TEXT_BYTES_MAX, Who, prepare, refuse_too_many, size_of
 from ganger.service.launches import launch_of
 from ganger.service.notify import Config, Webhook
 from ganger.service.rows import rows_listed, rows_of
@@ -168,15 +168,18 @@ def test_a_submission_waits_for_so_many_and_holds_so_much(tmp_path: Path) -> Non
                    {"after": ["1"] * 6, "after_not_ok": ["1"] * 6}):  # fmt: skip
         with pytest.raises(BadInput, match="counted one by one"):
             ask(**fields)
-    request = JobRequest(command=["true"], after=["1"], array="0-99")
-    jobs = prepare(request, Who("ann"), 0, lambda job: many[:20_000], False)
-    assert size_of(jobs, request)[0] == 2_000_000
     with pytest.raises(BadInput, match="counted one by one"):
-        refuse_too_many(LINKS_MAX + 1, 0)
-    request = JobRequest(script="#!" + "x" * (4 << 20 >> 1), array="0-999")
-    jobs = prepare(request, Who("ann"), 0, lambda job: [], False)
+        prepare(JobRequest(command=["true"], after=["1"], array="0-99"), Who("ann"), 0,
+                lambda job: many[:20_000], False)  # fmt: skip
+    request = JobRequest(script="#!" + "x" * (2 << 20), array="0-999")
     with pytest.raises(BadInput, match="exceed 1024 MiB"):
-        refuse_too_many(*size_of(jobs, request))
+        prepare(request, Who("ann"), 0, lambda job: [], False)
+    few = JobRequest(command=["true", "xx"], env={"A": "b"}, after=["1"], array="0-9")
+    jobs = prepare(few, Who("ann"), 0, lambda job: [0, 1], False)
+    assert size_of(jobs, few) == (20, 80)
+    for links, text in ((LINKS_MAX + 1, 0), (0, TEXT_BYTES_MAX + 1)):
+        with pytest.raises(BadInput):
+            refuse_too_many(links, text)  # of many requests together
 
 
 def test_braces_do_not_grow_without_end(tmp_path: Path) -> None:
@@ -215,6 +218,44 @@ def test_an_array_named_many_times_is_one_array(tmp_path: Path) -> None:
             with pytest.raises(BadInput):
                 rows_of(desk.daemon, odd)
     desk.close()
+
+
+def test_tasks_are_found_at_once_and_only_where_they_are(tmp_path: Path) -> None:
+    """An array that waits task by task for another one asks for each of its tasks."""
+    desk = Desk(tmp_path)
+    desk.submit()
+    first = desk.submit(array="3-30:3")
+    desk.submit()
+    second = desk.submit(array="0-4")
+    for head, tasks, rows in ((first[0], range(3, 31, 3), first), (second[0], range(5), second)):
+        for task in range(40):
+            if task in tasks:
+                found = rows_of(desk.daemon, f"{head + 1}_{task}")
+                assert found == [rows[list(tasks).index(task)]]
+            else:
+                with pytest.raises(BadInput, match="no job"):
+                    rows_of(desk.daemon, f"{head + 1}_{task}")
+    desk.close()
+
+
+def test_an_array_is_submitted_by_itself(machine: Machine) -> None:
+    """In a list two of them would have had one number."""
+    one = {"command": ["true"], "hold": True}
+    for body in ([one, {**one, "array": "0-1"}], [{**one, "array": "0-1"}] * 2):
+        status, said = asked(machine, "POST", "/v1/jobs", body)
+        assert (status, json.loads(said)["where"]) == (400, "array")
+    status, _ = asked(machine, "POST", "/v1/jobs", [{**one, "array": "0-1"}])
+    assert status == 201
+
+
+def test_who_hangs_up_in_the_middle_leaves_no_traceback(machine: Machine) -> None:
+    for _ in range(3):
+        connection = by_socket(machine.root)
+        head = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n"
+        connection.sendall(head + b'{"command"')
+        connection.close()
+    assert machine.client.call("GET", "/v1/status")["pid"]
+    assert "Traceback" not in machine.said()
 
 
 @pytest.mark.parametrize("text", ["0-7%" + "9" * 5000, "0-7%\u0661", "\u0661-\u0663", "0-7%1e3"])

@@ -20,8 +20,8 @@ from ganger.service.job_api import Submission
 schemathesis = pytest.importorskip("schemathesis")
 UNSAID = (
     "cannot be shared evenly", "holds no task, or too many", "more than .* tasks",
-    "params: ", "it contradicts params",
-    "a worker has", "does not hold", "a share is of one GPU per worker",
+    "params: ", "it contradicts params", "an array is submitted by itself", "a worker has",
+    "does not hold", "a share is of one GPU per worker",
 )  # fmt: skip
 """Arithmetic between fields, and within a range of tasks."""
 SOUND: dict[str, list[Any]] = {

@@ -105,6 +105,8 @@ def prepare(
             raise BadInput("this is no array", where="after_each", mend="give --array, or --after")
         return [Prepared(spec, facts)]
     tasks, throttle = tasks_of(request.array)
+    links, text = size_of([Prepared(spec, facts)], request)
+    refuse_too_many(links * len(tasks), text * len(tasks))
     facts = msgspec.structs.replace(facts, throttle=throttle)
     return [
         _after_each(spec, msgspec.structs.replace(facts, task=task), request, rows)

@@ -7,7 +7,7 @@ from collections import Counter
 from types import TracebackType
 from typing import Final
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from ganger.core.errors import BadInput
 
@@ -72,6 +72,8 @@ class Body:
                     self._bodies.change(self._user, len(part))
                     self._size += len(part)
                     parts.append(part)
+        except ClientDisconnect:
+            raise BadInput("the client hung up", where="body") from None
         except TimeoutError:
             raise BadInput(f"it took longer than {BODY_SECONDS:g} s", where="body") from None
         return b"".join(parts)

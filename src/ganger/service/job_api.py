@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import time
@@ -77,12 +78,16 @@ async def submit(request: Request) -> Submitted:
     key = request.headers.get("idempotency-key", "")[:200]
     with bodies.of(who.user, BODY_BYTES_MAX) as place:
         body = await place.read(request)
-        wanted = _requests(body)
-        if len(body) <= LARGE_BYTES and not any(one.array or one.params for one in wanted):
-            accepted = await _accepted(world, who, body, key)
-        else:
+        digest = hashlib.sha256(body).digest() if key else b""
+        key = f"{who.user}:{key}" if key else ""
+        wanted = _requests(body) if len(body) <= LARGE_BYTES else []
+        if wanted and not any(one.array or one.params for one in wanted):
+            accepted = await asked(world, Submit(_prepared(world, who, wanted), key, digest))
+        else:  # which takes seconds, in which others are answered
             async with bodies.turn:
-                accepted = await _accepted(world, who, body, key)
+                wanted = wanted or await asyncio.to_thread(_requests, body)
+                jobs = await asyncio.to_thread(_prepared, world, who, wanted)
+                accepted = await asked(world, Submit(jobs, key, digest))
     with daemon.lock:
         first = rows.job_answer(daemon, accepted[0])
     answer = Submitted(
@@ -101,14 +106,17 @@ def _requests(body: bytes) -> list[JobRequest]:
     return found if isinstance(found, list) else [found]
 
 
-async def _accepted(world: World, who: Who, body: bytes, key: str) -> list[int]:
-    """The rows of the jobs that a submission makes. Raises GangerError."""
+def _prepared(world: World, who: Who, wanted: list[JobRequest]) -> list[Prepared]:
+    """The jobs that a submission asks for. Raises BadInput, or Forbidden."""
     daemon = world.daemon
     now = daemon.now()
     jobs: list[Prepared] = []
     links = text = 0
     resolve = lambda job: locked(world, rows.rows_of, job)  # noqa: E731
-    for one in _requests(body):
+    for one in wanted:
+        if (one.array or one.params) and len(wanted) > 1:
+            raise BadInput("an array is submitted by itself", where="array",
+                           mend="send each in a request of its own")  # fmt: skip
         world.refuse_beyond(who, one.tenant or who.user, one.priority, one.weight)
         one.gpu_types = world.known_types(one.gpu_types)
         made = prepare(one, who, now, resolve, world.shared, daemon.gates.ahead)
@@ -120,11 +128,7 @@ async def _accepted(world: World, who: Who, body: bytes, key: str) -> list[int]:
             raise BadInput(f"more than {JOBS_MAX:,} jobs", mend="submit in parts")
     for spec in {job.spec.shape: job.spec for job in jobs}.values():
         world.fits(spec.shape)
-    digest = hashlib.sha256(body).digest() if key else b""
-    accepted: list[int] = await asked(
-        world, Submit(jobs, f"{who.user}:{key}" if key else "", digest)
-    )
-    return accepted
+    return jobs
 
 
 def _notes(wanted: list[JobRequest], world: World) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from typing import Any, Final
 
 import numpy as np
@@ -66,9 +67,11 @@ def rows_of(daemon: Daemon, text: str | int) -> list[int]:
             return [row]
         return np.flatnonzero(jobs.array[: jobs.n] == jobs.array[row]).tolist()
     if part is not None and part[0] == row:
-        for found in np.flatnonzero(jobs.array[: jobs.n] == jobs.array[row]).tolist():
-            if daemon.tasks[found][1] == int(task):
-                return [found]
+        after = min(row + max(int(task) - part[1], 0) + 1, jobs.n)  # tasks stand in order
+        key = lambda one: daemon.tasks.get(one, (jobs.n, 0))  # noqa: E731
+        found = bisect_left(range(after), (row, int(task)), row, key=key)
+        if daemon.tasks.get(found) == (row, int(task)):
+            return [found]
     raise NoSuch(f"no job {text}", mend=f"`ganger show {number}` shows the array")
 
 
