@@ -238,6 +238,16 @@ def test_tasks_are_found_at_once_and_only_where_they_are(tmp_path: Path) -> None
     desk.close()
 
 
+def test_lists_of_requests_have_an_end(machine: Machine) -> None:
+    for body in (b"[" + b",".join([b'{"command":["x"]}'] * 100_001) + b"]", b"[]", b" [ ] ",
+                 b'[{"command": ["' + b"x" * (17 << 20) + b'"]}]', b'[{"command": ["x"]}, 7]',
+                 b"[null]", b'{"command":["x"]}]', b'[{"command":["x"]}'):  # fmt: skip
+        status, said = sent(by_socket(machine.root), request("POST", "/v1/jobs", body=body))
+        assert status == 400, said
+    whole = b'\n[{"command": ["x"], "gpus": 1.0, "hold": true}]'
+    assert sent(by_socket(machine.root), request("POST", "/v1/jobs", body=whole))[0] == 201
+
+
 def test_an_array_is_submitted_by_itself(machine: Machine) -> None:
     """In a list two of them would have had one number."""
     one = {"command": ["true"], "hold": True}

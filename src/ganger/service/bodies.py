@@ -17,6 +17,8 @@ LARGE_BYTES: Final = 1 << 16
 SMALL_BYTES_MAX: Final = MIB
 """The most of any request but a submission."""
 BODY_BYTES_MAX: Final = 32 * MIB
+REQUEST_BYTES_MAX: Final = 16 * MIB
+"""The most of one request of a submission."""
 USER_BYTES_MAX: Final = 64 * MIB
 ALL_BYTES_MAX: Final = 256 * MIB
 BODY_SECONDS: Final = 120.0

@@ -41,7 +41,7 @@ from ganger.service.asking import (
     world_of,
 )
 from ganger.service.asks import Order, SetCeiling, Submit
-from ganger.service.bodies import BODY_BYTES_MAX, LARGE_BYTES
+from ganger.service.bodies import BODY_BYTES_MAX, LARGE_BYTES, REQUEST_BYTES_MAX
 from ganger.service.explain import expect, explain, spokesman
 from ganger.service.facts import Prepared
 from ganger.service.states import exit_code
@@ -102,8 +102,19 @@ async def submit(request: Request) -> Submitted:
 
 
 def _requests(body: bytes) -> list[JobRequest]:
-    found = decoded(body, Submission)
-    return found if isinstance(found, list) else [found]
+    """The requests of a submission, decoded one by one: other threads have their turn in between.
+    Raises BadInput."""
+    if body.lstrip()[:1] != b"[":
+        parts = [msgspec.Raw(body)]
+    else:
+        parts = decoded(body, list[msgspec.Raw])
+        if not 0 < len(parts) <= JOBS_MAX:
+            raise BadInput(f"a list of {len(parts):,} requests is not one of 1 to {JOBS_MAX:,}",
+                           where="body", mend="submit in parts")  # fmt: skip
+    if any(len(bytes(part)) > REQUEST_BYTES_MAX for part in parts):
+        raise BadInput(f"one request is larger than {REQUEST_BYTES_MAX >> 20} MiB", where="body",
+                       mend="keep long texts in files")  # fmt: skip
+    return [decoded(bytes(part), JobRequest) for part in parts]
 
 
 def _prepared(world: World, who: Who, wanted: list[JobRequest]) -> list[Prepared]:
