@@ -209,8 +209,8 @@ def test_what_is_no_http_does_not_fill_the_log(machine: Machine, listen: str) ->
 async def hello(scope: Any, receive: Any, send: Any) -> None:
     """Answers every request; of the user in its path."""
     served = scope["state"][connections.CONNECTION].serves(scope["path"][1:])
-    if scope["path"] == "/slow":
-        await asyncio.sleep(60)
+    if scope["path"] in ("/slow", "/later"):
+        await asyncio.sleep(60 if scope["path"] == "/slow" else 0.6)
     await send({"type": "http.response.start", "status": 200 if served else 429,
                 "headers": [(b"content-length", b"2")]})  # fmt: skip
     await send({"type": "http.response.body", "body": b"ok"})
@@ -292,6 +292,19 @@ def test_a_head_that_comes_byte_by_byte_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, first: bytes
 ) -> None:
     assert 0.3 < _seconds_it_lives(monkeypatch, first, b"GET /ann HTTP/1.1\r\nX: " + b"y" * 60) < 2
+
+
+def test_an_answer_may_take_longer_than_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+
+    async def ask() -> None:
+        async with Small(Limits(10, 10, 0)) as server:
+            reader, writer = await server.connect()
+            writer.write(GET.replace(b"ann", b"later") * 2)
+            assert [await _answer(reader) for _ in range(2)] == [b"200", b"200"]
+            writer.close()
+
+    asyncio.run(ask())
 
 
 def test_who_waits_longest_for_nothing_makes_way_and_who_is_served_stays() -> None:

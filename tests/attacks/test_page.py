@@ -29,6 +29,7 @@ def test_every_attack_on_the_http_side_stands_on_the_page() -> None:
 
 
 HELPERS = {
+    ("test_http_load.py", "test_an_answer_may_take_longer_than_a_head"),
     ("test_http_rights.py", "test_rights_of_nobody_in_particular"),
     ("test_http_load.py", "test_a_user_has_so_many_connections_and_one_more_when_one_is_closed"),
     ("test_http_files.py", "test_a_folder_that_others_wrote_in_is_closed_to_them"),
