@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from pathlib import Path
 
 from cli.rig import Shell
 
@@ -31,7 +32,9 @@ def test_columns_as_slurms_users_ask_for_them(shell: Shell) -> None:
     done = shell.submit("-J", "columns", "--", "sh", "-c", "exit 3")
     shell.ganger("wait", str(done), code=3)
     words = ("-j", str(done), "--format", "JobID,JobName%4,State,ExitCode", "--parsable2")
-    assert shell.said("history", *words) == f"JOBID|NAME|STATE|EXITCODE\n{done}|colu|FAILED|3\n"
+    assert shell.said("history", *words) == (
+        f"JobID|JobName|State|ExitCode\n{done}|colu|FAILED|3:0\n"
+    )
     waits = shell.submit("-H", "-J", "columns", "--", "true")
     squeues = shell.said("queue", "-j", f"{done},{waits}", "-o", "%.7i %9P%.4j|%t %R")
     assert (
@@ -40,6 +43,41 @@ def test_columns_as_slurms_users_ask_for_them(shell: Shell) -> None:
     )
     assert shell.said("queue", "--noheader", "-o", "%i", "-n", "columns") == f"{waits}\n"
     shell.ganger("cancel", str(waits))
+
+
+def test_history_is_what_parsers_of_sacct_expect(shell: Shell) -> None:
+    fails = shell.submit("--gpus", "V100:2", "-t", "90s", "--", "sh", "-c", "sleep 1.1; exit 7")
+    dies = shell.submit("--gpus", "0", "--", "sh", "-c", "kill -15 $$")
+    late = shell.submit("--gpus", "0", "-t", "1s", "--", "sleep", "60")
+    shell.ganger("wait", str(fails), code=7)
+    shell.ganger("wait", str(dies), str(late), code=143)
+    words = ("-j", f"{fails},{dies},{late}", "--parsable2", "--noheader", "--format")
+    rows = shell.said("history", *words, "JobID,State,ExitCode,Elapsed,Timelimit,AllocTRES")
+    assert sorted(rows.splitlines()) == [
+        f"{fails}|FAILED|7:0|00:00:01|00:01:30|gres/gpu=2,gres/gpu:v100=2",
+        f"{dies}|FAILED|0:15|00:00:00|UNLIMITED|",
+        f"{late}|TIMEOUT|0:0|00:00:01|00:00:01|",
+    ]  # fmt: skip
+    forged = shell.submit("--gpus", "0", "-J", "x|COMPLETED|0:0", "--", "false")
+    shell.ganger("wait", str(forged), code=1)
+    row = shell.said("history", *words[2:], "JobName,State", "-j", str(forged))
+    assert row == "x_COMPLETED_0:0|FAILED\n"
+    title = shell.said("history", "-P", "--format", "jobid,state,exitcode,elapsed").split("\n")[0]
+    assert title == "JobID|State|ExitCode|Elapsed"
+
+
+def test_our_own_history_is_read_as_a_trace_of_sacct(shell: Shell) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "from-slurm.md").read_text()
+    format_ = re.search(r"--format=(\S+)", page)
+    assert format_
+    done = shell.submit("--gpus", "V100:2", "-t", "2m", "-J", "kept", "--", "sleep", "1.1")
+    shell.ganger("wait", str(done))
+    text = shell.said("history", "-P", "-j", str(done), "--format", format_[1])
+    (shell.cwd / "own.txt").write_text(text)
+    shell.ganger("trace", "convert", "own.txt", "own.csv")
+    lines = [line.split(",") for line in (shell.cwd / "own.csv").read_text().splitlines()[1:]]
+    row = dict(zip(*lines, strict=True))
+    assert (row["gpus"], row["duration"], row["limit"]) == ("2", "1", "120")
 
 
 def test_jobs_are_cancelled_by_whose_they_are_and_how_they_are(shell: Shell) -> None:

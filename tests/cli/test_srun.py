@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.rig import Shell
+from ganger.sdk import steps
 from ganger.sdk.srun import compressed, parse, spread
 from ganger.sdk.steps import Lead, Line, Refused, free_port, proof
 
@@ -38,11 +39,14 @@ def test_tasks_start_on_every_node_of_the_job(shell: Shell) -> None:
     )  # fmt: skip
     once = next(line for line in lines if line.startswith("once")).split()
     names = once[1].split(",")
-    assert names == ["box-V100-2", "box-V100"]
-    assert once[2:] == ["1,2", "box-V100-2"]
+    workers = {"box-V100": 2, "box-V100-2": 1}
+    assert sorted(names) == sorted(workers)
+    assert once[2:] == [f"{workers[names[0]]},{workers[names[1]]}", names[0]]
+    places = [(node, i) for node, name in enumerate(names) for i in range(workers[name])]
     assert [line for line in lines if "/" in line] == [
-        "0 0 0 3 0/3 0 box-V100-2", "1 0 1 3 1/3 0 box-V100", "2 1 1 3 2/3 0 box-V100",
-    ]  # fmt: skip
+        f"{rank} {local} {node} 3 {rank}/3 0 {names[node]}"
+        for rank, (node, local) in enumerate(places)
+    ]
     assert [line for line in lines if ":" in line] == ["0: 0", "1: 1", "2: 0", "3: 1"]
 
 
@@ -125,3 +129,12 @@ def test_only_who_knows_the_secret_joins(tmp_path: Path) -> None:
         flood.sock.sendall(b"x" * (1 << 20))
     assert flood.receive() is None, "it is not read on before it has proved itself"
     flood.close()
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "BIND_SECONDS", 0.1)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(Refused, match="on the job's first node: Address already in use"),
+    ):
+        Lead(2, "the secret", "127.0.0.1", taken.getsockname()[1], str(tmp_path))

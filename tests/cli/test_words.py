@@ -81,3 +81,15 @@ def test_a_run_is_shown_in_a_line(tmp_path: Path) -> None:
     assert repr(run.jobs) == "<JobTable of 2 jobs>"
     assert repr(run.timeline).startswith("<Timeline of ")
     assert run.table()["job"] == ["warm-up", "train"]
+
+
+def test_a_converted_trace_can_be_shared(tmp_path: Path) -> None:
+    named = TRACE.replace("gpus\n", "gpus,user\n").replace("m,1", "m,1,ann")
+    named = named.replace("h,4", "h,4,bob")
+    (tmp_path / "named.csv").write_text(named)
+    words = ("trace", "convert", "named.csv", "-", "--anonymise")
+    once, again = (typed(tmp_path, *words, "--salt", "x").stdout for _ in range(2))
+    assert once == again
+    assert not [word for word in ("ann", "bob", "warm-up", "train") if word in once]
+    assert typed(tmp_path, *words).stdout != typed(tmp_path, *words).stdout
+    assert "add --anonymise" in typed(tmp_path, *words[:4], "--salt", "x", code=2).stderr

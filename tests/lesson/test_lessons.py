@@ -10,7 +10,9 @@ from click.testing import CliRunner
 from ganger.cli.lesson import lesson as command
 from ganger.core.errors import BadInput
 from ganger.lab import lessons
-from ganger.lab.lessons import Cell, Chart
+from ganger.lab.four_jobs import RULES, four_jobs, non_preemptive, optimum_preemptive
+from ganger.lab.lesson_parts import Cell, Chart
+from ganger.recipes.registry import find
 
 
 def numbers(name: str, table: int = 0) -> dict[Cell, tuple[Cell, ...]]:
@@ -41,11 +43,11 @@ def test_four_jobs() -> None:
 
 
 def test_the_best_makespan_alone_is_55() -> None:
-    assert min(makespan for _, makespan in lessons._non_preemptive()) == 55
+    assert min(makespan for _, makespan in non_preemptive()) == 55
 
 
 def intervals(title: str) -> list[tuple[int, float, float]]:
-    charts = {part.title: part for part in lessons.four_jobs().parts if isinstance(part, Chart)}
+    charts = {part.title: part for part in four_jobs().parts if isinstance(part, Chart)}
     segments = charts[title].run.segments
     assert segments is not None
     return sorted((s.job, s.start_seconds, s.end_seconds) for s in segments)
@@ -148,3 +150,39 @@ def test_the_list_and_a_wrong_name() -> None:
     assert set(lessons.LESSONS) <= set(listed)
     with pytest.raises(BadInput, match="four-jobs"):
         CliRunner().invoke(command, ["five-jobs"], catch_exceptions=False)
+
+
+def test_every_rule_is_explained_drawn_and_leads_to_a_recipe() -> None:
+    charts = {part.title: part for part in four_jobs().parts if isinstance(part, Chart)}
+    assert list(charts) == [rule.label for rule in RULES]
+    assert len(charts) == 11
+    for name, make in lessons.LESSONS.items():
+        for part in make().parts:
+            if isinstance(part, Chart):
+                words, _, recipe = part.words.partition(" Read: ganger recipe ")
+                assert words.endswith("."), name
+                assert find(recipe).name == recipe, name
+
+
+def test_the_lecture_is_named() -> None:
+    for words in ([], ["gang"], ["four-jobs"]):
+        said = " ".join(CliRunner().invoke(command, words).output.split())
+        assert 'Stanford CS229s, Systems for Machine Learning, lecture "Cluster Scheduling"' in said
+
+
+def test_durations_of_ones_own() -> None:
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(
+        command, ["four-jobs", "--durations", "30,10,5,60"], catch_exceptions=False
+    )
+    assert "Durations 30, 10, 5, 60" in shown.output
+    assert "printed" not in shown.output, "the lecture says nothing of these"
+    fifo = four_jobs((30, 10, 5, 60)).tables[0].rows[0]
+    assert four_jobs((30, 10, 5, 60)).tables[0].rows[11][3] == ">= 64", "the last job's own time"
+    assert fifo[1:4] == ("30, 10, 14, 71", 31.25, 75)
+    best = min(float(row[2]) for row in four_jobs((30, 10, 5, 60)).tables[0].rows[:11])
+    assert optimum_preemptive((30, 10, 5, 60)) <= best
+    for wrong in ("1,2,3", "1,2,3,x", "0,1,2,3", "1,2,3,99999"):
+        with pytest.raises(BadInput, match="write like 30,10,25,40"):
+            CliRunner().invoke(command, ["four-jobs", "--durations", wrong], catch_exceptions=False)
+    with pytest.raises(BadInput, match="only four-jobs"):
+        CliRunner().invoke(command, ["gang", "--durations", "1,2,3,4"], catch_exceptions=False)

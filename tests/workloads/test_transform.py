@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ganger
 from ganger.core.errors import BadInput
 from ganger.core.jobs import declare
 from ganger.core.spec import JobSpec
 from ganger.core.units import HOUR, NEVER, SECOND
+from ganger.workloads.formats import load_trace, save_trace
 from ganger.workloads.synthetic import synthesize
 from ganger.workloads.trace import Trace
-from ganger.workloads.transform import head, offered_load, repeat, sample, scale_load, window
+from ganger.workloads.transform import (
+    anonymise,
+    head,
+    offered_load,
+    repeat,
+    sample,
+    scale_load,
+    window,
+)
 
 
 def chain() -> Trace:
@@ -122,3 +134,22 @@ def test_no_deadline_stays_no_deadline() -> None:
                   np.full(3, SECOND))  # fmt: skip
     for change in (window(trace, SECOND), scale_load(trace, 0.5, 8), repeat(trace, 3)):
         assert (change.declared.deadline[: change.jobs] == NEVER).all()
+
+
+def test_pseudonyms_are_stable_and_change_no_result(tmp_path: Path) -> None:
+    trace = synthesize("philly", 80, 1, gpus=16)
+    first, again = anonymise(trace, b"salt"), anonymise(trace, b"salt")
+    other = anonymise(trace, b"pepper")
+    out = [tmp_path / f"{i}.csv" for i in range(3)]
+    for made, to in zip((first, again, other), out, strict=True):
+        save_trace(made, to)
+    assert out[0].read_text() == out[1].read_text()
+    assert set(first.declared.users) & set(other.declared.users) == {""}
+    assert len(set(first.declared.users)) == len(set(trace.declared.users)) > 2
+    secret = {*trace.declared.users, *trace.declared.tenants, *trace.declared.groups} - {""}
+    assert secret
+    assert not [word for word in secret if word in out[0].read_text()]
+    assert secret <= {*trace.declared.users, *trace.declared.tenants, *trace.declared.groups}
+    runs = [ganger.simulate(one, "2x8xV100", "las", seed=0) for one in (trace, load_trace(out[0]))]
+    assert runs[0].metrics["jct_mean_seconds"] == runs[1].metrics["jct_mean_seconds"]
+    assert runs[1].jobs.name[:2] == ["job-0", "job-1"]

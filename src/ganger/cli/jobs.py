@@ -166,7 +166,7 @@ def history(
         print_json(page)
         return
     if format_ or parsable or noheader:
-        say(page.jobs, format_ or _SACCTS, noheader, parsable)
+        say(page.jobs, format_ or _SACCTS, noheader, parsable, sacct=True)
         return
     rows = [
         (job.label, job.name, job.user, job.code, gpus(job), day(job.submitted),
@@ -177,7 +177,7 @@ def history(
     click.echo(table(titles, rows, shrink=(1, 9, 2, 5, 6)))
 
 
-_SACCTS: Final = "JobID,JobName,Account,GPUs,State,ExitCode"
+_SACCTS: Final = "JobID,JobName,Partition,Account,AllocTRES,State,ExitCode"
 
 
 @click.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,32 @@ if TYPE_CHECKING:
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _MOST_MESSAGES = 10
 _CDF_ROWS = (1, 10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400)
+
+
+_ANONYMISE = (
+    click.option("--anonymise", is_flag=True, help="Pseudonyms for tenants, users, groups and "
+                 "arrays; jobs are numbered. Models, pools, labels, times and sizes stay."),
+    click.option("--salt", metavar="TEXT", help="With --anonymise: the same secret gives the same "
+                 "pseudonyms again. Default: a new one, which nobody knows."),
+)  # fmt: skip
+
+
+def _anonymising(command: Any) -> Any:
+    for option in reversed(_ANONYMISE):
+        command = option(command)
+    return command
+
+
+def _anonymised(loaded: Trace, anonymise: bool, salt: str | None) -> Trace:
+    """The trace, or with `anonymise` the one that may be shown. Raises BadInput."""
+    if salt is not None and (not anonymise or not salt):
+        raise BadInput("it is for pseudonyms", where="--salt",
+                       mend="add --anonymise, and a secret")  # fmt: skip
+    if not anonymise:
+        return loaded
+    from ganger.workloads.transform import anonymise as made
+
+    return made(loaded, salt.encode() if salt else secrets.token_bytes(32))
 
 
 _output = click.option(
@@ -69,7 +96,11 @@ def info(trace_file: str, gpus: int | None, as_json: bool, **chosen: Any) -> Non
               help="ganger or swf; auto goes by the extension of OUT.")  # fmt: skip
 @trace_options
 @click.option("--gpus", type=int, metavar="N", help="The cluster's GPUs, for --load.")
-def convert(source: str, target: str, to_format: str, gpus: int | None, **chosen: Any) -> None:
+@_anonymising
+def convert(
+    source: str, target: str, to_format: str, gpus: int | None, anonymise: bool, salt: str | None,
+    **chosen: Any,
+) -> None:  # fmt: skip
     """Read a workload in any format and write it in ours (CSV, JSON Lines, Parquet) or in SWF.
     OUT - is standard output.
 
@@ -77,12 +108,13 @@ def convert(source: str, target: str, to_format: str, gpus: int | None, **chosen
     Examples:
       ganger trace convert sacct.txt month.csv.gz
       ganger trace convert philly.csv.gz philly.swf
+      ganger trace convert sacct.txt shared.csv --anonymise
       ganger trace convert 0e4a51.trace gavel.jsonl --option throughputs=throughputs.json
     """
     from ganger.workloads.formats import save_trace
 
     loaded = _load(source, chosen, gpus)
-    save_trace(loaded, target, to_format)
+    save_trace(_anonymised(loaded, anonymise, salt), target, to_format)
     _print_skipped(loaded)
     _written(loaded, target)
 
@@ -93,7 +125,10 @@ def convert(source: str, target: str, to_format: str, gpus: int | None, **chosen
 @click.option("--since", default="30d", show_default=True, metavar="TIME",
               help="Ask the cluster for the jobs of this time; not for a FILE.")  # fmt: skip
 @click.option("--skip-bad", is_flag=True, help="Leave malformed rows out instead of stopping.")
-def import_slurm(source: str | None, output: str, since: str, skip_bad: bool) -> None:
+@_anonymising
+def import_slurm(
+    source: str | None, output: str, since: str, skip_bad: bool, anonymise: bool, salt: str | None
+) -> None:
     """Take over the jobs of a Slurm cluster: from FILE, which `sacct --parsable2` wrote, or from
     the cluster that this machine belongs to.
 
@@ -113,7 +148,7 @@ def import_slurm(source: str | None, output: str, since: str, skip_bad: bool) ->
         from ganger.cli.site import accounting
 
         loaded = accounting(since, skip_bad)
-    save_trace(loaded, output)
+    save_trace(_anonymised(loaded, anonymise, salt), output)
     _print_skipped(loaded)
     _written(loaded, output)
 

@@ -6,190 +6,32 @@ a reading that it does not state, the lesson says which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations, permutations, product
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.jobs import declare
 from ganger.core.network import one_way, ring_all_reduce
 from ganger.core.profiles import Profile, Profiles
-from ganger.core.protocols import Policy
-from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Shape
+from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec
 from ganger.core.units import HOUR, SECOND
+from ganger.lab.four_jobs import four_jobs
+from ganger.lab.lesson_parts import (
+    LECTURE,
+    Cell,
+    Chart,
+    Lesson,
+    TableOf,
+    gang_of,
+    one_node,
+    trace_of,
+)
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
-from ganger.mechanisms.admit import Walk
-from ganger.mechanisms.order import By, last_come, longest
-from ganger.mechanisms.queue import QueuePolicy
 from ganger.solve.programme import Shares, isolated, proportional, shares
 from ganger.solve.shares import max_min, max_sum
-from ganger.workloads.trace import Trace
-
-Cell: TypeAlias = str | float
-
-
-@dataclass(frozen=True)
-class TableOf:
-    """Numbers under headings."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: list[tuple[Cell, ...]]
-
-
-@dataclass(frozen=True)
-class Chart:
-    """One run, to be drawn."""
-
-    title: str
-    run: Run
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """Words, tables and charts in the order in which they are read."""
-
-    name: str
-    title: str
-    parts: list[str | TableOf | Chart] = field(default_factory=list)
-
-    @property
-    def tables(self) -> list[TableOf]:
-        """The tables alone."""
-        return [part for part in self.parts if isinstance(part, TableOf)]
-
-
-def _trace(specs: Sequence[JobSpec], lasts: Sequence[float], unit: int) -> Trace:
-    return Trace(declare(specs), np.array([round(time * unit) for time in lasts], np.int64))
-
-
-def _gang(size: int) -> Shape:
-    return Shape((Role(size=size),))
-
-
-def _one_node(gpus: int) -> ClusterSpec:
-    return ClusterSpec((NodeSpec(gpus=gpus, gpu_type="GPU"),))
-
-
-def _jct(run: Run, unit: int = SECOND) -> list[float]:
-    return [float(t) for t in (run.jobs.finish - run.jobs.arrival) * (SECOND / unit)]
-
-
-def _makespan(run: Run) -> float:
-    return float(run.jobs.finish.max() - run.jobs.arrival.min())
-
-
-# ---------------------------------------------------------------------- four jobs, two GPUs
-
-DURATIONS, ARRIVALS, PRIORITIES = (30, 10, 25, 40), (0, 0, 1, 4), (3, 1, 2, 4)
-Rule: TypeAlias = tuple[str, str | Policy, str]
-
-
-def _first(name: str, *formulas: Any) -> Policy:
-    return QueuePolicy(name, By(formulas), Walk.SKIP, preempt=True)
-
-
-FOUR_JOBS_RULES: tuple[Rule, ...] = (
-    ("FIFO", "fifo", "35 / 70, correct"),
-    ("SJF, non-preemptive", "sjf", "-"),
-    ("SJF/SRTF, preemptive", "srtf", "34 / 66, correct"),
-    (
-        "Priority, preemptive, 1 = highest (as labelled)",
-        "priority(highest=smallest)",
-        "not printed",
-    ),
-    ("Priority, preemptive, 4 = highest", "priority(highest=largest)", "printed as Priority"),
-    ("Priority, non-preemptive, 1 = highest", "priority(highest=smallest, preempt=no)", "-"),
-    ("Priority, non-preemptive, 4 = highest", "priority(highest=largest, preempt=no)", "-"),
-    ("Longest first, preemptive", _first("longest-first", longest), "same as printed Priority"),
-    ("LIFO, preemptive", _first("lifo", last_come), "-"),
-    ("LAS, unit quanta", "las(attained=time, quantum=1s)", "-"),
-    ("MLFQ, 2 queues, threshold 10", "mlfq(thresholds=10s)", "-"),
-)
-
-
-def four_jobs_trace() -> Trace:
-    """Durations 30, 10, 25, 40; arrivals 0, 0, 1, 4; priority numbers 3, 1, 2, 4."""
-    specs = [
-        JobSpec(name=f"job {i}", submitted=at * SECOND, priority=priority)
-        for i, (at, priority) in enumerate(zip(ARRIVALS, PRIORITIES, strict=True))
-    ]
-    return _trace(specs, DURATIONS, SECOND)
-
-
-def optimum_preemptive() -> float:
-    """The least average JCT over all schedules that may switch at every whole unit of time.
-
-    All choices until the last arrival, then shortest remaining first, which is optimal from
-    there (McNaughton, 1959: nothing more arrives and machines are alike).
-    """
-
-    def best(now: int, left: tuple[int, ...], done: tuple[int, ...]) -> int:
-        if now == max(ARRIVALS):
-            ends = [now + sum(sorted(r for r in left if r)[i::-2]) for i in range(_count(left))]
-            return sum(done) + sum(ends)
-        here = [i for i, r in enumerate(left) if r and ARRIVALS[i] <= now]
-        found = []
-        for run in combinations(here, min(2, len(here))):
-            after = tuple(r - (i in run) for i, r in enumerate(left))
-            ended = tuple(now + 1 for i in run if not after[i])
-            found.append(best(now + 1, after, done + ended))
-        return min(found)
-
-    return (best(0, DURATIONS, ()) - sum(ARRIVALS)) / len(DURATIONS)
-
-
-def _count(left: tuple[int, ...]) -> int:
-    return sum(1 for r in left if r)
-
-
-def _non_preemptive() -> Iterator[tuple[float, int]]:
-    """(average JCT, makespan) of every sequence and assignment to two machines."""
-    for order in permutations(range(4)):
-        for machines in product(range(2), repeat=4):
-            free, total, last = [0, 0], 0, 0
-            for job, machine in zip(order, machines, strict=True):
-                end = max(free[machine], ARRIVALS[job]) + DURATIONS[job]
-                free[machine], total, last = end, total + end - ARRIVALS[job], max(last, end)
-            yield total / 4, last
-
-
-def four_jobs() -> Lesson:
-    """The queueing disciplines on four jobs and two GPUs (chapter 2)."""
-    trace, runs, rows = four_jobs_trace(), dict[str, Run](), list[tuple[Cell, ...]]()
-    for label, recipe, printed in FOUR_JOBS_RULES:
-        run = runs[label] = run_one(trace, _one_node(2), recipe)
-        jct = _jct(run)
-        times = ", ".join(f"{time:g}" for time in jct)
-        rows.append((label, times, sum(jct) / 4, _makespan(run), printed))
-    average = min(average for average, _ in _non_preemptive())
-    ends = sorted({makespan for mean, makespan in _non_preemptive() if mean == average})
-    rows.append(("Optimum, preemptive", "-", optimum_preemptive(), f">= {sum(DURATIONS) / 2}", "-"))
-    rows.append(("Optimum, non-preemptive", "-", average, " or ".join(map(str, ends)), "-"))
-    alone = min(makespan for _, makespan in _non_preemptive())
-    charts = [
-        Chart(label, runs[label])
-        for label in (rows[0][0], rows[2][0], rows[4][0]) if isinstance(label, str)
-    ]  # fmt: skip
-    return Lesson(
-        "four-jobs", "Four jobs, two GPUs",
-        [
-            "Durations 30, 10, 25, 40; arrivals 0, 0, 1, 4; priority numbers 3, 1, 2, 4.",
-            TableOf("", ("policy", "JCT of jobs 0-3", "average", "makespan", "lecture"), rows),
-            *charts,
-            "The printed Priority figures (43.5 / 53) need 4 to be the highest number; the table"
-            " labels 1 as highest, and that gives 34 / 66. 34 / 66 for SJF needs preemption:"
-            " without it SJF is FIFO here. LAS loses to FIFO: these jobs have no heavy tail."
-            f" The best makespan of any non-preemptive schedule is {alone}. Longest first goes by"
-            " the length declared; decided at arrivals and finishes, longest remaining first"
-            " makes the same schedule.",
-        ],
-    )  # fmt: skip
-
 
 # ---------------------------------------------------------------------- assignment
 
@@ -230,7 +72,7 @@ def _profiles(names: Sequence[str], rate: NDArray[np.float64], types: Sequence[s
 def _three(recipe: str) -> Run:
     specs = [JobSpec(name=name, model=name) for name in "ABC"]
     setup = Setup(profiles=_profiles("ABC", ASSIGNMENT.rate, TYPES))
-    return run_one(_trace(specs, [9000] * 3, SECOND), _mixed((2, 1, 1), TYPES), recipe, setup)
+    return run_one(trace_of(specs, [9000] * 3, SECOND), _mixed((2, 1, 1), TYPES), recipe, setup)
 
 
 def assignment() -> Lesson:
@@ -263,9 +105,13 @@ def assignment() -> Lesson:
             TableOf("best assignments", ("total", "A", "B", "C"), rows),
             TableOf("", ("figure", "value"), figures),
             Chart("blind to types: heterogeneity-agnostic (135 samples/s at first)",
-                  _three("heterogeneity-agnostic")),
+                  _three("heterogeneity-agnostic"),
+                  "Takes free GPUs by turns, whatever their type."
+                  " Read: ganger recipe heterogeneity-agnostic"),
             Chart("gavel(objective=max-sum) (185 samples/s at first)",
-                  _three("gavel(objective=max-sum, every=10s)")),
+                  _three("gavel(objective=max-sum, every=10s)"),
+                  "Solves the linear programme, and gives every job its part of the time."
+                  " Read: ganger recipe gavel"),
             "Each job has 9,000 samples to do. The linear programme needs no integers: its"
             " constraints are those of an assignment. The max-min value is unique, the allocation"
             " that reaches it need not be.",
@@ -316,9 +162,9 @@ def fairness() -> Lesson:
             (label, *(round(figures[k], 4) for k in ("largest", "ratio", "A", "B", "total")))
         )
     ratio, total = static_sharing()
-    specs = [JobSpec(name=name, model=name, shape=_gang(2)) for name in "AB"]
+    specs = [JobSpec(name=name, model=name, shape=gang_of(2)) for name in "AB"]
     setup = Setup(profiles=_profiles("AB", TWO * 2, ("V100", "K80")))
-    run = run_one(_trace(specs, [7200, 9600], SECOND), _mixed((2, 2), ("V100", "K80")),
+    run = run_one(trace_of(specs, [7200, 9600], SECOND), _mixed((2, 2), ("V100", "K80")),
                   "gavel(every=10s)", setup)  # fmt: skip
     columns = ("reading", "max total", "ratio", "A", "B", "total")
     return Lesson(
@@ -327,7 +173,9 @@ def fairness() -> Lesson:
             "Samples/s per GPU on V100, K80: A (80, 10), B (70, 50). The ratio is throughput over"
             " that of an equal share; A, B and total stand where it is largest.",
             TableOf("", columns, rows),
-            Chart("reading (i) in rounds of 10 s: gavel", run),
+            Chart("reading (i) in rounds of 10 s: gavel", run,
+                  "Max-min fairness: the job that is worst off, against an equal share, is as well"
+                  " off as it can be. Read: ganger recipe gavel"),
             f"Whole GPUs held for good: ratio {ratio:g}, total {total:g}. So the lecture's 210 and"
             " -19.2 % hold for reading (i) and for static sharing; when elastic jobs share time,"
             " fairness costs 2.5 % (253.58 of 260). At the 260 point the ratios are 1.778 and"
@@ -361,6 +209,7 @@ def placement() -> Lesson:
         "placement", "How long moving gradients takes",
         [
             TableOf("", ("what", "ms (or %)"), rows),
+            "Recipes that keep gangs close: ganger recipe placement, ganger recipe philly.",
             "The lecture's figures are size / bandwidth, one way. A ring all-reduce over n"
             " workers moves 2 (n - 1) / n times the size: 1.5 times for n = 4. GB/s are bytes:"
             " 10 GB/s is an 80 Gb/s link.",
@@ -379,15 +228,15 @@ def by_turns(gpus: int, gangs: Sequence[int]) -> list[int]:
 
 def gang() -> Lesson:
     """All or nothing (chapter 3): two gangs of 4 on 6 GPUs."""
-    specs = [JobSpec(name=name, shape=_gang(4)) for name in ("first", "second")]
-    run = run_one(_trace(specs, [5, 5], HOUR), _one_node(6), "fifo")
+    specs = [JobSpec(name=name, shape=gang_of(4)) for name in ("first", "second")]
+    run = run_one(trace_of(specs, [5, 5], HOUR), one_node(6), "fifo")
     held = by_turns(6, (4, 4))
     return Lesson(
         "gang", "Six GPUs, two jobs of four",
         [
             f"Pods placed one by one and by turns: the jobs hold {held[0]} and {held[1]} GPUs,"
             " none can begin, and none lets go: a deadlock. A gang starts whole or not at all:",
-            Chart("fifo", run),
+            Chart("fifo", run, "In order of arrival, whole gangs. Read: ganger recipe fifo"),
         ],
     )  # fmt: skip
 
@@ -397,10 +246,16 @@ def gang() -> Lesson:
 PEOPLE = (("Alice", 4, 6.0), ("Bob", 2, 1.0), ("Carol", 1, 0.5), ("Dave", 2, 3.0), ("Eve", 1, 0.25))
 
 
+WAYS = {
+    "fifo": "In order of arrival; the first that does not fit holds up all behind it.",
+    "backfill": "As fifo, but a later job may go first where it delays no earlier one.",
+}
+
+
 def people(gpus: int, recipe: str) -> Run:
     """Alice to Eve at 0 on one node, one run of Carol's sweep."""
-    specs = [JobSpec(name=name, shape=_gang(size)) for name, size, _ in PEOPLE]
-    return run_one(_trace(specs, [hours for *_, hours in PEOPLE], HOUR), _one_node(gpus), recipe)
+    specs = [JobSpec(name=name, shape=gang_of(size)) for name, size, _ in PEOPLE]
+    return run_one(trace_of(specs, [hours for *_, hours in PEOPLE], HOUR), one_node(gpus), recipe)
 
 
 def starts(run: Run) -> list[float]:
@@ -420,14 +275,15 @@ def chapter_0() -> Lesson:
         "chapter-0", "Alice 4 GPUs x 6 h, Bob 2 x 1, Carol 1 x 0.5, Dave 2 x 3, Eve 1 x 0.25",
         [
             TableOf("start, hours", ("", *names), rows),
-            *(Chart(f"{gpus} GPUs, {recipe}", run) for (gpus, recipe), run in runs.items()),
+            *(Chart(f"{gpus} GPUs, {recipe}", run, f"{WAYS[recipe]} Read: ganger recipe {recipe}")
+              for (gpus, recipe), run in runs.items()),
             "The lecture says that Eve might wait 6 hours: not on 8 GPUs (1 h behind a strict"
             " queue, 0 h with backfill), but its widget has 4 GPUs.",
         ],
     )  # fmt: skip
 
 
-LESSONS: dict[str, Callable[[], Lesson]] = {
+LESSONS: dict[str, Callable[..., Lesson]] = {
     "chapter-0": chapter_0,
     "four-jobs": four_jobs,
     "gang": gang,
@@ -448,5 +304,8 @@ def to_json(lesson: Lesson) -> dict[str, Any]:
             parts.append({"table": part.title, "columns": part.columns, "rows": part.rows})
         else:
             intervals = [segment._asdict() for segment in part.run.segments or []]
-            parts.append({"chart": part.title, "jobs": part.run.jobs.name, "intervals": intervals})
-    return {"format": "ganger-lesson/1", "name": lesson.name, "title": lesson.title, "parts": parts}
+            names = part.run.jobs.name
+            parts.append({"chart": part.title, "words": part.words, "jobs": names,
+                          "intervals": intervals})  # fmt: skip
+    return {"format": "ganger-lesson/1", "name": lesson.name, "title": lesson.title,
+            "lecture": LECTURE, "parts": parts}  # fmt: skip

@@ -28,6 +28,9 @@ LINE_BYTES_MAX = 8 << 20
 PROOF_BYTES_MAX = 1 << 10
 PROOF_SECONDS = 10.0
 JOIN_SECONDS = 60.0
+BIND_SECONDS = 10.0
+DRAIN_SECONDS = 5.0
+"""So long a task's output is waited for after its end: what it left behind may hold the pipe."""
 UNPROVED_MAX = 64
 """Connections at once whose other end has not proved that it knows the secret."""
 SECRET = "GANGER_STEP_SECRET"
@@ -97,6 +100,18 @@ def free_port() -> int:
         return port
 
 
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens there; a port that is taken may be free in a moment. Raises Refused."""
+    until = time.monotonic() + BIND_SECONDS
+    while True:
+        try:
+            return socket.create_server((host, port), backlog=128)
+        except OSError as why:
+            if time.monotonic() > until:
+                raise Refused(f"port {port} on the job's first node: {why.strerror}") from None
+            time.sleep(0.1)
+
+
 class At:
     """A short path of a socket in a folder, whatever the folder's length."""
 
@@ -152,7 +167,7 @@ class Local:
             pump.start()
         code = task.wait()
         for pump in pumps:
-            pump.join(1.0)  # what it left behind may hold the pipe for ever
+            pump.join(DRAIN_SECONDS)  # what it left behind may hold the pipe for ever
         with self._lock:
             self._running.pop(rank, None)
         self._over(rank, code)
@@ -183,9 +198,7 @@ class Lead:
         self._steps: dict[int, Line] = {}
         self._next = 0
         self._unproved = threading.BoundedSemaphore(UNPROVED_MAX)
-        self._tcp = socket.create_server(
-            ("127.0.0.1" if address == "127.0.0.1" else "", port), backlog=128
-        )
+        self._tcp = _listening("127.0.0.1" if address == "127.0.0.1" else "", port)
         self._unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with At(folder) as path:
             self._unix.bind(path)

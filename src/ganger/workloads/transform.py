@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hmac
 import math
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
 from ganger.core.jobs import Declared
+from ganger.core.names import Names
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, format_duration
 from ganger.workloads.trace import Trace
 
@@ -49,6 +52,33 @@ def at_most(trace: Trace, gpus: int) -> Trace:
     """The jobs that ask for no more than `gpus` GPUs."""
     rows = np.flatnonzero(trace.declared.gpus[: trace.jobs] <= gpus)
     return _select(trace, rows, f"jobs of at most {gpus} GPUs")
+
+
+PSEUDONYM_DIGITS = 10
+
+
+def anonymise(trace: Trace, salt: bytes) -> Trace:
+    """The trace with pseudonyms for tenants, users, groups and arrays, and numbers for the names of
+    jobs. The same name and salt give the same pseudonym; whoever knows the salt can test a guess.
+    Models, GPU types, pools and labels stay, which profiles and clusters name, and all numbers."""
+    declared = copy(trace.declared)
+    declared.names = None
+    for kind in ("tenant", "user", "group", "array"):
+        names: Names[str] = getattr(declared, f"{kind}s")
+        made: Names[str] = Names()
+        for name in names:
+            made.code(_pseudonym(kind, name, salt))
+        if len(made) < len(names):
+            raise BadInput(f"two {kind}s got one pseudonym", where="salt", mend="take another salt")
+        setattr(declared, f"{kind}s", made)
+    return replace(trace, declared=declared, name="anonymous", source="", skipped=[])
+
+
+def _pseudonym(kind: str, name: str, salt: bytes) -> str:
+    if not name:
+        return ""
+    text = hmac.digest(salt, f"{kind}:{name}".encode(), "sha256").hex()
+    return f"{kind}-{text[:PSEUDONYM_DIGITS]}"
 
 
 def offered_load(trace: Trace, gpus: int) -> float:
