@@ -44,11 +44,11 @@ RUNNING, ASKED, TERMINATED, KILLED = range(4)
 
 
 class Keeper:
-    """Keeps one part. `files`: descriptors of its output and error (the same for one file)."""
+    """Keeps one part. `sdk`: where its reports come; `files`: descriptors of its output and error (the same for one file)."""
 
     def __init__(
         self, folder: Folder, prepare: Prepare, group: Group, control: socket.socket,
-        files: tuple[int, int], umask: int, zygote: str = "",
+        sdk: socket.socket, files: tuple[int, int], umask: int, zygote: str = "",
     ) -> None:  # fmt: skip
         self._folder, self._prepare, self._group = folder, prepare, group
         self._launch = prepare.launch
@@ -77,7 +77,7 @@ class Keeper:
         self._report_at = inf
         self._steps = Steps()
         self._outputs = self._open_outputs(files)
-        self._sdk = folder.hear(self._launch.uid, self._launch.gid)
+        self._sdk = sdk
 
     # ------------------------------------------------------------------ the loop
 
@@ -319,7 +319,9 @@ class Keeper:
             data = self._sdk.recv(1 << 16)
         except OSError:
             return False
-        with contextlib.suppress(ValueError, TypeError, AttributeError):
+        # Whatever a job sends: it must not end its keeper.
+        with contextlib.suppress(ValueError, TypeError, AttributeError, ArithmeticError,
+                                 RecursionError):  # fmt: skip
             report: dict[str, Any] = json.loads(data)
             self._listens |= "listens" in report
             self._steps.take(report)

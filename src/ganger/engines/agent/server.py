@@ -95,6 +95,8 @@ class Agent:
         self._before = [sum(node.gpus for node in nodes[:seat]) for seat in range(len(nodes))]
         self._parts: dict[Key, _Part] = {}
         self._keepers: set[int] = set()
+        self._removers: set[int] = set()
+        """Processes that drop what jobs left in their folders."""
         self._warmth = Warmth(self.home.path / "warm")
         self._lost: dict[Key, float] = {}
         """Parts whose keeper hung up without a record, and when to look again."""
@@ -188,6 +190,7 @@ class Agent:
     def _reap(self) -> None:
         for pid, _ in processes.reaped():
             self._keepers.discard(pid)
+            self._removers.discard(pid)
             self._warmth.ended(pid)
 
     # ------------------------------------------------------------------ what is there already
@@ -339,7 +342,8 @@ class Agent:
             self._tell(Text(order.ask, order.at, why=getattr(error, "what", str(error))))
 
     def _drop(self, part: _Part) -> None:
-        part.folder.remove()
+        if remover := part.folder.remove():
+            self._removers.add(remover)
         del self._parts[part.key]
 
     def bind(self, cluster: str) -> bool:
@@ -409,7 +413,7 @@ class Agent:
         until = time.monotonic() + _STRAY_SECONDS
         while time.monotonic() < until:
             self._reap()
-            ours = self._keepers | self._warmth.pids
+            ours = self._keepers | self._removers | self._warmth.pids
             strays = [pid for pid in processes.children(os.getpid()) if pid not in ours]
             if not strays and keeper not in self._keepers:
                 return

@@ -19,6 +19,7 @@ from ganger.engines.agent.cgroup import Group
 from ganger.engines.agent.folder import short_path
 from ganger.engines.agent.processes import die_with_parent, fork_into
 from ganger.engines.agent.protocol import Go, Part, Prepare
+from ganger.engines.agent.rights import account
 from ganger.engines.launch import Launch
 from ganger.sdk.srun import compressed
 from ganger.sdk.steps import SECRET
@@ -190,17 +191,8 @@ def become(launch: Launch) -> None:
     """Turn this process into its user for good."""
     if launch.uid < 0 or (launch.uid == os.getuid() and launch.gid in (-1, os.getgid())):
         return
-    gid = launch.gid
-    name = ""
-    with contextlib.suppress(KeyError):
-        user = pwd.getpwuid(launch.uid)
-        name, gid = user.pw_name, gid if gid >= 0 else user.pw_gid
-    if gid < 0:
-        gid = launch.uid
-    if name:
-        os.initgroups(name, gid)
-    else:
-        os.setgroups([gid])
+    gid, groups = account(launch.uid, launch.gid)
+    os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     os.setresuid(launch.uid, launch.uid, launch.uid)
 
