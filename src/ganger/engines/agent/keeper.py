@@ -44,7 +44,8 @@ RUNNING, ASKED, TERMINATED, KILLED = range(4)
 
 
 class Keeper:
-    """Keeps one part. `sdk`: where its reports come; `files`: descriptors of its output and error (the same for one file)."""
+    """Keeps one part. `sdk`: where its reports come; `files`: descriptors of its output and error
+    (the same for one file)."""
 
     def __init__(
         self, folder: Folder, prepare: Prepare, group: Group, control: socket.socket,

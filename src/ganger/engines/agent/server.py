@@ -46,12 +46,14 @@ from ganger.engines.agent.protocol import (
     Text,
 )
 from ganger.engines.agent.reading import read_piece
+from ganger.engines.agent.spawn import JOB_FOLDER
 from ganger.engines.agent.warm import Warmth
 from ganger.engines.agent.wire import GoneError, Link
 from ganger.engines.launch import Launch
 
 log = logging.getLogger("ganger.agent")
 _STRAY_SECONDS: Final = 1.0
+_ORPHAN_SECONDS: Final = 5.0
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _ALONE_SECONDS: Final = 3.0
 """So long has an engine to order what runs on a machine that leaves; then its agent does."""
@@ -404,6 +406,10 @@ class Agent:
             group = Group(record.groups)
             group.kill_and_wait()
             self._kill_strays(part.keeper)
+            # Those that fled from the tree of an agent that was killed, too.
+            uid = part.prepare.launch.uid
+            mark = f"{JOB_FOLDER}={part.folder.job}"
+            processes.end_marked(mark, uid if uid >= 0 else os.getuid(), _ORPHAN_SECONDS)
             group.remove()
         self._ended(part, Exit(code=-9, why="NodeFail", detail="the keeper of the job was killed"))
 

@@ -25,6 +25,8 @@ from ganger.sdk.srun import compressed
 from ganger.sdk.steps import SECRET
 
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+JOB_FOLDER: Final = "GANGER_DIR"
+"""Set for all processes of a part, to the folder that it alone has on its machine."""
 IS_SLURMS: Final = "GANGER_SLURM_JOB"
 """Set for the processes of an attempt that is a Slurm job, to its number; a pilot's are not."""
 _OF_SLURM: Final = (
@@ -94,7 +96,7 @@ def _environment(
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": devices,
         "GANGER_JOB": key.job, "GANGER_ATTEMPT": key.attempt, "GANGER_JOB_NAME": launch.name,
         "GANGER_NODES": part.nodes, "GANGER_NODE_RANK": part.node_rank,
-        "GANGER_WORKERS": part.workers, "GANGER_ROLE": role, "GANGER_DIR": places.job,
+        "GANGER_WORKERS": part.workers, "GANGER_ROLE": role, JOB_FOLDER: places.job,
         "GANGER_CHECKPOINT_DIR": places.checkpoints,
     }  # fmt: skip
     env = _base(launch.uid)
