@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
+from ganger.core.errors import BadInput
 from ganger.core.units import SECOND
 from ganger.engines import boxes
 from ganger.engines.agent.protocol import (
@@ -195,3 +196,12 @@ def test_those_who_are_turned_away_do_not_fill_the_log(
     said = "".join(one.getMessage() for one in caplog.records)
     assert "turned away" in said
     assert len(said) < 1000
+
+
+def test_a_port_in_use_is_one_sentence(engine: LocalEngine) -> None:
+    with pytest.raises(BadInput, match="Address already in use") as told:
+        LocalEngine(
+            lambda job: Launch(command=("true",)), lambda hello: [0],
+            listen=("127.0.0.1", engine.port), token=TOKEN,
+        )  # fmt: skip
+    assert "--agents" in str(told.value)

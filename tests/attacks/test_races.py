@@ -20,7 +20,7 @@ import pytest
 from engines.conformance import Play, on
 from engines.rig import Agents, LocalBench
 from ganger.core.errors import BadInput
-from ganger.core.events import Failed, Finished, Progressed, Released, Started
+from ganger.core.events import Finished, Progressed, Released, Started
 from ganger.core.plan import Start, Stop
 from ganger.core.units import SECOND
 from ganger.engines.agent.reading import read_piece
@@ -125,7 +125,7 @@ def test_links_that_are_swapped_while_a_job_starts_lead_root_nowhere(
     with attacking(mallory, SWAPS, attempts, first, TRIES, victim):
         for _ in range(TRIES):
             job = run(own, mallory, script="#!/bin/sh\nexit 0\n")
-            own.wait(lambda job=job: own.find(Finished, job) or own.find(Failed, job), "end")
+            own.until(Finished, job)
             assert victim.read_text() == "root's"
             assert victim.stat().st_uid == 0
 

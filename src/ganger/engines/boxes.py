@@ -26,6 +26,7 @@ from ganger.engines.agent.protocol import (
     FRAME_BYTES_MAX,
     Challenge,
     Denied,
+    Exit,
     Exited,
     Hello,
     Leaving,
@@ -157,6 +158,10 @@ class Fleet(Protocol):
 
     def address(self, box: Box) -> tuple[str, str] | None:
         """(its address, ours as it sees us); None for this machine."""
+        ...
+
+    def noted_exit(self, job: int, attempt: int, node_rank: int) -> Exit | None:
+        """How a part ended of which its machine says nothing any more; None if nobody knows."""
         ...
 
     def close(self) -> None:
@@ -469,6 +474,10 @@ class Boxes(Parties[_Connection]):
             given = proof(self._token, "engine", hello.nonce, one.nonce)
         self._send(one, Welcome(self._cluster, b"", given))
         self.owner.welcomed(box)
+
+    def noted_exit(self, job: int, attempt: int, node_rank: int) -> Exit | None:
+        """None: what agents do not say is known to nobody."""
+        return None
 
     def address(self, box: Box) -> tuple[str, str] | None:
         """(its address, ours as it sees us) if it is away over TCP; None for this machine."""

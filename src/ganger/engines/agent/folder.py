@@ -62,6 +62,23 @@ def write_durably(path: Path, data: bytes) -> None:
     sync(path.parent)
 
 
+def note_exit(exits: Path, key: Key, node_rank: int, exit_: Exit) -> None:
+    """Note how a part ended in a folder that outlives its agent, if there is one."""
+    with contextlib.suppress(OSError):
+        if exits.is_dir():
+            name = exits / f"{key.job}.{key.attempt}.{node_rank}"
+            write_durably(name, msgspec.msgpack.encode(exit_))
+
+
+def noted_exit(exits: Path, job: int, attempt: int, node_rank: int) -> Exit | None:
+    """What was noted of it; None if nothing was."""
+    try:
+        data = (exits / f"{job}.{attempt}.{node_rank}").read_bytes()
+        return msgspec.msgpack.decode(data, type=Exit)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
 class Folder:
     """The part's folder at `path`."""
 

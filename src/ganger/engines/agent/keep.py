@@ -32,6 +32,12 @@ class Home(NamedTuple):
         return self.path / "attempts"
 
     @property
+    def exits(self) -> Path:
+        """Where exits are noted for those who can see this folder when the agent is gone for ever;
+        there is no such folder where nobody can."""
+        return self.path / "exits"
+
+    @property
     def socket(self) -> Path:
         """Where the engine dials."""
         return self.path / "agent"
@@ -123,7 +129,8 @@ def _keep(start: Start, control: socket.socket) -> None:
     workers = workers_of(start.prepare, start.go, places, start.devices_before)
     zygote = "" if launch.steps else start.zygote
     keeper = Keeper(
-        start.folder, start.prepare, start.group, control, sdk, files, start.umask, zygote
+        start.folder, start.prepare, start.group, control, sdk, files, start.umask, zygote,
+        start.home.exits,
     )
     keeper.run(workers, str(places.cwd))
 

@@ -14,12 +14,13 @@ import signal
 import socket
 import time
 from math import inf
+from pathlib import Path
 from typing import Any, Final
 
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent import processes
 from ganger.engines.agent.cgroup import Group
-from ganger.engines.agent.folder import Folder
+from ganger.engines.agent.folder import Folder, note_exit
 from ganger.engines.agent.output import Output
 from ganger.engines.agent.protocol import (
     Exit,
@@ -50,7 +51,9 @@ class Keeper:
     def __init__(
         self, folder: Folder, prepare: Prepare, group: Group, control: socket.socket,
         sdk: socket.socket, files: tuple[int, int], umask: int, zygote: str = "",
+        exits: Path | None = None,
     ) -> None:  # fmt: skip
+        self._exits = exits
         self._folder, self._prepare, self._group = folder, prepare, group
         self._launch = prepare.launch
         self._umask, self._zygote = umask, zygote
@@ -245,6 +248,8 @@ class Keeper:
             steps.total, steps.saved, steps.micros, self._codes, dropped,
         )  # fmt: skip
         self._group.remove()
+        if self._exits is not None and self._prepare.parts:
+            note_exit(self._exits, self._prepare.key, self._prepare.parts[0].node_rank, exit_)
         while self._folder.path.exists():
             try:
                 self._folder.write_exit(exit_)
