@@ -37,7 +37,7 @@ from ganger.engines.gang import (
     Status,
     Want,
     outcome,
-    overlap,
+    waits_of,
 )
 from ganger.engines.launch import Launch
 from ganger.engines.refusals import Refusals
@@ -103,12 +103,8 @@ class Attempts:
             elif hold.phase == Phase.SUSPENDED:
                 one.want = Want.SUSPEND
             self._add(one)
-        leaving = [hold for hold in holds if hold.phase == Phase.STOPPING]
-        for hold in holds:
-            if hold.phase == Phase.STARTING:
-                self._attempts[hold.job, hold.attempt].waits = {
-                    (other.job, other.attempt) for other in leaving if overlap(hold, other)
-                }
+        for key, waits in waits_of(holds).items():
+            self._attempts[key].waits = waits
 
     def unknown(self, keys: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Those of `keys` that are not followed, and of which nothing is still to be told."""

@@ -44,6 +44,7 @@ from ganger.engines.agent.protocol import (
     proves,
 )
 from ganger.engines.agent.wire import UNPROVED_BYTES_MAX, GoneError, Link
+from ganger.engines.joining import TurnedAway, listening
 
 log = logging.getLogger("ganger.engine")
 _DIAL_SECONDS: Final = (0.02, 2.0)
@@ -53,25 +54,11 @@ _UNPROVED_MAX: Final = 64
 """Connections that have not done so, at most."""
 _PAUSE_SECONDS: Final = 1.0
 """No connection is taken for so long after one could not be (there are no descriptors left)."""
-_SAY_SECONDS: Final = 60.0
-"""Between two lines of the log about machines that are turned away."""
 
 
 def _not_read(box: Box, why: str) -> BadInput:
     where = f"machine {box.hello.name!r}"
     return BadInput(f"the output lies there, and {why}", where=where)
-
-
-def _listening(at: tuple[str, int]) -> socket.socket:
-    """Raises BadInput."""
-    try:
-        listener = socket.create_server(at)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise BadInput(f"machines cannot join at {at[0] or 'any address'}:{at[1]}: {why}",
-                       where="--agents", mend="name a port that is free") from None  # fmt: skip
-    listener.setblocking(False)
-    return listener
 
 
 class AgentAt(NamedTuple):
@@ -213,10 +200,10 @@ class Boxes(Parties[_Connection]):
         self._listen_at = inf
         """When connections are taken again, if they are not now."""
         self._trouble = ""
-        self._turned_away, self._say_at = 0, 0.0
+        self._turned_away = TurnedAway()
         self.port = 0
         if listen is not None:
-            self._listener = _listening(listen)
+            self._listener = listening(listen)
             self.port = self._listener.getsockname()[1]
             self._listen()
 
@@ -439,19 +426,10 @@ class Boxes(Parties[_Connection]):
                 except BadInput as error:
                     why = str(error)
         if why:
-            self._say_turned_away(hello.name, why)
+            self._turned_away.say(hello.name, why)
             self._send(one, Denied(why))
             raise GoneError(why)
         self._welcome(one, hello, nodes)
-
-    def _say_turned_away(self, name: str, why: str) -> None:
-        """Log it, but seldom: anybody can have himself turned away as often as he likes."""
-        self._turned_away += 1
-        if time.monotonic() >= self._say_at:
-            self._say_at = time.monotonic() + _SAY_SECONDS
-            log.warning("agent %.64r was turned away: %.200s (%d since this was last said)",
-                        name, why, self._turned_away)  # fmt: skip
-            self._turned_away = 0
 
     def _welcome(self, one: _Connection, hello: Hello, nodes: tuple[int, ...]) -> None:
         box = self.by_name.get(hello.name)

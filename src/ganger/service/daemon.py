@@ -45,7 +45,7 @@ from ganger.service.engine import LiveEngine
 from ganger.service.feed import Feed
 from ganger.service.gates import Gates
 from ganger.service.journal import Decided, FullError, Header, Journal
-from ganger.service.launches import kept_run_time, launch_of
+from ganger.service.launches import launch_of
 from ganger.service.nodes import refuse_others
 from ganger.service.recovery import decided, guard_of, make_kernel, recover
 from ganger.service.tally import Tally
@@ -187,8 +187,7 @@ class Daemon:
 
     def launch(self, job: int) -> Launch:
         """How `job` is launched now. Raises BadInput."""
-        ran = kept_run_time(self.kernel.jobs, job)
-        return launch_of(self.journal, self.scripts, job, ran, steps=self.own_srun)
+        return launch_of(self.journal, self.scripts, job, self.kernel.jobs, steps=self.own_srun)
 
     def now(self) -> int:
         """The engine's time, never before the last step's."""

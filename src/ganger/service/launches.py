@@ -27,11 +27,11 @@ def kept_run_time(jobs: Jobs, job: int) -> int:
 
 
 def launch_of(
-    journal: Journal, scripts: Path | None, job: int, ran: int = 0, *, steps: bool = True
+    journal: Journal, scripts: Path | None, job: int, jobs: Jobs, *, steps: bool = True
 ) -> Launch:
     """How `job` is launched now, `retries` counted down by the attempts that failed, its time limit
-    by the run time `ran` of attempts whose work is kept (microseconds): one that begins from
-    nothing has all of it, as after Slurm's requeue. Its script is made a file in the folder
+    by the run time of attempts whose work is kept (of `jobs`): one that begins from nothing has all
+    of it, as after Slurm's requeue. Its script is made a file in the folder
     `scripts`, or goes with the launch. `steps`: its `srun` is ours, not Slurm's."""
     facts = journal.facts(job)
     launch, words = facts.launch, _words(facts, job)
@@ -48,7 +48,7 @@ def launch_of(
     return msgspec.structs.replace(
         launch, command=command, env=env, name=facts.name,
         output=pattern(launch.output, facts, job), error=pattern(launch.error, facts, job),
-        limit=max(launch.limit - ran, 1) if launch.limit < NEVER else NEVER,
+        limit=max(launch.limit - kept_run_time(jobs, job), 1) if launch.limit < NEVER else NEVER,
         retries=max(launch.retries - failed, 0), script="" if scripts else facts.script,
         steps=launch.steps and steps,
     )  # fmt: skip

@@ -129,7 +129,14 @@ def _keep(start: Start, control: socket.socket) -> None:
     workers = workers_of(start.prepare, start.go, places, start.devices_before)
     zygote = "" if launch.steps else start.zygote
     keeper = Keeper(
-        start.folder, start.prepare, start.group, control, sdk, files, start.umask, zygote,
+        start.folder,
+        start.prepare,
+        start.group,
+        control,
+        sdk,
+        files,
+        start.umask,
+        zygote,
         start.home.exits,
     )
     keeper.run(workers, str(places.cwd))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import logging
 import os
@@ -24,6 +23,7 @@ from ganger.engines.agent.cgroup import Containment, Group
 from ganger.engines.agent.folder import Folder, KeeperRecord, write_durably
 from ganger.engines.agent.keep import Home, Start, fork_keeper
 from ganger.engines.agent.meter import Meter, Running
+from ganger.engines.agent.over import Over
 from ganger.engines.agent.peer import Peer
 from ganger.engines.agent.protocol import (
     Exit,
@@ -102,7 +102,7 @@ class Agent:
         self._warmth = Warmth(self.home.path / "warm")
         self._lost: dict[Key, float] = {}
         """Parts whose keeper hung up without a record, and when to look again."""
-        self._over = _Over(self.home.path / "forgotten")
+        self._over = Over(self.home.path / "forgotten")
         self._selector = selectors.DefaultSelector()
         self._stopping = self._warned = False
         self._leaving = ""
@@ -439,32 +439,6 @@ class Agent:
     def _tell(self, *messages: Message) -> None:
         for message in messages:
             self._peer.tell(message)
-
-
-class _Over:
-    """The last attempt of each job that was forgotten: none up to it may start again."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._last: dict[int, int] = {}
-        lines = path.read_text().splitlines() if path.exists() else []
-        for line in lines:
-            with contextlib.suppress(ValueError):  # the last line may be cut
-                job, attempt = map(int, line.split())
-                self._last[job] = max(attempt, self._last.get(job, 0))
-        if len(lines) > 2 * len(self._last) + 1000:
-            text = "".join(f"{job} {attempt}\n" for job, attempt in self._last.items())
-            write_durably(path, text.encode())
-
-    def holds(self, key: Key) -> bool:
-        """Whether that attempt is over."""
-        return key.attempt <= self._last.get(key.job, 0)
-
-    def add(self, key: Key) -> None:
-        """It is over."""
-        self._last[key.job] = max(key.attempt, self._last.get(key.job, 0))
-        with contextlib.suppress(OSError), self._path.open("a") as file:
-            file.write(f"{key.job} {key.attempt}\n")
 
 
 def _state(part: _Part) -> list[Message]:
