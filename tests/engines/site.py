@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from engines import lifeline
 from engines.rig import processes_with
 
 NEEDED = ("slurmctld", "slurmd", "sbatch", "munged")
@@ -90,7 +91,8 @@ class Site:
         more: str = "",
     ) -> None:  # fmt: skip
         self.root, self.nodes, self._holds_by, self._more = root, nodes, holds_by, more
-        self.env = {**os.environ, "SLURM_CONF": str(root / "slurm.conf"), "PATH": _PATH}
+        self.env = {**os.environ, "SLURM_CONF": str(root / "slurm.conf"), "PATH": _PATH,
+                    lifeline.OWNER: lifeline.identity(os.getpid())}  # fmt: skip
         self.env.pop("PYTHONWARNINGS", None)
         self._configure()
 
@@ -261,9 +263,11 @@ def standing(
 ) -> Iterator[Site]:
     """A Slurm that is up, and whose commands this process finds; all of it ends with the block.
     `more`: lines for its slurm.conf."""
+    lifeline.clear_leftovers()
     root = Path(tempfile.mkdtemp(prefix="slurm-"))
     before = os.environ.copy()
     site = Site(root, nodes, holds_by, more)
+    tied = lifeline.tie(f"SLURM_CONF={site.env['SLURM_CONF']}", root)
     try:
         site.start()
         os.environ.update(SLURM_CONF=site.env["SLURM_CONF"], PATH=site.env["PATH"])
@@ -273,6 +277,7 @@ def standing(
         os.environ.update(before)
         site.stop()
         shutil.rmtree(root, ignore_errors=True)
+        tied.communicate()
 
 
 class Ports:

@@ -11,7 +11,16 @@ import pytest
 from engines.conformance import Conformance, Does, Play, on
 from engines.rig import LaunchingBench
 from engines.site import PATIENCE_SECONDS, Site, missing, standing, tracking
-from ganger.core.events import Failed, Finished, NodeDown, NodeUp, Progressed, Refused, Released
+from ganger.core.events import (
+    Failed,
+    Finished,
+    NodeDown,
+    NodeUp,
+    Progressed,
+    Refused,
+    Released,
+    Started,
+)
 from ganger.core.plan import Start, Stop
 from ganger.core.units import SECOND
 from ganger.engines.gang import Hold
@@ -287,3 +296,31 @@ def test_pilots_outlive_the_daemon_and_join_it_where_it_comes_back(
     assert bench.pilots() == 1
     play.apply(Stop(job, 1))
     assert play.until(Released, job).kept == pytest.approx(7000)
+
+
+@pytest.mark.parametrize("again", [["v0"], ["v1"], []], ids=["its node", "another", "none"])
+@pytest.mark.parametrize("phase", ["RUNNING", "STARTING"])
+def test_a_job_that_finished_while_all_were_down_is_not_run_again_by_another_pilot(
+    make: Callable[..., PilotBench], site: Site, tmp_path: Path, again: list[str], phase: str
+) -> None:
+    bench = make(Terms(most=2), "v0")
+    play, job, go = Play(bench), 7001, tmp_path / "go"
+    bench.launch(job, "sh", "-c", f"while [ ! -e {go} ]; do sleep .05; done")
+    play.apply(Start(job, 1, (on(0, 0),)))
+    play.until(Started, job)
+    site.kill("slurmctld")
+    go.touch()  # and nobody polls
+    late = time.monotonic() + PATIENCE_SECONDS
+    while bench.alive(job) or not list((tmp_path / "exits").glob(f"{job}.1.*")):
+        assert time.monotonic() < late
+        time.sleep(0.05)
+    site.kill_node("v0")  # the pilot, and all that it knew
+    site.start_controller()
+    site.start_node("v0")
+    site.clear()
+    site.wait_idle()
+    bench.wish[:] = again
+    bench.reconnect([(job, 1, phase, (on(0, 0),))])
+    play.until(Finished, job)
+    assert not play.find(Failed, job)
+    assert bench.starts(job) == 1

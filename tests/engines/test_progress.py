@@ -40,6 +40,10 @@ class Quiet:
         """This machine."""
         return None
 
+    def noted_exit(self, job: int, attempt: int, node_rank: int) -> wire.Exit | None:
+        """Nothing was noted."""
+        return None
+
     def close(self) -> None:
         """Nothing to leave."""
 

@@ -12,12 +12,14 @@ from ganger.core.errors import BadInput
 from ganger.core.units import MINUTE, NEVER, SECOND
 from ganger.engines.slurm.answers import Job, Node, nodes_of
 from ganger.engines.slurm.site import Listed, called, explained, lines_of, listed_of
+from ganger.engines.slurm.where import Where
 from ganger.lab.mirror import advice, counts, mirror
 from ganger.lab.whatif import future
 from ganger.workloads.formats import load_trace
 
 ANSWERS = Path(__file__).parents[1] / "engines" / "answers"
 NOW = 1_000_000 * SECOND
+ANYWHERE = Where()
 versions = pytest.mark.parametrize("version", ["22.05", "24.11"])
 
 
@@ -36,7 +38,7 @@ def node(name: str, gpus: int, state: str = "IDLE") -> Node:
 def job(
     number: int, gpus: int, *, on: dict[str, Sequence[int]] | None = None, nodes: int = 1,
     reason: str = "Resources", ran: int = 0, limit: int = NEVER, partition: str = "main",
-    ended: bool = False,
+    ended: bool = False, where: Where = ANYWHERE,
 ) -> Listed:  # fmt: skip
     """A job as Slurm lists it; `on`: it runs there since `ran` seconds."""
     held = {name: tuple(devices) for name, devices in (on or {}).items()}
@@ -45,7 +47,7 @@ def job(
     began = NOW - ran * SECOND if on or ended else 0
     return Listed(
         raw, "ann", "vision", partition, "", 10, NOW - 100 * SECOND + number, began,
-        NOW if ended else 0, limit, gpus, "", nodes, 0, -1,
+        NOW if ended else 0, limit, gpus, "", nodes, 0, -1, where,
     )  # fmt: skip
 
 
@@ -65,11 +67,12 @@ def test_a_waiting_job_is_explained_in_plain_words(version: str) -> None:
     jobs, nodes, now = recorded(version)
     one, lines = explained("5", jobs, nodes, now)
     assert one.job.reason == "Priority"
-    assert lines[:5] == [
+    assert lines[:6] == [
         "Other jobs come first.",
         "It asks for 4 GPUs of type v100, since 1m 00s.",
+        "It asks for the nodes v0.",
         "By priority it is number 3 of 3 that wait for partition main.",
-        "Of 8 GPUs that would do 4 are free.",
+        "Of 4 GPUs that would do 2 are free.",
         "The others are held by 1 (root, 4).",
     ]
     assert "k1" in explained("3", jobs, nodes, now)[1][-1], "it is drained"
@@ -82,10 +85,10 @@ def test_a_waiting_job_is_explained_in_plain_words(version: str) -> None:
 def test_what_a_recipe_would_do_with_recorded_jobs(version: str) -> None:
     jobs, nodes, now = recorded(version)
     made = mirror(nodes, jobs, "main", now, "fifo")
-    assert counts(made) == (2, 3)
+    assert counts(made) == (2, 2), "job 3 is held back"
     assert advice(made) == [
-        "start 3 (root, 2 GPUs, a.sh) on k0 (2)", "start 4 (root, 1 GPU, a.sh) on k0 (1)"
-    ]  # fmt: skip
+        "start 4 (root, 1 GPU, a.sh) on k0 (1)"
+    ], "job 3 asks for k1, which is drained"  # fmt: skip
 
 
 def test_a_job_is_called_as_squeue_shows_it() -> None:
@@ -167,3 +170,51 @@ def test_tasks_of_an_array_that_waits_are_jobs_of_their_own() -> None:
 def test_how_many_gpus_are_asked_for(text: str, gpus: int) -> None:
     row = f'{{"job_id": 1, "name": "x", "job_state": "PENDING", "tres_per_job": "{text}"}}'
     assert listed_of(f'{{"jobs": [{row}]}}')[0].gpus == gpus
+
+
+# ---------------------------------------------------------------------- where jobs may run
+
+
+def advised(*jobs: Listed, nodes: Sequence[Node] | None = None) -> tuple[list[str], Sequence[str]]:
+    """What fifo would do with these jobs on three nodes, and what it leaves out."""
+    there = nodes or [node("a", 4), node("b", 4), node("c", 4)]
+    made = mirror(there, jobs, "", NOW, "fifo")
+    return [line.rpartition(" on ")[2] for line in advice(made)], made.left_out
+
+
+@pytest.mark.parametrize(
+    ("where", "on"),
+    [
+        (Where(required=("c",)), "c (4)"),
+        (Where(excluded=("a",)), "b (4)"),
+        (Where(excluded=("a", "b")), "c (4)"),
+        (Where(constraint="fast"), "b (4)"),
+        (Where(constraint="fast&big"), "c (4)"),
+        (Where(constraint="big|none"), "c (4)"),
+    ],
+)
+def test_a_job_is_advised_onto_no_node_that_it_may_not_have(where: Where, on: str) -> None:
+    features = {"a": (), "b": ("fast",), "c": ("fast", "big")}
+    nodes = [msgspec.structs.replace(node(name, 4), features=has) for name, has in features.items()]
+    assert advised(job(1, 4, where=where), nodes=nodes) == ([on], [])
+
+
+def test_a_job_that_may_have_no_open_node_is_not_advised_anywhere() -> None:
+    assert advised(job(1, 4, where=Where(required=("gone",))))[0] == []
+
+
+def test_what_is_not_understood_is_ignored_and_said() -> None:
+    some = job(1, 8, nodes=2, where=Where(required=("c",)))
+    odd = job(2, 1, where=Where(constraint="[rack1|rack2]"))
+    lines, left_out = advised(some, odd)
+    assert len(lines) == 2
+    assert left_out == [
+        "2 jobs whose constraint or node list is ignored: it is not understood"
+    ]  # fmt: skip
+    _, said = explained("2", [odd], [node("a", 4)], NOW)
+    assert "What follows ignores its constraint [rack1|rack2]." in said
+
+
+def test_a_running_job_stays_where_it_is_whatever_its_constraint_says_now() -> None:
+    runs = job(1, 4, on={"a": range(4)}, where=Where(constraint="gone"))
+    assert advised(runs, job(2, 4))[0] == ["b (4)"]

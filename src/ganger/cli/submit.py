@@ -47,7 +47,8 @@ _OPTIONS = (
     click.option("--cpus", "-c", type=float, help="Cores per worker."),
     click.option("--memory", "--mem", metavar="SIZE", help="Memory per worker: 16GiB, 512M."),
     click.option("--time", "-t", "time_limit", metavar="TIME", type=SPAN, help="Stop it "
-                 "after: 90m, 1h30m, 1-12:00:00."),
+                 "after: 90m, 1h30m, 1-12:00:00. Counts run time over the attempts whose work is "
+                 "kept; an attempt that begins from nothing has all of it again."),
     click.option("--estimate", metavar="TIME", type=SPAN, help="Your guess of its run time."),
     click.option("--deadline", metavar="WHEN", help="When it should be done: 2026-05-01T18:00, "
                  "+2h."),

@@ -37,7 +37,7 @@ from ganger.engines.gang import (
     Status,
     Want,
     outcome,
-    overlap,
+    waits_of,
 )
 from ganger.engines.launch import Launch
 from ganger.engines.refusals import Refusals
@@ -103,12 +103,8 @@ class Attempts:
             elif hold.phase == Phase.SUSPENDED:
                 one.want = Want.SUSPEND
             self._add(one)
-        leaving = [hold for hold in holds if hold.phase == Phase.STOPPING]
-        for hold in holds:
-            if hold.phase == Phase.STARTING:
-                self._attempts[hold.job, hold.attempt].waits = {
-                    (other.job, other.attempt) for other in leaving if overlap(hold, other)
-                }
+        for key, waits in waits_of(holds).items():
+            self._attempts[key].waits = waits
 
     def unknown(self, keys: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Those of `keys` that are not followed, and of which nothing is still to be told."""
@@ -353,11 +349,12 @@ class Attempts:
                 unsure, seat.unsure = seat.unsure, False
                 if self._key(one.key, node) in box.mentioned:
                     self._say(one, node, seat)
-                elif seat.status >= Status.PREPARED or (unsure and one.started):
+                elif seat.status >= Status.PREPARED or (
+                    unsure and (one.started or self._noted(one, node) is not None)
+                ):
                     gone = one.want >= Want.LEAVE
-                    seat.status = Status.REFUSED if gone else Status.LOST
-                    seat.why = "its agent does not know it"
-                    self._part_over(one, seat)
+                    status = Status.REFUSED if gone else Status.LOST
+                    self._lose_part(one, node, "its agent does not know it", status)
                 else:
                     seat.status = Status.UNSENT
                     if one.want >= Want.LEAVE:
@@ -394,11 +391,19 @@ class Attempts:
     def _lose(self, nodes: set[int]) -> None:
         for one in list(self._attempts.values()):
             for node in nodes & one.seats.keys():
-                seat = one.seats[node]
-                if not seat.over:
-                    seat.status, seat.why = Status.LOST, "its node is down"
-                    self._part_over(one, seat)
+                if not one.seats[node].over:
+                    self._lose_part(one, node, "its node is down")
         self.events.extend(NodeDown(node) for node in sorted(nodes))
+
+    def _noted(self, one: Attempt, node: int) -> wire.Exit | None:
+        return self._boxes.noted_exit(*one.key, list(one.seats).index(node))
+
+    def _lose_part(self, one: Attempt, node: int, why: str, status: Status = Status.LOST) -> None:
+        """No agent will say how a part ended: it failed, unless its end was noted elsewhere."""
+        seat = one.seats[node]
+        seat.exit = self._noted(one, node)
+        seat.status, seat.why = (Status.EXITED, "") if seat.exit is not None else (status, why)
+        self._part_over(one, seat)
 
     # ------------------------------------------------------------------ ends
 

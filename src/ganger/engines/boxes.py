@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import selectors
 import socket
 import subprocess
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from math import inf
@@ -22,8 +23,10 @@ from ganger.core.units import SECOND
 from ganger.engines.agent.folder import short_path
 from ganger.engines.agent.party import Parties, Party
 from ganger.engines.agent.protocol import (
+    FRAME_BYTES_MAX,
     Challenge,
     Denied,
+    Exit,
     Exited,
     Hello,
     Leaving,
@@ -40,10 +43,17 @@ from ganger.engines.agent.protocol import (
     proof,
     proves,
 )
-from ganger.engines.agent.wire import GoneError, Link
+from ganger.engines.agent.wire import UNPROVED_BYTES_MAX, GoneError, Link
+from ganger.engines.joining import TurnedAway, listening
 
 log = logging.getLogger("ganger.engine")
 _DIAL_SECONDS: Final = (0.02, 2.0)
+_PROVE_SECONDS: Final = 10.0
+"""A machine that joins has so long to prove that it knows the token."""
+_UNPROVED_MAX: Final = 64
+"""Connections that have not done so, at most."""
+_PAUSE_SECONDS: Final = 1.0
+"""No connection is taken for so long after one could not be (there are no descriptors left)."""
 
 
 def _not_read(box: Box, why: str) -> BadInput:
@@ -137,6 +147,10 @@ class Fleet(Protocol):
         """(its address, ours as it sees us); None for this machine."""
         ...
 
+    def noted_exit(self, job: int, attempt: int, node_rank: int) -> Exit | None:
+        """How a part ended of which its machine says nothing any more; None if nobody knows."""
+        ...
+
     def close(self) -> None:
         """Leave; everything goes on running."""
         ...
@@ -146,6 +160,11 @@ class _Connection(Party):
     def __init__(self, link: Link, at: AgentAt | None) -> None:
         super().__init__(link)
         self.at = at
+        self.address = ""
+        """The address of who dialled."""
+        if at is None:
+            with contextlib.suppress(OSError):
+                self.address = str(link.socket.getpeername()[0])
         self.box: Box | None = None
 
 
@@ -178,14 +197,15 @@ class Boxes(Parties[_Connection]):
         self._pause = [_DIAL_SECONDS[0]] * len(agents)
         self._spawned: list[subprocess.Popen[bytes] | None] = [None] * len(agents)
         self._listener: socket.socket | None = None
+        self._listen_at = inf
+        """When connections are taken again, if they are not now."""
+        self._trouble = ""
+        self._turned_away = TurnedAway()
         self.port = 0
         if listen is not None:
-            self._listener = socket.create_server(listen)
-            self._listener.setblocking(False)
+            self._listener = listening(listen)
             self.port = self._listener.getsockname()[1]
-            self._selector.register(
-                self._listener, selectors.EVENT_READ, lambda mask: self._accept()
-            )
+            self._listen()
 
     # ------------------------------------------------------------------ time
 
@@ -230,7 +250,8 @@ class Boxes(Parties[_Connection]):
         lost = [box.lost_at + self._patience for box in self._away()]
         due = min([*self._dial_at, *lost], default=inf)
         if self._remote():
-            due = min(due, time.monotonic() + self._patience / 4)
+            due = min(due, time.monotonic() + min(self._patience, _PROVE_SECONDS) / 4)
+        due = min(due, self._listen_at)
         seconds = min(seconds, max(due - time.monotonic(), 0))
         for key, mask in self._selector.select(None if seconds == inf else seconds):
             key.data(mask)
@@ -251,8 +272,11 @@ class Boxes(Parties[_Connection]):
             if now >= box.lost_at + self._patience:
                 box.up, box.down = False, True
                 self.owner.lost(box)
+        if now >= self._listen_at:
+            self._listen()
         for one in self._remote():
-            if now - one.heard_at > self._patience:
+            unproved = one.box is None and now - one.made_at > _PROVE_SECONDS
+            if unproved or now - one.heard_at > self._patience:
                 self._drop(one)
             elif one.box is not None and now - one.told_at > self._patience / 4:
                 self._send(one, Ping())
@@ -281,14 +305,37 @@ class Boxes(Parties[_Connection]):
         assert self._listener is not None
         try:
             sock, _ = self._listener.accept()
-        except OSError:
+        except (BlockingIOError, InterruptedError, ConnectionError):
             return
+        except OSError as error:
+            self._selector.unregister(self._listener)
+            self._listen_at = time.monotonic() + _PAUSE_SECONDS
+            if self._trouble != str(error):
+                self._trouble = str(error)
+                log.warning("machines that join cannot be accepted now: %s", error)
+            return
+        self._trouble = ""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         one = self._add(sock, None)
         self._send(one, Challenge(one.nonce))
+        self._thin()
+
+    def _listen(self) -> None:
+        """Take connections."""
+        assert self._listener is not None
+        self._listen_at = inf
+        self._selector.register(self._listener, selectors.EVENT_READ, lambda mask: self._accept())
+
+    def _thin(self) -> None:
+        """Where too many have proved nothing yet: drop the oldest of the address that has most."""
+        unproved = [one for one in self._remote() if one.box is None]
+        if len(unproved) > _UNPROVED_MAX:
+            most = Counter(one.address for one in unproved).most_common(1)[0][0]
+            self._drop(next(one for one in unproved if one.address == most))
 
     def _add(self, sock: socket.socket, at: AgentAt | None) -> _Connection:
-        return self._watch(_Connection(Link(sock, ToEngine), at))
+        most = UNPROVED_BYTES_MAX if at is None else FRAME_BYTES_MAX
+        return self._watch(_Connection(Link(sock, ToEngine, most), at))
 
     def _drop(self, one: _Connection) -> None:
         if not self._forget(one):
@@ -379,7 +426,7 @@ class Boxes(Parties[_Connection]):
                 except BadInput as error:
                     why = str(error)
         if why:
-            log.warning("agent %r was turned away: %s", hello.name, why)
+            self._turned_away.say(hello.name, why)
             self._send(one, Denied(why))
             raise GoneError(why)
         self._welcome(one, hello, nodes)
@@ -397,6 +444,7 @@ class Boxes(Parties[_Connection]):
         box.unwanted.clear()
         box.mentioned.clear()
         one.box = box
+        one.link.frame_bytes_max = FRAME_BYTES_MAX
         if one.at is not None:
             self._pause[self._agents.index(one.at)] = _DIAL_SECONDS[0]
             given = b""
@@ -404,6 +452,10 @@ class Boxes(Parties[_Connection]):
             given = proof(self._token, "engine", hello.nonce, one.nonce)
         self._send(one, Welcome(self._cluster, b"", given))
         self.owner.welcomed(box)
+
+    def noted_exit(self, job: int, attempt: int, node_rank: int) -> Exit | None:
+        """None: what agents do not say is known to nobody."""
+        return None
 
     def address(self, box: Box) -> tuple[str, str] | None:
         """(its address, ours as it sees us) if it is away over TCP; None for this machine."""

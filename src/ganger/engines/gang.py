@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -197,3 +198,14 @@ def overlap(one: Hold, other: Hold) -> bool:
         mine.node == theirs.node and (mine.devices & theirs.devices or not mine.devices)
         for mine in one.placement for theirs in other.placement
     )  # fmt: skip
+
+
+def waits_of(holds: Sequence[Hold]) -> dict[tuple[int, int], set[tuple[int, int]]]:
+    """By attempt that starts: the attempts that are leaving what it will have."""
+    leaving = [hold for hold in holds if hold.phase == Phase.STOPPING]
+    return {
+        (hold.job, hold.attempt): {
+            (other.job, other.attempt) for other in leaving if overlap(hold, other)
+        }
+        for hold in holds if hold.phase == Phase.STARTING
+    }  # fmt: skip

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,7 @@ from ganger.core.view import View
 from ganger.engines.slurm.answers import Node
 from ganger.engines.slurm.machines import spec_of
 from ganger.engines.slurm.site import Listed
+from ganger.engines.slurm.where import Where
 from ganger.lab.simulation import load_policy, oracle_of_past
 from ganger.workloads.clusters import describe
 
@@ -52,14 +53,24 @@ def mirror(
     """The GPU jobs of `partition` (empty: of all) on `nodes` at `now` (microseconds). GPUs that
     other jobs hold are withheld; jobs that Slurm keeps from starting are on hold. Raises BadInput.
     """
-    specs = [spec for node in nodes if not node.is_closed and (spec := spec_of(node)) is not None]
+    live = [one for one in listed if one.job.is_pending or one.job.holds]
+    rules = _rules(live)
+    specs = [
+        msgspec.structs.replace(spec, labels=_labels(node, rules)) for node in nodes
+        if not node.is_closed and (spec := spec_of(node)) is not None
+    ]  # fmt: skip
     cluster = describe(ClusterSpec(tuple(specs), name="Slurm")).check("Slurm")
     numbers = {spec.name: i for i, spec in enumerate(specs)}
-    live = [one for one in listed if one.job.is_pending or one.job.holds]
     jobs = [one for one in live if one.gpus and _is_ours(one, partition, numbers)]
     jobs.sort(key=lambda one: (one.submitted, one.job.number))
+    # A job whose nodes are all closed would hold up all that come after it, as in no Slurm.
+    open_to = {label for spec in specs for label in spec.labels}
+    barred = {
+        row for row, one in enumerate(jobs)
+        if (rule := (one.where, one.nodes)) in rules and rules[rule][0] not in open_to
+    }  # fmt: skip
     policy = _Told()
-    table = declare([_spec(one, specs, numbers) for one in jobs])
+    table = declare([_spec(one, specs, rules) for one in jobs])
     kernel = Kernel(Nodes(cluster), table, policy)
     times: dict[int, list[tuple[int, bool]]] = {0: []}
     for row, one in enumerate(jobs):
@@ -67,7 +78,7 @@ def mirror(
         if one.job.holds:
             times.setdefault(min(max(one.started, one.submitted), now), []).append((row, True))
     for at in sorted(times):
-        _play(kernel, policy, at, times[at], jobs, numbers)
+        _play(kernel, policy, at, times[at], jobs, numbers, barred)
     others = sorted(_held_by_others(live, jobs, numbers).items())
     kernel.step(Batch(now, [Withheld(node, gpus) for node, gpus in others]))
     data = msgspec.msgpack.encode(forget(capture(kernel)))
@@ -86,6 +97,8 @@ def mirror(
         f"{count} {what}" for count, what in (
             (without, "jobs without GPUs"),
             (len(live) - without - len(jobs), "jobs of other partitions or nodes"),
+            (len(barred), "jobs held back, since all nodes that they may have are closed"),
+            (_ignored(live), "jobs whose constraint or node list is ignored: it is not understood"),
             (len(nodes) - len(specs), "nodes that are closed, or have GPUs of two types"),
         ) if count
     ]  # fmt: skip
@@ -100,20 +113,52 @@ def _is_ours(one: Listed, partition: str, numbers: dict[str, int]) -> bool:
     )
 
 
-def _spec(one: Listed, specs: Sequence[NodeSpec], numbers: dict[str, int]) -> JobSpec:
+_Rule: TypeAlias = tuple[Where, int]
+"""On which nodes jobs of so many nodes may run."""
+
+
+def _rules(live: Sequence[Listed]) -> dict[_Rule, tuple[str, list[str]]]:
+    """Of each rule that jobs follow: the label that stands for it on the nodes that it allows, and
+    the nodes on which such jobs run already."""
+    found: dict[_Rule, tuple[str, list[str]]] = {}
+    for one in live:
+        if not one.where.is_open(one.nodes):
+            rule = one.where, one.nodes
+            _, there = found.setdefault(rule, (f"slurm-{len(found)}", []))
+            there += one.job.nodes
+    return found
+
+
+def _labels(node: Node, rules: Mapping[_Rule, tuple[str, list[str]]]) -> tuple[str, ...]:
+    return tuple(
+        label for (where, count), (label, there) in rules.items()
+        if where.allows(node, count) or node.name in there
+    )  # fmt: skip
+
+
+def _ignored(live: Sequence[Listed]) -> int:
+    """Of how many jobs a rule about nodes is not understood."""
+    return sum(bool(one.gpus and one.where.not_understood(one.nodes)) for one in live)
+
+
+def _spec(
+    one: Listed, specs: Sequence[NodeSpec], rules: Mapping[_Rule, tuple[str, list[str]]]
+) -> JobSpec:
     """The job as its user declares it: a worker per node where the nodes share its GPUs evenly,
     else one per GPU."""
     counts = {len(held) for held in one.job.gpus.values()} if one.job.holds else {
         one.gpus // one.nodes if one.gpus % one.nodes == 0 else 1
     }  # fmt: skip
     each = counts.pop() if len(counts) == 1 else 1
+    rule = one.where, one.nodes
     types = {spec.gpu_type.lower(): spec.gpu_type for spec in specs}
     kind = one.gpu_type and types.get(one.gpu_type.lower(), one.gpu_type)
     return JobSpec(
         name=one.label, submitted=one.submitted, tenant=one.account, user=one.user,
         group=one.job.name, limit=one.limit, estimate=one.limit, on_preempt=OnPreempt.KILL,
         shape=Shape((Role(size=one.gpus // each, needs=Needs(gpus=each)),),
-                    gpu_types=(kind,) if kind else ()),
+                    gpu_types=(kind,) if kind else (),
+                    labels=(rules[rule][0],) if rule in rules else ()),
     )  # fmt: skip
 
 
@@ -140,7 +185,7 @@ def _held_by_others(
 
 def _play(
     kernel: Kernel, policy: _Told, at: int, happens: Sequence[tuple[int, bool]],
-    jobs: Sequence[Listed], numbers: dict[str, int],
+    jobs: Sequence[Listed], numbers: dict[str, int], barred: set[int],
 ) -> None:  # fmt: skip
     """Submissions and starts of one instant."""
     events: list[AnyEvent] = []
@@ -152,7 +197,7 @@ def _play(
             started.append(Started(row, 1))
         else:
             events.append(Submitted(row))
-            if jobs[row].job.is_pending and jobs[row].is_held:
+            if jobs[row].job.is_pending and (jobs[row].is_held or row in barred):
                 events.append(Command(row, "hold"))
     kernel.step(Batch(at, [*events, Woke()]))
     if started:

@@ -205,7 +205,7 @@ class Daemon:
 
     def launch(self, job: int) -> Launch:
         """How `job` is launched now. Raises BadInput."""
-        return launch_of(self.journal, self.scripts, job, steps=self.own_srun)
+        return launch_of(self.journal, self.scripts, job, self.kernel.jobs, steps=self.own_srun)
 
     def now(self) -> int:
         """The engine's time, never before the last step's."""

@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 
 from ganger.client.grid import filled
+from ganger.core.jobs import Jobs
+from ganger.core.units import NEVER
 from ganger.engines.launch import Launch
 from ganger.service.facts import Facts
 from ganger.service.journal import Journal
@@ -16,10 +18,21 @@ from ganger.service.journal import Journal
 _SLURM = re.compile(r"%(%|[0-9]{0,2}[jJAaxu])")
 
 
-def launch_of(journal: Journal, scripts: Path | None, job: int, *, steps: bool = True) -> Launch:
-    """How `job` is launched now, `retries` counted down by the attempts that failed. Its script is
-    made a file in the folder `scripts`, or goes with the launch. `steps`: its
-    `srun` is ours, not Slurm's."""
+def kept_run_time(jobs: Jobs, job: int) -> int:
+    """How long a job ran in attempts whose work is kept (microseconds): of its run time the part
+    that the kept work is of all that it did. Suspended time is no run time."""
+    work, lost = float(jobs.work[job]), float(jobs.lost[job])
+    part = work / (work + lost) if work + lost > 0 else 1.0
+    return int(int(jobs.ran[job]) * part)
+
+
+def launch_of(
+    journal: Journal, scripts: Path | None, job: int, jobs: Jobs, *, steps: bool = True
+) -> Launch:
+    """How `job` is launched now, `retries` counted down by the attempts that failed, its time limit
+    by the run time of attempts whose work is kept (of `jobs`): one that begins from nothing has all
+    of it, as after Slurm's requeue. Its script is made a file in the folder
+    `scripts`, or goes with the launch. `steps`: its `srun` is ours, not Slurm's."""
     facts = journal.facts(job)
     launch, words = facts.launch, _words(facts, job)
     command = tuple(filled(word, words) for word in launch.command)
@@ -35,6 +48,7 @@ def launch_of(journal: Journal, scripts: Path | None, job: int, *, steps: bool =
     return msgspec.structs.replace(
         launch, command=command, env=env, name=facts.name,
         output=pattern(launch.output, facts, job), error=pattern(launch.error, facts, job),
+        limit=max(launch.limit - kept_run_time(jobs, job), 1) if launch.limit < NEVER else NEVER,
         retries=max(launch.retries - failed, 0), script="" if scripts else facts.script,
         steps=launch.steps and steps,
     )  # fmt: skip

@@ -184,9 +184,9 @@ def pilot_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -
 
     try:
         engine = make(listen)
-    except OSError as error:
+    except BadInput:
         if settings.agents or not port:
-            raise not_there(settings.agents, "--agents", error) from None
+            raise
         engine = make(("", 0))  # somebody took it: pilots are told
     daemon.journal.set("pilot_port", str(engine.port))
     engine.post(*(NodeDown(node) for node in range(len(daemon.kernel.nodes.names))))

@@ -62,6 +62,23 @@ def write_durably(path: Path, data: bytes) -> None:
     sync(path.parent)
 
 
+def note_exit(exits: Path, key: Key, node_rank: int, exit_: Exit) -> None:
+    """Note how a part ended in a folder that outlives its agent, if there is one."""
+    with contextlib.suppress(OSError):
+        if exits.is_dir():
+            name = exits / f"{key.job}.{key.attempt}.{node_rank}"
+            write_durably(name, msgspec.msgpack.encode(exit_))
+
+
+def noted_exit(exits: Path, job: int, attempt: int, node_rank: int) -> Exit | None:
+    """What was noted of it; None if nothing was."""
+    try:
+        data = (exits / f"{job}.{attempt}.{node_rank}").read_bytes()
+        return msgspec.msgpack.decode(data, type=Exit)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
 class Folder:
     """The part's folder at `path`."""
 
@@ -180,20 +197,43 @@ class Folder:
 
     def ask_to_leave(self) -> None:
         """Make the file that tells the job so, following no link: its folder is the job's own."""
-        how = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW
+        how = os.O_CREAT | os.O_EXCL | os.O_WRONLY  # nothing that is there is opened
         with contextlib.suppress(OSError):
             os.close(os.open(self.job / "leave", how, 0o644))
 
-    def hear(self, uid: int, gid: int) -> socket.socket:
-        """The socket that the SDK's reports come to, from this user."""
+    def hand_over(self, script: str, uid: int, gid: int) -> socket.socket:
+        """Make what the job's own folder begins with, its script and the socket that the SDK's
+        reports come to, then give the folder to the job's user: the socket. From then on that user
+        may put a link in any name's place, so nothing is made or given away there any more."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         with short_path(self.job, "sdk") as path:
             sock.bind(path)
             if uid >= 0:
                 os.chown(path, uid, gid)
         sock.setblocking(False)
+        if script:
+            descriptor = os.open(self.script, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o700)
+            with open(descriptor, "w") as file:
+                file.write(script)
+                os.fchmod(descriptor, 0o700)
+                if uid >= 0:
+                    os.fchown(descriptor, uid, gid)
+        if uid >= 0:
+            os.chown(self.job, uid, gid)
         return sock
 
-    def remove(self) -> None:
-        """Drop everything."""
+    def remove(self) -> int:
+        """Drop everything: 0, or the number of a process that does it, where the job left more
+        behind than is dropped in a moment (a tree can be as large and as deep as its user likes).
+        """
+        for name in ("script", "sdk", "leave"):
+            with contextlib.suppress(OSError):
+                (self.job / name).unlink()
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                self.job.rmdir()
+        except OSError:
+            command = ["rm", "-rf", "--one-file-system", "--", str(self.path)]
+            return os.posix_spawnp("rm", command, os.environ)
         shutil.rmtree(self.path, ignore_errors=True)
+        return 0

@@ -6,6 +6,7 @@ import gc
 import os
 import socket
 import traceback
+from errno import EINVAL
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,8 @@ from ganger.engines.agent.cgroup import Group
 from ganger.engines.agent.folder import Folder
 from ganger.engines.agent.keeper import Keeper
 from ganger.engines.agent.protocol import Exit, Go, Prepare
-from ganger.engines.agent.spawn import Places, become, starter, workers_of
+from ganger.engines.agent.rights import rights_of
+from ganger.engines.agent.spawn import Places, starter, workers_of
 from ganger.engines.launch import Launch
 
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK  # a FIFO must not hold us
@@ -28,6 +30,12 @@ class Home(NamedTuple):
     def attempts(self) -> Path:
         """A folder per part."""
         return self.path / "attempts"
+
+    @property
+    def exits(self) -> Path:
+        """Where exits are noted for those who can see this folder when the agent is gone for ever;
+        there is no such folder where nobody can."""
+        return self.path / "exits"
 
     @property
     def socket(self) -> Path:
@@ -110,8 +118,8 @@ def fork_keeper(start: Start, lock: int, control: socket.socket) -> int:
 def _keep(start: Start, control: socket.socket) -> None:
     launch = start.prepare.launch
     try:
+        sdk = start.folder.hand_over(launch.script, launch.uid, launch.gid)
         places = _places(start)
-        _write_script(start.folder.script, launch)
         files = _open_files(start, launch)
     except OSError as why:
         where = f"{why.filename}: " if why.filename else ""
@@ -120,7 +128,17 @@ def _keep(start: Start, control: socket.socket) -> None:
         return
     workers = workers_of(start.prepare, start.go, places, start.devices_before)
     zygote = "" if launch.steps else start.zygote
-    keeper = Keeper(start.folder, start.prepare, start.group, control, files, start.umask, zygote)
+    keeper = Keeper(
+        start.folder,
+        start.prepare,
+        start.group,
+        control,
+        sdk,
+        files,
+        start.umask,
+        zygote,
+        start.home.exits,
+    )
     keeper.run(workers, str(places.cwd))
 
 
@@ -131,18 +149,8 @@ def _places(start: Start) -> Places:
         _give(checkpoints, launch)
     if not launch.cwd:
         _give(home.path / "jobs" / job, launch)
-    _give(start.folder.job, launch)
     cwd = Path(launch.cwd) if launch.cwd else home.path / "jobs" / job
     return Places(start.folder.job, cwd, checkpoints, start.folder.script, home.path / "sdk")
-
-
-def _write_script(path: Path, launch: Launch) -> None:
-    """Put the job's script where its user can execute it."""
-    if launch.script:
-        path.write_text(launch.script)
-        path.chmod(0o700)
-        if launch.uid >= 0:
-            os.chown(path, launch.uid, launch.gid)
 
 
 def _give(folder: Path, launch: Launch) -> None:
@@ -165,26 +173,9 @@ def _open_files(start: Start, launch: Launch) -> tuple[int, int]:
 
 
 def _open_as(launch: Launch, path: str) -> int:
-    """Open a file that the job's user named, with that user's rights and no others: in a child
-    that becomes the user and hands the descriptor back."""
-    if launch.uid < 0 or launch.uid == os.getuid():
-        return os.open(path, _OPEN, 0o666)
-    ours, theirs = socket.socketpair()
-    pid = os.fork()
-    if not pid:
-        try:
-            become(launch)
-            socket.send_fds(theirs, [b"f"], [os.open(path, _OPEN, 0o666)])
-        except OSError as why:
-            theirs.send(str(why.errno).encode())
-        finally:
-            os._exit(0)
-    theirs.close()
-    data, descriptors, _, _ = socket.recv_fds(ours, 64, 1)
-    ours.close()
-    os.waitpid(pid, 0)
-    if not descriptors:
-        number = int(data or b"5")
-        raise OSError(number, os.strerror(number), path)
-    os.set_inheritable(descriptors[0], False)
-    return descriptors[0]
+    """Open a file that the job's user named, with that user's rights and no others."""
+    try:
+        with rights_of(launch.uid, launch.gid):
+            return os.open(path, _OPEN, 0o666)
+    except ValueError as why:
+        raise OSError(EINVAL, str(why), path) from None

@@ -14,12 +14,13 @@ import signal
 import socket
 import time
 from math import inf
+from pathlib import Path
 from typing import Any, Final
 
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent import processes
 from ganger.engines.agent.cgroup import Group
-from ganger.engines.agent.folder import Folder
+from ganger.engines.agent.folder import Folder, note_exit
 from ganger.engines.agent.output import Output
 from ganger.engines.agent.protocol import (
     Exit,
@@ -44,12 +45,15 @@ RUNNING, ASKED, TERMINATED, KILLED = range(4)
 
 
 class Keeper:
-    """Keeps one part. `files`: descriptors of its output and error (the same for one file)."""
+    """Keeps one part. `sdk`: where its reports come; `files`: descriptors of its output and error
+    (the same for one file)."""
 
     def __init__(
         self, folder: Folder, prepare: Prepare, group: Group, control: socket.socket,
-        files: tuple[int, int], umask: int, zygote: str = "",
+        sdk: socket.socket, files: tuple[int, int], umask: int, zygote: str = "",
+        exits: Path | None = None,
     ) -> None:  # fmt: skip
+        self._exits = exits
         self._folder, self._prepare, self._group = folder, prepare, group
         self._launch = prepare.launch
         self._umask, self._zygote = umask, zygote
@@ -77,7 +81,7 @@ class Keeper:
         self._report_at = inf
         self._steps = Steps()
         self._outputs = self._open_outputs(files)
-        self._sdk = folder.hear(self._launch.uid, self._launch.gid)
+        self._sdk = sdk
 
     # ------------------------------------------------------------------ the loop
 
@@ -244,6 +248,8 @@ class Keeper:
             steps.total, steps.saved, steps.micros, self._codes, dropped,
         )  # fmt: skip
         self._group.remove()
+        if self._exits is not None and self._prepare.parts:
+            note_exit(self._exits, self._prepare.key, self._prepare.parts[0].node_rank, exit_)
         while self._folder.path.exists():
             try:
                 self._folder.write_exit(exit_)
@@ -319,7 +325,9 @@ class Keeper:
             data = self._sdk.recv(1 << 16)
         except OSError:
             return False
-        with contextlib.suppress(ValueError, TypeError, AttributeError):
+        # Whatever a job sends: it must not end its keeper.
+        with contextlib.suppress(ValueError, TypeError, AttributeError, ArithmeticError,
+                                 RecursionError):  # fmt: skip
             report: dict[str, Any] = json.loads(data)
             self._listens |= "listens" in report
             self._steps.take(report)

@@ -19,7 +19,7 @@ class Party:
     def __init__(self, link: Link) -> None:
         self.link = link
         self.nonce = secrets.token_bytes(NONCE_BYTES)
-        self.heard_at = self.told_at = time.monotonic()
+        self.made_at = self.heard_at = self.told_at = time.monotonic()
         self.version = VERSION
         """What is spoken here, once both sides have said who they are."""
 

@@ -19,6 +19,7 @@ from ganger.engines.agent.cgroup import Containment
 from ganger.engines.agent.folder import short_path
 from ganger.engines.agent.party import Parties, Party
 from ganger.engines.agent.protocol import (
+    FRAME_BYTES_MAX,
     SINCE,
     Challenge,
     Denied,
@@ -30,7 +31,7 @@ from ganger.engines.agent.protocol import (
     proof,
     proves,
 )
-from ganger.engines.agent.wire import GoneError, Link
+from ganger.engines.agent.wire import UNPROVED_BYTES_MAX, GoneError, Link
 
 log = logging.getLogger("ganger.agent")
 _DIAL_SECONDS: Final = (0.2, 10.0)
@@ -109,7 +110,8 @@ class Peer(Parties[_Engine]):
         self._greet(engine)
 
     def _add(self, sock: socket.socket, address: tuple[str, int] | None) -> _Engine:
-        return self._watch(_Engine(Link(sock, ToAgent), address))
+        most = FRAME_BYTES_MAX if address is None else UNPROVED_BYTES_MAX
+        return self._watch(_Engine(Link(sock, ToAgent, most), address))
 
     def _dial(self, address: tuple[str, int]) -> None:
         self._dial_at[address] = inf  # until the connection ends
@@ -195,6 +197,7 @@ class Peer(Parties[_Engine]):
         if self._now is not None:
             self._drop(self._now)
         engine.welcome = True
+        engine.link.frame_bytes_max = FRAME_BYTES_MAX
         self._now = engine
         if engine.address is not None:
             self._pause[engine.address] = _DIAL_SECONDS[0]

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -86,6 +87,43 @@ def descendants(pid: int) -> list[int]:
     for one in found:
         found.extend(children(one))  # the list grows while it is walked
     return found
+
+
+def marked(setting: str, uid: int) -> list[int]:
+    """The live processes of user `uid` that were started with this setting (`NAME=value`), and
+    their descendants."""
+    found: dict[int, None] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        with contextlib.suppress(OSError):
+            folder = Path("/proc", name)
+            if folder.stat().st_uid == uid and setting.encode() in (
+                (folder / "environ").read_bytes().split(b"\0")
+            ):
+                found.update(dict.fromkeys([int(name), *descendants(int(name))]))
+    return list(found)
+
+
+def end_marked(setting: str, uid: int, seconds: float) -> None:
+    """Kill the processes that `marked` finds until there are none, for some seconds at most.
+
+    A child looks for them: whoever reads a process's environment can be kept waiting by it."""
+    until = time.monotonic() + seconds
+    pid = os.fork()
+    if not pid:
+        try:
+            while found := marked(setting, uid):
+                send(found, signal.SIGKILL)
+                time.sleep(0.002)
+        finally:
+            os._exit(0)
+    while time.monotonic() < until:
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return
+        time.sleep(0.002)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
 def send(pids: Iterable[int], number: int) -> int:

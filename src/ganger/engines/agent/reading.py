@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from ganger.core.errors import BadInput
+from ganger.engines.agent.rights import rights_of
 
 CHUNK: Final = 1 << 18
 
@@ -22,8 +23,8 @@ class Piece(NamedTuple):
 def read_piece(path: Path, at: int, lines: int, uid: int = -1) -> Piece:
     """What follows byte `at`, at most `CHUNK` bytes; -1: from the last `lines` lines on (0: all).
 
-    Raises BadInput for what is no regular file, or one that is not `uid`'s: whoever reads for a
-    user may be able to read more than that user.
+    It is read with the rights of user `uid` (-1: with this process's own). Raises BadInput for what
+    is not a regular file, or does not belong to that user.
     """
     file = _opened(path, uid)
     if file is None:
@@ -41,7 +42,8 @@ def read_piece(path: Path, at: int, lines: int, uid: int = -1) -> Piece:
 
 def _opened(path: Path, uid: int) -> IO[bytes] | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with rights_of(uid):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import logging
 import os
@@ -24,6 +23,7 @@ from ganger.engines.agent.cgroup import Containment, Group
 from ganger.engines.agent.folder import Folder, KeeperRecord, write_durably
 from ganger.engines.agent.keep import Home, Start, fork_keeper
 from ganger.engines.agent.meter import Meter, Running
+from ganger.engines.agent.over import Over
 from ganger.engines.agent.peer import Peer
 from ganger.engines.agent.protocol import (
     Exit,
@@ -46,12 +46,14 @@ from ganger.engines.agent.protocol import (
     Text,
 )
 from ganger.engines.agent.reading import read_piece
+from ganger.engines.agent.spawn import JOB_FOLDER
 from ganger.engines.agent.warm import Warmth
 from ganger.engines.agent.wire import GoneError, Link
 from ganger.engines.launch import Launch
 
 log = logging.getLogger("ganger.agent")
 _STRAY_SECONDS: Final = 1.0
+_ORPHAN_SECONDS: Final = 5.0
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _ALONE_SECONDS: Final = 3.0
 """So long has an engine to order what runs on a machine that leaves; then its agent does."""
@@ -95,10 +97,12 @@ class Agent:
         self._before = [sum(node.gpus for node in nodes[:seat]) for seat in range(len(nodes))]
         self._parts: dict[Key, _Part] = {}
         self._keepers: set[int] = set()
+        self._removers: set[int] = set()
+        """Processes that drop what jobs left in their folders."""
         self._warmth = Warmth(self.home.path / "warm")
         self._lost: dict[Key, float] = {}
         """Parts whose keeper hung up without a record, and when to look again."""
-        self._over = _Over(self.home.path / "forgotten")
+        self._over = Over(self.home.path / "forgotten")
         self._selector = selectors.DefaultSelector()
         self._stopping = self._warned = False
         self._leaving = ""
@@ -188,6 +192,7 @@ class Agent:
     def _reap(self) -> None:
         for pid, _ in processes.reaped():
             self._keepers.discard(pid)
+            self._removers.discard(pid)
             self._warmth.ended(pid)
 
     # ------------------------------------------------------------------ what is there already
@@ -339,7 +344,8 @@ class Agent:
             self._tell(Text(order.ask, order.at, why=getattr(error, "what", str(error))))
 
     def _drop(self, part: _Part) -> None:
-        part.folder.remove()
+        if remover := part.folder.remove():
+            self._removers.add(remover)
         del self._parts[part.key]
 
     def bind(self, cluster: str) -> bool:
@@ -400,6 +406,10 @@ class Agent:
             group = Group(record.groups)
             group.kill_and_wait()
             self._kill_strays(part.keeper)
+            # Those that fled from the tree of an agent that was killed, too.
+            uid = part.prepare.launch.uid
+            mark = f"{JOB_FOLDER}={part.folder.job}"
+            processes.end_marked(mark, uid if uid >= 0 else os.getuid(), _ORPHAN_SECONDS)
             group.remove()
         self._ended(part, Exit(code=-9, why="NodeFail", detail="the keeper of the job was killed"))
 
@@ -409,7 +419,7 @@ class Agent:
         until = time.monotonic() + _STRAY_SECONDS
         while time.monotonic() < until:
             self._reap()
-            ours = self._keepers | self._warmth.pids
+            ours = self._keepers | self._removers | self._warmth.pids
             strays = [pid for pid in processes.children(os.getpid()) if pid not in ours]
             if not strays and keeper not in self._keepers:
                 return
@@ -429,32 +439,6 @@ class Agent:
     def _tell(self, *messages: Message) -> None:
         for message in messages:
             self._peer.tell(message)
-
-
-class _Over:
-    """The last attempt of each job that was forgotten: none up to it may start again."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._last: dict[int, int] = {}
-        lines = path.read_text().splitlines() if path.exists() else []
-        for line in lines:
-            with contextlib.suppress(ValueError):  # the last line may be cut
-                job, attempt = map(int, line.split())
-                self._last[job] = max(attempt, self._last.get(job, 0))
-        if len(lines) > 2 * len(self._last) + 1000:
-            text = "".join(f"{job} {attempt}\n" for job, attempt in self._last.items())
-            write_durably(path, text.encode())
-
-    def holds(self, key: Key) -> bool:
-        """Whether that attempt is over."""
-        return key.attempt <= self._last.get(key.job, 0)
-
-    def add(self, key: Key) -> None:
-        """It is over."""
-        self._last[key.job] = max(key.attempt, self._last.get(key.job, 0))
-        with contextlib.suppress(OSError), self._path.open("a") as file:
-            file.write(f"{key.job} {key.attempt}\n")
 
 
 def _state(part: _Part) -> list[Message]:

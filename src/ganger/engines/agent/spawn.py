@@ -19,11 +19,14 @@ from ganger.engines.agent.cgroup import Group
 from ganger.engines.agent.folder import short_path
 from ganger.engines.agent.processes import die_with_parent, fork_into
 from ganger.engines.agent.protocol import Go, Part, Prepare
+from ganger.engines.agent.rights import account
 from ganger.engines.launch import Launch
 from ganger.sdk.srun import compressed
 from ganger.sdk.steps import SECRET
 
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+JOB_FOLDER: Final = "GANGER_DIR"
+"""Set for all processes of a part, to the folder that it alone has on its machine."""
 IS_SLURMS: Final = "GANGER_SLURM_JOB"
 """Set for the processes of an attempt that is a Slurm job, to its number; a pilot's are not."""
 _OF_SLURM: Final = (
@@ -93,7 +96,7 @@ def _environment(
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": devices,
         "GANGER_JOB": key.job, "GANGER_ATTEMPT": key.attempt, "GANGER_JOB_NAME": launch.name,
         "GANGER_NODES": part.nodes, "GANGER_NODE_RANK": part.node_rank,
-        "GANGER_WORKERS": part.workers, "GANGER_ROLE": role, "GANGER_DIR": places.job,
+        "GANGER_WORKERS": part.workers, "GANGER_ROLE": role, JOB_FOLDER: places.job,
         "GANGER_CHECKPOINT_DIR": places.checkpoints,
     }  # fmt: skip
     env = _base(launch.uid)
@@ -190,17 +193,8 @@ def become(launch: Launch) -> None:
     """Turn this process into its user for good."""
     if launch.uid < 0 or (launch.uid == os.getuid() and launch.gid in (-1, os.getgid())):
         return
-    gid = launch.gid
-    name = ""
-    with contextlib.suppress(KeyError):
-        user = pwd.getpwuid(launch.uid)
-        name, gid = user.pw_name, gid if gid >= 0 else user.pw_gid
-    if gid < 0:
-        gid = launch.uid
-    if name:
-        os.initgroups(name, gid)
-    else:
-        os.setgroups([gid])
+    gid, groups = account(launch.uid, launch.gid)
+    os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     os.setresuid(launch.uid, launch.uid, launch.uid)
 

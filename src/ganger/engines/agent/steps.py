@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, Final
 
 _SMOOTHING: Final = 0.3
 _SPAN_SECONDS: Final = 0.05
 """Steps are timed over at least so long."""
 _METRICS_MAX: Final = 64
+_NAME_CHARACTERS_MAX: Final = 128
+_STEP_MAX: Final = 1 << 53
+"""Beyond this steps are not exact, and no job takes so many."""
+
+
+def _count(value: Any) -> int:
+    """A number of steps. Raises ValueError, TypeError or OverflowError for what is none."""
+    count = int(value)
+    if not -1 <= count <= _STEP_MAX:
+        raise ValueError("not a number of steps")
+    return count
 
 
 class Steps:
@@ -22,15 +34,18 @@ class Steps:
 
     def take(self, report: dict[str, Any]) -> None:
         """Take a report: any of `step, total, at` (seconds, the job's clock), `saved, metrics`.
-        Raises ValueError or TypeError on nonsense."""
+        Raises ValueError, TypeError, AttributeError or OverflowError on nonsense. Of all metrics
+        that were ever told, the first 64 are kept."""
         if "saved" in report:
-            self.saved = max(self.saved, int(report["saved"]))
+            self.saved = max(self.saved, _count(report["saved"]))
         if "step" not in report:
             return
-        step, at = int(report["step"]), float(report["at"])
-        for name, value in list(report.get("metrics", {}).items())[:_METRICS_MAX]:
-            self.metrics[str(name)] = float(value)
-        self.step, self.total = step, int(report.get("total", 0))
+        step, at, total = _count(report["step"]), float(report["at"]), report.get("total", 0)
+        if not isfinite(at):
+            raise ValueError("not a time")
+        for name, value in report.get("metrics", {}).items():
+            self._measure(str(name), float(value))
+        self.step, self.total = step, _count(total)
         if self._from is None or step <= self._from[0]:
             self._from = step, at
             return
@@ -39,6 +54,11 @@ class Steps:
             now = took / did * 1e6
             self.micros = self.micros + _SMOOTHING * (now - self.micros) if self.micros else now
             self._from = step, at
+
+    def _measure(self, name: str, value: float) -> None:
+        known = name in self.metrics or len(self.metrics) < _METRICS_MAX
+        if known and len(name) <= _NAME_CHARACTERS_MAX:
+            self.metrics[name] = value
 
     def pause(self) -> None:
         """The job stood still: what passed must not count as a step's time."""

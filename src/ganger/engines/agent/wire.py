@@ -17,6 +17,10 @@ BACKLOG_BYTES_MAX: Final = 64 << 20
 """A peer that lets so much pile up is gone."""
 
 
+UNPROVED_BYTES_MAX: Final = 64 << 10
+"""The largest frame from a peer that has not proved yet to know the token."""
+
+
 class GoneError(Exception):
     """The connection ended, or what came through it was no message."""
 
@@ -24,10 +28,14 @@ class GoneError(Exception):
 class Link:
     """One end of a connection. `send` and `receive` return at once.
 
-    `reads` is the union of messages that may arrive here; anything else ends the connection.
+    `reads` is the union of messages that may arrive here; anything else ends the connection,
+    and so does a frame of more than `frame_bytes_max`.
     """
 
-    def __init__(self, sock: socket.socket, reads: Any) -> None:
+    def __init__(
+        self, sock: socket.socket, reads: Any, frame_bytes_max: int = FRAME_BYTES_MAX
+    ) -> None:
+        self.frame_bytes_max = frame_bytes_max
         sock.setblocking(False)
         self.socket = sock
         self._in = bytearray()
@@ -65,10 +73,11 @@ class Link:
         """All messages that are there. Raises GoneError, but first returns what came before."""
         gone = ""
         try:
-            while chunk := self.socket.recv(_CHUNK):
+            size = min(_CHUNK, self.frame_bytes_max)
+            while chunk := self.socket.recv(size):
                 self._in += chunk
-                if len(chunk) < _CHUNK:
-                    break
+                if len(chunk) < size or len(self._in) > self.frame_bytes_max:
+                    break  # what is left comes the next time
             else:
                 gone = "it closed the connection"
         except (BlockingIOError, InterruptedError):
@@ -84,7 +93,7 @@ class Link:
         messages, at = [], 0
         while len(self._in) - at >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._in, at)
-            if length > FRAME_BYTES_MAX:
+            if length > self.frame_bytes_max:
                 raise GoneError(f"a frame of {length} bytes")
             end = at + _LENGTH.size + length
             if len(self._in) < end:

@@ -43,6 +43,8 @@ class Node(msgspec.Struct, frozen=True):
     reason: str = ""
     gpus_used: int = 0
     """GPUs that jobs hold there, those included that we must not see."""
+    features: tuple[str, ...] = ()
+    """What constraints may name, as it is now."""
 
     @property
     def is_gone(self) -> bool:
@@ -159,9 +161,16 @@ def nodes_of(text: str, command: str) -> list[Node]:
                 states=states,
                 reason=row.get("reason") or "",
                 gpus_used=sum(gpus_of(row.get("gres_used") or "").values()),
+                features=_features(row.get("active_features") or row.get("features")),
             )
         )
     return found
+
+
+def _features(value: Any) -> tuple[str, ...]:
+    """Features as a list, or as words with commas between (22.05)."""
+    words = value.split(",") if isinstance(value, str) else value
+    return tuple(str(word) for word in words or () if word)
 
 
 def jobs_of(text: str, command: str = "squeue --json") -> list[Job]:

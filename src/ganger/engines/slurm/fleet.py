@@ -143,6 +143,10 @@ class SlurmFleet:
         self._selector.close()
         os.close(self._wake)
 
+    def noted_exit(self, job: int, attempt: int, node_rank: int) -> Exit | None:
+        """None: all that is known is in the attempt's folder, which was read."""
+        return None
+
     def address(self, box: Box) -> tuple[str, str] | None:
         """(its address, ours as it sees us)."""
         return self._nodes[box.hello.name].address, ""

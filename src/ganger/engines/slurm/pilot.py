@@ -30,8 +30,8 @@ from ganger.engines.agent.server import Agent
 from ganger.engines.slurm.seat import granted
 
 _LOOK_SECONDS: Final = 1.0
-_SHARED: Final = ("logs", "checkpoints", "jobs")
-"""What an agent keeps that its jobs find again on another node."""
+_SHARED: Final = ("logs", "checkpoints", "jobs", "exits")
+"""What an agent keeps that its jobs find again on another node, and the daemon when it is gone."""
 
 
 class Crew(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -24,10 +24,12 @@ import msgspec
 from ganger.core.errors import GangerError
 from ganger.core.spec import NodeSpec
 from ganger.core.units import SECOND
+from ganger.engines.agent.folder import noted_exit
 from ganger.engines.agent.keep import Home
-from ganger.engines.agent.protocol import Exited, Hello
+from ganger.engines.agent.protocol import Exit, Exited, Forget, Hello, Message
 from ganger.engines.boxes import Box, Boxes
 from ganger.engines.clock import Clock
+from ganger.engines.gang import Hold
 from ganger.engines.launch import Launch
 from ganger.engines.local import FleetEngine
 from ganger.engines.slurm.answers import Job
@@ -84,12 +86,14 @@ class Pilots(Boxes):
     def __init__(
         self, client: Client, folder: CrewFolder, nodes: Sequence[NodeSpec], terms: Terms,
         wish: Callable[[], Sequence[str]], admit: Callable[[Hello], Sequence[int]], *,
-        listen: tuple[str, int], token: str, cluster: str, lost_after: int,
+        listen: tuple[str, int], token: str, cluster: str, lost_after: int, exits: Path,
         warn: Callable[[str, Sequence[str]], None],
     ) -> None:  # fmt: skip
         super().__init__(admit, (), listen, token, cluster, lost_after)
         self._client, self._folder, self._terms, self._wish = client, folder, terms, wish
         self._warn = warn
+        self.exits = exits
+        """Where pilots note how attempts ended."""
         self._name = f"ganger-{cluster}" if cluster else "ganger"
         self._kind_of: dict[str, Kind] = {spec.name: (spec.gpu_type, spec.gpus) for spec in nodes}
         self.pilots: dict[int, Pilot] = {}
@@ -141,13 +145,15 @@ class Pilots(Boxes):
                 log.info("pilot %d on %s leaves: %s", pilot.number, pilot.node, why)
 
     def _take(self, one: Any, message: Any) -> None:
-        if isinstance(message, Exited) and one.box is not None and one.box.link is one.link:
-            killed = message.exit.code in _KILLED and not (message.exit.asked or message.exit.why)
-            if killed and all(message != held for _, _, held in self._doubtful):
-                until = time.monotonic() + _DOUBT_SECONDS
-                self._doubtful.append((until, one.box, message))
-                self._files_at = 0.0
-                return
+        if (
+            isinstance(message, Exited) and one.box is not None and one.box.link is one.link
+            and _was_killed(message.exit)
+            and all(message != held for _, _, held in self._doubtful)
+        ):  # fmt: skip
+            until = time.monotonic() + _DOUBT_SECONDS
+            self._doubtful.append((until, one.box, message))
+            self._files_at = 0.0
+            return
         super()._take(one, message)
 
     def _judge(self, now: float) -> None:
@@ -163,6 +169,20 @@ class Pilots(Boxes):
                 self.owner.told(box, message)
             else:
                 self._doubtful.append((until, box, message))
+
+    def noted_exit(self, job: int, attempt: int, node_rank: int) -> Exit | None:
+        """Pilots note exits where all nodes see them: what they hold themselves goes with them."""
+        found = noted_exit(self.exits, job, attempt, node_rank)
+        if found is not None and _was_killed(found):
+            return msgspec.structs.replace(found, why="NodeFail", detail="its pilot is gone")
+        return found
+
+    def send(self, box: Box, message: Message) -> None:
+        """Say it, if the machine is connected; what is to be forgotten is forgotten here, too."""
+        super().send(box, message)
+        if isinstance(message, Forget):
+            for path in self.exits.glob(f"{message.key.job}.{message.key.attempt}.*"):
+                path.unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ one pilot
 
@@ -307,6 +327,11 @@ class Pilots(Boxes):
         super().close()
 
 
+def _was_killed(exit_: Exit) -> bool:
+    """Whether it may have been killed with its pilot."""
+    return exit_.code in _KILLED and not (exit_.asked or exit_.why)
+
+
 def _kind_in(comment: str) -> Kind:
     _, kind, count = comment.split(":")
     return kind.strip("'"), int(count)
@@ -329,10 +354,11 @@ class PilotEngine(FleetEngine):
     ) -> None:  # fmt: skip
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         Home(home).make()
+        Home(home).exits.mkdir(mode=0o700, exist_ok=True)
         folder = CrewFolder(home / "pilots")
         self.fleet = Pilots(
             client, folder, nodes, terms, wish, admit, listen=listen, token=token,
-            cluster=cluster, lost_after=lost_after, warn=warn,
+            cluster=cluster, lost_after=lost_after, exits=Home(home).exits, warn=warn,
         )  # fmt: skip
         self.port = self.fleet.port
         """Where agents join."""
@@ -343,3 +369,14 @@ class PilotEngine(FleetEngine):
         )  # fmt: skip
         super().__init__(self.fleet, launch_of, clock, lost_after, progress_every)
         self.fleet.parts_on = self._attempts.on
+
+    def adopt(self, holds: Iterable[Hold]) -> None:
+        """Take over what a restored kernel believes to hold devices; what was noted of anything
+        else is of no use any more."""
+        holds = list(holds)
+        alive = {(hold.job, hold.attempt) for hold in holds}
+        for path in self.fleet.exits.glob("*.*.*"):
+            job, attempt, _ = path.name.split(".", 2)
+            if not (job + attempt).isdecimal() or (int(job), int(attempt)) not in alive:
+                path.unlink(missing_ok=True)
+        super().adopt(holds)

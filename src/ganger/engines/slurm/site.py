@@ -17,6 +17,7 @@ from ganger.core.units import MINUTE, NEVER, SECOND, format_duration
 from ganger.engines.slurm.answers import Job, Node, job_of, rows_of
 from ganger.engines.slurm.client import Client
 from ganger.engines.slurm.hostlist import expand
+from ganger.engines.slurm.where import Where, where_of
 
 _COLUMNS: Final = (
     "JobID", "JobName", "User", "Account", "Partition", "QOS", "Submit", "Start", "End",
@@ -93,6 +94,7 @@ class Listed(msgspec.Struct, frozen=True):
     nodes: int
     array: int
     task: int
+    where: Where = Where()
 
     @property
     def is_held(self) -> bool:
@@ -139,7 +141,7 @@ def listed_of(text: str, command: str = "squeue --json") -> list[Listed]:
     for row in rows_of(text, command, "jobs"):
         job = job_of(row, command)
         gpus, kind = _gpus(row, job)
-        minutes = _number(row, "time_limit")
+        minutes, where = _number(row, "time_limit"), where_of(row)
         found += [
             Listed(
                 job=job,
@@ -157,6 +159,7 @@ def listed_of(text: str, command: str = "squeue --json") -> list[Listed]:
                 nodes=max(len(job.nodes) or _number(row, "node_count"), 1),
                 array=_number(row, "array_job_id") if task >= 0 else 0,
                 task=task,
+                where=where,
             )
             for task in _tasks(row)
         ]
@@ -246,7 +249,9 @@ def explained(
     since = format_duration(max(now - one.submitted, 0))
     gpus = f"{one.gpus} GPU{'s' if one.gpus != 1 else ''}"
     lines = [f"{plain[0].upper()}{plain[1:]}.",
-             f"It asks for {gpus}{kind}{spread}, since {since}."]  # fmt: skip
+             f"It asks for {gpus}{kind}{spread}, since {since}.", *one.where.lines()]  # fmt: skip
+    if ignored := one.where.not_understood(one.nodes):
+        lines.append(f"What follows ignores {ignored}.")
     lines += _line_of(one, jobs)
     lines += _supply_of(one, jobs, nodes)
     if one.started > now:
@@ -276,6 +281,7 @@ def _supply_of(one: Listed, jobs: Sequence[Listed], nodes: Sequence[Node]) -> li
     could = [
         node for node in nodes
         if node.gpus and (not one.gpu_type or one.gpu_type in node.gpus)
+        and one.where.allows(node, one.nodes)
     ]  # fmt: skip
     names = {node.name for node in could}
     closed = [node for node in could if node.is_closed]
