@@ -92,6 +92,24 @@ def bodies(kind: type[msgspec.Struct], most: int) -> st.SearchStrategy[dict[str,
     return st.lists(one_field, max_size=most).map(dict)
 
 
+TIMES = ["time_limit", "estimate", "deadline", "begin", "grace"]
+AMOUNTS = [
+    "memory",
+    "gpu_memory",
+    "cpus",
+    "priority",
+    "weight",
+    "steps",
+    "retries",
+    "share",
+    "gpus",
+]
+edges_of_time = st.one_of(
+    st.sampled_from(EDGES).map(lambda edge: f"{edge}us"),
+    st.sampled_from(["150000000d", "+150000000d", "30000000w", "2562047788:00:00", 9.3e12, 1e11]),
+)
+
+
 SLOW = {"/v1/shutdown", "/v1/events", "/v1/jobs/{jobs}/wait"}
 """One ends the daemon, the others wait for something."""
 OTHERS = [one for one in ENDPOINTS if one.path not in SLOW and one.path != "/v1/jobs"]
@@ -201,6 +219,27 @@ class Extremes(RuleBasedStateMachine):
         if status == 201:
             self.accepted |= set(json.loads(answer)["jobs"])
 
+    @rule(
+        edge=st.one_of(
+            st.tuples(st.sampled_from(TIMES), edges_of_time),
+            st.tuples(st.sampled_from(AMOUNTS), st.sampled_from(EDGES)),
+        )
+    )
+    def submit_at_an_edge(self, edge: tuple[str, Any]) -> None:
+        value = {"command": ["true"], "hold": True, edge[0]: edge[1]}
+        status, answer = self.ask("POST", "/v1/jobs", "", value)
+        if status == 201:
+            self.accepted |= set(json.loads(answer)["jobs"])
+
+    @precondition(lambda self: self.accepted)
+    @rule(
+        data=st.data(), field=st.sampled_from(["time_limit", "estimate", "deadline", "priority"]),
+        edge=st.one_of(edges_of_time, st.sampled_from(EDGES)),
+    )  # fmt: skip
+    def update_at_an_edge(self, data: st.DataObject, field: str, edge: Any) -> None:
+        job = data.draw(st.sampled_from(sorted(self.accepted)))
+        self.ask("PATCH", f"/v1/jobs/{job}", "", {field: edge})
+
     @rule(data=st.data(), one=st.sampled_from(OTHERS))
     def do_something(self, data: st.DataObject, one: Endpoint) -> None:
         known = st.sampled_from([str(job) for job in sorted(self.accepted)] or ["1"])
@@ -269,7 +308,7 @@ def run_machine(examples: int, steps: int) -> None:
 
 
 def test_whatever_is_asked_in_any_order() -> None:
-    run_machine(25, 25)
+    run_machine(30, 25)
 
 
 @pytest.mark.soak
