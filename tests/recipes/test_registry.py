@@ -94,7 +94,7 @@ def test_filters_find_what_their_words_say() -> None:
         "astraea", "heterogeneity-agnostic"
     }  # fmt: skip
     assert chosen(mechanism="lease") == {"astraea", "gandiva-fair", "themis"}
-    assert chosen(mechanism="promoting") == {"tiresias"}
+    assert chosen(mechanism="promoting") == {"mlfq", "tiresias"}
     assert chosen(elastic=True, heterogeneous=True) == {"sia"}
     assert chosen(year="2023") == {"sia"}
     assert chosen(year="-1970") == {"mlfq"}
