@@ -25,7 +25,7 @@ from ganger.mechanisms.place import ConsolidateIf, Place, sensitive_model, skewe
 from ganger.mechanisms.progress import ByProgress, discounted, remaining_estimate
 from ganger.mechanisms.promote import Promoting
 from ganger.mechanisms.queue import QueuePolicy
-from ganger.recipes.registry import Count, Duration, Paper, Period, recipe
+from ganger.recipes.registry import Count, Duration, Paper, Period, Positive, Tick, recipe
 
 TIRESIAS = Paper(
     "Tiresias: A GPU Cluster Manager for Distributed Deep Learning",
@@ -58,7 +58,7 @@ def las(
 @recipe(Paper("Multi-level feedback queue", "Corbato et al.", "AFIPS", 1962, "JCT"))
 def mlfq(
     thresholds: tuple[Duration, ...] = (1 * HOUR, 10 * HOUR),
-    starvation: float | None = None,
+    starvation: Positive | None = None,
     walk: Walk = Walk.SKIP,
 ) -> Policy:
     """A multi-level feedback queue on executed time; first come, first served inside a queue.
@@ -92,7 +92,7 @@ def gittins(
     sizes: tuple[Duration, ...] = (),
     step: Period | None = None,
     quantum: Period = 10 * MINUTE,
-    refresh: Period = HOUR,
+    refresh: Tick = HOUR,
     attained: Attained = Attained.SERVICE,
     walk: Walk = Walk.SKIP,
 ) -> Policy:
@@ -111,7 +111,7 @@ def gittins(
 @recipe(TIRESIAS, reconstructed="Tiresias-G learns the distribution from the jobs finished so far")
 def tiresias(
     thresholds: tuple[Duration, ...] = (3250 * SECOND, 7200 * SECOND, 18000 * SECOND),
-    starvation: float | None = None,
+    starvation: Positive | None = None,
     consolidate: bool = True,
     walk: Walk = Walk.SKIP,
     min_run: Duration = 0,
@@ -119,7 +119,7 @@ def tiresias(
     attained: Attained = Attained.SERVICE,
     step: Period = 3250 * SECOND,
     fit: Fit = Fit.BEST,
-    interval: Period | None = None,
+    interval: Tick | None = None,
 ) -> Policy:
     """Tiresias-L: discretised two-dimensional least attained service.
 

@@ -15,7 +15,7 @@ from ganger.mechanisms.place import AnyType, Place, Relaxing
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.mechanisms.timeindex import TimeIndexed
 from ganger.mechanisms.topology import ByUtility
-from ganger.recipes.registry import Count, Duration, Paper, Part, recipe
+from ganger.recipes.registry import Count, Duration, Many, Paper, Part, recipe
 from ganger.recipes.training.baselines import LECTURE
 from ganger.recipes.training.fairness import GAVEL
 
@@ -38,8 +38,8 @@ def placement(
 def delay_scheduling(
     node_wait: Duration = 60 * SECOND,
     rack_wait: Duration = 60 * SECOND,
-    node_skips: int | None = None,
-    rack_skips: int = 0,
+    node_skips: Many | None = None,
+    rack_skips: Many = 0,
     walk: Walk = Walk.SKIP,
 ) -> Policy:
     """Wait a little for a good place, then take a worse one.

@@ -14,7 +14,7 @@ from ganger.mechanisms.place import Revocable
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.mechanisms.share import Parts
 from ganger.mechanisms.supply import BySupply, Division, SupplyPolicy
-from ganger.recipes.registry import Paper, Period, Positive, recipe
+from ganger.recipes.registry import Amount, Many, Name, Paper, Positive, Tick, recipe
 from ganger.recipes.training.baselines import LECTURE
 
 INGESTION = Paper(
@@ -40,7 +40,7 @@ def space_sharing(mode: Sharing = Sharing.MPS, walk: Walk = Walk.SKIP) -> Policy
 @recipe(
     LECTURE, reconstructed="the notice before a revocation is not used", wants=("revocable nodes",)
 )
-def spot(label: str = "spot", prefer: bool = True, walk: Walk = Walk.SKIP) -> Policy:
+def spot(label: Name = "spot", prefer: bool = True, walk: Walk = Walk.SKIP) -> Policy:
     """First come, first served; only jobs that checkpoint may use nodes that can be revoked.
 
     Nodes labelled `label` can be taken away. A job on them loses what it did since its last
@@ -56,10 +56,10 @@ def spot(label: str = "spot", prefer: bool = True, walk: Walk = Walk.SKIP) -> Po
     wants=("remote CPUs",),
 )
 def cpu_disaggregation(
-    rate: float = 1000.0,
-    local: float = 600.0,
+    rate: Amount = 1000.0,
+    local: Amount = 600.0,
     worker: Positive = 100.0,
-    pool: int = 1000,
+    pool: Many = 1000,
     walk: Walk = Walk.STRICT,
 ) -> Policy:
     """Input pipelines on remote CPUs: ceil((rate - local) / worker) workers for every GPU's need.
@@ -92,7 +92,7 @@ class First(Enum):
     wants=("CPUs",),
 )  # fmt: skip
 def synergy(
-    division: Division = Division.TUNE, order: First = First.SRTF, every: Period = 300 * SECOND
+    division: Division = Division.TUNE, order: First = First.SRTF, every: Tick = 300 * SECOND
 ) -> Policy:
     """CPUs and host memory by sensitivity: a job gets what its GPUs can use of them if its nodes
     have it, and never less than its GPUs' part.
