@@ -47,7 +47,8 @@ HELIOS = Paper(
 
 @recipe(
     YARN,
-    reconstructed="locality as in the public Tiresias simulator: one switch, or wait",
+    reconstructed="locality: one node, or one switch for gangs larger than a node, or wait; the"
+    " public Tiresias simulator moreover gives such gangs idle nodes only",
     wants=("quotas",),
 )
 def yarn_cs(within: Locality = Locality.RACK, walk: Walk = Walk.TENANT) -> Policy:
