@@ -192,7 +192,10 @@ def test_braces_do_not_grow_without_end(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="longer than 2 MiB"):
         desk.submit(params={"a": [f"{i}{long[9:]}" for i in range(600)]})
     row = desk.submit(command=["echo", "{a}"], params={"a": ["{b}{b}"], "b": ["{name}"]})[0]
-    assert launch_of(desk.daemon.journal, None, row).command == ("echo", "{b}{b}")
+    assert launch_of(desk.daemon.journal, None, row, desk.daemon.kernel.jobs).command == (
+        "echo",
+        "{b}{b}",
+    )
     request = JobRequest(command=["true"], params={"a": [f"{i}" + long[4:] for i in range(500)]})
     jobs = prepare(request, Who("ann"), 0, lambda job: [], False)
     assert size_of(jobs, request)[1] > 2_000_000
@@ -202,7 +205,10 @@ def test_braces_do_not_grow_without_end(tmp_path: Path) -> None:
 def test_no_parameter_adds_a_folder_to_a_path(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     row = desk.submit(output="/logs/{a}.txt", params={"a": ["../../etc/passwd"]})[0]
-    assert launch_of(desk.daemon.journal, None, row).output == "/logs/.._.._etc_passwd.txt"
+    assert (
+        launch_of(desk.daemon.journal, None, row, desk.daemon.kernel.jobs).output
+        == "/logs/.._.._etc_passwd.txt"
+    )
     desk.close()
 
 

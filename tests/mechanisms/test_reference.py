@@ -29,8 +29,12 @@ PAIRS = {
     "priority(preempt=no)": Rule(reference.highest_priority),
     "las(quantum=3us)": reference.las(3),
     "las(quantum=7us)": reference.las(7),
-    "mlfq(thresholds=4us;9us)": reference.levels(4, 9),
-    "tiresias(thresholds=6us;15us;40us,consolidate=no)": reference.tiresias(6, 15, 40),
+    "tiresias(thresholds=4us;9us,attained=time,index=arrival,consolidate=no)": reference.levels(
+        4, 9
+    ),
+    "tiresias(thresholds=6us;15us;40us,index=started,consolidate=no)": reference.tiresias(
+        6, 15, 40
+    ),
 }
 """A recipe (microseconds, so that ties abound), and the rule that it must be."""
 

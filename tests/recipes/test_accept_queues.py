@@ -77,13 +77,14 @@ def test_e_las_consolidates_models_that_suffer_when_split() -> None:
 
 def test_a_promoted_job_starts_over_with_nothing_attained() -> None:
     """`old` has had 12 s when it falls to the lower queue. It waits 12 s while newcomers pass, has
-    a turn of 10 s in the top queue as if it were new, waits 10 s, and so on."""
+    a turn of 10 s in the top queue as if it were new, and waits 10 s. Then it is their equal, and
+    waits until the one that runs has ended."""
     works = [job("old", 0, 30), *(job(f"new {i}", 12 + 6 * i, 6) for i in range(8))]
     promoted = play("tiresias(thresholds=10s,starvation=1)", works, ONE)
     olds = [(at, said.split()[0]) for at, said in promoted.actions if " old on" in said
             or said == "stop old"]  # fmt: skip
-    assert olds == [(0, "start"), (12, "stop"), (24, "start"), (34, "stop"), (44, "start")]
-    assert promoted.ended("old") == 52
+    assert olds == [(0, "start"), (12, "stop"), (24, "start"), (34, "stop"), (46, "start")]
+    assert promoted.ended("old") == 54
     assert play("tiresias(thresholds=10s)", works, ONE).ended("old") == 12 + 8 * 6 + 18
 
 

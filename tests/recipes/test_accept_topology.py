@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
 from ganger.core.profiles import Profile, Profiles
-from ganger.core.spec import ClusterSpec, Locality, NodeSpec, TenantSpec
+from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, Role, Shape, TenantSpec
 from ganger.core.units import HOUR, SECOND
-from ganger.mechanisms.cells import owned_by_quota, sizes_of
+from ganger.mechanisms.buddies import owned_by_quota, sizes_of
 from ganger.recipes import registry
 from worlds import Played, Work, cluster, gpus, job, play
 
@@ -134,6 +134,28 @@ def test_gangs_larger_than_a_cell_take_several_and_what_never_fits_is_opportunis
 def test_cells_that_are_no_cells_are_refused() -> None:
     with pytest.raises(BadInput, match="'A2x2' is no cell"):
         registry.make("hived(cells=A2x2)")
+
+
+@pytest.mark.parametrize("cells", ["A:1x3", "A:9x4;B:9x4", "A:3x4", "A:1x4;B:5x1"])
+def test_cells_that_the_cluster_has_not_are_refused(cells: str) -> None:
+    with pytest.raises(BadInput, match="this cluster has not the cells"):
+        play(f"hived(cells={cells})", [job("a", tenant="A"), job("b", tenant="B")], cluster(2, 4))
+
+
+@pytest.mark.parametrize(
+    "needs", [Needs(cpus=4000), Needs(memory=1000), Needs(gpus=2, cpus=8000, memory=2000)], ids=str
+)
+def test_an_owner_who_states_cpus_or_memory_keeps_its_guarantee(needs: Needs) -> None:
+    """Guests hold all GPUs, and CPUs beside those that the owner's GPUs need."""
+    on = ClusterSpec((NodeSpec(count=2, gpus=4, gpu_type="V100", cpus=16000, memory=4000),))
+    asks = Shape((Role(size=2 // needs.gpus, needs=needs),))
+    works = [job("guest", 0, 50, shape=Shape((Role(size=8, needs=Needs(cpus=4000)),))),
+             job("owner", 5, 9, tenant="A", shape=asks)]  # fmt: skip
+    run = play("hived(cells=A:1x2)", works, on)
+    assert run.started("owner") == 5
+    greedy = Shape((Role(size=1, needs=Needs(cpus=5000)),))
+    works[1] = job("owner", 5, 9, tenant="A", shape=greedy)
+    assert play("hived(cells=A:1x2)", works, on).started("owner") == 50, "more than its part"
 
 
 cell_sizes = st.sampled_from([1, 2, 4])

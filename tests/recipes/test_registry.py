@@ -94,7 +94,7 @@ def test_filters_find_what_their_words_say() -> None:
         "astraea", "heterogeneity-agnostic"
     }  # fmt: skip
     assert chosen(mechanism="lease") == {"astraea", "gandiva-fair", "themis"}
-    assert chosen(mechanism="promoting") == {"tiresias"}
+    assert chosen(mechanism="promoting") == {"mlfq", "tiresias"}
     assert chosen(elastic=True, heterogeneous=True) == {"sia"}
     assert chosen(year="2023") == {"sia"}
     assert chosen(year="-1970") == {"mlfq"}
@@ -172,7 +172,7 @@ def test_lists_of_specs_split_at_the_outer_commas() -> None:
     ("spec", "said"),
     [
         ("las(quantum=0)", "las(quantum): it is out of range (give 1us or more)"),
-        ("astraea(lease=0s)", "astraea(lease): it is out of range (give 1us or more)"),
+        ("astraea(lease=0s)", "astraea(lease): it is out of range (give 100 ms or more)"),
         ("optimus(interval=0)", "optimus(interval): it is out of range"),
         ("backfill(interval=0)", "backfill(interval): it is out of range"),
         ("e-las(epochs=0)", "e-las(epochs): it is out of range (give 1 to 10000)"),

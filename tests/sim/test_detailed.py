@@ -11,7 +11,7 @@ from ganger.core.profiles import Profile, Profiles
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.sim.physics import Costs
-from ganger.sim.rescale import PROTOCOLS, protocol
+from ganger.sim.rescale import protocol
 from worlds import Played, cluster, gpus, job, play
 
 
@@ -80,15 +80,6 @@ def test_stop_free_growing_costs_those_who_train_less_than_a_second() -> None:
 def test_a_graceful_exit_needs_no_preparation() -> None:
     """Two GPUs for 20 s, then one: 40 s of work done, 60 to go, and the pause."""
     assert grow(Costs(rescale="stop-free"), first=2, to=1, at=20).ended("a") == 20 + 1 + 60
-
-
-def test_the_loss_of_one_rescale_a_minute() -> None:
-    """Elan's card: 1 s of 60 is 1.7 %, 30 s are 50 %."""
-    quick, slow = PROTOCOLS["io-free"].pause, PROTOCOLS["device-proxy"].pause
-    assert quick is not None
-    assert slow is not None
-    assert round(100 * quick / (60 * SECOND), 1) == 1.7
-    assert slow / (60 * SECOND) == 0.5
 
 
 def test_unknown_protocols_are_refused() -> None:

@@ -28,6 +28,7 @@ def row(recipe: Recipe) -> dict[str, Any]:
         "description": recipe.doc,
         "reconstructed": recipe.reconstructed or None,
         "parameters": recipe.defaults(),
+        "values": recipe.values(),
     }
 
 
@@ -116,12 +117,12 @@ def recipe(name: str, as_json: bool) -> None:
     if entry["wants"]:
         console.print(f"Wants: {', '.join(entry['wants'])}", highlight=False)
     console.print(f"Made of: {', '.join(entry['mechanisms'])}", highlight=False)
-    table = Table("Parameter", "Default", box=None, pad_edge=False)
-    for key, default in entry["parameters"].items():
-        table.add_row(key, default)
+    table = Table("Parameter", "Default", "What it may be", box=None, pad_edge=False)
+    for key, told in entry["values"].items():
+        table.add_row(key, told["default"], told["words"])
     if entry["parameters"]:
         console.print()
         console.print(table)
         console.print(
-            f"\nWrite it like: {name}({next(iter(entry['parameters']))}=...)", markup=False
+            f"\nWrite it like: {entry['name']}({next(iter(entry['parameters']))}=...)", markup=False
         )

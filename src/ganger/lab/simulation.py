@@ -147,6 +147,24 @@ def refuse_impossible(trace: Trace, nodes: Nodes) -> None:
                 _refuse(trace, code, f"asks for {shape} and can never fit this cluster", mend)
 
 
+def _refuse_stranded(trace: Trace, kernel: Kernel, recipe: str) -> None:
+    """Raise BadInput if jobs wait although nothing runs and nothing will happen any more: the
+    recipe's own rules let them start nowhere."""
+    view = kernel.view
+    waiting = view.pending
+    if len(waiting) == 0 or len(view.active):
+        return
+    more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+    job = int(waiting[0])
+    raise BadInput(
+        f"job {trace.declared.name(job)!r}{more} can never start under {recipe}, not even on the"
+        f" idle cluster: it asks for {trace.declared.shapes[int(trace.declared.shape[job])]}",
+        where=trace.name,
+        mend="change the recipe's parameters (how close together, quotas), use a larger --cluster,"
+        " or leave such jobs out with --max-gpus",
+    )
+
+
 def _refuse(trace: Trace, code: int, what: str, mend: str) -> None:
     job = int(np.flatnonzero(trace.declared.shape[: trace.jobs] == code)[0])
     raise BadInput(f"job {trace.declared.name(job)!r} {what}", where=trace.name, mend=mend)
@@ -204,6 +222,8 @@ def run_one(
     cpu_seconds = time.process_time() - started
     if recorder is not None:
         recorder.close(kernel.now)
+    if setup.until == NEVER and not setup.outages:
+        _refuse_stranded(trace, kernel, recipe if isinstance(recipe, str) else policy.name)
     run = Run(
         recipe=recipe if isinstance(recipe, str) else policy.name, seed=setup.seed,
         knows=_known(recipe, setup), trace=trace.name, cluster=cluster.name,

@@ -12,71 +12,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.errors import BadInput
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
 from ganger.core.plan import Placement, Plan, Reason, Slot
 from ganger.core.spec import OnPreempt, Shape
 from ganger.core.table import Ids
+from ganger.core.units import WHOLE
 from ganger.core.view import View
+from ganger.mechanisms.buddies import cheapest, owned_by_quota, possible, sizes_of, whole
 from ganger.mechanisms.place import PACK, Placer
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
 _STAYS = int(OnPreempt.NEVER)
-
-
-@cache
-def sizes_of(gpus: int) -> tuple[int, ...]:
-    """The sizes of the cells of a node, largest first: 8 gives 8, 4, 2, 1."""
-    sizes = [gpus] if gpus else []
-    while sizes and sizes[-1] > 1:
-        sizes.append(sizes[-1] // 2 if sizes[-1] % 2 == 0 else 1)
-    return tuple(sizes)
-
-
-def owned_by_quota(quota: int, nodes: list[int]) -> Counter[int]:
-    """Cells, largest first, that make up `quota` GPUs on nodes of so many GPUs each."""
-    return Counter(_made_up(quota, frozenset(nodes)))
-
-
-@cache
-def _made_up(quota: int, nodes: frozenset[int]) -> Counter[int]:
-    sizes = sorted({size for gpus in nodes for size in sizes_of(gpus)}, reverse=True)
-    owned: Counter[int] = Counter()
-    for size in sizes:
-        owned[size], quota = divmod(quota, size)
-    return +owned
-
-
-@lru_cache(1 << 16)
-def _cheapest(gpus: int, size: int, taken: int, free: int) -> tuple[int, int, int] | None:
-    """Of a node with `gpus` GPUs the free window of `size` that is bound first: what free cell is
-    split for it, how many opportunistic GPUs are in it, where it begins; None if there is none."""
-    sizes = [each for each in sizes_of(gpus) if each >= size]
-    found = []
-    for start in range(0, gpus - size + 1, size):
-        window = (1 << size) - 1 << start
-        if not taken & window:
-            busy = (window & ~free).bit_count()
-            found.append((_whole(0, start, sizes, taken), busy, start))
-    return min(found) if found and size in sizes else None
-
-
-def _whole(begin: int, start: int, sizes: list[int], taken: int) -> int:
-    """The size of the largest free cell around `start` that would have to be split, in a cell
-    that begins at `begin`."""
-    whole = sizes[-1]
-    for size in reversed(sizes):
-        first = begin + (start - begin) // size * size
-        if taken & ((1 << size) - 1 << first):
-            break
-        whole = size
-    return whole
 
 
 class Bound(msgspec.Struct, frozen=True, array_like=True):
@@ -122,8 +75,10 @@ class CellPolicy:
     """Virtual clusters of buddy cells, each a first-come-first-served queue whose head blocks.
 
     `owned`: cells by tenant name and size; tenants that are not named get theirs from the cluster's
-    quotas. Jobs of tenants without cells, jobs that their own cells could never hold, and jobs of
-    negative priority run opportunistically: on whatever is free, until a guaranteed job needs it.
+    quotas. A GPU comes with its part of its node's CPUs and host memory. Jobs of tenants without
+    cells, jobs that their own cells could never hold or that ask for more than those parts, and
+    jobs of negative priority run opportunistically: on whatever is free, until a guaranteed job
+    needs it.
     """
 
     name: str
@@ -149,8 +104,23 @@ class CellPolicy:
             if tenant.quota > 0
         }
         found.update({name: Counter(dict(sizes)) for name, sizes in self.owned.items()})
+        if self.owned and not possible(found.values(), nodes):
+            words = ", ".join(f"{name}:{n}x{size}" for name, sizes in found.items()
+                              for size, n in sizes.items())  # fmt: skip
+            raise BadInput(
+                f"this cluster has not the cells {words}", where=self.name,
+                mend=f"its nodes have {', '.join(map(str, sorted(set(nodes))))} GPUs, which divide"
+                " into halves; give sizes of that kind, and no more cells than there is room for",
+            )  # fmt: skip
         codes = {view.jobs.tenants.find(name): sizes for name, sizes in found.items()}
         return {code: sizes for code, sizes in codes.items() if code >= 0}
+
+
+def _whole_gpus(shape: Shape) -> int:
+    """The GPUs of a gang of one kind of workers with whole GPUs; 0 for any other."""
+    only = shape.roles[0]
+    plain = len(shape.roles) == 1 and only.needs.share == WHOLE and not shape.labels
+    return shape.gpus if plain else 0
 
 
 def _one_by_one(ids: Ids, kinds: NDArray[Any], start: Callable[[int], bool]) -> list[int]:
@@ -213,6 +183,8 @@ class _Binding:
         self._take_those_who_stay()
         self._heads: dict[int, int] = {}
         """By tenant the first job, where its cells had no place for it; till something is freed."""
+        self._asks = np.zeros(0, np.int64)
+        """By shape, what `_claims` says."""
         self._able: dict[int, set[int]] = {}
         """By shape the nodes that are up and could hold some of it."""
 
@@ -299,14 +271,34 @@ class _Binding:
         """Whose tenants' cells could hold them, and who may claim that."""
         jobs = self.view.jobs
         shapes = jobs.shapes.values
-        known: Ids = self.view.scratch.get("plain", np.zeros(0, np.int64))
-        if len(known) < len(shapes):
-            asks = [shape.gpus if shape.is_plain else 0 for shape in shapes]
-            known = self.view.scratch["plain"] = np.array(asks, np.int64)
-        gpus = known[jobs.shape[ids]]
+        if len(self._asks) < len(shapes):
+            self._asks = np.array([self._claims(shape) for shape in shapes], np.int64)
+        gpus = self._asks[jobs.shape[ids]]
         may = (gpus > 0) & (gpus <= self._largest[jobs.tenant[ids]])
         found: NDArray[np.bool_] = may & (jobs.priority[ids] >= 0)
+        for at in np.flatnonzero(found).tolist():
+            role = shapes[jobs.shape[ids[at]]].roles[0]
+            if role.needs.gpus > 1:  # a worker is in one cell
+                owned = self.owned[int(jobs.tenant[ids[at]])]
+                room = sum(size // role.needs.gpus * count for size, count in owned.items())
+                found[at] = room >= role.size
         return found
+
+    def _claims(self, shape: Shape) -> int:
+        """The GPUs for which the shape may claim a tenant's cells; 0 if it may not: it asks for
+        more CPUs or host memory than come with its GPUs on every node that it may use."""
+        gpus, needs, nodes = _whole_gpus(shape), shape.roles[0].needs, self.view.nodes
+        if not gpus or not (needs.cpus or needs.memory):
+            return gpus
+        for cell in self.ledger.cells_for(shape):
+            for node in cell.nodes:
+                full = int(nodes.gpus[node])
+                if (
+                    needs.cpus * full > int(nodes.cpus[node]) * needs.gpus
+                    or needs.memory * full > int(nodes.memory[node]) * needs.gpus
+                ):
+                    return 0
+        return gpus
 
     def _start_anywhere(self, job: int) -> bool:
         """Start an opportunistic job on what is free."""
@@ -330,10 +322,42 @@ class _Binding:
             for other, (_, held) in list(self.ledger.holds.items()) if mine else ():
                 if any(part.node == slot.node and part.devices & mine for part in held):
                     self.view.draft.stop(other)
+            self._make_room(job, slot)
         self.view.draft.start(job, placement)
         self._take(job)
         self.guaranteed.add(job)
         return True
+
+    def _make_room(self, job: int, slot: Slot) -> None:
+        """Stop opportunistic jobs on the node, the last first, until CPUs and memory suffice."""
+        needs = self.view.draft.shape(job).roles[0].needs
+        cpus, memory, node = needs.cpus * slot.workers, needs.memory * slot.workers, slot.node
+        for other in sorted(self.ledger.holds, reverse=True) if cpus or memory else ():
+            if self.ledger.free_cpus[node] >= cpus and self.ledger.free_memory[node] >= memory:
+                return
+            if other not in self._entry and any(
+                part.node == node for part in self.ledger.holds[other][1]
+            ):
+                self.view.draft.stop(other)
+
+    def _hosts(self, job: int, nodes: set[int], gpus: int) -> set[int]:
+        """Those of `nodes` on which CPUs and memory suffice once all opportunists have gone."""
+        needs = self.view.draft.shape(job).roles[0].needs
+        if not (needs.cpus or needs.memory):
+            return nodes
+        workers, found = gpus // needs.gpus, set[int]()
+        for node in nodes:
+            cpus, memory = int(self.view.nodes.cpus[node]), int(self.view.nodes.memory[node])
+            for other in self._there[node]:
+                shape, placement = self._entry[other]
+                for slot in placement:
+                    if slot.node == node:
+                        held = shape.roles[slot.role].needs
+                        cpus -= held.cpus * slot.workers
+                        memory -= held.memory * slot.workers
+            if needs.cpus * workers <= cpus and needs.memory * workers <= memory:
+                found.add(node)
+        return found
 
     def _in_cells(self, job: int, gpus: int) -> Placement | None:
         """A place for `gpus` GPUs in cells of the job's tenant, bound already or from now on."""
@@ -346,12 +370,14 @@ class _Binding:
                 for node in cell.nodes
                 if self.ledger.up[node]
             }
-        able = self._able[shape]
+        each = self.view.draft.shape(job).roles[0].needs.gpus
+        most = max(size for size in self.owned[tenant] if self.owned[tenant][size])
+        able = self._hosts(job, self._able[shape], min(gpus, most // each * each))
         mine = [cell for cell in self.bound if cell.tenant == tenant and cell.node in able]
         spots = [spot for i, cell in enumerate(mine) for spot in self._spots(cell, gpus, i)]
         if spots:
             best = min(spots)
-            return (self._slot(best.node, best.start, gpus),)
+            return (self._slot(best.node, best.start, gpus, each),)
         free = self.owned[tenant] - Counter(
             cell.size for cell in self.bound if cell.tenant == tenant
         )
@@ -361,20 +387,22 @@ class _Binding:
             if cell is None:
                 return None
             first = min(self._spots(cell, gpus))
-            return (self._slot(cell.node, first.start, gpus),)
-        return self._in_many(tenant, gpus, free, able)
+            return (self._slot(cell.node, first.start, gpus, each),)
+        return self._in_many(tenant, gpus, free, able, each)
 
     def _in_many(
-        self, tenant: int, gpus: int, free: Counter[int], able: set[int]
+        self, tenant: int, gpus: int, free: Counter[int], able: set[int], each: int
     ) -> Placement | None:
-        """A gang larger than any cell of its tenant's: in several unused ones, largest first."""
+        """A gang larger than any cell of its tenant's: in several unused ones, largest first, each
+        with whole workers of `each` GPUs."""
         before, slots = len(self.bound), list[Slot]()
         for size in sorted(free.elements(), reverse=True):
-            cell = self._bind(tenant, size, able)
+            some = min(gpus, size // each * each)
+            cell = self._bind(tenant, size, able) if some else None
             if cell is None:
                 break
-            slots.append(self._slot(cell.node, cell.start, min(gpus, size)))
-            gpus -= min(gpus, size)
+            slots.append(self._slot(cell.node, cell.start, some, each))
+            gpus -= some
             if not gpus:
                 return tuple(slots)
         for cell in self.bound[before:]:
@@ -382,8 +410,8 @@ class _Binding:
         del self.bound[before:]
         return None
 
-    def _slot(self, node: int, start: int, gpus: int) -> Slot:
-        return Slot(node, (1 << gpus) - 1 << start, gpus)
+    def _slot(self, node: int, start: int, gpus: int, each: int) -> Slot:
+        return Slot(node, (1 << gpus) - 1 << start, gpus // each)
 
     def _spots(self, cell: Bound, gpus: int, number: int = 0) -> Iterator[Spot]:
         """Free places of the least size that holds `gpus`, inside a bound cell."""
@@ -393,7 +421,7 @@ class _Binding:
         for start in range(cell.start, cell.start + cell.size - sizes[-1] + 1, sizes[-1]):
             window = (1 << sizes[-1]) - 1 << start
             if not self.taken[cell.node] & window:
-                splits = _whole(cell.start, start, sizes, self.taken[cell.node])
+                splits = whole(cell.start, start, sizes, self.taken[cell.node])
                 busy = (window & ~self.ledger.free_mask[cell.node]).bit_count()
                 inside = (start - cell.start) // splits * splits
                 yield Spot(splits, number, inside, busy, start, cell.node)
@@ -405,7 +433,7 @@ class _Binding:
         for node in sorted(able):
             taken = self.taken[node] | self.owned_there[node]
             gpus = ledger.full[node].bit_length()
-            found = _cheapest(gpus, size, taken, ledger.free_mask[node])
+            found = cheapest(gpus, size, taken, ledger.free_mask[node])
             if found is not None and (there < 0 or found[:2] < best[:2]):
                 best, there = found, node
                 if best[:2] == (size, 0):

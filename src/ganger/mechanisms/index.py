@@ -7,6 +7,7 @@ a plan differ from one decided with a fresh index (checked in `validate` mode at
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from operator import neg
@@ -34,6 +35,8 @@ def negated(entry: Entry) -> Entry:
         return -entry[0], -entry[1]
     if len(entry) == 3:
         return -entry[0], -entry[1], -entry[2]
+    if len(entry) == 4:
+        return -entry[0], -entry[1], -entry[2], -entry[3]
     return tuple(map(neg, entry))
 
 
@@ -263,6 +266,12 @@ class QueueIndex:
             jump = heappop(due)
             if self._counts(*jump):
                 self.file(view, jump[1])
+
+    def settle(self, view: View, jobs: Iterable[int]) -> None:
+        """File running jobs anew whose place in the order changes with this decision."""
+        for job in jobs:
+            if job in self.running.entry:
+                self.file(view, job)
 
     def next_jump(self, view: View) -> int:
         """The next time a key jumps that matters; NEVER if none will."""

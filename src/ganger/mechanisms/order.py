@@ -276,6 +276,50 @@ class Levels:
         return starved
 
 
+BEHIND = 2 * NEVER
+"""Added to a place (a time), puts it behind all that are not so shifted; subtracted, before."""
+SETTLED = MINUTE
+"""A waiting job that ran for less than this since it fell into its level was evicted as it fell: a
+live engine acts a little late."""
+_RUNNING = int(Phase.RUNNING)
+
+
+@dataclass(frozen=True)
+class Lines(Levels):
+    """`Levels` in which every level is a line, as in Tiresias' public simulator (NSDI 2019).
+
+    Running jobs stand before waiting ones, in the order in which they started or, running, fell
+    into the level: no job is evicted for another of its level. Only at the first look after it fell
+    a running job stands behind all others of its new level. A job evicted for a higher level waits
+    before all that waited there already; a job that arrives, or was evicted as it fell, waits at
+    the end. `promote.Promoting` says when the last look was. The formulas of `within` are not used.
+    """
+
+    def key(self, view: View, job: int) -> tuple[float, ...]:
+        """The level; the place in its line, a time in microseconds with a shift; a tie."""
+        at, level = view.at, self.level(view, job)
+        if at.phase[job] == _RUNNING:
+            began: int = at.since[job]
+            fell = view.now - self._lasted(view, job, level, at.size[job])
+            if fell <= began or fell <= view.scratch.get("looked", -1):
+                return level, max(began, fell) - BEHIND, 0
+            view.scratch.setdefault("fallen", []).append(job)
+            return level, fell + BEHIND, 0
+        waits: int = at.pending_since[job]
+        lasted = self._lasted(view, job, level, at.gpus[job])
+        if not self._counted(view, job) or lasted < SETTLED:
+            return level, waits, 0
+        return level, -waits, max(at.since[job], waits - lasted)
+
+    def _lasted(self, view: View, job: int, level: int, gpus: int) -> int:
+        """For how long the job has run in `level`, microseconds; NEVER for the top one."""
+        if not level:
+            return NEVER
+        past = self._counted(view, job) - self.thresholds[level - 1]
+        lasted: int = past // max(gpus, 1) if self.attained is attained_service else past
+        return lasted
+
+
 @dataclass(frozen=True)
 class Quanta:
     """Least attained service first, in steps of `quantum`: an endless ladder of levels."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ganger.core.errors import BadInput
 from ganger.core.plan import Plan
-from ganger.core.protocols import Policy
+from ganger.core.protocols import Policy, revived
 from ganger.core.units import NEVER
 from ganger.core.view import View
 
@@ -37,7 +37,8 @@ class Periodic:
         if due > view.now:
             view.scratch.clear()  # it is told once what changed, and this is not passed on
             return Plan(wake=due, until=0), memory
-        plan, memory = self.policy.decide(view, memory)
+        decide = self.policy.decide
+        plan, memory = decide(view, revived(memory, decide))
         if len(view.pending) or plan.actions:
             plan.wake, plan.until = due + self.every, 0
         elif plan.wake < NEVER:

@@ -1,4 +1,5 @@
-"""Starvation (Tiresias' PROMOTEKNOB): who has waited long enough starts over at the top."""
+"""What a multi-level feedback queue remembers: when it last looked, and what starved jobs are
+forgiven (Tiresias' PROMOTEKNOB)."""
 
 from __future__ import annotations
 
@@ -13,15 +14,20 @@ from ganger.mechanisms.queue import QueuePolicy
 
 
 class Forgiven(msgspec.Struct):
-    """By job: executed time and service (microseconds, x GPUs) that no longer count."""
+    """`jobs`: by job, executed time and service (microseconds, x GPUs) that no longer count.
+    `looked`: when the queue was last walked, microseconds."""
 
     jobs: dict[int, tuple[int, int]] = {}
+    looked: int = -1
 
 
 @dataclass(frozen=True)
 class Promoting:
-    """An ordered queue by `levels`, in which a job's attained quantity is reset to nothing
-    whenever it has waited `levels.starvation` times what it counts as executed (NSDI 2019)."""
+    """An ordered queue by `levels` (with `Lines` also in the line of each level).
+
+    A job's attained quantity is reset to nothing whenever it has waited `levels.starvation` times
+    what it counts as executed (NSDI 2019); None: never.
+    """
 
     queue: QueuePolicy
     levels: Levels
@@ -33,18 +39,26 @@ class Promoting:
 
     def decide(self, view: View, memory: Forgiven | None) -> tuple[Plan, Forgiven]:
         """Forgive, then walk the queue."""
-        old = memory.jobs if memory is not None else {}
-        at = view.at
-        view.scratch["forgiven"] = old
+        memory = memory or Forgiven()
+        scratch = view.scratch
+        scratch["forgiven"], scratch["looked"] = memory.jobs, memory.looked
+        forgiven = scratch["forgiven"] = self._forgive(view, memory.jobs)
+        plan, _ = self.queue.decide(view, None)
+        scratch["looked"] = view.now
+        scratch["queue"].settle(view, scratch.pop("fallen", ()))
+        return plan, Forgiven(forgiven, view.now)
+
+    def _forgive(self, view: View, old: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+        """What is forgiven from now on."""
+        if self.levels.starvation is None:
+            return old
+        at, pending = view.at, view.pending.tolist()
         new = {
             job: (at.ran[job], at.served[job])
-            for job in view.pending.tolist()
+            for job in pending
             if at.ran[job] and self.levels.starved_at(view, job) <= view.now
         }
-        if new:
-            live = {*view.pending.tolist(), *view.active.tolist()}
-            kept = {job: past for job, past in old.items() if job in live}
-            memory = Forgiven({**kept, **new})
-        view.scratch["forgiven"] = memory.jobs if memory is not None else {}
-        plan, _ = self.queue.decide(view, None)
-        return plan, memory or Forgiven()
+        if not new:
+            return old
+        live = {*pending, *view.active.tolist()}
+        return {**{job: past for job, past in old.items() if job in live}, **new}

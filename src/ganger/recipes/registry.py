@@ -11,36 +11,25 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from importlib import import_module
-from types import CodeType, FunctionType, UnionType
-from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+from types import CodeType, FunctionType
+from typing import Any, get_type_hints
 
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
-from ganger.core.units import NEVER, format_duration, parse_duration
-
-
-@dataclass(frozen=True)
-class Within:
-    """What values a parameter may have, both ends included."""
-
-    least: float
-    most: float
-
-
-Duration: TypeAlias = Annotated[int, "duration"]
-"""Microseconds, written like 90s or 1h30m."""
-Period: TypeAlias = Annotated[int, "duration", Within(1, NEVER)]
-"""A duration that comes again and again."""
-Count: TypeAlias = Annotated[int, Within(1, 10_000)]
-"""How many of something that there must be one of."""
-Part: TypeAlias = Annotated[float, Within(0, 1)]
-"""A part of a whole."""
-Positive: TypeAlias = Annotated[float, Within(1e-6, 1e9)]
-"""More than nothing."""
-_ANY = Within(-1e9, 1e9)
+from ganger.recipes.parameters import Amount as Amount
+from ganger.recipes.parameters import Count as Count
+from ganger.recipes.parameters import Duration as Duration
+from ganger.recipes.parameters import Many as Many
+from ganger.recipes.parameters import Name as Name
+from ganger.recipes.parameters import Part as Part
+from ganger.recipes.parameters import Period as Period
+from ganger.recipes.parameters import Positive as Positive
+from ganger.recipes.parameters import Power as Power
+from ganger.recipes.parameters import Tick as Tick
+from ganger.recipes.parameters import Within as Within
+from ganger.recipes.parameters import accepts, convert, described, written
 
 
 @dataclass(frozen=True)
@@ -104,7 +93,16 @@ class Recipe:
     def defaults(self) -> dict[str, str]:
         """Its parameters, each with its default as one would write it."""
         hints = get_type_hints(self.make, include_extras=True)
-        return {key: _text(value, hints[key]) for key, value in self.parameters.items()}
+        return {key: written(value, hints[key]) for key, value in self.parameters.items()}
+
+    def values(self) -> dict[str, dict[str, Any]]:
+        """What each parameter may be: plain data as of `parameters.accepts`, with its default, and
+        the same in `words`."""
+        hints, defaults = get_type_hints(self.make, include_extras=True), self.defaults()
+        return {
+            key: {**accepts(hints[key]), "default": defaults[key], "words": described(hints[key])}
+            for key in self.parameters
+        }
 
     @property
     def elastic(self) -> bool:
@@ -129,8 +127,17 @@ WANTS = (
 )  # fmt: skip
 """The words of `Recipe.wants`."""
 
-ALSO_CALLED = {"vaibhav": "elastic-scaling"}
-"""Systems that are known by their authors, who gave them no name."""
+ALSO_CALLED = {
+    "vaibhav": "elastic-scaling", "saxena": "elastic-scaling", "wang": "non-intrusive",
+    "qssf": "helios", "ces": "helios-ces", "yarn": "yarn-cs",
+    "tiresias-l": "tiresias", "tiresias-g": "tiresias(index=gittins)",
+    "1d-las": "las(attained=time)", "2d-las": "las",
+    "afs-l": "afs", "afs-p": "afs(lengths=p)", "elastic-tiresias": "edl",
+    "mps": "space-sharing(mode=mps)", "mig": "space-sharing(mode=mig)",
+    "synergy-tune": "synergy", "synergy-opt": "synergy(division=opt)",
+}  # fmt: skip
+"""What else systems and their variants are called: names of authors and of variants, each with the
+recipe and the arguments that it is."""
 _T = "ganger.recipes.training."
 CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("fifo", "sjf", "srtf", "srsf", "priority", "edf"), _T + "baselines"),
@@ -183,17 +190,6 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(word for word in words if word)
 
 
-def _text(value: Any, hint: Any) -> str:
-    """A default as one would write it."""
-    if isinstance(value, tuple):
-        return ";".join(_text(part, get_args(hint)[0]) for part in value)
-    if _is_duration(hint) and isinstance(value, int):
-        return format_duration(value)
-    if isinstance(value, Enum):
-        return value.name.lower()
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
-
-
 _MECHANISMS = "ganger.mechanisms."
 
 
@@ -233,17 +229,23 @@ def recipes() -> list[str]:
     return sorted(CATALOGUE)
 
 
+def _folded(name: str) -> str:
+    """Names are the same in capitals, and with _ for -."""
+    return name.strip().lower().replace("_", "-")
+
+
 def find(name: str) -> Recipe:
-    """The recipe of that name. Raises BadInput with the nearest names."""
-    name = ALSO_CALLED.get(name, name)
-    if name not in CATALOGUE:
+    """The recipe of that name, or of which it is a variant. Raises BadInput with the nearest."""
+    called = _folded(name)
+    called = ALSO_CALLED.get(called, called).partition("(")[0]
+    if called not in CATALOGUE:
         from difflib import get_close_matches
 
-        near = get_close_matches(name, CATALOGUE, 3, 0.5)
+        near = get_close_matches(called, [*CATALOGUE, *ALSO_CALLED], 3, 0.5)
         mend = f"did you mean {' or '.join(near)}?" if near else "see `ganger recipes`"
         raise BadInput(f"no recipe {name!r}", mend=mend)
-    import_module(CATALOGUE[name])
-    return _registered[name]
+    import_module(CATALOGUE[called])
+    return _registered[called]
 
 
 def chosen(
@@ -331,18 +333,23 @@ def parse(spec: str) -> tuple[Recipe, dict[str, Any]]:
         raise BadInput(f"{spec!r} is no recipe", mend="write name or name(parameter=value)")
     found = find(match[1])
     hints = get_type_hints(found.make, include_extras=True)
-    arguments: dict[str, Any] = {}
+    variant = ALSO_CALLED.get(_folded(match[1]), "")
+    arguments = parse(variant)[1] if "(" in variant else {}
+    implied = set(arguments)
     for part in split_specs(match[2] or ""):
         key, equals, value = part.partition("=")
-        key = key.strip().replace("-", "_")
+        key = key.strip().lower().replace("-", "_")
         if not equals or key not in found.parameters:
             known = ", ".join(found.parameters) or "none"
             raise BadInput(
                 f"recipe {found.name!r} has no parameter {key!r}", mend=f"it has: {known}"
             )
+        if key in implied:
+            mend = f"write {found.name}({key}={value.strip()})"
+            raise BadInput(f"{match[1]} is {variant}", where=f"{match[1]}({key})", mend=mend)
         if key in arguments:
             raise BadInput("it is there twice", where=f"{found.name}({key})", mend="say it once")
-        arguments[key] = _convert(hints[key], value.strip(), f"{found.name}({key})")
+        arguments[key] = convert(hints[key], value.strip(), f"{found.name}({key})")
     return found, arguments
 
 
@@ -350,62 +357,3 @@ def make(spec: str) -> Policy:
     """The policy that `spec` describes. Raises BadInput."""
     found, arguments = parse(spec)
     return found.make(**arguments)
-
-
-def _convert(hint: Any, text: str, where: str) -> Any:
-    """`text` as the type of a parameter."""
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        bounds = next((note for note in args if isinstance(note, Within)), _ANY)
-        if not _is_duration(hint):
-            return _within(bounds, _number(args[0], text, where), where, "{:g}".format)
-        value = parse_duration(text, where=where)
-        return value if bounds is _ANY else _within(bounds, value, where, _time)
-    if origin in (Union, UnionType):
-        if text.lower() in ("none", "") and type(None) in args:
-            return None
-        return _convert(next(arg for arg in args if arg is not type(None)), text, where)
-    if origin is tuple:
-        return tuple(_convert(args[0], part.strip(), where) for part in text.split(";"))
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return _choice(hint, text, where)
-    if hint is bool:
-        if text.lower() not in ("true", "false", "yes", "no", "1", "0"):
-            raise BadInput(f"{text!r} is neither true nor false", where=where)
-        return text.lower() in ("true", "yes", "1")
-    value = _number(hint, text, where)
-    return _within(_ANY, value, where, "{:g}".format) if hint in (int, float) else value
-
-
-def _number(kind: Any, text: str, where: str) -> Any:
-    try:
-        return kind(text)
-    except (TypeError, ValueError):
-        said = getattr(kind, "__name__", str(kind))
-        raise BadInput(f"{text!r} is no {said}", where=where) from None
-
-
-def _is_duration(hint: Any) -> bool:
-    if get_origin(hint) in (Union, UnionType):
-        return any(map(_is_duration, get_args(hint)))
-    return get_origin(hint) is Annotated and "duration" in get_args(hint)
-
-
-def _within(bounds: Within, value: Any, where: str, write: Callable[[Any], str]) -> Any:
-    """`value`, unless it is out of bounds (or NaN). Raises BadInput."""
-    if bounds.least <= value <= bounds.most:
-        return value
-    most = f" to {write(bounds.most)}" if bounds.most < NEVER else " or more"
-    raise BadInput("it is out of range", where=where, mend=f"give {write(bounds.least)}{most}")
-
-
-def _time(microseconds: float) -> str:
-    return "1us" if microseconds == 1 else format_duration(int(microseconds))
-
-
-def _choice(kind: type[Enum], text: str, where: str) -> Enum:
-    for member in kind:
-        if text.lower() in (member.name.lower(), str(member.value).lower()):
-            return member
-    known = ", ".join(member.name.lower() for member in kind)
-    raise BadInput(f"{text!r} is not one of {known}", where=where)

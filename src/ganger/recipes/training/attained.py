@@ -12,6 +12,8 @@ from ganger.mechanisms.order import (
     By,
     Gittins,
     Levels,
+    Lines,
+    Order,
     Quanta,
     Then,
     attained_service,
@@ -23,7 +25,7 @@ from ganger.mechanisms.place import ConsolidateIf, Place, sensitive_model, skewe
 from ganger.mechanisms.progress import ByProgress, discounted, remaining_estimate
 from ganger.mechanisms.promote import Promoting
 from ganger.mechanisms.queue import QueuePolicy
-from ganger.recipes.registry import Count, Duration, Paper, Period, recipe
+from ganger.recipes.registry import Count, Duration, Paper, Period, Positive, Tick, recipe
 
 TIRESIAS = Paper(
     "Tiresias: A GPU Cluster Manager for Distributed Deep Learning",
@@ -55,17 +57,27 @@ def las(
 
 @recipe(Paper("Multi-level feedback queue", "Corbato et al.", "AFIPS", 1962, "JCT"))
 def mlfq(
-    thresholds: tuple[Duration, ...] = (1 * HOUR, 10 * HOUR), walk: Walk = Walk.SKIP
+    thresholds: tuple[Duration, ...] = (1 * HOUR, 10 * HOUR),
+    starvation: Positive | None = None,
+    walk: Walk = Walk.SKIP,
 ) -> Policy:
-    """A multi-level feedback queue on executed time; first come, first served inside a queue."""
-    return QueuePolicy("mlfq", Levels(thresholds, attained_time), walk, preempt=True)
+    """A multi-level feedback queue on executed time; first come, first served inside a queue.
+
+    A job falls to the end of the next queue once it has run for as long as the threshold says. A
+    running job is preempted for higher queues only. `starvation`: a job that has waited so many
+    times its executed time goes back to the top queue as if it were new.
+    """
+    lines = Lines(thresholds, attained_time, (), starvation)
+    return Promoting(QueuePolicy("mlfq", lines, walk, preempt=True), lines)
 
 
 class Index(Enum):
     """What ranks jobs inside a queue."""
 
     LEAST = "least"
-    """First start: Tiresias-L, for when nothing is known."""
+    """Running jobs before waiting ones: Tiresias-L, for when nothing is known."""
+    STARTED = "started"
+    """First start: a job that comes back preempts a running equal that first started later."""
     ARRIVAL = "arrival"
     """Submission, as in the simulators of later papers; a job is then preempted by its equals."""
     GITTINS = "gittins"
@@ -80,7 +92,7 @@ def gittins(
     sizes: tuple[Duration, ...] = (),
     step: Period | None = None,
     quantum: Period = 10 * MINUTE,
-    refresh: Period = HOUR,
+    refresh: Tick = HOUR,
     attained: Attained = Attained.SERVICE,
     walk: Walk = Walk.SKIP,
 ) -> Policy:
@@ -99,39 +111,46 @@ def gittins(
 @recipe(TIRESIAS, reconstructed="Tiresias-G learns the distribution from the jobs finished so far")
 def tiresias(
     thresholds: tuple[Duration, ...] = (3250 * SECOND, 7200 * SECOND, 18000 * SECOND),
-    starvation: float | None = None,
+    starvation: Positive | None = None,
     consolidate: bool = True,
     walk: Walk = Walk.SKIP,
     min_run: Duration = 0,
     index: Index = Index.LEAST,
+    attained: Attained = Attained.SERVICE,
     step: Period = 3250 * SECOND,
     fit: Fit = Fit.BEST,
-    interval: Period | None = None,
+    interval: Tick | None = None,
 ) -> Policy:
     """Tiresias-L: discretised two-dimensional least attained service.
 
-    Attained service is GPUs x executed time; the queues' thresholds (GPU-time) are the public
-    simulator's. Inside a queue jobs go by their first start, so that a running job is not
-    preempted by its equal. `starvation` is the paper's PROMOTEKNOB: a job that has waited so many
-    times its executed time starts over with nothing attained. With `consolidate`, models
-    whose tensor sizes are skewed insist on the fewest nodes; others take any free GPUs; without,
-    all are placed by `fit`. With `index=gittins` (Tiresias-G) jobs of one queue go by their Gittins
-    index for the fixed `step` first, with `index=arrival` by submission. With an `interval` it
-    decides that often; without, whenever something changes.
+    Attained service is GPUs x executed time (`attained=time`: executed time alone); the queues'
+    thresholds are the public simulator's. A running job is preempted for higher queues only; as it
+    falls to a lower one it stands behind all that wait there. `starvation` is the paper's
+    PROMOTEKNOB: a job that has waited so many times its executed time starts over with nothing
+    attained. With `consolidate`, models whose tensor sizes are skewed insist on the fewest nodes;
+    others take any free GPUs; without, all are placed by `fit`. With `index=gittins` (Tiresias-G)
+    jobs of one queue go by their Gittins index for the fixed `step` first; with `index=started` by
+    their first start, and with `index=arrival` by submission, so that running jobs are preempted by
+    their equals. With an `interval` it decides that often; without, whenever something changes.
     """
-    within = () if index is Index.ARRIVAL else (first_start,)
-    least = Levels(thresholds, attained_service, within, starvation)
-    queues = Levels(thresholds, attained_service, (), starvation)
-    ranked = Then(queues, Gittins(step=step), (first_start,))
+    formula = attained_service if attained is Attained.SERVICE else attained_time
+    levels = Levels(
+        thresholds, formula, (first_start,) if index is Index.STARTED else (), starvation
+    )
+    order: Order = levels
+    if index is Index.GITTINS:
+        order = Then(levels, Gittins(step=step, attained=formula), (first_start,))
+    elif index is Index.LEAST:
+        order = levels = Lines(thresholds, formula, (), starvation)
     queue = QueuePolicy(
         "tiresias",
-        ranked if index is Index.GITTINS else least,
+        order,
         walk,
         preempt=True,
         place=ConsolidateIf(wants=skewed_model) if consolidate else Place(fit),
         min_run=min_run,
     )
-    return every(interval, queue if starvation is None else Promoting(queue, queues))
+    return every(interval, Promoting(queue, levels))
 
 
 class Remaining(Enum):

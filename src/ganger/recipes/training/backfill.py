@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from ganger.core.protocols import Policy
 from ganger.mechanisms.admit import Walk
 from ganger.mechanisms.order import FIRST_COME
 from ganger.mechanisms.periodic import every
 from ganger.mechanisms.queue import QueuePolicy
-from ganger.recipes.registry import Paper, Period, recipe
+from ganger.recipes.registry import Paper, Tick, Within, recipe
 
 EASY = Paper("The ANL/IBM SP Scheduling System", "Lifka", "JSSPP", 1995, "utilisation")
 
 
 @recipe(EASY, needs="durations")
-def backfill(walk: Walk = Walk.EASY, depth: int = 1000, interval: Period | None = None) -> Policy:
+def backfill(
+    walk: Walk = Walk.EASY,
+    depth: Annotated[int, Within(1, 1_000_000)] = 1000,
+    interval: Tick | None = None,
+) -> Policy:
     """First come, first served, with backfilling by expected durations.
 
     EASY: jobs behind the blocked head start if they do not delay its earliest start.

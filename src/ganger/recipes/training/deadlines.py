@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
 from ganger.core.units import MINUTE
 from ganger.mechanisms.admit import Walk
@@ -11,7 +10,7 @@ from ganger.mechanisms.guarantee import PromisePolicy
 from ganger.mechanisms.order import LEAST_ALLOWANCE
 from ganger.mechanisms.place import Sized
 from ganger.mechanisms.queue import QueuePolicy
-from ganger.recipes.registry import Paper, Period, recipe
+from ganger.recipes.registry import Paper, Tick, recipe
 
 
 @recipe(
@@ -44,13 +43,11 @@ def genie(walk: Walk = Walk.SKIP) -> Policy:
     " effort; deadlines are strict; GPUs are packed, without the paper's local search",
     wants=("deadlines",),
 )  # fmt: skip
-def chronus(lease: Period = 20 * MINUTE) -> Policy:
+def chronus(lease: Tick = 20 * MINUTE) -> Policy:
     """Time is cut into leases. A job with a deadline is accepted if it and all accepted before it
     can have all their leases in time; jobs without one take what is left, the shortest first.
 
     The packing fills from the latest lease before each deadline backwards, the least slack first;
     where that fails for a few jobs a mixed-integer programme decides (section 4).
     """
-    if lease < 1:
-        raise BadInput("a lease of no time", where="chronus", mend="give a duration above 0")
     return PromisePolicy("chronus", lease)

@@ -12,7 +12,17 @@ from ganger.mechanisms.configuration import Configurations
 from ganger.mechanisms.evolve import Genetic
 from ganger.mechanisms.goodput import GoodputPolicy
 from ganger.mechanisms.target import TargetPolicy
-from ganger.recipes.registry import Count, Duration, Paper, Part, Period, Within, recipe
+from ganger.recipes.registry import (
+    Amount,
+    Count,
+    Duration,
+    Paper,
+    Part,
+    Power,
+    Tick,
+    Within,
+    recipe,
+)
 
 
 @recipe(
@@ -26,8 +36,8 @@ from ganger.recipes.registry import Count, Duration, Paper, Part, Period, Within
     wants=("elastic jobs",),
 )  # fmt: skip
 def pollux(
-    interval: Period = 60 * SECOND,
-    p: float = -1.0,
+    interval: Tick = 60 * SECOND,
+    p: Power = -1.0,
     population: Count = 50,
     generations: Count = 40,
     patience: Annotated[int, Within(0, 10_000_000)] = 8000,
@@ -54,6 +64,9 @@ def pollux(
     searches that change nothing follow each other at 1, 1, 2, 4, 8 ... intervals, until something
     happens.
     """
+    if low > high:
+        raise BadInput(f"low {low:g} is above high {high:g}", where="pollux",
+                       mend="give a low that is at most high")  # fmt: skip
     search = Genetic(population, generations, patience=patience)
     policy = GoodputPolicy("pollux", search, interval, p, rescale, rests=not autoscale, rows=rows)
     return Autoscaling(policy, low, high) if autoscale else policy
@@ -70,9 +83,9 @@ def pollux(
     wants=("elastic jobs", "GPU types"),
 )  # fmt: skip
 def sia(
-    interval: Period = 60 * SECOND,
-    p: float = -0.5,
-    wait: float = 1.1,
+    interval: Tick = 60 * SECOND,
+    p: Power = -0.5,
+    wait: Amount = 1.1,
     restart: Duration = 30 * SECOND,
 ) -> Policy:
     """Every `interval` a 0-1 programme gives each job one configuration: so many GPUs of one type.

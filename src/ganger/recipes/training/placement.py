@@ -15,7 +15,7 @@ from ganger.mechanisms.place import AnyType, Place, Relaxing
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.mechanisms.timeindex import TimeIndexed
 from ganger.mechanisms.topology import ByUtility
-from ganger.recipes.registry import Count, Duration, Paper, Part, recipe
+from ganger.recipes.registry import Count, Duration, Many, Paper, Part, recipe
 from ganger.recipes.training.baselines import LECTURE
 from ganger.recipes.training.fairness import GAVEL
 
@@ -38,8 +38,8 @@ def placement(
 def delay_scheduling(
     node_wait: Duration = 60 * SECOND,
     rack_wait: Duration = 60 * SECOND,
-    node_skips: int | None = None,
-    rack_skips: int = 0,
+    node_skips: Many | None = None,
+    rack_skips: Many = 0,
     walk: Walk = Walk.SKIP,
 ) -> Policy:
     """Wait a little for a good place, then take a worse one.
@@ -102,8 +102,9 @@ def hived(cells: tuple[str, ...] = ()) -> Policy:
 
     `cells`, like `ann:2x4;ann:1x1;bob:1x8`, says that ann owns two cells of 4 GPUs and one of 1; by
     default each tenant's quota is cut into the largest cells. Inside a virtual cluster jobs go
-    first come, first served. Jobs of others, and those of negative priority, run opportunistically
-    on what is free and are preempted by guaranteed jobs.
+    first come, first served; a GPU comes with its part of its node's CPUs and host memory. Jobs of
+    others, those that ask for more, and those of negative priority run opportunistically on what
+    is free and are preempted by guaranteed jobs. Cells that the cluster has not are refused.
     """
     owned: dict[str, dict[int, int]] = {}
     for text in cells:

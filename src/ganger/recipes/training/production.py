@@ -16,7 +16,18 @@ from ganger.mechanisms.provision import EnergySaving, PowerSaver
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.mechanisms.share import ReserveAndPack
 from ganger.mechanisms.tenancy import VirtualClusters
-from ganger.recipes.registry import Count, Duration, Paper, Part, Period, Within, recipe
+from ganger.recipes.registry import (
+    Amount,
+    Count,
+    Duration,
+    Many,
+    Name,
+    Paper,
+    Part,
+    Tick,
+    Within,
+    recipe,
+)
 
 YARN = Paper(
     "Apache Hadoop YARN: Yet Another Resource Negotiator",
@@ -36,7 +47,8 @@ HELIOS = Paper(
 
 @recipe(
     YARN,
-    reconstructed="locality as in the public Tiresias simulator: one switch, or wait",
+    reconstructed="locality: one node, or one switch for gangs larger than a node, or wait; the"
+    " public Tiresias simulator moreover gives such gangs idle nodes only",
     wants=("quotas",),
 )
 def yarn_cs(within: Locality = Locality.RACK, walk: Walk = Walk.TENANT) -> Policy:
@@ -71,7 +83,7 @@ def helios(walk: Walk = Walk.STRICT) -> Policy:
     wants=("idle nodes",),
 )
 def helios_ces(
-    buffer: int = 5, hold: int = 12, falls: float = 1.0, every: Period = 10 * MINUTE
+    buffer: Many = 5, hold: Many = 12, falls: Amount = 1.0, every: Tick = 10 * MINUTE
 ) -> Policy:
     """QSSF, and Cluster Energy Saving beside it: idle nodes are switched off.
 
@@ -139,7 +151,7 @@ def ffdl(
     wants=("parts of GPUs", "GPU types"),
 )  # fmt: skip
 def ali_mlaas(
-    reserved: tuple[str, ...] = ("V100", "V100-32GB", "V100M32", "V100M16"),
+    reserved: tuple[Name, ...] = ("V100", "V100-32GB", "V100M32", "V100M16"),
     walk: Walk = Walk.SKIP,
 ) -> Policy:
     """Shortest predicted job first, GPUs shared by parts, the best GPUs reserved.

@@ -9,7 +9,7 @@ from ganger.core.protocols import Policy
 from ganger.mechanisms.containers import Containers
 from ganger.mechanisms.matching import MatchingPolicy, of_poorest_users, oldest
 from ganger.mechanisms.target import TargetPolicy
-from ganger.recipes.registry import Count, Paper, Part, recipe
+from ganger.recipes.registry import Amount, Count, Paper, Part, recipe
 
 
 class Entrants(Enum):
@@ -58,7 +58,7 @@ def allox(alpha: Part = 1.0, entrants: Entrants = Entrants.USERS, window: Count 
     " nearly exactly where the bound on fairness binds",
     wants=("elastic jobs",),
 )  # fmt: skip
-def dorm(theta1: float = 0.2, theta2: float = 0.2, window: Count = 50) -> Policy:
+def dorm(theta1: Amount = 0.2, theta2: Part = 0.2, window: Count = 50) -> Policy:
     """At each arrival and completion a mixed-integer programme sizes every job, in containers, for
     the largest total use of GPUs, CPUs and host memory.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
 
 from ganger.core.protocols import Policy
 from ganger.core.share import Sharing
@@ -15,7 +14,7 @@ from ganger.mechanisms.place import Revocable
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.mechanisms.share import Parts
 from ganger.mechanisms.supply import BySupply, Division, SupplyPolicy
-from ganger.recipes.registry import Paper, Period, Positive, Within, recipe
+from ganger.recipes.registry import Many, Name, Paper, Positive, Tick, recipe
 from ganger.recipes.training.baselines import LECTURE
 
 INGESTION = Paper(
@@ -41,7 +40,7 @@ def space_sharing(mode: Sharing = Sharing.MPS, walk: Walk = Walk.SKIP) -> Policy
 @recipe(
     LECTURE, reconstructed="the notice before a revocation is not used", wants=("revocable nodes",)
 )
-def spot(label: str = "spot", prefer: bool = True, walk: Walk = Walk.SKIP) -> Policy:
+def spot(label: Name = "spot", prefer: bool = True, walk: Walk = Walk.SKIP) -> Policy:
     """First come, first served; only jobs that checkpoint may use nodes that can be revoked.
 
     Nodes labelled `label` can be taken away. A job on them loses what it did since its last
@@ -59,7 +58,7 @@ def spot(label: str = "spot", prefer: bool = True, walk: Walk = Walk.SKIP) -> Po
 )
 def cpu_disaggregation(
     cores: Positive = 4.0,
-    pool: Annotated[int, Within(0, 1_000_000)] = 1000,
+    pool: Many = 1000,
     walk: Walk = Walk.STRICT,
 ) -> Policy:
     """Input pipelines on remote CPUs: a job whose hosts have too few CPUs to feed its GPUs gets as
@@ -93,7 +92,7 @@ class First(Enum):
     wants=("CPUs",),
 )  # fmt: skip
 def synergy(
-    division: Division = Division.TUNE, order: First = First.SRTF, every: Period = 300 * SECOND
+    division: Division = Division.TUNE, order: First = First.SRTF, every: Tick = 300 * SECOND
 ) -> Policy:
     """CPUs and host memory by sensitivity: a job gets what its GPUs can use of them if its nodes
     have it, and never less than its GPUs' part.

@@ -1,0 +1,71 @@
+"""Every parameter says what it may be, and refuses the rest with one clear error."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, get_type_hints
+
+import pytest
+
+from ganger.core.errors import BadInput
+from ganger.core.units import SECOND
+from ganger.recipes import registry
+from worlds import cluster, job, play
+
+HOSTILE = ("-1", "-4", "0", "", "nan", "inf", "-inf", "1e300", "99999999999999999999", "1us",
+           "-1s", "150000000000d", "none", "X100", ";", "0.5", "\u0663", "true", "1,2")  # fmt: skip
+ALL = [(name, key) for name in registry.recipes() for key in registry.find(name).parameters]
+WORKS = [job(f"j{i}", i / 1000, 0.005, size=1 + i % 2, tenant="ab"[i % 2]) for i in range(4)]
+
+
+@pytest.mark.parametrize(("name", "key"), ALL)
+def test_a_hostile_value_is_one_error_or_a_run_that_ends(name: str, key: str) -> None:
+    for value in HOSTILE:
+        with suppress(BadInput):  # anything else that is raised fails, and so does not ending
+            play(f"{name}({key}={value})", WORKS, cluster(1, 4), until=3600 * SECOND)
+
+
+@pytest.mark.parametrize(("name", "key"), ALL)
+def test_every_number_has_stated_bounds(name: str, key: str) -> None:
+    hint: Any = get_type_hints(registry.find(name).make, include_extras=True)[key]
+    plain = (int, float, str, int | None, float | None)
+    assert hint not in plain, "write one of the types of recipes.parameters"
+    told = registry.find(name).values()[key]
+    assert told["words"]
+    if told["type"] in ("integer", "number"):
+        assert told["least"] > -1e9 or told["most"] < 1e9
+
+
+@pytest.mark.parametrize("spec", [
+    "tiresias(starvation=-1)", "mlfq(starvation=0)", "helios-ces(buffer=-5)",
+    "helios-ces(falls=-1)", "pollux(low=0.9,high=0.1)", "backfill(depth=-3)",
+    "backfill(depth=0)",
+    "delay-scheduling(node_skips=-1)", "delay-scheduling(rack_skips=-1)", "edl(many=-4)",
+    "spot(label=)", "chronus(lease=1us)", "themis(lease=1us)", "dorm(theta2=2)",
+    "ali-mlaas(reserved=)",
+    "cpu-disaggregation(pool=-1)", "cpu-disaggregation(rate=-1)", "tiresias(interval=1us)",
+    "tiresias(min_run=150000000000d)",
+])  # fmt: skip
+def test_values_that_mean_nothing_are_refused(spec: str) -> None:
+    with pytest.raises(BadInput):
+        registry.make(spec)
+
+
+@pytest.mark.parametrize(("alias", "means"), [
+    ("QSSF", "helios"), ("ces", "helios-ces"), ("Tiresias-L", "tiresias"), ("yarn", "yarn-cs"),
+    ("tiresias_g", "tiresias(index=gittins)"), ("2D-LAS", "las"), ("afs-l", "afs"),
+    ("afs-p", "afs(lengths=p)"), ("elastic-tiresias", "edl"), ("wang", "non-intrusive"),
+    ("mps", "space-sharing(mode=mps)"), ("mig", "space-sharing(mode=mig)"),
+    ("synergy-tune", "synergy"), ("saxena", "elastic-scaling"), ("Max_Min", "max-min"),
+])  # fmt: skip
+def test_other_names_and_spellings(alias: str, means: str) -> None:
+    assert registry.parse(alias) == registry.parse(means)
+    assert registry.find(alias) is registry.parse(means)[0]
+
+
+def test_a_variant_is_not_contradicted_and_takes_other_arguments() -> None:
+    assert registry.parse("tiresias-g(consolidate=no)")[1]["consolidate"] is False
+    with pytest.raises(BadInput, match=r"write tiresias\(index=least\)"):
+        registry.make("tiresias-g(index=least)")
+    with pytest.raises(BadInput, match="tiresias"):
+        registry.find("tiresas-l")
