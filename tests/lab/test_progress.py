@@ -37,16 +37,17 @@ def shares(works: list[Work], until: float | None = None) -> dict[float, float]:
     return found
 
 
-def test_a_share_is_of_the_work_done_whatever_the_jobs_size() -> None:
+def test_a_share_is_of_the_work_done_a_tenth_of_it_by_gpu_time() -> None:
     found = shares([job("short", 0, 10), job("long", 0, 40), job("late", 20, 20)])
     assert found == pytest.approx({
-        0: 0, 10: (1 + 10 / 40) / 3, 20: (1 + 20 / 40) / 3, 40: 1,
+        0: 0, 10: 0.3 * (1 + 10 / 40) + 0.1 * 20 / 70,
+        20: 0.3 * (1 + 20 / 40) + 0.1 * 30 / 70, 40: 1,
     })  # fmt: skip
 
 
 def test_services_are_no_work_and_a_run_with_an_end_is_as_far_as_the_time() -> None:
     found = shares([job("serve", 0, None), job("a", 0, 10), job("b", 0, 30)], until=40)
-    assert found[10] == pytest.approx(0.5)
+    assert found[10] == pytest.approx(0.45 * 1 + 0.1 * 10 / 40)
     assert found[40] == 1
     assert shares([job("serve", 0, None)], until=40)[40] == 1
 

@@ -17,12 +17,15 @@ EVERY_SECONDS: Final = 0.1
 COST_MAX: Final = 0.02
 """The part of a run's time that may go into looking how far it is."""
 
+BY_SERVICE: Final = 0.1
+
 
 class Ticker:
     """A journal that reports now and then which share of a run is done: the mean over its jobs of
-    the part of each job's work that is done. Jobs count alike, whatever their size, since a
-    simulation takes steps per job and not per GPU. A run that ends at `until` is as far as the
-    simulated time, if that is further. The share never falls."""
+    the part of each job's work that is done. Jobs count nearly alike, whatever their size, since a
+    simulation takes most steps per job; the part `BY_SERVICE` of the weight goes by GPU-time, for
+    the steps that recipes take by the clock while GPUs are held. A run that ends at `until` is as
+    far as the simulated time, if that is further. The share never falls."""
 
     def __init__(
         self, kernel: Kernel, trace: Trace, until: int, tell: Callable[[float], None]
@@ -30,6 +33,9 @@ class Ticker:
         self._kernel, self._until, self._tell = kernel, until, tell
         self._rows = np.flatnonzero(trace.duration[: trace.jobs] < NEVER)
         self._takes = np.maximum(trace.duration[self._rows], 1).astype(np.float64)
+        service = self._takes * np.maximum(trace.declared.gpus[self._rows], 1)
+        alike = (1 - BY_SERVICE) / max(len(self._rows), 1)
+        self._weight = alike + BY_SERVICE * service / max(service.sum(), 1.0)
         self._last, self._due = 0.0, 0.0
 
     def append(self, *step: Any) -> None:
@@ -52,4 +58,4 @@ class Ticker:
         lasting = (now - jobs.since[rows]) * (phase == Phase.RUNNING)
         done = np.minimum((jobs.work[rows] + lasting * jobs.rate[rows]) / self._takes, 1.0)
         done[phase >= Phase.FINISHED] = 1.0
-        return max(float(done.mean()), timed)
+        return max(min(float(done @ self._weight), 1.0), timed)
