@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ANN, EVE = 65533, 65532
 """Users of this machine that are not the daemon's. Nobody knows them by name."""
+
+
+@contextlib.contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder that other users can pass through. Those of pytest are closed to them again whenever
+    another session of tests begins."""
+    folder = Path(tempfile.mkdtemp(prefix="ganger-attack-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

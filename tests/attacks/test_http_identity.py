@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from attacks.http_rig import EVE, by_port, by_socket, request, sent
+from attacks.http_rig import EVE, by_port, by_socket, open_folder, request, sent
 from service.machines import Machine
 from worlds import open_way
 
@@ -36,14 +36,13 @@ ASKED = ("/v1/status", "/v1/roles", "/v1/jobs", "/metrics", "/openapi.json", "/h
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def machine() -> Iterator[Machine]:
     """A shared daemon where that can be, else a personal one; both listen."""
-    base = tmp_path_factory.mktemp("identity")
-    open_way(base)
-    made = Machine(base / "home", listen="127.0.0.1:0", shared=os.getuid() == 0)
-    made.up()
-    yield made
-    made.end()
+    with open_folder() as base:
+        made = Machine(base / "home", listen="127.0.0.1:0", shared=os.getuid() == 0)
+        made.up()
+        yield made
+        made.end()
 
 
 @pytest.fixture(scope="module")

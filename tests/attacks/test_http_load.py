@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from attacks.http_rig import ANN, EVE, by_port, by_socket, eventually, request, sent
+from attacks.http_rig import ANN, EVE, by_port, by_socket, eventually, open_folder, request, sent
 from ganger.client.connection import Client
 from ganger.core.errors import BadInput
 from ganger.service import connections, trial
@@ -32,7 +32,6 @@ from ganger.service.looks import Looks
 from ganger.service.server import Uvicorn
 from service.desk import Desk
 from service.machines import Machine
-from worlds import open_way
 
 DESCRIPTORS = 1024
 IDLE = 1300
@@ -51,19 +50,18 @@ def descriptors(soft: int) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def machine() -> Iterator[Machine]:
     """A daemon with 1,024 descriptors, shared where that can be."""
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2 * IDLE:
         pytest.skip("this process may not have enough descriptors to attack with")
-    base = tmp_path_factory.mktemp("load")
-    open_way(base)
-    made = Machine(base / "home", listen="127.0.0.1:0", shared=os.getuid() == 0)
-    with descriptors(DESCRIPTORS):
-        made.up()
-    soft = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 2 * IDLE)
-    with descriptors(soft):
-        yield made
-        made.end()
+    with open_folder() as base:
+        made = Machine(base / "home", listen="127.0.0.1:0", shared=os.getuid() == 0)
+        with descriptors(DESCRIPTORS):
+            made.up()
+        soft = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 2 * IDLE)
+        with descriptors(soft):
+            yield made
+            made.end()
 
 
 @pytest.fixture(scope="module")

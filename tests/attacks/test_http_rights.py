@@ -10,28 +10,26 @@ from typing import Any
 
 import pytest
 
-from attacks.http_rig import ANN, EVE, by_socket, request, sent
+from attacks.http_rig import ANN, EVE, by_socket, open_folder, request, sent
 from ganger.client.connection import Client, Refusal
 from ganger.core.errors import BadInput
 from ganger.service.endpoints import ENDPOINTS
 from ganger.service.rights import Rights, TenantRights
 from service.machines import Machine
-from worlds import open_way
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="other users need root")
 HOLD = {"command": ["true"], "hold": True}
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def machine() -> Iterator[Machine]:
     """A shared daemon."""
-    base = tmp_path_factory.mktemp("rights")
-    open_way(base)
-    made = Machine(base / "home", listen="127.0.0.1:0", shared=True)
-    made.up()
-    made.client.call("PATCH", "/v1/quotas/lab", body={"members": {str(ANN): None}})
-    yield made
-    made.end()
+    with open_folder() as base:
+        made = Machine(base / "home", listen="127.0.0.1:0", shared=True)
+        made.up()
+        made.client.call("PATCH", "/v1/quotas/lab", body={"members": {str(ANN): None}})
+        yield made
+        made.end()
 
 
 def asked(
