@@ -21,7 +21,6 @@ from ganger.client.request import JobRequest
 from ganger.client.shown import shown, shown_json
 from ganger.core.errors import BadInput
 from ganger.service.accept import LINKS_MAX, TEXT_BYTES_MAX, Who, prepare, refuse_too_many, size_of
-from ganger.service.launches import launch_of
 from ganger.service.notify import Config, Webhook
 from ganger.service.rows import rows_listed, rows_of
 from service.desk import Desk
@@ -192,10 +191,7 @@ def test_braces_do_not_grow_without_end(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="longer than 2 MiB"):
         desk.submit(params={"a": [f"{i}{long[9:]}" for i in range(600)]})
     row = desk.submit(command=["echo", "{a}"], params={"a": ["{b}{b}"], "b": ["{name}"]})[0]
-    assert launch_of(desk.daemon.journal, None, row, desk.daemon.kernel.jobs).command == (
-        "echo",
-        "{b}{b}",
-    )
+    assert desk.daemon.launch(row).command == ("echo", "{b}{b}")
     request = JobRequest(command=["true"], params={"a": [f"{i}" + long[4:] for i in range(500)]})
     jobs = prepare(request, Who("ann"), 0, lambda job: [], False)
     assert size_of(jobs, request)[1] > 2_000_000
@@ -205,10 +201,7 @@ def test_braces_do_not_grow_without_end(tmp_path: Path) -> None:
 def test_no_parameter_adds_a_folder_to_a_path(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     row = desk.submit(output="/logs/{a}.txt", params={"a": ["../../etc/passwd"]})[0]
-    assert (
-        launch_of(desk.daemon.journal, None, row, desk.daemon.kernel.jobs).output
-        == "/logs/.._.._etc_passwd.txt"
-    )
+    assert desk.daemon.launch(row).output == "/logs/.._.._etc_passwd.txt"
     desk.close()
 
 
