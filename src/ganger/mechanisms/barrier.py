@@ -7,6 +7,7 @@ be met, and it can be seen what each is worth.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple, TypeAlias
@@ -39,7 +40,8 @@ from ganger.mechanisms.rounds import Allocator, remembers
 
 _DECLARED, _RUNNING, _SUSPENDED = int(Phase.DECLARED), int(Phase.RUNNING), int(Phase.SUSPENDED)
 _STOPPING, _FINISHED = int(Phase.STOPPING), int(Phase.FINISHED)
-_HOLD = (int(Phase.STARTING), _RUNNING, _SUSPENDED)
+_STARTING = int(Phase.STARTING)
+_HOLD = (_STARTING, _RUNNING, _SUSPENDED)
 _TYPES = ("v100", "p100", "k80")
 """Whose rounds are filled first; others follow in the cluster's order."""
 ATTEMPTS = 5
@@ -126,33 +128,36 @@ class BarrierRounds:
 
     def decide(self, view: View, memory: BarrierMemory | None) -> tuple[Plan, BarrierMemory]:
         """Pause who is through with its part of the round; when all are, begin the next."""
-        memory = _copied(memory or BarrierMemory())
-        memory.changed |= any(isinstance(event, NodeDown | NodeUp) for event in view.events)
-        going = [turn for turn in memory.turns if _goes_on(view, turn)]
-        over = not going
+        memory = memory or BarrierMemory()
+        if any(isinstance(event, NodeDown | NodeUp) for event in view.events):
+            memory = msgspec.structs.replace(memory, changed=True)
+        course = _course(view, memory)
+        following = course.following(view)
+        over = following == NEVER and not any(_goes_on(view, turn) for turn in memory.turns)
         if not self.ways.barrier:
             over = view.now >= memory.ends or not len(view.active)
         if over:
+            memory = _copied(memory)
             self._settle(view, memory)
             self._begin(view, memory)
             if not memory.turns and self._stuck(view, memory):
                 memory.since = 0
                 view.draft.rollback()
                 self._begin(view, memory)
-            going = memory.turns
+            course = _course(view, memory)
+            following = course.begun(view.now)
         elif self.ways.whole_steps:
-            for turn in memory.turns:
-                through = view.now >= turn.until and not turn.last and not _stays(view, turn.job)
-                if through and view.at.phase[turn.job] == _RUNNING:
-                    view.draft.act(Suspend(turn.job, view.at.attempt[turn.job]))
-        times = [turn.until for turn in going if turn.until > view.now and not turn.last]
+            for turn in course.through(view):
+                view.draft.act(Suspend(turn.job, view.at.attempt[turn.job]))
         if memory.turns and not self.ways.barrier:
-            times.append(memory.ends)
-        until = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE | STARTED
+            following = min(following, memory.ends)
+        until = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE
+        if over or course.late(view):
+            until |= STARTED
         if not memory.turns:
             until |= QUEUED
         reasons = [Reason("Priority", "rounds")] if len(view.pending) else []
-        return view.draft.plan(reasons, min(times, default=NEVER), until), memory
+        return view.draft.plan(reasons, following, until), memory
 
     def _stuck(self, view: View, memory: BarrierMemory) -> bool:
         """Whether jobs wait, none may run, and nothing will change that. The public simulator,
@@ -341,6 +346,52 @@ class BarrierRounds:
         if placement is not None:
             view.draft.start(job, placement)
         return placement is not None
+
+
+class _Course:
+    """A round's turns in the order in which they end."""
+
+    def __init__(self, turns: list[Turn]) -> None:
+        self.turns = turns
+        self.order = sorted(range(len(turns)), key=lambda at: turns[at].until)
+        self.ends = [turns[at].until for at in self.order]
+        self._jobs = np.array([turns[at].job for at in self.order], np.int64)
+        self._pauses = np.array([not turns[at].last for at in self.order], np.bool_)
+
+    def begun(self, now: int) -> int:
+        """When the first turn ends, of those that do not end with their job; NEVER for none."""
+        return min(
+            (turn.until for turn in self.turns if turn.until > now and not turn.last), default=NEVER
+        )
+
+    def following(self, view: View) -> int:
+        """The same of those that go on."""
+        for at in self.order[bisect_right(self.ends, view.now) :]:
+            turn = self.turns[at]
+            if not turn.last and _goes_on(view, turn):
+                return turn.until
+        return NEVER
+
+    def through(self, view: View) -> list[Turn]:
+        """Those that are through with their turn and have to be paused, as they were chosen."""
+        count = bisect_right(self.ends, view.now)
+        running = view.jobs.phase[self._jobs[:count]] == _RUNNING
+        some = np.flatnonzero(running & self._pauses[:count]).tolist()
+        turns = [self.turns[at] for at in sorted(self.order[at] for at in some)]
+        return [turn for turn in turns if not _stays(view, turn.job)]
+
+    def late(self, view: View) -> bool:
+        """Whether some should be through and have not begun."""
+        count = bisect_right(self.ends, view.now)
+        return bool((view.jobs.phase[self._jobs[:count]] == _STARTING).any())
+
+
+def _course(view: View, memory: BarrierMemory) -> _Course:
+    """That of the round, made once."""
+    known: _Course | None = view.scratch.get("course")
+    if known is None or known.turns is not memory.turns:
+        known = view.scratch["course"] = _Course(memory.turns)
+    return known
 
 
 class Pace:
