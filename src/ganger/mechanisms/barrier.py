@@ -7,9 +7,10 @@ be met, and it can be seen what each is worth.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from math import ceil
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -25,6 +26,7 @@ from ganger.core.events import (
     WOKE,
     NodeDown,
     NodeUp,
+    Woke,
 )
 from ganger.core.jobs import Phase
 from ganger.core.plan import Plan, Reason, Resume, Suspend
@@ -48,6 +50,7 @@ ATTEMPTS = 5
 """So many failures in a row, and a job is dropped."""
 
 Rank: TypeAlias = tuple[float, float, float, int, str]
+_RANK = itemgetter(0, 1, 2)
 
 
 class Ways(NamedTuple):
@@ -152,7 +155,7 @@ class BarrierRounds:
         if memory.turns and not self.ways.barrier:
             following = min(following, memory.ends)
         until = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE
-        if over or course.late(view):
+        if over or course.late:
             until |= STARTED
         if not memory.turns:
             until |= QUEUED
@@ -253,21 +256,24 @@ class BarrierRounds:
 
     def _ranked(self, view: View, memory: BarrierMemory, types: list[str]) -> list[Rank]:
         """(priority, deficit, amount, job, type), the first to run first."""
-        amounts = {(row.jobs[0], row.gpu_type): row.amount for row in memory.allocation.rows}
+        amounts: dict[str, dict[int, float]] = {kind: {} for kind in types}
+        for row in memory.allocation.rows:
+            amounts.setdefault(row.gpu_type, {})[row.jobs[0]] = row.amount
         elapsed = max((view.now - memory.since) / SECOND, 1e-6)
         ranked: list[Rank] = []
         for kind in types:
             total = memory.total[kind] if self.ways.counters else elapsed
             deficits, rows = memory.deficits.get(kind, {}), list[Rank]()
-            for job, had in sorted(memory.received[kind].items()):
-                amount = amounts.get((job, kind), 0.0)
+            received, of = memory.received[kind], amounts[kind]
+            for job in sorted(received):
+                amount, had = of.get(job, 0.0), received[job]
                 part = had / total if total else 0.0
                 due = amount / part if part > 0 else amount * 1e9
                 rows.append((due, deficits.get(job, 0.0), amount, job, kind))
-            rows.sort(key=lambda row: row[:3], reverse=True)
+            rows.sort(key=_RANK, reverse=True)
             ranked += rows
         if not self.ways.by_type:
-            ranked.sort(key=lambda row: row[:3], reverse=True)
+            ranked.sort(key=_RANK, reverse=True)
         return ranked
 
     def _choose(self, view: View, memory: BarrierMemory, types: list[str], jobs: Ids) -> list[Turn]:
@@ -285,19 +291,27 @@ class BarrierRounds:
                 chosen.add(job)
                 turns.append(Turn(job, kind, view.now + self.every))
         allocated, pace = set(memory.jobs), Pace(view, jobs)
-        fits = dict(zip(jobs.tolist(), allowed_on(view, jobs, types).tolist(), strict=True))
+        fits, column = allowed_on(view, jobs, types), {kind: at for at, kind in enumerate(types)}
+        row = {job: at for at, job in enumerate(jobs.tolist())}
+        gpus_of, phase, left = view.at.gpus, view.at.phase, sum(free.values())
         for due, _, _, job, kind in self._ranked(view, memory, types):
-            gpus = int(view.at.gpus[job])
-            if not gpus or job in chosen or gpus > free[kind] or not pace.runs(job, kind):
+            room = free[kind]
+            if not room or job in chosen:
                 continue
-            if not fits[job][types.index(kind)]:
+            gpus = int(gpus_of[job])
+            if gpus > room or not gpus or not pace.runs(job, kind):
                 continue
-            if (due <= 0 and not self.ways.left_over) or view.at.phase[job] == _STOPPING:
+            if not fits[row[job], column[kind]] or phase[job] == _STOPPING:
+                continue
+            if due <= 0 and not self.ways.left_over:
                 continue
             free[kind] -= gpus
+            left -= gpus
             chosen.add(job)
             if job in allocated or not self.ways.held_back:
                 turns.append(self._turn(view, pace, job, kind))
+            if not left:
+                break
         return turns
 
     def _turn(self, view: View, pace: Pace, job: int, kind: str) -> Turn:
@@ -353,10 +367,10 @@ class _Course:
 
     def __init__(self, turns: list[Turn]) -> None:
         self.turns = turns
-        self.order = sorted(range(len(turns)), key=lambda at: turns[at].until)
-        self.ends = [turns[at].until for at in self.order]
-        self._jobs = np.array([turns[at].job for at in self.order], np.int64)
-        self._pauses = np.array([not turns[at].last for at in self.order], np.bool_)
+        self._order = sorted(range(len(turns)), key=lambda at: turns[at].until)
+        self._ends = [turns[at].until for at in self._order]
+        self._seen = self.late = False
+        """`late`: some should be through and have not begun."""
 
     def begun(self, now: int) -> int:
         """When the first turn ends, of those that do not end with their job; NEVER for none."""
@@ -366,7 +380,7 @@ class _Course:
 
     def following(self, view: View) -> int:
         """The same of those that go on."""
-        for at in self.order[bisect_right(self.ends, view.now) :]:
+        for at in self._order[bisect_right(self._ends, view.now) :]:
             turn = self.turns[at]
             if not turn.last and _goes_on(view, turn):
                 return turn.until
@@ -374,16 +388,19 @@ class _Course:
 
     def through(self, view: View) -> list[Turn]:
         """Those that are through with their turn and have to be paused, as they were chosen."""
-        count = bisect_right(self.ends, view.now)
-        running = view.jobs.phase[self._jobs[:count]] == _RUNNING
-        some = np.flatnonzero(running & self._pauses[:count]).tolist()
-        turns = [self.turns[at] for at in sorted(self.order[at] for at in some)]
-        return [turn for turn in turns if not _stays(view, turn.job)]
-
-    def late(self, view: View) -> bool:
-        """Whether some should be through and have not begun."""
-        count = bisect_right(self.ends, view.now)
-        return bool((view.jobs.phase[self._jobs[:count]] == _STARTING).any())
+        only = len(view.events) == 1 and type(view.events[0]) is Woke
+        known = self._seen and only  # what ended before was looked at when it did
+        phase, found = view.at.phase, list[int]()
+        begin = bisect_left(self._ends, view.now) if known else 0
+        self.late &= known
+        for at in self._order[begin : bisect_right(self._ends, view.now)]:
+            turn = self.turns[at]
+            if phase[turn.job] == _STARTING:
+                self.late = True
+            elif phase[turn.job] == _RUNNING and not turn.last and not _stays(view, turn.job):
+                found.append(at)
+        self._seen = True
+        return [self.turns[at] for at in sorted(found)]
 
 
 def _course(view: View, memory: BarrierMemory) -> _Course:

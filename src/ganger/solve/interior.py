@@ -31,7 +31,7 @@ class Factored(Protocol):
     """[[0, G'], [G, -W^2]], factored."""
 
     def solve(self, wanted: Floats) -> Floats:
-        """The solution for a right-hand side: x, then z."""
+        """The solution for each column of right-hand sides: x, then z."""
         ...
 
 
@@ -193,7 +193,11 @@ class _Factors:
         self._factors = splu(sparse.csc_array(self._matrix + regular))
 
     def solve(self, wanted: Floats) -> Floats:
-        """The solution for a right-hand side."""
+        """The solution for each column of right-hand sides."""
+        return np.stack([self._one(column) for column in wanted.T], axis=1)
+
+    def _one(self, wanted: Floats) -> Floats:
+        wanted = np.ascontiguousarray(wanted)
         found: Floats = self._factors.solve(wanted)
         for _ in range(REFINED):
             found = found + self._factors.solve(wanted - self._matrix @ found)
@@ -234,8 +238,9 @@ class _Aim(NamedTuple):
 
 def _begun(aim: _Aim) -> _Point:
     n, factored = len(aim.cost), aim.system.factored(None)
-    first = factored.solve(np.concatenate([np.zeros(n), aim.most]))
-    second = factored.solve(np.concatenate([-aim.cost, np.zeros(len(aim.most))]))
+    wanted = np.zeros((n + len(aim.most), 2))
+    wanted[:n, 1], wanted[n:, 0] = -aim.cost, aim.most
+    first, second = factored.solve(wanted).T
     s, z = (_shifted(part, aim.cones) for part in (-first[n:], second[n:]))
     return _Point(first[:n], s, z, 1.0, 1.0)
 
@@ -307,27 +312,32 @@ class _Turn:
         at, aim = self.at, self.aim
         scaling = _Scaling(at.s, at.z, aim.cones) if aim.cones else _Line(at.s, at.z)
         self.scaling, self.factored = scaling, aim.system.factored(scaling)
-        self.along = self.factored.solve(np.concatenate([-aim.cost, aim.most]))
         middle = scaling.times(at.z)
         full = scaling.product(middle, middle)
-        guess = self._towards(1.0, full, -at.kappa * at.tau, middle)
+        move = -scaling.times(scaling.divided(full, middle))
+        wanted = [np.concatenate([-aim.cost, aim.most]), self._asked(1.0, move)]
+        self.along, own = self.factored.solve(np.stack(wanted, axis=1)).T
+        guess = self._towards(1.0, -at.kappa * at.tau, move, own)
         centring = min(max((1 - self._far(guess)) ** 3, 1e-4), 1.0)
         goal = centring * mu
         crossed = scaling.product(scaling.over(guess.s), scaling.times(guess.z))
         unit = _unit(len(at.s), aim.cones)
         kappa = goal - at.kappa * at.tau - guess.kappa * guess.tau
-        step = self._towards(1 - centring, full + crossed - goal * unit, kappa, middle)
+        move = -scaling.times(scaling.divided(full + crossed - goal * unit, middle))
+        own = self.factored.solve(self._asked(1 - centring, move)[:, None])[:, 0]
+        step = self._towards(1 - centring, kappa, move, own)
         far = 0.99 * self._far(step)
         return _Point(
             at.x + far * step.x, at.s + far * step.s, at.z + far * step.z,
             at.tau + far * step.tau, at.kappa + far * step.kappa,
         )  # fmt: skip
 
-    def _towards(self, keep: float, goal: Floats, goal_kappa: float, middle: Floats) -> _Point:
+    def _asked(self, keep: float, move: Floats) -> Floats:
+        return np.concatenate([-keep * self.off_x, -keep * self.off_z - move])
+
+    def _towards(self, keep: float, goal_kappa: float, move: Floats, own: Floats) -> _Point:
         at, aim, along, n = self.at, self.aim, self.along, len(self.aim.cost)
         off_tau = at.kappa + dot(aim.due, at.x) + dot(aim.full, at.z)
-        move = -self.scaling.times(self.scaling.divided(goal, middle))
-        own = self.factored.solve(np.concatenate([-keep * self.off_x, -keep * self.off_z - move]))
         top = -keep * off_tau - goal_kappa / at.tau - dot(aim.due, own[:n]) - dot(aim.full, own[n:])
         both = dot(aim.due, along[:n]) + dot(aim.full, along[n:]) - at.kappa / at.tau
         dt = top / both

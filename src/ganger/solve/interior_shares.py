@@ -9,15 +9,18 @@ No step is left to BLAS, so that the answer does not depend on the type of the p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from ganger.solve.classes import classes
 from ganger.solve.interior import Factored, _Line, followed
-from ganger.solve.programme import Floats, Shares
+from ganger.solve.programme import Floats, Ints, Shares
 
-REFINED = 1
-"""How often a solution is refined."""
+ROUGH = 1e-14
+"""A solution that is further off, as a part of the largest number asked for, is refined."""
 
 def highest(posed: Shares, pace: Floats) -> Floats:
     """Where an interior-point method ends that looks for the largest t with eff >= pace t."""
@@ -86,12 +89,27 @@ class _Blocks:
 
     def __init__(self, entries: _Entries, size: Floats, rises: bool) -> None:
         self.entries, self.size, self.rises = entries, size, rises
-        self.shape = n, k = entries.own.shape
+        n, k = self.shape = entries.own.shape
         by_job = np.repeat(size, k)
         self.of_rows = np.concatenate([by_job, np.ones(k), size, size])
         self.of_columns = np.append(by_job, 1.0) if rises else by_job
-        self.kind = size[:, None] * entries.kind
-        self.level = size * entries.level
+        self.kinds = slice(n * k, n * k + k)
+        self._rows, self._back = self._matrices()
+
+    def _matrices(self) -> tuple[Any, Any]:
+        """G; and G' by the weights of rows, over those of columns."""
+        of, (n, k) = self.entries, self.shape
+        by_row, by_column, shape = _pattern(n, k, self.rises)
+        level = of.level[:, None] if self.rises else np.zeros((n, 0))
+        values = [
+            of.own.ravel(), (self.size[:, None] * of.kind).T.ravel(), of.time.ravel(),
+            np.concatenate([of.speed, level], axis=1).ravel(),
+        ]  # fmt: skip
+        back = np.stack([of.own, of.kind, of.time, of.speed], axis=2).ravel()
+        if self.rises:
+            back = np.concatenate([back, self.size * of.level])
+        rows = sparse.csr_array((np.concatenate(values), *by_row), shape=shape)
+        return rows, sparse.csr_array((back, *by_column), shape=shape[::-1])
 
     def split(self, z: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """What is by job and kind, by kind, and by job twice."""
@@ -101,22 +119,11 @@ class _Blocks:
 
     def times(self, x: Floats) -> Floats:
         """G x."""
-        n, k = self.shape
-        of, by = self.entries, x[: n * k].reshape(n, k)
-        speed = np.einsum("ij,ij->i", of.speed, by)
-        if self.rises:
-            speed += of.level * x[-1]
-        kinds = np.einsum("ij,ij->j", self.kind, by)
-        time = np.einsum("ij,ij->i", of.time, by)
-        return np.concatenate([(of.own * by).ravel(), kinds, time, speed])
+        return np.asarray(self._rows @ x)
 
     def back(self, z: Floats) -> Floats:
         """G' z."""
-        of, (own, kind, time, speed) = self.entries, self.split(z)
-        by = of.own * own + of.kind * kind + of.time * time[:, None] + of.speed * speed[:, None]
-        if not self.rises:
-            return by.ravel()
-        return np.append(by, np.einsum("i,i->", self.level, speed))
+        return np.asarray(self._back @ z)
 
     def factored(self, scaling: _Line | None) -> Factored:
         """By elimination of one job after the other."""
@@ -138,60 +145,92 @@ class _Eliminated:
         self.inverse = _inverted(block)
         size = k + system.rises
         # What one more unit of each kind's price, and of t, does to a job's columns.
-        self.outer = np.zeros((n, k, size))
-        self.outer[:, range(k), range(k)] = of.kind
+        outer = np.zeros((n, k, size))
+        outer[:, range(k), range(k)] = of.kind
         if system.rises:
-            self.outer[:, :, k] = by_speed * of.level[:, None]
-        self.moved = np.einsum("ijl,ilr->ijr", self.inverse, self.outer)
-        rest = -np.einsum("i,ijr,ijs->rs", system.size, self.outer, self.moved)
+            outer[:, :, k] = by_speed * of.level[:, None]
+        self.moved = np.einsum("ijl,ilr->ijr", self.inverse, outer)
+        self.outer = outer * system.size[:, None, None]
+        rest = -np.einsum("ijr,ijs->rs", self.outer, self.moved)
         rest[range(k), range(k)] -= kind
         if system.rises:
-            rest[k, k] += np.einsum("i,i->", system.level, of.level / speed)
+            rest[k, k] += np.einsum("i,i->", system.size * of.level, of.level / speed)
         self.rest = _inverted(rest[None])[0]
 
     def solve(self, wanted: Floats) -> Floats:
-        """The solution for a right-hand side."""
-        columns = len(self.system.of_columns)
+        """The solution for each column of right-hand sides."""
+        columns, twice = len(self.system.of_columns), self.twice[:, None]
         found = self._once(wanted)
-        for _ in range(REFINED):
-            x, z = found[:columns], found[columns:]
-            off = np.concatenate([self.system.back(z), self.system.times(x) - self.twice * z])
-            found = found + self._once(wanted - off)
+        x, z = found[:columns], found[columns:]
+        off = wanted - np.concatenate([self.system.back(z), self.system.times(x) - twice * z])
+        if np.abs(off).max() > ROUGH * np.abs(wanted).max():
+            found += self._once(off)
         return found
 
     def _once(self, wanted: Floats) -> Floats:
-        system, (n, k) = self.system, self.system.shape
-        columns = len(system.of_columns)
-        top, right = wanted[:columns], wanted[columns:]
-        due = top + system.back(right / self.twice)
-        by = due[: n * k].reshape(n, k)
-        # The kinds' part of `due` is taken back: their prices are unknowns of their own.
-        kind = right[n * k : n * k + k]
-        by = by - system.entries.kind * (kind / self.twice[n * k : n * k + k])
-        own = np.einsum("ijl,il->ij", self.inverse, by)
-        outer = -np.einsum("i,ijr,ij->r", system.size, self.outer, own)
-        outer[:k] += kind
+        system, (n, k), kinds = self.system, self.system.shape, self.system.kinds
+        columns, twice = len(system.of_columns), self.twice[:, None]
+        right = wanted[columns:]
+        due = right / twice
+        due[kinds] = 0.0  # their prices are unknowns of their own
+        due = wanted[:columns] + system.back(due)
+        own = np.einsum("ijl,ilc->ijc", self.inverse, due[: n * k].reshape(n, k, -1))
+        outer = -np.einsum("ijr,ijc->rc", self.outer, own)
+        outer[:k] += right[kinds]
         if system.rises:
             outer[k] += due[-1]
-        shared = np.einsum("rs,s->r", self.rest, outer)
-        by = own - np.einsum("ijr,r->ij", self.moved, shared)
-        x = np.append(by, shared[k]) if system.rises else by.ravel()
-        z = (system.times(x) - right) / self.twice
-        z[n * k : n * k + k] = shared[:k]
-        return np.concatenate([x, z])
+        shared = np.einsum("rs,sc->rc", self.rest, outer)
+        own -= np.einsum("ijr,rc->ijc", self.moved, shared)
+        found = np.empty_like(wanted)
+        found[: n * k] = own.reshape(n * k, -1)
+        found[n * k : columns] = shared[k:]
+        found[columns:] = (system.times(found[:columns]) - right) / twice
+        found[columns:][kinds] = shared[:k]
+        return found
+
+
+@lru_cache(maxsize=64)
+def _pattern(
+    n: int, k: int, rises: bool
+) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints], tuple[int, int]]:
+    """Where the entries of G and of G' are, row by row, and the shape of G."""
+    count, jobs = n * k, np.arange(n)
+    of_job = np.arange(count).reshape(n, k)
+    level = np.full((n, int(rises)), count)
+    columns = [
+        of_job.ravel(), of_job.T.ravel(), of_job.ravel(),
+        np.concatenate([of_job, level], axis=1).ravel(),
+    ]  # fmt: skip
+    lengths = [np.full(count, 1), np.full(k, n), np.full(n, k), np.full(n, k + rises)]
+    rows = np.broadcast_to(
+        np.stack([np.zeros(n, int), jobs, jobs], axis=1)[:, None, :], (n, k, 3)
+    ) + np.array([0, count + k, count + k + n])
+    rows[:, :, 0] = count + np.arange(k)
+    back = np.concatenate([of_job[:, :, None], rows], axis=2).ravel()
+    back_lengths = np.full(count, 4)
+    if rises:
+        back = np.concatenate([back, count + k + n + jobs])
+        back_lengths = np.append(back_lengths, n)
+    return (
+        (np.concatenate(columns), _starts(np.concatenate(lengths))), (back, _starts(back_lengths)),
+        (count + k + 2 * n, count + rises),
+    )  # fmt: skip
+
+
+def _starts(lengths: Ints) -> Ints:
+    return np.concatenate([[0], np.cumsum(lengths)])
 
 
 def _inverted(blocks: Floats) -> Floats:
     """The inverse of each (k, k) matrix, by Gauss and Jordan, pivots in their order."""
-    k = blocks.shape[-1]
     inverse = blocks.copy()
-    for at in range(k):
+    for at in range(blocks.shape[-1]):
         pivot = inverse[:, at, at].copy()
         inverse[:, at, at] = 1.0
-        inverse[:, at, :] /= pivot[:, None]
-        for other in range(k):
-            if other != at:
-                factor = inverse[:, other, at].copy()
-                inverse[:, other, at] = 0.0
-                inverse[:, other, :] -= factor[:, None] * inverse[:, at, :]
+        row = inverse[:, at, :] / pivot[:, None]
+        factor = inverse[:, :, at].copy()
+        factor[:, at] = 0.0
+        inverse[:, :, at] = 0.0
+        inverse -= factor[:, :, None] * row[:, None, :]
+        inverse[:, at, :] = row
     return inverse
