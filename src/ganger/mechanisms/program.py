@@ -27,6 +27,7 @@ from ganger.mechanisms.fair import Notes, Tree, integrate_isolated
 from ganger.solve.highs import Infeasible
 from ganger.solve.lexicographic import Paces, water_filling
 from ganger.solve.programme import Shares, isolated, proportional, shares
+from ganger.solve.raised import raised
 from ganger.solve.search import largest
 from ganger.solve.shares import SharesPool, efficient, max_min, max_sum
 from ganger.solve.waterfill import water_fill
@@ -149,6 +150,9 @@ def unrivalled(posed: Shares, gain: Floats) -> Floats | None:
 
 def _raised(problem: Problem, unit: Floats) -> Floats:
     """The smallest multiple of `unit` at its largest, then the largest sum of multiples."""
+    x = raised(problem.shares, unit)
+    if x is not None:
+        return x
     level = max_min(problem.shares, unit).value
     return efficient(problem.shares, unit * level, problem.shares.rate / unit[:, None]).x
 

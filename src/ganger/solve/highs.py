@@ -19,6 +19,7 @@ Ints = NDArray[np.int64]
 _BY_COLUMN = 1
 _BY_ROW = 2
 _MINIMISE = 1
+_PRIMAL = 4
 _TOLERANCE = 1e-9
 _PLAIN: dict[str, Any] = {
     "solver": "simplex", "presolve": "off", "simplex_scale_strategy": 0,
@@ -66,6 +67,20 @@ class Unbounded(ArithmeticError):  # noqa: N818 - reads as a sentence where it i
         super().__init__("the objective has no limit")
 
 
+class Columns(NamedTuple):
+    """A matrix by columns, as HiGHS takes it: where the entries of each begin (int32), in which rows
+    they are (int32), and what they are."""
+
+    indptr: Any
+    indices: Any
+    data: Floats
+
+    @property
+    def nnz(self) -> int:
+        """How many entries."""
+        return len(self.data)
+
+
 class Model(NamedTuple):
     """Maximise `gain @ x` under `least <= rows @ x <= most` and `lower <= x <= upper`.
 
@@ -101,7 +116,7 @@ def _engine(posed: Model, options: dict[str, Any]) -> Any:
     }  # fmt: skip
     for name, value in settings.items():
         engine.setOptionValue(name, value)
-    by_column = isinstance(posed.rows, sparse.csc_array)
+    by_column = isinstance(posed.rows, sparse.csc_array | Columns)
     rows: Any = posed.rows if by_column else sparse.csr_array(posed.rows)
     whole = np.zeros(len(posed.gain), np.int32)
     if posed.integer is not None:
@@ -131,6 +146,44 @@ def maximise(posed: Model, *, method: str = "simplex", plain: bool = False) -> S
     if status != highspy.HighsModelStatus.kOptimal:
         _explain(engine, posed, status)
     return _solution(engine)
+
+
+class Optimum(NamedTuple):
+    """The best x, what one more unit of each row's binding side would gain, and what one more unit
+    of each x would."""
+
+    x: Floats
+    duals: Floats
+    reduced: Floats
+
+
+class Staged:
+    """A small continuous programme that has a second objective: its answer begins at the first's.
+
+    Both raise ArithmeticError where there is no optimum.
+    """
+
+    def __init__(self, posed: Model) -> None:
+        self._engine = _engine(posed, _PLAIN)
+
+    def maximise(self) -> Optimum:
+        """The optimum."""
+        engine = self._engine
+        engine.run()
+        if engine.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            raise ArithmeticError(engine.modelStatusToString(engine.getModelStatus()))
+        found = engine.getSolution()
+        parts = (np.array(part) for part in (found.col_value, found.row_dual, found.col_dual))
+        x, duals, reduced = parts
+        return Optimum(x, -duals, -reduced)
+
+    def then(self, gain: Floats, column: int, value: float) -> Optimum:
+        """That of another objective, where the x of `column` stays as it is."""
+        engine = self._engine
+        engine.changeColBounds(column, value, value)
+        engine.changeColsCost(len(gain), np.arange(len(gain), dtype=np.int32), -gain)
+        engine.setOptionValue("simplex_strategy", _PRIMAL)  # where it begins is feasible
+        return self.maximise()
 
 
 class Growing:
