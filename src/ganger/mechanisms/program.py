@@ -150,10 +150,10 @@ def unrivalled(posed: Shares, gain: Floats) -> Floats | None:
 
 def _raised(problem: Problem, unit: Floats) -> Floats:
     """The smallest multiple of `unit` at its largest, then the largest sum of multiples."""
-    x = raised(problem.shares, unit)
-    if x is not None:
-        return x
-    level = max_min(problem.shares, unit).value
+    small = raised(problem.shares, unit)
+    if small is not None and small.x is not None:
+        return small.x
+    level = max_min(problem.shares, unit).value if small is None else small.level
     return efficient(problem.shares, unit * level, problem.shares.rate / unit[:, None]).x
 
 

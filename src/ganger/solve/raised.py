@@ -10,6 +10,7 @@ does not depend on how it was found.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,9 +23,16 @@ TIE = 1e-7
 """An entry of the dual below this part of the mean gain is 0 but for rounding."""
 
 
-def raised(posed: Shares, unit: Floats) -> Floats | None:
+class Raised(NamedTuple):
+    """The smallest eff / unit, and x; None for x if there are several."""
+
+    level: float
+    x: Floats | None
+
+
+def raised(posed: Shares, unit: Floats) -> Raised | None:
     """The x with the largest sum of eff / unit among those that raise the smallest eff / unit as
-    far as can be. None if that is not one x, or if there are many classes of jobs."""
+    far as can be. None if there are many classes of jobs."""
     if not np.isfinite(posed.limit).all() or len(posed.capacity) < 2 or not (unit > 0).all():
         return None
     if len(posed.capacity) < posed.rate.shape[1]:
@@ -37,7 +45,8 @@ def raised(posed: Shares, unit: Floats) -> Floats | None:
         return None
     # In units of all that a class may have at its best, t in those of what one job does alone.
     rise = pace / (best * few.limit)
-    rise /= rise.max()
+    top = rise.max()
+    rise /= top
     room = merged.size * few.limit
     values = np.empty((n, k, 3))
     values[:, :, 0], values[:, :, 1] = few.scale[:, None], 1.0
@@ -60,8 +69,8 @@ def raised(posed: Shares, unit: Floats) -> Floats | None:
         return None
     free = np.count_nonzero(np.abs(found.reduced[:-1])[upper[:-1] > 0] <= TIE)
     if free + np.count_nonzero(np.abs(found.duals) <= TIE) != len(most):
-        return None  # some that are left out could come in for nothing
-    return (found.x[:-1].reshape(n, k) / merged.size[:, None])[merged.of]
+        return Raised(level / top, None)  # some that are left out could come in for nothing
+    return Raised(level / top, (found.x[:-1].reshape(n, k) / merged.size[:, None])[merged.of])
 
 
 @lru_cache(maxsize=256)
