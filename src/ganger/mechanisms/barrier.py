@@ -37,6 +37,7 @@ from ganger.mechanisms.backfill import believed_duration
 from ganger.mechanisms.fair import Notes
 from ganger.mechanisms.place import PACK, Placer
 from ganger.mechanisms.program import FOREVER, allowed_on
+from ganger.mechanisms.pythons import Draws
 from ganger.mechanisms.realise import STAYS, cells_of, competitors
 from ganger.mechanisms.rounds import Allocator, remembers
 
@@ -458,17 +459,15 @@ def shuffle(view: View, number: int, count: int) -> list[int]:
     """The order of `count` things in their shuffle `number` (from 0), as Python's own generator
     gives them when it was seeded with 5 more than the run (Fisher-Yates over a Mersenne Twister).
     """
-    kept: tuple[int, np.random.RandomState] | None = view.scratch.get("shuffle")
-    at, draws = kept or (0, np.random.RandomState([view.seed + 5]))
+    kept: tuple[int, Draws] | None = view.scratch.get("shuffle")
+    at, draws = kept or (0, Draws(view.seed + 5))
     if at > number:
-        at, draws = 0, np.random.RandomState([view.seed + 5])
+        at, draws = 0, Draws(view.seed + 5)
     order = list(range(count))
     while at <= number:
         order = list(range(count))
         for last in range(count - 1, 0, -1):
-            shift = 32 - (last + 1).bit_length()
-            while (other := int(draws.randint(0, 1 << 32, dtype=np.uint32)) >> shift) > last:
-                pass
+            other = draws.below(last + 1)
             order[last], order[other] = order[other], order[last]
         at += 1
     view.scratch["shuffle"] = at, draws

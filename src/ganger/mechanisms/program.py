@@ -26,7 +26,7 @@ from ganger.mechanisms.backfill import believed_duration
 from ganger.mechanisms.fair import Notes, Tree, integrate_isolated
 from ganger.solve.highs import Infeasible
 from ganger.solve.lexicographic import Paces, water_filling
-from ganger.solve.programme import Shares, isolated, proportional, shares
+from ganger.solve.programme import Shares, isolated, isolated_shares, proportional, shares
 from ganger.solve.raised import raised
 from ganger.solve.search import largest
 from ganger.solve.shares import SharesPool, efficient, max_min, max_sum
@@ -216,6 +216,11 @@ def first_come(view: View, problem: Problem) -> Floats:
     return _most(problem, gain)
 
 
+def equal_parts(view: View, problem: Problem) -> Floats:
+    """1/n of every type for each of n jobs, whatever it is worth to them."""
+    return isolated_shares(problem.shares)
+
+
 def shortest_makespan(view: View, problem: Problem) -> Floats:
     """All done as early as possible: eff_i >= left_i / T is linear in 1/T, so that one programme
     is enough where the public code bisects."""
@@ -282,7 +287,7 @@ class FirstFit:
         order = sorted(range(len(problem.types)), key=lambda j: problem.types[j].lower())
         allocation = Allocation()
         for i, rate in enumerate(problem.shares.rate):
-            fits = [j for j in order if free[j] >= gpus[i]]
+            fits = [j for j in order if free[j] >= gpus[i] and rate[j] > 0]
             if not fits:
                 break
             best = max(fits, key=lambda j: float(rate[j]))

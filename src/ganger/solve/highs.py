@@ -68,8 +68,8 @@ class Unbounded(ArithmeticError):  # noqa: N818 - reads as a sentence where it i
 
 
 class Columns(NamedTuple):
-    """A matrix by columns, as HiGHS takes it: where the entries of each begin (int32), in which rows
-    they are (int32), and what they are."""
+    """A matrix by columns, as HiGHS takes it: where the entries of each begin (int32), in which
+    rows they are (int32), and what they are."""
 
     indptr: Any
     indices: Any

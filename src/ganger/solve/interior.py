@@ -51,7 +51,7 @@ class System(Protocol):
         """G' z."""
         ...
 
-    def factored(self, scaling: _Line | None) -> Factored:
+    def factored(self, scaling: Line | None) -> Factored:
         """With W^2 of `scaling`; None: with the identity."""
         ...
 
@@ -89,7 +89,7 @@ def _equilibrated(rows: Any, cones: int) -> tuple[Any, Floats, Floats]:
     return rows, by_row, by_column
 
 
-class _Line:
+class Line:
     """Nesterov and Todd's W, with W z = W^-1 s, where no row is of a cone."""
 
     def __init__(self, s: Floats, z: Floats) -> None:
@@ -121,7 +121,7 @@ class _Line:
         return v / u
 
 
-class _Scaling(_Line):
+class _Scaling(Line):
     """The same of the cone that `s` and `z` are in."""
 
     def __init__(self, s: Floats, z: Floats, cones: int) -> None:
@@ -219,7 +219,7 @@ class _Rows:
         """G' z."""
         return np.asarray(self._rows.T @ z)
 
-    def factored(self, scaling: _Line | None) -> Factored:
+    def factored(self, scaling: Line | None) -> Factored:
         """By sparse elimination."""
         same = sparse.eye_array(len(self.of_rows))
         return _Factors(self._rows, same if scaling is None else scaling.squared())
@@ -310,7 +310,7 @@ class _Turn:
     def next(self, mu: float) -> _Point:
         """Where it leads."""
         at, aim = self.at, self.aim
-        scaling = _Scaling(at.s, at.z, aim.cones) if aim.cones else _Line(at.s, at.z)
+        scaling = _Scaling(at.s, at.z, aim.cones) if aim.cones else Line(at.s, at.z)
         self.scaling, self.factored = scaling, aim.system.factored(scaling)
         middle = scaling.times(at.z)
         full = scaling.product(middle, middle)

@@ -16,11 +16,12 @@ import numpy as np
 from scipy import sparse
 
 from ganger.solve.classes import classes
-from ganger.solve.interior import Factored, _Line, followed
+from ganger.solve.interior import REFINED, Factored, Line, followed
 from ganger.solve.programme import Floats, Ints, Shares
 
 ROUGH = 1e-14
 """A solution that is further off, as a part of the largest number asked for, is refined."""
+
 
 def highest(posed: Shares, pace: Floats) -> Floats:
     """Where an interior-point method ends that looks for the largest t with eff >= pace t."""
@@ -125,7 +126,7 @@ class _Blocks:
         """G' z."""
         return np.asarray(self._back @ z)
 
-    def factored(self, scaling: _Line | None) -> Factored:
+    def factored(self, scaling: Line | None) -> Factored:
         """By elimination of one job after the other."""
         twice = np.ones(len(self.of_rows)) if scaling is None else scaling.twice
         return _Eliminated(self, twice)
@@ -136,12 +137,17 @@ class _Eliminated:
 
     def __init__(self, system: _Blocks, twice: Floats) -> None:
         self.system, self.twice = system, twice
-        of, (n, k) = system.entries, system.shape
+        of, k = system.entries, system.shape[1]
         own, kind, time, speed = system.split(twice)
         by_speed = of.speed / speed[:, None]
         block = of.time[:, :, None] * (of.time / time[:, None])[:, None, :]
         block += of.speed[:, :, None] * by_speed[:, None, :]
         block[:, range(k), range(k)] += of.own**2 / own
+        with np.errstate(all="ignore"):  # `solve` sees it
+            self._eliminate(block, by_speed, kind, speed)
+
+    def _eliminate(self, block: Floats, by_speed: Floats, kind: Floats, speed: Floats) -> None:
+        system, of, (n, k) = self.system, self.system.entries, self.system.shape
         self.inverse = _inverted(block)
         size = k + system.rises
         # What one more unit of each kind's price, and of t, does to a job's columns.
@@ -160,11 +166,16 @@ class _Eliminated:
     def solve(self, wanted: Floats) -> Floats:
         """The solution for each column of right-hand sides."""
         columns, twice = len(self.system.of_columns), self.twice[:, None]
-        found = self._once(wanted)
-        x, z = found[:columns], found[columns:]
-        off = wanted - np.concatenate([self.system.back(z), self.system.times(x) - twice * z])
-        if np.abs(off).max() > ROUGH * np.abs(wanted).max():
-            found += self._once(off)
+        found, enough, before = self._once(wanted), ROUGH * np.abs(wanted).max(), np.inf
+        for _ in range(REFINED):
+            x, z = found[:columns], found[columns:]
+            off = wanted - np.concatenate([self.system.back(z), self.system.times(x) - twice * z])
+            worst = float(np.abs(off).max())
+            if not np.isfinite(worst):
+                raise ArithmeticError("the system is singular")
+            if worst <= enough or worst > before / 2:
+                break
+            found, before = found + self._once(off), worst
         return found
 
     def _once(self, wanted: Floats) -> Floats:
