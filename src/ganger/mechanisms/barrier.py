@@ -37,7 +37,7 @@ from ganger.mechanisms.backfill import believed_duration
 from ganger.mechanisms.fair import Notes
 from ganger.mechanisms.place import PACK, Placer
 from ganger.mechanisms.program import FOREVER, allowed_on
-from ganger.mechanisms.pythons import Draws
+from ganger.mechanisms.pythons import shuffle
 from ganger.mechanisms.realise import STAYS, cells_of, competitors
 from ganger.mechanisms.rounds import Allocator, remembers
 
@@ -453,25 +453,6 @@ class Pace:
                 return float(np.nan_to_num(rate[0], nan=1.0)) * SECOND, False
         found: tuple[float, bool] = known[key]
         return found
-
-
-def shuffle(view: View, number: int, count: int) -> list[int]:
-    """The order of `count` things in their shuffle `number` (from 0), as Python's own generator
-    gives them when it was seeded with 5 more than the run (Fisher-Yates over a Mersenne Twister).
-    """
-    kept: tuple[int, Draws] | None = view.scratch.get("shuffle")
-    at, draws = kept or (0, Draws(view.seed + 5))
-    if at > number:
-        at, draws = 0, Draws(view.seed + 5)
-    order = list(range(count))
-    while at <= number:
-        order = list(range(count))
-        for last in range(count - 1, 0, -1):
-            other = draws.below(last + 1)
-            order[last], order[other] = order[other], order[last]
-        at += 1
-    view.scratch["shuffle"] = at, draws
-    return order
 
 
 def _copied(memory: BarrierMemory) -> BarrierMemory:

@@ -78,7 +78,7 @@ def _equilibrated(posed: Shares, rises: bool) -> tuple[_Entries, Floats, Floats]
         rows = [old * by for old, by in zip(rows, row, strict=True)]
         columns, last = columns * column, last * top
     by_column = np.append(columns, last) if rises else columns.ravel()
-    return _Entries(*parts, level), np.concatenate([part.ravel() for part in rows]), by_column
+    return _Entries(*[*parts, level]), np.concatenate([part.ravel() for part in rows]), by_column
 
 
 def _root(sizes: Floats) -> Floats:
