@@ -1,4 +1,4 @@
-"""docs/gavel.md says what the code does: a sample of its rows and all its jobs, worked out again."""
+"""docs/gavel.md says what the code does: a sample of its rows and its jobs, worked out again."""
 
 from __future__ import annotations
 
