@@ -5,9 +5,10 @@
 FOLDER holds `gavel`. Prints the first table of docs/gavel.md: average JCT and total duration in
 seconds of the public simulator (360 s rounds, one GPU a server, seed 0), of
 `gavel(compatible=yes)`, and of `gavel`. `--ways`: what every single switch is worth. `--pairs`:
-every objective with and without space sharing. `--speed`: CPU seconds beside the public simulator's. `--page`: all of them,
-written into docs/gavel.md with commit, date and command, and the completion time of every job into
-tests/recipes/gavel_jobs.json. A test works out a sample of the rows again.
+every objective with and without space sharing. `--speed`: CPU seconds beside the public
+simulator's. `--page`: all of them, written into docs/gavel.md with commit, date and command, and
+the completion time of every job into tests/recipes/gavel_jobs.json. A test works out a sample of
+the rows again.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ One thread, a fixed seed, budgets as counts: the same answer on a slow day.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import highspy
 import numpy as np
@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 _BY_COLUMN = 1
 _BY_ROW = 2
 _MINIMISE = 1
-_PRIMAL = 4
+_DUAL, _PRIMAL = 1, 4
 _TOLERANCE = 1e-9
 _PLAIN: dict[str, Any] = {
     "solver": "simplex", "presolve": "off", "simplex_scale_strategy": 0,
@@ -107,7 +107,7 @@ def model(
     )  # fmt: skip
 
 
-def _engine(posed: Model, options: dict[str, Any]) -> Any:
+def _prepared(options: dict[str, Any]) -> Any:
     engine: Any = highspy._Highs()  # type: ignore[attr-defined]  # the public class around it starts threads
     settings: dict[str, Any] = {
         "output_flag": False, "threads": 1, "random_seed": 0, "small_matrix_value": 1e-12,
@@ -116,6 +116,15 @@ def _engine(posed: Model, options: dict[str, Any]) -> Any:
     }  # fmt: skip
     for name, value in settings.items():
         engine.setOptionValue(name, value)
+    return engine
+
+
+def _engine(posed: Model, options: dict[str, Any]) -> Any:
+    return _given(_prepared(options), posed)
+
+
+def _given(engine: Any, posed: Model) -> Any:
+    """The engine with this model, and nothing of one before it."""
     by_column = isinstance(posed.rows, sparse.csc_array | Columns)
     rows: Any = posed.rows if by_column else sparse.csr_array(posed.rows)
     whole = np.zeros(len(posed.gain), np.int32)
@@ -160,11 +169,19 @@ class Optimum(NamedTuple):
 class Staged:
     """A small continuous programme that has a second objective: its answer begins at the first's.
 
-    Both raise ArithmeticError where there is no optimum.
+    Both raise ArithmeticError where there is no optimum. To make an engine takes as long as some
+    answers do, so that those that have given `then` are kept for the next; no two have one at once.
     """
 
+    _idle: ClassVar[list[Any]] = []
+
     def __init__(self, posed: Model) -> None:
-        self._engine = _engine(posed, _PLAIN)
+        try:
+            engine = self._idle.pop()
+        except IndexError:
+            engine = _prepared(_PLAIN)
+        engine.setOptionValue("simplex_strategy", _DUAL)
+        self._engine = _given(engine, posed)
 
     def maximise(self) -> Optimum:
         """The optimum."""
@@ -183,7 +200,9 @@ class Staged:
         engine.changeColBounds(column, value, value)
         engine.changeColsCost(len(gain), np.arange(len(gain), dtype=np.int32), -gain)
         engine.setOptionValue("simplex_strategy", _PRIMAL)  # where it begins is feasible
-        return self.maximise()
+        found = self.maximise()
+        self._idle.append(engine)
+        return found
 
 
 class Growing:
