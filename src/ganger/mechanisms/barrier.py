@@ -193,10 +193,11 @@ class BarrierRounds:
         if memory.turns:
             memory.counted = at
         memory.turns = []
-        for by_job in (*memory.received.values(), *memory.deficits.values()):
-            for job in [job for job in by_job if phase[job] > _STOPPING or _dropped(memory, job)]:
-                del by_job[job]
-                memory.changed = True
+        kept = (*memory.received.values(), *memory.deficits.values())
+        gone = [job for job in set().union(*kept) if phase[job] > _STOPPING or _dropped(memory, job)]
+        for job in gone:
+            for by_job in kept:
+                memory.changed |= by_job.pop(job, None) is not None
 
     def _ended(self, view: View, turn: Turn) -> int:
         finished = view.at.phase[turn.job] == _FINISHED
@@ -208,15 +209,14 @@ class BarrierRounds:
         jobs = competitors(view)
         if memory.failures:
             jobs = jobs[[not _dropped(memory, job) for job in jobs.tolist()]]
-        first = self.every / 2 / SECOND if self.ways.counters else 0.0
+        first, names = self.every / 2 / SECOND if self.ways.counters else 0.0, jobs.tolist()
         for kind in types:
             received = memory.received.setdefault(kind, {})
             memory.total.setdefault(kind, 0.0)
-            for job in jobs.tolist():
-                if job not in received:
-                    received[job] = first
-                    memory.deficits.setdefault(kind, {})[job] = 0.0
-                    memory.changed = True
+            for job in [job for job in names if job not in received]:
+                received[job] = first
+                memory.deficits.setdefault(kind, {})[job] = 0.0
+                memory.changed = True
         due = view.now - memory.since >= self.ways.patience or not memory.since
         if memory.changed and due:
             self._allocate(view, memory, jobs, first)
@@ -267,8 +267,8 @@ class BarrierRounds:
             deficits, rows = memory.deficits.get(kind, {}), list[Rank]()
             received, of = memory.received[kind], amounts[kind]
             for job in sorted(received):
-                amount, had = of.get(job, 0.0), received[job]
-                part = had / total if total else 0.0
+                amount = of.get(job, 0.0)
+                part = received[job] / total if total and amount else 0.0
                 due = amount / part if part > 0 else amount * 1e9
                 rows.append((due, deficits.get(job, 0.0), amount, job, kind))
             rows.sort(key=_RANK, reverse=True)
