@@ -1,14 +1,14 @@
 """Gavel's published figures, with and without the ways of its public simulator, and its speed.
 
-    GANGER_TRACES=FOLDER python benchmarks/gavel.py [--page | --ways | --pairs | --speed]
+    GANGER_TRACES=FOLDER python benchmarks/gavel.py [--page [TABLE...] | --ways | --pairs | --speed]
 
 FOLDER holds `gavel`. Prints the first table of docs/gavel.md: average JCT and total duration in
 seconds of the public simulator (360 s rounds, one GPU a server, seed 0), of
 `gavel(compatible=yes)`, and of `gavel`. `--ways`: what every single switch is worth. `--pairs`:
 every objective with and without space sharing. `--speed`: CPU seconds beside the public
-simulator's. `--page`: all of them, written into docs/gavel.md with commit, date and command, and
-the completion time of every job into tests/recipes/gavel_jobs.json. A test works out a sample of
-the rows again.
+simulator's. `--page`: all of them, or the tables named, written into docs/gavel.md with commit,
+date and command, and the completion time of every job into tests/recipes/gavel_jobs.json. A test
+works out a sample of the rows again.
 """
 
 from __future__ import annotations
@@ -254,16 +254,17 @@ def ends(trace: str, cluster: str, how: str) -> list[float]:
     return [round(float(at), 3) for at in run.jobs.finish]
 
 
-def write_page() -> None:
-    """Make every table of the page anew, and the completion times."""
-    text = PAGE.read_text()
-    for name, rows in TABLES.items():
-        text = replaced(text, name, "\n".join(rows()))
+def write_page(names: list[str]) -> None:
+    """Make these tables of the page anew, and the completion times with the first."""
+    for name in names:
+        rows = "\n".join(TABLES[name]())
+        told = f"{rows}\n\nMade by {made()}; {machine()}."
+        PAGE.write_text(replaced(PAGE.read_text(), name, told))
         print(f"{name}: done", flush=True)
-    PAGE.write_text(replaced(text, "made", f"Made by {made()}; {machine()}."))
-    told = {" ".join(each): ends(*each) for each in SAME_ANYWHERE}
-    lines = (f"{json.dumps(name)}: {json.dumps(times)}" for name, times in told.items())
-    JOBS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    if "figures" in names:
+        times = {" ".join(each): ends(*each) for each in SAME_ANYWHERE}
+        lines = (f"{json.dumps(name)}: {json.dumps(each)}" for name, each in times.items())
+        JOBS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def replaced(text: str, name: str, inside: str) -> str:
@@ -284,11 +285,12 @@ def part(name: str) -> list[str]:
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    for name in ("page", "ways", "pairs", "speed"):
+    for name in ("ways", "pairs", "speed"):
         parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--page", nargs="*", metavar="TABLE", help=", ".join(TABLES))
     args = parser.parse_args()
-    if args.page:
-        write_page()
+    if args.page is not None:
+        write_page(args.page or list(TABLES))
         return
     name = next((name for name in ("ways", "pairs", "speed") if getattr(args, name)), "figures")
     for row in TABLES[name]():

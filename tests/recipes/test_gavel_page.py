@@ -60,11 +60,13 @@ def test_what_pairs_are_worth(objective: str) -> None:
     assert PAGE.pair_row(PAGE.FAIR, objective) in PAGE.part("pairs"), AGAIN
 
 
-def test_the_page_says_when_and_how_it_was_made() -> None:
-    (line,) = PAGE.part("made")
-    assert re.search(
-        r"`python benchmarks/gavel.py --page`, \d{4}-\d\d-\d\d, commit [0-9a-f]{10}", line
-    )
+@pytest.mark.parametrize("table", PAGE.TABLES)
+def test_every_table_says_when_and_how_it_was_made(table: str) -> None:
+    how = r"Made by `python benchmarks/gavel.py --page.*`, \d{4}-\d\d-\d\d, commit [0-9a-f]{10}"
+    assert re.match(how, PAGE.part(table)[-1])
+
+
+def test_the_page_says_all_three_speeds() -> None:
     speed = "\n".join(PAGE.part("speed"))
     for what in ("bare loop", "alone, `gavel`", "`gavel(compatible=yes)`", "hardly any job waits"):
         assert what in speed

@@ -194,7 +194,9 @@ class BarrierRounds:
             memory.counted = at
         memory.turns = []
         kept = (*memory.received.values(), *memory.deficits.values())
-        gone = [job for job in set().union(*kept) if phase[job] > _STOPPING or _dropped(memory, job)]
+        gone = [
+            job for job in set().union(*kept) if phase[job] > _STOPPING or _dropped(memory, job)
+        ]
         for job in gone:
             for by_job in kept:
                 memory.changed |= by_job.pop(job, None) is not None

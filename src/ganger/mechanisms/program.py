@@ -278,7 +278,8 @@ def rows_of(problem: Problem, x: Floats, *, exact: bool = False) -> Allocation:
 @dataclass(frozen=True)
 class FirstFit:
     """First come, first served without a programme: each in turn gets all of the type on which it
-    is fastest among those with room for it, until somebody finds room on none."""
+    is fastest among those with room for it, or nothing if it runs on none of these, until somebody
+    finds room on no type."""
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """Rows in order of job."""
@@ -287,10 +288,12 @@ class FirstFit:
         order = sorted(range(len(problem.types)), key=lambda j: problem.types[j].lower())
         allocation = Allocation()
         for i, rate in enumerate(problem.shares.rate):
-            fits = [j for j in order if free[j] >= gpus[i] and rate[j] > 0]
+            fits = [j for j in order if free[j] >= gpus[i]]
             if not fits:
                 break
             best = max(fits, key=lambda j: float(rate[j]))
+            if not rate[best]:
+                continue
             free[best] -= gpus[i]
             allocation.add((int(problem.ids[i]),), problem.types[best], int(gpus[i]), 1.0)
         return allocation
