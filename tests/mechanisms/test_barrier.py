@@ -11,7 +11,7 @@ import pytest
 
 from ganger.core.profiles import Measured, Profile, Profiles
 from ganger.lab.simulation import Setup, run_one
-from ganger.mechanisms.barrier import shuffle
+from ganger.mechanisms.pythons import Draws, shuffle
 from ganger.workloads.clusters import load_cluster
 from worlds import Work, gpus, job, trace_of
 
@@ -140,6 +140,41 @@ def test_fifo_in_order_stops_at_the_first_that_finds_no_room() -> None:
     assert strict == pytest.approx([100, 200, 300, 300])
     programme = finishes(works, ways, slow, "2x1xV100")
     assert programme[2] == pytest.approx(100)
+
+
+def test_fifo_in_order_gives_nobody_a_type_on_which_it_does_not_run() -> None:
+    profiles = Profiles({"any": steps_of(V100=1.0, K80=0.5), "v": steps_of(V100=1.0, K80=0.0)})
+    works = [
+        work("a", "any", 100, 100), work("b", "v", 100, 100), work("c", "any", 100, 100),
+        work("d", "any", 100, 100),
+    ]  # fmt: skip
+    ways = "objective=fifo,barrier=yes,in_order=yes"
+    # While a holds the V100, b runs nowhere, and the K80s are for those behind it.
+    assert finishes(works, ways, profiles, "1x1xV100+2x1xK80") == pytest.approx(
+        [100, 200, 200, 200]
+    )
+
+
+def test_the_public_fifo_gives_the_last_free_type_and_its_heir_keeps_it() -> None:
+    # In alphabetical order K80, V100. The first gets the last of them. That is full then, and
+    # the first number below 2 after seed 0 is 1, so that it is struck off; the next gets the K80.
+    profiles = Profiles({"m": steps_of(V100=1.0, K80=2.0)})
+    works = [work("a", "m", 300, 300), work("b", "m", 200, 200), work("c", "m", 100, 100)]
+    cluster = "1x1xV100+1x1xK80"
+    standing = finishes(works, "objective=fifo,agnostic=yes,compatible=yes", profiles, cluster)
+    # c takes over the K80 of b, which ends at 100; without an heir it would wait for the V100.
+    assert standing == pytest.approx([300, 100, 150], abs=1)
+    fastest = finishes(works, "objective=fifo,compatible=yes", profiles, cluster)
+    assert fastest == pytest.approx([150, 200, 250], abs=1)
+
+
+@pytest.mark.parametrize("seed", [0, 3, 91])
+def test_random_numbers_are_those_of_pythons_generator(seed: int) -> None:
+    generator, draws = random.Random(seed), Draws(seed)
+    limits = [1 + at % 5 for at in range(60)]
+    assert [draws.below(limit) for limit in limits] == [generator.randrange(n) for n in limits]
+    later = Draws(seed, draws.count)  # as a memory that was kept goes on
+    assert [later.below(7) for _ in range(9)] == [generator.randrange(7) for _ in range(9)]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 7])

@@ -105,7 +105,8 @@ def test_an_agnostic_programme_gives_up_what_types_are_good_at() -> None:
 
 
 @pytest.mark.parametrize(
-    "objective", ["max-min", "water-filling", "fifo", "makespan", "max-sum", "cost", "ftf"]
+    "objective",
+    ["max-min", "water-filling", "fifo", "makespan", "max-sum", "cost", "ftf", "isolated"],
 )
 @pytest.mark.parametrize("agnostic", ["yes", "no"])
 def test_every_objective_finishes_every_job(objective: str, agnostic: str) -> None:

@@ -159,6 +159,16 @@ def test_gavel_falls_back_to_a_smaller_measured_size(tmp_path: Path) -> None:
     assert jobs(load_trace(path, throughputs=THROUGHPUTS))[1][1] == 200
 
 
+def test_gavel_asks_of_the_table_only_what_its_jobs_run(tmp_path: Path) -> None:
+    table = {**THROUGHPUTS, "k80": {"('A3C', 1)": {"null": 3.0}}}  # which it has no V100 for
+    path = SAMPLES["gavel"].write(tmp_path)
+    assert [duration for _, duration in jobs(load_trace(path, throughputs=table))] == [100, 200]
+    table["k80"] = {"('ResNet-18 (batch size 16)', 4)": {"null": 3.0}}
+    table["v100"] = {**THROUGHPUTS["v100"], "('ResNet-18 (batch size 16)', 4)": {"null": 0.0}}
+    with pytest.raises(BadInput, match=r"ResNet-18.*4 GPUs of type K80"):
+        load_trace(path, throughputs=table)
+
+
 @pytest.mark.parametrize("text", ["[]", "{", '{"k80": {}}'])
 def test_gavel_refuses_what_is_no_throughput_file(text: str, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(text)

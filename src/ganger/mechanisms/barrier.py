@@ -7,8 +7,10 @@ be met, and it can be seen what each is worth.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from math import ceil
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -24,6 +26,7 @@ from ganger.core.events import (
     WOKE,
     NodeDown,
     NodeUp,
+    Woke,
 )
 from ganger.core.jobs import Phase
 from ganger.core.plan import Plan, Reason, Resume, Suspend
@@ -34,18 +37,21 @@ from ganger.mechanisms.backfill import believed_duration
 from ganger.mechanisms.fair import Notes
 from ganger.mechanisms.place import PACK, Placer
 from ganger.mechanisms.program import FOREVER, allowed_on
+from ganger.mechanisms.pythons import shuffle
 from ganger.mechanisms.realise import STAYS, cells_of, competitors
 from ganger.mechanisms.rounds import Allocator, remembers
 
 _DECLARED, _RUNNING, _SUSPENDED = int(Phase.DECLARED), int(Phase.RUNNING), int(Phase.SUSPENDED)
 _STOPPING, _FINISHED = int(Phase.STOPPING), int(Phase.FINISHED)
-_HOLD = (int(Phase.STARTING), _RUNNING, _SUSPENDED)
+_STARTING = int(Phase.STARTING)
+_HOLD = (_STARTING, _RUNNING, _SUSPENDED)
 _TYPES = ("v100", "p100", "k80")
 """Whose rounds are filled first; others follow in the cluster's order."""
 ATTEMPTS = 5
 """So many failures in a row, and a job is dropped."""
 
 Rank: TypeAlias = tuple[float, float, float, int, str]
+_RANK = itemgetter(0, 1, 2)
 
 
 class Ways(NamedTuple):
@@ -126,33 +132,36 @@ class BarrierRounds:
 
     def decide(self, view: View, memory: BarrierMemory | None) -> tuple[Plan, BarrierMemory]:
         """Pause who is through with its part of the round; when all are, begin the next."""
-        memory = _copied(memory or BarrierMemory())
-        memory.changed |= any(isinstance(event, NodeDown | NodeUp) for event in view.events)
-        going = [turn for turn in memory.turns if _goes_on(view, turn)]
-        over = not going
+        memory = memory or BarrierMemory()
+        if any(isinstance(event, NodeDown | NodeUp) for event in view.events):
+            memory = msgspec.structs.replace(memory, changed=True)
+        course = _course(view, memory)
+        following = course.following(view)
+        over = following == NEVER and not any(_goes_on(view, turn) for turn in memory.turns)
         if not self.ways.barrier:
             over = view.now >= memory.ends or not len(view.active)
         if over:
+            memory = _copied(memory)
             self._settle(view, memory)
             self._begin(view, memory)
             if not memory.turns and self._stuck(view, memory):
                 memory.since = 0
                 view.draft.rollback()
                 self._begin(view, memory)
-            going = memory.turns
+            course = _course(view, memory)
+            following = course.begun(view.now)
         elif self.ways.whole_steps:
-            for turn in memory.turns:
-                through = view.now >= turn.until and not turn.last and not _stays(view, turn.job)
-                if through and view.at.phase[turn.job] == _RUNNING:
-                    view.draft.act(Suspend(turn.job, view.at.attempt[turn.job]))
-        times = [turn.until for turn in going if turn.until > view.now and not turn.last]
+            for turn in course.through(view):
+                view.draft.act(Suspend(turn.job, view.at.attempt[turn.job]))
         if memory.turns and not self.ways.barrier:
-            times.append(memory.ends)
-        until = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE | STARTED
+            following = min(following, memory.ends)
+        until = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE
+        if over or course.late:
+            until |= STARTED
         if not memory.turns:
             until |= QUEUED
         reasons = [Reason("Priority", "rounds")] if len(view.pending) else []
-        return view.draft.plan(reasons, min(times, default=NEVER), until), memory
+        return view.draft.plan(reasons, following, until), memory
 
     def _stuck(self, view: View, memory: BarrierMemory) -> bool:
         """Whether jobs wait, none may run, and nothing will change that. The public simulator,
@@ -184,10 +193,13 @@ class BarrierRounds:
         if memory.turns:
             memory.counted = at
         memory.turns = []
-        for by_job in (*memory.received.values(), *memory.deficits.values()):
-            for job in [job for job in by_job if phase[job] > _STOPPING or _dropped(memory, job)]:
-                del by_job[job]
-                memory.changed = True
+        kept = (*memory.received.values(), *memory.deficits.values())
+        gone = [
+            job for job in set().union(*kept) if phase[job] > _STOPPING or _dropped(memory, job)
+        ]
+        for job in gone:
+            for by_job in kept:
+                memory.changed |= by_job.pop(job, None) is not None
 
     def _ended(self, view: View, turn: Turn) -> int:
         finished = view.at.phase[turn.job] == _FINISHED
@@ -199,15 +211,14 @@ class BarrierRounds:
         jobs = competitors(view)
         if memory.failures:
             jobs = jobs[[not _dropped(memory, job) for job in jobs.tolist()]]
-        first = self.every / 2 / SECOND if self.ways.counters else 0.0
+        first, names = self.every / 2 / SECOND if self.ways.counters else 0.0, jobs.tolist()
         for kind in types:
             received = memory.received.setdefault(kind, {})
             memory.total.setdefault(kind, 0.0)
-            for job in jobs.tolist():
-                if job not in received:
-                    received[job] = first
-                    memory.deficits.setdefault(kind, {})[job] = 0.0
-                    memory.changed = True
+            for job in [job for job in names if job not in received]:
+                received[job] = first
+                memory.deficits.setdefault(kind, {})[job] = 0.0
+                memory.changed = True
         due = view.now - memory.since >= self.ways.patience or not memory.since
         if memory.changed and due:
             self._allocate(view, memory, jobs, first)
@@ -248,21 +259,24 @@ class BarrierRounds:
 
     def _ranked(self, view: View, memory: BarrierMemory, types: list[str]) -> list[Rank]:
         """(priority, deficit, amount, job, type), the first to run first."""
-        amounts = {(row.jobs[0], row.gpu_type): row.amount for row in memory.allocation.rows}
+        amounts: dict[str, dict[int, float]] = {kind: {} for kind in types}
+        for row in memory.allocation.rows:
+            amounts.setdefault(row.gpu_type, {})[row.jobs[0]] = row.amount
         elapsed = max((view.now - memory.since) / SECOND, 1e-6)
         ranked: list[Rank] = []
         for kind in types:
             total = memory.total[kind] if self.ways.counters else elapsed
             deficits, rows = memory.deficits.get(kind, {}), list[Rank]()
-            for job, had in sorted(memory.received[kind].items()):
-                amount = amounts.get((job, kind), 0.0)
-                part = had / total if total else 0.0
+            received, of = memory.received[kind], amounts[kind]
+            for job in sorted(received):
+                amount = of.get(job, 0.0)
+                part = received[job] / total if total and amount else 0.0
                 due = amount / part if part > 0 else amount * 1e9
                 rows.append((due, deficits.get(job, 0.0), amount, job, kind))
-            rows.sort(key=lambda row: row[:3], reverse=True)
+            rows.sort(key=_RANK, reverse=True)
             ranked += rows
         if not self.ways.by_type:
-            ranked.sort(key=lambda row: row[:3], reverse=True)
+            ranked.sort(key=_RANK, reverse=True)
         return ranked
 
     def _choose(self, view: View, memory: BarrierMemory, types: list[str], jobs: Ids) -> list[Turn]:
@@ -280,19 +294,27 @@ class BarrierRounds:
                 chosen.add(job)
                 turns.append(Turn(job, kind, view.now + self.every))
         allocated, pace = set(memory.jobs), Pace(view, jobs)
-        fits = dict(zip(jobs.tolist(), allowed_on(view, jobs, types).tolist(), strict=True))
+        fits, column = allowed_on(view, jobs, types), {kind: at for at, kind in enumerate(types)}
+        row = {job: at for at, job in enumerate(jobs.tolist())}
+        gpus_of, phase, left = view.at.gpus, view.at.phase, sum(free.values())
         for due, _, _, job, kind in self._ranked(view, memory, types):
-            gpus = int(view.at.gpus[job])
-            if not gpus or job in chosen or gpus > free[kind] or not pace.runs(job, kind):
+            room = free[kind]
+            if not room or job in chosen:
                 continue
-            if not fits[job][types.index(kind)]:
+            gpus = int(gpus_of[job])
+            if gpus > room or not gpus or not pace.runs(job, kind):
                 continue
-            if (due <= 0 and not self.ways.left_over) or view.at.phase[job] == _STOPPING:
+            if not fits[row[job], column[kind]] or phase[job] == _STOPPING:
+                continue
+            if due <= 0 and not self.ways.left_over:
                 continue
             free[kind] -= gpus
+            left -= gpus
             chosen.add(job)
             if job in allocated or not self.ways.held_back:
                 turns.append(self._turn(view, pace, job, kind))
+            if not left:
+                break
         return turns
 
     def _turn(self, view: View, pace: Pace, job: int, kind: str) -> Turn:
@@ -343,6 +365,55 @@ class BarrierRounds:
         return placement is not None
 
 
+class _Course:
+    """A round's turns in the order in which they end."""
+
+    def __init__(self, turns: list[Turn]) -> None:
+        self.turns = turns
+        self._order = sorted(range(len(turns)), key=lambda at: turns[at].until)
+        self._ends = [turns[at].until for at in self._order]
+        self._seen = self.late = False
+        """`late`: some should be through and have not begun."""
+
+    def begun(self, now: int) -> int:
+        """When the first turn ends, of those that do not end with their job; NEVER for none."""
+        return min(
+            (turn.until for turn in self.turns if turn.until > now and not turn.last), default=NEVER
+        )
+
+    def following(self, view: View) -> int:
+        """The same of those that go on."""
+        for at in self._order[bisect_right(self._ends, view.now) :]:
+            turn = self.turns[at]
+            if not turn.last and _goes_on(view, turn):
+                return turn.until
+        return NEVER
+
+    def through(self, view: View) -> list[Turn]:
+        """Those that are through with their turn and have to be paused, as they were chosen."""
+        only = len(view.events) == 1 and type(view.events[0]) is Woke
+        known = self._seen and only  # what ended before was looked at when it did
+        phase, found = view.at.phase, list[int]()
+        begin = bisect_left(self._ends, view.now) if known else 0
+        self.late &= known
+        for at in self._order[begin : bisect_right(self._ends, view.now)]:
+            turn = self.turns[at]
+            if phase[turn.job] == _STARTING:
+                self.late = True
+            elif phase[turn.job] == _RUNNING and not turn.last and not _stays(view, turn.job):
+                found.append(at)
+        self._seen = True
+        return [self.turns[at] for at in sorted(found)]
+
+
+def _course(view: View, memory: BarrierMemory) -> _Course:
+    """That of the round, made once."""
+    known: _Course | None = view.scratch.get("course")
+    if known is None or known.turns is not memory.turns:
+        known = view.scratch["course"] = _Course(memory.turns)
+    return known
+
+
 class Pace:
     """How fast jobs step on what, and how many steps they have left.
 
@@ -384,27 +455,6 @@ class Pace:
                 return float(np.nan_to_num(rate[0], nan=1.0)) * SECOND, False
         found: tuple[float, bool] = known[key]
         return found
-
-
-def shuffle(view: View, number: int, count: int) -> list[int]:
-    """The order of `count` things in their shuffle `number` (from 0), as Python's own generator
-    gives them when it was seeded with 5 more than the run (Fisher-Yates over a Mersenne Twister).
-    """
-    kept: tuple[int, np.random.RandomState] | None = view.scratch.get("shuffle")
-    at, draws = kept or (0, np.random.RandomState([view.seed + 5]))
-    if at > number:
-        at, draws = 0, np.random.RandomState([view.seed + 5])
-    order = list(range(count))
-    while at <= number:
-        order = list(range(count))
-        for last in range(count - 1, 0, -1):
-            shift = 32 - (last + 1).bit_length()
-            while (other := int(draws.randint(0, 1 << 32, dtype=np.uint32)) >> shift) > last:
-                pass
-            order[last], order[other] = order[other], order[last]
-        at += 1
-    view.scratch["shuffle"] = at, draws
-    return order
 
 
 def _copied(memory: BarrierMemory) -> BarrierMemory:

@@ -31,6 +31,7 @@ from ganger.mechanisms.program import (
     work_left,
 )
 from ganger.solve.interior import interior
+from ganger.solve.interior_shares import feasible, highest
 from ganger.solve.programme import Shares, isolated_shares
 from ganger.solve.shares import max_min
 
@@ -140,24 +141,6 @@ def _steps(view: View, problem: Problem) -> Floats:
     seconds = believed_duration(view, problem.ids) / SECOND
     stated = view.jobs.steps[problem.ids]
     return np.where((stated > 0) & (seconds > 0), stated / np.maximum(seconds, 1e-6), 1.0)
-
-
-def feasible(posed: Shares, floor: Floats) -> Floats:
-    """Where an interior-point method ends that looks for any x with eff >= floor."""
-    count = posed.rate.size
-    rows, most = _asked(posed, floor)
-    return np.clip(interior(np.zeros(count), rows, most).reshape(posed.rate.shape), 0.0, 1.0)
-
-
-def highest(posed: Shares, pace: Floats) -> Floats:
-    """Where it ends that looks for the largest t with eff >= pace t."""
-    count = posed.rate.size
-    even = posed._replace(rate=posed.rate / pace[:, None])
-    rows, most = _asked(even, np.zeros(len(pace)))
-    rise = np.concatenate([np.zeros(len(most) - len(pace)), np.ones(len(pace))])
-    rows = sparse.hstack([rows, sparse.csc_array(rise[:, None])])
-    cost = np.append(np.zeros(count), -1.0)
-    return np.clip(interior(cost, rows, most)[:count].reshape(posed.rate.shape), 0.0, 1.0)
 
 
 def _asked(posed: Shares, floor: Floats) -> tuple[Any, Floats]:

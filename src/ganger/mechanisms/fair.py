@@ -257,10 +257,12 @@ def rho(shared: float, independent: float) -> float:
 
 class Notes(msgspec.Struct, frozen=True):
     """What finish-time fairness knows of `jobs` (ascending). `columns`: three runs of little-endian
-    float64, the isolated time so far, the work done by then, and the speed alone since then."""
+    float64, the isolated time so far, the work done by then, and the speed alone since then; other
+    allocators have numbers of their own there. `draws`: random numbers drawn so far."""
 
     jobs: list[int] = []
     columns: bytes = b""
+    draws: int = 0
 
     def of(self, ids: Ids) -> tuple[NDArray[np.bool_], Floats]:
         """Which of `ids` are known, and the columns of all, (3, jobs); those of others say

@@ -26,7 +26,8 @@ from ganger.mechanisms.backfill import believed_duration
 from ganger.mechanisms.fair import Notes, Tree, integrate_isolated
 from ganger.solve.highs import Infeasible
 from ganger.solve.lexicographic import Paces, water_filling
-from ganger.solve.programme import Shares, isolated, proportional, shares
+from ganger.solve.programme import Shares, isolated, isolated_shares, proportional, shares
+from ganger.solve.raised import raised
 from ganger.solve.search import largest
 from ganger.solve.shares import SharesPool, efficient, max_min, max_sum
 from ganger.solve.waterfill import water_fill
@@ -149,7 +150,10 @@ def unrivalled(posed: Shares, gain: Floats) -> Floats | None:
 
 def _raised(problem: Problem, unit: Floats) -> Floats:
     """The smallest multiple of `unit` at its largest, then the largest sum of multiples."""
-    level = max_min(problem.shares, unit).value
+    small = raised(problem.shares, unit)
+    if small is not None and small.x is not None:
+        return small.x
+    level = max_min(problem.shares, unit).value if small is None else small.level
     return efficient(problem.shares, unit * level, problem.shares.rate / unit[:, None]).x
 
 
@@ -212,6 +216,11 @@ def first_come(view: View, problem: Problem) -> Floats:
     return _most(problem, gain)
 
 
+def equal_parts(view: View, problem: Problem) -> Floats:
+    """1/n of every type for each of n jobs, whatever it is worth to them."""
+    return isolated_shares(problem.shares)
+
+
 def shortest_makespan(view: View, problem: Problem) -> Floats:
     """All done as early as possible: eff_i >= left_i / T is linear in 1/T, so that one programme
     is enough where the public code bisects."""
@@ -269,7 +278,8 @@ def rows_of(problem: Problem, x: Floats, *, exact: bool = False) -> Allocation:
 @dataclass(frozen=True)
 class FirstFit:
     """First come, first served without a programme: each in turn gets all of the type on which it
-    is fastest among those with room for it, until somebody finds room on none."""
+    is fastest among those with room for it, or nothing if it runs on none of these, until somebody
+    finds room on no type."""
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """Rows in order of job."""
@@ -282,6 +292,8 @@ class FirstFit:
             if not fits:
                 break
             best = max(fits, key=lambda j: float(rate[j]))
+            if not rate[best]:
+                continue
             free[best] -= gpus[i]
             allocation.add((int(problem.ids[i]),), problem.types[best], int(gpus[i]), 1.0)
         return allocation

@@ -132,7 +132,10 @@ class Detailed(Simulator):
 
     def _neighbours(self, job: int) -> list[int]:
         assert self._on_node is not None
-        near = {other for slot in self._where.get(job, ()) for other in self._on_node[slot.node]}
+        where = self._where.get(job, ())
+        if len(where) == 1 and len(self._on_node[where[0].node]) == 1:
+            return []
+        near = {other for slot in where for other in self._on_node[slot.node]}
         return sorted(near - {job})
 
     def _slowdown(self, job: int) -> float:

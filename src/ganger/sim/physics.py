@@ -60,6 +60,7 @@ class Physics:
         self.uniform = not self.profiles.models and self.profiles == Profiles() and speeds == {1.0}
         self.uniform &= self.steady == 1.0
         """Every job of the size it asked for runs at speed 1 anywhere."""
+        self._known: dict[tuple[str, str, int, int, Locality], float] = {}
         self.paces = {
             model: Pace(profile.goodput)
             for model, profile in self.profiles.models.items()
@@ -151,4 +152,8 @@ class Physics:
             assert found is not None, "a profile of goodput has a pace"
             return float(found[1][0])
         kind = self.nodes.type_specs[self.nodes.gpu_type[placement[0].node]]
-        return self.steady * profile.rate(kind.name, kind.speed, gpus, asked, self.tier(placement))
+        tier = self.tier(placement)
+        key = declared.models[declared.model[job]], kind.name, gpus, asked, tier
+        if key not in self._known:
+            self._known[key] = self.steady * profile.rate(kind.name, kind.speed, gpus, asked, tier)
+        return self._known[key]

@@ -6,6 +6,7 @@ a solution is a solution that treats them alike.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -25,17 +26,17 @@ class Classes(NamedTuple):
 
 def classes(columns: list[Floats]) -> Classes:
     """Which rows are equal in all `columns`, each (n,) or (n, m); in order of first member."""
-    flat = [part for column in columns for part in (column.T if column.ndim == 2 else [column])]
-    weights = np.random.default_rng(0).random(len(flat))
-    mixed = np.zeros(len(columns[0]))
-    for weight, part in zip(weights, flat, strict=True):
-        mixed += weight * part
+    flat = np.concatenate([part.T if part.ndim == 2 else part[None] for part in columns])
+    mixed = np.add.reduce(_weights(len(flat)) * flat, axis=0)
     found = _grouped(mixed)
-    if len(found.first) < len(mixed) and not all(
-        np.array_equal(part, part[found.first][found.of]) for part in flat
-    ):
-        return _grouped(np.unique(np.column_stack(flat), axis=0, return_inverse=True)[1])
+    if len(found.first) < len(mixed) and not (flat[:, found.first[found.of]] == flat).all():
+        return _grouped(np.unique(flat.T, axis=0, return_inverse=True)[1])
     return found
+
+
+@lru_cache(maxsize=64)
+def _weights(count: int) -> Floats:
+    return np.random.default_rng(0).random((count, 1))
 
 
 def _grouped(keys: NDArray[np.float64] | Ints) -> Classes:

@@ -6,7 +6,7 @@ One thread, a fixed seed, budgets as counts: the same answer on a slow day.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import highspy
 import numpy as np
@@ -19,6 +19,7 @@ Ints = NDArray[np.int64]
 _BY_COLUMN = 1
 _BY_ROW = 2
 _MINIMISE = 1
+_DUAL, _PRIMAL = 1, 4
 _TOLERANCE = 1e-9
 _PLAIN: dict[str, Any] = {
     "solver": "simplex", "presolve": "off", "simplex_scale_strategy": 0,
@@ -66,6 +67,20 @@ class Unbounded(ArithmeticError):  # noqa: N818 - reads as a sentence where it i
         super().__init__("the objective has no limit")
 
 
+class Columns(NamedTuple):
+    """A matrix by columns, as HiGHS takes it: where the entries of each begin (int32), in which
+    rows they are (int32), and what they are."""
+
+    indptr: Any
+    indices: Any
+    data: Floats
+
+    @property
+    def nnz(self) -> int:
+        """How many entries."""
+        return len(self.data)
+
+
 class Model(NamedTuple):
     """Maximise `gain @ x` under `least <= rows @ x <= most` and `lower <= x <= upper`.
 
@@ -92,7 +107,7 @@ def model(
     )  # fmt: skip
 
 
-def _engine(posed: Model, options: dict[str, Any]) -> Any:
+def _prepared(options: dict[str, Any]) -> Any:
     engine: Any = highspy._Highs()  # type: ignore[attr-defined]  # the public class around it starts threads
     settings: dict[str, Any] = {
         "output_flag": False, "threads": 1, "random_seed": 0, "small_matrix_value": 1e-12,
@@ -101,7 +116,16 @@ def _engine(posed: Model, options: dict[str, Any]) -> Any:
     }  # fmt: skip
     for name, value in settings.items():
         engine.setOptionValue(name, value)
-    by_column = isinstance(posed.rows, sparse.csc_array)
+    return engine
+
+
+def _engine(posed: Model, options: dict[str, Any]) -> Any:
+    return _given(_prepared(options), posed)
+
+
+def _given(engine: Any, posed: Model) -> Any:
+    """The engine with this model, and nothing of one before it."""
+    by_column = isinstance(posed.rows, sparse.csc_array | Columns)
     rows: Any = posed.rows if by_column else sparse.csr_array(posed.rows)
     whole = np.zeros(len(posed.gain), np.int32)
     if posed.integer is not None:
@@ -131,6 +155,54 @@ def maximise(posed: Model, *, method: str = "simplex", plain: bool = False) -> S
     if status != highspy.HighsModelStatus.kOptimal:
         _explain(engine, posed, status)
     return _solution(engine)
+
+
+class Optimum(NamedTuple):
+    """The best x, what one more unit of each row's binding side would gain, and what one more unit
+    of each x would."""
+
+    x: Floats
+    duals: Floats
+    reduced: Floats
+
+
+class Staged:
+    """A small continuous programme that has a second objective: its answer begins at the first's.
+
+    Both raise ArithmeticError where there is no optimum. To make an engine takes as long as some
+    answers do, so that those that have given `then` are kept for the next; no two have one at once.
+    """
+
+    _idle: ClassVar[list[Any]] = []
+
+    def __init__(self, posed: Model) -> None:
+        try:
+            engine = self._idle.pop()
+        except IndexError:
+            engine = _prepared(_PLAIN)
+        engine.setOptionValue("simplex_strategy", _DUAL)
+        self._engine = _given(engine, posed)
+
+    def maximise(self) -> Optimum:
+        """The optimum."""
+        engine = self._engine
+        engine.run()
+        if engine.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            raise ArithmeticError(engine.modelStatusToString(engine.getModelStatus()))
+        found = engine.getSolution()
+        parts = (np.array(part) for part in (found.col_value, found.row_dual, found.col_dual))
+        x, duals, reduced = parts
+        return Optimum(x, -duals, -reduced)
+
+    def then(self, gain: Floats, column: int, value: float) -> Optimum:
+        """That of another objective, where the x of `column` stays as it is."""
+        engine = self._engine
+        engine.changeColBounds(column, value, value)
+        engine.changeColsCost(len(gain), np.arange(len(gain), dtype=np.int32), -gain)
+        engine.setOptionValue("simplex_strategy", _PRIMAL)  # where it begins is feasible
+        found = self.maximise()
+        self._idle.append(engine)
+        return found
 
 
 class Growing:

@@ -61,9 +61,6 @@ def read(
     stated nor to be had from `throughputs`."""
     if str(placement).lower() not in _YES:
         raise BadInput(f"placement={placement}", where=str(path), mend="write yes or no")
-    profiles = None
-    if throughputs is not None:
-        profiles = load_throughputs(throughputs, placement=_YES[str(placement).lower()])
     file = open_text(path, skip_bad=skip_bad)
     header = ORDERS.get(len(file.header("\t")))
     if header is None:
@@ -79,6 +76,11 @@ def read(
     }  # fmt: skip
     wanted = {name: kind for name, kind in kinds.items() if name in header}
     table = read_delimited(file, wanted, delimiter="\t", header=header)
+    profiles = None
+    if throughputs is not None:
+        profiles = load_throughputs(
+            throughputs, placement=_YES[str(placement).lower()], models=set(model.names)
+        )
     duration = _durations(file, table, model.names, profiles)
     rows = Rows(
         table["arrival_time"], duration, table["scale_factor"], steps=table["total_steps"],

@@ -8,7 +8,7 @@ on the same GPUs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,12 @@ def recognises(raw: Mapping[str, Any]) -> bool:
 
 
 def load_throughputs(
-    given: Given, *, placement: bool = False, where: str = "throughputs"
-) -> Profiles:
+    given: Given, *, placement: bool = False, where: str = "throughputs",
+    models: Collection[str] | None = None,
+) -> Profiles:  # fmt: skip
     """A profile for every job type of the table: a file, as decoded (`where` says of what), or
-    profiles that hold such measurements.
+    profiles that hold such measurements. `models`: of these job types only; what the table lacks
+    of others is no matter.
 
     `placement`: gangs over more than one node have the throughput measured there; otherwise where
     they run makes no difference, as in Gavel's simulator. Raises BadInput.
@@ -62,6 +64,8 @@ def load_throughputs(
         name = known_type(kind.removesuffix(APART))
         for key, measured in entries(by_job, f"{where}: {kind}", _MEND).items():
             _enter(found, name, key, measured, apart, f"{where}: {kind}: {key}")
+    if models is not None:
+        found = {model: told for model, told in found.items() if model in models}
     for model, told in found.items():
         _check(told, f"{where}: {model}")
     return Profiles({model: Profile(measured=told) for model, told in found.items()})

@@ -17,6 +17,7 @@ from ganger.mechanisms.program import (
     FirstFit,
     LargestSum,
     Programme,
+    equal_parts,
     first_come,
     most_even,
     shortest_makespan,
@@ -24,6 +25,7 @@ from ganger.mechanisms.program import (
 )
 from ganger.mechanisms.program import Objective as Solve
 from ganger.mechanisms.rounds import Allocator, RoundPolicy
+from ganger.mechanisms.standing import StandingTypes
 from ganger.recipes.registry import Count, Duration, Paper, Tick, recipe
 from ganger.recipes.training.fairness import GAVEL
 from ganger.solve.pop import Deal
@@ -41,6 +43,8 @@ class Objective(Enum):
     MAX_SUM = "max-sum"
     COST = "cost"
     FTF = "ftf"
+    ISOLATED = "isolated"
+    """1/n of every type for each of n jobs: what sharing is compared with."""
 
 
 PROGRAMMES: dict[Objective, Solve] = {
@@ -50,6 +54,7 @@ PROGRAMMES: dict[Objective, Solve] = {
     Objective.MAKESPAN: shortest_makespan,
     Objective.MAX_SUM: LargestSum(),
     Objective.COST: LargestSum(priced=True),
+    Objective.ISOLATED: equal_parts,
 }
 
 PACKED: dict[Objective, pairing.Solve] = {
@@ -105,15 +110,16 @@ def gavel(
     throughput of both together was measured (section 3.1).
 
     `compatible` turns on all that the public simulator does otherwise than the paper and that moves
-    its figures; each can be had by itself. `in_order`: FIFO without a programme. `centred`: of
-    all best answers the one that an interior-point method ends in. The others are those of
-    `mechanisms.barrier.Ways`; `compatible` sets `shuffled` and `left_over` only where the objective
-    has them.
+    its figures; each can be had by itself. `in_order`: FIFO without a programme; where it is
+    `agnostic`, too, on types that jobs keep, which is the public `fifo` (the other: `fifo_perf`).
+    `centred`: of all best answers the one that an interior-point method ends in. The others are
+    those of `mechanisms.barrier.Ways`; `compatible` sets `shuffled` and `left_over` only where the
+    objective has them.
     """
     allocator: Allocator = FinishTimeFairness(agnostic)
     fifo = objective is Objective.FIFO
     if fifo and (in_order or compatible):
-        allocator = FirstFit()
+        allocator = StandingTypes() if agnostic else FirstFit()
     elif objective in CENTRED and (centred or compatible):
         allocator = CentredProgramme(CENTRED[objective], agnostic)
     elif deadlines:
@@ -124,7 +130,7 @@ def gavel(
         whole_steps or compatible, barrier or compatible,
         patience or 1920 * SECOND * compatible, counters or compatible, by_type or compatible,
         left_over or (compatible and not fifo), held_back or compatible, dropped or compatible,
-        shuffled or (compatible and agnostic),
+        shuffled or (compatible and (agnostic or objective is Objective.ISOLATED)),
     )  # fmt: skip
     if space_sharing:
         if any(ways) or agnostic or deadlines or centred or in_order:
@@ -132,6 +138,10 @@ def gavel(
                 "space_sharing goes with an objective, `every` and `fill` alone", where="gavel",
                 mend="leave the others out",
             )  # fmt: skip
+        if objective is Objective.ISOLATED:
+            raise BadInput(
+                "isolated jobs share no GPU", where="gavel", mend="leave space_sharing out"
+            )
         ftf = objective is Objective.FTF
         allocator = PairFinishTimeFairness() if ftf else PairProgramme(PACKED[objective])
         return RoundPolicy("gavel", allocator, every, fill=fill, pairs=True)
