@@ -222,11 +222,15 @@ def test_spin_differs_from_always_waiting_and_from_never() -> None:
         assert ends == [fifo, wait, planned]
 
 
-def test_spin_lets_the_heavier_job_go_first() -> None:
-    works = [job("busy", 0, 5), job("light", 1, 10), job("heavy", 1, 10, weight=9)]
+@pytest.mark.parametrize(("weights", "starts"), [((1, 9), [15, 5]), ((9, 1), [5, 15]),
+                                                 ((1, 1), [5, 15])])  # fmt: skip
+def test_spin_lets_the_heavier_job_go_first_and_of_equals_the_earlier(
+    weights: tuple[float, float], starts: list[float]
+) -> None:
+    works = [job("busy", 0, 5), *(job(name, 1, 10, weight=weight)
+                                  for name, weight in zip("ab", weights, strict=True))]  # fmt: skip
     run = play("spin(slot=1s)", works, cluster(1, 1))
-    assert run.started("heavy") == 5
-    assert run.started("light") == 15
+    assert [run.started(name) for name in "ab"] == starts
 
 
 def test_spin_goes_on_when_durations_are_wrong_or_unknown() -> None:
