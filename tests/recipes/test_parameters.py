@@ -43,7 +43,7 @@ def test_every_number_has_stated_bounds(name: str, key: str) -> None:
     "delay-scheduling(node_skips=-1)", "delay-scheduling(rack_skips=-1)", "edl(many=-4)",
     "spot(label=)", "chronus(lease=1us)", "themis(lease=1us)", "dorm(theta2=2)",
     "ali-mlaas(reserved=)",
-    "cpu-disaggregation(pool=-1)", "cpu-disaggregation(rate=-1)", "tiresias(interval=1us)",
+    "cpu-disaggregation(pool=-1)", "cpu-disaggregation(cores=-1)", "tiresias(interval=1us)",
     "tiresias(min_run=150000000000d)",
 ])  # fmt: skip
 def test_values_that_mean_nothing_are_refused(spec: str) -> None:

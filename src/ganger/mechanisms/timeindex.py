@@ -122,7 +122,8 @@ class TimeIndexed:
         lasts = np.array([way.lasts for way in ways])
         weight = view.jobs.weight[[way.job for way in ways]]
         # Of equals the earlier one is to start first, which the programme itself does not say.
-        weight = weight * (1.0 - 1e-6 * np.array([jobs.index(way.job) for way in ways]) / len(jobs))
+        rank = {job: at for at, job in enumerate(jobs)}
+        weight = weight * (1.0 - 1e-6 * np.array([rank[way.job] for way in ways]) / len(jobs))
         cost = np.arange(slots) * float(slot) + lasts[:, None]
         gain = weight[:, None] * (2.0 * cost.max() + slot - cost) / slot
         free, sizes = _room(view, ways, slots, slot)
