@@ -151,7 +151,7 @@ def _refuse_stranded(trace: Trace, kernel: Kernel, recipe: str) -> None:
     """Raise BadInput if jobs wait although nothing runs and nothing will happen any more: the
     recipe's own rules let them start nowhere."""
     view = kernel.view
-    waiting = view.pending
+    waiting = view.pending[view.jobs.attempt[view.pending] == 0]  # others did start somewhere
     if len(waiting) == 0 or len(view.active):
         return
     more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
