@@ -147,12 +147,12 @@ def refuse_impossible(trace: Trace, nodes: Nodes) -> None:
                 _refuse(trace, code, f"asks for {shape} and can never fit this cluster", mend)
 
 
-def _refuse_stranded(trace: Trace, kernel: Kernel, recipe: str) -> None:
+def _refuse_stranded(trace: Trace, kernel: Kernel, setup: Setup, recipe: str) -> None:
     """Raise BadInput if jobs wait although nothing runs and nothing will happen any more: the
     recipe's own rules let them start nowhere."""
     view = kernel.view
     waiting = view.pending[view.jobs.attempt[view.pending] == 0]  # others did start somewhere
-    if len(waiting) == 0 or len(view.active):
+    if len(waiting) == 0 or len(view.active) or setup.until < NEVER or setup.outages:
         return
     more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
     job = int(waiting[0])
@@ -222,8 +222,7 @@ def run_one(
     cpu_seconds = time.process_time() - started
     if recorder is not None:
         recorder.close(kernel.now)
-    if setup.until == NEVER and not setup.outages:
-        _refuse_stranded(trace, kernel, recipe if isinstance(recipe, str) else policy.name)
+    _refuse_stranded(trace, kernel, setup, recipe if isinstance(recipe, str) else policy.name)
     run = Run(
         recipe=recipe if isinstance(recipe, str) else policy.name, seed=setup.seed,
         knows=_known(recipe, setup), trace=trace.name, cluster=cluster.name,
