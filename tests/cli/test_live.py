@@ -164,7 +164,7 @@ def test_usage_in_words_json_and_csv(shell: Shell) -> None:
     assert halved == []
     assert re.search(r"payer +1 +0\.00\d +- +- +- +V100=", shell.said("usage", "--since", "1h"))
     assert "not before" in shell.ganger("usage", "--since", "1h", "--until", "2h", code=2).stderr
-    assert "no duration" in shell.ganger("usage", "--since", "spring", code=2).stderr
+    assert "not a valid duration" in shell.ganger("usage", "--since", "spring", code=2).stderr
 
 
 def test_metrics_and_their_dashboard(shell: Shell) -> None:
@@ -239,7 +239,7 @@ BAD = [
     (("policy", "idle", "--after", "30"), "--after: '30' could be minutes or seconds"),
     (("whatif", "--slurm", "--history", "3d"), "name different jobs"),
     (("whatif", "--partition", "gpu"), "only Slurm has partitions"),
-    (("update", "1"), "nothing to change"), (("whatif", "--history", "x"), "no duration"),
+    (("update", "1"), "nothing to change"), (("whatif", "--history", "x"), "not a valid duration"),
 ]  # fmt: skip
 
 

@@ -150,7 +150,7 @@ def _slurms(options: dict[str, Any]) -> list[tuple[str, str]]:
     epilog="\b\nExamples:\n  ganger submit -- python train.py"
     "\n  ganger submit --gpus 4 --time 2h --after 12 -- python train.py --lr 0.1"
     "\n  ganger submit --array 0-7%2 -- python train.py --seed {array}"
-    "\n  ganger submit --param lr=0.1,0.01 --param seed=1,2 -- python train.py --lr {lr}"
+    "\n  ganger submit --param lr=0.1,0.01 -- python train.py --lr {lr}"
     "\n  ganger submit train.sbatch\n  ganger submit job.toml",
 )
 @with_options
