@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 
 from effects.common import (
+    DIRECTION,
+    NO,
+    YES,
     Effect,
     cluster,
     effect,
@@ -164,7 +167,8 @@ def delay_scheduling() -> Effect:
     ours = mean(measure)
     return Effect(
         "delay-scheduling", GANGS, "a short wait gains locality at little cost", ours,
-        shape(ours["none / 10 min"] > 1.02 and ours["for ever / 10 min"] > 0.98),
+        NO if ours["none / 10 min"] < 1.02
+        else YES if ours["for ever / 10 min"] > 1.02 else DIRECTION,
         "with the four packaged models, three of which are 1.6 to 2.8 times slower apart, the"
         " longer the wait the better (for ever 0.79)",
     )  # fmt: skip
