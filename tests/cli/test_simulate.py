@@ -214,7 +214,7 @@ def test_a_file_that_holds_no_policy(place: Path, text: str, spec: str, said: st
         (["--recipe", "fifoo"], "did you mean fifo"),
         (["--recipe", "fifo(wlk=skip)"], "it has: walk"),
         (["--recipe", "fifo(walk=zigzag)"], "is not one of strict, skip"),
-        (["--recipe", "las(quantum=soon)"], "no duration"),
+        (["--recipe", "las(quantum=soon)"], "not a valid duration"),
         (["--recipe", "nowhere.py:X"], "no such file"),
         (["--cluster", "8xx8"], "8xx8"),
         (["--seed", "x"], "no seed"),

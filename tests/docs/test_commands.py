@@ -92,6 +92,8 @@ class Newcomer:
             text = f"ganger simulate jobs.csv --cluster 8x8xV100 --recipe fifo{text[3:]}"
         text = re.sub(r"^(ganger submit) ((?!.* -- ).*mail.*)", r"\1 \2 -- true", text)
         text = text.replace("-- ...", "-- true").replace("NAME", "max-min").replace("JOB", "1")
+        if text.startswith("ganger restore"):
+            text = f"ganger down && {text} && ganger up --gpus 8xV100 --name n1"
         if re.search(r"\b1[23]\b(?!:)", text) and one.page in MEANT:
             preempts = "preempt" in text or "requeue" in text
             text = re.sub(r"\b1[23]\b", lambda _: self.job(holds=preempts), text)
@@ -112,7 +114,7 @@ def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
 @pytest.mark.parametrize("page", [page for page in PAGES if written(page)])
 def test_every_command_runs(newcomer: Newcomer, page: str) -> None:
     commands = [one for one in written(page) if not one.reason]
-    live = re.compile("ganger (submit|queue|policy|service|nodes|usage)")
+    live = re.compile("ganger (submit|queue|policy|service|nodes|usage|backup)")
     if any(live.match(one.text) for one in commands):
         up = newcomer.sh("ganger up --gpus 8xV100 --name n1")
         assert up.returncode == 0, up.stderr

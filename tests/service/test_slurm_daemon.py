@@ -166,8 +166,7 @@ def test_a_sites_own_jobs_are_advised_upon_explained_and_imported_and_left_alone
     assert "v1: 4 GPUs v100" in told("up", "--engine", "slurm", "--dry-run")
     before = site.ask("squeue", "-h", "-o", "%A %T")
     advice = told("up", "--engine", "slurm", "--advise", "--recipe", "fifo")
-    assert "1 jobs run and 1 wait; fifo would" in advice
-    assert f"start {waits} (root, 4 GPUs, wrap) on v1 (4)" in advice
+    assert "1 jobs run and 1 wait; fifo would do nothing" in advice, "it is bound to v0"
     why = told("explain", "--slurm", waits)
     assert "are not free" in why
     assert f"held by {first} (root, 4)" in why
