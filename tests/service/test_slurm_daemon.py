@@ -173,6 +173,8 @@ def test_a_sites_own_jobs_are_advised_upon_explained_and_imported_and_left_alone
     ahead = told("whatif", "--slurm", "--partition", "main", "--recipe", "fifo", "--add", "4xv100")
     assert [line.split("  ")[0] for line in ahead.splitlines()[1:]] == ["fifo", "fifo on more"]
     assert site.ask("squeue", "-h", "-o", "%A %T") == before
+    ran = lambda: "RunTime=00:00:00" not in site.ask("scontrol", "show", "job", first)  # noqa: E731
+    until(ran, "a job that ran for a second: one cancelled before counts as never started")
     site.ask("scancel", first, waits)
     until(lambda: not site.ask("squeue", "-h"), "an empty queue")
     told("trace", "import-slurm", "-o", str(tmp_path / "jobs.csv"))
