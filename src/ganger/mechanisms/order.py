@@ -121,14 +121,10 @@ def service(view: View, ids: Any) -> Any:
     return view.oracle.duration(view, ids) * _gpus(view, ids)
 
 
-def attained_time(view: View, ids: Any) -> Any:
-    """Executed time (1-D LAS)."""
-    return view.ran(ids)
-
-
-def attained_service(view: View, ids: Any) -> Any:
-    """Executed time x GPUs (2-D LAS)."""
-    return view.attained(ids)
+attained_time: Formula = View.ran
+"""Executed time (1-D LAS)."""
+attained_service: Formula = View.attained
+"""Executed time x GPUs (2-D LAS)."""
 
 
 def deadline(view: View, ids: Any) -> Any:
