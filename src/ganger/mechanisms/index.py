@@ -100,8 +100,8 @@ class Pending:
         self.blocked.went(job)
 
     def head(self, kind: int) -> Entry | None:
-        """The first of a class, or None if it is empty; then the class is forgotten, so that
-        decisions cost as much as there are classes that wait."""
+        """The first of a class, or None if it is empty; then the class and what is known of it are
+        forgotten, so that decisions cost as much as there are classes that wait."""
         heap, current = self.heaps.get(kind), self.entry
         while heap:
             entry = heap[0]
@@ -109,6 +109,7 @@ class Pending:
                 return entry
             heappop(heap)
         self.heaps.pop(kind, None)
+        self.blocked.forget(kind)
         return None
 
     def first(self) -> Entry | None:
@@ -145,16 +146,13 @@ class Running:
 
     def add(self, view: View, job: int) -> Entry:
         """File a running job, again if its key changed."""
-        entry = self.entry[job] = self._negated(view, job)
+        entry = self.entry[job] = negated((*self._key(view, job), job))
         heap = self._heap
         heappush(heap, entry)
         if len(heap) > 2 * len(self.entry) + SLACK:
             heap[:] = self.entry.values()
             heapify(heap)
         return entry
-
-    def _negated(self, view: View, job: int) -> Entry:
-        return negated((*self._key(view, job), job))
 
     def put_back(self, entry: Entry) -> None:
         """File again, as it was, what `pop_last` gave at this same instant."""
@@ -178,7 +176,7 @@ class Running:
             if entry >= threshold:
                 return None
             if improves and entry is not fresh:
-                fresh = self._negated(view, job)
+                fresh = negated((*self._key(view, job), job))
                 if fresh > entry:
                     current[job] = fresh
                     heapreplace(heap, fresh)

@@ -121,14 +121,10 @@ def service(view: View, ids: Any) -> Any:
     return view.oracle.duration(view, ids) * _gpus(view, ids)
 
 
-def attained_time(view: View, ids: Any) -> Any:
-    """Executed time (1-D LAS)."""
-    return view.ran(ids)
-
-
-def attained_service(view: View, ids: Any) -> Any:
-    """Executed time x GPUs (2-D LAS)."""
-    return view.attained(ids)
+attained_time: Formula = View.ran
+"""Executed time (1-D LAS)."""
+attained_service: Formula = View.attained
+"""Executed time x GPUs (2-D LAS)."""
 
 
 def deadline(view: View, ids: Any) -> Any:
@@ -221,11 +217,13 @@ class Levels:
 
     def level(self, view: View, job: int) -> int:
         """The level `job` is in now."""
-        if self.starvation is None:
-            return bisect_right(self.thresholds, self.attained(view, job))
-        if self.starved_at(view, job) <= view.now:
+        return self._level_of(view, job, self._counted(view, job))
+
+    def _level_of(self, view: View, job: int, have: int) -> int:
+        """The level of a job that counts so much as attained."""
+        if self.starvation is not None and self.starved_at(view, job) <= view.now:
             return 0
-        return bisect_right(self.thresholds, self._counted(view, job))
+        return bisect_right(self.thresholds, have)
 
     def key(self, view: View, job: int) -> tuple[float, ...]:
         """The level, then `within`."""
@@ -297,27 +295,32 @@ class Lines(Levels):
 
     def key(self, view: View, job: int) -> tuple[float, ...]:
         """The level; the place in its line, a time in microseconds with a shift; a tie."""
-        at, level = view.at, self.level(view, job)
+        at, have = view.at, self._counted(view, job)
+        level = self._level_of(view, job, have)
         if at.phase[job] == _RUNNING:
             began: int = at.since[job]
-            fell = view.now - self._lasted(view, job, level, at.size[job])
+            if not level:
+                return 0, began - BEHIND, 0
+            fell = view.now - self._lasted(have, level, at.size[job])
             if fell <= began or fell <= view.scratch.get("looked", -1):
                 return level, max(began, fell) - BEHIND, 0
             view.scratch.setdefault("fallen", []).append(job)
             return level, fell + BEHIND, 0
         waits: int = at.pending_since[job]
-        lasted = self._lasted(view, job, level, at.gpus[job])
-        if not self._counted(view, job) or lasted < SETTLED:
+        if not have:
+            return level, waits, 0
+        if not level:
+            return 0, -waits, at.since[job]
+        lasted = self._lasted(have, level, at.gpus[job])
+        if lasted < SETTLED:
             return level, waits, 0
         return level, -waits, max(at.since[job], waits - lasted)
 
-    def _lasted(self, view: View, job: int, level: int, gpus: int) -> int:
-        """For how long the job has run in `level`, microseconds; NEVER for the top one."""
-        if not level:
-            return NEVER
-        past = self._counted(view, job) - self.thresholds[level - 1]
-        lasted: int = past // max(gpus, 1) if self.attained is attained_service else past
-        return lasted
+    def _lasted(self, have: int, level: int, gpus: int) -> int:
+        """For how long a job that counts `have` has run in `level` (not the top one),
+        microseconds."""
+        past = have - self.thresholds[level - 1]
+        return past // max(gpus, 1) if self.attained is attained_service else past
 
 
 @dataclass(frozen=True)

@@ -41,17 +41,18 @@ class Promoting:
         """Forgive, then walk the queue."""
         memory = memory or Forgiven()
         scratch = view.scratch
-        scratch["forgiven"], scratch["looked"] = memory.jobs, memory.looked
-        forgiven = scratch["forgiven"] = self._forgive(view, memory.jobs)
+        forgiven = scratch["forgiven"] = memory.jobs
+        scratch["looked"] = memory.looked
+        if self.levels.starvation is not None:
+            forgiven = scratch["forgiven"] = self._forgive(view, forgiven)
         plan, _ = self.queue.decide(view, None)
         scratch["looked"] = view.now
-        scratch["queue"].settle(view, scratch.pop("fallen", ()))
+        if "fallen" in scratch:
+            scratch["queue"].settle(view, scratch.pop("fallen"))
         return plan, Forgiven(forgiven, view.now)
 
     def _forgive(self, view: View, old: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
         """What is forgiven from now on."""
-        if self.levels.starvation is None:
-            return old
         at, pending = view.at, view.pending.tolist()
         new = {
             job: (at.ran[job], at.served[job])

@@ -152,7 +152,7 @@ class _Pass:
         policy, pending, heads = self.policy, self.pending, self.heads
         remembers = policy.remembers
         for kind in pending.blocked.due() if remembers else list(pending.heaps):
-            head = self._head(kind)
+            head = pending.head(kind)
             if head is not None:
                 heads.append((head, kind))
         if heads:
@@ -183,15 +183,16 @@ class _Pass:
             sizes = self.view.at.size
             self.late = sum(sizes[job] for job in self.index.starting)
         heads, skips = self.heads, self.policy.walk in (_SKIP, _TENANT)
-        known, inherits = self.pending.blocked.records, self.policy.inherits
+        blocked, inherits, shapes = self.pending.blocked, self.policy.inherits, self.view.at.shape
+        known = blocked.records
         while heads:
             entry, kind = heads[0]
             job = entry[-1]
             if self.limits and self._over_quota(job):
                 heappop(heads)
-                self.pending.blocked.always(kind)
+                blocked.always(kind)
                 continue
-            kept = inherits and kind in known and self._keeps(job, entry, kind)
+            kept = inherits and kind in known and blocked.keeps(kind, entry, shapes[job])
             if not kept and self._start(job, entry):
                 self._next(kind)
                 continue
@@ -204,22 +205,11 @@ class _Pass:
         for entry, _, _ in self.line:
             self.index.running.put_back(entry)
 
-    def _head(self, kind: int) -> Entry | None:
-        """The head of a class; None if nobody of it waits."""
-        head = self.pending.head(kind)
-        if head is None:
-            self.pending.blocked.forget(kind)
-        return head
-
-    def _keeps(self, job: int, entry: Entry, kind: int) -> bool:
-        """Whether the head of the class is known to fit nowhere."""
-        return self.pending.blocked.keeps(kind, entry, self.view.at.shape[job])
-
     def _next(self, kind: int) -> None:
         """Bring the next of a class to its head; the present head has started."""
         if self.gave_back:
             self._look_again()
-        head = None if kind == _EVICTED else self._head(kind)
+        head = None if kind == _EVICTED else self.pending.head(kind)
         if head is None:
             heappop(self.heads)
         else:
@@ -266,7 +256,7 @@ class _Pass:
             return
         present = self.heads[0][0]
         for kind in self.pending.blocked.crossed():
-            head = self._head(kind)
+            head = self.pending.head(kind)
             if head is None:
                 continue
             if head > present:
