@@ -10,12 +10,24 @@ import msgspec
 import pytest
 
 from ganger.core.errors import BadInput, GangerError
-from ganger.core.events import Accepted, AnyEvent, Batch, Command, Finished, Measured, NodeCommand
+from ganger.core.events import (
+    ANYTHING,
+    Accepted,
+    AnyEvent,
+    Batch,
+    Command,
+    Finished,
+    Measured,
+    NodeCommand,
+)
 from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
+from ganger.core.plan import Slot, Start
 from ganger.core.spec import JobSpec, Role, Shape
+from ganger.core.units import NEVER
 from ganger.service.asks import Ask, Turn
 from ganger.service.daemon import Daemon
+from ganger.service.journal import Decided, Journal
 from ganger.service.recovery import check_history, guard_of
 from service.desk import Desk
 
@@ -155,6 +167,24 @@ def test_an_order_that_bricked_a_home_is_set_aside(desk: Desk) -> None:
     again = desk.again()
     assert int(again.daemon.kernel.jobs.priority[0]) == 7
     assert len(again.journal.set_aside()) == 1
+    again.close()
+
+
+def test_a_plan_that_cannot_be_booked_any_more_loses_no_job(desk: Desk) -> None:
+    """The batch accepted a job, and what is recorded of the plan starts it where there is no node:
+    the plan is set aside, not the job, and the policy decides anew."""
+    (row,) = desk.submit()
+    revision = desk.daemon.kernel.revision
+    nowhere = Decided([Start(row, 1, (Slot(9, 1, 1),))], NEVER, ANYTHING, 1)
+    desk.journal.db.execute("DELETE FROM plans WHERE revision = ?", (revision,))
+    with desk.journal.writing() as cursor:
+        Journal.write_plan(cursor, revision, nowhere)
+    again = desk.again()
+    again.steps(3)
+    assert again.phase(row) == Phase.FINISHED
+    (record,) = again.journal.set_aside()
+    assert (record.what, record.job) == ("the plan", -1)
+    assert check_history(again.journal) == again.daemon.kernel.revision
     again.close()
 
 

@@ -160,7 +160,7 @@ def _recover(journal: Journal, mute: int, why: str) -> tuple[Header, Kernel, Mis
                 if revision != mute and record is None:  # what it planned could not be booked
                     mute, why = revision, f"{type(error).__name__} {error}"
                 else:
-                    _set_aside(journal, revision, batch, error)
+                    _set_aside(journal, revision, batch, record, error)
                     mute, why = -1, ""
                 break
             if record is None and again is not None:
@@ -187,9 +187,12 @@ def _before(journal: Journal, revision: int) -> Kernel:
     return kernel
 
 
-def _set_aside(journal: Journal, revision: int, batch: Batch, error: Exception) -> None:
+def _set_aside(
+    journal: Journal, revision: int, batch: Batch, record: Decided | None, error: Exception
+) -> None:
     """Take what cannot be reduced out of a batch: the event that a handler failed on; if none did,
-    what only tells something; if there is nothing of that, everything."""
+    what was decided on it, so that it is decided anew; if nothing was, what only tells something;
+    if there is nothing of that, everything."""
     kernel = _before(journal, revision)
     jobs = kernel.jobs.n
     bad: list[AnyEvent] = []
@@ -200,6 +203,9 @@ def _set_aside(journal: Journal, revision: int, batch: Batch, error: Exception) 
         except Exception as found:
             bad, error = [event], found
             break
+    if not bad and record is not None:
+        _set_plan_aside(journal, revision, batch, record, error)
+        return
     told: list[AnyEvent] = [
         one for one in batch.events if isinstance(one, Measured | Evaluated | Progressed)
     ]
@@ -216,6 +222,22 @@ def _set_aside(journal: Journal, revision: int, batch: Batch, error: Exception) 
     journal.mend_batch(revision, without_unfit(batch, bad, jobs), records)
 
 
+def _set_plan_aside(
+    journal: Journal, revision: int, batch: Batch, record: Decided, error: Exception
+) -> None:
+    """Forget what was decided on a batch. What an engine did of it is found out when it is asked
+    for what truly runs."""
+    why = f"{type(error).__name__}: {error}"
+    log.error("revision %d: the plan is set aside: %s", revision, why)
+    data = msgspec.msgpack.encode(record)
+    aside = SetAside(revision, time.time(), -1, data, "the plan", _clean(why))
+    journal.mend_batch(revision, batch, [aside])
+
+
+def _clean(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()[:500]
+
+
 def set_aside_record(revision: int, event: AnyEvent, why: str) -> SetAside:
     """What is kept of an event that has no place in the history."""
     try:
@@ -225,10 +247,9 @@ def set_aside_record(revision: int, event: AnyEvent, why: str) -> SetAside:
     job, verb = getattr(event, "job", None), getattr(event, "verb", "")
     what = type(event).__name__ + (f" {verb}" if verb else "")
     what += f" of job {job + 1}" if job is not None else ""
-    clean = what.encode(errors="backslashreplace").decode()[:200]
-    said = why.encode(errors="backslashreplace").decode()[:500]
+    clean = _clean(what)[:200]
     refused = job if isinstance(event, Accepted) and job is not None else -1
-    return SetAside(revision, time.time(), refused, record, clean, said)
+    return SetAside(revision, time.time(), refused, record, clean, _clean(why))
 
 
 def check_history(journal: Journal) -> int:
