@@ -205,14 +205,6 @@ def test_metrics_are_computed_once() -> None:
     assert metrics.metrics_of(run) is metrics.metrics_of(run)
 
 
-def test_jain_index() -> None:
-    assert metrics.jain_index([3, 3, 3]) == pytest.approx(1)
-    assert metrics.jain_index([1, 0, 0, 0]) == pytest.approx(0.25)
-    assert metrics.jain_index([1, 2, NAN]) == pytest.approx(9 / 10)
-    assert metrics.jain_index([0, 0]) == 1
-    assert math.isnan(metrics.jain_index([]))
-
-
 def test_confidence_is_students() -> None:
     mean, half = metrics.confidence([1, 2, 3, NAN])
     assert mean == 2

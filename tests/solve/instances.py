@@ -138,3 +138,17 @@ def pairs(seed: int) -> tuple[Pairs, Floats]:
         alone, first, second, rate[first] * part[..., 0], rate[second] * part[..., 1], np.ones(n)
     )
     return posed, rng.choice([1.0, 2], n)
+
+
+def violation(posed: Shares, x: Floats) -> float:
+    """The largest breach of a constraint of a programme, relative to its right-hand side."""
+    over = posed.used(x) - posed.capacity
+    late = x.sum(axis=1) - posed.limit
+    return float(
+        max(
+            -x.min(initial=0.0),
+            (over / np.maximum(posed.capacity, 1.0)).max(initial=0.0),
+            (late / posed.limit).max(initial=0.0),
+            0.0,
+        )
+    )

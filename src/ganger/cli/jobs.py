@@ -97,7 +97,7 @@ def queue(
     everything: bool, start: bool, again: bool, as_json: bool, limit: int, me: bool,
     format_: str | None, noheader: bool, parsable: bool, **filters: str,
 ) -> None:  # fmt: skip
-    """List jobs: who runs, who waits and why (as squeue)."""
+    """List the jobs that run and that wait, and why they wait (as squeue)."""
     client = Client()
     _mine(filters, me)
     if start:
@@ -371,7 +371,9 @@ def cancel(jobs: tuple[str, ...], me: bool, as_json: bool, **filters: str) -> No
 
 hold = _order("hold", "Keep jobs from starting until they are released.", "held")
 release = _order("release", "Let held jobs go.", "released")
-requeue = _order("requeue", "Stop running jobs (they save) and put them back in line.", "requeued")
+requeue = _order(
+    "requeue", "Stop running jobs (they save) and put them back in the queue.", "requeued"
+)
 suspend = _order("suspend", "Freeze running jobs; they keep their GPUs.", "suspended")
 
 
@@ -414,7 +416,7 @@ def update(jobs: tuple[str, ...], as_json: bool, **changes: Any) -> None:
 def preempt(job: str, rehearse: bool, timeout: float, as_json: bool) -> None:
     """Preempt a running job once, to see whether it saves and comes back.
 
-    It is stopped as a policy would stop it, put back in line, and watched until it runs again.
+    It is stopped as a policy would stop it, put back in the queue, and watched until it runs again.
     """
     if not rehearse:
         raise click.UsageError("say --rehearse: the job will be stopped and started again")

@@ -26,7 +26,7 @@ _JOB: Final = {
     **_of("submit", submit="Submit a command, a script or a job file."),
     **_of(
         "jobs",
-        queue="List jobs: who runs, who waits and why.",
+        queue="List the jobs that run and that wait, and why they wait.",
         show="Show all about jobs.",
         explain="Say why a job waits.",
         logs="Print what a job wrote.",
@@ -36,7 +36,7 @@ _JOB: Final = {
         hold="Keep jobs from starting.",
         release="Let held jobs go.",
         update="Change priority and limits of jobs.",
-        requeue="Stop running jobs and put them back in line.",
+        requeue="Stop running jobs and put them back in the queue.",
         suspend="Freeze running jobs.",
         resume="Let drained nodes or suspended jobs go on.",
         preempt="Preempt a job once, to see whether it comes back.",
@@ -80,10 +80,10 @@ _SERVICE: Final = {
     ),
 }
 _GROUPS: Final = {
-    "job": Entry("ganger.cli.main", "job", "All that is about jobs."),
-    "node": Entry("ganger.cli.main", "node", "All that is about nodes."),
-    "policy": Entry("ganger.cli.main", "policy", "Who decides, and who may have how much."),
-    "service": Entry("ganger.cli.main", "service", "All that is about the daemon."),
+    "job": Entry("ganger.cli.main", "job", "Commands on jobs."),
+    "node": Entry("ganger.cli.main", "node", "Commands on nodes."),
+    "policy": Entry("ganger.cli.main", "policy", "The recipe in charge, and the tenants' limits."),
+    "service": Entry("ganger.cli.main", "service", "Commands on the daemon."),
 }
 _DAILY: Final = {
     **{name: _SERVICE[name] for name in ("up", "down", "status", "doctor", "backup", "restore")},
@@ -100,7 +100,7 @@ _STUDY: Final = {
         demo="Replay the bundled workload under eight schedulers.",
         simulate="Replay a trace under one or more recipes.",
     ),
-    **_of("recommend", recommend="Say which recipe to take for a trace, and how surely."),
+    **_of("recommend", recommend="Say which recipe to take for a trace, and how certain that is."),
     **_of("replay", replay="Decide a run's log again and compare."),
     **_of("parity", parity="Run jobs for real and in the simulator, and compare."),
     **_of("allocate", allocate="Divide GPUs among jobs, exactly, under an objective."),
@@ -122,23 +122,23 @@ Exit codes: 0 done, 1 a check failed, 2 wrong input, 3 a bug, 130 interrupted.
 job = LazyGroup(
     "job",
     [("Commands", _JOB)],
-    "All that is about jobs.",
+    "Commands on jobs.",
     "\b\nExamples:\n  ganger job queue -t running\n  ganger job update 12 --priority 5",
 )
 node = LazyGroup(
     "node",
     [("Commands", _NODE)],
-    "All that is about nodes.",
+    "Commands on nodes.",
     "\b\nExamples:\n  ganger node list\n  ganger node drain box-1",
 )
 policy = LazyGroup(
-    "policy", [("Commands", _POLICY)], "Who decides, and who may have how much.",
+    "policy", [("Commands", _POLICY)], "The recipe in charge, and the tenants' limits.",
     "\b\nExamples:\n  ganger policy set tiresias --dry-run\n  ganger policy quota",
 )  # fmt: skip
 service = LazyGroup(
     "service",
     [("Commands", _SERVICE)],
-    "All that is about the daemon.",
+    "Commands on the daemon.",
     "\b\nExamples:\n  ganger service up --gpus 4\n  ganger service install --print",
 )
 cli = LazyGroup(

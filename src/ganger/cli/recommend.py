@@ -68,7 +68,7 @@ fifo); 2 wrong input.
 @click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores).")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
-    """Say which recipe to take for TRACE, by how much it is better, and how surely.
+    """Say which recipe to take for TRACE, by how much it is better, and how certain that is.
 
     Plausible recipes run over parts of the trace in parallel; clear losers drop out early. Told
     what it must know to work. See docs/recommend.md.

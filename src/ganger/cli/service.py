@@ -186,7 +186,7 @@ def _why(places: Places, process: subprocess.Popen[bytes]) -> str:
 
 @click.command()
 @click.option(
-    "--jobs", is_flag=True, help="Stop running jobs first; they are put back in line, on hold."
+    "--jobs", is_flag=True, help="Stop running jobs first; they go back to the queue, on hold."
 )
 def down(jobs: bool) -> None:
     """Stop the daemon. Running jobs go on, and the next `ganger up` finds them."""

@@ -79,7 +79,7 @@ _OPTIONS = (
                  "enough."),
     click.option("--hold", "-H", is_flag=True, help="Wait until released."),
     click.option("--requeue/--no-requeue", default=None, help="Whether it may be preempted and put "
-                 "back in line. Default: yes."),
+                 "back in the queue. Default: yes."),
     click.option("--mail-to", "--mail-user", multiple=True, metavar="ADDRESS", help="Whom to tell "
                  "by e-mail (see `ganger service notify`). Repeatable."),
     click.option("--mail-on", multiple=True, metavar="EVENT", help="Of what: started, preempted, "

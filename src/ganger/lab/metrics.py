@@ -144,18 +144,6 @@ def _common(tables: list[JobTable]) -> list[NDArray[np.bool_]]:
     return [np.array([name in everywhere for name in jobs.name], np.bool_) for jobs in tables]
 
 
-def jain_index(values: Iterable[float]) -> float:
-    """Jain's index (sum x)^2 / (n sum x^2): 1 when all are equal, 1/n when one has it all.
-
-    NaNs are left out. NaN for no values; 1 where all are zero, since they are equal.
-    """
-    x = known(np.fromiter(values, dtype=np.float64))
-    if not x.size:
-        return math.nan
-    squares = float((x * x).sum())
-    return float(x.sum()) ** 2 / (x.size * squares) if squares else 1.0
-
-
 def confidence(values: Iterable[float]) -> Estimate:
     """Mean and half-width of the 95% Student-t interval of independent values (one a seed).
 

@@ -57,15 +57,6 @@ class Shares(NamedTuple):
         np.multiply(able, self.limit, out=most, where=able > 0)
         return most
 
-    def violation(self, x: Floats) -> float:
-        """The largest breach of a constraint, relative to its right-hand side."""
-        over = self.used(x) - self.capacity
-        late = x.sum(axis=1) - self.limit
-        return float(max(
-            -x.min(initial=0.0), (over / np.maximum(self.capacity, 1.0)).max(initial=0.0),
-            (late / self.limit).max(initial=0.0), 0.0,
-        ))  # fmt: skip
-
 
 def shares(
     rate: Floats, scale: Floats, capacity: Floats, limit: Floats | float = 1.0,

@@ -14,8 +14,6 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from ganger.core.errors import BadInput
 from ganger.core.spec import NodeSpec
 from ganger.engines.agent import processes
@@ -469,8 +467,3 @@ def _lock(path: Path) -> int:
     os.truncate(descriptor, 0)
     os.write(descriptor, str(os.getpid()).encode())
     return descriptor
-
-
-def encode_nodes(nodes: tuple[NodeSpec, ...]) -> str:
-    """Nodes as an argument for another process."""
-    return msgspec.json.encode(nodes).decode()
