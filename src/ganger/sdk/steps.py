@@ -54,6 +54,8 @@ class Line:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.most = LINE_BYTES_MAX
+        self.until = 0.0
+        """When to hang up (monotonic seconds); 0: never."""
         self._lock, self._unread = threading.Lock(), b""
 
     def send(self, value: dict[str, Any]) -> None:
@@ -67,6 +69,8 @@ class Line:
             if len(self._unread) > self.most:
                 return None
             try:
+                if self.until:  # of all that comes: each byte would begin a timeout anew
+                    self.sock.settimeout(max(self.until - time.monotonic(), 0.001))
                 data = self.sock.recv(1 << 16)
             except OSError:
                 return None
@@ -74,11 +78,20 @@ class Line:
                 return None
             self._unread += data
         line, _, self._unread = self._unread.partition(b"\n")
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(line)
             if isinstance(value, dict):
                 return value
         return None
+
+    def distrust(self) -> None:
+        """Until it is trusted, listen for a short time and to few bytes."""
+        self.until, self.most = time.monotonic() + PROOF_SECONDS, PROOF_BYTES_MAX
+
+    def trust(self) -> None:
+        """The other end has proved itself."""
+        self.until, self.most = 0.0, LINE_BYTES_MAX
+        self.sock.settimeout(None)
 
     def close(self) -> None:
         """Hang up, also for who waits in `receive`."""
@@ -89,7 +102,13 @@ class Line:
 
 def proof(secret: str, role: str, *nonces: str) -> str:
     """That its maker knows the secret, for these nonces and nobody else's role."""
-    return hmac.new(secret.encode(), "/".join((role, *nonces)).encode(), "sha256").hexdigest()
+    said = "/".join((role, *nonces)).encode(errors="surrogatepass")
+    return hmac.new(secret.encode(), said, "sha256").hexdigest()
+
+
+def proves(said: object, wanted: str) -> bool:
+    """Whether what the other end said, of whatever kind, is the proof that is wanted."""
+    return hmac.compare_digest(str(said).encode(errors="surrogatepass"), wanted.encode())
 
 
 def free_port() -> int:
@@ -197,7 +216,7 @@ class Lead:
         self._changed = threading.Condition()
         self._steps: dict[int, Line] = {}
         self._next = 0
-        self._unproved = threading.BoundedSemaphore(UNPROVED_MAX)
+        self._unproved: dict[Line, str] = {}  # and the address of each, the oldest first
         self._tcp = _listening("127.0.0.1" if address == "127.0.0.1" else "", port)
         self._unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with At(folder) as path:
@@ -209,21 +228,36 @@ class Lead:
     def _accept(self, listener: socket.socket, serve: Any) -> None:
         while True:
             try:
-                sock, _ = listener.accept()
+                sock, address = listener.accept()
             except OSError:
                 time.sleep(0.1)  # no descriptors are left, or this is over
                 continue
-            if serve == self._join and not self._unproved.acquire(blocking=False):
-                sock.close()
+            line = Line(sock)
+            if serve == self._join and not self._let_in(line, address[0]):
                 continue
-            threading.Thread(target=serve, args=(Line(sock),), daemon=True).start()
+            threading.Thread(target=serve, args=(line,), daemon=True).start()
+
+    def _let_in(self, line: Line, address: str) -> bool:
+        """Make room for one that is still to prove itself: the oldest of the address that has most
+        of them goes."""
+        with self._changed:
+            self._unproved[line] = address
+            if len(self._unproved) <= UNPROVED_MAX:
+                return True
+            addresses = list(self._unproved.values())
+            crowd = max(addresses, key=addresses.count)
+            oldest = next(one for one, its in self._unproved.items() if its == crowd)
+            del self._unproved[oldest]
+        oldest.close()
+        return oldest is not line
 
     def _join(self, line: Line) -> None:
         """A node connects: it proves itself, then it is listened to."""
         try:
             node = self._proved(line)
         finally:
-            self._unproved.release()
+            with self._changed:
+                self._unproved.pop(line, None)
         if node < 0:
             line.close()
             return
@@ -245,21 +279,19 @@ class Lead:
                 asker.send({"lost": node})
 
     def _proved(self, line: Line) -> int:
-        line.sock.settimeout(PROOF_SECONDS)
-        line.most = PROOF_BYTES_MAX
+        line.distrust()
         mine = secrets.token_hex(16)
         try:
             line.send({"nonce": mine})
             hello = line.receive() or {}
             theirs, node = str(hello.get("nonce", "")), hello.get("node", -1)
             wanted = proof(self._secret, f"follow {node}", mine, theirs)
-            if not hmac.compare_digest(wanted, str(hello.get("proof", ""))):
+            if not proves(hello.get("proof"), wanted):
                 return -1
             line.send({"proof": proof(self._secret, "lead", theirs, mine)})
-        except OSError:
+            line.trust()
+        except OSError:  # gone, or hung up on to make room
             return -1
-        line.sock.settimeout(None)
-        line.most = LINE_BYTES_MAX
         return node if isinstance(node, int) and 0 < node < self._nodes else -1
 
     def _node(self, node: int, seconds: float) -> Line | None:
@@ -390,14 +422,15 @@ def _joined() -> Line:
         except OSError:
             time.sleep(0.05)
             continue
-        theirs, mine, node = (line.receive() or {}).get("nonce", ""), secrets.token_hex(16), 0
+        line.distrust()
+        theirs, mine = str((line.receive() or {}).get("nonce", "")), secrets.token_hex(16)
         node = int(env["GANGER_NODE_RANK"])
         with contextlib.suppress(OSError):
             line.send({"node": node, "nonce": mine,
                        "proof": proof(secret, f"follow {node}", theirs, mine)})  # fmt: skip
-            answer = str((line.receive() or {}).get("proof", ""))
-            if hmac.compare_digest(answer, proof(secret, "lead", mine, theirs)):
-                line.sock.settimeout(None)
+            answer = (line.receive() or {}).get("proof")
+            if proves(answer, proof(secret, "lead", mine, theirs)):
+                line.trust()
                 return line
         line.close()
         time.sleep(0.5)
