@@ -124,7 +124,7 @@ def test_an_impostors_nonsense_is_no_traceback(impostor: socket.socket, nonce: o
 
 def test_an_impostor_fills_no_memory(impostor: socket.socket) -> None:
     """A node hangs up on who says much before the proof."""
-    sent = []
+    sent: list[int] = []
 
     def pour() -> None:
         sock, _ = impostor.accept()
