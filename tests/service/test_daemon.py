@@ -271,7 +271,7 @@ def test_a_restart_gets_over_a_plan_that_cannot_be(
         desk.journal.write_jobs(cursor, [(1, desk.journal.facts(0))])
     monkeypatch.setattr(
         "ganger.service.recovery.load_policy",
-        lambda spec: Late(desk.good, desk.daemon.kernel.revision),
+        lambda spec, recorded: Late(desk.good, desk.daemon.kernel.revision),
     )
     again = desk.again()
     assert (again.phase(0), again.phase(1)) == (Phase.RUNNING, Phase.PENDING)

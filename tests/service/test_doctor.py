@@ -146,7 +146,7 @@ BROKEN: list[tuple[Callable[[Places], None], str, str, str, str]] = [
     (newer, "fail", "journal", "format", "version of Ganger"),
     (poisoned, "warn", "journal", "Command limit of job 1: OverflowError", "nothing is needed"),
     (told, "fail", "permissions", "token (mode 644)", "chmod 600"),
-    (opened, "fail", "permissions", "mode 777", "chmod 700"),
+    (opened, "fail", "home", "mode 777", "chmod 700"),
     (killed, "warn", "daemon", "ended without a word", "ganger up"),
     (misread, "fail", "notify", "notify.toml", "docs/notify.md"),
     (ahead, "fail", "clock", "ahead of this machine's clock", "timedatectl"),

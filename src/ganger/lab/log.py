@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from ganger import __version__
+from ganger.client.strangers import refuse_others_file
 from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.events import AnyEvent, Batch
@@ -27,7 +28,7 @@ from ganger.core.kernel import Kernel
 from ganger.core.plan import AnyAction, Plan
 from ganger.core.profiles import Profiles
 from ganger.core.spec import ClusterSpec, JobSpec
-from ganger.lab.simulation import Setup, load_policy, make_oracle
+from ganger.lab.simulation import Setup, load_policy, make_oracle, needs_of
 from ganger.sim.physics import Costs, Physics
 from ganger.workloads.trace import Trace
 
@@ -225,9 +226,12 @@ class Replay:
 
 
 def replay(path: Path) -> int:
-    """Decide a log again; the number of steps that agreed. Raises Divergence or BadInput."""
+    """Decide a log again; the number of steps that agreed. Raises Divergence or BadInput, also
+    where another user wrote a log that names a Python file."""
     log = Log(path)
     header = log.header
+    if needs_of(header.policy) == "own":
+        refuse_others_file(path)
     setup = Setup(
         header.seed, header.knows, header.noise, Costs(**header.costs), header.profiles,
         speed_noise=header.speed_noise,
@@ -235,7 +239,7 @@ def replay(path: Path) -> int:
     nodes = Nodes(header.cluster)
     engine = Replay(log)
     kernel = Kernel(
-        nodes, log.trace.declared, load_policy(header.policy),
+        nodes, log.trace.declared, load_policy(header.policy, recorded=True),
         oracle=make_oracle(log.trace, Physics(nodes, setup.profiles, setup.costs), setup),
         journal=engine, seed=setup.seed,
     )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ganger.client.strangers import refuse_others_file
 from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.jobs import Phase
@@ -57,11 +58,16 @@ class Setup:
     speed_noise: float = 0.0
 
 
-def load_policy(spec: str) -> Policy:
-    """A recipe by name and parameters, or a user's own class as `FILE.py:Class`."""
+def load_policy(spec: str, *, recorded: bool = False) -> Policy:
+    """A recipe by name and parameters, or a user's own class as `FILE.py:Class`. `recorded`: a
+    journal or log names it; then no file runs that another user wrote or may change. Raises
+    BadInput."""
     path, colon, name = spec.partition(":")
     if colon and path.endswith(".py"):
-        return load_own(Path(path), name)
+        file = Path(path)
+        if recorded and file.is_file():
+            file = refuse_others_file(file, above=True)
+        return load_own(file, name)
     return registry.make(spec)
 
 

@@ -18,6 +18,7 @@ from ganger import __version__
 from ganger.client.answers import Status
 from ganger.client.connection import Client, NoDaemon
 from ganger.client.places import Places
+from ganger.client.strangers import others_may_change
 from ganger.core.errors import GangerError
 from ganger.engines.slurm.client import Client as Slurm
 from ganger.engines.slurm.client import options_of
@@ -96,10 +97,15 @@ def _home(looked: Looked) -> Findings:
         yield Finding("fail", "home", f"{root} is no folder", "name another with GANGER_HOME")
         return
     found = root.stat()
-    if found.st_uid != os.getuid():
-        yield Finding("warn", "home", f"{root} is the user's with number {found.st_uid}",
-                      "look as that user, or as root")  # fmt: skip
+    if found.st_uid != os.geteuid():  # what lies in it may be laid for whoever looks
+        yield Finding("fail", "home", f"{root} is the user's with number {found.st_uid}",
+                      "look as that user")  # fmt: skip
+        return
     mode = stat.S_IMODE(found.st_mode)
+    if others_may_change(found):
+        yield Finding("fail", "home", f"others may write in {root} (mode {mode:o}): nothing in it"
+                      " is opened", f"see what lies there, then chmod 700 {root}")  # fmt: skip
+        return
     if mode & 0o066:
         yield Finding("fail", "permissions", f"{root} is open to others (mode {mode:o})",
                       f"chmod 700 {root}")  # fmt: skip
@@ -188,7 +194,7 @@ def _clock(looked: Looked) -> Findings:
 def _policy(looked: Looked) -> Findings:
     if looked.header is not None:
         try:
-            load_policy(looked.header.policy)
+            load_policy(looked.header.policy, recorded=True)
         except GangerError as error:
             yield Finding("fail", "recipe", str(error), "`ganger up --recipe backfill`")
             return

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from ganger.client.places import Places, open_private
+from ganger.client.strangers import refuse_others_folder
 from ganger.core.errors import BadInput
 from ganger.service import agents
 
@@ -35,21 +36,6 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def refuse_foreign(folder: Path, *, above: bool) -> None:
-    """Raise BadInput where the folder is another user's. With `above` also where somebody else can
-    put another one in its place: the folders above it must be this user's or root's, and nobody
-    else may write there (but as in /tmp, where nobody moves what is not theirs)."""
-    folder, mine = folder.resolve(), (0, os.geteuid())
-    mend = "take a GANGER_HOME that only you can change"
-    for path in (folder, *(folder.parents if above else ())):
-        found = path.stat()
-        if found.st_uid not in mine:
-            raise BadInput(f"{path} is another user's", where=str(folder), mend=mend)
-        is_open = stat.S_IMODE(found.st_mode) & 0o022 and not found.st_mode & stat.S_ISVTX
-        if is_open and path != folder:
-            raise BadInput(f"{path} can be written by others", where=str(folder), mend=mend)
-
-
 class Home(Places):
     """A state folder that this process owns until it ends."""
 
@@ -63,7 +49,7 @@ class Home(Places):
         `shared`: other users may pass through it, to the socket and to what is theirs.
         """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        refuse_foreign(self.root, above=shared)
+        refuse_others_folder(self.root, above=shared)
         file = open_private(self.root / "daemon.lock")
         until = time.monotonic() + _ORPHAN_SECONDS
         while not _locked(file):

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from ganger.client.places import make_private
+from ganger.client.strangers import refuse_others_file
 from ganger.core.errors import BadInput
 from ganger.core.events import AnyEvent, Batch
 from ganger.core.plan import AnyAction, Placement
@@ -179,6 +180,8 @@ class Journal:
 
     def __init__(self, path: Path, *, readonly: bool = False) -> None:
         self.path, self._readonly, self._old = path, readonly, False
+        if path.exists():
+            refuse_others_file(path)
         try:
             if not readonly:
                 make_private(path)

@@ -82,7 +82,7 @@ class Guard:
 
 def make_kernel(header: Header, snapshot: Snapshot | None, *, validate: bool = False) -> Kernel:
     """A kernel under `header`, from `snapshot`, or empty; its policy is in a `Guard`."""
-    nodes, policy = Nodes(header.cluster), load_policy(header.policy)
+    nodes, policy = Nodes(header.cluster), load_policy(header.policy, recorded=True)
     oracle = oracle_of_past(header.knows)
     if snapshot is None:
         kernel = Kernel(
