@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import os
 import random
 import re
@@ -22,6 +23,8 @@ from engines.rig import processes_with
 NEEDED = ("slurmctld", "slurmd", "sbatch", "munged")
 PATIENCE_SECONDS = 30.0
 FREEZER = "/sys/fs/cgroup/freezer"
+_JOBS = 10_000
+"""More than any site of the tests ever has."""
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 CONF = """\
@@ -115,9 +118,9 @@ class Site:
         ports = self._ports.numbers
         host = socket.gethostname()
         # Names of cgroups are those of nodes and jobs, whosever they are.
-        first = random.SystemRandom().randrange(1, 60_000_000)
+        self.first_job = random.SystemRandom().randrange(1, 60_000_000)
         lines = [CONF.format(
-            host=host, port=ports[0], root=root, tracking=self._holds_by, first=first
+            host=host, port=ports[0], root=root, tracking=self._holds_by, first=self.first_job
         )]  # fmt: skip
         (root / "cgroup.conf").write_text(
             "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n"
@@ -233,12 +236,18 @@ class Site:
             if pid != os.getpid():
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
-        for folder in Path(FREEZER).glob("slurm_*"):
-            if folder.name.removeprefix("slurm_") in self.nodes:
-                for inner, _, _ in os.walk(folder, topdown=False):
-                    with contextlib.suppress(OSError):  # another site's jobs are there
-                        os.rmdir(inner)
+        self._clear_cgroups()
         self._ports.release()
+
+    def _clear_cgroups(self) -> None:
+        """Remove what is left of this site's jobs. What is empty may be another site's, whose step
+        is about to begin there: without its folder, it ends before it ran anything."""
+        for folder in glob.glob(f"{FREEZER}/slurm_*/uid_*/job_*"):
+            number = folder.rpartition("job_")[2]
+            if number.isdecimal() and 0 <= int(number) - self.first_job < _JOBS:
+                for inner, _, _ in os.walk(folder, topdown=False):
+                    with contextlib.suppress(OSError):  # a process that is ending is in it
+                        os.rmdir(inner)
 
 
 def _lives(pid: int) -> bool:

@@ -11,8 +11,12 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+import engines.site
 from engines.lifeline import OWNER, clear_leftovers, identity
 from engines.rig import processes_with
+from engines.site import Site
 
 RUNNER = """
 import os, subprocess, sys, time
@@ -61,3 +65,20 @@ def test_leftovers_of_a_dead_run_are_cleared_and_a_living_ones_are_not() -> None
         for one in (left, ours):
             one.kill()
             one.wait()
+
+
+def test_a_slurm_that_ends_leaves_the_cgroups_of_another_s_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freezer = tmp_path / "freezer"
+    monkeypatch.setattr(engines.site, "FREEZER", str(freezer))
+    site = Site(tmp_path / "root", {"v0": ("v100", 1)})
+    ours, others = (
+        freezer / "slurm_v0" / "uid_0" / f"job_{number}" / "step_0"
+        for number in (site.first_job + 7, site.first_job - 7)
+    )
+    for step in (ours, others):
+        step.mkdir(parents=True)
+    site.stop()
+    assert not ours.parent.exists()
+    assert others.exists()
