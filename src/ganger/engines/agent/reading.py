@@ -24,8 +24,8 @@ class Piece(NamedTuple):
 
 
 def read_piece(path: Path, at: int, lines: int, uid: int = -1) -> Piece:
-    """What follows byte `at`, at most `CHUNK` bytes; -1: from the last `lines` lines on (0: all), at
-    most the last 16 MiB.
+    """What follows byte `at`, at most `CHUNK` bytes; -1: from the last `lines` lines on (0:
+    all; looked for in the last 16 MiB).
 
     It is read with the rights of user `uid` (-1: with this process's own). Raises BadInput for what
     is not a regular file, or does not belong to that user.
