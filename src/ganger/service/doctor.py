@@ -164,8 +164,8 @@ def _journal(looked: Looked) -> Findings:
         aside, aside_ever = journal.set_aside(), journal.set_aside_ever()
         (jobs,) = journal.db.execute("SELECT count(*) FROM jobs").fetchone()
     if len(aside) > _ASIDE_SHOWN:
-        yield Finding("warn", "journal", f"{aside_ever:,} records were set aside, of which these are"
-                      f" the last {_ASIDE_SHOWN}", "see what reports them: a job, or a machine's agent"
+        yield Finding("warn", "journal", f"{aside_ever:,} records were set aside; the last"
+                      f" {_ASIDE_SHOWN} follow", "see what reports them: jobs, or a machine's agent"
                       )  # fmt: skip
     for one in aside[-_ASIDE_SHOWN:]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.made))

@@ -106,8 +106,8 @@ def _attempt(
 
 class SetAside(msgspec.Struct, frozen=True):
     """A record of the history that the kernel could not reduce, as MessagePack (its first 64 KiB):
-    it is kept for people to look at, and has no effect. `made` in Unix seconds; `job`: the row of the job that
-    is not accepted for it, -1 for none; `what` and `why` are words."""
+    it is kept for people to look at, and has no effect. `made` in Unix seconds; `job`: the row of
+    the job that is not accepted for it, -1 for none; `what` and `why` are words."""
 
     revision: int
     made: float
