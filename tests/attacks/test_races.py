@@ -20,9 +20,10 @@ import pytest
 from engines.conformance import Play, on
 from engines.rig import Agents, LocalBench
 from ganger.core.errors import BadInput
-from ganger.core.events import Finished, Progressed, Released, Started
+from ganger.core.events import Failed, Finished, Progressed, Released, Started
 from ganger.core.plan import Start, Stop
 from ganger.core.units import SECOND
+from ganger.engines.agent.output import Output
 from ganger.engines.agent.reading import read_piece
 from ganger.engines.agent.rights import rights_of
 from ganger.engines.agent.steps import Steps
@@ -92,13 +93,13 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
 
 
 @contextlib.contextmanager
-def attacking(uid: int, text: str, *words: object) -> Iterator[None]:
+def attacking(uid: int, text: str, *words: object) -> Iterator[subprocess.Popen[bytes]]:
     """A process of the user that runs this program in a loop of its own."""
     process = subprocess.Popen(
         [PYTHON, "-I", "-S", "-c", text, *map(str, words)], user=uid, group=uid, extra_groups=[]
     )
     try:
-        yield
+        yield process
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -216,6 +217,64 @@ def test_a_file_is_read_as_its_owner_and_rights_come_back(mallory: int, tmp_path
     theirs.chmod(0o700)
     assert read_piece(theirs / "out", -1, 0, mallory).data == b"mine\n"
     assert Path("/etc/shadow").read_bytes()
+
+
+# ---------------------------------------------------------------------- writing output
+
+
+@pytest.mark.parametrize("folder", ["sys/vm/swappiness", "sys/kernel/core_pattern"])
+def test_an_output_turns_no_switch_of_the_kernel(
+    own: Play, agents: Agents, mallory: int, folder: str
+) -> None:
+    """Below /proc/sys the kernel asks for the effective user, not for the user of files; by
+    core_pattern anybody would become root."""
+    switch = Path("/proc") / folder
+    before = switch.read_text()
+    job = run(own, mallory, "printf", before.strip(), output=str(switch))
+    ended = own.until(Failed, job)
+    assert "LaunchFailed" in ended.why
+    assert str(switch) in ended.why
+    assert switch.read_text() == before
+
+
+def test_an_output_is_written_with_no_more_rights_than_its_users(own: Play, mallory: int) -> None:
+    """What is written to can ask who writes: root may keep any process from the OOM killer."""
+    with attacking(mallory, "import time; time.sleep(60)") as process:
+        score = Path(f"/proc/{process.pid}/oom_score_adj")
+        assert score.stat().st_uid == mallory
+        before = score.read_text()
+        job = run(own, mallory, "printf", "-1000", output=str(score))
+        own.until(Finished, job)
+        assert score.read_text() == before
+
+
+def test_what_a_job_writes_is_written_as_its_user(
+    mallory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root would write past the user's disk quota, and into what is kept for root."""
+    file, (reads, writes) = os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY), os.pipe()
+    users, write = [], os.write
+
+    def noted(descriptor: int, data: bytes) -> int:
+        users.append(os.geteuid())
+        return write(descriptor, data)
+
+    output = Output(reads, file, 4, mallory)
+    write(writes, b"some words")
+    os.close(writes)
+    monkeypatch.setattr(os, "write", noted)
+    output.pump()
+    output.finish()
+    assert users == [mallory, mallory]  # what came at once, and what was kept of the end
+    assert os.geteuid() == 0
+    assert (tmp_path / "out").read_bytes() == b"some words"
+
+
+def test_root_sees_no_processes_for_a_user(mallory: int) -> None:
+    """Ways through other users' processes lead past closed folders."""
+    for name in ("cwd", "root", "fd/0"):
+        with rights_of(mallory), pytest.raises(PermissionError):
+            os.stat(f"/proc/{os.getppid()}/{name}/")
 
 
 # ---------------------------------------------------------------------- what jobs report

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,34 @@ def test_silent_strangers_do_not_keep_a_node_out(port: int) -> None:
     finally:
         for sock in strangers:
             sock.close()
+
+
+class Silent:
+    """A connection over which nothing comes."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+
+    def close(self) -> None:
+        """Hung up on."""
+        self.is_open = False
+
+
+def test_who_is_quicker_than_a_proof_keeps_a_node_of_the_same_address_out_now_and_then(
+    tmp_path: Path,
+) -> None:
+    """As many strangers as there is room for come before the node has answered. It tries again for
+    a minute: once in a few times it must be let in."""
+    lead = Lead(2, SECRET, "127.0.0.1", free_port(), str(tmp_path))
+    stays = 0
+    for _ in range(100):
+        node: Any = Silent()
+        lead._let_in(node, "10.0.0.1")
+        for _ in range(steps.UNPROVED_MAX):
+            stranger: Any = Silent()
+            lead._let_in(stranger, "10.0.0.1")
+        stays += node.is_open
+    assert 10 < stays < 90
 
 
 def test_a_stranger_byte_by_byte_is_not_waited_for(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import socket
@@ -19,6 +20,7 @@ from ganger.client.places import Places
 from ganger.core.errors import BadInput
 from ganger.core.jobs import Phase
 from ganger.service import agents
+from ganger.service import backup as service_backup
 from ganger.service.backup import backup, look_at, restore
 from ganger.service.journal import Journal
 from ganger.service.recovery import check_history
@@ -72,6 +74,67 @@ def test_a_backup_is_made_while_others_write_and_holds_one_moment(
     assert (copy.setting("half"), check_history(copy)) == ("", desk.daemon.kernel.revision)
     copy.close()
     assert sorted(path.name for path in tmp_path.glob("*copy*")) == ["copy.db"]
+
+
+@pytest.mark.parametrize("name", ["journal.db", "journal.db-wal", "token", "daemon.lock"])
+def test_a_backup_takes_the_place_of_no_file_of_the_home(
+    name: str, desk: Desk, tmp_path: Path
+) -> None:
+    """The daemon would go on writing into a file that has no name any more."""
+    places = Places(tmp_path)
+    before = places.journal.stat().st_ino
+    with pytest.raises(BadInput, match="keeps that itself"):
+        backup(places, tmp_path / name, force=True)
+    assert places.journal.stat().st_ino == before
+
+
+def test_a_backup_takes_the_place_of_plain_files_only(desk: Desk, tmp_path: Path) -> None:
+    """As root it would be the end of /dev/null."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in ("pipe", "link"):
+        with pytest.raises(BadInput, match="plain file"):
+            backup(Places(tmp_path), tmp_path / name, force=True)
+    assert stat.S_ISFIFO((tmp_path / "pipe").lstat().st_mode)
+
+
+def test_a_folder_that_others_write_in_is_not_where_a_backup_is_made(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite opens its files by name, again and again: another user would put links there."""
+    places, worked = Places(tmp_path), []
+    for folder, mode in (("own", 0o700), ("theirs", 0o777)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder).chmod(mode)
+    monkeypatch.setattr("ganger.service.backup.refuse_foreign", lambda folder, above: None)
+    copies = service_backup._copy
+    monkeypatch.setattr(
+        service_backup, "_copy", lambda source, made: (worked.append(made), copies(source, made))
+    )
+    for folder in ("own", "theirs"):
+        backup(places, tmp_path / folder / "copy.db")
+        assert [path.name for path in (tmp_path / folder).iterdir()] == ["copy.db"]
+        assert look_at(tmp_path / folder / "copy.db").jobs == 0
+    assert worked[0].parent.parent == tmp_path / "own"
+    assert tmp_path / "theirs" not in worked[1].parents
+    assert stat.S_IMODE((tmp_path / "theirs" / "copy.db").stat().st_mode) == 0o600
+
+
+def test_a_backup_comes_from_another_disk(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = os.rename
+
+    def across(source: Path | str, target: Path | str, **folders: int) -> None:
+        if isinstance(source, Path):
+            raise OSError(errno.EXDEV, "another disk")
+        rename(source, target, **folders)
+
+    monkeypatch.setattr(os, "rename", across)
+    backup(Places(tmp_path), tmp_path / "copy.db")
+    assert look_at(tmp_path / "copy.db").bytes == (tmp_path / "copy.db").stat().st_size
+    assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_backup_overwrites_nothing_unless_told(desk: Desk, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from cli.rig import Shell
 from ganger.client.places import Places
-from ganger.core.events import Command
+from ganger.core.events import Command, Failed
 from ganger.service import agents
 from ganger.service.doctor import Finding, examine
 from ganger.service.journal import MIGRATIONS, Journal
@@ -207,3 +207,19 @@ def test_by_words_beside_a_daemon_and_after_it(shell: Shell) -> None:
     said = shell.said("doctor", code=1)
     assert "fail  permissions: others may read" in said
     assert "      chmod 600 " in said
+
+
+def test_what_strangers_reported_obeys_nobody_on_a_terminal(places: Places, shell: Shell) -> None:
+    """Of many records the last are shown, each in one line of printable characters."""
+    journal = Journal(places.journal)
+    with journal.writing() as cursor:
+        journal.write_set_aside(cursor, [
+            set_aside_record(1, Failed(0, 1, why="x"), f"\x1b]0;title\x07\nok  {number}")
+            for number in range(40)
+        ])  # fmt: skip
+    journal.close()
+    said = shell.said("doctor")
+    assert "\x1b" not in said
+    assert "\\x1b]0;title\\x07\\nok  39" in said
+    assert said.count("title") == 10
+    assert "40 records were set aside" in said

@@ -16,6 +16,7 @@ from ganger.core.events import (
     AnyEvent,
     Batch,
     Command,
+    Failed,
     Finished,
     Measured,
     NodeCommand,
@@ -27,8 +28,8 @@ from ganger.core.spec import JobSpec, Role, Shape
 from ganger.core.units import NEVER
 from ganger.service.asks import Ask, Turn
 from ganger.service.daemon import Daemon
-from ganger.service.journal import Decided, Journal
-from ganger.service.recovery import check_history, guard_of
+from ganger.service.journal import ASIDE_BYTES_MAX, SET_ASIDE_MAX, Decided, Journal
+from ganger.service.recovery import check_history, guard_of, set_aside_record
 from service.desk import Desk
 
 
@@ -185,6 +186,28 @@ def test_a_plan_that_cannot_be_booked_any_more_loses_no_job(desk: Desk) -> None:
     (record,) = again.journal.set_aside()
     assert (record.what, record.job) == ("the plan", -1)
     assert check_history(again.journal) == again.daemon.kernel.revision
+    again.close()
+
+
+# ---------------------------------------------------------------------- an agent that floods
+
+
+def test_reports_that_cannot_be_kept_do_not_fill_memory_and_disk(desk: Desk) -> None:
+    """An agent reports as often as it likes: the last of what it said is kept, and how much it was.
+    A job that was refused for a bug stays, since it has a number."""
+    refused = set_aside_record(0, Accepted(0, JobSpec(name="1")), "a bug")
+    with desk.journal.writing() as cursor:
+        Journal.write_set_aside(cursor, [refused])
+    for _ in range(3):
+        bad = [Failed(0, 1, float("nan"), "x" * 100_000)] * 500
+        assert desk.daemon._fit(list(bad)) == []
+    kept = desk.journal.set_aside()
+    assert len(desk.daemon.set_aside) == SET_ASIDE_MAX == len(kept) - 1
+    assert kept[0].job == 0
+    assert max(len(one.record) for one in kept) <= ASIDE_BYTES_MAX
+    assert desk.journal.set_aside_ever() == 1501
+    again = desk.again()
+    assert len(again.daemon.set_aside) == SET_ASIDE_MAX + 1
     again.close()
 
 

@@ -9,6 +9,7 @@ import click
 
 from ganger.cli.text import print_json
 from ganger.client.places import Places, home
+from ganger.client.shown import shown
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _file = click.Path(dir_okay=False, path_type=Path)
@@ -69,9 +70,9 @@ def doctor(as_json: bool) -> None:
     if as_json:
         print_json(found)
     for one in () if as_json else found:
-        click.echo(f"{one.level:4}  {one.about}: {one.said}")
+        click.echo(f"{one.level:4}  {one.about}: {shown(one.said)}")
         if one.mend and one.level != "ok":
-            click.echo(f"      {one.mend}")
+            click.echo(f"      {shown(one.mend)}")
     if any(one.level == "fail" for one in found):
         raise SystemExit(1)
 

@@ -232,6 +232,7 @@ def _show(found: Status, as_json: bool, places: Places) -> None:
     out = f", {found.gpus_out} out of use" if found.gpus_out else ""
     click.echo(f"cluster: {nodes}, {found.gpus_free} of {found.gpus} GPUs free{out}")
     click.echo(f"jobs:    {counts}")
+    click.echo(f"journal: {found.journal_bytes / (1 << 20):,.1f} MiB")
     if found.listen:
         click.echo(f"listens: {found.listen} (token in {places.root / 'token'})")
     for line in found.trouble:

@@ -270,6 +270,8 @@ class Status(msgspec.Struct, kw_only=True):
     gpus_free: int
     gpus_out: int = 0
     """GPUs that nothing has, on nodes where nothing starts."""
+    journal_bytes: int = 0
+    """What the journal takes on the disk: it grows with every job, and is never cut."""
     trouble: list[str]
 
 

@@ -6,12 +6,12 @@ amounts of memory as MiB or like `16GiB`, moments as Unix seconds, an ISO date a
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from ganger.core.documents import parsed
 from ganger.core.errors import BadInput
 
 FORMAT: Final = "ganger.job/1"
@@ -113,13 +113,10 @@ def read_file(path: Path) -> JobRequest:
 
 
 def _parse(path: Path, data: bytes) -> Any:
+    suffix = path.suffix if path.suffix in (".toml", ".json") else ".yaml"
     try:
-        if path.suffix == ".toml":
-            return tomllib.loads(data.decode())
-        if path.suffix == ".json":
-            return msgspec.json.decode(data)
-        return msgspec.yaml.decode(data)
-    except (ValueError, msgspec.MsgspecError) as error:
+        return parsed(data.decode(), suffix)
+    except ValueError as error:
         what = " ".join(str(error).split())
         raise BadInput(what, where=str(path), mend="give TOML, YAML or JSON") from None
 

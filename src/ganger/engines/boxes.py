@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import selectors
 import socket
 import subprocess
@@ -50,7 +51,7 @@ log = logging.getLogger("ganger.engine")
 _DIAL_SECONDS: Final = (0.02, 2.0)
 _PROVE_SECONDS: Final = 10.0
 """A machine that joins has so long to prove that it knows the token."""
-_UNPROVED_MAX: Final = 64
+_UNPROVED_MAX: Final = 128
 """Connections that have not done so, at most."""
 _PAUSE_SECONDS: Final = 1.0
 """No connection is taken for so long after one could not be (there are no descriptors left)."""
@@ -327,11 +328,12 @@ class Boxes(Parties[_Connection]):
         self._selector.register(self._listener, selectors.EVENT_READ, lambda mask: self._accept())
 
     def _thin(self) -> None:
-        """Where too many have proved nothing yet: drop the oldest of the address that has most."""
+        """Where too many have proved nothing yet: drop any of the address that has most. The oldest
+        would surely be a machine's, where others there are quicker than its proof."""
         unproved = [one for one in self._remote() if one.box is None]
         if len(unproved) > _UNPROVED_MAX:
             most = Counter(one.address for one in unproved).most_common(1)[0][0]
-            self._drop(next(one for one in unproved if one.address == most))
+            self._drop(secrets.choice([one for one in unproved if one.address == most]))
 
     def _add(self, sock: socket.socket, at: AgentAt | None) -> _Connection:
         most = UNPROVED_BYTES_MAX if at is None else FRAME_BYTES_MAX

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import platform
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -137,16 +138,18 @@ class Log:
         self.path = path
         self._lines = self._read()
         self.header = self._header()
-        declared = Declared(self.header.jobs)
-        durations = np.zeros(self.header.jobs, np.int64)
+        declared, durations = Declared(), array("q")  # as long as the log is, not as it says
         rows: dict[str, int] = {}
         decoder = msgspec.json.Decoder(LoggedJob)
         for row in range(self.header.jobs):
             job: LoggedJob = self._decode(decoder, "a job")
             rows[job.spec.name] = row
-            declared.append(job.spec, rows)
-            durations[row] = job.duration
-        self.trace = Trace(declared, durations, self.header.trace, str(path))
+            try:
+                declared.append(job.spec, rows)
+                durations.append(job.duration)
+            except OverflowError as error:
+                raise BadInput(f"job {job.spec.name!r}: {error}", where=str(path)) from None
+        self.trace = Trace(declared, np.array(durations, np.int64), self.header.trace, str(path))
 
     def _read(self) -> Iterator[tuple[int, bytes]]:
         try:
@@ -159,14 +162,16 @@ class Log:
         first = next(self._lines, (1, b""))[1]
         try:
             name = msgspec.json.decode(first, type=dict[str, Any]).get("format", "")
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             name = ""
         if name != FORMAT:
             mend = "give a log written by `ganger simulate --log`"
             if str(name).startswith("ganger.log/"):
                 mend = f"this version reads {FORMAT}"
             raise BadInput(f"format {name!r} is not {FORMAT}", where=f"{self.path}:1", mend=mend)
-        return self._checked(msgspec.json.Decoder(Header), 1, first)  # type: ignore[no-any-return]
+        header: Header = self._checked(msgspec.json.Decoder(Header), 1, first)
+        header.cluster.check(f"{self.path}:1: cluster")
+        return header
 
     def _decode(self, decoder: msgspec.json.Decoder[Any], what: str) -> Any:
         line = next(self._lines, None)
@@ -177,7 +182,7 @@ class Log:
     def _checked(self, decoder: msgspec.json.Decoder[Any], number: int, line: bytes) -> Any:
         try:
             return decoder.decode(line)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise BadInput(str(error), where=f"{self.path}:{number}") from error
 
     def steps(self) -> Iterator[Step]:
@@ -245,6 +250,6 @@ def replay(path: Path) -> int:
     )  # fmt: skip
     try:
         kernel.run(engine)
-    except InvariantError as error:
+    except (InvariantError, ArithmeticError, LookupError, ValueError) as error:
         raise BadInput(f"its events contradict each other: {error}", where=str(path)) from error
     return engine.compared

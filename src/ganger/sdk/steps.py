@@ -31,7 +31,7 @@ JOIN_SECONDS = 60.0
 BIND_SECONDS = 10.0
 DRAIN_SECONDS = 5.0
 """So long a task's output is waited for after its end: what it left behind may hold the pipe."""
-UNPROVED_MAX = 64
+UNPROVED_MAX = 128
 """Connections at once whose other end has not proved that it knows the secret."""
 SECRET = "GANGER_STEP_SECRET"
 OF_THE_NODE = (
@@ -238,18 +238,19 @@ class Lead:
             threading.Thread(target=serve, args=(line,), daemon=True).start()
 
     def _let_in(self, line: Line, address: str) -> bool:
-        """Make room for one that is still to prove itself: the oldest of the address that has most
-        of them goes."""
+        """Make room for one that is still to prove itself: any of the address that has most of them
+        goes. The oldest would surely be one of ours, where others there are quicker than a proof.
+        """
         with self._changed:
             self._unproved[line] = address
             if len(self._unproved) <= UNPROVED_MAX:
                 return True
             addresses = list(self._unproved.values())
             crowd = max(addresses, key=addresses.count)
-            oldest = next(one for one, its in self._unproved.items() if its == crowd)
-            del self._unproved[oldest]
-        oldest.close()
-        return oldest is not line
+            unlucky = secrets.choice([one for one, its in self._unproved.items() if its == crowd])
+            del self._unproved[unlucky]
+        unlucky.close()
+        return unlucky is not line
 
     def _join(self, line: Line) -> None:
         """A node connects: it proves itself, then it is listened to."""

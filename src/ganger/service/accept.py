@@ -47,7 +47,7 @@ WORDS_MAX: Final = 2 << 20
 SCRIPT_MAX: Final = 4 << 20
 LINKS_MAX: Final = 1_000_000
 """The most dependencies of all jobs of one submission, each task of an array counted for itself."""
-TEXT_BYTES_MAX: Final = 1 << 30
+TEXT_BYTES_MAX: Final = 1 << 28
 """The most bytes of all their scripts, commands and variables."""
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _HIDDEN = re.compile(HIDDEN)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
+import secrets
+import shutil
 import sqlite3
+import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +21,14 @@ import msgspec
 from ganger.client.places import Places
 from ganger.core.errors import BadInput
 from ganger.engines.agent.folder import sync
-from ganger.service.home import Home
+from ganger.service.home import Home, refuse_foreign
 from ganger.service.journal import NUMBERS_FROM, Journal
 
 _PAGES: Final = 1024
+_OWN: Final = re.compile(
+    r"(journal|outbox)\.db.*|daemon\..*|token|agent-token|notify\.toml|agent"
+)  # fmt: skip
+"""What is not a copy's to replace in a home."""
 _ATTEMPT = re.compile(r"(\d+)\.")
 
 
@@ -40,14 +49,67 @@ def backup(places: Places, target: Path, *, force: bool = False) -> Copied:
     if not places.journal.exists():
         raise BadInput("there is no journal to copy", where=str(places.root),
                        mend="name its folder in GANGER_HOME")  # fmt: skip
-    if target.exists() and not force:
-        raise BadInput(
-            "it is there already", where=str(target), mend="take another name, or --force"
-        )
-    with _durably(target) as made:
+    _refuse_target(places, target, force=force)
+    with _writing(target), _workplace(target.parent) as folder:
+        made = Path(folder) / "copy.db"
+        os.close(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         _copy(places.journal, made)
         found = look_at(made)
+        with made.open("rb") as file:
+            os.fsync(file.fileno())
+        _put(made, target)
     return msgspec.structs.replace(found, path=str(target))
+
+
+def _refuse_target(places: Places, target: Path, *, force: bool) -> None:
+    """Raise BadInput for what a copy must not take the place of."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = target.lstat().st_mode
+        if not stat.S_ISREG(mode):
+            raise BadInput("it is no plain file", where=str(target), mend="take another name")
+        if not force:
+            raise BadInput(
+                "it is there already", where=str(target), mend="take another name, or --force"
+            )
+    if _OWN.fullmatch(target.name) and target.parent.resolve() == places.root.resolve():
+        raise BadInput("the daemon keeps that itself", where=str(target),
+                       mend="take another folder")  # fmt: skip
+
+
+def _workplace(parent: Path) -> tempfile.TemporaryDirectory[str]:
+    """A folder in which SQLite can work by names: nobody else can put another file, or another
+    folder, in their place."""
+    try:
+        refuse_foreign(parent, above=True)
+        mode = parent.stat().st_mode
+        safe = not stat.S_IMODE(mode) & 0o022 or mode & stat.S_ISVTX
+    except BadInput:
+        safe = False
+    return tempfile.TemporaryDirectory(prefix=".ganger-", dir=parent if safe else None)
+
+
+def _put(made: Path, target: Path) -> None:
+    """Let the file be `target`, durably, whoever else can write in that folder."""
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    part = f".{target.name}.{secrets.token_hex(8)}"
+    how = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
+    try:
+        try:
+            os.rename(made, part, dst_dir_fd=folder)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            written = os.fdopen(os.open(part, how, 0o600, dir_fd=folder), "wb")
+            with made.open("rb") as source, written:
+                shutil.copyfileobj(source, written, 1 << 20)
+                written.flush()
+                os.fsync(written.fileno())
+        os.rename(part, target.name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(part, dir_fd=folder)
+        os.close(folder)
 
 
 def restore(places: Places, source: Path) -> Copied:
@@ -104,11 +166,23 @@ def _numbers_given(places: Places) -> int:
 
 
 @contextlib.contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    """What goes wrong with writing within it is said of `target`, as BadInput."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        what = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadInput(f"the copy cannot be written: {what}", where=str(target),
+                       mend="nothing was changed; see that there is room, and that you may write"
+                       " there") from None  # fmt: skip
+
+
+@contextlib.contextmanager
 def _durably(target: Path, aside: Path | None = None) -> Iterator[Path]:
     """A new file of mode 0600 that becomes `target` when all is written and on the disk, or
     nothing; `aside`: what was there goes there, with what belongs to it. Raises BadInput."""
     made = target.with_name(f".{target.name}.{os.getpid()}.new")
-    try:
+    with _writing(target):
         os.close(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
         try:
             yield made
@@ -122,11 +196,6 @@ def _durably(target: Path, aside: Path | None = None) -> Iterator[Path]:
             sync(target.parent)
         finally:
             made.unlink(missing_ok=True)
-    except (OSError, sqlite3.Error) as error:
-        what = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadInput(f"the copy cannot be written: {what}", where=str(target),
-                       mend="nothing was changed; see that there is room, and that you may write"
-                       " there") from None  # fmt: skip
 
 
 def _copy(source: Path, made: Path) -> None:

@@ -8,7 +8,6 @@ makes them all durable.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sqlite3
 import threading
@@ -51,6 +50,7 @@ from ganger.service.launches import launch_of
 from ganger.service.nodes import refuse_others
 from ganger.service.record import (
     fit,
+    keep_aside,
     outcome,
     plain,
     refuse_unwritable,
@@ -91,7 +91,7 @@ class Daemon:
         self.full = ""
         """Why nothing can be written now."""
         self.set_aside: list[SetAside] = []
-        """Records that the kernel could not reduce."""
+        """The last records that the kernel could not reduce."""
         self.tally = Tally()
         self.since = time.time()
         self.on_step: Callable[[], None] = lambda: None
@@ -342,9 +342,7 @@ class Daemon:
         """What an engine reports, without what no kernel can reduce: that is set aside."""
         found, records = fit(events, self.kernel)
         if records:
-            self.set_aside += records
-            with contextlib.suppress(FullError), self.journal.writing() as cursor:
-                Journal.write_set_aside(cursor, records)
+            self.set_aside = keep_aside(self.journal, self.set_aside, records)
         return found
 
     def _enter(self, ask: Ask, turn: Turn) -> bool:

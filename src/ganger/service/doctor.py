@@ -33,6 +33,7 @@ MIB: Final = 1 << 20
 _SCARCE, _TOO_SCARCE = 500 * MIB, 20 * MIB
 _LOG_BYTES: Final = 1 << 30
 _WAL_BYTES: Final = 256 * MIB
+_ASIDE_SHOWN: Final = 10
 _AHEAD_SECONDS: Final = 5.0
 _SECRETS: Final = (
     "journal.db", "journal.db-wal", "outbox.db", "token", "agent-token",
@@ -166,9 +167,13 @@ def _journal(looked: Looked) -> Findings:
         looked.header = segments[-1][2]
         looked.last_seconds = journal.last_time() / 1e6
         looked.settings = dict(journal.db.execute("SELECT name, value FROM settings"))
-        aside = journal.set_aside()
+        aside, aside_ever = journal.set_aside(), journal.set_aside_ever()
         (jobs,) = journal.db.execute("SELECT count(*) FROM jobs").fetchone()
-    for one in aside:
+    if len(aside) > _ASIDE_SHOWN:
+        yield Finding("warn", "journal", f"{aside_ever:,} records were set aside; the last"
+                      f" {_ASIDE_SHOWN} follow", "see what reports them: jobs, or a machine's agent"
+                      )  # fmt: skip
+    for one in aside[-_ASIDE_SHOWN:]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.made))
         yield Finding("warn", "journal", f"set aside at {when}: {one.what}: {one.why}",
                       "nothing is needed; say what led to it in a report")  # fmt: skip

@@ -57,6 +57,10 @@ MIGRATIONS: Final = (
 """Numbered by position: a database of `user_version` n has seen the first n of them."""
 
 
+SET_ASIDE_MAX: Final = 1000
+"""So many of what was set aside are kept, the last ones, and all that was to be a job."""
+ASIDE_BYTES_MAX: Final = 1 << 16
+"""So much is kept of each."""
 NUMBERS_FROM: Final = "numbers_from"
 """The setting that says how many numbers of jobs were given out before a restore."""
 
@@ -102,9 +106,9 @@ def _attempt(
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """A record of the history that the kernel could not reduce, as MessagePack: it is kept for
-    people to look at, and has no effect. `made` in Unix seconds; `job`: the row of the job that
-    is not accepted for it, -1 for none; `what` and `why` are words."""
+    """A record of the history that the kernel could not reduce, as MessagePack (its first 64 KiB):
+    it is kept for people to look at, and has no effect. `made` in Unix seconds; `job`: the row of
+    the job that is not accepted for it, -1 for none; `what` and `why` are words."""
 
     revision: int
     made: float
@@ -236,6 +240,11 @@ class Journal:
                 raise FullError(str(error)) from None
             raise
 
+    def size_bytes(self) -> int:
+        """What it takes on the disk, with what is not in the file itself yet."""
+        files = self.path, self.path.with_name(self.path.name + "-wal")
+        return sum(file.stat().st_size for file in files if file.exists())
+
     def close(self) -> None:
         """Let go of the file, which then is all: nothing of it is left in its log."""
         if not self._readonly:
@@ -328,19 +337,32 @@ class Journal:
     # ------------------------------------------------------------------ what is set aside
 
     def set_aside(self) -> list[SetAside]:
-        """All records that were set aside, oldest first."""
+        """The last records that were set aside, oldest first."""
         if self._old:
             return []
         found = self.db.execute("SELECT revision, made, job, record, what, why FROM set_aside")
         return [SetAside(*columns) for columns in found]
 
+    def set_aside_ever(self) -> int:
+        """How many records were ever set aside."""
+        if self._old:
+            return 0
+        (number,) = self.db.execute("SELECT coalesce(max(id), 0) FROM set_aside").fetchone()
+        return int(number)
+
     @staticmethod
     def write_set_aside(cursor: sqlite3.Cursor, records: Iterable[SetAside]) -> None:
-        """Keep what has no place in the history."""
+        """Keep what has no place in the history, and not without end: an agent may report what it
+        likes."""
         cursor.executemany(
             "INSERT INTO set_aside (revision, made, job, record, what, why)"
             " VALUES (?, ?, ?, ?, ?, ?)",
-            [msgspec.structs.astuple(one) for one in records],
+            [(one.revision, one.made, one.job, one.record[:ASIDE_BYTES_MAX], one.what, one.why)
+             for one in records],
+        )  # fmt: skip
+        cursor.execute(
+            "DELETE FROM set_aside WHERE job < 0 AND id <= (SELECT max(id) FROM set_aside) - ?",
+            (SET_ASIDE_MAX,),
         )
 
     def mend_batch(self, revision: int, batch: Batch, records: Iterable[SetAside]) -> None:

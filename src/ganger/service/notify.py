@@ -18,7 +18,6 @@ tenants = ["vision"]
 from __future__ import annotations
 
 import stat
-import tomllib
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -26,6 +25,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ganger.client.answers import JobAnswer
+from ganger.core.documents import parsed
 from ganger.core.errors import BadInput
 from ganger.service.feed import Change
 
@@ -155,7 +155,7 @@ def read_config(path: Path) -> Config:
     except OSError as error:
         raise BadInput(f"cannot read it: {error.strerror}", where=str(path)) from None
     try:
-        found = msgspec.convert(tomllib.loads(data.decode()), Config)
+        found = msgspec.convert(parsed(data.decode(), ".toml"), Config)
     except (ValueError, msgspec.ValidationError) as error:
         raise BadInput(str(error), where=str(path), mend="see docs/notify.md") from None
     secret = any(hook.secret for hook in found.webhook) or (found.smtp and found.smtp.password)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ from ganger.core.snapshot import Snapshot
 from ganger.service.asks import Turn
 from ganger.service.ceilings import CEILINGS, Group, changed_ceilings
 from ganger.service.facts import ENCODE
-from ganger.service.journal import Decided, Journal, SetAside
+from ganger.service.journal import SET_ASIDE_MAX, Decided, FullError, Journal, SetAside
 from ganger.service.recovery import set_aside_record
 
 log = logging.getLogger("ganger.service")
@@ -85,6 +86,13 @@ def fit(events: Iterable[AnyEvent], kernel: Kernel) -> tuple[list[AnyEvent], lis
         else:
             found.append(event)
     return found, records
+
+
+def keep_aside(journal: Journal, before: list[SetAside], records: list[SetAside]) -> list[SetAside]:
+    """Set records aside; the last of all that are."""
+    with contextlib.suppress(FullError), journal.writing() as cursor:
+        Journal.write_set_aside(cursor, records)
+    return [*before, *records][-SET_ASIDE_MAX:]
 
 
 def write_attempts(cursor: sqlite3.Cursor, record: Decided) -> None:

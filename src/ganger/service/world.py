@@ -167,7 +167,7 @@ class World:
             if daemon.full:
                 trouble.append(f"nothing can be kept: {daemon.full}")
             if daemon.set_aside:
-                last, number = daemon.set_aside[-1], len(daemon.set_aside)
+                last, number = daemon.set_aside[-1], daemon.reader.set_aside_ever()
                 trouble.append(
                     f"{number} record{'s' if number > 1 else ''} set aside, the last:"
                     f" {last.what}: {last.why}"
@@ -199,5 +199,5 @@ class World:
                 nodes=nodes.n, gpus=nodes.total_gpus,
                 gpus_free=sum(node.gpus_free for node in every if node.state == "up"),
                 gpus_out=sum(node.gpus_free for node in every if node.state != "up"),
-                trouble=trouble,
+                journal_bytes=daemon.journal.size_bytes(), trouble=trouble,
             )  # fmt: skip

@@ -3,12 +3,12 @@ have, and other people's JSON, which does not."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
+from ganger.core.documents import parsed
 from ganger.core.errors import BadInput
 from ganger.workloads.files import TextFile, suffix_of
 
@@ -37,7 +37,7 @@ def json_object(file: TextFile) -> dict[str, Any] | None:
     """The JSON object that the file holds, whatever it is called; None where it holds none."""
     try:
         found = msgspec.json.decode(file.text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -61,19 +61,8 @@ def figure(value: Any, where: str, mend: str, *, least: float = 0.0, most: float
 def _parse(file: TextFile) -> Any:
     suffix = suffix_of(file.path)
     try:
-        if suffix == ".toml":
-            return tomllib.loads(file.text)
-        if suffix in (".yaml", ".yml"):
-            import yaml
-
-            return yaml.safe_load(file.text)
-        if suffix == ".json":
-            return msgspec.json.decode(file.text)
-    except (ValueError, msgspec.DecodeError) as error:  # TOML's error is a ValueError
+        return parsed(file.text, suffix)
+    except ValueError as error:
         raise file.refuse(f"it cannot be parsed: {error}", "mend the syntax") from None
-    except Exception as error:
-        if type(error).__module__.split(".")[0] != "yaml":
-            raise
-        said = " ".join(str(error).split())
-        raise file.refuse(f"it cannot be parsed: {said}", "mend the syntax") from None
-    raise file.refuse(f"extension {suffix!r}", "use .toml, .yaml or .json")
+    except LookupError:
+        raise file.refuse(f"extension {suffix!r}", "use .toml, .yaml or .json") from None

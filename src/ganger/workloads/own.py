@@ -193,7 +193,7 @@ def _line_chunks(
 def _line(file: TextFile, line: str, at: int) -> dict[str, Any] | None:
     try:
         return _LINE.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         file.complaints.add(f"no valid row: {error}", place=f"line {at}",
                             mend="give one JSON object a line")  # fmt: skip
         return None

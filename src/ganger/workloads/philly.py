@@ -93,7 +93,7 @@ def _read_log(file: TextFile) -> Trace:
 def _entries(file: TextFile) -> Iterator[tuple[NDArray[np.int64], dict[str, list[Cell]]]]:
     try:
         raw = msgspec.json.decode(file.text, type=list[msgspec.Raw])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise file.refuse(f"no JSON list: {error}", "copy the file again") from None
     decode = msgspec.json.Decoder(_Entry).decode
     for begin in range(0, len(raw), CHUNK):

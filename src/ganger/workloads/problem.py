@@ -118,7 +118,7 @@ def load_problem(source: str | Path | Mapping[str, Any] | Problem) -> Problem:
     file = open_text(Path(source))
     try:
         raw = msgspec.json.decode(file.text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise file.refuse(f"it cannot be parsed: {error}", "mend the syntax") from None
     return _checked(raw, str(file.where))
 

@@ -51,7 +51,7 @@ def load_throughputs(
         where = file.where
         try:
             given = msgspec.json.decode(file.text, type=dict[str, Any])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise file.refuse(f"no JSON object: {error}", _MEND) from None
     table = {known_type(name): entry for name, entry in given.items()}
     if not isinstance(table.get(REFERENCE), Mapping):

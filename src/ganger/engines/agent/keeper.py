@@ -373,5 +373,6 @@ class Keeper:
         found = []
         for file in dict.fromkeys(files):
             reads, writes = os.pipe2(os.O_CLOEXEC)
-            found.append((Output(reads, file, self._launch.output_limit), writes))
+            output = Output(reads, file, self._launch.output_limit, self._launch.uid)
+            found.append((output, writes))
         return found

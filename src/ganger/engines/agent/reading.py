@@ -11,6 +11,9 @@ from ganger.core.errors import BadInput
 from ganger.engines.agent.rights import rights_of
 
 CHUNK: Final = 1 << 18
+LOOKED_AT: Final = 1 << 24
+"""So many bytes of a file's end are searched for its last lines: a sparse file holds no line in any
+number of bytes, and others wait for who reads."""
 
 
 class Piece(NamedTuple):
@@ -21,7 +24,8 @@ class Piece(NamedTuple):
 
 
 def read_piece(path: Path, at: int, lines: int, uid: int = -1) -> Piece:
-    """What follows byte `at`, at most `CHUNK` bytes; -1: from the last `lines` lines on (0: all).
+    """What follows byte `at`, at most `CHUNK` bytes; -1: from the last `lines` lines on (0:
+    all; looked for in the last 16 MiB).
 
     It is read with the rights of user `uid` (-1: with this process's own). Raises BadInput for what
     is not a regular file, or does not belong to that user.
@@ -29,14 +33,17 @@ def read_piece(path: Path, at: int, lines: int, uid: int = -1) -> Piece:
     file = _opened(path, uid)
     if file is None:
         return Piece(-1, b"")
-    with file:
-        size = os.fstat(file.fileno()).st_size
-        if at < 0:
-            at = start_of(file, lines)
-        if size <= at:
-            return Piece(at, b"")
-        file.seek(at)
-        data = file.read(CHUNK)
+    try:
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            if at < 0:
+                at = start_of(file, lines)
+            if size <= at:
+                return Piece(at, b"")
+            file.seek(at)
+            data = file.read(CHUNK)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}", where="output") from None
     return Piece(at + len(data), data)
 
 
@@ -57,19 +64,21 @@ def _opened(path: Path, uid: int) -> IO[bytes] | None:
 
 
 def start_of(file: IO[bytes], lines: int) -> int:
-    """Where the last `lines` lines begin; 0 for all."""
+    """Where the last `lines` lines begin, looked for in the last `LOOKED_AT` bytes; 0 for all."""
     if not lines:
         return 0
     end = file.seek(0, os.SEEK_END)
-    at, seen = end, 0
-    while at > 0:
+    at = max(end - 1, 0)  # a mark at the very end ends the last line
+    while at > max(end - LOOKED_AT, 0):
         begin = max(at - CHUNK, 0)
         file.seek(begin)
         data = file.read(at - begin)
-        for offset in range(len(data) - 1, -1, -1):
-            if data[offset] == 10 and begin + offset != end - 1:
-                seen += 1
-                if seen == lines:
-                    return begin + offset + 1
+        marks = data.count(b"\n")
+        if marks >= lines:
+            offset = len(data)
+            for _ in range(lines):
+                offset = data.rindex(b"\n", 0, offset)
+            return begin + offset + 1
+        lines -= marks
         at = begin
-    return 0
+    return at
