@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -224,6 +224,22 @@ def hidden(ledger: Ledger, nodes: list[int]) -> Iterator[None]:
     finally:
         for node in up:
             ledger.switch(node, up=True)
+
+
+@contextmanager
+def without(ledger: Ledger, devices: Mapping[int, int]) -> Iterator[None]:
+    """Search as if `devices` (node to mask) were not there. Only searching is allowed meanwhile."""
+    out = {node: mask & ledger.free_mask[node] for node, mask in devices.items()}
+    returned = {ledger.cell_of[node]: ledger.cell_of[node].returned for node in out}
+    for node, mask in out.items():
+        ledger.count_out(node, mask)
+    try:
+        yield
+    finally:
+        for node, mask in out.items():
+            ledger.count_in(node, mask)
+        for cell, before in returned.items():
+            cell.returned = before
 
 
 SENSITIVE = 1.1

@@ -102,9 +102,13 @@ def hived(cells: tuple[str, ...] = ()) -> Policy:
 
     `cells`, like `ann:2x4;ann:1x1;bob:1x8`, says that ann owns two cells of 4 GPUs and one of 1; by
     default each tenant's quota is cut into the largest cells. Inside a virtual cluster jobs go
-    first come, first served; a GPU comes with its part of its node's CPUs and host memory. Jobs of
-    others, those that ask for more, and those of negative priority run opportunistically on what
-    is free and are preempted by guaranteed jobs. Cells that the cluster has not are refused.
+    first come, first served; a GPU comes with its part of its node's CPUs and host memory.
+
+    Opportunistic are jobs of tenants without cells, jobs larger than all cells of their tenant,
+    jobs of negative priority, jobs that state labels, parts of a GPU or several kinds of workers,
+    and jobs that state more than their GPUs' part of a node's CPUs or host memory. They run on what
+    is free, are preempted by guaranteed jobs, and keep away from the nodes and cells of those where
+    there is another place on as few nodes. Cells that the cluster does not have are refused.
     """
     owned: dict[str, dict[int, int]] = {}
     for text in cells:
