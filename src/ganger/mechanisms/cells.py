@@ -77,9 +77,9 @@ class CellPolicy:
     `owned`: cells by tenant name and size; tenants that are not named get theirs from the cluster's
     quotas. A GPU comes with its part of its node's CPUs and host memory. Jobs of tenants without
     cells, jobs that their own cells could never hold, that state labels, parts of a GPU or several
-    kinds of workers, that ask for more than those parts, and jobs of negative priority run opportunistically: on what is free, until a
-    guaranteed job needs it. Among places on equally few nodes they keep away from nodes with bound
-    cells, then from the bound cells themselves.
+    kinds of workers, that ask for more than those parts, and jobs of negative priority run
+    opportunistically: on what is free, until a guaranteed job needs it. Among places on equally few
+    nodes they keep away from nodes with bound cells, then from the bound cells themselves.
     """
 
     name: str

@@ -15,7 +15,7 @@ from ganger.mechanisms.place import AnyType, Place, Relaxing
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.mechanisms.timeindex import TimeIndexed
 from ganger.mechanisms.topology import ByUtility
-from ganger.recipes.registry import Count, Duration, Many, Paper, Part, recipe
+from ganger.recipes.registry import Count, Duration, Many, Paper, Part, Period, recipe
 from ganger.recipes.training.baselines import LECTURE
 from ganger.recipes.training.fairness import GAVEL
 
@@ -135,11 +135,12 @@ def _cell(text: str) -> tuple[str, int, int]:
     reconstructed="the programme: one node or anywhere as configurations, nodes counted by how many"
     " GPUs are expected to be free; the first jobs of the queue only",
 )  # fmt: skip
-def spin(window: Count = 20, slots: Count = 20, slot: Duration = 0) -> Policy:
+def spin(window: Count = 20, slots: Count = 20, slot: Period | None = None) -> Policy:
     """Start now, or later in a better place: a linear programme over time slots, rounded at random.
 
     Every waiting job gets chances of starting in each slot, on one node or spread, such that the
     weighted sum of completion times is least and no slot holds more than will be free; a draw from
-    them says who starts now. So a job may deliberately wait for locality.
+    them says who starts now. So a job may deliberately wait for locality. By default a `slot` is so
+    long that all that waits would be done in `slots` of them.
     """
-    return TimeIndexed("spin", window, slots, slot)
+    return TimeIndexed("spin", window, slots, slot or 0)
