@@ -194,7 +194,7 @@ def test_policies_decide_on_what_real_training_measured(alone: LocalBench) -> No
     diary, oracle = Diary(), MeasuredSpeeds()
 
     def begun(journal: Diary | None, oracle: MeasuredSpeeds) -> Kernel:
-        policy = registry.make("optimus(interval=500ms)")
+        policy = registry.make("optimus(interval=1s)")
         return Kernel(Nodes(cluster(2, 4)), declare(specs), policy, oracle=oracle, journal=journal)
 
     kernel = begun(diary, oracle)

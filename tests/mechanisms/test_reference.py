@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import reference
 from ganger.core.jobs import declare
 from ganger.core.spec import ClusterSpec, JobSpec
+from ganger.core.units import SECOND
 from ganger.workloads.trace import Trace
 from reference import Rule
 from soaking import many
@@ -27,16 +28,16 @@ PAIRS = {
     "priority": Rule(reference.highest_priority, preempt=True),
     "priority(walk=strict)": Rule(reference.highest_priority, preempt=True, strict=True),
     "priority(preempt=no)": Rule(reference.highest_priority),
-    "las(quantum=3us)": reference.las(3),
-    "las(quantum=7us)": reference.las(7),
-    "tiresias(thresholds=4us;9us,attained=time,index=arrival,consolidate=no)": reference.levels(
-        4, 9
+    "las(quantum=3s)": reference.las(3 * SECOND),
+    "las(quantum=7s)": reference.las(7 * SECOND),
+    "tiresias(thresholds=4s;9s,attained=time,index=arrival,consolidate=no)": reference.levels(
+        4 * SECOND, 9 * SECOND
     ),
-    "tiresias(thresholds=6us;15us;40us,index=started,consolidate=no)": reference.tiresias(
-        6, 15, 40
+    "tiresias(thresholds=6s;15s;40s,index=started,consolidate=no)": reference.tiresias(
+        6 * SECOND, 15 * SECOND, 40 * SECOND
     ),
 }
-"""A recipe (microseconds, so that ties abound), and the rule that it must be."""
+"""A recipe (whole seconds, so that ties abound), and the rule that it must be."""
 
 TOTAL = 6
 sizes = st.sampled_from([1, 1, 1, 2, 2, 3, 4, 5, 6])
@@ -50,9 +51,12 @@ layouts = st.sampled_from([cluster(1, TOTAL), cluster(TOTAL, 1)])
 
 
 def compare(recipe: str, rows: list[tuple[int, int, int, int]], on: ClusterSpec) -> None:
-    """Play `rows` (submitted, GPUs, duration, priority) twice."""
+    """Play `rows` (submitted, GPUs, duration, priority; seconds) twice."""
     rows = sorted(rows, key=lambda row: row[0])
-    jobs = [reference.Job(i, *row) for i, row in enumerate(rows)]
+    jobs = [
+        reference.Job(i, at * SECOND, size, lasts * SECOND, priority)
+        for i, (at, size, lasts, priority) in enumerate(rows)
+    ]
     reference.Cluster(TOTAL, PAIRS[recipe]).run(jobs)
     specs = [
         JobSpec(name=f"job-{job.id}", submitted=job.submitted, shape=gpus(job.size),

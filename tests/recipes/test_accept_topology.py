@@ -115,6 +115,47 @@ def test_opportunistic_jobs_use_what_is_free_and_go_when_it_is_needed() -> None:
     assert full.jobs.preemptions[full.row("low")] == 1, "fewer GPUs are lost with it"
 
 
+def test_opportunistic_jobs_keep_away_from_bound_cells_where_there_is_a_choice() -> None:
+    works = [job("a1", 0, 20, tenant="A"), job("guest", 1, 20), job("a2", 2, 20, tenant="A")]
+    run = play("hived(cells=A:1x2)", works, cluster(1, 4))
+    assert [devices(run, name) for name in ("a1", "guest", "a2")] == ["0:0", "0:2", "0:1"]
+    full = play("hived(cells=A:1x2)", [job("others", 0, 9, size=2), *works], cluster(1, 4))
+    assert full.started("guest") == 1, "the free half of A's cell is all that there is"
+    assert full.jobs.preemptions[full.row("guest")] == 1
+
+
+def test_opportunistic_jobs_keep_away_from_nodes_with_bound_cells_if_that_spreads_no_gang() -> None:
+    works = [job("a1", 0, 20, size=2, tenant="A"), job("guest", 1, 20, size=2),
+             job("a2", 2, 20, size=2, tenant="A")]  # fmt: skip
+    run = play("hived(cells=A:2x2)", works, cluster(2, 4))
+    assert [devices(run, name) for name in ("a1", "guest", "a2")] == ["0:0,1", "1:0,1", "0:2,3"]
+    on = [job("left", 0, 30, size=3), job("right", 0, 30, size=3)]
+    run = play("hived(cells=A:1x2)", [*works[:1], *on, works[1]], cluster(3, 4))
+    assert devices(run, "guest") == "0:2,3", "on one node, not on two"
+
+
+@pytest.mark.parametrize("needs", [Needs(cpus=1000), Needs(share=500)], ids=str)
+def test_jobs_that_state_more_than_gpus_keep_away_from_bound_cells(needs: Needs) -> None:
+    on = ClusterSpec((NodeSpec(count=1, gpus=4, gpu_type="V100", cpus=16000, memory=4000),))
+    works = [job("a1", 0, 20, tenant="A"), job("guest", 1, 20, shape=Shape((Role(needs=needs),)))]
+    assert devices(play("hived(cells=A:1x2)", works, on), "guest") == "0:2"
+
+
+@pytest.mark.parametrize("needs", [Needs(cpus=4001), Needs(memory=1001)], ids=str)
+def test_the_page_names_the_owners_jobs_that_run_opportunistically(needs: Needs) -> None:
+    """A label, or more than its GPU's part of the node's CPUs or memory."""
+    node = NodeSpec(count=1, gpus=4, gpu_type="V100", cpus=16000, memory=4000, labels=("fast",))
+    on = ClusterSpec((node,))
+    more = Shape((Role(needs=needs),)), Shape((Role(),), labels=("fast",))
+    works = [job("guest", 0, 50, size=4)]
+    for shape in more:
+        run = play("hived(cells=A:1x2)", [*works, job("a", 5, 9, tenant="A", shape=shape)], on)
+        assert run.started("a") == 50
+    told = registry.find("hived").make.__doc__ or ""
+    assert "labels" in told
+    assert "more than" in told
+
+
 def test_a_cell_is_taken_before_a_larger_one_is_split() -> None:
     """A's two cells of 2 and B's 4: A's second job takes the buddy of its first."""
     works = [job("a1", 0, 9, size=2, tenant="A"), job("a2", 0, 9, size=2, tenant="A"),

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from ganger.core.errors import BadInput
-from ganger.core.units import SECOND
+from ganger.core.units import HOUR, SECOND
 from ganger.recipes import registry
 from worlds import cluster, job, play
 
@@ -43,12 +43,47 @@ def test_every_number_has_stated_bounds(name: str, key: str) -> None:
     "delay-scheduling(node_skips=-1)", "delay-scheduling(rack_skips=-1)", "edl(many=-4)",
     "spot(label=)", "chronus(lease=1us)", "themis(lease=1us)", "dorm(theta2=2)",
     "ali-mlaas(reserved=)",
+    "las(quantum=1us)", "gittins(quantum=1us)", "gittins(step=999ms)", "spin(slot=1us)",
+    "tiresias(step=1us)", "max-min(every=100ms)",
     "cpu-disaggregation(pool=-1)", "cpu-disaggregation(cores=-1)", "tiresias(interval=1us)",
     "tiresias(min_run=150000000000d)",
 ])  # fmt: skip
 def test_values_that_mean_nothing_are_refused(spec: str) -> None:
     with pytest.raises(BadInput):
         registry.make(spec)
+
+
+DURATIONS = [each for each in ALL if registry.find(each[0]).values()[each[1]]["type"] == "duration"]
+HOURS = [job(f"j{i}", i / 1000, HOUR / SECOND, size=1 + i % 2, tenant="ab"[i % 2])
+         for i in range(6)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "key"), DURATIONS)
+def test_no_duration_keeps_a_run_from_ending_in_practice(name: str, key: str) -> None:
+    """Jobs of hours: a dozen steps a second at most with the least duration that is stated, and
+    with a microsecond where that is accepted."""
+    least = registry.find(name).values()[key]["least"]
+    for value in (f"{least:g}s", "1us"):
+        with suppress(BadInput):
+            run = play(f"{name}({key}={value})", HOURS, cluster(1, 4), until=120 * SECOND)
+            assert run.kernel.revision < 12 * 120, value
+
+
+def test_a_period_names_its_bound() -> None:
+    with pytest.raises(BadInput, match=r"las\(quantum\).*give 1 s or more"):
+        registry.make("las(quantum=1us)")
+    assert registry.find("las").values()["quantum"]["words"] == "a duration, 1 s or more"
+    assert registry.make("las(quantum=1us)", bounded=False), "as a journal may say"
+
+
+@pytest.mark.parametrize(("spec", "there"), [
+    ("ali-mlaas(reserved=X100)", "V100"), ("ali-mlaas(reserved=V100;X100)", "V100"),
+    ("spot(label=X100)", "none"),
+])  # fmt: skip
+def test_what_the_cluster_does_not_have_is_refused_with_what_it_has(spec: str, there: str) -> None:
+    with pytest.raises(BadInput, match=f"this cluster has no .* X100 .it has {there}"):
+        play(spec, WORKS, cluster(1, 4))
+    play(spec.partition("(")[0], WORKS, cluster(1, 4))
 
 
 @pytest.mark.parametrize(("alias", "means"), [

@@ -171,8 +171,8 @@ def test_lists_of_specs_split_at_the_outer_commas() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("las(quantum=0)", "las(quantum): it is out of range (give 1us or more)"),
-        ("astraea(lease=0s)", "astraea(lease): it is out of range (give 100 ms or more)"),
+        ("las(quantum=0)", "las(quantum): it is out of range (give 1 s or more)"),
+        ("astraea(lease=0s)", "astraea(lease): it is out of range (give 1 s or more)"),
         ("optimus(interval=0)", "optimus(interval): it is out of range"),
         ("backfill(interval=0)", "backfill(interval): it is out of range"),
         ("e-las(epochs=0)", "e-las(epochs): it is out of range (give 1 to 10000)"),

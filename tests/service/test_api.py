@@ -328,6 +328,8 @@ def test_drain_and_resume(client: Client) -> None:
 def test_a_policy_is_tried_before_it_decides(client: Client) -> None:
     with pytest.raises(Refusal, match="no recipe"):
         client.call("PUT", "/v1/policy", body={"recipe": "nonsense"})
+    with pytest.raises(Refusal, match="give 1 s or more"):
+        client.call("PUT", "/v1/policy", body={"recipe": "las(quantum=1us)"})
     trial = client.call("PUT", "/v1/policy", body={"recipe": "srtf", "dry_run": True})
     assert trial["dry_run"]
     assert client.call("GET", "/v1/policy")["recipe"] == "fifo"

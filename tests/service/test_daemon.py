@@ -23,8 +23,9 @@ from ganger.engines.standing import Believed, Standing
 from ganger.lab.log import Divergence
 from ganger.service.asks import NodeOrder, Order, SetPolicy, Submit
 from ganger.service.errors import FullDisk
-from ganger.service.recovery import check_history, guard_of
+from ganger.service.recovery import check_history, guard_of, make_kernel
 from ganger.service.rows import NoSuch, label, reason_of, rows_of
+from ganger.service.serve import Settings, header_for
 from service.desk import START, Desk, box, header
 
 
@@ -271,12 +272,20 @@ def test_a_restart_gets_over_a_plan_that_cannot_be(
         desk.journal.write_jobs(cursor, [(1, desk.journal.facts(0))])
     monkeypatch.setattr(
         "ganger.service.recovery.load_policy",
-        lambda spec, recorded: Late(desk.good, desk.daemon.kernel.revision),
+        lambda spec, recorded, bounded: Late(desk.good, desk.daemon.kernel.revision),
     )
     again = desk.again()
     assert (again.phase(0), again.phase(1)) == (Phase.RUNNING, Phase.PENDING)
     assert "InvariantError" in guard_of(again.daemon.kernel).error
     again.close()
+
+
+def test_a_recipe_that_another_version_accepted_goes_on(tmp_path: Path) -> None:
+    asked = Settings(home=tmp_path, gpus="4xV100", recipe="las(quantum=1us)")
+    with pytest.raises(BadInput, match="give 1 s or more"):
+        header_for(asked, None)
+    before = header("las(quantum=1us)")
+    assert guard_of(make_kernel(before, None)).policy.name == "las"
 
 
 class Late(Absurd):

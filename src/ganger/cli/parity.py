@@ -11,7 +11,7 @@ import click
 
 @click.command(
     epilog="\b\nExamples:\n  ganger parity --gpus 8 --jobs 100 --runs 5"
-    "\n  ganger parity --jobs 40 --recipe 'fifo,las(quantum=500ms)' --json"
+    "\n  ganger parity --jobs 40 --recipe 'fifo,las(quantum=2s)' --json"
     "\n  ganger parity --torch .venv-torch/bin/python --jobs 20"
 )
 @click.option("--gpus", type=click.IntRange(1, 64),

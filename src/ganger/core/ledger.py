@@ -171,7 +171,7 @@ class Ledger(Capacity):
         that leaves out too few because they are held. Those that somebody is leaving, last."""
         out = self.withheld(node)
         if out.bit_count() > gpus:
-            self._count_in(node, pick_devices(out, out.bit_count() - gpus, 0))
+            self.count_in(node, pick_devices(out, out.bit_count() - gpus, 0))
             return 0
         free, wanted = self.free_mask[node], gpus - out.bit_count()
         leaving = 0
@@ -200,7 +200,8 @@ class Ledger(Capacity):
         if self.up[node]:
             self.cell_of[node].total -= devices.bit_count()
 
-    def _count_in(self, node: int, devices: int) -> None:
+    def count_in(self, node: int, devices: int) -> None:
+        """Put devices of a node that were out of the books back, free."""
         self.full[node] |= devices
         self._return_devices(node, devices)
         if self.up[node]:

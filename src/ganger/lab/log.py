@@ -244,7 +244,7 @@ def replay(path: Path) -> int:
     nodes = Nodes(header.cluster)
     engine = Replay(log)
     kernel = Kernel(
-        nodes, log.trace.declared, load_policy(header.policy, recorded=True),
+        nodes, log.trace.declared, load_policy(header.policy, recorded=True, bounded=False),
         oracle=make_oracle(log.trace, Physics(nodes, setup.profiles, setup.costs), setup),
         journal=engine, seed=setup.seed,
     )  # fmt: skip

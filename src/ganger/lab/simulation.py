@@ -58,22 +58,27 @@ class Setup:
     speed_noise: float = 0.0
 
 
-def load_policy(spec: str, *, recorded: bool = False) -> Policy:
+def load_policy(spec: str, *, recorded: bool = False, bounded: bool = True) -> Policy:
     """A recipe by name and parameters, or a user's own class as `FILE.py:Class`. `recorded`: a
-    journal or log names it; then no file runs that another user wrote or may change. Raises
-    BadInput."""
+    journal or log names it; then no file runs that another user wrote or may change. `bounded`:
+    parameters must be within their bounds, which a version that recorded a recipe may not have had.
+    Raises BadInput."""
     path, colon, name = spec.partition(":")
     if colon and path.endswith(".py"):
         file = Path(path)
         if recorded and file.is_file():
             file = refuse_others_file(file, above=True)
         return load_own(file, name)
-    return registry.make(spec)
+    return registry.make(spec, bounded=bounded)
 
 
 def needs_of(spec: str) -> str:
     """What the recipe of `spec` must know; "own" for a user's file."""
-    return "own" if spec.partition(":")[0].endswith(".py") else registry.parse(spec)[0].needs
+    return (
+        "own"
+        if spec.partition(":")[0].endswith(".py")
+        else registry.parse(spec, bounded=False)[0].needs
+    )
 
 
 PAST = ("history", "measured", "rolling", "group", "estimate", "nothing")

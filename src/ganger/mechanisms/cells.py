@@ -26,7 +26,7 @@ from ganger.core.table import Ids
 from ganger.core.units import WHOLE
 from ganger.core.view import View
 from ganger.mechanisms.buddies import cheapest, owned_by_quota, possible, sizes_of, whole
-from ganger.mechanisms.place import PACK, Placer
+from ganger.mechanisms.place import PACK, Placer, hidden, without
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
 _STAYS = int(OnPreempt.NEVER)
@@ -76,9 +76,10 @@ class CellPolicy:
 
     `owned`: cells by tenant name and size; tenants that are not named get theirs from the cluster's
     quotas. A GPU comes with its part of its node's CPUs and host memory. Jobs of tenants without
-    cells, jobs that their own cells could never hold or that ask for more than those parts, and
-    jobs of negative priority run opportunistically: on whatever is free, until a guaranteed job
-    needs it.
+    cells, jobs that their own cells could never hold, that state labels, parts of a GPU or several
+    kinds of workers, that ask for more than those parts, and jobs of negative priority run
+    opportunistically: on what is free, until a guaranteed job needs it. Among places on equally few
+    nodes they keep away from nodes with bound cells, then from the bound cells themselves.
     """
 
     name: str
@@ -307,8 +308,28 @@ class _Binding:
             return True
         placement = self.policy.place.find(self.view, ledger, job)
         if placement is not None:
+            if ledger is self.ledger:
+                placement = self._kept_away(job, placement)
             self.view.draft.start(job, placement)
         return placement is not None
+
+    def _kept_away(self, job: int, found: Placement) -> Placement:
+        """A place on as few nodes as `found` without any bound cell, else one beside the bound
+        cells, else `found`."""
+        bound, find = self.owned_there, self.policy.place.find
+        there = {slot.node for slot in found}
+        if any(bound[node] for node in there):
+            with hidden(self.ledger, [node for node, devices in enumerate(bound) if devices]):
+                away = find(self.view, self.ledger, job)
+            if away is not None and len({slot.node for slot in away}) <= len(there):
+                return away
+        if any(bound[slot.node] & slot.devices for slot in found):
+            cells = {node: devices for node, devices in enumerate(bound) if devices}
+            with without(self.ledger, cells):
+                away = find(self.view, self.ledger, job)
+            if away is not None and len({slot.node for slot in away}) <= len(there):
+                return away
+        return found
 
     # ------------------------------------------------------------------ guaranteed jobs
 

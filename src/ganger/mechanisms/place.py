@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.errors import BadInput
 from ganger.core.ledger import Cell, Fit, Ledger, pick_devices
 from ganger.core.plan import Placement, Slot
 from ganger.core.spec import Locality, OnPreempt
@@ -181,10 +182,11 @@ class AnyType(Place):
 @dataclass(frozen=True)
 class Revocable(Place):
     """Nodes labelled `label` may be taken away: only jobs that checkpoint go there, and, with
-    `prefer`, go there first."""
+    `prefer`, go there first. `stated`: a cluster without such nodes is refused."""
 
     label: str = "spot"
     prefer: bool = True
+    stated: bool = False
 
     def kind(self, view: View, job: int) -> int:
         """Those that checkpoint, and the others."""
@@ -193,7 +195,11 @@ class Revocable(Place):
     def find(
         self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
     ) -> Placement | None:
-        """By the fit rule, on the nodes that the job may use."""
+        """By the fit rule, on the nodes that the job may use. Raises BadInput where the stated
+        label is not there."""
+        if self.stated:
+            labels = sorted({label for each in view.nodes.label_sets for label in each})
+            refuse_absent("nodes labelled", [self.label], labels, "spot(label)")
         marked, others = self._nodes(view)
         if not self.kind(view, job):
             with hidden(ledger, marked):
@@ -213,6 +219,15 @@ class Revocable(Place):
         return marked, [node for node in range(nodes.n) if not having[nodes.labels[node]]]
 
 
+def refuse_absent(kind: str, stated: Iterable[str], there: Iterable[str], where: str) -> None:
+    """Raise BadInput, with what is `there`, for the first of `stated` that is not."""
+    known = list(there)
+    for name in stated:
+        if name not in known:
+            mend = f"it has {', '.join(known) or 'none'}"
+            raise BadInput(f"this cluster has no {kind} {name}", where=where, mend=mend)
+
+
 @contextmanager
 def hidden(ledger: Ledger, nodes: list[int]) -> Iterator[None]:
     """Search as if `nodes` were down. Only searching is allowed meanwhile."""
@@ -224,6 +239,22 @@ def hidden(ledger: Ledger, nodes: list[int]) -> Iterator[None]:
     finally:
         for node in up:
             ledger.switch(node, up=True)
+
+
+@contextmanager
+def without(ledger: Ledger, devices: Mapping[int, int]) -> Iterator[None]:
+    """Search as if `devices` (node to mask) were not there. Only searching is allowed meanwhile."""
+    out = {node: mask & ledger.free_mask[node] for node, mask in devices.items()}
+    returned = {ledger.cell_of[node]: ledger.cell_of[node].returned for node in out}
+    for node, mask in out.items():
+        ledger.count_out(node, mask)
+    try:
+        yield
+    finally:
+        for node, mask in out.items():
+            ledger.count_in(node, mask)
+        for cell, before in returned.items():
+            cell.returned = before
 
 
 SENSITIVE = 1.1

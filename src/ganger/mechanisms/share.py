@@ -11,7 +11,7 @@ from ganger.core.share import Part, Sharing, may_share
 from ganger.core.spec import Needs, Shape
 from ganger.core.units import WHOLE
 from ganger.core.view import View
-from ganger.mechanisms.place import Place
+from ganger.mechanisms.place import Place, refuse_absent
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,19 @@ class Parts(Place):
 @dataclass(frozen=True)
 class ReserveAndPack(Parts):
     """GPUs of the types `high` are kept for jobs that demand such a type, or that could run on no
-    others; all the rest are packed on the other types (Weng et al., NSDI 2022)."""
+    others; all the rest are packed on the other types (Weng et al., NSDI 2022). `stated`: a
+    cluster that lacks one of them is refused."""
 
     high: tuple[str, ...] = ()
+    stated: bool = False
 
     def find(
         self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
     ) -> Placement | None:
-        """As parts or whole GPUs, in the cells that are not reserved for others."""
+        """As parts or whole GPUs, in the cells that are not reserved for others. Raises BadInput
+        where a stated type is not there."""
+        if self.stated:
+            refuse_absent("GPUs of type", self.high, view.nodes.types, "ali-mlaas(reserved)")
         shape = view.draft.shape(job)
         cells = ledger.cells_for(shape) if cells is None else cells
         common = [cell for cell in cells if cell.gpu_type not in self.high]

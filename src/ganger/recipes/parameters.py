@@ -22,16 +22,15 @@ class Within:
 
 Duration: TypeAlias = Annotated[int, "duration"]
 """Microseconds, written like 90s or 1h30m."""
-Period: TypeAlias = Annotated[int, "duration", Within(1, NEVER)]
-"""A duration that comes again and again."""
+Period: TypeAlias = Annotated[int, "duration", Within(SECOND, NEVER)]
+"""A duration that comes again and again, such as a quantum, a lease or a round: a second at least,
+since a run has as many decisions as periods."""
 Count: TypeAlias = Annotated[int, Within(1, 10_000)]
 """How many of something that there must be one of."""
 Part: TypeAlias = Annotated[float, Within(0, 1)]
 """A part of a whole."""
 Positive: TypeAlias = Annotated[float, Within(1e-6, 1e9)]
 """More than nothing."""
-Tick: TypeAlias = Annotated[int, "duration", Within(SECOND // 10, NEVER)]
-"""How often something is decided."""
 Amount: TypeAlias = Annotated[float, Within(0, 1e9)]
 """A number that is not negative."""
 Power: TypeAlias = Annotated[float, Within(-1e3, 1e3)]
@@ -55,15 +54,15 @@ def written(value: Any, hint: Any) -> str:
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
-def convert(hint: Any, text: str, where: str) -> Any:
-    """`text` as the type of a parameter."""
+def convert(hint: Any, text: str, where: str, *, bounded: bool = True) -> Any:
+    """`text` as the type of a parameter; within its bounds, if `bounded`. Raises BadInput."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated and args[0] is str:
         if not text.strip():
             raise BadInput("it is empty", where=where, mend="give a name")
         return text
     if origin is Annotated:
-        bounds = next((note for note in args if isinstance(note, Within)), _ANY)
+        bounds = next((note for note in args if isinstance(note, Within) and bounded), _ANY)
         if not _is_duration(hint):
             return _within(bounds, _number(args[0], text, where), where, "{:g}".format)
         value = parse_duration(text, where=where)
@@ -71,9 +70,11 @@ def convert(hint: Any, text: str, where: str) -> Any:
     if origin in (Union, UnionType):
         if text.lower() in ("none", "") and type(None) in args:
             return None
-        return convert(next(arg for arg in args if arg is not type(None)), text, where)
+        inner = next(arg for arg in args if arg is not type(None))
+        return convert(inner, text, where, bounded=bounded)
     if origin is tuple:
-        return tuple(convert(args[0], part.strip(), where) for part in text.split(";"))
+        parts = text.split(";")
+        return tuple(convert(args[0], part.strip(), where, bounded=bounded) for part in parts)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _choice(hint, text, where)
     if hint is bool:
@@ -146,7 +147,7 @@ def _within(bounds: Within, value: Any, where: str, write: Callable[[Any], str])
 
 
 def _time(microseconds: float) -> str:
-    return "1us" if microseconds == 1 else format_duration(int(microseconds))
+    return format_duration(int(microseconds)).replace(".0 ", " ")
 
 
 def _choice(kind: type[Enum], text: str, where: str) -> Enum:

@@ -27,7 +27,6 @@ from ganger.recipes.parameters import Part as Part
 from ganger.recipes.parameters import Period as Period
 from ganger.recipes.parameters import Positive as Positive
 from ganger.recipes.parameters import Power as Power
-from ganger.recipes.parameters import Tick as Tick
 from ganger.recipes.parameters import Within as Within
 from ganger.recipes.parameters import accepts, convert, described, written
 
@@ -326,8 +325,9 @@ def split_specs(text: str) -> list[str]:
 _SPEC = re.compile(r"([\w.-]+)(?:\((.*)\))?", re.DOTALL)
 
 
-def parse(spec: str) -> tuple[Recipe, dict[str, Any]]:
-    """A recipe and its arguments from `name(parameter=value, ...)`. Raises BadInput."""
+def parse(spec: str, *, bounded: bool = True) -> tuple[Recipe, dict[str, Any]]:
+    """A recipe and its arguments from `name(parameter=value, ...)`. Unless `bounded`, values may be
+    out of range, as in a journal of a version that accepted them. Raises BadInput."""
     match = _SPEC.fullmatch(spec.strip())
     if not match:
         raise BadInput(f"{spec!r} is no recipe", mend="write name or name(parameter=value)")
@@ -349,11 +349,12 @@ def parse(spec: str) -> tuple[Recipe, dict[str, Any]]:
             raise BadInput(f"{match[1]} is {variant}", where=f"{match[1]}({key})", mend=mend)
         if key in arguments:
             raise BadInput("it is there twice", where=f"{found.name}({key})", mend="say it once")
-        arguments[key] = convert(hints[key], value.strip(), f"{found.name}({key})")
+        where = f"{found.name}({key})"
+        arguments[key] = convert(hints[key], value.strip(), where, bounded=bounded)
     return found, arguments
 
 
-def make(spec: str) -> Policy:
-    """The policy that `spec` describes. Raises BadInput."""
-    found, arguments = parse(spec)
+def make(spec: str, *, bounded: bool = True) -> Policy:
+    """The policy that `spec` describes, as `parse` reads it. Raises BadInput."""
+    found, arguments = parse(spec, bounded=bounded)
     return found.make(**arguments)

@@ -199,7 +199,7 @@ def _clock(looked: Looked) -> Findings:
 def _policy(looked: Looked) -> Findings:
     if looked.header is not None:
         try:
-            load_policy(looked.header.policy, recorded=True)
+            load_policy(looked.header.policy, recorded=True, bounded=False)
         except GangerError as error:
             yield Finding("fail", "recipe", str(error), "`ganger up --recipe backfill`")
             return

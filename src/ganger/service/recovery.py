@@ -82,7 +82,8 @@ class Guard:
 
 def make_kernel(header: Header, snapshot: Snapshot | None, *, validate: bool = False) -> Kernel:
     """A kernel under `header`, from `snapshot`, or empty; its policy is in a `Guard`."""
-    nodes, policy = Nodes(header.cluster), load_policy(header.policy, recorded=True)
+    nodes = Nodes(header.cluster)
+    policy = load_policy(header.policy, recorded=True, bounded=False)
     oracle = oracle_of_past(header.knows)
     if snapshot is None:
         kernel = Kernel(

@@ -84,7 +84,7 @@ def header_for(settings: Settings, before: Header | None, journal: Journal | Non
     recipe = settings.recipe or (before.policy if before else DEFAULT_RECIPE)
     knows = settings.knows or (before.knows if before else "history")
     seed = settings.seed if settings.seed is not None else (before.seed if before else 0)
-    load_policy(recipe, recorded=True)  # as it will be, in the journal
+    load_policy(recipe, recorded=True, bounded=bool(settings.recipe))  # in the journal, soon
     oracle_of_past(knows)
     if settings.engine == SLURM:
         client = client_of(settings)

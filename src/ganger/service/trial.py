@@ -19,7 +19,7 @@ from ganger.core.snapshot import Snapshot, capture, forget
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.units import DAY
 from ganger.engines.local import IGNORED
-from ganger.lab.simulation import Setup, run_one
+from ganger.lab.simulation import Setup, load_policy, run_one
 from ganger.lab.whatif import Outlook, expected_starts, future, past
 from ganger.service.daemon import Daemon
 from ganger.service.journal import Header
@@ -81,6 +81,7 @@ def copier(daemon: Daemon, header: Header | None = None) -> Callable[[], Kernel]
 
 def try_policy(daemon: Daemon, policy: str, knows: str) -> PolicyAnswer:
     """Which jobs it would start, stop and resize in its first plan. Raises BadInput."""
+    load_policy(policy, recorded=True)
     header = msgspec.structs.replace(daemon.header, policy=policy, knows=knows)
     kernel = copier(daemon, header)()
     plan = kernel.step(Batch(kernel.now, [Woke()]))

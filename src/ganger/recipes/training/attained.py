@@ -25,7 +25,7 @@ from ganger.mechanisms.place import ConsolidateIf, Place, sensitive_model, skewe
 from ganger.mechanisms.progress import ByProgress, discounted, remaining_estimate
 from ganger.mechanisms.promote import Promoting
 from ganger.mechanisms.queue import QueuePolicy
-from ganger.recipes.registry import Count, Duration, Paper, Period, Positive, Tick, recipe
+from ganger.recipes.registry import Count, Duration, Paper, Period, Positive, recipe
 
 TIRESIAS = Paper(
     "Tiresias: A GPU Cluster Manager for Distributed Deep Learning",
@@ -92,7 +92,7 @@ def gittins(
     sizes: tuple[Duration, ...] = (),
     step: Period | None = None,
     quantum: Period = 10 * MINUTE,
-    refresh: Tick = HOUR,
+    refresh: Period = HOUR,
     attained: Attained = Attained.SERVICE,
     walk: Walk = Walk.SKIP,
 ) -> Policy:
@@ -119,7 +119,7 @@ def tiresias(
     attained: Attained = Attained.SERVICE,
     step: Period = 3250 * SECOND,
     fit: Fit = Fit.BEST,
-    interval: Tick | None = None,
+    interval: Period | None = None,
 ) -> Policy:
     """Tiresias-L: discretised two-dimensional least attained service.
 

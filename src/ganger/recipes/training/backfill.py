@@ -9,7 +9,7 @@ from ganger.mechanisms.admit import Walk
 from ganger.mechanisms.order import FIRST_COME
 from ganger.mechanisms.periodic import every
 from ganger.mechanisms.queue import QueuePolicy
-from ganger.recipes.registry import Paper, Tick, Within, recipe
+from ganger.recipes.registry import Paper, Period, Within, recipe
 
 EASY = Paper("The ANL/IBM SP Scheduling System", "Lifka", "JSSPP", 1995, "utilisation")
 
@@ -18,7 +18,7 @@ EASY = Paper("The ANL/IBM SP Scheduling System", "Lifka", "JSSPP", 1995, "utilis
 def backfill(
     walk: Walk = Walk.EASY,
     depth: Annotated[int, Within(1, 1_000_000)] = 1000,
-    interval: Tick | None = None,
+    interval: Period | None = None,
 ) -> Policy:
     """First come, first served, with backfilling by expected durations.
 

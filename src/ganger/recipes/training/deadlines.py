@@ -10,7 +10,7 @@ from ganger.mechanisms.guarantee import PromisePolicy
 from ganger.mechanisms.order import LEAST_ALLOWANCE
 from ganger.mechanisms.place import Sized
 from ganger.mechanisms.queue import QueuePolicy
-from ganger.recipes.registry import Paper, Tick, recipe
+from ganger.recipes.registry import Paper, Period, recipe
 
 
 @recipe(
@@ -43,7 +43,7 @@ def genie(walk: Walk = Walk.SKIP) -> Policy:
     " effort; deadlines are strict; GPUs are packed, without the paper's local search",
     wants=("deadlines",),
 )  # fmt: skip
-def chronus(lease: Tick = 20 * MINUTE) -> Policy:
+def chronus(lease: Period = 20 * MINUTE) -> Policy:
     """Time is cut into leases. A job with a deadline is accepted if it and all accepted before it
     can have all their leases in time; jobs without one take what is left, the shortest first.
 

@@ -38,8 +38,8 @@ from ganger.recipes.registry import (
     Many,
     Paper,
     Part,
+    Period,
     Positive,
-    Tick,
     Within,
     recipe,
 )
@@ -64,7 +64,7 @@ class Lengths(Enum):
     " oracle's, where the paper fits a function of servers and workers to profiled points",
     wants=("elastic jobs",),
 )  # fmt: skip
-def optimus(interval: Tick = 600 * SECOND) -> Policy:
+def optimus(interval: Period = 600 * SECOND) -> Policy:
     """Every `interval` each job gets its least in order of arrival, then each next worker goes to
     the job whose predicted remaining time falls most per GPU (sections 4.1 and 4.2).
 
@@ -110,7 +110,7 @@ def afs(lengths: Lengths = Lengths.REMAINING) -> Policy:
     " not fit is cut first come, first served",
     wants=("elastic jobs",),
 )  # fmt: skip
-def elastic_scaling(interval: Tick = NEVER) -> Policy:
+def elastic_scaling(interval: Period = NEVER) -> Policy:
     """Sizes of the largest total speedup, exactly, by dynamic programming (section V).
 
     Jobs are admitted first come, first served while each can have its least. Decided at each
@@ -238,7 +238,7 @@ def ones(
     population: Count = 16,
     rounds: Count = 10,
     mutation: Part = 0.3,
-    epoch: Tick = 60 * SECOND,
+    epoch: Period = 60 * SECOND,
     patience: Annotated[int, Within(0, 10_000)] = 1,
 ) -> Policy:
     """A population of schedules that evolves online: jobs near their end keep their GPUs, new jobs
@@ -264,7 +264,7 @@ def ones(
     " jobs that were not picked get their least",
     wants=("elastic jobs",),
 )  # fmt: skip
-def smd(slot: Tick = 600 * SECOND, epsilon: Positive = 0.05, effort: Count = 1) -> Policy:
+def smd(slot: Period = 600 * SECOND, epsilon: Positive = 0.05, effort: Count = 1) -> Policy:
     """Every `slot`, each job names the size that serves it best, and a knapsack over GPUs, CPUs and
     host memory picks the jobs whose completion is worth most.
 

@@ -21,7 +21,7 @@ from ganger.mechanisms.program import (
 )
 from ganger.mechanisms.rounds import RoundPolicy
 from ganger.mechanisms.stride import Stride
-from ganger.recipes.registry import Count, Duration, Paper, Part, Tick, recipe
+from ganger.recipes.registry import Count, Duration, Paper, Part, Period, recipe
 
 GAVEL = Paper(
     "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads",
@@ -60,7 +60,7 @@ def drf(
 
 
 @recipe(GAVEL, name="max-min", needs="throughputs")
-def max_min(heterogeneous: bool = True, every: Tick = 360 * SECOND, fill: bool = True) -> Policy:
+def max_min(heterogeneous: bool = True, every: Period = 360 * SECOND, fill: bool = True) -> Policy:
     """Weighted max-min fairness: raise the smallest share as far as it goes, then the next.
 
     Homogeneous: water-filling of GPUs by weight, at most the gang each. Heterogeneous: of
@@ -76,7 +76,7 @@ def max_min(heterogeneous: bool = True, every: Tick = 360 * SECOND, fill: bool =
     needs="durations",
     reconstructed="Gavel's form of the objective; Themis' own auction is another recipe",
 )
-def ftf(agnostic: bool = False, every: Tick = 360 * SECOND, fill: bool = True) -> Policy:
+def ftf(agnostic: bool = False, every: Period = 360 * SECOND, fill: bool = True) -> Policy:
     """Finish-time fairness: minimise the largest rho = T_shared / T_independent.
 
     T_independent is the time with a 1/n of the cluster, integrated over the changing n (Gavel,
@@ -89,7 +89,7 @@ def ftf(agnostic: bool = False, every: Tick = 360 * SECOND, fill: bool = True) -
 def hierarchical(
     inside: Inside = Inside.FAIRNESS,
     agnostic: bool = False,
-    every: Tick = 360 * SECOND,
+    every: Period = 360 * SECOND,
     fill: bool = True,
 ) -> Policy:
     """Weights flow from the organisation to its tenants to their jobs (Gavel, section 4.3).
@@ -108,7 +108,7 @@ def hierarchical(
     " where the paper's bids for every useful subset of the GPUs on offer; the hidden payment is"
     " taken from jobs that may shrink; lease and fairness knob",
 )
-def themis(lease: Tick = 20 * MINUTE, fairness: Part = 0.8) -> Policy:
+def themis(lease: Period = 20 * MINUTE, fairness: Part = 0.8) -> Policy:
     """GPUs are leased; at the end of a lease they are auctioned among the jobs with the worst
     finish-time fairness.
 
@@ -131,7 +131,9 @@ def themis(lease: Tick = 20 * MINUTE, fairness: Part = 0.8) -> Policy:
     " load by migration; the two fastest types are traded; where tickets come from",
     wants=("tenants",),
 )  # fmt: skip
-def gandiva_fair(quantum: Tick = MINUTE, trading: bool = True, owner: Owner = Owner.USER) -> Policy:
+def gandiva_fair(
+    quantum: Period = MINUTE, trading: bool = True, owner: Owner = Owner.USER
+) -> Policy:
     """Users get GPU time in proportion to their tickets, gang by gang, quantum by quantum.
 
     A user's tickets are the weight of its tenant (in the cluster file) times the weight of its jobs
@@ -154,7 +156,9 @@ def gandiva_fair(quantum: Tick = MINUTE, trading: bool = True, owner: Owner = Ow
     " no over-commitment beyond idle GPUs; leases end on ticks of a tenth of their length",
     wants=("tenants",),
 )  # fmt: skip
-def astraea(lease: Tick = 30 * MINUTE, window: Count = 24, starving: Duration = 4 * HOUR) -> Policy:
+def astraea(
+    lease: Period = 30 * MINUTE, window: Count = 24, starving: Duration = 4 * HOUR
+) -> Policy:
     """Long-term GPU-time fairness: at the end of each lease, the tenant that used least of what it
     deserved goes first, and inside it the job that did.
 

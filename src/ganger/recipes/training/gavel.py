@@ -26,7 +26,7 @@ from ganger.mechanisms.program import (
 from ganger.mechanisms.program import Objective as Solve
 from ganger.mechanisms.rounds import Allocator, RoundPolicy
 from ganger.mechanisms.standing import StandingTypes
-from ganger.recipes.registry import Count, Duration, Paper, Tick, recipe
+from ganger.recipes.registry import Count, Duration, Paper, Period, recipe
 from ganger.recipes.training.fairness import GAVEL
 from ganger.solve.pop import Deal
 
@@ -85,7 +85,7 @@ def gavel(
     agnostic: bool = False,
     deadlines: bool = False,
     space_sharing: bool = False,
-    every: Tick = 360 * SECOND,
+    every: Period = 360 * SECOND,
     fill: bool = True,
     compatible: bool = False,
     in_order: bool = False,
@@ -172,7 +172,7 @@ def pop(
     objective: Objective = Objective.MAX_MIN,
     parts: Count = 4,
     deal: Deal = Deal.RANDOM,
-    every: Tick = 360 * SECOND,
+    every: Period = 360 * SECOND,
     fill: bool = True,
 ) -> Policy:
     """Partitioned optimisation: jobs are dealt at random to `parts` small programmes, each with

@@ -18,8 +18,8 @@ from ganger.recipes.registry import (
     Duration,
     Paper,
     Part,
+    Period,
     Power,
-    Tick,
     Within,
     recipe,
 )
@@ -36,7 +36,7 @@ from ganger.recipes.registry import (
     wants=("elastic jobs",),
 )  # fmt: skip
 def pollux(
-    interval: Tick = 60 * SECOND,
+    interval: Period = 60 * SECOND,
     p: Power = -1.0,
     population: Count = 50,
     generations: Count = 40,
@@ -83,7 +83,7 @@ def pollux(
     wants=("elastic jobs", "GPU types"),
 )  # fmt: skip
 def sia(
-    interval: Tick = 60 * SECOND,
+    interval: Period = 60 * SECOND,
     p: Power = -0.5,
     wait: Amount = 1.1,
     restart: Duration = 30 * SECOND,

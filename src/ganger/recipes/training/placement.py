@@ -15,7 +15,7 @@ from ganger.mechanisms.place import AnyType, Place, Relaxing
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.mechanisms.timeindex import TimeIndexed
 from ganger.mechanisms.topology import ByUtility
-from ganger.recipes.registry import Count, Duration, Many, Paper, Part, recipe
+from ganger.recipes.registry import Count, Duration, Many, Paper, Part, Period, recipe
 from ganger.recipes.training.baselines import LECTURE
 from ganger.recipes.training.fairness import GAVEL
 
@@ -102,9 +102,13 @@ def hived(cells: tuple[str, ...] = ()) -> Policy:
 
     `cells`, like `ann:2x4;ann:1x1;bob:1x8`, says that ann owns two cells of 4 GPUs and one of 1; by
     default each tenant's quota is cut into the largest cells. Inside a virtual cluster jobs go
-    first come, first served; a GPU comes with its part of its node's CPUs and host memory. Jobs of
-    others, those that ask for more, and those of negative priority run opportunistically on what
-    is free and are preempted by guaranteed jobs. Cells that the cluster has not are refused.
+    first come, first served; a GPU comes with its part of its node's CPUs and host memory.
+
+    Opportunistic are jobs of tenants without cells, jobs larger than all cells of their tenant,
+    jobs of negative priority, jobs that state labels, parts of a GPU or several kinds of workers,
+    and jobs that state more than their GPUs' part of a node's CPUs or host memory. They run on what
+    is free, are preempted by guaranteed jobs, and keep away from the nodes and cells of those where
+    there is another place on as few nodes. Cells that the cluster does not have are refused.
     """
     owned: dict[str, dict[int, int]] = {}
     for text in cells:
@@ -131,11 +135,12 @@ def _cell(text: str) -> tuple[str, int, int]:
     reconstructed="the programme: one node or anywhere as configurations, nodes counted by how many"
     " GPUs are expected to be free; the first jobs of the queue only",
 )  # fmt: skip
-def spin(window: Count = 20, slots: Count = 20, slot: Duration = 0) -> Policy:
+def spin(window: Count = 20, slots: Count = 20, slot: Period | None = None) -> Policy:
     """Start now, or later in a better place: a linear programme over time slots, rounded at random.
 
     Every waiting job gets chances of starting in each slot, on one node or spread, such that the
     weighted sum of completion times is least and no slot holds more than will be free; a draw from
-    them says who starts now. So a job may deliberately wait for locality.
+    them says who starts now. So a job may deliberately wait for locality. By default a `slot` is so
+    long that all that waits would be done in `slots` of them.
     """
-    return TimeIndexed("spin", window, slots, slot)
+    return TimeIndexed("spin", window, slots, slot or 0)

@@ -24,7 +24,7 @@ from ganger.recipes.registry import (
     Name,
     Paper,
     Part,
-    Tick,
+    Period,
     Within,
     recipe,
 )
@@ -83,7 +83,7 @@ def helios(walk: Walk = Walk.STRICT) -> Policy:
     wants=("idle nodes",),
 )
 def helios_ces(
-    buffer: Many = 5, hold: Many = 12, falls: Amount = 1.0, every: Tick = 10 * MINUTE
+    buffer: Many = 5, hold: Many = 12, falls: Amount = 1.0, every: Period = 10 * MINUTE
 ) -> Policy:
     """QSSF, and Cluster Energy Saving beside it: idle nodes are switched off.
 
@@ -140,6 +140,9 @@ def ffdl(
     return QueuePolicy("ffdl", FIRST_COME, walk, place=place, quotas=Quotas())
 
 
+BEST_OF_PAI = ("V100", "V100-32GB", "V100M32", "V100M16")
+
+
 @recipe(
     Paper(
         "MLaaS in the Wild: Workload Analysis and Scheduling in Large-Scale Heterogeneous GPU"
@@ -151,14 +154,16 @@ def ffdl(
     wants=("parts of GPUs", "GPU types"),
 )  # fmt: skip
 def ali_mlaas(
-    reserved: tuple[Name, ...] = ("V100", "V100-32GB", "V100M32", "V100M16"),
+    reserved: tuple[Name, ...] = BEST_OF_PAI,
     walk: Walk = Walk.SKIP,
 ) -> Policy:
     """Shortest predicted job first, GPUs shared by parts, the best GPUs reserved.
 
     Parts of a GPU go to the fullest device that has room. GPUs of the types `reserved` are for jobs
-    that demand them; all others are packed on the rest (reserving-and-packing). The
-    paper predicts by user, group and GPUs: `--knows group` does so.
+    that demand them; all others are packed on the rest (reserving-and-packing). Types other than
+    the default, which are PAI's, must be those of the cluster. The paper predicts by user, group
+    and GPUs: `--knows group` does so.
     """
-    place = ReserveAndPack(mode=Sharing.TIME, high=reserved)
+    stated = reserved != BEST_OF_PAI
+    place = ReserveAndPack(mode=Sharing.TIME, high=reserved, stated=stated)
     return QueuePolicy("ali-mlaas", SHORTEST, walk, place=place)

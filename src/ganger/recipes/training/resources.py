@@ -14,7 +14,7 @@ from ganger.mechanisms.place import Revocable
 from ganger.mechanisms.queue import QueuePolicy
 from ganger.mechanisms.share import Parts
 from ganger.mechanisms.supply import BySupply, Division, SupplyPolicy
-from ganger.recipes.registry import Many, Name, Paper, Positive, Tick, recipe
+from ganger.recipes.registry import Many, Name, Paper, Period, Positive, recipe
 from ganger.recipes.training.baselines import LECTURE
 
 INGESTION = Paper(
@@ -37,16 +37,21 @@ def space_sharing(mode: Sharing = Sharing.MPS, walk: Walk = Walk.SKIP) -> Policy
     return QueuePolicy("space-sharing", FIRST_COME, walk, place=Parts(mode=mode))
 
 
+REVOCABLE = "spot"
+
+
 @recipe(
     LECTURE, reconstructed="the notice before a revocation is not used", wants=("revocable nodes",)
 )
-def spot(label: Name = "spot", prefer: bool = True, walk: Walk = Walk.SKIP) -> Policy:
+def spot(label: Name = REVOCABLE, prefer: bool = True, walk: Walk = Walk.SKIP) -> Policy:
     """First come, first served; only jobs that checkpoint may use nodes that can be revoked.
 
     Nodes labelled `label` can be taken away. A job on them loses what it did since its last
-    checkpoint and starts again elsewhere. `prefer`: such jobs take these nodes first.
+    checkpoint and starts again elsewhere. `prefer`: such jobs take these nodes first. A label
+    other than the default must be on a node of the cluster.
     """
-    return QueuePolicy("spot", FIRST_COME, walk, place=Revocable(label=label, prefer=prefer))
+    place = Revocable(label=label, prefer=prefer, stated=label != REVOCABLE)
+    return QueuePolicy("spot", FIRST_COME, walk, place=place)
 
 
 @recipe(
@@ -92,7 +97,7 @@ class First(Enum):
     wants=("CPUs",),
 )  # fmt: skip
 def synergy(
-    division: Division = Division.TUNE, order: First = First.SRTF, every: Tick = 300 * SECOND
+    division: Division = Division.TUNE, order: First = First.SRTF, every: Period = 300 * SECOND
 ) -> Policy:
     """CPUs and host memory by sensitivity: a job gets what its GPUs can use of them if its nodes
     have it, and never less than its GPUs' part.
