@@ -171,7 +171,7 @@ def test_a_submission_waits_for_so_many_and_holds_so_much(tmp_path: Path) -> Non
         prepare(JobRequest(command=["true"], after=["1"], array="0-99"), Who("ann"), 0,
                 lambda job: many[:20_000], False)  # fmt: skip
     request = JobRequest(script="#!" + "x" * (2 << 20), array="0-999")
-    with pytest.raises(BadInput, match="exceed 1024 MiB"):
+    with pytest.raises(BadInput, match="exceed 256 MiB"):
         prepare(request, Who("ann"), 0, lambda job: [], False)
     few = JobRequest(command=["true", "xx"], env={"A": "b"}, after=["1"], array="0-9")
     jobs = prepare(few, Who("ann"), 0, lambda job: [0, 1], False)

@@ -106,11 +106,14 @@ def test_a_folder_that_others_write_in_is_not_where_a_backup_is_made(
     for folder, mode in (("own", 0o700), ("theirs", 0o777)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder).chmod(mode)
-    monkeypatch.setattr("ganger.service.backup.refuse_foreign", lambda folder, above: None)
+    monkeypatch.setattr("ganger.service.backup.refuse_others_folder", lambda folder, above: None)
     copies = service_backup._copy
-    monkeypatch.setattr(
-        service_backup, "_copy", lambda source, made: (worked.append(made), copies(source, made))
-    )
+
+    def copy(source: Path, made: Path) -> None:
+        worked.append(made)
+        copies(source, made)
+
+    monkeypatch.setattr(service_backup, "_copy", copy)
     for folder in ("own", "theirs"):
         backup(places, tmp_path / folder / "copy.db")
         assert [path.name for path in (tmp_path / folder).iterdir()] == ["copy.db"]

@@ -281,7 +281,7 @@ def test_a_restart_gets_over_a_plan_that_cannot_be(
 
 
 def test_a_recipe_that_another_version_accepted_goes_on(tmp_path: Path) -> None:
-    asked = Settings(home=tmp_path, gpus="4xV100", recipe="las(quantum=1us)")
+    asked = Settings(home=str(tmp_path), gpus="4xV100", recipe="las(quantum=1us)")
     with pytest.raises(BadInput, match="give 1 s or more"):
         header_for(asked, None)
     before = header("las(quantum=1us)")

@@ -19,9 +19,10 @@ from typing import Final
 import msgspec
 
 from ganger.client.places import Places
+from ganger.client.strangers import others_may_change, refuse_others_folder
 from ganger.core.errors import BadInput
 from ganger.engines.agent.folder import sync
-from ganger.service.home import Home, refuse_foreign
+from ganger.service.home import Home
 from ganger.service.journal import NUMBERS_FROM, Journal
 
 _PAGES: Final = 1024
@@ -80,9 +81,8 @@ def _workplace(parent: Path) -> tempfile.TemporaryDirectory[str]:
     """A folder in which SQLite can work by names: nobody else can put another file, or another
     folder, in their place."""
     try:
-        refuse_foreign(parent, above=True)
-        mode = parent.stat().st_mode
-        safe = not stat.S_IMODE(mode) & 0o022 or mode & stat.S_ISVTX
+        refuse_others_folder(parent, above=True)
+        safe = not others_may_change(parent.stat())
     except BadInput:
         safe = False
     return tempfile.TemporaryDirectory(prefix=".ganger-", dir=parent if safe else None)
