@@ -6,10 +6,11 @@
 
 A mutant is one line of `core`, `mechanisms` or `recipes` with one thing changed: a comparison, an
 operator, a number, a condition, a call or an assignment left out. Lines are drawn first, so that a
-line with many operators is not likelier than others; annotations, messages of errors and asserts
-are left alone. Each mutant meets the tests that execute its line, the quickest first, until one
-fails. A mutant that nothing can tell from the original is *equivalent*: it stands in `mutants.toml`
-with the reason. Who reads a survivor either writes the test that kills it or its reason.
+line with many operators is not likelier than others; annotations, messages of errors and guards
+(asserts, `frozen`, `slots`) are left alone. Each mutant meets the tests that execute its line, the
+quickest first, until one fails. A mutant that nothing can tell from the original is *equivalent*:
+it stands in `mutants.toml` with the reason. Who reads a survivor either writes the test that kills
+it or its reason.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def _cover(folder: Path, workers: int, tests: list[str], known: dict[str, Any]) 
         for line, contexts in lines.contexts_by_lineno(path).items():
             if "" in contexts:
                 early.add(line)
-            for test in {each.partition("|")[0] for each in contexts if each and "\n" not in each}:
+            for test in {each.rpartition("|")[0] for each in contexts if each and "\n" not in each}:
                 known["lines"].setdefault(test, {}).setdefault(file, []).append(line)
         known["imported"][file] = sorted(early)
     known["seconds"].update(_times(report))
@@ -162,7 +163,7 @@ class Bench:
         words = [sys.executable, str(Path(trials.__file__)), str(clean / "src"), *tests]
         self.process = subprocess.Popen(
             words, cwd=ROOT, env=environment(clean), text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 
     def judged(self, mutant: Mutant, cover: Cover, quick: bool = True) -> str:

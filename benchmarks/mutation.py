@@ -142,6 +142,11 @@ class Finder(ast.NodeVisitor):
             if each is not None:
                 self.visit(each)
 
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """`frozen` and `slots` are guards, as asserts are; the body is what counts."""
+        for each in node.body:
+            self.visit(each)
+
     def visit_Raise(self, node: ast.Raise) -> None:
         """What an error says is not behaviour."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from ganger.core.events import Batch
 from ganger.core.jobs import Phase, declare
 from ganger.core.kernel import Kernel
-from ganger.core.plan import Placement, Plan, Resize, Start
+from ganger.core.plan import Placement, Plan, Provision, Resize, Start
 from ganger.core.protocols import Policy
 from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Shape
 from ganger.core.units import NEVER, SECOND
@@ -135,6 +135,8 @@ class Played:
 
 def words(kernel: Kernel, action: Any) -> str:
     """An action as people would note it: `start a on 0:2+1:1`, node by node, GPU by GPU."""
+    if isinstance(action, Provision):
+        return f"provision {action}"
     said = f"{type(action).__name__.lower()} {kernel.jobs.name(action.job)}"
     if isinstance(action, Start | Resize):
         said += f" on {where(action.placement)}"

@@ -1,0 +1,137 @@
+"""What every recipe decided on five days is on record: whoever changes a decision sees which.
+
+A line of `decided.txt` is a recipe, a day, when each job ended (seconds; `-`: it did not), and two
+fingerprints: of the starts, stops and resizes with their places, and of the plans in full (with
+what jobs wait for, and when the recipe wants to be asked again). Who means to change what a recipe
+decides runs `python tests/recipes/test_decided.py`, reads what that changed in `decided.txt`, and
+commits both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import product
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ganger.core.errors import BadInput, InvariantError
+from ganger.recipes.registry import CATALOGUE
+from recipes.days import DAYS
+from worlds import play
+
+RECORD = Path(__file__).with_name("decided.txt")
+SMALL = {"pollux": "pollux(population=8,generations=4)"}
+"""The same recipe with a smaller search, where its defaults take seconds a decision."""
+VARIANTS = """
+afs(lengths=attained) ali-mlaas(reserved=P100) ali-mlaas(walk=strict) allox(alpha=0.5)
+allox(entrants=jobs,window=3) astraea(lease=5m,window=3) astraea(lease=10m,starving=30m)
+backfill(walk=conservative) backfill(depth=2,interval=5m) backfill(walk=conservative,depth=3)
+chronus(lease=5m) cpu-disaggregation(cores=6,pool=2) cpu-disaggregation(walk=skip)
+delay-scheduling(node_wait=5m,rack_wait=10m) delay-scheduling(node_skips=2,rack_skips=1)
+dorm(theta1=0.05,theta2=1) dorm(theta2=0,window=3) dragon(patience=10m,quiet=1s)
+drf(owner=tenant,resources=gpus) drf(walk=strict)
+e-las(index=discount,epochs=5,min_run=10m) edf(preempt=no) edf(walk=strict)
+edl(thresholds=10m;1h,many=1) elastic-scaling(interval=10m) ffdl(bias=0,samples=1) ffdl(walk=skip)
+fifo(walk=skip) fifo(walk=tenant) fifo(walk=easy)
+ftf(agnostic=yes,fill=no) gandiva-fair(trading=no,quantum=5m) gandiva-fair(owner=tenant,quantum=3m)
+gavel(objective=water_filling) gavel(objective=fifo) gavel(objective=makespan)
+gavel(objective=max_sum,deadlines=yes) gavel(objective=cost,deadlines=yes) gavel(objective=ftf)
+gavel(objective=isolated) gavel(agnostic=yes,every=3m,fill=no) gavel(space_sharing=yes)
+gavel(space_sharing=yes,objective=makespan) gavel(space_sharing=yes,objective=ftf)
+gavel(space_sharing=yes,objective=max_sum) gavel(compatible=yes) gavel(compatible=yes,agnostic=yes)
+gavel(compatible=yes,objective=isolated) gavel(compatible=yes,every=2m)
+gavel(compatible=yes,objective=fifo) gavel(compatible=yes,objective=makespan)
+gavel(whole_steps=yes,barrier=yes,patience=2m,counters=yes,by_type=yes)
+gavel(centred=yes,left_over=yes) gavel(in_order=yes,shuffled=yes)
+genie(walk=strict) gittins(quantum=2m,refresh=30m) gittins(sizes=10m;30m;2h,attained=time)
+gittins(step=20m,walk=strict) helios(walk=skip) helios-ces(buffer=1,hold=1,falls=0)
+helios-ces(buffer=0,every=3m) heterogeneity-agnostic(chance=yes)
+heterogeneity-agnostic(walk=skip) hierarchical(inside=fifo) hierarchical(agnostic=yes,every=3m)
+hived(cells=lab:1x1;ann:1x2;bob:1x1;cid:1x1) hived(cells=lab:1x4;ann:2x2;bob:1x1;cid:2x1)
+las(quantum=2m) las(attained=time)
+las(walk=strict,quantum=10m) marble(tolerance=0.5) max-min(heterogeneous=no,every=10m)
+max-min(fill=no) mlfq(thresholds=10m;1h) mlfq(thresholds=5m,starvation=2,walk=strict)
+ones(population=4,rounds=3,mutation=1,epoch=5m) ones(population=5,mutation=0,patience=3)
+optimus(interval=5m) philly(node_wait=10m,rack_wait=1m,full=0.5,min_run=20m) philly(full=0)
+placement(fit=worst) placement(fit=first,within=node) placement(fit=random,walk=skip)
+placement(within=rack,walk=easy) placement(within=island,walk=skip)
+pollux(population=6,generations=5,p=-10,rescale=2m) pollux(population=6,generations=5,patience=1)
+pollux(population=4,generations=3,autoscale=yes,low=0.5,high=0.6)
+pop(parts=2) pop(deal=stratified,parts=3) pop(deal=replicated,parts=2,objective=makespan)
+pop(parts=2,objective=cost,fill=no) priority(highest=smallest) priority(preempt=no)
+priority(walk=strict) sia(p=0.5,wait=2,restart=2m) sia(interval=5m) sjf(walk=skip) sjf(walk=easy)
+smd(slot=5m,epsilon=0.5) smd(effort=3) space-sharing(mode=time) space-sharing(mode=mig)
+space-sharing(walk=strict) spin(window=4,slots=5,slot=20m) spin(slots=8)
+spot(prefer=no) spot(walk=strict) srsf(min_run=10m) srsf(walk=easy) srsf(walk=conservative)
+srtf(min_run=10m) srtf(walk=strict) srtf(walk=conservative)
+synergy(division=opt) synergy(order=fifo,every=1m) synergy(order=las) themis(lease=5m,fairness=0.2)
+themis(fairness=0.95) tiresias(thresholds=10m;1h)
+tiresias(thresholds=10m,starvation=2,consolidate=no)
+tiresias(index=gittins,step=10m) tiresias(index=started,thresholds=20m) tiresias(fit=worst,
+consolidate=no) tiresias(index=arrival,attained=time,thresholds=20m,interval=2m,min_run=5m)
+topology-aware(threshold=0.7,walk=skip) topology-aware(threshold=0.5) yarn-cs(within=any)
+yarn-cs(within=node,walk=skip)
+""".replace(",\n", ",").split()
+"""Every parameter away from its default, and what several recipes do by `walk`."""
+
+
+TURNING = {("e-las", "gangs")}
+"""With costs of stopping, jobs of nearly equal index take turns there by the epoch, for ever."""
+
+BY_CACHES = {
+    ("e-las", "parts"), ("e-las(index=discount,epochs=5,min_run=10m)", "sizes"), ("hived", "parts"),
+    ("mlfq(thresholds=5m,starvation=2,walk=strict)", "sizes"),
+    ("mlfq(thresholds=5m,starvation=2,walk=strict)", "parts"),
+}  # fmt: skip
+"""Known faults: decided again with empty caches, they decide otherwise."""
+
+
+def cases() -> list[tuple[str, str]]:
+    """Each recipe and each variant, on each day."""
+    recipes = [*(SMALL.get(name, name) for name in sorted(CATALOGUE)), *VARIANTS]
+    return [case for case in product(recipes, DAYS) if case not in TURNING | BY_CACHES]
+
+
+def fingerprint(text: bytes) -> str:
+    """Eight letters that differ where the text does."""
+    return hashlib.sha256(text).hexdigest()[:8]
+
+
+def decided(recipe: str, day: str) -> str:
+    """What a recipe did on a day."""
+    world = DAYS[day]()
+    try:
+        run = play(recipe, world.works, world.cluster, world.setup)
+    except BadInput as refused:
+        return f"refused: {refused}"
+    ended = [run.ended(work.spec.name) for work in world.works]
+    ends = " ".join("-" if end is None else f"{end:.0f}" for end in ended)
+    plans = b"".join(msgspec.json.encode(plan) for _, plan in run.diary.steps)
+    return f"{ends} {fingerprint(run.text().encode())} {fingerprint(plans)}"
+
+
+def record() -> dict[tuple[str, str], str]:
+    """What is on record."""
+    rows = (line.split(maxsplit=2) for line in RECORD.read_text().splitlines())
+    return {(recipe, day): rest for recipe, day, rest in rows}
+
+
+@pytest.mark.parametrize(("recipe", "day"), cases())
+def test_it_decides_what_is_on_record(recipe: str, day: str) -> None:
+    assert decided(recipe, day) == record()[recipe, day]
+
+
+@pytest.mark.parametrize(("recipe", "day"), sorted(BY_CACHES))
+@pytest.mark.xfail(raises=InvariantError, strict=True)
+def test_what_it_decides_does_not_depend_on_its_caches(recipe: str, day: str) -> None:
+    decided(recipe, day)
+
+
+def test_nothing_else_is_on_record() -> None:
+    assert list(record()) == cases()
+
+
+if __name__ == "__main__":
+    RECORD.write_text("".join(f"{' '.join(case)} {decided(*case)}\n" for case in cases()))
