@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import os
 import pwd
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -54,6 +55,8 @@ class World:
         self.notifier = Notifier(daemon, home)
         self.idleness = Idleness(daemon, self.notifier, meter_seconds)
         self.bodies, self.looks = Bodies(), Looks()
+        self.following: Counter[str] = Counter()
+        """How many outputs each user reads now."""
         self.leaving = False
         """The server ends: streams should."""
         self._fits: tuple[object, Fits] = (None, Fits(daemon.kernel.nodes))
