@@ -179,8 +179,8 @@ class World:
                 trouble.append(said)
             for job in self.idleness.jobs():
                 if job.told:
-                    since = format_duration(job.idle_seconds * SECOND)
-                    trouble.append(f"job {job.label} is idle since {since}")
+                    lasts = format_duration(job.idle_seconds * SECOND)
+                    trouble.append(f"job {job.label} has been idle for {lasts}")
             void = [] if self.shared else [one.id for one in self.roles.tokens
                                            if one.role != "admin"]  # fmt: skip
             if void:
