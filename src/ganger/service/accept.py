@@ -271,8 +271,8 @@ def shape_of(request: JobRequest) -> Shape:
     workers = request.workers or request.nodes or (gpus if elastic and gpus else 1)
     if gpus % workers:
         raise BadInput(
-            f"{gpus} GPU{'s' if gpus != 1 else ''} cannot be shared evenly by {workers} workers", where="gpus",
-            mend=f"ask for a multiple of {workers}",
+            f"{gpus} GPU{'s' if gpus != 1 else ''} cannot be shared evenly by {workers} workers",
+            where="gpus", mend=f"ask for a multiple of {workers}",
         )  # fmt: skip
     per_worker, share = gpus // workers, round(request.share * WHOLE)
     if share < WHOLE and per_worker != 1:
