@@ -23,12 +23,12 @@ import uvicorn
 from attacks.http_rig import ANN, EVE, by_port, by_socket, eventually, open_folder, request, sent
 from ganger.client.connection import Client
 from ganger.core.errors import BadInput
-from ganger.service import connections, trial
+from ganger.service import agents, connections, looks, trial
 from ganger.service.accept import Who
 from ganger.service.bodies import Bodies, Busy
 from ganger.service.connections import Connection, Limits, Listener, limits_of
 from ganger.service.log import MOST, OneLine, Sparing
-from ganger.service.looks import Looks
+from ganger.service.looks import Looks, TooLong
 from ganger.service.server import Uvicorn
 from service.desk import Desk
 from service.machines import Machine
@@ -487,7 +487,7 @@ def test_questions_that_take_long_wait_for_each_other() -> None:
     """One at a time for each user, two in all, and not without end."""
 
     async def attack() -> None:
-        looks, now, most, go = Looks(), [0], [0, 0], threading.Event()
+        queue, now, most, go = Looks(), [0], [0, 0], threading.Event()
 
         def work(user: str) -> None:
             now[0] += 1
@@ -495,20 +495,62 @@ def test_questions_that_take_long_wait_for_each_other() -> None:
             go.wait(10)
             now[0] -= 1
 
-        eve = [asyncio.create_task(looks.look(Who("eve"), work, "eve")) for _ in range(8)]
+        eve = [asyncio.create_task(queue.look(Who("eve"), work, "eve")) for _ in range(8)]
         await asyncio.sleep(0.1)
         assert now[0] == 1
         with pytest.raises(Busy):
-            await looks.look(Who("eve"), work, "eve")
-        others = [asyncio.create_task(looks.look(Who(f"u{i}"), work, "u")) for i in range(3)]
+            await queue.look(Who("eve"), work, "eve")
+        others = [asyncio.create_task(queue.look(Who(f"u{i}"), work, "u")) for i in range(3)]
         await asyncio.sleep(0.1)
         assert now[0] == 2
         go.set()
         await asyncio.gather(*eve, *others)
         assert (most[0], now[0]) == (2, 0)
-        await looks.look(Who("eve"), work, "eve")
+        await queue.look(Who("eve"), work, "eve")
 
     asyncio.run(attack())
+
+
+def test_a_question_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe may search as long as its parameters say, and survives the errors of its parts."""
+    ends: list[str] = []
+
+    def work() -> None:
+        while True:
+            with contextlib.suppress(Exception):
+                ends.append("a step")
+                del ends[:]
+
+    async def attack() -> None:
+        queue = Looks()
+        monkeypatch.setattr(looks, "PATIENCE_SECONDS", 0.2)
+        with pytest.raises(TooLong):
+            await queue.look(Who("eve"), work)
+        monkeypatch.setattr(looks, "PATIENCE_SECONDS", 600.0)
+        asyncio.get_running_loop().call_later(0.2, queue.end_all)
+        with pytest.raises(TooLong):
+            await queue.look(Who("eve"), work)
+        assert await queue.look(Who("eve"), lambda: "done") == "done"
+        assert not queue._works
+
+    asyncio.run(attack())
+
+
+def test_the_daemon_goes_down_beside_a_question_that_takes_long(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "home")
+    client = machine.up()
+    try:
+        client.call("POST", "/v1/jobs", body={"command": ["sleep", "4"], "array": "0-99"})
+        body = json.dumps({"recipes": ["pollux(population=10000,generations=100000)"]}).encode()
+        with by_socket(machine.root) as asks:
+            asks.sendall(request("POST", "/v1/whatif", body=body))
+            time.sleep(2.0)  # until it searches
+            client.call("POST", "/v1/shutdown", body={})
+            assert machine.process is not None
+            assert machine.process.wait(30) == 0
+    finally:
+        machine.end()
+        agents.stop(machine.root / "agent")
 
 
 @pytest.mark.parametrize("days", [0, 30])
@@ -521,7 +563,7 @@ def test_looking_ahead_ends_when_patience_does(
     desk.until_quiet()
     (waits,) = desk.submit(gpus=4, hold=True)
     assert trial.futures(desk.daemon, ["srtf"], (), days)
-    monkeypatch.setattr(trial, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(looks, "PATIENCE_SECONDS", -1.0)
     with pytest.raises(BadInput, match="takes longer than"):
         trial.futures(desk.daemon, ["srtf"], (), days)
     assert trial.outlook(desk.daemon, waits) is None

@@ -20,7 +20,15 @@ from cli.rig import Shell
 from ganger.client.request import JobRequest
 from ganger.client.shown import shown, shown_json
 from ganger.core.errors import BadInput
-from ganger.service.accept import LINKS_MAX, TEXT_BYTES_MAX, Who, prepare, refuse_too_many, size_of
+from ganger.service.accept import (
+    LINKS_MAX,
+    LISTED_MAX,
+    TEXT_BYTES_MAX,
+    Who,
+    prepare,
+    refuse_too_many,
+    size_of,
+)
 from ganger.service.notify import Config, Webhook
 from ganger.service.rows import rows_listed, rows_of
 from service.desk import Desk
@@ -179,6 +187,21 @@ def test_a_submission_waits_for_so_many_and_holds_so_much(tmp_path: Path) -> Non
     for links, text in ((LINKS_MAX + 1, 0), (0, TEXT_BYTES_MAX + 1)):
         with pytest.raises(BadInput):
             refuse_too_many(links, text)  # of many requests together
+
+
+@pytest.mark.parametrize("field", LISTED_MAX)
+def test_lists_of_a_request_are_short(field: str) -> None:
+    """A shape of 300,000 GPU types would be compared at every decision; a letter to 100,000
+    addresses would be filed for every job of an array."""
+    one = {"mail_to": "ann@lab.example", "mail_on": "failed"}.get(field, "A100")
+    most = LISTED_MAX[field]
+    for number in (most, most + 1):
+        request = JobRequest(command=["true"], **{field: [one] * number})  # type: ignore[arg-type]
+        if number == most:
+            assert prepare(request, Who("ann"), 0, lambda job: [], False)
+        else:
+            with pytest.raises(BadInput, match=f"more than {most}"):
+                prepare(request, Who("ann"), 0, lambda job: [], False)
 
 
 def test_braces_do_not_grow_without_end(tmp_path: Path) -> None:

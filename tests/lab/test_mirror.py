@@ -69,7 +69,7 @@ def test_a_waiting_job_is_explained_in_plain_words(version: str) -> None:
     assert one.job.reason == "Priority"
     assert lines[:6] == [
         "Other jobs come first.",
-        "It asks for 4 GPUs of type v100, since 1m 00s.",
+        "It has waited 1m 00s for 4 GPUs of type v100.",
         "It asks for the nodes v0.",
         "By priority it is number 3 of 3 that wait for partition main.",
         "Of 4 GPUs that would do 2 are free.",

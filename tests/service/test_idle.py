@@ -49,7 +49,7 @@ def test_who_does_nothing_is_found_and_who_works_is_not(client: Client) -> None:
     until(lambda: any(job["told"] for job in client.call("GET", "/v1/idle")["jobs"]))
     assert [job["job"] for job in client.call("GET", "/v1/idle")["jobs"]] == [idle]
     (line,) = [one for one in client.call("GET", "/v1/status")["trouble"] if "idle" in one]
-    assert line.startswith(f"job {idle} is idle")
+    assert line.startswith(f"job {idle} has been idle for ")
     assert client.call("GET", f"/v1/jobs/{idle}")[0]["state"] == "RUNNING", "only told"
     (usage,) = client.call("GET", "/v1/usage")
     assert usage["idle_gpu_hours"] > 0.4 / 3600

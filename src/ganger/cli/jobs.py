@@ -205,7 +205,7 @@ def _spoken(job: JobDetail) -> str:
         ("Job", f"{job.label} {job.name}"),
         ("State", job.state + (f" ({job.reason})" if job.reason else "")),
         ("User, tenant", f"{job.user}, {job.tenant}"),
-        ("Command", " ".join(job.command) if not job.script else "script " + " ".join(job.command)),
+        ("Command", " ".join(["script", *job.command] if job.script else job.command)),
         ("Folder", job.cwd),
         ("Output", job.output),
         ("Error", job.error),

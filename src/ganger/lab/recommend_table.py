@@ -90,6 +90,8 @@ def _caption(found: Recommendation) -> str:
         " Rows are in order of the comparison with the pick, over the parts that both ran;"
         " means are over a recipe's own parts."
     )
+    if any("worse" in each.dropped for each in found.entrants):
+        told += " Who is out was worse than the best of its heat, which may not be the pick."
     return told + (f" Not tried: {out}." if out else "")
 
 

@@ -45,6 +45,11 @@ WORD_MAX: Final = (128 << 10) - 1
 WORDS_MAX: Final = 2 << 20
 """The most characters of all of them."""
 SCRIPT_MAX: Final = 4 << 20
+LISTED_MAX: Final[dict[str, int]] = {
+    "labels": 256, "gpu_types": 256, "warm": 256, "mail_to": 16, "mail_on": 16,
+}  # fmt: skip
+"""The most that these lists of a request may hold: a job's shape is looked up at every decision,
+and each message is filed with all whom it goes to."""
 LINKS_MAX: Final = 1_000_000
 """The most dependencies of all jobs of one submission, each task of an array counted for itself."""
 TEXT_BYTES_MAX: Final = 1 << 28
@@ -214,6 +219,9 @@ def _check(request: JobRequest) -> None:
         )
     for field in ("name", "tenant", "model", "pool"):
         checked_text(getattr(request, field), field)
+    for field, most in LISTED_MAX.items():
+        if len(getattr(request, field)) > most:
+            raise BadInput(f"more than {most}", where=field, mend="name fewer")
     for field in ("labels", "gpu_types", "warm"):
         for text in getattr(request, field):
             checked_text(text, field)
@@ -263,8 +271,8 @@ def shape_of(request: JobRequest) -> Shape:
     workers = request.workers or request.nodes or (gpus if elastic and gpus else 1)
     if gpus % workers:
         raise BadInput(
-            f"{gpus} GPUs cannot be shared evenly by {workers} workers", where="gpus",
-            mend=f"ask for a multiple of {workers}",
+            f"{gpus} GPU{'s' if gpus != 1 else ''} cannot be shared evenly by {workers} workers",
+            where="gpus", mend=f"ask for a multiple of {workers}",
         )  # fmt: skip
     per_worker, share = gpus // workers, round(request.share * WHOLE)
     if share < WHOLE and per_worker != 1:

@@ -37,8 +37,8 @@ def explain(daemon: Daemon, row: int) -> Explanation:
     else:
         held = kernel.placements().get(row, ())
         has = rows.devices(daemon, row, int(kernel.jobs.attempt[row]), held)
-        since = format_duration(daemon.now() - int(kernel.jobs.held_since[row]))
-        found.lines.append(f"It holds {', '.join(has)} since {since}.")
+        lasts = format_duration(daemon.now() - int(kernel.jobs.held_since[row]))
+        found.lines.append(f"It has held {', '.join(has)} for {lasts}.")
     preemptions = int(kernel.jobs.preemptions[row])
     if preemptions:
         last = daemon.ends.get(row, "")
@@ -118,7 +118,7 @@ def _pending(daemon: Daemon, row: int, found: Explanation) -> None:
     found.position = int(np.flatnonzero(order == row)[0]) + 1
     found.ahead = found.position - 1
     shape = jobs.shapes[jobs.shape[row]]
-    since = format_duration(daemon.now() - int(jobs.pending_since[row]))
+    lasts = format_duration(daemon.now() - int(jobs.pending_since[row]))
     wanted = f"{shape.gpus} GPU{'s' if shape.gpus != 1 else ''}"
     if shape.gpu_types:
         wanted += f" of type {' or '.join(shape.gpu_types)}"
@@ -128,15 +128,16 @@ def _pending(daemon: Daemon, row: int, found: Explanation) -> None:
     ]  # fmt: skip
     free = sum(node.gpus_free for node in nodes if node.state == "up")
     found.lines.append(
-        f"It waits for {wanted} since {since}; {free} of {sum(node.gpus for node in nodes)}"
+        f"It has waited {lasts} for {wanted}; {free} of {sum(node.gpus for node in nodes)}"
         f"{' such' if shape.gpu_types else ''} are free."
     )
     if found.reason == "Priority" and not found.ahead:
         found.lines.append(f"Nobody comes first: {_decides(daemon)}.")
     elif found.reason == "Priority":
         found.lines.append(
-            f"{daemon.header.policy} serves others first"
-            f" ({found.ahead} of {len(order)} by priority and submission)."
+            f"{daemon.header.policy} serves others first: of {len(order)} jobs that wait,"
+            f" {found.ahead} come{'s' if found.ahead == 1 else ''} before it by priority and"
+            " submission."
         )
     elif found.reason == "AssocGrpGRES":
         found.lines.append("Its tenant is at its quota.")

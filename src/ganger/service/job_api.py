@@ -280,7 +280,7 @@ async def logs(request: Request) -> Response:
     follow = request.query_params.get("follow", "") in ("1", "true", "yes")
     node = request.query_params.get("node", "")
     source = await tail.Source.opened(world, row, stream, attempt, node)
-    text: AsyncIterator[bytes] = source.read(lines, follow)
+    text: AsyncIterator[bytes] = source.read(lines, follow, who_of(request).user)
     return StreamingResponse(text, media_type="text/plain; charset=utf-8")
 
 

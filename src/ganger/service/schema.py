@@ -15,7 +15,15 @@ from ganger.client.request import FORMAT
 from ganger.core.spec import Kind, Locality, OnPreempt
 from ganger.core.units import TEXT_MAX
 from ganger.engines.launch import PER
-from ganger.service.accept import HIDDEN, NAME_MAX, PATH_MAX, RANGES, SCRIPT_MAX, WORD_MAX
+from ganger.service.accept import (
+    HIDDEN,
+    LISTED_MAX,
+    NAME_MAX,
+    PATH_MAX,
+    RANGES,
+    SCRIPT_MAX,
+    WORD_MAX,
+)
 from ganger.service.notify import EVENTS
 
 _Schema = dict[str, Any]
@@ -119,6 +127,8 @@ def _needs(field: str, holds: _Schema, *others: tuple[str, _Schema]) -> _Schema:
 def tightened(request: _Schema) -> _Schema:
     """The schema of JobRequest, with what its types do not say."""
     fields = request["properties"]
+    for name, most in LISTED_MAX.items():
+        fields[name]["maxItems"] = most
     for name, more in _FIELDS.items():
         if "anyOf" in more:
             fields[name] = {key: value for key, value in fields[name].items() if key == "default"}

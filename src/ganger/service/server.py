@@ -51,6 +51,7 @@ class Server:
             self._world.notifier.start()
             watching = asyncio.create_task(self._world.idleness.watch())
             await self._server.serve(sockets=self._sockets)
+            self._world.looks.end_all()
             watching.cancel()
             self._world.notifier.close()
 

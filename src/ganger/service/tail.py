@@ -17,6 +17,8 @@ from ganger.service.world import World
 
 END: Final = 1 << 62
 LOOK_SECONDS: Final = 0.1
+AT_SPEED: Final = 20
+"""Of one user so many outputs are looked at so often; of more each the less often."""
 ANSWER_SECONDS: Final = 10.0
 """So long an agent may take to send a piece."""
 
@@ -80,9 +82,21 @@ class Source:
                            mend=f"it ran on {', '.join(names)}")  # fmt: skip
         return names.index(self._node) if self._node else 0
 
-    async def read(self, lines: int, follow: bool) -> AsyncIterator[bytes]:
+    async def read(self, lines: int, follow: bool, user: str = "") -> AsyncIterator[bytes]:
         """The text, from the last `lines` lines on (0: all); with `follow` what comes, too, over
-        further attempts, until the job is over. A machine that is away is waited for then."""
+        further attempts, until the job is over. A machine that is away is waited for then. `user`
+        asks."""
+        following = self._world.following
+        following[user] += 1
+        try:
+            async for piece in self._read(lines, follow, user):
+                yield piece
+        finally:
+            following[user] -= 1
+            if not following[user]:
+                del following[user]
+
+    async def _read(self, lines: int, follow: bool, user: str) -> AsyncIterator[bytes]:
         place, at = self._place(), -1
         while True:
             present = self._place()
@@ -100,7 +114,7 @@ class Source:
                 return
             else:
                 place = present
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(LOOK_SECONDS * max(1, self._world.following[user] / AT_SPEED))
 
     async def _tried(self, place: _Place, at: int, lines: int, follow: bool) -> Piece | None:
         try:

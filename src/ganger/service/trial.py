@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 
 from ganger.client.answers import FutureAnswer, PolicyAnswer
-from ganger.core.errors import BadInput
 from ganger.core.events import Batch, Woke
 from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
@@ -21,8 +20,10 @@ from ganger.core.units import DAY
 from ganger.engines.local import IGNORED
 from ganger.lab.simulation import Setup, load_policy, run_one
 from ganger.lab.whatif import Outlook, expected_starts, future, past
+from ganger.service import looks
 from ganger.service.daemon import Daemon
 from ganger.service.journal import Header
+from ganger.service.looks import Enough, TooLong
 from ganger.service.recovery import guard_of, make_kernel
 from ganger.workloads.clusters import describe
 
@@ -33,23 +34,11 @@ SAMPLED_MAX: Final = 500
 """With more jobs than this waiting, an expected start comes without an interval."""
 
 
-PATIENCE_SECONDS: Final = 60.0
-"""How long looking ahead may take in all."""
-
-
-class TooLong(BadInput):
-    """It would take longer than anybody should make the daemon work on it."""
-
-    def __init__(self) -> None:
-        super().__init__(f"it takes longer than {PATIENCE_SECONDS:g} s",
-                         mend="ask for fewer recipes or days")  # fmt: skip
-
-
 class _Patience:
     """Ends what takes too long: where the simulator would write its journal."""
 
     def __init__(self) -> None:
-        self._until = time.monotonic() + PATIENCE_SECONDS
+        self._until = time.monotonic() + looks.PATIENCE_SECONDS
 
     def append(self, *step: object) -> None:
         """Raise TooLong if it is time."""
@@ -114,7 +103,7 @@ def outlooks(
     samples = SAMPLES if interval and waiting <= SAMPLED_MAX else 0
     try:
         return expected_starts(copier(daemon), wanted, samples=samples)
-    except TooLong:
+    except (TooLong, Enough):
         return {}
 
 

@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import os
 import pwd
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -54,6 +55,8 @@ class World:
         self.notifier = Notifier(daemon, home)
         self.idleness = Idleness(daemon, self.notifier, meter_seconds)
         self.bodies, self.looks = Bodies(), Looks()
+        self.following: Counter[str] = Counter()
+        """How many outputs each user reads now."""
         self.leaving = False
         """The server ends: streams should."""
         self._fits: tuple[object, Fits] = (None, Fits(daemon.kernel.nodes))
@@ -176,8 +179,8 @@ class World:
                 trouble.append(said)
             for job in self.idleness.jobs():
                 if job.told:
-                    since = format_duration(job.idle_seconds * SECOND)
-                    trouble.append(f"job {job.label} is idle since {since}")
+                    lasts = format_duration(job.idle_seconds * SECOND)
+                    trouble.append(f"job {job.label} has been idle for {lasts}")
             void = [] if self.shared else [one.id for one in self.roles.tokens
                                            if one.role != "admin"]  # fmt: skip
             if void:

@@ -246,10 +246,10 @@ def explained(
     plain = REASONS.get(word, f"Slurm gives a reason that is not known here: {said}")
     kind = f" of type {one.gpu_type}" if one.gpu_type else ""
     spread = f" on {one.nodes} nodes" if one.nodes > 1 else ""
-    since = format_duration(max(now - one.submitted, 0))
+    lasts = format_duration(max(now - one.submitted, 0))
     gpus = f"{one.gpus} GPU{'s' if one.gpus != 1 else ''}"
     lines = [f"{plain[0].upper()}{plain[1:]}.",
-             f"It asks for {gpus}{kind}{spread}, since {since}.", *one.where.lines()]  # fmt: skip
+             f"It has waited {lasts} for {gpus}{kind}{spread}.", *one.where.lines()]  # fmt: skip
     if ignored := one.where.not_understood(one.nodes):
         lines.append(f"What follows ignores {ignored}.")
     lines += _line_of(one, jobs)
