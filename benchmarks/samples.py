@@ -115,7 +115,7 @@ def parity() -> Sample:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         study = Study(Path(folder))
-        for recipe in RECIPES:
+        for recipe in RECIPES[:6]:  # the others solve in floating point
             found = study.simulate(recipe, costs)
             jct, end = found.jct_mean_seconds, found.makespan_seconds
             rows.append((recipe, f"{jct:.3f} s", f"{end:.2f} s"))
