@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from provenance import made
+from provenance import made, write
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 HERE = Path(__file__).parent
@@ -558,7 +558,7 @@ def main() -> None:
         *(f"| {n:,} | {shown(p)} | {shown(p, 'mib')} | {shown(p, 'gap')} | {shown(p, 'steps')} |"
           for n, p in points), "",
     ]  # fmt: skip
-    (HERE / "allocate.md").write_text("\n".join(text))
+    write(HERE / "allocate.md", "\n".join(text))
     (HERE.parent / "docs" / "allocate.svg").write_text(plot(points))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from provenance import made
+from provenance import made, write
 
 from ganger.core.cluster import Nodes
 from ganger.core.jobs import Phase
@@ -141,7 +141,7 @@ def main() -> None:
         for name in (*KINDS, *real):
             lines.append(line(name, recipe, given.seeds, given.jobs))
             print(lines[-1], file=sys.stderr, flush=True)
-            given.output.write_text("\n".join(lines) + "\n")
+            write(given.output, "\n".join(lines))
 
 
 if __name__ == "__main__":

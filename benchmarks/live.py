@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from provenance import made
+from provenance import made, write
 
 from ganger.client.connection import Client, NoDaemon
 
@@ -299,7 +299,7 @@ def main() -> None:
     text = markdown(figures, given.runs)
     print(text)
     if not given.no_write:
-        (Path(__file__).parent / "live.md").write_text(text)
+        write(Path(__file__).with_suffix(".md"), text)
 
 
 if __name__ == "__main__":

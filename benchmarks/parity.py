@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from provenance import made
+from provenance import NOTES, SAMPLE, made, write
 
 from ganger.lab.live import Training
 from ganger.lab.parity import (
@@ -37,7 +37,7 @@ machine to say, and what else it does: a run can be foretold no better than the 
 other runs' costs*: the mean of the other runs.
 """
 
-NOTES = """
+MEANING = """
 Each run: the jobs as processes on the local engine (one agent, simulated GPUs), each of 0.3 to 3 s,
 its steps paced by a timer, submitted by a Poisson process. What starting, saving, restoring and
 finishing took is measured in the run; the simulator gets the means, weighted by GPUs, and the same
@@ -74,13 +74,18 @@ def main() -> None:
             loads.append(os.getloadavg()[2])
             how = f"beside other work (load average {sum(loads) / len(loads):.1f})"
             text = markdown(found, jobs, run + 1, how, training is not None)
-            given.output.write_text(joined(given.output, text, training is not None))
+            write(given.output, joined(given.output, text, training is not None))
     print(text)
+
+
+def _text(page: Path) -> str:
+    """What the page says now, without notes and sample."""
+    return (page.read_text() if page.exists() else "").partition(NOTES)[0].partition(SAMPLE)[0]
 
 
 def joined(page: Path, text: str, training: bool) -> str:
     """The page with this part of it replaced."""
-    paced, _, trained = (page.read_text() if page.exists() else "").partition(SECTION)
+    paced, _, trained = _text(page).partition(SECTION)
     if training:
         return f"{paced.rstrip()}\n\n{text}"
     return f"{text}\n{SECTION}{trained}" if trained else text
@@ -90,7 +95,7 @@ def markdown(found: list[Parity], jobs: int, runs: int, how: str, training: bool
     """The page, or the section on jobs that train."""
     rows = [dict(columns(one)) for one in found]
     titles = list(rows[0])
-    notes = TRAINING_NOTES.format(jobs=jobs, cores=cores()) if training else NOTES
+    notes = TRAINING_NOTES.format(jobs=jobs, cores=cores()) if training else MEANING
     lines = [
         SECTION if training else "# Live equals simulated", "",
         f"Made by {made()}, {how}: Python"

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from provenance import machine, made
+from provenance import machine, made, write
 
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
@@ -145,7 +145,7 @@ All jobs finish when they finish without CPUs and memory, to the microsecond.
 {chr(10).join(rows)}
 """
     if not options.no_write:
-        PAGE.write_text(page)
+        write(PAGE, page)
 
 
 if __name__ == "__main__":

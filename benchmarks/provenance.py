@@ -12,6 +12,10 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
+NOTES = "## Notes"
+"""Where what people wrote begins."""
+SAMPLE = "## A sample, which CI makes again"
+"""The last section of a page: rows that `samples.py` makes in seconds."""
 
 
 def made() -> str:
@@ -33,6 +37,19 @@ def commit() -> str:
 def _git(*words: str) -> str:
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip()
+
+
+def without_sample(text: str) -> str:
+    """A page without its last section."""
+    return text.partition(SAMPLE)[0]
+
+
+def write(page: Path, text: str) -> None:
+    """Write a page; the notes that people wrote below its figures, and the sample, stay."""
+    before = page.read_text() if page.exists() else ""
+    stays = next((word for word in (NOTES, SAMPLE) if word in before), None)
+    kept = f"\n{stays}{before.partition(stays)[2]}" if stays else ""
+    page.write_text(text.rstrip() + "\n" + kept)
 
 
 def machine() -> str:

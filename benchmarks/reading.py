@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from provenance import machine, made
+from provenance import machine, made, write
 
 from ganger.lab.api import as_trace
 from ganger.workloads.formats import save_trace
@@ -67,7 +67,9 @@ def main() -> None:
             print(rows[-1], flush=True)
     table = "\n".join(rows)
     if not options.no_write:
-        PAGE.write_text(f"""# Reading {options.jobs:,} jobs
+        write(
+            PAGE,
+            f"""# Reading {options.jobs:,} jobs
 
 Made by {made()}; {machine()}. The \
 same jobs in two formats; the least of {options.runs} runs, a process each.
@@ -75,7 +77,8 @@ same jobs in two formats; the least of {options.runs} runs, a process each.
 | file | size | CPU s | peak |
 |:---|---:|---:|---:|
 {table}
-""")
+""",
+        )
 
 
 if __name__ == "__main__":

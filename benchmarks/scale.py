@@ -27,7 +27,7 @@ from typing import Any
 
 from effects.common import PUBLISHED, elastic, modelled, with_quotas, workload
 from effects.programmes import with_deadlines
-from provenance import machine, made
+from provenance import machine, made, write
 
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.units import SECOND
@@ -142,10 +142,11 @@ def main() -> None:
     ])  # fmt: skip
     print(report)
     if not asked.no_write:
-        Path(__file__).with_suffix(".md").write_text(
+        write(
+            Path(__file__).with_suffix(".md"),
             f"# Every training recipe on {asked.jobs:,} jobs and {CLUSTER.gpus:,} GPUs\n\n"
             f"Made by {made()}, {asked.workers} at a time; what it runs stands in the script.\n\n"
-            f"{machine()}.\n\n{report}\n"
+            f"{machine()}.\n\n{report}\n",
         )
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import machine, made
+from provenance import machine, made, write
 
 from ganger.core.jobs import Declared
 from ganger.core.spec import ClusterSpec, NodeSpec, Role, Shape
@@ -195,13 +195,14 @@ def main() -> None:
     report = table(rows)
     print(report)
     if not told.no_write:
-        Path(__file__).with_suffix(".md").write_text(
+        write(
+            Path(__file__).with_suffix(".md"),
             f"# Speed\n\n{told.jobs:,} jobs on {GPUS:,} GPUs, with placement. Made by {made()}.\n\n"
             f"{machine()}.\n\n{report}\n\n"
             + "\n".join(
                 f"## Where the time of {recipe} goes\n\n{breakdown(recipe, load)}\n\n{said}\n"
                 for (recipe, load), said in ARGUMENTS.items()
-            )
+            ),
         )
 
 

@@ -23,7 +23,7 @@ from functools import cache, partial
 from math import ceil
 from pathlib import Path
 
-from provenance import made
+from provenance import made, write
 
 from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
@@ -122,12 +122,13 @@ def main() -> None:
             for recipe in recipes
         ),
     ]
-    Path(__file__).with_suffix(".md").write_text(
+    write(
+        Path(__file__).with_suffix(".md"),
         "# Real traces: CPU seconds of the simulation\n\n"
         f"Made by {made()}, Python {platform.python_version()}, {options.at_once} at a time, "
         "beside other work. `> x`: stopped after so many CPU seconds; `-`: not run.\n\n"
         + "\n".join(lines)
-        + "\n"
+        + "\n",
     )
 
 

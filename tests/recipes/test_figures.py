@@ -1,9 +1,10 @@
-"""Rows of the pages of figures are those that the code makes now: of each page the cheap ones."""
+"""Every page of figures says how it was made, and its cheap rows are what the code makes now."""
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from engines.site import missing
+
 ROOT = Path(__file__).parents[2]
 TRACES = os.environ.get("GANGER_TRACES", "")
 REAL = [
     pytest.mark.traces,
     pytest.mark.skipif(not TRACES, reason="GANGER_TRACES is not set"),
 ]
+SLURM = [pytest.mark.skipif(bool(missing()), reason=missing())]
 
 
 def printed(script: str, *arguments: str) -> list[str]:
@@ -25,6 +29,46 @@ def printed(script: str, *arguments: str) -> list[str]:
         [sys.executable, str(ROOT / "benchmarks" / script), *arguments],
         capture_output=True, text=True, check=True, cwd=ROOT,
     ).stdout.splitlines()  # fmt: skip
+
+
+SAMPLES = [
+    "allocate", "calibration", "live", "parity", "reading", "scale", "speed",
+    pytest.param("placement", marks=REAL), pytest.param("traces", marks=REAL),
+    pytest.param("pilots", marks=SLURM), pytest.param("slurm", marks=SLURM),
+]  # fmt: skip
+ELSEWHERE = {
+    "effects": "test_cheap_rows_of_the_effects_are_what_they_were",
+    "gavel": "tests/recipes/test_gavel_page.py",
+    "pollux": "test_a_row_of_a_page_is_what_its_command_prints",
+    "sia": "test_a_row_of_a_page_is_what_its_command_prints",
+    "soak": "the same tests, in small counts",
+}
+"""Pages whose figures are held to the code by something else."""
+
+
+def like(row: str) -> str:
+    """The pattern of a row in which `*` stands for a time."""
+    return r"[^|]+".join(re.escape(part) for part in row.split("*"))
+
+
+@pytest.mark.parametrize("page", SAMPLES)
+def test_a_sample_of_a_page_is_what_the_code_makes_now(page: str) -> None:
+    made = printed("samples.py", page)
+    assert made
+    stated = (ROOT / f"benchmarks/{page}.md").read_text().splitlines()
+    other = [row for row in made if not any(re.fullmatch(like(row), line) for line in stated)]
+    assert other == [], f"run python benchmarks/samples.py {page} --write, or make the page again"
+
+
+def test_every_page_of_figures_has_a_sample_and_says_how_it_was_made() -> None:
+    sampled = {str(page.values[0]) if not isinstance(page, str) else page for page in SAMPLES}
+    pages = [ROOT / "docs/effects.md", ROOT / "docs/gavel.md", *(ROOT / "benchmarks").glob("*.md")]
+    assert {page.stem for page in pages} - {"README", "mutants"} == sampled | set(ELSEWHERE)
+    for page in pages:
+        if page.stem not in ("README", "effects"):  # the effects say it row by row
+            text = page.read_text().partition("## A sample")[0]
+            assert re.search(r"Made by `[^`]+`[^|]*\d{4}-\d\d-\d\d", text), page
+            assert re.search(r"\bcommit [0-9a-f]{7,10}\b", text), page
 
 
 @pytest.mark.parametrize(("page", "command"), [
