@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -28,6 +29,7 @@ from ganger.core.events import (
 )
 from ganger.core.jobs import Phase
 from ganger.core.plan import AnyAction, Plan, Resize, Resume, Start, Stop, Suspend
+from ganger.core.snapshot import capture, restore
 from ganger.core.spec import Kind, Role, Shape
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
@@ -162,6 +164,35 @@ def test_progress_reports_replace_what_was_reckoned() -> None:
     bench.feed(14, Finished(0, 1))
     assert bench.jobs.ran[0] == 14 * SECOND
     assert bench.jobs.work[0] == 9.0 * SECOND
+
+
+def test_a_report_of_progress_is_no_new_beginning() -> None:
+    bench = running()
+    bench.feed(10, Progressed(0, 1, 7.0 * SECOND, 0.5))
+    assert (bench.jobs.began[0], bench.jobs.since[0]) == (0, 10 * SECOND)
+    bench.feed(12, Woke(), then=[Suspend(0, 1)])
+    bench.feed(15, Woke(), then=[Resume(0, 1)])
+    assert bench.jobs.began[0] == 15 * SECOND
+
+
+def test_a_snapshot_of_the_version_before_takes_the_last_report_for_the_beginning() -> None:
+    bench = running()
+    bench.feed(10, Progressed(0, 1, 7.0 * SECOND, 0.5))
+    snapshot = capture(bench.kernel)
+    columns = {name: data for name, data in snapshot.columns.items() if name != "began"}
+    old = msgspec.structs.replace(snapshot, columns=columns)
+    for each, began in ((snapshot, 0), (old, 10 * SECOND)):
+        again = restore(each, bench.kernel.nodes, bench.policy)
+        assert again.jobs.began[0] == began
+
+
+def test_a_policy_hears_once_of_who_reported_progress() -> None:
+    bench = Bench(job("a", size=2), policy=registry.make("fifo"))
+    bench.feed(0, Submitted(0))
+    bench.feed(0, Started(0, 1))
+    for at in (10, 20, 30):
+        bench.feed(at, Progressed(0, 1, at * SECOND, 1.0))
+    assert bench.kernel.view.changed.count(0) <= 2
 
 
 def test_suspending_keeps_the_gpus_and_stops_the_clock() -> None:

@@ -6,17 +6,20 @@ from dataclasses import replace
 
 import pytest
 
+from bench import Bench
+from ganger.core.events import Progressed, Started, Submitted, Woke
 from ganger.core.ledger import Cell, Ledger
-from ganger.core.plan import Placement
+from ganger.core.plan import Placement, Stop
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, OnPreempt, Role, Shape, TenantSpec
 from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.mechanisms.admit import Quotas, Walk
-from ganger.mechanisms.order import FIRST_COME, Levels
+from ganger.mechanisms.order import FIRST_COME, By, Levels, priority_largest
 from ganger.mechanisms.place import SPREAD, Relaxing
 from ganger.mechanisms.promote import Promoting
 from ganger.mechanisms.queue import QueuePolicy
+from ganger.recipes import registry
 from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
 from worlds import Work, cluster, job, play
@@ -110,6 +113,33 @@ def test_a_job_is_not_preempted_before_its_minimum_run_is_over() -> None:
     works = [job("long", 0, 100), job("short", 5, 10)]
     run = play("srtf(min_run=30s)", works, ONE)
     assert run.started("short") == 30
+
+
+def test_a_report_of_progress_makes_no_minimum_run_longer() -> None:
+    """The long job reports its progress at 20 s, as jobs of a live engine do all the time."""
+    queue = QueuePolicy("q", By((priority_largest,)), preempt=True, min_run=30 * SECOND)
+    bench = Bench(job("long", 0), job("urgent", 5, priority=1), on=ONE, policy=queue)
+    bench.feed(0, Submitted(0))
+    bench.feed(0, Started(0, 1))
+    bench.feed(5, Submitted(1))
+    bench.feed(20, Progressed(0, 1, 20.0 * SECOND, 1.0))
+    assert bench.kernel.wake == 30 * SECOND
+    plan = bench.feed(30, Woke())
+    assert plan is not None
+    assert plan.actions[0] == Stop(0, 1)
+
+
+def test_a_report_of_progress_changes_no_place_in_a_line() -> None:
+    """Both run in the top queue. The first to start reports, and the last to start is evicted."""
+    bench = Bench(job("first", size=2), job("second", 1, size=2), job("new", 100, size=2),
+                  policy=registry.make("mlfq(thresholds=50s)"))  # fmt: skip
+    for at in (0, 1):
+        bench.feed(at, Submitted(at))
+        bench.feed(at, Started(at, 1))
+    bench.feed(60, Progressed(0, 1, 60.0 * SECOND, 1.0))
+    plan = bench.feed(100, Submitted(2))
+    assert plan is not None
+    assert plan.actions[0] == Stop(1, 1)
 
 
 def test_a_strict_preemptive_walk_stops_at_the_gang_and_a_skipping_one_does_not() -> None:

@@ -187,8 +187,10 @@ class Jobs(Declared):
     """GPUs held now."""
     rate: F64
     """Reference work done per microsecond now; 0 unless running."""
+    began: I64
+    """When the present attempt began to execute, again after a suspension."""
     since: I64
-    """When the present phase of execution began."""
+    """Up to when `ran`, `served` and `work` are counted: `began`, or the last report since."""
     ran: I64
     """Executed time, summed over attempts."""
     served: I64

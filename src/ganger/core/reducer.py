@@ -107,6 +107,7 @@ class Reducer:
         cells = self.jobs.cells
         self._phase, self._attempt, self._size = cells("phase"), cells("attempt"), cells("size")
         self._rate, self._since, self._ran = cells("rate"), cells("since"), cells("ran")
+        self._began = cells("began")
         self._served, self._work, self._held = cells("served"), cells("work"), cells("held")
         self._held_since, self._first = cells("held_since"), cells("first_start")
         self._pending_since, self._pended = cells("pending_since"), cells("pended")
@@ -216,7 +217,7 @@ class Reducer:
         if event.attempt != self._attempt[job] or self._phase[job] != STARTING:
             return 0
         self._phase[job] = RUNNING
-        self._since[job] = self.now
+        self._began[job] = self._since[job] = self.now
         self._rate[job] = event.rate
         if self._first[job] < 0:
             self._first[job] = self.now
@@ -232,6 +233,9 @@ class Reducer:
             self._accrue(job)
             self._work[job] = event.work
             self._rate[job] = event.rate
+            changed = self._scope_of(job).changed
+            if changed[-1:] != [job]:
+                changed.append(job)
         return PROGRESSED
 
     def _measured(self, event: Measured) -> int:
@@ -452,7 +456,7 @@ class Reducer:
         if self._phase[job] != SUSPENDED or action.attempt != self._attempt[job]:
             raise InvariantError(f"{action} on a job that is {Phase(self._phase[job]).name}")
         self._phase[job] = RUNNING
-        self._since[job] = self.now
+        self._began[job] = self._since[job] = self.now
 
     def _pass_on(self, action: Tune | Provision) -> None:
         """Moves no devices and no phase: the engine's affair."""

@@ -153,8 +153,9 @@ def _declared(snapshot: Snapshot) -> Declared:
 
 
 def _fill(table: Declared, name: str, snapshot: Snapshot) -> None:
-    column = getattr(table, name)
-    column[: snapshot.jobs] = np.frombuffer(snapshot.columns[name], column.dtype)
+    column, kept = getattr(table, name), snapshot.columns
+    known = "since" if name == "began" and name not in kept else name  # a snapshot of before
+    column[: snapshot.jobs] = np.frombuffer(kept[known], column.dtype)
 
 
 def _put_back(kernel: Kernel, snapshot: Snapshot) -> None:

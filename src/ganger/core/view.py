@@ -111,8 +111,8 @@ class View:
 
     @property
     def changed(self) -> list[int]:
-        """Jobs whose phase changed, or that evaluated their model, since this policy was last
-        asked, oldest change first."""
+        """Jobs whose phase changed, or that reported their progress or evaluated their model, since
+        this policy was last asked, oldest change first."""
         return self._scope.changed
 
     @property

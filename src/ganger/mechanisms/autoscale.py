@@ -77,7 +77,7 @@ class Autoscaling:
     def utility(self, view: View, active: int) -> float:
         """The sum of speedups over one GPU of all that hold GPUs in this draft, per GPU in use."""
         total = 0.0
-        for job, (_, placement) in view.ledger.holds.items():
+        for job, (_, placement) in sorted(view.ledger.holds.items()):
             counts = counted(placement)
             gpus = sum(count for _, count in counts)
             if gpus:

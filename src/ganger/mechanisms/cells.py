@@ -340,7 +340,7 @@ class _Binding:
             return False
         for slot in placement:
             mine = self.ledger.full[slot.node] & slot.devices & ~self.ledger.free_mask[slot.node]
-            for other, (_, held) in list(self.ledger.holds.items()) if mine else ():
+            for other, (_, held) in sorted(self.ledger.holds.items()) if mine else ():
                 if any(part.node == slot.node and part.devices & mine for part in held):
                     self.view.draft.stop(other)
             self._make_room(job, slot)

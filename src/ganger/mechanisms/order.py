@@ -298,7 +298,7 @@ class Lines(Levels):
         at, have = view.at, self._counted(view, job)
         level = self._level_of(view, job, have)
         if at.phase[job] == _RUNNING:
-            began: int = at.since[job]
+            began: int = at.began[job]
             if not level:
                 return 0, began - BEHIND, 0
             fell = view.now - self._lasted(have, level, at.size[job])

@@ -373,7 +373,7 @@ class _Pass:
 
     def _safe_until(self, victim: int) -> int:
         """When the job may be preempted at the earliest."""
-        began: int = self.view.at.since[victim]
+        began: int = self.view.at.began[victim]
         return began + self.policy.min_run
 
     def _put_back(self, gone: list[tuple[Entry, Placement]], ledger: Ledger) -> None:

@@ -121,7 +121,7 @@ class _Filling:
         active = view.active
         may = (jobs.phase[active] == Phase.RUNNING) & (jobs.tenant[active] != tenant)
         may &= jobs.on_preempt[active] != OnPreempt.NEVER
-        may &= view.now - jobs.since[active] >= self.policy.min_run
+        may &= view.now - jobs.began[active] >= self.policy.min_run
         found = [
             job
             for job in active[may].tolist()
@@ -130,5 +130,5 @@ class _Filling:
             and view.at.tenant[job] in self.limits
         ]
         return sorted(found, key=lambda job: (
-            -self._level(view.at.tenant[job]), -view.at.since[job], -job
+            -self._level(view.at.tenant[job]), -view.at.began[job], -job
         ))  # fmt: skip

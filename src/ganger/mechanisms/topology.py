@@ -153,9 +153,8 @@ def _anybody_disturbs(view: View) -> bool:
 
 
 def _on(ledger: Ledger, node: int) -> list[int]:
-    return [
-        job for job, (_, held) in ledger.holds.items() if any(slot.node == node for slot in held)
-    ]
+    holds = sorted(ledger.holds.items())  # factors are multiplied in one order whatever came first
+    return [job for job, (_, held) in holds if any(slot.node == node for slot in held)]
 
 
 def _interference(view: View, ledger: Ledger, job: int, placement: Placement) -> float:
