@@ -136,7 +136,10 @@ def pilots() -> Sample:
     if missing():
         sys.exit(missing())
     rows, folder = [], Path(tempfile.mkdtemp(prefix="pilots-"))
-    for name, pilot in (("a Slurm job per attempt", ""), ("on a pilot, which is one of them", "1..1")):
+    for name, pilot in (
+        ("a Slurm job per attempt", ""),
+        ("on a pilot, which is one of them", "1..1"),
+    ):
         with standing({"n0": ("v100", 8)}) as site:
             machine = Machine(folder / f"{len(rows)}", gpus="", engine="slurm", partition="main",
                               pilot=pilot)  # fmt: skip
