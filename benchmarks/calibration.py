@@ -48,7 +48,8 @@ NOTES = """
 Waits are counted from the prediction. *by moments*: the mean over moments of the share that was
 within; jobs that wait at one moment wait for the same others, so that their predictions come true
 or fail together, and a line rests on as many moments as it says, not on as many predictions.
-*spread*: the interval's end over its beginning, both counted from the prediction (median).
+*spread*: the interval's end over its beginning, both counted from the prediction (median). Lines
+that are missing were not run to their end.
 
 Tuned: the method's one constant (`estimate/lifetimes.py: STRENGTH`) on the synthetic Philly
 workload under fifo and priority. The tail was first Pareto, then exponential, which the synthetic
