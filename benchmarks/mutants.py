@@ -7,10 +7,10 @@
 A mutant is one line of `core`, `mechanisms` or `recipes` with one thing changed: a comparison, an
 operator, a number, a condition, a call or an assignment left out. Lines are drawn first, so that a
 line with many operators is not likelier than others; annotations, messages of errors and guards
-(asserts, `frozen`, `slots`) are left alone. Each mutant meets the tests that execute its line, the
-quickest first, until one fails. A mutant that nothing can tell from the original is *equivalent*:
-it stands in `mutants.toml` with the reason. Who reads a survivor either writes the test that kills
-it or its reason.
+(asserts, `frozen`, `slots`, `strict`) are left alone. Each mutant meets the tests that execute its
+line, the quickest first, until one fails. A mutant that nothing can tell from the original is
+*equivalent*: it stands in `mutants.toml` with the reason. Who reads a survivor either writes the
+test that kills it or its reason.
 """
 
 from __future__ import annotations
@@ -70,7 +70,13 @@ class Cover:
 
     def made_early(self, mutant: Mutant) -> bool:
         """Whether the line is executed when its file is imported or tests are collected."""
-        return mutant.line in self.imported.get(mutant.file, [])
+        if mutant.line in self.imported.get(mutant.file, []):
+            return True
+        try:
+            trials.holder((ROOT / "src" / mutant.file).read_text(), mutant.line)
+        except trials.ElsewhereError:
+            return True
+        return False
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -147,6 +147,11 @@ class Finder(ast.NodeVisitor):
         for each in node.body:
             self.visit(each)
 
+    def visit_keyword(self, node: ast.keyword) -> None:
+        """`strict` is a guard, too."""
+        if node.arg != "strict":
+            self.generic_visit(node)
+
     def visit_Raise(self, node: ast.Raise) -> None:
         """What an error says is not behaviour."""
 

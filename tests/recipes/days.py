@@ -1,4 +1,4 @@
-"""Four days on four clusters, each with some of everything that jobs can ask for there.
+"""Days on as many clusters, each with some of everything that jobs can ask for there.
 
 What is drawn comes from `random.Random(seed).random()`, which is the same on every Python.
 """
@@ -14,6 +14,7 @@ from ganger.core.profiles import Goodput, Profile, Profiles, Sensitivity, StepMo
 from ganger.core.spec import (
     ClusterSpec,
     GpuType,
+    Kind,
     Locality,
     Needs,
     NodeSpec,
@@ -52,7 +53,8 @@ class Dice:
         return low + int(self._next() * (high - low + 1))
 
 
-MIN, HOURS = 60, 3600
+MIN = 60
+CORES = Needs(gpus=0, cpus=1500)
 TENANTS = (
     TenantSpec("lab", 12), TenantSpec("ann", 6, 2.0, "lab"), TenantSpec("bob", 6, 1.0, "lab"),
     TenantSpec("cid", 4, 1.0),
@@ -205,6 +207,50 @@ def pairs() -> Day:
     return Day(ClusterSpec(nodes, (), TENANTS), works, Setup(5, profiles=known, until=60 * HOUR))
 
 
+def crowd() -> Day:
+    """Many short jobs on few GPUs of two kinds: some grow by pairs of GPUs, some want only cores,
+    some lose all when they are stopped, and one divides what it gets among its trials."""
+    dice, works = Dice(6), []
+    pair = Role("w", 1, 1, 3, Needs(gpus=2, cpus=2000))
+    sweep = job("sweep", 5 * MIN, 4000, size=4, kind=Kind.TUNE, tenant="ann", user="ann")
+    for i in range(30):
+        at = dice.between(0, 60) * MIN
+        size = dice.of(1, 1, 2, 3)
+        role = dice.of(
+            Role(size=size),
+            Role(size=size, least=1, most=2 * size),
+            pair,
+            Role(size=1, needs=CORES),
+        )
+        more: dict[str, Any] = {"gpu_types": ("B", "A")} if i % 5 == 1 and role.needs.gpus else {}
+        if i % 8 == 6:
+            more["labels"] = ("fast",)
+        declared: dict[str, Any] = {"model": dice.of("vgg", "own"), "steps": 100.0}
+        if i % 7 == 2:
+            declared["on_preempt"] = dice.of(OnPreempt.KILL, OnPreempt.SUSPEND, OnPreempt.NEVER)
+        if i % 4 == 3:
+            declared.update(deadline=at + dice.between(10, 90) * MIN, checkpoint=30, restore=20)
+        if i % 6 == 5:
+            role, more, declared["parent"] = Role(size=dice.of(1, 2)), {}, "sweep"
+            at = max(at, 5 * MIN)
+        works.append(job(f"j{i}", at, dice.between(60, 2400), shape=Shape((role,), **more),
+                         **people(dice), **declared))  # fmt: skip
+    nodes = (
+        NodeSpec(
+            count=2, gpus=4, gpu_type="A", cpus=16000, memory=65536, rack="r", labels=("fast",)
+        ),
+        NodeSpec(1, 2, "A", cpus=3000, memory=16384, rack="s"),
+        NodeSpec(1, 4, "B", cpus=32000, memory=65536, rack="s", island=2),
+    )
+    types = (GpuType("A", 16384, 300.0, 2.0), GpuType("B", 32768, 400.0, 5.0, 2.0))
+    known = Profiles({"vgg": Profile({"B": 1.4}, (1.0, 1.0, 1.3, 1.6), (1.0, 1.7, 2.2, 2.6, 2.9))})
+    costs = Costs(start=5 * SECOND, checkpoint=5 * SECOND, restore=10 * SECOND, boot=MINUTE,
+                  profiling=30 * SECOND, rescale="side-car")  # fmt: skip
+    return Day(ClusterSpec(nodes, types, TENANTS), [sweep, *works], Setup(6, costs=costs,
+               profiles=known, outages=(Outage(0, HOUR // 2, HOUR),), until=8 * HOUR))  # fmt: skip
+
+
 DAYS: dict[str, Callable[[], Day]] = {
-    "gangs": gangs, "kinds": kinds, "sizes": sizes, "parts": parts, "pairs": pairs
+    "gangs": gangs, "kinds": kinds, "sizes": sizes, "parts": parts, "pairs": pairs,
+    "crowd": crowd,
 }  # fmt: skip

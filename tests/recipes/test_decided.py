@@ -2,9 +2,9 @@
 
 A line of `decided.txt` is a recipe, a day, when each job ended (seconds; `-`: it did not), and two
 fingerprints: of the starts, stops and resizes with their places, and of the plans in full (with
-what jobs wait for, and when the recipe wants to be asked again). Who means to change what a recipe
-decides runs `python tests/recipes/test_decided.py`, reads what that changed in `decided.txt`, and
-commits both.
+what jobs wait for, and when the recipe wants to be asked again). To change what a recipe decides,
+run `PYTHONPATH=tests python tests/recipes/test_decided.py`, read what that changed in
+`decided.txt`, and commit both.
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ gavel(compatible=yes,objective=isolated) gavel(compatible=yes,every=2m)
 gavel(compatible=yes,objective=fifo) gavel(compatible=yes,objective=makespan)
 gavel(whole_steps=yes,barrier=yes,patience=2m,counters=yes,by_type=yes)
 gavel(centred=yes,left_over=yes) gavel(in_order=yes,shuffled=yes)
+gavel(objective=ftf,centred=yes,left_over=yes) gavel(objective=isolated,centred=yes)
+gavel(objective=max_sum,centred=yes) gavel(objective=makespan,centred=yes,left_over=yes)
+gavel(agnostic=yes,shuffled=yes,centred=yes) gavel(objective=fifo,in_order=yes,every=4m)
+gavel(objective=ftf,agnostic=yes,compatible=yes)
+gavel(every=4m,whole_steps=yes,barrier=yes,patience=30s,counters=yes,by_type=yes,held_back=yes)
 genie(walk=strict) gittins(quantum=2m,refresh=30m) gittins(sizes=10m;30m;2h,attained=time)
 gittins(step=20m,walk=strict) helios(walk=skip) helios-ces(buffer=1,hold=1,falls=0)
 helios-ces(buffer=0,every=3m) heterogeneity-agnostic(chance=yes)

@@ -221,7 +221,7 @@ class Revocable(Place):
 
 def refuse_absent(kind: str, stated: Iterable[str], there: Iterable[str], where: str) -> None:
     """Raise BadInput, with what is `there`, for the first of `stated` that is not."""
-    known = list(there)
+    known = [name for name in there if name]
     for name in stated:
         if name not in known:
             mend = f"it has {', '.join(known) or 'none'}"

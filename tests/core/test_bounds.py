@@ -1,0 +1,180 @@
+"""What the tables cannot hold is refused before it is kept: at each bound, and one beyond it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from bench import running
+from ganger.core.bounds import refuse_unfit, refuse_unfit_spec, without_unfit
+from ganger.core.errors import BadInput
+from ganger.core.events import (
+    Accepted,
+    AnyEvent,
+    Batch,
+    Command,
+    Evaluated,
+    Failed,
+    Finished,
+    Measured,
+    NodeCommand,
+    NodeDown,
+    NodeUp,
+    Progressed,
+    Refused,
+    Released,
+    Started,
+    Submitted,
+    Withheld,
+    Woke,
+)
+from ganger.core.spec import JobSpec, Needs, Role, Shape
+from ganger.core.units import MIB_MAX, NEVER
+from worlds import job
+
+INT32 = 2147483647
+SPECS: list[tuple[str, Any, Any]] = [
+    ("submitted", 0, NEVER), ("deadline", 0, NEVER), ("limit", 0, NEVER), ("estimate", 0, NEVER),
+    ("checkpoint", -1, NEVER), ("restore", -1, NEVER), ("priority", -INT32 - 1, INT32),
+]  # fmt: skip
+ROLES = [("size", 0, INT32), ("least", 0, INT32), ("most", 0, INT32)]
+NEEDS = [("gpus", 0, INT32), ("share", 1, 1000), ("cpus", 0, INT32 * 1000),
+         ("memory", 0, MIB_MAX), ("gpu_memory", 0, MIB_MAX)]  # fmt: skip
+
+
+def fits(spec: JobSpec) -> bool:
+    """Whether the table could hold it."""
+    try:
+        refuse_unfit_spec(spec)
+    except BadInput:
+        return False
+    return True
+
+
+def goes(*events: AnyEvent, more: int = 0) -> bool:
+    """Whether a kernel with one job on one node would take them."""
+    try:
+        refuse_unfit(events, running(job("a", size=2)).kernel, more)
+    except BadInput:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("field", "least", "most"), SPECS)
+def test_each_column_of_a_job_has_its_ends(field: str, least: int, most: int) -> None:
+    for value, holds in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
+        assert fits(JobSpec(name="a", **{field: value})) == holds, value
+
+
+@pytest.mark.parametrize("field", ["steps", "weight"])
+def test_steps_and_weights_are_finite_and_not_negative(field: str) -> None:
+    for value, holds in ((0.0, True), (1e300, True), (-1e-9, False), (1.1e300, False)):
+        assert fits(JobSpec(name="a", **{field: value})) == holds, value
+    assert not fits(JobSpec(name="a", **{field: float("nan")}))
+
+
+@pytest.mark.parametrize(("field", "least", "most"), ROLES)
+def test_each_number_of_a_role_has_its_ends(field: str, least: int, most: int) -> None:
+    for value, holds in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
+        assert fits(JobSpec(name="a", shape=Shape((Role(**{field: value}),)))) == holds, value
+
+
+@pytest.mark.parametrize(("field", "least", "most"), NEEDS)
+def test_each_need_of_a_worker_has_its_ends(field: str, least: int, most: int) -> None:
+    for value, holds in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
+        role = Role(needs=Needs(**{field: value}))
+        assert fits(JobSpec(name="a", shape=Shape((role,)))) == holds, value
+
+
+def test_all_the_gpus_of_a_gang_together_have_an_end_too() -> None:
+    half = Needs(gpus=1 << 30)
+    assert fits(JobSpec(name="a", shape=Shape((Role(needs=half),))))
+    assert not fits(JobSpec(name="a", shape=Shape((Role(size=2, needs=half),))))
+    assert not fits(JobSpec(name="a", shape=Shape((Role(most=2, needs=half),))))
+
+
+def test_jobs_are_accepted_in_the_order_of_their_numbers() -> None:
+    one, two = (Accepted(row, JobSpec(name=f"n{row}")) for row in (1, 2))
+    assert goes(one, two)
+    assert not goes(two)
+    assert not goes(one, one)
+    assert goes(two, more=1)
+
+
+def test_a_job_follows_and_belongs_to_jobs_that_are_there() -> None:
+    for field, known, unknown in (("after", ("a",), ("a", "no")), ("parent", "a", "no")):
+        assert goes(Accepted(1, JobSpec(name="b", **{field: known})))
+        assert not goes(Accepted(1, JobSpec(name="b", **{field: unknown})))
+
+
+@pytest.mark.parametrize(
+    ("verb", "least", "most"),
+    [("priority", -INT32 - 1, INT32), ("weight", 0, 1e300), ("limit", 0, NEVER),
+     ("deadline", 0, NEVER), ("estimate", 0, NEVER)],
+)  # fmt: skip
+def test_what_people_change_has_the_ends_of_what_they_declare(
+    verb: str, least: float, most: float
+) -> None:
+    beyond = most * 2 if most > 1e200 else most + 1
+    assert goes(Command(0, verb, least), Command(0, verb, most))
+    assert not goes(Command(0, verb, least - 1))
+    assert not goes(Command(0, verb, beyond))
+    assert goes(Command(0, "hold", -5.0))
+
+
+OF_JOBS: list[AnyEvent] = [
+    Command(0, "hold"), Started(0, 1), Failed(0, 1), Released(0, 1), Progressed(0, 1, 1.0, 1.0),
+    Measured(0, 1, 1.0), Evaluated(0, 1, 1.0, 1.0), Finished(0, 1), Refused(0, 1), Submitted(0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("event", OF_JOBS, ids=lambda event: type(event).__name__)
+def test_events_name_a_job_that_is_there(event: Any) -> None:
+    assert goes(event)
+    assert not goes(msgspec.structs.replace(event, job=-1))
+    assert not goes(msgspec.structs.replace(event, job=1))
+    assert goes(msgspec.structs.replace(event, job=1), more=1)
+
+
+@pytest.mark.parametrize("event", OF_JOBS, ids=lambda event: type(event).__name__)
+def test_what_engines_report_is_finite(event: Any) -> None:
+    for field, value in msgspec.structs.asdict(event).items():
+        if isinstance(value, float) and not isinstance(event, Command):
+            for odd in (float("nan"), float("inf"), float("-inf")):
+                assert not goes(msgspec.structs.replace(event, **{field: odd})), field
+
+
+def test_events_name_a_node_that_is_there_and_withhold_no_more_than_a_node_can_have() -> None:
+    for event in (NodeCommand(0, "drain"), NodeDown(0), NodeUp(0), Withheld(0, 1)):
+        assert goes(event)
+        assert not goes(msgspec.structs.replace(event, node=-1))
+        assert not goes(msgspec.structs.replace(event, node=1000))
+    assert goes(Withheld(0, 0), Withheld(0, 64), Woke())
+    assert not goes(Withheld(0, 65))
+    assert not goes(Withheld(0, -1))
+
+
+def test_what_cannot_be_written_is_refused() -> None:
+    assert not goes(Accepted(1, JobSpec(name="\ud800")))
+    assert not goes(Failed(0, 1, why="\udfff"))
+
+
+def test_without_a_bad_job_the_next_ones_keep_their_numbers() -> None:
+    bad = Accepted(1, JobSpec(name="bad", user="u", tenant="t", priority=1 << 40))
+    good, seen = Accepted(2, JobSpec(name="good")), Submitted(0)
+    batch = Batch(7, [seen, bad, good])
+    kept = without_unfit(batch, [bad], jobs=1)
+    empty = JobSpec(name="2", submitted=7, user="u", tenant="t")
+    assert kept == Batch(7, [seen, Accepted(1, empty), good, Command(1, "cancel")])
+    again = without_unfit(kept, [kept.events[1]], jobs=1)
+    assert again == Batch(7, [seen, good, Command(1, "cancel")]), "what stands for it goes, too"
+
+
+def test_a_bad_job_that_jumped_ahead_leaves_empty_rows_up_to_its_own() -> None:
+    bad = Accepted(3, JobSpec(name="bad"))
+    kept = without_unfit(Batch(7, [bad]), [bad], jobs=1)
+    names = [event.spec.name for event in kept.events if isinstance(event, Accepted)]
+    cancelled = [event.job for event in kept.events if isinstance(event, Command)]
+    assert (names, cancelled) == (["2", "3", "4"], [1, 2, 3])
