@@ -62,23 +62,28 @@ def goes(*events: AnyEvent, more: int = 0) -> bool:
     return True
 
 
+def spec(name: str, **fields: Any) -> JobSpec:
+    return JobSpec(name=name, **fields)
+
+
 @pytest.mark.parametrize(("field", "least", "most"), SPECS)
 def test_each_column_of_a_job_has_its_ends(field: str, least: int, most: int) -> None:
     for value, holds in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
-        assert fits(JobSpec(name="a", **{field: value})) == holds, value
+        assert fits(spec("a", **{field: value})) == holds, value
 
 
 @pytest.mark.parametrize("field", ["steps", "weight"])
 def test_steps_and_weights_are_finite_and_not_negative(field: str) -> None:
     for value, holds in ((0.0, True), (1e300, True), (-1e-9, False), (1.1e300, False)):
-        assert fits(JobSpec(name="a", **{field: value})) == holds, value
-    assert not fits(JobSpec(name="a", **{field: float("nan")}))
+        assert fits(spec("a", **{field: value})) == holds, value
+    assert not fits(spec("a", **{field: float("nan")}))
 
 
 @pytest.mark.parametrize(("field", "least", "most"), ROLES)
 def test_each_number_of_a_role_has_its_ends(field: str, least: int, most: int) -> None:
     for value, holds in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
-        assert fits(JobSpec(name="a", shape=Shape((Role(**{field: value}),)))) == holds, value
+        number: dict[str, Any] = {field: value}
+        assert fits(JobSpec(name="a", shape=Shape((Role(**number),)))) == holds, value
 
 
 @pytest.mark.parametrize(("field", "least", "most"), NEEDS)
@@ -105,8 +110,8 @@ def test_jobs_are_accepted_in_the_order_of_their_numbers() -> None:
 
 def test_a_job_follows_and_belongs_to_jobs_that_are_there() -> None:
     for field, known, unknown in (("after", ("a",), ("a", "no")), ("parent", "a", "no")):
-        assert goes(Accepted(1, JobSpec(name="b", **{field: known})))
-        assert not goes(Accepted(1, JobSpec(name="b", **{field: unknown})))
+        assert goes(Accepted(1, spec("b", **{field: known})))
+        assert not goes(Accepted(1, spec("b", **{field: unknown})))
 
 
 @pytest.mark.parametrize(

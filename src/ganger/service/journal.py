@@ -353,7 +353,7 @@ class Journal:
 
     def set_aside_ever(self) -> int:
         """How many records were ever set aside."""
-        if self._old:
+        if self._version < 2:
             return 0
         (number,) = self.db.execute("SELECT coalesce(max(id), 0) FROM set_aside").fetchone()
         return int(number)
