@@ -104,3 +104,55 @@ def test_a_variant_is_not_contradicted_and_takes_other_arguments() -> None:
         registry.make("tiresias-g(index=least)")
     with pytest.raises(BadInput, match="tiresias"):
         registry.find("tiresas-l")
+
+
+def test_what_a_parameter_accepts_as_data_and_in_words() -> None:
+    def of(recipe: str, key: str) -> dict[str, Any]:
+        return dict(registry.find(recipe).values()[key])
+
+    window = of("dorm", "window")
+    assert (window["type"], window["least"], window["most"]) == ("integer", 1, 10_000)
+    assert window["words"] == "integer, 1 to 10000"
+    part = of("dorm", "theta2")
+    assert (part["type"], part["least"], part["most"]) == ("number", 0.0, 1.0)
+    lease = of("chronus", "lease")
+    assert (lease["type"], lease["unit"], lease["least"]) == ("duration", "s", 0.1)
+    assert lease["words"] == "a duration, 100 ms or more"
+    assert of("philly", "min_run")["words"] == "a duration"
+    assert of("tiresias", "thresholds")["many"] is True
+    assert of("tiresias", "thresholds")["words"] == "a duration; several with ;"
+    assert of("delay-scheduling", "node_skips")["none"] is True
+    assert of("delay-scheduling", "node_skips")["words"] == "integer, 0 to 1e+06; or none"
+    assert of("edf", "preempt")["choices"] == ["yes", "no"]
+    assert of("drf", "owner")["words"] == "user, tenant"
+    assert of("spot", "label")["words"] == "text"
+
+
+REFUSED = [
+    "allox(alpha=0)", "dorm(theta1=-1)", "dorm(window=0)", "pop(parts=0)", "pop(objective=ftf)",
+    "themis(fairness=1)", "themis(fairness=-0.1)", "topology-aware(threshold=0.76)", "sia(p=0)",
+    "sia(wait=1)", "sia(p=-0.5,wait=0.5)", "sia(p=0.5,wait=0)", "pollux(low=0.7,high=0.6)",
+    "hived(cells=ann)", "hived(cells=ann:0)", "hived(cells=ann:2x0)", "hived(cells=:2x1)",
+    "hived(cells=ann:ax1)", "hived(cells=ann:1xb)", "gavel(space_sharing=yes,agnostic=yes)",
+    "gavel(space_sharing=yes,deadlines=yes)", "gavel(space_sharing=yes,centred=yes)",
+    "gavel(space_sharing=yes,in_order=yes)", "gavel(space_sharing=yes,objective=isolated)",
+    "gavel(space_sharing=yes,counters=yes)", "gavel(deadlines=yes)",
+    "gavel(deadlines=yes,objective=ftf)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", REFUSED)
+def test_what_makes_no_sense_is_refused(spec: str) -> None:
+    with pytest.raises(BadInput):
+        registry.make(spec)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["allox(alpha=0.01,window=1)", "dorm(theta1=0,theta2=0,window=1)", "dorm(theta2=1)",
+     "pop(parts=1)", "themis(fairness=0)", "topology-aware(threshold=0.75)", "sia(wait=1.01)",
+     "sia(p=0.5,wait=0.1)", "pollux(low=0.6,high=0.6)", "hived(cells=ann:0x1)",
+     "gavel(objective=max_sum,deadlines=yes)", "gavel(objective=cost,deadlines=yes)"],
+)  # fmt: skip
+def test_what_is_just_inside_the_bounds_is_taken(spec: str) -> None:
+    assert registry.make(spec).name

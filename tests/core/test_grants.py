@@ -1,0 +1,51 @@
+"""A parent's grant through a restart; the order of what happens at one instant."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from core.test_kernel import Nested, family
+from ganger.core import events
+from ganger.core.cluster import Nodes
+from ganger.core.kernel import Kernel
+from ganger.core.snapshot import Snapshot, capture, restore
+from ganger.core.units import SECOND
+from ganger.lab.simulation import Setup, make_oracle
+from ganger.sim.detailed import simulator
+from ganger.sim.physics import Costs, Physics
+from worlds import Diary, cluster, job, trace_of
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 5, 6, 7, 9, 12])
+def test_a_kernel_restored_while_trials_run_goes_on_to_the_same_bytes(at: int) -> None:
+    """A short trial takes the place of a long one at 3 s, which saves for 2 s as it goes."""
+    short = job("short trial", 3, 1, parent="sweep")
+    works = [*family(6), short, job("beside", 3, 4, size=3), job("last", 7, 3, size=4)]
+    trace, nodes = trace_of(works), Nodes(cluster(1, 8))
+    setup = Setup(costs=Costs(0, 2 * SECOND, SECOND))
+    physics = Physics(nodes, setup.profiles, setup.costs)
+    diaries = [Diary(), Diary()]
+    for stops, diary in zip([False, True], diaries, strict=True):
+        policy = Nested(inner="srtf", outer="fifo")
+        kernel = Kernel(nodes, trace.declared, policy, journal=diary,
+                        oracle=make_oracle(trace, physics, setup))  # fmt: skip
+        engine = simulator(trace.declared, trace.duration, physics, ())
+        kernel.run(engine, at * SECOND)
+        if stops:
+            kept = msgspec.msgpack.decode(msgspec.msgpack.encode(capture(kernel)), type=Snapshot)
+            kernel = restore(kept, Nodes(cluster(1, 8)), policy, journal=diary,
+                             oracle=make_oracle(trace, physics, setup))  # fmt: skip
+        kernel.run(engine, 60 * SECOND)
+    first, second = ([msgspec.json.encode(step) for step in diary.steps] for diary in diaries)
+    assert first == second
+
+
+def test_at_one_instant_what_frees_comes_first_then_what_runs_then_who_comes_then_orders() -> None:
+    order = [
+        ["Finished"], ["Failed"], ["Released"], ["Refused"], ["NodeDown"], ["NodeUp", "Withheld"],
+        ["Started"], ["Progressed", "Measured", "Evaluated"], ["Submitted", "Accepted"],
+        ["Command", "NodeCommand"], ["Woke"],
+    ]  # fmt: skip
+    for rank, names in enumerate(order):
+        assert [getattr(events, name).rank for name in names] == [rank] * len(names)
