@@ -204,12 +204,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_loses_output_but_no_exit_and_refuses_starts(small_disk: Path) -> None:
     own = one_agent(small_disk)
     try:
-        text = "for i in range(100000): print('x' * 60)\nraise SystemExit(5)"
+        text = "for i in range(100000): print('x' * 60, end='')\nraise SystemExit(5)"
         job = own.number()
         assert isinstance(own.bench, LocalBench)
         own.bench.launch(job, *PYTHON, text, counted=False)
         own.apply(Start(job, 1, (on(0, 0),)))
         assert own.until(Failed, job).why == "exit code 5"
+        said = own.bench.engine.lost_output(job, 1)
+        log = agents_of(own).homes["one"] / "logs" / f"{job}.1.log"
+        missing = 6_000_000 - log.read_bytes().count(b"x")
+        assert said == f"{missing} bytes of its output are missing: No space left on device"
         filler = small_disk / "filler"
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
             while True:
@@ -220,7 +224,7 @@ def test_a_full_disk_loses_output_but_no_exit_and_refuses_starts(small_disk: Pat
         event = own.until(Refused, refused)
         assert "No space left" in event.why
         filler.unlink(missing_ok=True)
-        (agents_of(own).homes["one"] / "logs" / f"{job}.1.log").unlink()
+        log.unlink()
         own.apply(Start(refused, 2, (on(0, 0),)))
         own.until(Finished, refused, 2)
     finally:

@@ -67,6 +67,10 @@ class Scripted(FakeEngine):
         """The plan's it is."""
         return {}
 
+    def lost_output(self, job: int, attempt: int) -> str:
+        """Nothing is written here."""
+        return ""
+
     def read(self, node: int, order: Read) -> None:
         """All files are this machine's."""
 

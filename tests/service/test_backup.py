@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 import socket
 import sqlite3
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -316,3 +318,20 @@ def test_a_full_disk_and_one_that_cannot_be_written(shell: Shell, disk: Path) ->
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Read-only" in done.stderr
     assert "GANGER_HOME" in done.stderr
+
+
+def test_what_a_full_disk_lost_of_a_job_s_output_is_told(shell: Shell, disk: Path) -> None:
+    shell.ganger("up", "--gpus", "2")
+    wrote = 3_000_000
+    text = f"import sys; sys.stdout.write('x' * {wrote}); sys.exit(5)"
+    log = disk / "out.log"
+    shell.ganger("submit", "--output", str(log), "--", sys.executable, "-c", text)
+    shell.ganger("wait", "1", code=5)
+    lost = f"{wrote - log.stat().st_size} bytes of its output are missing: No space left on device"
+    assert shell.ganger("logs", "1").stderr == f"ganger: attempt 1: {lost}\n"
+    assert f"exit code 5; {lost}" in shell.ganger("show", "1").stdout
+    shell.ganger("down")
+    shell.ganger("up", "--gpus", "2")
+    assert lost in shell.ganger("explain", "1").stdout
+    (detail,) = json.loads(shell.ganger("show", "1", "--json").stdout)
+    assert [one["note"] for one in detail["attempts"]] == [lost]

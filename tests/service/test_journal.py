@@ -73,6 +73,25 @@ def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
         Journal(path)
 
 
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
+def test_an_older_journal_is_read_as_it_lies_and_then_made_new(
+    tmp_path: Path, version: int
+) -> None:
+    path = tmp_path / "journal.db"
+    with sqlite3.connect(path) as db:
+        for script in MIGRATIONS[:version]:
+            db.executescript(script)
+        db.execute(f"PRAGMA user_version = {version}")
+        db.execute("INSERT INTO attempts (job, attempt, outcome) VALUES (0, 1, 'exit code 3')")
+    db.close()
+    for readonly in (True, False):
+        journal = Journal(path, readonly=readonly)
+        assert [(one.outcome, one.note) for one in journal.attempts(0)] == [("exit code 3", "")]
+        assert list(journal.all_attempts()) == []
+        assert journal.set_aside() == []
+        journal.close()
+
+
 def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     path.write_text("not a database, and long enough to be looked at " * 40)

@@ -229,6 +229,7 @@ def _spoken(job: JobDetail) -> str:
     for one in job.attempts:
         how = one.outcome or ("finished" if one.ended else "runs")
         span = f"{moment(one.started)} to {moment(one.ended) if one.ended else 'now'}"
+        how += f"; {one.note}" if one.note else ""
         text.append(f"  attempt {one.attempt}: {span} on {' '.join(one.devices)}: {shown(how)}")
     return "\n".join(text)
 
@@ -278,10 +279,13 @@ def logs(job: str, follow: bool, lines: int, stream: str | None, attempt: int, n
         sys.stdout.buffer.write(chunk)
         sys.stdout.flush()
         silent = False
-    found = client.call("GET", path, list[JobDetail])[0] if silent else None
-    if found is not None and found.started is None:
+    found = client.call("GET", path, list[JobDetail])[0]
+    if silent and found.started is None:
         why = found.reason or found.state.lower()
         click.echo(f"ganger: job {found.label} has not started ({why})", err=True)
+    for one in found.attempts:
+        if one.note and one.attempt == (attempt or found.attempt):
+            click.echo(f"ganger: attempt {one.attempt}: {shown(one.note)}", err=True)
 
 
 @click.command()

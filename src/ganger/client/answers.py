@@ -37,13 +37,14 @@ class JobAnswer(msgspec.Struct, kw_only=True):
 
 
 class AttemptAnswer(msgspec.Struct, kw_only=True):
-    """One attempt of a job."""
+    """One attempt of a job. `note`: what is missing of its output, and why."""
 
     attempt: int
     started: float | None
     ended: float | None
     outcome: str
     devices: list[str]
+    note: str = ""
 
 
 class JobDetail(JobAnswer, kw_only=True):

@@ -60,8 +60,8 @@ class Attempts:
         self._seat_of: dict[int, tuple[Box, int]] = {}
         self._stranded_at = time.monotonic() + lost_after / SECOND
         self._refusals = Refusals()
-        self._unforgotten: dict[tuple[int, int], list[int]] = {}
-        """Ended attempts whose end is not journalled yet, and their nodes."""
+        self.unforgotten: dict[tuple[int, int], Attempt] = {}
+        """Ended attempts whose end is not journalled yet."""
         self._work = Work()
 
     # ------------------------------------------------------------------ time
@@ -73,9 +73,8 @@ class Attempts:
 
     def tend(self) -> None:
         """Do what is due."""
-        now = time.monotonic()
         self.events += self._refusals.told()
-        if now >= self._stranded_at:
+        if time.monotonic() >= self._stranded_at:
             self._stranded_at = inf
             # Nodes that no agent came for, though attempts are there.
             held = {node for one in self._attempts.values() for node in one.seats}
@@ -83,8 +82,9 @@ class Attempts:
 
     def journalled(self, key: tuple[int, int]) -> None:
         """The end of the attempt is on disk: agents may forget it."""
-        for node in self._unforgotten.pop(key, ()):
-            self._tell(node, wire.Forget(self._key(key, node)))
+        if (one := self.unforgotten.pop(key, None)) is not None:
+            for node in one.seats:
+                self._tell(node, wire.Forget(self._key(key, node)))
 
     def adopt(self, holds: Iterable[Hold]) -> None:
         """Take over what a restored kernel believes to hold devices. Before anything else."""
@@ -335,7 +335,7 @@ class Attempts:
             self._boxes.send(box, wire.Stop(message.key, checkpoint=False, kill=True))
         elif isinstance(message, wire.Exited | wire.Refused):
             key = message.key
-            if isinstance(message, wire.Exited) and (key.job, key.attempt) not in self._unforgotten:
+            if isinstance(message, wire.Exited) and (key.job, key.attempt) not in self.unforgotten:
                 self._boxes.send(box, wire.Forget(key))
             box.unwanted.discard(key)
             self._up(box)
@@ -429,7 +429,7 @@ class Attempts:
 
     def _conclude(self, one: Attempt) -> None:
         del self._attempts[one.key]
-        self._unforgotten[one.key] = list(one.seats)
+        self.unforgotten[one.key] = one
         end = outcome(one)
         self._work.save(one.job, end.saved)
         self._report(one, end)

@@ -179,6 +179,15 @@ def outcome(attempt: Attempt) -> Outcome:
     )
 
 
+def lost_output(attempt: Attempt) -> str:
+    """What is missing of the output of an attempt that is over, and why; empty if nothing is."""
+    exits = [seat.exit for seat in attempt.seats.values() if seat.exit is not None]
+    missing = sum(one.output_dropped for one in exits)
+    why = next((one.output_why for one in exits if one.output_why), "")
+    said = why or "it wrote more than is kept"
+    return f"{missing} bytes of its output are missing: {said}" if missing else ""
+
+
 def _code_words(code: int) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 

@@ -30,7 +30,7 @@ from ganger.engines.agent.protocol import Hello, Progress, Read, Text
 from ganger.engines.attempts import Attempts
 from ganger.engines.boxes import AgentAt, Box, Boxes, Fleet
 from ganger.engines.clock import Clock
-from ganger.engines.gang import UNCHANGED, Hold, Want
+from ganger.engines.gang import UNCHANGED, Hold, Want, lost_output
 from ganger.engines.launch import Launch
 from ganger.engines.standing import Believed, Standing
 
@@ -174,6 +174,11 @@ class FleetEngine:
     def progress(self) -> Mapping[int, Progress]:
         """The last report of each job that told its progress."""
         return self._attempts.progress
+
+    def lost_output(self, job: int, attempt: int) -> str:
+        """What is missing of an attempt's output and why, while its end is told; else empty."""
+        one = self._attempts.unforgotten.get((job, attempt))
+        return lost_output(one) if one is not None else ""
 
     def read(self, node: int, order: Read) -> Future[Text] | None:
         """Have the machine of this node read a piece of a job's output; None if it lies in this

@@ -380,7 +380,8 @@ class Daemon:
                     self._write_deferred(cursor)
                     revision = self.kernel.revision + 1
                     Journal.write_batch(cursor, revision, Batch(turn.at, events))
-                    write_turn(cursor, turn, happened, self.gates.ceilings.most, self.kernel.jobs)
+                    most, lost = self.gates.ceilings.most, self.engine.lost_output
+                    write_turn(cursor, turn, happened, most, self.kernel.jobs, lost)
             except Exception as error:
                 full = isinstance(error, FullError)
                 if not full and not entered:

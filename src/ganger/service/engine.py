@@ -49,6 +49,11 @@ class LiveEngine(Protocol):
         and have said so; elsewhere it has those of the plan. Any thread."""
         ...
 
+    def lost_output(self, job: int, attempt: int) -> str:
+        """What is missing of the output of an attempt that the last batch ended, and why, in words;
+        empty if nothing is."""
+        ...
+
     def read(self, node: int, order: Read) -> Future[Text] | None:
         """Have the machine of this node read a piece of a job's output; None if it lies in this
         machine's own files, or on a file system that all share. Any thread."""

@@ -44,6 +44,9 @@ def explain(daemon: Daemon, row: int) -> Explanation:
         last = daemon.ends.get(row, "")
         times = "once" if preemptions == 1 else f"{preemptions} times"
         found.lines.append(f"It was preempted {times}{f'; last: {last}' if last else ''}.")
+    for one in daemon.reader.attempts(row):
+        if one.note:
+            found.lines.append(f"Attempt {one.attempt}: {one.note}.")
     return found
 
 

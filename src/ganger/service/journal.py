@@ -53,6 +53,7 @@ MIGRATIONS: Final = (
         record BLOB NOT NULL, what TEXT NOT NULL, why TEXT NOT NULL
     );
     """,
+    "ALTER TABLE attempts ADD COLUMN note TEXT NOT NULL DEFAULT ''",
 )
 """Numbered by position: a database of `user_version` n has seen the first n of them."""
 
@@ -87,21 +88,28 @@ class Decided(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One attempt of a job, times in microseconds (-1: not yet). `outcome` says how it ended."""
+    """One attempt of a job, times in microseconds (-1: not yet). `outcome` says how it ended,
+    `note` what is missing of its output."""
 
     attempt: int
     started: int
     ended: int
     outcome: str
     placement: Placement | None
+    note: str = ""
 
 
 def _attempt(
-    attempt: int, started: int | None, ended: int | None, outcome: str, placement: bytes | None
+    attempt: int,
+    started: int | None,
+    ended: int | None,
+    outcome: str,
+    placement: bytes | None,
+    note: str,
 ) -> Attempt:
     return Attempt(
         attempt, -1 if started is None else started, -1 if ended is None else ended, outcome,
-        None if placement is None else _PLACEMENT.decode(placement),
+        None if placement is None else _PLACEMENT.decode(placement), note,
     )  # fmt: skip
 
 
@@ -183,7 +191,7 @@ class Journal:
     (`readonly`)."""
 
     def __init__(self, path: Path, *, readonly: bool = False) -> None:
-        self.path, self._readonly, self._old = path, readonly, False
+        self.path, self._readonly = path, readonly
         if path.exists():
             refuse_others_file(path)
         try:
@@ -205,8 +213,8 @@ class Journal:
                 f"its format {version} is not {len(MIGRATIONS)}", where=str(self.path),
                 mend="use the version of Ganger that wrote it",
             )  # fmt: skip
+        self._version = version if readonly else len(MIGRATIONS)
         if readonly:
-            self._old = version < len(MIGRATIONS)
             return
         for number in range(version, len(MIGRATIONS)):
             script = f"BEGIN; {MIGRATIONS[number]}; PRAGMA user_version = {number + 1}; COMMIT"
@@ -338,14 +346,14 @@ class Journal:
 
     def set_aside(self) -> list[SetAside]:
         """The last records that were set aside, oldest first."""
-        if self._old:
+        if self._version < 2:
             return []
         found = self.db.execute("SELECT revision, made, job, record, what, why FROM set_aside")
         return [SetAside(*columns) for columns in found]
 
     def set_aside_ever(self) -> int:
         """How many records were ever set aside."""
-        if self._old:
+        if self._version < 2:
             return 0
         (number,) = self.db.execute("SELECT coalesce(max(id), 0) FROM set_aside").fetchone()
         return int(number)
@@ -410,18 +418,23 @@ class Journal:
 
     # ------------------------------------------------------------------ attempts
 
+    @property
+    def _note(self) -> str:
+        """The column of notes; nothing, in a file of before there were any."""
+        return "note" if self._version >= 3 else "''"
+
     def attempts(self, job: int) -> list[Attempt]:
         """What became of each attempt of a job, oldest first."""
         found = self.db.execute(
-            "SELECT attempt, started, ended, outcome, placement FROM attempts WHERE job = ?"
-            " ORDER BY attempt", (job,),
+            f"SELECT attempt, started, ended, outcome, placement, {self._note} FROM attempts"
+            " WHERE job = ? ORDER BY attempt", (job,),
         )  # fmt: skip
         return [_attempt(*columns) for columns in found]
 
     def all_attempts(self) -> Iterator[tuple[int, Attempt]]:
         """Every attempt of every job that was placed, in order."""
         found = self.db.execute(
-            "SELECT job, attempt, started, ended, outcome, placement FROM attempts"
+            f"SELECT job, attempt, started, ended, outcome, placement, {self._note} FROM attempts"
             " WHERE placement IS NOT NULL ORDER BY job, attempt"
         )
         for job, *columns in found:

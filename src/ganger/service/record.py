@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -27,10 +27,10 @@ log = logging.getLogger("ganger.service")
 
 def write_turn(
     cursor: sqlite3.Cursor, turn: Turn, happened: Sequence[AnyEvent], most: dict[Group, int],
-    jobs: Jobs,
+    jobs: Jobs, lost_output: Callable[[int, int], str],
 ) -> None:  # fmt: skip
     """Keep what was asked for in this turn, and how attempts began and ended. `most`: the ceilings
-    before it."""
+    before it; `lost_output`: what is missing of the output of an attempt (job, number)."""
     Journal.write_jobs(cursor, turn.jobs)
     for row, facts in turn.changed.items():
         Journal.write_launch(cursor, row, facts)
@@ -51,9 +51,11 @@ def write_turn(
                 (turn.at, event.job, event.attempt),
             )
         elif isinstance(event, Finished | Failed | Released | Refused):
+            lost = lost_output(event.job, event.attempt)
             cursor.execute(
-                "UPDATE attempts SET ended = ?, outcome = ? WHERE job = ? AND attempt = ?",
-                (turn.at, outcome(event), event.job, event.attempt),
+                "UPDATE attempts SET ended = ?, outcome = ?, note = ?"
+                " WHERE job = ? AND attempt = ?",
+                (turn.at, outcome(event), lost, event.job, event.attempt),
             )
 
 

@@ -195,7 +195,7 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         attempts=[
             AttemptAnswer(
                 attempt=one.attempt, started=span(one.started), ended=span(one.ended),
-                outcome=one.outcome,
+                outcome=one.outcome, note=one.note,
                 devices=devices(daemon, row, one.attempt, one.placement or ()),
             )
             for one in attempts

@@ -246,6 +246,7 @@ class Keeper:
         exit_ = Exit(
             self._first_failure, why, self._detail, self._asked, self._heard, steps.step,
             steps.total, steps.saved, steps.micros, self._codes, dropped,
+            next((output.why for output, _ in self._outputs if output.why), "") if dropped else "",
         )  # fmt: skip
         self._group.remove()
         if self._exits is not None and self._prepare.parts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import Final
 
@@ -26,6 +25,8 @@ class Output:
         self._room = limit
         self._tail = bytearray()
         self._over = 0
+        self.why = ""
+        """What the disk said when it first took no more; empty if it took all it was given."""
 
     def fileno(self) -> int:
         """For selectors."""
@@ -41,8 +42,7 @@ class Output:
             return False
         written = 0
         if self._room and not self._over:
-            with contextlib.suppress(OSError), user_is(self._uid):
-                written = os.write(self._file, chunk[: self._room])
+            written = self._write(chunk[: self._room])
             self._room -= written
         if written < len(chunk):
             self._over += len(chunk) - written
@@ -56,10 +56,20 @@ class Output:
         while self.pump() and drained < 256:  # a writer that escaped must not hold us
             drained += 1
         missing = self._over - len(self._tail)
-        with contextlib.suppress(OSError), user_is(self._uid):
-            if missing:
-                os.write(self._file, f"\n[ganger: {missing} bytes are missing here]\n".encode())
-            os.write(self._file, self._tail)
+        if missing:
+            self._write(f"\n[ganger: {missing} bytes are missing here]\n".encode())
+        missing += len(self._tail) - self._write(self._tail)
         for descriptor in (self._pipe, self._file):
             os.close(descriptor)
         return missing
+
+    def _write(self, data: bytes | bytearray) -> int:
+        """Put as much into the file as it takes: how many bytes."""
+        done = 0
+        try:
+            with user_is(self._uid):
+                while done < len(data):
+                    done += os.write(self._file, data[done:])
+        except OSError as error:
+            self.why = self.why or error.strerror or repr(error)
+        return done

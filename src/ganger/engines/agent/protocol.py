@@ -256,6 +256,8 @@ class Exit(msgspec.Struct, frozen=True):
     `code`: the exit code of the first worker that failed, -N for signal N, 0 if none did; `why`:
     "" or TimeLimit, OutOfMemory, NodeFail (the record was lost), LaunchFailed; `asked`: it had been
     told to leave; `heard`: it could have noticed (a signal was delivered, or it speaks to Ganger).
+    `output_dropped`: bytes of its output that were not kept; `output_why`: the error of the disk
+    that they could not be written to, empty if they went beyond the launch's `output_limit`.
     """
 
     code: int = 0
@@ -269,6 +271,7 @@ class Exit(msgspec.Struct, frozen=True):
     step_micros: float = 0.0
     codes: dict[int, int] = {}
     output_dropped: int = 0
+    output_why: str = ""
 
 
 class Exited(Message, frozen=True):
