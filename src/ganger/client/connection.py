@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -39,12 +40,22 @@ class _OverUnix(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
+        # Where many wait to be accepted, the kernel waits for room in their line, but only if the
+        # socket blocks; one with a timeout of Python's does not, and would be refused at once.
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(self.timeout or 0.0))
         folder = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY)
         try:  # a socket's path must be short, and this one is whatever the folder is called
             self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")
+        except BlockingIOError:
+            raise TimeoutError from None
         finally:
             os.close(folder)
+        self.sock.settimeout(self.timeout)
+
+
+def _timeval(seconds: float) -> bytes:
+    """A C `struct timeval`; 0: no end."""
+    return struct.pack("ll", int(seconds), round(seconds % 1 * 1_000_000) % 1_000_000)
 
 
 class Client:
