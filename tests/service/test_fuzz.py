@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from ganger.service.endpoints import ENDPOINTS
 from service.machines import Machine
+from service.test_extremes import odd_values
+from soaking import many
 
 schemathesis = pytest.importorskip("schemathesis")
 
@@ -67,7 +70,12 @@ def checks() -> list[Any]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=[" ".join(one) for one in OPERATIONS])
+every_operation = pytest.mark.parametrize(
+    ("method", "path"), OPERATIONS, ids=[" ".join(one) for one in OPERATIONS]
+)
+
+
+@every_operation
 @pytest.mark.parametrize("mode", ["POSITIVE", "NEGATIVE"])
 def test_whatever_is_sent(api: Api, method: str, path: str, mode: str) -> None:
     operation = api.schema[path][method]
@@ -82,6 +90,45 @@ def test_whatever_is_sent(api: Api, method: str, path: str, mode: str) -> None:
         if near:
             api.bring_near(case, near)
         case.call_and_validate(headers=api.headers, checks=checks(), timeout=30)
+
+    check()
+    assert api.machine.process is not None
+    assert api.machine.process.poll() is None, api.machine.said()
+
+
+def can_be_sent(value: Any) -> bool:
+    """Whether there is JSON for it, as UTF-8."""
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except ValueError:
+        return False
+    return True
+
+
+@every_operation
+def test_extreme_values_of_any_field_are_taken_or_refused(api: Api, method: str, path: str) -> None:
+    """What the schema lets through, with one field of the body, or one parameter, at an extreme:
+    numbers around 2^31, 2^53, 2^63 and 2^64, a megabyte, every category of characters."""
+    operation = api.schema[path][method]
+
+    @settings(
+        max_examples=many(EXAMPLES), deadline=None, database=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(
+        case=operation.as_strategy(generation_mode=schemathesis.GenerationMode.POSITIVE),
+        near=st.integers(1, 4), where=st.integers(0, 99), value=odd_values.filter(can_be_sent),
+    )  # fmt: skip
+    def check(case: Any, near: int, where: int, value: Any) -> None:
+        api.bring_near(case, near)
+        body = case.body if isinstance(case.body, dict) else {}
+        query = case.query or {}
+        places = [(holder, name) for holder in (body, query) for name in sorted(holder)]
+        if places:
+            holder, name = places[where % len(places)]
+            short = str(value)[:2000].encode(errors="replace").decode()
+            holder[name] = value if holder is body else short
+        case.call_and_validate(headers=api.headers, checks=checks(), timeout=60)
 
     check()
     assert api.machine.process is not None
