@@ -20,7 +20,7 @@ from ganger.service.job_api import Submission
 schemathesis = pytest.importorskip("schemathesis")
 UNSAID = (
     "cannot be shared evenly", "holds no task, or too many", "more than .* tasks",
-    "params: ", "it contradicts params", "an array is submitted by itself", "a worker has",
+    "it contradicts params", "an array is submitted by itself", "a worker has",
     "does not hold", "a share is of one GPU per worker",
 )  # fmt: skip
 """Arithmetic between fields, and within a range of tasks."""
@@ -40,7 +40,8 @@ WRONG: dict[str, list[Any]] = {
     "command": [[], ["a\0"]], "script": ["echo"], "name": ["a\nb", "a\n", "x" * 201],
     "time_limit": [-1, 0, "soon", "90 minutes"], "begin": ["tomorrow", "+soon"],
     "memory": ["much", "16XB", -5], "array": ["a-b", "1;2", "0-7%0"], "after": [["x"], [0]],
-    "params": [{"lr": "0.1"}, {"lr": [1]}, ["lr"]],
+    "params": [{"lr": "0.1"}, {"lr": [1]}, ["lr"], {"lr": []}, {"lr": ["1", "1"]}, {"job": ["1"]},
+               {"1r": ["1"]}, {"lr": ["a\0"]}, {"lr": ["x" * 4097]}, {"a" * 65: ["1"]}],
     "env": [{"1A": "x"}, {"A-B": ""}, {"A": "\0"}], "cwd": ["relative"], "per": ["rack"],
     "mail_to": [["nobody"]], "mail_on": [["sneezed"]], "kind": ["fun"], "on_preempt": ["cry"],
     "locality": ["near"], "gpus": [-1, 1 << 21, 1.5], "share": [0, 1.5], "priority": [1 << 40],

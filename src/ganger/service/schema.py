@@ -11,6 +11,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Final
 
+from ganger.client.grid import NAME as _GRID
+from ganger.client.grid import RESERVED, VALUE_LETTERS_MAX
 from ganger.client.request import FORMAT
 from ganger.core.spec import Kind, Locality, OnPreempt
 from ganger.core.units import TEXT_MAX
@@ -39,6 +41,7 @@ _TASKS: Final = (
     r"(,[0-9]{1,4}(-[0-9]{1,4}(:[1-9][0-9]{0,3})?)?)*(%[1-9][0-9]{0,4})?(?!\n)$"
 )
 _END: Final = r"(?!\n)$"
+_GRID_NAME: Final = _GRID.removesuffix("$") + _END
 _JOB: Final = r"^[1-9][0-9]{0,8}(_[0-9]{1,9})?(?!\n)$"
 _ARRAY: Final = _JOB.replace("(_[0-9]{1,9})?", "")
 _NO_ZERO: Final[_Schema] = {"not": {"pattern": "\\x00"}}
@@ -108,6 +111,13 @@ _FIELDS: Final[dict[str, _Schema]] = {
     "time_limit": _span(1e-6), "estimate": _span(1e-6), "grace": _span(0),
     "deadline": _moment(), "begin": _moment(), "memory": _MEMORY_SCHEMA,
     "gpu_memory": _MEMORY_SCHEMA,
+    "params": {
+        "propertyNames": {"pattern": _GRID_NAME, "not": {"enum": list(RESERVED)}},
+        "additionalProperties": {
+            "type": "array", "minItems": 1, "uniqueItems": True,
+            "items": {"type": "string", "maxLength": VALUE_LETTERS_MAX, **_NO_ZERO},
+        },
+    },
     **dict.fromkeys(("after", "after_any", "after_not_ok"), _JOBS), "after_each": _ARRAYS,
     "after_begin": _BEGUN,
     **{field: {"minimum": least, "maximum": most} for field, least, most in RANGES},
