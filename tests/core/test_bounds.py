@@ -30,7 +30,15 @@ from ganger.core.events import (
     Withheld,
     Woke,
 )
-from ganger.core.spec import JobSpec, Needs, Role, Shape
+from ganger.core.spec import (
+    ClusterSpec,
+    JobSpec,
+    Needs,
+    NodeSpec,
+    Role,
+    Shape,
+    TenantSpec,
+)
 from ganger.core.units import MIB_MAX, NEVER
 from worlds import job
 
@@ -101,6 +109,9 @@ def test_jobs_are_accepted_in_the_order_of_their_numbers() -> None:
     assert not goes(two)
     assert not goes(one, one)
     assert goes(two, more=1)
+    refuse_unfit([one], running(job("a", size=2)).kernel)
+    with pytest.raises(BadInput):
+        refuse_unfit([two], running(job("a", size=2)).kernel)
 
 
 def test_a_job_follows_and_belongs_to_jobs_that_are_there() -> None:
@@ -178,3 +189,32 @@ def test_a_bad_job_that_jumped_ahead_leaves_empty_rows_up_to_its_own() -> None:
     names = [event.spec.name for event in kept.events if isinstance(event, Accepted)]
     cancelled = [event.job for event in kept.events if isinstance(event, Command)]
     assert (names, cancelled) == (["2", "3", "4"], [1, 2, 3])
+
+
+NODES: list[tuple[dict[str, Any], bool]] = [
+    ({"count": 1_000_000}, True), ({"count": 1_000_001}, False), ({"count": -1}, False),
+    ({"gpus": 64}, True), ({"gpus": 65}, False), ({"gpus": -1}, False), ({"gpus": 0}, True),
+    ({"gpus": 1, "gpu_type": ""}, False), ({"gpus": 0, "gpu_type": ""}, True),
+    ({"cpus": -1}, False), ({"memory": -1}, False), ({"nodes_per_rack": -1}, False),
+    ({"island": -1}, False), ({"island": 0, "memory": 0, "cpus": 0}, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "holds"), NODES)
+def test_what_a_group_of_nodes_can_be(fields: dict[str, Any], holds: bool) -> None:
+    spec = ClusterSpec((NodeSpec(gpus=1, gpu_type="A"), NodeSpec(**{"gpu_type": "A", **fields})))
+    if holds:
+        assert spec.check() is spec
+    else:
+        with pytest.raises(BadInput, match=r"nodes\[1\]"):
+            spec.check()
+
+
+def test_a_cluster_has_nodes_and_lists_parents_before_their_children() -> None:
+    with pytest.raises(BadInput, match="no node"):
+        ClusterSpec((NodeSpec(count=0),)).check()
+    lab, ann = TenantSpec("lab"), TenantSpec("ann", parent="lab")
+    nodes = (NodeSpec(gpus=2, gpu_type="A"), NodeSpec(count=3, gpus=4, gpu_type="A"))
+    assert ClusterSpec(nodes, tenants=(lab, ann)).check().gpus == 14
+    with pytest.raises(BadInput, match=r"tenants\[0\]"):
+        ClusterSpec(nodes, tenants=(ann, lab)).check()
