@@ -52,6 +52,11 @@ NEEDS = [("gpus", 0, INT32), ("share", 1, 1000), ("cpus", 0, INT32 * 1000),
          ("memory", 0, MIB_MAX), ("gpu_memory", 0, MIB_MAX)]  # fmt: skip
 
 
+def spec_of(**fields: Any) -> JobSpec:
+    """A job with these fields."""
+    return JobSpec(name="a", **fields)
+
+
 def fits(spec: JobSpec) -> bool:
     """Whether the table could hold it."""
     try:
@@ -73,27 +78,28 @@ def goes(*events: AnyEvent, more: int = 0) -> bool:
 @pytest.mark.parametrize(("field", "least", "most"), SPECS)
 def test_each_column_of_a_job_has_its_ends(field: str, least: int, most: int) -> None:
     for value, holds in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
-        assert fits(JobSpec(name="a", **{field: value})) == holds, value
+        assert fits(spec_of(**{field: value})) == holds, value
 
 
 @pytest.mark.parametrize("field", ["steps", "weight"])
 def test_steps_and_weights_are_finite_and_not_negative(field: str) -> None:
     for value, holds in ((0.0, True), (1e300, True), (-1e-9, False), (1.1e300, False)):
-        assert fits(JobSpec(name="a", **{field: value})) == holds, value
-    assert not fits(JobSpec(name="a", **{field: float("nan")}))
+        assert fits(spec_of(**{field: value})) == holds, value
+    assert not fits(spec_of(**{field: float("nan")}))
 
 
 @pytest.mark.parametrize(("field", "least", "most"), ROLES)
 def test_each_number_of_a_role_has_its_ends(field: str, least: int, most: int) -> None:
     for value, holds in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
-        assert fits(JobSpec(name="a", shape=Shape((Role(**{field: value}),)))) == holds, value
+        fields: dict[str, Any] = {field: value}
+        assert fits(spec_of(shape=Shape((Role(**fields),)))) == holds, value
 
 
 @pytest.mark.parametrize(("field", "least", "most"), NEEDS)
 def test_each_need_of_a_worker_has_its_ends(field: str, least: int, most: int) -> None:
     for value, holds in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
-        role = Role(needs=Needs(**{field: value}))
-        assert fits(JobSpec(name="a", shape=Shape((role,)))) == holds, value
+        fields: dict[str, Any] = {field: value}
+        assert fits(spec_of(shape=Shape((Role(needs=Needs(**fields)),)))) == holds, value
 
 
 def test_all_the_gpus_of_a_gang_together_have_an_end_too() -> None:
@@ -115,9 +121,10 @@ def test_jobs_are_accepted_in_the_order_of_their_numbers() -> None:
 
 
 def test_a_job_follows_and_belongs_to_jobs_that_are_there() -> None:
-    for field, known, unknown in (("after", ("a",), ("a", "no")), ("parent", "a", "no")):
-        assert goes(Accepted(1, JobSpec(name="b", **{field: known})))
-        assert not goes(Accepted(1, JobSpec(name="b", **{field: unknown})))
+    cases: list[tuple[str, Any, Any]] = [("after", ("a",), ("a", "no")), ("parent", "a", "no")]
+    for field, known, unknown in cases:
+        assert goes(Accepted(1, spec_of(**{field: known})))
+        assert not goes(Accepted(1, spec_of(**{field: unknown})))
 
 
 @pytest.mark.parametrize(
