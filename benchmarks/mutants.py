@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = Path(__file__).with_suffix(".md")
 ROOMS = ("core", "mechanisms", "recipes")
 TESTS = ("core", "estimate", "lab", "lesson", "mechanisms", "recipes", "sim", "solve", "workloads")
-LONGEST_SECONDS = 150.0
+LONGEST_SECONDS = 60.0
 """Tests that take longer than this together are tried no further for one mutant."""
 
 
@@ -256,6 +256,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cover", type=Path, help="a file that keeps which test executes what")
     parser.add_argument("--slow", action="store_true", help="a new process for every mutant")
     parser.add_argument("--list", action="store_true", help="only show the mutants")
+    parser.add_argument("--again", action="store_true",
+                        help="only write the page again, by mutants.toml as it is now")  # fmt: skip
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
     if options.seed is None:
@@ -266,8 +268,10 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Draw, try, print, write the page; 1 if fewer than `--least` of those that differ died."""
     options = arguments()
+    if options.again:
+        write()
+        return 0
     mutants = draw(options.count, options.seed, ROOT / "src", options.rooms)
-    known = equivalents(PAGE.with_suffix(".toml"))
     print(f"seed {options.seed}: {len(mutants)} mutants", flush=True)
     if options.list:
         for mutant in mutants:
@@ -287,39 +291,48 @@ def main() -> int:
         finally:
             for bench in benches:
                 bench.close()
-    alive = [pair for pair in zip(mutants, verdicts, strict=True) if pair[1] != trials.KILLED]
-    same = [mutant for mutant, _ in alive if mutant.key in known]
-    left = [(mutant, verdict) for mutant, verdict in alive if mutant.key not in known]
-    differ = len(mutants) - len(same)
-    share = (differ - len(left)) / max(differ, 1)
-    print(f"{differ - len(left)} of {differ} died ({share:.1%}); {len(same)} are equivalent")
     found = {
         "seed": options.seed, "made": stamp, "minutes": round((time.monotonic() - began) / 60, 1),
-        "mutants": len(mutants), "equivalent": len(same), "died": differ - len(left),
-        "survivors": [[m.file, m.before.strip(), m.after.strip(), verdict] for m, verdict in left],
+        "mutants": len(mutants),
+        "alive": [
+            [*mutant.key, verdict]
+            for mutant, verdict in zip(mutants, verdicts, strict=True)
+            if verdict != trials.KILLED
+        ],
     }  # fmt: skip
+    differ, died, _ = counted(found)
+    print(f"{died} of {differ} died ({died / differ:.1%}); {len(mutants) - differ} are equivalent")
     if not options.no_write:
         write(found)
-    return 0 if share >= options.least else 1
+    return 0 if died / differ >= options.least else 1
 
 
-def write(found: dict[str, Any]) -> None:
+def counted(found: dict[str, Any]) -> tuple[int, int, list[list[str]]]:
+    """Of a run: how many differ from the original by what is known now, how many of these died,
+    and those that did not (file, before, after, verdict)."""
+    known = equivalents(PAGE.with_suffix(".toml"))
+    left = [row for row in found["alive"] if tuple(row[:3]) not in known]
+    differ = found["mutants"] - (len(found["alive"]) - len(left))
+    return max(differ, 1), differ - len(left), left
+
+
+def write(*more: dict[str, Any]) -> None:
     """The page of the last three seeds, whose figures stand in it as JSON as well."""
     runs: list[dict[str, Any]] = []
     if PAGE.exists():
         runs = [json.loads(row) for row in re.findall(r"<!-- run (.*) -->", PAGE.read_text())]
-    runs = [*runs, found][-3:]
+    runs = [*runs, *more][-3:]
     parts = [f"# Mutants\n\n{(__doc__ or '').split(chr(10) * 2, 2)[2].strip()}"]
     parts.append("| seed | mutants | equivalent | died of the others | minutes | made by |\n"
                  "|---:|---:|---:|---:|---:|:---|")  # fmt: skip
     for each in runs:
-        differ = each["mutants"] - each["equivalent"]
-        died = f"{each['died']} of {differ} ({each['died'] / differ:.1%})"
-        cells = (each["seed"], each["mutants"], each["equivalent"], died, each["minutes"])
-        parts[-1] += f"\n| {' | '.join(map(str, cells))} | {each['made']} |"
+        differ, died, _ = counted(each)
+        same = each["mutants"] - differ
+        cells = (each["seed"], each["mutants"], same, f"{died} of {differ} ({died / differ:.1%})")
+        parts[-1] += f"\n| {' | '.join(map(str, cells))} | {each['minutes']} | {each['made']} |"
     for each in runs:
         rows = [f"- `{file}` {verdict}: `{before}` -> `{after}`"
-                for file, before, after, verdict in each["survivors"]]  # fmt: skip
+                for file, before, after, verdict in counted(each)[2]]  # fmt: skip
         parts.append(f"## Survivors of seed {each['seed']}\n\n" + ("\n".join(rows) or "None."))
     parts += [f"<!-- run {json.dumps(each)} -->" for each in runs]
     PAGE.write_text("\n\n".join(parts) + "\n")

@@ -30,7 +30,15 @@ from ganger.core.events import (
     Withheld,
     Woke,
 )
-from ganger.core.spec import JobSpec, Needs, Role, Shape
+from ganger.core.spec import (
+    ClusterSpec,
+    JobSpec,
+    Needs,
+    NodeSpec,
+    Role,
+    Shape,
+    TenantSpec,
+)
 from ganger.core.units import MIB_MAX, NEVER
 from worlds import job
 
@@ -42,6 +50,11 @@ SPECS: list[tuple[str, Any, Any]] = [
 ROLES = [("size", 0, INT32), ("least", 0, INT32), ("most", 0, INT32)]
 NEEDS = [("gpus", 0, INT32), ("share", 1, 1000), ("cpus", 0, INT32 * 1000),
          ("memory", 0, MIB_MAX), ("gpu_memory", 0, MIB_MAX)]  # fmt: skip
+
+
+def spec_of(**fields: Any) -> JobSpec:
+    """A job with these fields."""
+    return JobSpec(name="a", **fields)
 
 
 def fits(spec: JobSpec) -> bool:
@@ -62,35 +75,31 @@ def goes(*events: AnyEvent, more: int = 0) -> bool:
     return True
 
 
-def spec(name: str, **fields: Any) -> JobSpec:
-    return JobSpec(name=name, **fields)
-
-
 @pytest.mark.parametrize(("field", "least", "most"), SPECS)
 def test_each_column_of_a_job_has_its_ends(field: str, least: int, most: int) -> None:
     for value, holds in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
-        assert fits(spec("a", **{field: value})) == holds, value
+        assert fits(spec_of(**{field: value})) == holds, value
 
 
 @pytest.mark.parametrize("field", ["steps", "weight"])
 def test_steps_and_weights_are_finite_and_not_negative(field: str) -> None:
     for value, holds in ((0.0, True), (1e300, True), (-1e-9, False), (1.1e300, False)):
-        assert fits(spec("a", **{field: value})) == holds, value
-    assert not fits(spec("a", **{field: float("nan")}))
+        assert fits(spec_of(**{field: value})) == holds, value
+    assert not fits(spec_of(**{field: float("nan")}))
 
 
 @pytest.mark.parametrize(("field", "least", "most"), ROLES)
 def test_each_number_of_a_role_has_its_ends(field: str, least: int, most: int) -> None:
     for value, holds in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
-        number: dict[str, Any] = {field: value}
-        assert fits(JobSpec(name="a", shape=Shape((Role(**number),)))) == holds, value
+        fields: dict[str, Any] = {field: value}
+        assert fits(spec_of(shape=Shape((Role(**fields),)))) == holds, value
 
 
 @pytest.mark.parametrize(("field", "least", "most"), NEEDS)
 def test_each_need_of_a_worker_has_its_ends(field: str, least: int, most: int) -> None:
     for value, holds in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
-        role = Role(needs=Needs(**{field: value}))
-        assert fits(JobSpec(name="a", shape=Shape((role,)))) == holds, value
+        fields: dict[str, Any] = {field: value}
+        assert fits(spec_of(shape=Shape((Role(needs=Needs(**fields)),)))) == holds, value
 
 
 def test_all_the_gpus_of_a_gang_together_have_an_end_too() -> None:
@@ -106,12 +115,16 @@ def test_jobs_are_accepted_in_the_order_of_their_numbers() -> None:
     assert not goes(two)
     assert not goes(one, one)
     assert goes(two, more=1)
+    refuse_unfit([one], running(job("a", size=2)).kernel)
+    with pytest.raises(BadInput):
+        refuse_unfit([two], running(job("a", size=2)).kernel)
 
 
 def test_a_job_follows_and_belongs_to_jobs_that_are_there() -> None:
-    for field, known, unknown in (("after", ("a",), ("a", "no")), ("parent", "a", "no")):
-        assert goes(Accepted(1, spec("b", **{field: known})))
-        assert not goes(Accepted(1, spec("b", **{field: unknown})))
+    cases: list[tuple[str, Any, Any]] = [("after", ("a",), ("a", "no")), ("parent", "a", "no")]
+    for field, known, unknown in cases:
+        assert goes(Accepted(1, spec_of(**{field: known})))
+        assert not goes(Accepted(1, spec_of(**{field: unknown})))
 
 
 @pytest.mark.parametrize(
@@ -183,3 +196,32 @@ def test_a_bad_job_that_jumped_ahead_leaves_empty_rows_up_to_its_own() -> None:
     names = [event.spec.name for event in kept.events if isinstance(event, Accepted)]
     cancelled = [event.job for event in kept.events if isinstance(event, Command)]
     assert (names, cancelled) == (["2", "3", "4"], [1, 2, 3])
+
+
+NODES: list[tuple[dict[str, Any], bool]] = [
+    ({"count": 1_000_000}, True), ({"count": 1_000_001}, False), ({"count": -1}, False),
+    ({"gpus": 64}, True), ({"gpus": 65}, False), ({"gpus": -1}, False), ({"gpus": 0}, True),
+    ({"gpus": 1, "gpu_type": ""}, False), ({"gpus": 0, "gpu_type": ""}, True),
+    ({"cpus": -1}, False), ({"memory": -1}, False), ({"nodes_per_rack": -1}, False),
+    ({"island": -1}, False), ({"island": 0, "memory": 0, "cpus": 0}, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "holds"), NODES)
+def test_what_a_group_of_nodes_can_be(fields: dict[str, Any], holds: bool) -> None:
+    spec = ClusterSpec((NodeSpec(gpus=1, gpu_type="A"), NodeSpec(**{"gpu_type": "A", **fields})))
+    if holds:
+        assert spec.check() is spec
+    else:
+        with pytest.raises(BadInput, match=r"nodes\[1\]"):
+            spec.check()
+
+
+def test_a_cluster_has_nodes_and_lists_parents_before_their_children() -> None:
+    with pytest.raises(BadInput, match="no node"):
+        ClusterSpec((NodeSpec(count=0),)).check()
+    lab, ann = TenantSpec("lab"), TenantSpec("ann", parent="lab")
+    nodes = (NodeSpec(gpus=2, gpu_type="A"), NodeSpec(count=3, gpus=4, gpu_type="A"))
+    assert ClusterSpec(nodes, tenants=(lab, ann)).check().gpus == 14
+    with pytest.raises(BadInput, match=r"tenants\[0\]"):
+        ClusterSpec(nodes, tenants=(ann, lab)).check()
