@@ -117,7 +117,7 @@ def test_what_a_parameter_accepts_as_data_and_in_words() -> None:
     assert (part["type"], part["least"], part["most"]) == ("number", 0.0, 1.0)
     lease = of("chronus", "lease")
     assert (lease["type"], lease["unit"], lease["least"]) == ("duration", "s", 1.0)
-    assert lease["words"] == "a duration, 100 ms or more"
+    assert lease["words"] == "a duration, 1 s or more"
     assert of("philly", "min_run")["words"] == "a duration"
     assert of("tiresias", "thresholds")["many"] is True
     assert of("tiresias", "thresholds")["words"] == "a duration; several with ;"
