@@ -107,7 +107,8 @@ def digest(paths: list[Path]) -> str:
 
 def covered(folder: Path, workers: int, tests: list[str], kept: Path | None) -> Cover:
     """Run `tests` once on the code as it is: those of `kept` that have not changed are known."""
-    files = [path for each in tests for path in sorted((ROOT / each).rglob("test_*.py"))]
+    found = {each: sorted((ROOT / each).rglob("test_*.py")) or [ROOT / each] for each in tests}
+    files = [file for inside in found.values() for file in inside]
     shared = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
     code = digest([path for path in shared if not path.name.startswith("test_")])
     now = {str(path.relative_to(ROOT)): digest([path]) for path in files}
