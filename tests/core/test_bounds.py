@@ -225,3 +225,10 @@ def test_a_cluster_has_nodes_and_lists_parents_before_their_children() -> None:
     assert ClusterSpec(nodes, tenants=(lab, ann)).check().gpus == 14
     with pytest.raises(BadInput, match=r"tenants\[0\]"):
         ClusterSpec(nodes, tenants=(ann, lab)).check()
+
+
+def test_a_good_job_before_a_bad_one_counts() -> None:
+    good, bad = (Accepted(row, JobSpec(name="a", tenant="t")) for row in (1, 2))
+    kept = without_unfit(Batch(7, [good, bad]), [bad], jobs=1)
+    names = [event.spec.name for event in kept.events if isinstance(event, Accepted)]
+    assert names == ["a", "3"]

@@ -9,11 +9,12 @@ import pytest
 from bench import Bench
 from ganger.core.allocation import Allocation
 from ganger.core.cluster import Nodes
+from ganger.core.fit import Fit
 from ganger.core.ledger import Ledger
 from ganger.core.plan import Slot
-from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
-from ganger.mechanisms.place import counted, on_nodes
-from worlds import cluster, gpus, job
+from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, Role, Shape
+from ganger.mechanisms.place import AnyType, Place, Revocable, counted, on_nodes
+from worlds import cluster, gpus, job, play
 
 
 def books(nodes: int = 3, each: int = 4, **more: Any) -> Ledger:
@@ -119,3 +120,35 @@ def test_a_job_as_a_row_for_people() -> None:
     assert (row.id, row.spec.name, row.spec.priority, row.gpus) == (0, "a", 3, 0)
     assert (row.placement, row.attempt, row.first_start, row.finished) == (None, 0, -1, -1)
     assert (row.attained_service, row.work, row.preemptions) == (0, 0.0, 0)
+
+
+def test_what_placers_do_unless_told_otherwise() -> None:
+    assert not AnyType().chance
+    assert Revocable().prefer
+    assert Revocable().label == "spot"
+    assert (Place().fit, Place().within) == (Fit.BEST, Locality.ANY)
+    assert not Place.patient
+    assert not Place.sizes
+    assert Place.by_room
+
+
+@pytest.mark.parametrize(
+    ("needs", "starts"),
+    [
+        (Needs(share=250), [0, 0, 0, 0]),
+        (Needs(share=250, cpus=1000), [0, 0, 10, 10]),
+        (Needs(share=250, cpus=700), [0, 0, 10, 10]),
+        (Needs(share=250, cpus=500), [0, 0, 0, 0]),
+        (Needs(share=250, memory=1000), [0, 0, 0, 10]),
+        (Needs(share=250, cpus=500, memory=3000), [0, 10, 20, 30]),
+    ],
+)
+def test_parts_of_a_gpu_are_as_many_as_cores_and_host_memory_feed(
+    needs: Needs, starts: list[float]
+) -> None:
+    """One GPU, two cores, 3000 MiB; four jobs of 10 s, which want a quarter of the GPU each."""
+    works = [job(f"j{i}", 0, 10, shape=Shape((Role(needs=needs),))) for i in range(4)]
+    one = cluster(1, 1, cpus=2000, memory=3000)
+    for recipe in ("space-sharing", "fifo", "ali-mlaas"):
+        run = play(recipe, works, one)
+        assert [run.started(f"j{i}") for i in range(4)] == starts, recipe
