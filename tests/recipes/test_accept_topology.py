@@ -74,6 +74,9 @@ def test_it_stays_away_from_whom_it_disturbs() -> None:
     assert devices(play("topology-aware", works, cluster(2, 4), profiles=noisy), "net") == "1:0"
     assert devices(play("topology-aware", works, cluster(2, 4)), "net") == "0:1"
     assert devices(play("fifo", works, cluster(2, 4), profiles=noisy), "net") == "0:1"
+    other = [works[1]._replace(spec=job("net", 0, model="net").spec), job("loud", 1, model="loud")]
+    assert devices(play("topology-aware", other, cluster(2, 4), profiles=noisy), "loud") == "1:0"
+    assert devices(play("topology-aware", other, cluster(2, 4)), "loud") == "0:1"
 
 
 # ---------------------------------------------------------------------- hived

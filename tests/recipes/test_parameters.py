@@ -10,6 +10,7 @@ import pytest
 from ganger.core.errors import BadInput
 from ganger.core.units import HOUR, SECOND
 from ganger.recipes import registry
+from ganger.recipes.parameters import Tick, written
 from worlds import cluster, job, play
 
 HOSTILE = ("-1", "-4", "0", "", "nan", "inf", "-inf", "1e300", "99999999999999999999", "1us",
@@ -156,3 +157,11 @@ def test_what_makes_no_sense_is_refused(spec: str) -> None:
 )  # fmt: skip
 def test_what_is_just_inside_the_bounds_is_taken(spec: str) -> None:
     assert registry.make(spec).name
+
+
+def test_a_default_is_written_as_one_would_write_it() -> None:
+    assert written(300 * SECOND, Tick | None) == "5m 00s"
+    assert written(None, Tick | None) == "none"
+    assert written((60 * SECOND, 5400 * SECOND), tuple[Tick, ...]) == "1m 00s;1h 30m"
+    assert written(True, bool) == "true"
+    assert written(3, int) == "3"
