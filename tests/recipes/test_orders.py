@@ -60,8 +60,11 @@ class Ordered:
         return Batch(batch.at, sorted(events, key=lambda event: event.rank))
 
 
+COLUMNS = ("phase", "attempt", "ran", "served", "held", "work", "preemptions", "priority", "weight")
+
+
 def lived(recipe: str, day: str) -> str:
-    """When each job ended, and fingerprints of all plans and of the tables at the end. Every hour
+    """When each job ended, and fingerprints of all plans and of the jobs' table at the end. Every hour
     the kernel is restored from a snapshot, of which another snapshot is the same."""
     world = DAYS[day]()
     trace, nodes = trace_of(world.works), Nodes(world.cluster)
@@ -76,7 +79,6 @@ def lived(recipe: str, day: str) -> str:
     )
     kernel = Kernel(nodes, trace.declared, registry.make(recipe), journal=diary, oracle=oracle(),
                     seed=world.setup.seed, validate=True)  # fmt: skip
-    kept = b""
     for hour in range(1, 9):
         kernel.run(engine, hour * 60 * MINUTE)
         kept = msgspec.msgpack.encode(capture(kernel))
@@ -85,7 +87,9 @@ def lived(recipe: str, day: str) -> str:
                          oracle=oracle(), validate=True)  # fmt: skip
         assert msgspec.msgpack.encode(capture(kernel)) == kept
     plans = b"".join(msgspec.json.encode(plan) for _, plan in diary.steps)
-    jobs, prints = kernel.jobs, [hashlib.sha256(text).hexdigest()[:8] for text in (plans, kept)]
+    jobs = kernel.jobs
+    table = b"".join(getattr(jobs, name)[: jobs.n].tobytes() for name in COLUMNS)
+    prints = [hashlib.sha256(text).hexdigest()[:8] for text in (plans, table)]
     ends = [int(end) // 1_000_000 for end in jobs.finished[: jobs.n]]
     return " ".join(map(str, [*ends, *prints]))
 
