@@ -10,7 +10,7 @@ import pytest
 from ganger.core.errors import BadInput
 from ganger.core.units import HOUR, SECOND
 from ganger.recipes import registry
-from ganger.recipes.parameters import Tick, written
+from ganger.recipes.parameters import Period, written
 from worlds import cluster, job, play
 
 HOSTILE = ("-1", "-4", "0", "", "nan", "inf", "-inf", "1e300", "99999999999999999999", "1us",
@@ -160,8 +160,8 @@ def test_what_is_just_inside_the_bounds_is_taken(spec: str) -> None:
 
 
 def test_a_default_is_written_as_one_would_write_it() -> None:
-    assert written(300 * SECOND, Tick | None) == "5m 00s"
-    assert written(None, Tick | None) == "none"
-    assert written((60 * SECOND, 5400 * SECOND), tuple[Tick, ...]) == "1m 00s;1h 30m"
+    assert written(300 * SECOND, Period | None) == "5m 00s"
+    assert written(None, Period | None) == "none"
+    assert written((60 * SECOND, 5400 * SECOND), tuple[Period, ...]) == "1m 00s;1h 30m"
     assert written(True, bool) == "true"
     assert written(3, int) == "3"
