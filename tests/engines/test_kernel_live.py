@@ -128,7 +128,7 @@ def test_optimus_decides_on_what_jobs_measured(bench: LocalBench, measures: bool
 
     def begun(journal: Diary | None) -> Kernel:
         oracle = MeasuredSpeeds() if measures else History()
-        policy = registry.make("optimus(interval=500ms)")
+        policy = registry.make("optimus(interval=1s)")
         return Kernel(Nodes(cluster(2, 4)), declare(specs), policy, oracle=oracle, journal=journal)
 
     kernel = begun(diary)
@@ -148,7 +148,7 @@ def test_optimus_decides_on_what_jobs_measured(bench: LocalBench, measures: bool
             came = True
         if all(jobs.phase[job] == Phase.RUNNING for job in large):
             sizes.append(tuple(jobs.size[4:8].tolist()))
-            if len(sizes) > 100:
+            if len(sizes) > 300:
                 break
     grown = np.mean([(sum(one[:2]), one[2:]) == (6, (1, 1)) for one in sizes])
     assert grown > 0.5 if measures else grown < 0.2, sizes

@@ -64,10 +64,8 @@ COLUMNS = ("phase", "attempt", "ran", "served", "held", "work", "preemptions", "
 
 
 def lived(recipe: str, day: str) -> str:
-    """When each job ended, and fingerprints of all plans and of the jobs' table at the end.
-
-    Every hour the kernel is restored from a snapshot, of which another snapshot is the same.
-    """
+    """When each job ended, and fingerprints of all plans and of the jobs' table at the end. Every
+    hour the kernel is restored from a snapshot, of which another snapshot is the same."""
     world = DAYS[day]()
     trace, nodes = trace_of(world.works), Nodes(world.cluster)
     physics, diary = Physics(nodes, world.setup.profiles, world.setup.costs), Diary()
