@@ -53,7 +53,7 @@ def test_the_simulator_foretells_a_live_run_with_preemptions(tmp_path: Path) -> 
     assert trial.finish_seconds > 0
     assert 0 < trial.load_seconds < trial.start_seconds + 1
     free = study.simulate(recipe, Costs()).jct_mean_seconds
-    assert free < trial.live.jct_mean_seconds, "what is for nothing in the simulator is not here"
+    assert free < trial.simulated.jct_mean_seconds, "what starting costs is not for nothing there"
     assert trial.preemptions > 0
     assert trial.checkpoint_seconds > 0
     assert trial.restore_seconds > 0
