@@ -54,6 +54,8 @@ def test_the_simulator_foretells_a_live_run_with_preemptions(tmp_path: Path) -> 
     assert 0 < trial.load_seconds < trial.start_seconds + 1
     free = study.simulate(recipe, Costs()).jct_mean_seconds
     assert free < trial.simulated.jct_mean_seconds, "what starting costs is not for nothing there"
+    stayed = np.array(trial.live.finish) - study.trace.declared.submitted[:12] / SECOND
+    assert (stayed > np.array(trial.computed) / SECOND).all(), "no job is done before it computed"
     assert trial.preemptions > 0
     assert trial.checkpoint_seconds > 0
     assert trial.restore_seconds > 0

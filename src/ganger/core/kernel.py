@@ -130,10 +130,10 @@ class Kernel(Reducer):
         if self.wake <= self.now:
             raise InvariantError(f"policy {self.policy.name} wants to be woken in the past")
         self._adopt(plan)
-        self._top.changed.clear()
+        self._top.forget_changes()
         if len(self._scopes) > 1:
             for scope in self._scopes.values():
-                scope.changed.clear()
+                scope.forget_changes()
         return plan
 
     def _with_orders(self, plan: Plan | None) -> Plan:

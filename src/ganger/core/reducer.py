@@ -233,9 +233,7 @@ class Reducer:
             self._accrue(job)
             self._work[job] = event.work
             self._rate[job] = event.rate
-            changed = self._scope_of(job).changed
-            if changed[-1:] != [job]:
-                changed.append(job)
+            self._scope_of(job).heard_of(job)
         return PROGRESSED
 
     def _measured(self, event: Measured) -> int:
@@ -245,7 +243,7 @@ class Reducer:
     def _evaluated(self, event: Evaluated) -> int:
         """The same, of how long the job takes: whoever orders by that looks at it again."""
         if event.attempt == self._attempt[event.job] and self._phase[event.job] == RUNNING:
-            self._scope_of(event.job).changed.append(event.job)
+            self._scope_of(event.job).heard_of(event.job)
         return PROGRESSED
 
     def _accrue(self, job: int) -> None:

@@ -28,14 +28,27 @@ T = TypeVar("T")
 class Scope:
     """The jobs that compete for one set of books: the cluster's, or one parent's grant."""
 
-    __slots__ = ("active", "changed", "ledger", "pending", "scratch")
+    __slots__ = ("active", "changed", "ledger", "pending", "reported", "scratch")
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.pending = IdSet()
         self.active = IdSet()
         self.changed: list[int] = []
+        self.reported: set[int] = set()
+        """Those of `changed` that reported: each stands there once, however often it reports."""
         self.scratch: dict[str, Any] = {}
+
+    def heard_of(self, job: int) -> None:
+        """The job reported its progress, or evaluated its model."""
+        if job not in self.reported:
+            self.reported.add(job)
+            self.changed.append(job)
+
+    def forget_changes(self) -> None:
+        """The policy was asked."""
+        self.changed.clear()
+        self.reported.clear()
 
 
 class JobRow(msgspec.Struct, frozen=True):

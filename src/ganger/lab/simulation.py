@@ -74,11 +74,9 @@ def load_policy(spec: str, *, recorded: bool = False, bounded: bool = True) -> P
 
 def needs_of(spec: str) -> str:
     """What the recipe of `spec` must know; "own" for a user's file."""
-    return (
-        "own"
-        if spec.partition(":")[0].endswith(".py")
-        else registry.parse(spec, bounded=False)[0].needs
-    )
+    if spec.partition(":")[0].endswith(".py"):
+        return "own"
+    return registry.parse(spec, bounded=False)[0].needs
 
 
 PAST = ("history", "measured", "rolling", "group", "estimate", "nothing")
