@@ -323,7 +323,8 @@ def write(*more: dict[str, Any]) -> None:
     if PAGE.exists():
         runs = [json.loads(row) for row in re.findall(r"<!-- run (.*) -->", PAGE.read_text())]
     runs = [*runs, *more][-3:]
-    parts = [f"# Mutants\n\n{(__doc__ or '').split(chr(10) * 2, 2)[2].strip()}"]
+    last = f"Made by {runs[-1]['made']}." if runs else "Nothing was tried yet."
+    parts = [f"# Mutants\n\n{last}\n\n{(__doc__ or '').split(chr(10) * 2, 2)[2].strip()}"]
     parts.append("| seed | mutants | equivalent | died of the others | minutes | made by |\n"
                  "|---:|---:|---:|---:|---:|:---|")  # fmt: skip
     for each in runs:

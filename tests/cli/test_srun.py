@@ -11,6 +11,7 @@ import pytest
 
 from cli.rig import Shell
 from ganger.sdk import steps
+from ganger.sdk.hostlist import expand
 from ganger.sdk.srun import compressed, parse, spread
 from ganger.sdk.steps import Lead, Line, Refused, free_port, proof
 
@@ -89,6 +90,37 @@ def test_a_cancelled_job_leaves_no_task_on_any_node(shell: Shell) -> None:
     seen = mark.stat().st_size
     time.sleep(0.3)
     assert mark.stat().st_size == seen
+
+
+def test_scripts_choose_their_first_node_by_scontrol(shell: Shell) -> None:
+    script = (
+        "scontrol show hostnames $SLURM_JOB_NODELIST\nscontrol show hostnames\n"
+        "scontrol show hostnames 'gpu[09-10,2],login'\nscontrol show hostnames 'gpu[a]'; echo $?\n"
+        "PATH=${PATH%%:*}; scontrol requeue 1; echo $?"
+    )
+    lines = run(shell, *BOTH, "--per", "job", script=script)
+    names = ["box-V100", "box-V100-2"]
+    assert sorted(line for line in lines if line.startswith("box")) == sorted(2 * names)
+    assert {"gpu09", "gpu10", "gpu2", "login"} <= set(lines)
+    assert "scontrol: host list: 'a' is not a range" in lines
+    assert "scontrol: inside Ganger's jobs scontrol knows: show hostnames [LIST]" in lines
+    assert lines.count("2") == 2
+
+
+def test_what_we_do_not_know_goes_to_the_machines_own_scontrol(shell: Shell) -> None:
+    own = shell.cwd / "own"
+    own.mkdir()
+    (own / "scontrol").write_text("#!/bin/sh\necho own $*\n")
+    (own / "scontrol").chmod(0o755)
+    lines = run(shell, "--gpus", "1", script=f"PATH=${{PATH%%:*}}:{own}; scontrol requeue 7")
+    assert lines == ["own requeue 7"]
+
+
+def test_a_list_of_hosts_that_would_fill_the_memory_is_refused() -> None:
+    assert expand("a[1-2][08-09],b") == ["a108", "a109", "a208", "a209", "b"]
+    for text in ("a[1-99999][1-99999]", "a[1-100000000000]", "a[1-90000],b[1-90000]"):
+        with pytest.raises(ValueError, match="more than 100000 hosts"):
+            expand(text)
 
 
 def test_how_tasks_are_spread() -> None:

@@ -15,7 +15,7 @@ from ganger.engines.agent.folder import Folder
 from ganger.engines.agent.keeper import Keeper
 from ganger.engines.agent.protocol import Exit, Go, Prepare
 from ganger.engines.agent.rights import rights_of
-from ganger.engines.agent.spawn import Places, starter, workers_of
+from ganger.engines.agent.spawn import PROGRAMS, Places, starter, workers_of
 from ganger.engines.launch import Launch
 
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK  # a FIFO must not hold us
@@ -62,7 +62,9 @@ class Home(NamedTuple):
             _put(sdk / source.name, source.read_bytes(), 0o644)
         for folder in (sdk, sdk.parent, sdk.parent.parent):
             folder.chmod(0o755)
-        _put(self.path / "bin" / "srun", starter(self.path / "sdk").encode(), 0o755)
+        for program in PROGRAMS:
+            path = self.path / "bin" / program
+            _put(path, starter(path, self.path / "sdk").encode(), 0o755)
 
 
 def _put(path: Path, data: bytes, mode: int) -> None:

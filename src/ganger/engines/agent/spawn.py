@@ -155,11 +155,18 @@ def _slurms(launch: Launch, part: Part, i: int, cores: int) -> dict[str, object]
     }  # fmt: skip
 
 
-def starter(sdk: Path) -> str:
-    """The text of a program that starts our `srun` by this agent's Python, or by the machine's
-    where the job's user may not run that one."""
-    start = f"import sys; sys.path.insert(0, {str(sdk)!r}); from ganger.sdk.srun import main"
-    python, code = shlex.quote(sys.executable), shlex.quote(f"{start}; sys.exit(main())")
+PROGRAMS: Final = ("srun", "scontrol")
+"""Programs of Slurm that jobs find on their PATH as ours, each a module of the SDK."""
+
+
+def starter(path: Path, sdk: Path) -> str:
+    """The text of an executable at `path` that starts one of `PROGRAMS` by this agent's Python, or
+    by the machine's where the job's user may not run that one."""
+    start = (
+        f"import sys; sys.path.insert(0, {str(sdk)!r}); sys.argv[0] = {str(path)!r}; "
+        f"from ganger.sdk.{path.name} import main; sys.exit(main())"
+    )
+    python, code = shlex.quote(sys.executable), shlex.quote(start)
     return (
         f'#!/bin/sh\n[ -x {python} ] && exec {python} -I -c {code} "$@"\n'
         f'exec python3 -I -c {code} "$@"\n'
