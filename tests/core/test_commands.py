@@ -8,6 +8,8 @@ import pytest
 from bench import Bench, on, running
 from ganger.core.cluster import Nodes
 from ganger.core.events import (
+    CAPACITY_FREED,
+    CAPACITY_LOST,
     Accepted,
     Batch,
     Command,
@@ -20,10 +22,11 @@ from ganger.core.events import (
     Started,
     Submitted,
     Withheld,
+    Woke,
 )
 from ganger.core.jobs import Phase, declare
 from ganger.core.kernel import Kernel
-from ganger.core.plan import Resume, Slot, Start, Stop, Suspend
+from ganger.core.plan import Plan, Resume, Slot, Start, Stop, Suspend
 from ganger.core.snapshot import Snapshot, capture, forget, restore
 from ganger.core.spec import ClusterSpec, JobSpec, Kind, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
@@ -137,6 +140,18 @@ def test_gpus_that_others_hold_are_not_planned_with_until_they_are_given_back() 
     assert bench.phase(1) == Phase.PENDING
     bench.feed(3, Withheld(0, 1))
     assert bench.kernel.placements()[1] == on(0b0111)
+
+
+def test_whether_others_take_or_give_back_is_told_apart() -> None:
+    bench = Bench(job("a"))
+    step = bench.kernel.step
+    for until, gpus, asked in ((CAPACITY_LOST, 1, True), (CAPACITY_FREED, 2, False),
+                               (CAPACITY_FREED, 1, True), (CAPACITY_LOST, 0, False)):  # fmt: skip
+        bench.policy.next = Plan(until=until)
+        bench.kernel.wake = bench.kernel.now
+        step(Batch(bench.kernel.now + 1, [Woke()]))
+        plan = step(Batch(bench.kernel.now + 1, [Withheld(0, gpus)]))
+        assert (plan is not None) == asked, (until, gpus)
 
 
 def test_others_get_what_our_job_holds_of_them_once_it_has_gone() -> None:

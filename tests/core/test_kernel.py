@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from bench import Bench, on, running
+from ganger.core import events
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.events import (
+    CAPACITY_FREED,
     QUEUED,
     AnyEvent,
     Batch,
@@ -364,6 +366,7 @@ def test_hold_and_release() -> None:
     bench.feed(0, Submitted(0))
     bench.feed(1, Command(0, "hold"))
     assert (bench.phase(), bench.kernel.view.pending.tolist()) == (Phase.BLOCKED, [])
+    assert bench.jobs.pended[0] == 1 * SECOND
     bench.feed(2, Command(0, "release"))
     assert (bench.phase(), bench.kernel.view.pending.tolist()) == (Phase.PENDING, [0])
 
@@ -541,3 +544,29 @@ def test_what_an_old_attempt_kept_counts_once_however_often_it_is_told() -> None
     bench.feed(10, Progressed(0, 2, 8 * SECOND, 1.0))
     bench.feed(11, Released(0, 1, 3 * SECOND))
     assert bench.jobs.work[0] == 8 * SECOND
+
+
+# ---------------------------------------------------------------------- one instant
+
+
+def test_in_one_instant_what_frees_devices_comes_before_what_asks_for_them() -> None:
+    kinds = [(each.rank, name) for name, each in vars(events).items()
+             if isinstance(each, type) and issubclass(each, events.Event)]  # fmt: skip
+    assert [name for _, name in sorted(kinds)] == [
+        "Finished", "Failed", "Released", "Refused", "NodeDown", "NodeUp", "Withheld", "Started",
+        "Evaluated", "Measured", "Progressed", "Accepted", "Submitted", "Command", "Event",
+        "NodeCommand", "Woke",
+    ]  # fmt: skip
+    assert [rank for rank, _ in sorted(kinds)] == [
+        0, 1, 2, 3, 4, 5, 5, 6, 7, 7, 7, 8, 8, 9, 9, 9, 10,
+    ]  # fmt: skip
+
+
+def test_what_a_policy_did_not_wait_for_is_not_forgotten_when_it_is_handed_over() -> None:
+    """A change that the old policy was not asked about is told to the one that takes its place."""
+    bench = Bench(job("a"))
+    bench.policy.next = Plan(until=QUEUED)
+    bench.kernel.step(Batch(0, [NodeDown(0)]))
+    assert bench.kernel.step(Batch(1, [NodeUp(0)])) is None
+    kept = capture(bench.kernel)
+    assert kept.changes == CAPACITY_FREED

@@ -316,3 +316,38 @@ def test_a_gang_of_two_roles_stays_in_one_rack() -> None:
     found = ledger.find(gang)
     assert found is not None
     assert {slot.node for slot in found} == {2, 3}
+
+
+# ---------------------------------------------------------------------- undone
+
+
+def test_a_job_that_was_to_keep_what_it_was_leaving_leaves_it_after_all() -> None:
+    ledger = books(NodeSpec(gpus=4, gpu_type="A"))
+    there = (Slot(0, 0b11, 2),)
+    ledger.take(7, gpus(2), there)
+    ledger.give(7, leaving=True)
+    before = {node: list(jobs) for node, jobs in ledger.leaving.items()}
+    mark = ledger.mark()
+    ledger.regain(7, gpus(2), there)
+    assert not ledger.leaving.get(0)
+    ledger.rollback(mark)
+    assert {node: list(jobs) for node, jobs in ledger.leaving.items()} == before
+    assert before[0]
+    assert 7 not in ledger.holds
+
+
+def test_a_gang_with_cpus_fits_at_a_size_at_which_less_is_free_than_it_asks_for() -> None:
+    ledger = books(NodeSpec(gpus=4, gpu_type="A", cpus=64000))
+    wide = Shape((Role(size=4, needs=Needs(cpus=1000)),))
+    ledger.take(1, gpus(2), (Slot(0, 0b11, 2),))
+    assert ledger.find(wide) is None
+    assert where(ledger.find(wide, (2,)) or ()) == "0:2,3"
+
+
+def test_workers_that_ask_for_no_cpus_fit_where_no_cpu_is_left() -> None:
+    ledger = books(NodeSpec(count=2, gpus=2, gpu_type="A", cpus=2000, memory=64))
+    for node in (0, 1):
+        hog = Shape((Role(needs=Needs(cpus=2000)),))
+        ledger.take(node, hog, (Slot(node, 0b1, 1),))
+    gang = Shape((Role(size=2, needs=Needs(memory=10)),))
+    assert where(ledger.find(gang) or ()) == "0:1 1:1"

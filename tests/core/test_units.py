@@ -30,6 +30,7 @@ from ganger.core.table import I32, I64, Table
 from ganger.core.units import (
     DAY,
     HOUR,
+    MIB_MAX,
     MINUTE,
     NEVER,
     SECOND,
@@ -137,7 +138,8 @@ def test_absurd_seconds_are_refused(wrong: float) -> None:
 @pytest.mark.parametrize(
     ("text", "mib"),
     [("16GiB", 16384), ("16G", 16384), ("16 gb", 16384), ("512M", 512), ("1T", 1 << 20),
-     (16, 16), ("2048k", 2), ("1.5g", 1536), (str(1 << 20) + "b", 1)],
+     (16, 16), ("2048k", 2), ("1.5g", 1536), (str(1 << 20) + "b", 1),
+     ("1048576T", MIB_MAX)],
 )  # fmt: skip
 def test_memory_people_write(text: str | float, mib: int) -> None:
     assert parse_memory(text) == mib

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from ganger.core.errors import BadInput
 from ganger.mechanisms import gain
 from ganger.mechanisms.gain import Curves
 
@@ -299,3 +300,9 @@ def test_first_fit_passes_who_does_not_fit(costs: list[int], room: int) -> None:
     for cost, taken in zip(costs, said, strict=True):
         assert taken == (cost <= room)
         room -= cost * taken
+
+
+@pytest.mark.parametrize("least", [[0], [3], [1, 1]])
+def test_a_least_size_that_is_on_no_curve_is_refused(least: list[int]) -> None:
+    with pytest.raises(BadInput, match="on no curve"):
+        Curves.of([[1.0, 1.5]], least)

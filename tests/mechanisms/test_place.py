@@ -13,7 +13,7 @@ from ganger.core.fit import Fit
 from ganger.core.ledger import Ledger
 from ganger.core.plan import Slot
 from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, Role, Shape
-from ganger.mechanisms.place import AnyType, Place, Revocable, counted, on_nodes
+from ganger.mechanisms.place import Place, counted, on_nodes
 from worlds import cluster, gpus, job, play
 
 
@@ -123,9 +123,6 @@ def test_a_job_as_a_row_for_people() -> None:
 
 
 def test_what_placers_do_unless_told_otherwise() -> None:
-    assert not AnyType().chance
-    assert Revocable().prefer
-    assert Revocable().label == "spot"
     assert (Place().fit, Place().within) == (Fit.BEST, Locality.ANY)
     assert not Place.patient
     assert not Place.sizes

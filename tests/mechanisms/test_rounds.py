@@ -97,7 +97,7 @@ def test_gangs_of_all_gpus_converge(seed: int) -> None:
 def test_who_waited_long_enough_for_a_node_is_not_alike_to_who_has_to_wait() -> None:
     """Either of `early` and `late` would fit on two nodes; `early` lost its node at 5 s, so that it
     still insists on one when the patience of `late` is over."""
-    place = Relaxing(Fit.WORST, node_wait=10 * SECOND)
+    place = Relaxing(Fit.WORST, node_wait=10 * SECOND, rack_wait=0)
     policy = RoundPolicy("given", Given((1.0, 1.0), (1, 1)), 10_000 * SECOND, place)
     works = [
         job("x", 0, 100), job("y", 0, 100), job("early", 0.5, 9, size=2),

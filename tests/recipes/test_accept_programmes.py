@@ -143,8 +143,8 @@ def test_sia_rests_until_somebody_could_want_to_change() -> None:
     works = [job("a", 0, 5000, model="m", shape=shape), job("b", 30, 9000, model="m", shape=shape),
              job("c", 4000, 100)]  # fmt: skip
     rested = play("sia", works, cluster(1, 8), profiles=models, until=20000 * SECOND)
-    asked = play(TargetPolicy("sia", Restless(), 60 * SECOND, on_events=False), works,
-                 cluster(1, 8), profiles=models, until=20000 * SECOND)  # fmt: skip
+    restless = TargetPolicy("sia", Restless(-0.5, 1.1, 30 * SECOND), 60 * SECOND, on_events=False)
+    asked = play(restless, works, cluster(1, 8), profiles=models, until=20000 * SECOND)
     assert rested.actions == asked.actions
     assert [at for at, text in rested.actions if text.startswith("resize")] == [660, 660]
     assert rested.kernel.decisions < 25 < 150 < asked.kernel.decisions

@@ -249,13 +249,16 @@ def test_qssf_orders_by_gpus_times_predicted_duration() -> None:
     assert [run.started(name) for name in ("third", "second", "first")] == [1, 4, 6]
 
 
+CES = EnergySaving(buffer=5, hold=12, falls=1.0)
+
+
 def flat(series: Sequence[float], ahead: int) -> list[float]:
     return [series[-1]] * ahead
 
 
 def test_ces_wakes_used_and_buffer_and_then_switches_nothing_off_for_12_bins() -> None:
     """Used 10 for an hour, then 16 with 15 active: one short, 21 on, held for 12 bins."""
-    saving, use = EnergySaving(), Use((), 15)
+    saving, use = CES, Use((), 15)
     for _ in range(6):
         use = saving.step(use, 10, 40, flat)
     assert use.active == 15
@@ -269,10 +272,18 @@ def test_ces_wakes_used_and_buffer_and_then_switches_nothing_off_for_12_bins() -
 
 
 def test_ces_switches_nothing_off_unless_past_and_forecast_both_fall_and_stay_low() -> None:
-    saving, was = EnergySaving(), Use((20.0,) * 6, 25)
+    saving, was = CES, Use((20.0,) * 6, 25)
     down = lambda series, ahead: [2.0] * ahead  # noqa: E731
     rising = lambda series, ahead: [2.0] * (ahead // 2) + [30.0] * (ahead - ahead // 2)  # noqa: E731
     assert saving.step(was, 10, 40, down).active == 15
+    asked: list[int] = []
+
+    def down_and_noted(series: Sequence[float], ahead: int) -> list[float]:
+        asked.append(ahead)
+        return [2.0] * ahead
+
+    saving.step(was, 10, 40, down_and_noted)
+    assert asked == [36], "three hours in bins of ten minutes, and as many after them"
     assert saving.step(was, 10, 40, flat).active == 25, "it is not forecast to fall further"
     assert saving.step(was, 10, 40, rising).active == 25, "it is forecast to rise again"
     assert saving.step(Use((10.0,) * 6, 25), 10, 40, down).active == 25, "it has not fallen"

@@ -16,8 +16,11 @@ from ganger.core.profiles import Profile, Profiles, Sensitivity
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
 from ganger.lab.simulation import Setup
+from ganger.mechanisms.admit import Walk
 from ganger.mechanisms.auxiliary import remote_workers
-from ganger.mechanisms.supply import Division, Stock, User, divide
+from ganger.mechanisms.order import FIRST_COME
+from ganger.mechanisms.queue import QueuePolicy
+from ganger.mechanisms.supply import Division, Stock, SupplyPolicy, User, divide
 from ganger.sim.engine import Outage
 from ganger.workloads.speeds import read_profiles
 from worlds import Played, job, play
@@ -71,13 +74,17 @@ def test_jct_is_what_the_supply_makes_it_and_changes_when_a_neighbour_goes() -> 
     assert [run.ended(name) for name in "abc"] == [20, 30, 60]
 
 
-def test_a_gang_goes_where_its_demand_fits() -> None:
-    """Node 0 has 2 hungry GPUs and would be the best fit; node 1 has cores to spare."""
-    works = [job("x", 0, 90, size=2, model="hungry"), job("y", 0, 90, size=3, model="modest"),
-             *(job(name, 1, 90, size=1, model="hungry") for name in "zw")]  # fmt: skip
-    run = play("synergy", works, servers(2), profiles=MODELS, until=2 * SECOND)
-    assert run.text().splitlines()[0].count("start") == 2
-    assert rates(run) == [1.5, 1.0, 1.5, 1.0]
+def test_a_job_goes_where_its_demand_fits_and_not_where_best_fit_would_starve_a_neighbour() -> None:
+    """x and y want 21 of node 0's 24 cores; z wants 9, which an empty node has."""
+    works = [job("x", 0, 90, size=2, model="hungry"), job("y", 0, 90, model="modest"),
+             job("z", 1, 90, model="hungry")]  # fmt: skip
+    fed = play("synergy(order=fifo)", works, servers(2), profiles=MODELS, until=2 * SECOND)
+    assert "start z on 1:0" in fed.text()
+    assert rates(fed) == [1.5, 1.0, 1.5]
+    packed = SupplyPolicy(QueuePolicy("packed", FIRST_COME, Walk.SKIP), Division.TUNE)
+    starved = play(packed, works, servers(2), profiles=MODELS, until=2 * SECOND)
+    assert "start z on 0:3" in starved.text()
+    assert rates(starved) == [1.0, 1.0, 1.5]
 
 
 def test_what_a_job_asks_for_itself_is_not_divided() -> None:

@@ -13,7 +13,7 @@ from ganger.core.errors import BadInput
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, Role, Shape, TenantSpec
 from ganger.core.units import HOUR, SECOND
-from ganger.mechanisms.buddies import owned_by_quota, sizes_of
+from ganger.mechanisms.buddies import owned_by_quota, possible, sizes_of
 from ganger.recipes import registry
 from worlds import Played, Work, cluster, gpus, job, play
 
@@ -29,10 +29,13 @@ def devices(run: Played, name: str) -> str:
 # ---------------------------------------------------------------------- topology-aware
 
 
-def test_a_pair_takes_a_whole_socket_and_the_next_single_job_fills_the_other() -> None:
-    works = [job("one", 0, 9), job("pair", 1, 9, size=2), job("last", 2, 9)]
-    run = play("topology-aware", works, SOCKETS)
-    assert [devices(run, name) for name in ("one", "pair", "last")] == ["0:0", "0:2,3", "0:1"]
+def test_a_pair_takes_a_whole_socket_where_best_fit_would_split_it() -> None:
+    """After 1 s one GPU of each socket of node 0 is free; node 1 is empty."""
+    works = [job("a", 0, 1), job("b", 0, 9), job("c", 0, 1), job("d", 0, 9),
+             job("pair", 2, 9, size=2)]  # fmt: skip
+    on = cluster(2, 4, island=2)
+    assert devices(play("fifo", works, on), "pair") == "0:0,2"
+    assert devices(play("topology-aware", works, on), "pair") == "1:0,1"
 
 
 def test_utility_of_the_card() -> None:
@@ -42,7 +45,7 @@ def test_utility_of_the_card() -> None:
     from ganger.mechanisms.topology import ByUtility
 
     run = play("topology-aware", [job("pair", 0, 1, size=2)], SOCKETS, until=0)
-    view, rule = run.kernel.view, ByUtility()
+    view, rule = run.kernel.view, ByUtility(threshold=0.0)
     ledger = type(run.kernel.ledger)(Nodes(SOCKETS))
     together, apart = (Slot(0, 0b0011, 2),), (Slot(0, 0b0101, 2),)
     assert rule.utility(view, ledger, 0, together, 1.0) == 1.0
@@ -80,6 +83,12 @@ def test_it_stays_away_from_whom_it_disturbs() -> None:
 
 
 # ---------------------------------------------------------------------- hived
+
+
+def test_the_largest_cells_are_cut_first_where_nodes_differ() -> None:
+    """The 1 must come out of the node of 6, of which no cell of 4 can be cut."""
+    assert possible([{1: 1}, {4: 1}], [4, 6])
+    assert not possible([{1: 1}, {4: 2}], [4, 6])
 
 
 def test_cells_are_buddies() -> None:

@@ -79,6 +79,45 @@ def test_cost_prefers_the_cheap_type_unless_a_deadline_forbids() -> None:
     assert late.jobs.finish == pytest.approx([200])
 
 
+def test_deadlines_that_cannot_be_met_together_are_left_out_of_the_programme() -> None:
+    told = Profile(measured=Measured({"V100": {1: 1.0}}, "V100"))
+    setup = Setup(profiles=Profiles({"m": told}))
+    works = [job(name, lasts=100, model="m", steps=100, deadline=110) for name in "ab"]
+    on = load_cluster("1x1xV100")
+    bound, free = (
+        run_one(trace_of(works), on, f"gavel(objective=max_sum,every=10s{more})", setup)
+        for more in (",deadlines=yes", "")
+    )
+    assert bound.jobs.finish == pytest.approx(free.jobs.finish)
+    assert max(free.jobs.finish) == pytest.approx(200)
+
+
+def test_a_gang_on_nodes_of_one_gpu_each_is_known_to_be_spread() -> None:
+    """Two GPUs in one node do 2 steps per second, on two nodes 0.5: then one type is as good."""
+    spread = Profile(measured=Measured(
+        {"V100": {1: 1.0, 2: 2.0}, "K80": {1: 0.5, 2: 1.0}}, "V100",
+    ), locality=(1.0, 1.0, 4.0, 4.0))  # fmt: skip
+    setup = Setup(profiles=Profiles({"m": spread}))
+    works = [job("a", lasts=100, size=2, model="m", steps=200)]
+    on = ClusterSpec((NodeSpec(2, 1, "V100"), NodeSpec(1, 2, "K80")))
+    run = run_one(trace_of(works), on, "gavel(every=1000s)", setup)
+    assert run.jobs.finish == pytest.approx([200]), "on the slower type, but in one node"
+
+
+def test_where_the_interior_point_does_not_converge_all_get_their_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> None:
+        raise ArithmeticError
+
+    monkeypatch.setattr("ganger.mechanisms.centred.interior", fails)
+    works = [job(name, lasts=100, model="m", steps=100) for name in "ab"]
+    told = Profiles({"m": Profile(measured=Measured({"V100": {1: 1.0}}, "V100"))})
+    recipe = "gavel(objective=ftf,centred=yes,every=10s)"
+    run = run_one(trace_of(works), load_cluster("1x1xV100"), recipe, Setup(profiles=told))
+    assert sorted(run.jobs.finish) == pytest.approx([190, 200], abs=10)
+
+
 def test_a_job_is_never_placed_where_its_model_fails() -> None:
     told = Profile(measured=Measured({"V100": {1: 1.0}, "K80": {1: 0.0}}, "V100"))
     works = [job(f"j{i}", lasts=10, model="m", steps=10) for i in range(3)]

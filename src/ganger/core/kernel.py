@@ -56,7 +56,7 @@ class Kernel(Reducer):
         self._changes = 0
         self._learns = self.oracle.learns
         self._draft = Draft(self.jobs, self.ledger, self._inner)
-        self.view = View(self.jobs, nodes, self._scopes, self._draft, self.oracle, seed)
+        self.view = View(nodes, self._scopes, self._draft, self.oracle, seed)
         self._bind()
 
     def _bind(self) -> None:

@@ -77,13 +77,11 @@ class View:
     """
 
     def __init__(
-        self, jobs: Jobs, nodes: Nodes, scopes: dict[int, Scope], draft: Draft, oracle: Oracle,
-        seed: int,
-    ) -> None:  # fmt: skip
+        self, nodes: Nodes, scopes: dict[int, Scope], draft: Draft, oracle: Oracle, seed: int
+    ) -> None:
         self.now = 0
         self.revision = 0
         self.events: list[AnyEvent] = []
-        self.bind(jobs)
         self.nodes = nodes
         self.draft = draft
         self.oracle = oracle

@@ -39,8 +39,8 @@ class Competition(msgspec.Struct, frozen=True):
     """The integral of the number of competing jobs over time (job x microseconds), until when, how
     many now, and its value when each live job arrived."""
 
-    total: float = 0.0
-    until: int = 0
+    total: float
+    until: int
     jobs: int = 0
     arrived: dict[int, float] = {}
 
@@ -61,7 +61,7 @@ class Auction:
 
     def account(self, view: View, notes: Competition | None) -> Competition:
         """Integrate the number of competitors up to now."""
-        notes = notes or Competition(until=view.now)
+        notes = notes or Competition(0.0, view.now)
         total = notes.total + notes.jobs * (view.now - notes.until)
         arrived = of_live(view, notes.arrived, lambda _: total)
         return Competition(total, view.now, len(arrived), arrived)

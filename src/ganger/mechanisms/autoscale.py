@@ -19,8 +19,8 @@ from ganger.mechanisms.place import counted, hidden
 class ScaleMemory(msgspec.Struct, frozen=True):
     """What the search keeps, how many nodes should be in use, and those that were switched off."""
 
-    inner: GoodputMemory | None = None
-    active: int = -1
+    inner: GoodputMemory | None
+    active: int
     off: tuple[int, ...] = ()
 
 
@@ -36,8 +36,8 @@ class Autoscaling:
 
     orders: ClassVar[tuple[type, ...]] = (Provision,)
     inner: GoodputPolicy
-    low: float = 0.35
-    high: float = 0.65
+    low: float
+    high: float
 
     @property
     def name(self) -> str:
@@ -47,7 +47,7 @@ class Autoscaling:
     def decide(self, view: View, memory: ScaleMemory | None) -> tuple[Plan, ScaleMemory]:
         """Search on the nodes in use, then say how many should be."""
         nodes, up = view.nodes.n, view.ledger.up
-        memory = memory or ScaleMemory(active=nodes)
+        memory = memory or ScaleMemory(None, nodes)
         off = [node for node in memory.off if not up[node]]
         with hidden(view.ledger, list(range(memory.active, nodes))):
             plan, inner = self.inner.decide(view, memory.inner)

@@ -70,15 +70,15 @@ class Ways(NamedTuple):
     order.
     """
 
-    whole_steps: bool = False
-    barrier: bool = False
-    patience: int = 0
-    counters: bool = False
-    by_type: bool = False
-    left_over: bool = False
-    held_back: bool = False
-    dropped: bool = False
-    shuffled: bool = False
+    whole_steps: bool
+    barrier: bool
+    patience: int
+    counters: bool
+    by_type: bool
+    left_over: bool
+    held_back: bool
+    dropped: bool
+    shuffled: bool
 
 
 class Turn(NamedTuple):

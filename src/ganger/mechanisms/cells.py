@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
@@ -83,7 +83,7 @@ class CellPolicy:
     """
 
     name: str
-    owned: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    owned: Mapping[str, Mapping[int, int]]
     place: Placer = PACK
 
     def decide(self, view: View, memory: CellMemory | None) -> tuple[Plan, CellMemory]:

@@ -49,7 +49,7 @@ class CentredProgramme:
     """Allocates by `objective`. `agnostic`: every type is taken for the reference."""
 
     objective: Centred
-    agnostic: bool = False
+    agnostic: bool
 
     def remember(self, view: View, ids: Ids, notes: Notes) -> Notes:
         """What finish-time fairness must know of the past."""

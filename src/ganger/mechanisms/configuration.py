@@ -67,9 +67,9 @@ class Configurations:
     microseconds; `growth`: how many times its present GPUs a job may get at once; `nodes`: the
     budget of the search, and `gap`: how far from the best it may stop."""
 
-    power: float = -0.5
-    wait: float = 1.1
-    restart: int = 30_000_000
+    power: float
+    wait: float
+    restart: int
     growth: int = 2
     nodes: int = 200
     gap: float = 1e-4

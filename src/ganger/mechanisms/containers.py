@@ -269,9 +269,9 @@ class Containers:
     A job of several roles is one container, and jobs inside another's grant get what they ask for.
     """
 
-    loss: float = 0.2
-    changes: float = 0.2
-    window: int = 50
+    loss: float
+    changes: float
+    window: int
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """A row for every job that gets anything."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -19,7 +19,7 @@ _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
 class Skipped(msgspec.Struct, frozen=True):
     """By waiting job: how many opportunities it has let pass."""
 
-    times: dict[int, int] = field(default_factory=dict)
+    times: dict[int, int]
 
 
 @dataclass(frozen=True)

@@ -97,10 +97,10 @@ class FairPolicy:
     """
 
     name: str
-    owner: Owner = Owner.USER
-    demand: Demand = demands
+    owner: Owner
+    demand: Demand
+    walk: Walk
     order: Order = FIRST_COME
-    walk: Walk = Walk.SKIP
     place: Placer = PACK
 
     def decide(self, view: View, memory: None) -> tuple[Plan, None]:
@@ -221,7 +221,7 @@ class Tree:
     that sit beside sub-tenants count together as one more of weight 1.
     """
 
-    inside: Inside = Inside.FAIRNESS
+    inside: Inside
 
     def over(self, view: View, ids: Ids) -> hierarchy.Tree:
         """The tree as arrays, with the jobs of `ids` in it."""

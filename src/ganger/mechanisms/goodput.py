@@ -16,7 +16,7 @@ from ganger.core.events import ANYTHING, CAPACITY_FREED, CAPACITY_LOST, COMMANDE
 from ganger.core.jobs import Phase
 from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.table import Ids
-from ganger.core.units import NEVER, SECOND
+from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.answers import Width, answers
 from ganger.mechanisms.elastic import resizable
@@ -202,14 +202,14 @@ class GoodputPolicy:
     """
 
     name: str
-    search: Genetic = SEARCH
-    every: int = 60 * SECOND
-    power: float = -1.0
-    restart: int = 30 * SECOND
+    search: Genetic
+    every: int
+    power: float
+    restart: int
+    rests: bool
+    rows: int
     growth: int = 2
     place: Placer = PACK
-    rests: bool = True
-    rows: int = 256
 
     def decide(self, view: View, memory: GoodputMemory | None) -> tuple[Plan, GoodputMemory]:
         """Search if it is time."""

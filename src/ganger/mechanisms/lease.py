@@ -104,7 +104,7 @@ class LeaseMemory(msgspec.Struct):
     """What the contest keeps; `due`: the end of a lease at which to be asked, microseconds."""
 
     notes: Any
-    due: int = NEVER
+    due: int
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ class Accounts(msgspec.Struct, frozen=True):
     """All tenants by code, until when they are kept, and what each live job's tenant's `each` was
     when it arrived."""
 
-    tenants: dict[int, Account] = {}
-    until: int = 0
+    tenants: dict[int, Account]
+    until: int
     arrived: dict[int, float] = {}
 
 
@@ -61,13 +61,13 @@ class LongTermFairness:
     """
 
     interval: int
-    window: int = 24
-    starving: int = 0
+    window: int
+    starving: int
     quotas: Quotas = field(default_factory=Quotas)
 
     def account(self, view: View, notes: Accounts | None) -> Accounts:
         """Use and due of all tenants, up to now."""
-        notes = notes or Accounts(until=view.now)
+        notes = notes or Accounts({}, view.now)
         spans = list(self._spans(notes.until, view.now))
         tenants = {code: self._book(account, spans) for code, account in notes.tenants.items()}
         each = lambda job: tenants.get(view.at.tenant[job], _NOBODY).each  # noqa: E731

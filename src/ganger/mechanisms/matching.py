@@ -52,9 +52,9 @@ class MatchingPolicy:
     """
 
     name: str
-    entrants: Entrants = oldest
-    alpha: float = 1.0
-    window: int = 200
+    entrants: Entrants
+    alpha: float
+    window: int
     place: Placer = PACK
 
     def decide(self, view: View, memory: None) -> tuple[Plan, None]:

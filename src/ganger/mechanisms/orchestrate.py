@@ -76,11 +76,11 @@ class Evolving:
     """
 
     name: str
-    population: int = 16
-    rounds: int = 10
-    mutation: float = 0.3
-    epoch: int = 0
-    patience: int = 0
+    population: int
+    rounds: int
+    mutation: float
+    epoch: int
+    patience: int
     place: Placer = PACK
 
     def decide(self, view: View, memory: Schedules | None) -> tuple[Plan, Schedules]:

@@ -328,7 +328,7 @@ class Quanta:
     """Least attained service first, in steps of `quantum`: an endless ladder of levels."""
 
     quantum: int
-    attained: Formula = attained_service
+    attained: Formula
     moves: Moves = Moves.STEPS
     arrival: bool = False
 

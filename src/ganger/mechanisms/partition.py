@@ -22,8 +22,8 @@ class Partitioned:
     how jobs come to parts. There are never more parts than jobs."""
 
     objective: Objective
-    parts: int = 4
-    deal: Deal = Deal.RANDOM
+    parts: int
+    deal: Deal
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """Rows in order of job."""

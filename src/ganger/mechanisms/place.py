@@ -93,13 +93,13 @@ class Place:
         return ledger.find(shape, shape.sizes(gpus) if gpus else (), fit, within, draw, cells)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Relaxing(Place):
     """Delay scheduling: insist on one node for `node_wait` microseconds of pending time, then on
     one rack for `rack_wait` more, then take anything (Zaharia et al., EuroSys 2010; Philly)."""
 
-    node_wait: int = 0
-    rack_wait: int = 0
+    node_wait: int
+    rack_wait: int
     patient: ClassVar[bool] = True
 
     def locality(self, view: View, job: int) -> Locality:
@@ -161,12 +161,12 @@ class ConsolidateIf(Place):
         return bool(view.scratch[key])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AnyType(Place):
     """Blind to GPU types: job i begins its search at the type i mod n, or with `chance` at one
     drawn at random, whatever runs fastest; the other types follow in turn."""
 
-    chance: bool = False
+    chance: bool
 
     def find(
         self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
@@ -179,14 +179,14 @@ class AnyType(Place):
         return super().find(view, ledger, job, cells[turn:] + cells[:turn], gpus)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Revocable(Place):
     """Nodes labelled `label` may be taken away: only jobs that checkpoint go there, and, with
     `prefer`, go there first. `stated`: a cluster without such nodes is refused."""
 
-    label: str = "spot"
-    prefer: bool = True
-    stated: bool = False
+    label: str
+    prefer: bool
+    stated: bool
 
     def kind(self, view: View, job: int) -> int:
         """Those that checkpoint, and the others."""
@@ -274,13 +274,13 @@ def skewed_model(view: View, job: int) -> bool:
     return view.oracle.profile(view.jobs.models.values[view.at.model[job]]).skewed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sized(Place):
     """A job starts at the first of the sizes (GPUs in all) that `choices` names and that fits."""
 
     by_room: ClassVar[bool] = False
 
-    choices: Callable[[View, int], list[int]] = lambda view, job: [view.at.gpus[job]]
+    choices: Callable[[View, int], list[int]]
     sizes: ClassVar[bool] = True
 
     def find(
@@ -294,7 +294,7 @@ class Sized(Place):
         return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sampled(Place):
     """Biased sampling (FfDL): `samples` complete assignments are drawn, each worker on a node with
     room by chances that grow with how full the node is (to the power `bias`); the one on the
@@ -303,8 +303,8 @@ class Sampled(Place):
 
     by_room: ClassVar[bool] = False
 
-    samples: int = 5
-    bias: float = 3.0
+    samples: int
+    bias: float
 
     def find(
         self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0

@@ -83,7 +83,7 @@ def _told(view: View, there: tuple[_Counts, _Counts], ids: Ids, _: Width) -> Flo
     gpus = view.jobs.gpus[ids]
     rate = np.empty((len(ids), len(capacity)))
     for j, kind in enumerate(capacity):
-        nodes = -(-gpus // max(widest[kind], 1))
+        nodes = -(-gpus // widest[kind])
         told = view.oracle.throughput(view, ids, kind, gpus, nodes)
         rate[:, j] = np.where(gpus <= capacity[kind], np.where(np.isnan(told), 1.0, told), 0.0)
     out[some] = rate * allowed_on(view, ids, tuple(capacity))
@@ -321,7 +321,7 @@ class Hierarchical:
     their part goes to those beside them (Gavel, section 4.3)."""
 
     tree: Tree
-    agnostic: bool = False
+    agnostic: bool
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """Rows in order of job."""
@@ -340,7 +340,7 @@ class FinishTimeFairness:
     it was at the time.
     """
 
-    agnostic: bool = False
+    agnostic: bool
 
     def remember(self, view: View, ids: Ids, notes: Notes) -> Notes:
         """Book what was done since the last call, and what each would do alone from now on."""

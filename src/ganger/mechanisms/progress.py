@@ -36,8 +36,8 @@ class ByProgress:
     are constant in between. A job of unknown length counts as fresh.
     """
 
-    index: Index = remaining_estimate
-    epochs: int = 100
+    index: Index
+    epochs: int
     arrival: bool = False
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 from typing import Any, ClassVar, TypeAlias
 
@@ -13,7 +13,6 @@ import numpy as np
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, QUEUED
 from ganger.core.plan import Plan, Provision
 from ganger.core.protocols import Policy, revived
-from ganger.core.units import MINUTE
 from ganger.core.view import View
 
 Forecast: TypeAlias = Callable[[Sequence[float], int], Any]
@@ -24,8 +23,8 @@ class Use(msgspec.Struct, frozen=True):
     """Nodes in use, bin by bin, the latest last; `active`: nodes that should be on; `hold`: bins
     for which none may be switched off."""
 
-    used: tuple[float, ...] = ()
-    active: int = 0
+    used: tuple[float, ...]
+    active: int
     hold: int = 0
 
 
@@ -39,13 +38,13 @@ class EnergySaving:
     again and no higher after that, and at least `least` nodes would go.
     """
 
-    buffer: int = 5
-    hold: int = 12
-    recent: int = 6
-    ahead: int = 18
-    falls: float = 1.0
-    least: int = 1
-    season: int = 144
+    buffer: int
+    hold: int
+    falls: float
+    recent: ClassVar[int] = 6
+    ahead: ClassVar[int] = 18
+    least: ClassVar[int] = 1
+    season: ClassVar[int] = 144
 
     def step(self, use: Use, used: int, nodes: int, predicted: Forecast) -> Use:
         """After one more bin with `used` of `nodes` in use; `predicted(series, n)` forecasts n."""
@@ -89,8 +88,8 @@ class PowerSaver:
     orders: ClassVar[tuple[type, ...]] = (Provision,)
     inner: Policy
     predicted: Forecast
-    saving: EnergySaving = field(default_factory=EnergySaving)
-    bin: int = 10 * MINUTE
+    saving: EnergySaving
+    bin: int
 
     @property
     def name(self) -> str:

@@ -14,14 +14,14 @@ from ganger.core.view import View
 from ganger.mechanisms.place import Place, refuse_absent
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Parts(Place):
     """Jobs that ask for a share of a GPU go where `mode` lets them sit, on the fullest device
     first; jobs that ask for whole GPUs are placed as ever."""
 
     by_room: ClassVar[bool] = False
 
-    mode: Sharing = Sharing.MPS
+    mode: Sharing
 
     def find(
         self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
@@ -56,14 +56,14 @@ class Parts(Place):
         return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReserveAndPack(Parts):
     """GPUs of the types `high` are kept for jobs that demand such a type, or that could run on no
     others; all the rest are packed on the other types (Weng et al., NSDI 2022). `stated`: a
     cluster that lacks one of them is refused."""
 
-    high: tuple[str, ...] = ()
-    stated: bool = False
+    high: tuple[str, ...]
+    stated: bool
 
     def find(
         self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0

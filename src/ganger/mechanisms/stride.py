@@ -49,10 +49,10 @@ def trade(
 class Passes(msgspec.Struct, frozen=True):
     """By `user/type`: pass, GPUs held, and tickets, as of `until`."""
 
-    passes: dict[str, float] = {}
-    held: dict[str, float] = {}
-    tickets: dict[str, float] = {}
-    until: int = 0
+    passes: dict[str, float]
+    held: dict[str, float]
+    tickets: dict[str, float]
+    until: int
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Stride:
     the place of users.
     """
 
-    trading: bool = True
-    owner: Owner = Owner.USER
+    trading: bool
+    owner: Owner
 
     def account(self, view: View, notes: Passes | None) -> Passes:
         """Every pass brought up to now."""
-        notes = notes or Passes(until=view.now)
+        notes = notes or Passes({}, {}, {}, view.now)
         lasting = view.now - notes.until
         passes = dict(notes.passes)
         for key, gpus in notes.held.items():

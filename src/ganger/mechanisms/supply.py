@@ -268,7 +268,7 @@ class SupplyPolicy:
 
     orders: ClassVar[tuple[type, ...]] = (Tune,)
     inner: Policy
-    how: Division = Division.TUNE
+    how: Division
 
     @property
     def name(self) -> str:

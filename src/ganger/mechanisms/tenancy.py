@@ -12,7 +12,7 @@ from ganger.core.spec import OnPreempt
 from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.admit import Quotas
-from ganger.mechanisms.place import PACK, Placer
+from ganger.mechanisms.place import Placer
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
 
@@ -28,9 +28,9 @@ class VirtualClusters:
     """
 
     name: str
-    place: Placer = PACK
-    full: float = 0.9
-    min_run: int = 0
+    place: Placer
+    full: float
+    min_run: int
     quotas: Quotas = field(default_factory=Quotas)
 
     def decide(self, view: View, memory: None) -> tuple[Plan, None]:

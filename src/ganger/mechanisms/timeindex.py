@@ -50,9 +50,9 @@ class TimeIndexed:
     """
 
     name: str
-    window: int = 20
-    slots: int = 20
-    slot: int = 0
+    window: int
+    slots: int
+    slot: int
 
     def decide(self, view: View, memory: None) -> tuple[Plan, None]:
         """Start all where each can have its best place; otherwise plan."""

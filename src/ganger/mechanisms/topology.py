@@ -17,14 +17,14 @@ _HIGHEST = 3.0
 """The sum of the three costs where all are at their best."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ByUtility(Place):
     """The place of the highest utility (Amaral et al., SC 2017).
 
-    Utility = 3 / (communication^a + interference^b + fragmentation^c), in (0, 1], with `weights`
-    (a, b, c). Communication: the mean distance between pairs of GPUs over the least that the empty
-    cluster offers; `distances` in one island, across a node, a rack, the cluster. Interference: the
-    mean of the factors by which neighbours on the node slow the job and it slows them.
+    Utility = 3 / (communication + interference + fragmentation), in (0, 1]. Communication: the mean
+    distance between pairs of GPUs over the least that the empty cluster offers; `distances` in one
+    island, across a node, a rack, the cluster. Interference: the mean of the factors by which
+    neighbours on the node slow the job and it slows them.
     Fragmentation: one more than the mean share of GPUs left free in the islands that it touches. A
     job waits while its best utility is below `threshold`. Jobs that ask for more than whole GPUs
     are placed by best fit.
@@ -32,9 +32,8 @@ class ByUtility(Place):
 
     by_room: ClassVar[bool] = False
 
-    distances: tuple[float, float, float, float] = (1.0, 20.0, 40.0, 80.0)
-    weights: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    threshold: float = 0.0
+    threshold: float
+    distances: ClassVar[tuple[float, float, float, float]] = (1.0, 20.0, 40.0, 80.0)
 
     def kind(self, view: View, job: int) -> int:
         """Models are disturbed differently."""
@@ -66,8 +65,7 @@ class ByUtility(Place):
             _interference(view, ledger, job, placement),
             1.0 + _left_free(ledger, placement),
         )
-        total: float = sum(cost**w for cost, w in zip(costs, self.weights, strict=True))
-        return _HIGHEST / total
+        return _HIGHEST / sum(costs)
 
     def _candidates(
         self, view: View, ledger: Ledger, job: int, cells: list[Cell], need: int
@@ -87,7 +85,9 @@ class ByUtility(Place):
                         if shape.locality > Locality.ISLAND or _islands(devices, island) == 1:
                             yield (Slot(node, devices, need),)
             if need <= cell.free:
-                for within in (Locality.RACK, Locality.ANY)[: max(int(shape.locality) - 1, 0)]:
+                for within in (Locality.RACK, Locality.ANY):
+                    if shape.locality < within:
+                        break
                     found = ledger.find(shape, shape.sizes(need), self.fit, within, cells=[cell])
                     if found is not None and len(found) > 1:
                         yield found

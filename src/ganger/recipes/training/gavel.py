@@ -143,7 +143,7 @@ def gavel(
                 "isolated jobs share no GPU", where="gavel", mend="leave space_sharing out"
             )
         ftf = objective is Objective.FTF
-        allocator = PairFinishTimeFairness() if ftf else PairProgramme(PACKED[objective])
+        allocator = PairFinishTimeFairness(agnostic) if ftf else PairProgramme(PACKED[objective])
         return RoundPolicy("gavel", allocator, every, fill=fill, pairs=True)
     if any(ways):
         return BarrierRounds("gavel", allocator, every, ways)

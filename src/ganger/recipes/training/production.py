@@ -91,7 +91,7 @@ def helios_ces(
     switched off. Nodes beyond used + `buffer` go off once use has fallen by `falls` below its mean
     of the last hour and the next three hours are forecast as much lower again.
     """
-    saving = EnergySaving(buffer, hold, falls=falls)
+    saving = EnergySaving(buffer, hold, falls)
     return PowerSaver(QueuePolicy("helios-ces", SHORTEST_SERVICE), forecast, saving, every)
 
 
