@@ -56,7 +56,7 @@ bench: $(VENV)/run ## Speed on this machine (minutes)
 
 pages: $(VENV)/run ## Make again what is made from the code: docs/recipes, docs/api.md
 	$(BIN)/ganger recipes --pages docs/recipes
-	$(BIN)/python -m ganger.lab.reference > docs/api.md.new && mv docs/api.md.new docs/api.md
+	$(BIN)/python -m ganger.lab.docs.api_page > docs/api.md.new && mv docs/api.md.new docs/api.md
 
 lock: ## Rewrite the lock files (needs uv)
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate \

@@ -35,7 +35,7 @@ def distinct(jobs: int) -> tuple[Any, Any]:
     """All rows distinct: 5 types, gangs of 1 to 8, weights 1, 2 and 5, `LOAD` times the GPUs."""
     import numpy as np
 
-    from ganger.solve.programme import proportional, shares
+    from ganger.solve.division.programme import proportional, shares
 
     rng = np.random.default_rng(jobs)
     rate = rng.lognormal(0, 1, (jobs, 1)) * rng.lognormal(0, 0.6, (jobs, 5))
@@ -84,7 +84,7 @@ def linear(posed: Any, pace: Any) -> Any:
 
 def case_max_min(jobs: int) -> dict[str, Any]:
     """Ours alone."""
-    from ganger.solve.shares import max_min
+    from ganger.solve.division.shares import max_min
 
     posed, pace = distinct(jobs)
     taken, answer = clocked(lambda: max_min(posed, pace))
@@ -134,9 +134,9 @@ def case_pairs(jobs: int) -> dict[str, Any]:
     jobs to the shares of every class."""
     import numpy as np
 
-    from ganger.solve.classes import classes
-    from ganger.solve.pairs import Pairs, max_min_pairs
-    from ganger.solve.programme import proportional, shares
+    from ganger.solve.division.classes import classes
+    from ganger.solve.division.pairs import Pairs, max_min_pairs
+    from ganger.solve.division.programme import proportional, shares
 
     rng = np.random.default_rng(0)
     rate = rng.lognormal(0, 1, (26, 1)) * rng.lognormal(0, 0.5, (26, 3))
@@ -223,7 +223,7 @@ class Written:
         import cvxpy as cp
         import numpy as np
 
-        from ganger.solve.hierarchy import Tree
+        from ganger.solve.division.hierarchy import Tree
 
         p, n = self.p, len(self.p.names)
         tree = Tree(np.zeros(4, int), np.append(1.0, p.entity_weight), np.zeros(4, bool),
@@ -294,8 +294,8 @@ def case_by_rows(jobs: int) -> dict[str, Any]:
 
 def case_water_filling(jobs: int) -> dict[str, Any]:
     """Lexicographic max-min."""
-    from ganger.solve.lexicographic import water_filling
-    from ganger.solve.shares import SharesPool
+    from ganger.solve.division.lexicographic import water_filling
+    from ganger.solve.division.shares import SharesPool
 
     posed, pace = distinct(jobs)
     pool = SharesPool(posed)

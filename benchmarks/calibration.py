@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 from provenance import made, write
 
-from ganger.core.cluster import Nodes
-from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
-from ganger.core.snapshot import Snapshot, capture, restore
 from ganger.core.spec import ClusterSpec, NodeSpec
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Phase
+from ganger.core.state.snapshot import Snapshot, capture, restore
 from ganger.core.units import MINUTE
 from ganger.estimate.history import History
-from ganger.lab.whatif import Outlook, expected_starts
+from ganger.lab.ahead.whatif import Outlook, expected_starts
 from ganger.recipes import registry
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics

@@ -15,20 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from ganger.core.cluster import Nodes
-from ganger.core.jobs import declare
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan
 from ganger.core.profiles import Goodput, Profile, Profiles, StepModel
 from ganger.core.protocols import Policy
 from ganger.core.spec import ClusterSpec, GpuType, JobSpec, NodeSpec, Role, Shape
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import declare
 from ganger.core.units import HOUR, SECOND
 from ganger.core.view import View
 from ganger.lab.simulation import Setup, make_oracle
 from ganger.recipes import registry
 from ganger.sim.detailed import simulator
 from ganger.sim.physics import Costs, Physics
-from ganger.workloads.profiles import with_goodput
+from ganger.workloads.measured.profiles import with_goodput
 from ganger.workloads.trace import Trace
 
 CLUSTER = ClusterSpec(

@@ -31,11 +31,11 @@ from ganger.core.plan import Plan
 from ganger.core.protocols import Policy
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, load_policy, run_one
-from ganger.recipes.training.gavel import Objective
+from ganger.recipes.training.gavel.recipes import Objective
 from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
+from ganger.workloads.measured.throughputs import load_throughputs, steps_per_second
 from ganger.workloads.synthetic import synthesize
-from ganger.workloads.throughputs import load_throughputs, steps_per_second
 from ganger.workloads.trace import Trace
 
 ROOT = Path(__file__).parents[1]

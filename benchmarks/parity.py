@@ -17,8 +17,7 @@ from typing import Any
 
 from provenance import NOTES, SAMPLE, made, write
 
-from ganger.lab.live import Training
-from ganger.lab.parity import (
+from ganger.lab.live.parity import (
     RECIPES,
     TRAINING_RECIPES,
     Parity,
@@ -27,6 +26,7 @@ from ganger.lab.parity import (
     cores,
     told,
 )
+from ganger.lab.live.run import Training
 
 SECTION = "## Jobs that train"
 TRAINING_NOTES = """

@@ -30,7 +30,7 @@ from ganger.core.units import SECOND
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
 from ganger.workloads.clusters import load_cluster
-from ganger.workloads.openb import HEADER, read
+from ganger.workloads.readers.openb import HEADER, read
 from ganger.workloads.synthetic import synthesize
 from ganger.workloads.trace import Trace
 from ganger.workloads.transform import at_most, scale_load

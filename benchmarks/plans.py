@@ -31,7 +31,6 @@ from provenance import made
 
 from ganger.core.errors import BadInput
 from ganger.core.events import Batch
-from ganger.core.jobs import declare
 from ganger.core.plan import Plan
 from ganger.core.profiles import Measured, Profile, Profiles, Sensitivity
 from ganger.core.spec import (
@@ -46,6 +45,7 @@ from ganger.core.spec import (
     Shape,
     TenantSpec,
 )
+from ganger.core.state.jobs import declare
 from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.lab.simulation import Setup, run_one
 from ganger.recipes.registry import CATALOGUE

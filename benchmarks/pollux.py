@@ -21,14 +21,14 @@ import numpy as np
 from msgspec.structs import replace
 from provenance import made
 
-from ganger.core.jobs import declare
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Shape
+from ganger.core.state.jobs import declare
 from ganger.core.units import SECOND, micros
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
 from ganger.sim.physics import Costs
-from ganger.workloads.profiles import load_profiles, with_goodput
+from ganger.workloads.measured.profiles import load_profiles, with_goodput
 from ganger.workloads.trace import Trace
 
 PUBLISHED = {

@@ -108,7 +108,7 @@ def counted(journal: Path) -> tuple[int, int]:
 
 def parity() -> Sample:
     """What the simulator says, with costs that are stated instead of measured."""
-    from ganger.lab.parity import RECIPES, Study
+    from ganger.lab.live.parity import RECIPES, Study
     from ganger.sim.physics import Costs
 
     costs = Costs(restore=45_000, checkpoint=25_000, start=55_000, load=35_000, finish=25_000)

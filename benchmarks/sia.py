@@ -27,7 +27,7 @@ from ganger.core.units import SECOND
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
 from ganger.sim.physics import Costs
-from ganger.workloads.profiles import load_profiles, with_goodput
+from ganger.workloads.measured.profiles import load_profiles, with_goodput
 
 CLUSTER = ClusterSpec(
     (NodeSpec(count=6, gpus=4, gpu_type="T4"), NodeSpec(count=3, gpus=8, gpu_type="RTX2080Ti"),

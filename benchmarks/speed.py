@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 from provenance import machine, made, write
 
-from ganger.core.jobs import Declared
 from ganger.core.spec import ClusterSpec, NodeSpec, Role, Shape
+from ganger.core.state.jobs import Declared
 from ganger.core.units import DAY, NEVER, SECOND
 from ganger.lab.simulation import run_one
 from ganger.workloads.trace import Trace

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from ganger.core.cluster import Nodes
-from ganger.core.ledger import Ledger
+from ganger.core.books.ledger import Ledger
 from ganger.core.profiles import Measured, Profile, Profiles, Sensitivity
 from ganger.core.spec import (
     ClusterSpec,
@@ -20,6 +19,7 @@ from ganger.core.spec import (
     Role,
     Shape,
 )
+from ganger.core.state.cluster import Nodes
 from ganger.core.units import SECOND
 from ganger.lab.simulation import Setup
 from ganger.sim.engine import Outage

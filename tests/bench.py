@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ganger.core.cluster import Nodes
 from ganger.core.events import AnyEvent, Batch, Started, Submitted
-from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
 from ganger.core.plan import AnyAction, Placement, Plan, Slot, Start
 from ganger.core.spec import ClusterSpec
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
 from ganger.core.view import View
 from worlds import Work, cluster, job, trace_of

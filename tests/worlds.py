@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ganger.core.events import Batch
-from ganger.core.jobs import Phase, declare
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Placement, Plan, Provision, Resize, Start
 from ganger.core.protocols import Policy
 from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Shape
+from ganger.core.state.jobs import Phase, declare
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.simulation import Setup, make_oracle
 from ganger.recipes import registry
@@ -163,7 +163,7 @@ def play(
     **more: Any,
 ) -> Played:
     """Simulate `works` on `on` (2 GPUs unless said), every invariant checked after every step."""
-    from ganger.core.cluster import Nodes
+    from ganger.core.state.cluster import Nodes
 
     setup = setup or Setup(**more)
     trace = works if isinstance(works, Trace) else trace_of(works)

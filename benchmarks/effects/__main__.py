@@ -35,7 +35,8 @@ by that. *Made*: commit of the code and day. A row marked *old* is from code bef
 others, and its baseline may have changed since.
 
 Made by `python benchmarks/effects [--only NAME,...]`. Speeds are those of
-`ganger.workloads.published`; jobs know their true durations unless stated. For gavel, tiresias,
+`ganger.workloads.measured.published`; jobs know their true durations unless stated. For gavel,
+tiresias,
 e-las, philly, themis, hived, topology-aware, gandiva-fair, marble, chronus, synergy, pop, smd,
 genie, spin and delay-scheduling the set-up or the measure was changed after a first try had not
 shown the claim: Themis, for one, was worse than Tiresias (0.27 of its largest rho) where most

@@ -14,7 +14,7 @@ from ganger.core.units import SECOND
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
 from ganger.sim.physics import Costs
-from ganger.workloads.published import MEASURED, profiles
+from ganger.workloads.measured.published import MEASURED, profiles
 from ganger.workloads.synthetic import synthesize
 from ganger.workloads.trace import Trace
 from ganger.workloads.transform import at_most, scale_load

@@ -32,14 +32,14 @@ from effects.common import (
 from ganger.core.profiles import Profile, Profiles, Sensitivity
 from ganger.core.spec import ClusterSpec, GpuType, NodeSpec
 from ganger.core.units import MINUTE, NEVER, SECOND
+from ganger.solve.division.programme import Answer, Floats, Ints, Shares, proportional, shares
+from ganger.solve.division.shares import max_min
 from ganger.solve.highs import maximise, model
 from ganger.solve.pop import Deal, partitioned
-from ganger.solve.programme import Answer, Floats, Ints, Shares, proportional, shares
-from ganger.solve.shares import max_min
 from ganger.workloads.clusters import load_cluster
-from ganger.workloads.published import MEASURED
+from ganger.workloads.measured.published import MEASURED
+from ganger.workloads.measured.throughputs import load_throughputs, steps_per_second
 from ganger.workloads.synthetic import synthesize
-from ganger.workloads.throughputs import load_throughputs, steps_per_second
 from ganger.workloads.trace import Trace
 
 TYPES = ClusterSpec(

@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 _WHERE = {
     "simulate": "ganger.lab.api",
     "compare": "ganger.lab.api",
-    "recommend": "ganger.lab.recommend",
+    "recommend": "ganger.lab.recommend.race",
     "allocate": "ganger.lab.allocate",
     "Setup": "ganger.lab.simulation",
     "load_trace": "ganger.workloads.formats",

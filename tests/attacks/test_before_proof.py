@@ -14,7 +14,7 @@ import pytest
 
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND
-from ganger.engines import boxes
+from ganger.engines import machines as boxes
 from ganger.engines.agent.protocol import (
     NONCE_BYTES,
     Challenge,

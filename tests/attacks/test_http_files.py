@@ -117,7 +117,7 @@ def test_the_shared_folder_is_the_daemons_own(tmp_path: Path) -> None:
 
 def test_the_socket_is_never_open_wider_than_it_shall_be(tmp_path: Path) -> None:
     """Bound and made as it stays: there is no moment in between."""
-    from ganger.service.server import unix_socket
+    from ganger.service.http.server import unix_socket
 
     for shared, mode in ((False, 0o600), (True, 0o666)):
         home = Home(tmp_path)

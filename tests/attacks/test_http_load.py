@@ -23,13 +23,15 @@ import uvicorn
 from attacks.http_rig import ANN, EVE, by_port, by_socket, eventually, open_folder, request, sent
 from ganger.client.connection import Client
 from ganger.core.errors import BadInput
-from ganger.service import agents, connections, looks, trial
-from ganger.service.accept import Who
-from ganger.service.bodies import Bodies, Busy
-from ganger.service.connections import Connection, Limits, Listener, limits_of
+from ganger.service import agents
+from ganger.service.durable import sandbox as trial
+from ganger.service.http import connections, looks
+from ganger.service.http.bodies import Bodies, Busy
+from ganger.service.http.connections import Connection, Limits, Listener, limits_of
+from ganger.service.http.looks import Looks, TooLong
+from ganger.service.http.server import Uvicorn
+from ganger.service.jobs.submission import Who
 from ganger.service.log import MOST, OneLine, Sparing
-from ganger.service.looks import Looks, TooLong
-from ganger.service.server import Uvicorn
 from service.desk import Desk
 from service.machines import Machine
 
@@ -453,8 +455,8 @@ class Sent:
 def test_a_users_bodies_are_bounded_together_and_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ganger.service.bodies.USER_BYTES_MAX", 30)
-    monkeypatch.setattr("ganger.service.bodies.ALL_BYTES_MAX", 50)
+    monkeypatch.setattr("ganger.service.http.bodies.USER_BYTES_MAX", 30)
+    monkeypatch.setattr("ganger.service.http.bodies.ALL_BYTES_MAX", 50)
 
     async def attack() -> None:
         bodies = Bodies()
@@ -469,7 +471,7 @@ def test_a_users_bodies_are_bounded_together_and_given_back(
                         await third.read(Sent(b"x" * 20))  # type: ignore[arg-type]
         with bodies.of("eve", 20) as one, pytest.raises(BadInput, match="larger"):
             await one.read(Sent(b"x" * 21))  # type: ignore[arg-type]
-        monkeypatch.setattr("ganger.service.bodies.BODY_SECONDS", 0.05)
+        monkeypatch.setattr("ganger.service.http.bodies.BODY_SECONDS", 0.05)
 
         class Slow(Sent):
             async def stream(self) -> Any:

@@ -13,8 +13,8 @@ import pytest
 from attacks.http_rig import ANN, EVE, by_socket, open_folder, request, sent
 from ganger.client.connection import Client, Refusal
 from ganger.core.errors import BadInput
-from ganger.service.endpoints import ENDPOINTS
-from ganger.service.rights import Rights, TenantRights
+from ganger.service.http.endpoints import ENDPOINTS
+from ganger.service.jobs.rights import Rights, TenantRights
 from service.machines import Machine
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="other users need root")

@@ -20,7 +20,7 @@ from cli.rig import Shell
 from ganger.client.request import JobRequest
 from ganger.client.shown import shown, shown_json
 from ganger.core.errors import BadInput
-from ganger.service.accept import (
+from ganger.service.jobs.submission import (
     LINKS_MAX,
     LISTED_MAX,
     TEXT_BYTES_MAX,
@@ -29,8 +29,8 @@ from ganger.service.accept import (
     refuse_too_many,
     size_of,
 )
-from ganger.service.notify import Config, Webhook
-from ganger.service.rows import rows_listed, rows_of
+from ganger.service.notices.notify import Config, Webhook
+from ganger.service.reports.rows import rows_listed, rows_of
 from service.desk import Desk
 from service.machines import Machine, wait_for
 

@@ -14,7 +14,7 @@ from engines.conformance import Play, on
 from engines.rig import PYTHON, Agents, LocalBench, processes_of
 from ganger.core.events import Failed, Started
 from ganger.core.plan import Start, Stop
-from ganger.engines.agent import processes
+from ganger.engines.agent.attempt import processes
 
 FLEES = """
 import os, sys, time

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ganger.engines.agent import reading
 from ganger.engines.agent.reading import LOOKED_AT, read_piece, start_of
-from ganger.service.tail import Source
-from ganger.service.world import World
+from ganger.service.http.app_context import World
+from ganger.service.reports.tail import Source
 from service.desk import Desk
 
 
@@ -64,7 +64,7 @@ def test_who_follows_many_outputs_sees_each_the_less_often(
             pass
 
     real = asyncio.sleep
-    monkeypatch.setattr("ganger.service.tail.asyncio.sleep", rested)
+    monkeypatch.setattr("ganger.service.reports.tail.asyncio.sleep", rested)
     asyncio.run(attack())
     desk.close()
 

@@ -23,10 +23,10 @@ from ganger.core.errors import BadInput
 from ganger.core.events import Failed, Finished, Progressed, Released, Started
 from ganger.core.plan import Start, Stop
 from ganger.core.units import SECOND
-from ganger.engines.agent.output import Output
+from ganger.engines.agent.attempt.output import Output
+from ganger.engines.agent.attempt.steps import Steps
 from ganger.engines.agent.reading import read_piece
 from ganger.engines.agent.rights import rights_of
-from ganger.engines.agent.steps import Steps
 from worlds import open_way
 
 pytestmark = pytest.mark.skipif(

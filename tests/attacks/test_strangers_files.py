@@ -16,10 +16,10 @@ from cli.rig import Shell
 from ganger.client.places import Places
 from ganger.client.strangers import others_may_change, refuse_others_file
 from ganger.core.errors import BadInput
-from ganger.service.backup import backup, restore
-from ganger.service.doctor import examine
-from ganger.service.journal import Journal
-from ganger.service.recovery import check_history
+from ganger.service.durable.backup import backup, restore
+from ganger.service.durable.journal import Journal
+from ganger.service.durable.recovery import check_history
+from ganger.service.reports.doctor import examine
 from service.desk import Desk, header
 
 pytestmark = pytest.mark.skipif(

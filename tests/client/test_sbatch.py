@@ -10,7 +10,7 @@ import pytest
 from ganger.client import sbatch
 from ganger.client.request import convert
 from ganger.core.errors import BadInput
-from ganger.service.accept import Who, prepare, shape_of
+from ganger.service.jobs.submission import Who, prepare, shape_of
 
 TABLE: list[tuple[str, dict[str, Any]]] = [
     ("--job-name=train", {"name": "train"}),

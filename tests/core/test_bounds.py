@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from bench import running
-from ganger.core.bounds import refuse_unfit, refuse_unfit_spec, without_unfit
 from ganger.core.errors import BadInput
 from ganger.core.events import (
     Accepted,
@@ -39,6 +38,7 @@ from ganger.core.spec import (
     Shape,
     TenantSpec,
 )
+from ganger.core.state.bounds import refuse_unfit, refuse_unfit_spec, without_unfit
 from ganger.core.units import MIB_MAX, NEVER
 from worlds import job
 

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from bench import Bench, on, running
-from ganger.core.cluster import Nodes
 from ganger.core.events import (
     CAPACITY_FREED,
     CAPACITY_LOST,
@@ -24,11 +23,12 @@ from ganger.core.events import (
     Withheld,
     Woke,
 )
-from ganger.core.jobs import Phase, declare
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan, Resume, Slot, Start, Stop, Suspend
-from ganger.core.snapshot import Snapshot, capture, forget, restore
 from ganger.core.spec import ClusterSpec, JobSpec, Kind, NodeSpec, Role, Shape
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Phase, declare
+from ganger.core.state.snapshot import Snapshot, capture, forget, restore
 from ganger.core.units import SECOND
 from ganger.recipes import registry
 from worlds import cluster, job

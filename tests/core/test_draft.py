@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ganger.core.cluster import Nodes
-from ganger.core.draft import Draft
-from ganger.core.jobs import Jobs
-from ganger.core.ledger import Ledger
+from ganger.core.books.draft import Draft
+from ganger.core.books.ledger import Ledger
 from ganger.core.plan import Placement, Resize, Slot, Start, Stop
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Jobs
 from worlds import cluster, job, trace_of
 
 

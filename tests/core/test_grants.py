@@ -7,9 +7,9 @@ import pytest
 
 from core.test_kernel import Nested, family
 from ganger.core import events
-from ganger.core.cluster import Nodes
 from ganger.core.kernel import Kernel
-from ganger.core.snapshot import Snapshot, capture, restore
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.snapshot import Snapshot, capture, restore
 from ganger.core.units import SECOND
 from ganger.lab.simulation import Setup, make_oracle
 from ganger.sim.detailed import simulator

@@ -29,10 +29,10 @@ from ganger.core.events import (
     Submitted,
     Woke,
 )
-from ganger.core.jobs import Phase
 from ganger.core.plan import AnyAction, Plan, Resize, Resume, Start, Stop, Suspend
-from ganger.core.snapshot import capture, restore
 from ganger.core.spec import Kind, Role, Shape
+from ganger.core.state.jobs import Phase
+from ganger.core.state.snapshot import capture, restore
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.recipes import registry

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ganger.core.cluster import Nodes
+from ganger.core.books.ledger import Fit, Ledger
 from ganger.core.errors import InvariantError
-from ganger.core.ledger import Fit, Ledger
 from ganger.core.plan import Slot
 from ganger.core.spec import ClusterSpec, GpuType, Locality, Needs, NodeSpec, Role, Shape
+from ganger.core.state.cluster import Nodes
 from worlds import cluster, gpus, where
 
 

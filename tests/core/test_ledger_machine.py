@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ganger.core.cluster import Nodes
-from ganger.core.ledger import Fit, Ledger
+from ganger.core.books.ledger import Fit, Ledger
 from ganger.core.plan import Placement
 from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, Role, Shape
+from ganger.core.state.cluster import Nodes
 from worlds import gpus
 
 CLUSTER = ClusterSpec(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench import running
 from ganger.core.events import Command, Finished, Released
-from ganger.core.jobs import Phase
+from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
 
 

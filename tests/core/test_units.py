@@ -10,10 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput
-from ganger.core.jobs import Declared, IdSet, Jobs, declare
-from ganger.core.names import Names
 from ganger.core.spec import (
     ClusterSpec,
     JobSpec,
@@ -26,7 +23,10 @@ from ganger.core.spec import (
     Shape,
     TenantSpec,
 )
-from ganger.core.table import I32, I64, Table
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Declared, IdSet, Jobs, declare
+from ganger.core.state.names import Names
+from ganger.core.state.table import I32, I64, Table
 from ganger.core.units import (
     DAY,
     HOUR,

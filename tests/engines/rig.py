@@ -17,12 +17,12 @@ from typing import Any
 from engines.conformance import Bench, Does
 from ganger.core.errors import BadInput
 from ganger.core.events import AnyEvent
-from ganger.core.jobs import Phase
 from ganger.core.plan import Placement
+from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
-from ganger.engines.agent.cgroup import Containment
+from ganger.engines.agent.attempt.attempt_dir import Folder
+from ganger.engines.agent.attempt.cgroup import Containment
 from ganger.engines.agent.detached import start_agent
-from ganger.engines.agent.folder import Folder
 from ganger.engines.agent.protocol import Hello
 from ganger.engines.agent.wire import GoneError, Link
 from ganger.engines.launch import Launch

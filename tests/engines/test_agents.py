@@ -29,11 +29,11 @@ from ganger.core.events import (
 from ganger.core.plan import Resize, Slot, Start, Stop
 from ganger.core.spec import OnPreempt
 from ganger.core.units import SECOND
+from ganger.engines.agent.attempt.attempt_dir import Folder, KeeperRecord, short_path
+from ganger.engines.agent.attempt.spawn import Places, workers_of
+from ganger.engines.agent.attempt.steps import Steps
 from ganger.engines.agent.detached import start_agent
-from ganger.engines.agent.folder import Folder, KeeperRecord, short_path
 from ganger.engines.agent.protocol import Denied, Exit, Go, Hello, Key, Part, Prepare
-from ganger.engines.agent.spawn import Places, workers_of
-from ganger.engines.agent.steps import Steps
 from ganger.engines.agent.wire import GoneError, Link
 from ganger.engines.clock import Clock
 from ganger.engines.gang import UNCHANGED, Attempt, Status, outcome, parts_of

@@ -19,8 +19,8 @@ from engines.conformance import Does, Play, on
 from engines.rig import Agents, LocalBench, hangs_up, processes_of
 from ganger.core.errors import BadInput
 from ganger.core.events import Failed, Finished, NodeDown, NodeUp, Refused, Released, Started
-from ganger.core.jobs import Phase
 from ganger.core.plan import Plan, Start, Stop
+from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
 from ganger.engines.agent.detached import start_agent
 from ganger.engines.agent.protocol import (

@@ -9,13 +9,13 @@ import pytest
 
 from engines.rig import PYTHON, LocalBench
 from engines.weather import SCALES, STEPS
-from ganger.core.cluster import Nodes
 from ganger.core.events import QUEUED, STARTED, Released, Submitted, Woke
-from ganger.core.jobs import Phase, declare
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan, Resize, Slot, Start, Stop
 from ganger.core.protocols import Policy
 from ganger.core.spec import JobSpec, Role, Shape
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Phase, declare
 from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.estimate.history import History

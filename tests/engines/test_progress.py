@@ -12,9 +12,9 @@ from ganger.core.plan import Plan, Provision, Slot, Tune
 from ganger.core.units import HOUR, SECOND
 from ganger.engines.agent import protocol as wire
 from ganger.engines.attempts import Attempts
-from ganger.engines.boxes import Box
 from ganger.engines.launch import Launch
 from ganger.engines.local import FleetEngine
+from ganger.engines.machines import Box
 
 EVERY = 5 * SECOND
 STEP = 500_000.0

@@ -9,10 +9,10 @@ from engines.conformance import Does, Play, on
 from engines.rig import LocalBench
 from engines.weather import RECIPES, weather
 from ganger.core.events import Failed, Finished, Released, Started
-from ganger.core.jobs import Phase
 from ganger.core.plan import Stop
+from ganger.core.state.jobs import Phase
 from ganger.engines.gang import Hold
-from ganger.engines.standing import Believed
+from ganger.engines.reconciliation import Believed
 from soaking import many
 from worlds import cluster
 

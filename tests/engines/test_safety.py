@@ -19,7 +19,7 @@ from ganger.core.events import Failed, Finished, Progressed, Released, Started
 from ganger.core.plan import Resume, Slot, Start, Stop, Suspend
 from ganger.core.spec import Needs, Role, Shape
 from ganger.core.units import SECOND
-from ganger.engines.agent.output import TAIL_BYTES
+from ganger.engines.agent.attempt.output import TAIL_BYTES
 from ganger.engines.launch import MIB
 from worlds import open_way
 

@@ -17,8 +17,8 @@ from engines.rig import LocalBench
 from ganger import sdk
 from ganger.core.events import Finished, Progressed, Released
 from ganger.core.plan import Start, Stop
-from ganger.engines.agent.folder import short_path
-from ganger.engines.agent.keep import Home
+from ganger.engines.agent.attempt.attempt_dir import short_path
+from ganger.engines.agent.attempt.launch import Home
 
 USE = """
 import signal, sys

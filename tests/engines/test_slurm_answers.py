@@ -21,7 +21,7 @@ from ganger.engines.slurm.answers import Away, devices_of, gpus_of, jobs_of, nod
 from ganger.engines.slurm.client import Client, Component
 from ganger.engines.slurm.hostlist import expand
 from ganger.engines.slurm.machines import spec_of
-from ganger.engines.slurm.seat import granted, on_devices
+from ganger.engines.slurm.node_share import granted, on_devices
 
 ANSWERS = Path(__file__).parent / "answers"
 versions = pytest.mark.parametrize("version", ["22.05", "24.11"])

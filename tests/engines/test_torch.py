@@ -21,12 +21,12 @@ import pytest
 import ganger
 from engines.conformance import Play
 from engines.rig import Agents, LocalBench
-from ganger.core.cluster import Nodes
 from ganger.core.events import Finished, Measured, Progressed, Released, Started, Submitted
-from ganger.core.jobs import Phase, declare
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Placement, Resize, Slot, Start, Stop
 from ganger.core.spec import JobSpec, Role, Shape
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Phase, declare
 from ganger.core.units import SECOND
 from ganger.estimate.measured import MeasuredSpeeds
 from ganger.recipes import registry

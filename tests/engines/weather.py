@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from engines.rig import PYTHON, LaunchingBench
-from ganger.core.cluster import Nodes
 from ganger.core.events import Submitted
-from ganger.core.jobs import OVER, Phase, declare
 from ganger.core.kernel import Kernel
 from ganger.core.spec import ClusterSpec, JobSpec
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import OVER, Phase, declare
 from ganger.core.units import SECOND
 from ganger.engines.chaos import Chaos, Faults
-from ganger.engines.standing import believed
+from ganger.engines.reconciliation import believed
 from ganger.recipes import registry
 from worlds import gpus
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from ganger.core.cluster import Nodes
 from ganger.core.kernel import Kernel
+from ganger.core.state.cluster import Nodes
 from ganger.core.units import HOUR, SECOND
 from ganger.estimate.history import History, Past
 from ganger.recipes import registry

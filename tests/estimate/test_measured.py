@@ -9,14 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 from bench import Scripted
-from ganger.core.cluster import Nodes
 from ganger.core.events import AnyEvent, Batch, Measured, Started, Submitted
-from ganger.core.jobs import declare
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Placement, Plan, Slot, Start
 from ganger.core.profiles import StepModel
-from ganger.core.snapshot import capture, restore
 from ganger.core.spec import JobSpec
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import declare
+from ganger.core.state.snapshot import capture, restore
 from ganger.core.units import SECOND
 from ganger.estimate.goodput import step_time
 from ganger.estimate.measured import MeasuredSpeeds

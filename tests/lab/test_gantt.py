@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ganger.core.errors import BadInput
-from ganger.lab import gantt
+from ganger.lab.report import gantt
 from ganger.lab.result import Segment
 
 from .builders import by_hand, simulated

@@ -13,8 +13,8 @@ import pytest
 
 from ganger import simulate
 from ganger.core.errors import BadInput
-from ganger.core.jobs import declare
 from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec
+from ganger.core.state.jobs import declare
 from ganger.core.units import SECOND
 from ganger.lab import metrics
 from ganger.lab.figures import fairness, integral

@@ -13,8 +13,8 @@ from ganger.core.units import MINUTE, NEVER, SECOND
 from ganger.engines.slurm.answers import Job, Node, nodes_of
 from ganger.engines.slurm.site import Listed, called, explained, lines_of, listed_of
 from ganger.engines.slurm.where import Where
-from ganger.lab.mirror import advice, counts, mirror
-from ganger.lab.whatif import future
+from ganger.lab.ahead.slurm_mirror import advice, counts, mirror
+from ganger.lab.ahead.whatif import future
 from ganger.workloads.formats import load_trace
 
 ANSWERS = Path(__file__).parents[1] / "engines" / "answers"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ganger.core.errors import BadInput
-from ganger.lab.drawing import COLOURS, LEFT, RIGHT, WIDTH, draw
-from ganger.lab.pages import HORIZON, JOBS, pages, schedule
+from ganger.lab.docs.recipe_pages import HORIZON, JOBS, pages, schedule
+from ganger.lab.report.drawing import COLOURS, LEFT, RIGHT, WIDTH, draw
 from ganger.recipes.registry import find, recipes
 
 from .builders import by_hand

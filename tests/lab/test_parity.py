@@ -14,15 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput
 from ganger.core.events import Finished, Started
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Stop
+from ganger.core.state.cluster import Nodes
 from ganger.core.units import SECOND
-from ganger.lab import live
-from ganger.lab.live import Probe, Stamps, Training, run_live
-from ganger.lab.parity import (
+from ganger.lab.live import run as live
+from ganger.lab.live.parity import (
     TRAINING_RECIPES,
     Outcome,
     Study,
@@ -32,6 +31,7 @@ from ganger.lab.parity import (
     cores,
     workload,
 )
+from ganger.lab.live.run import Probe, Stamps, Training, run_live
 from ganger.lab.simulation import load_policy
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Costs, Physics

@@ -13,9 +13,9 @@ from ganger.cli.main import cli
 from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec, NodeSpec, Role, Shape
 from ganger.lab.metrics import compute
-from ganger.lab.plausible import OBJECTIVES, objective_of, offers, plausible
-from ganger.lab.recommend import Entrant, Recommendation, _Race, gap, recommend
-from ganger.lab.recommend_table import verdict
+from ganger.lab.recommend.race import Entrant, Recommendation, _Race, gap, recommend
+from ganger.lab.recommend.recipe_filter import OBJECTIVES, objective_of, offers, plausible
+from ganger.lab.recommend.table import verdict
 from ganger.lab.simulation import Setup
 from ganger.recipes.registry import find, recipes
 from ganger.workloads.trace import Trace
@@ -145,7 +145,7 @@ def test_recipes_race_on_the_jobs_that_finish_under_all_of_them(
     partly.recipe, partly.jobs.state = "las", ["finished"] * 3 + ["failed"]
     partly.jobs.finish = partly.jobs.finish + 1
     assert compute(partly)["jct_mean_seconds"] < compute(whole)["jct_mean_seconds"]
-    monkeypatch.setattr("ganger.lab.recommend.try_all", lambda *args, **more: [whole, partly])
+    monkeypatch.setattr("ganger.lab.recommend.race.try_all", lambda *args, **more: [whole, partly])
     race = _Race(
         objective_of("jct"), cluster(1, 2), Setup(), (0,), [bursts()], 1.0, 1,
         [Entrant("fifo", "nothing"), Entrant("las", "nothing")], "fifo", lambda done, total: None,

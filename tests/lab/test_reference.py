@@ -6,13 +6,13 @@ import inspect
 from pathlib import Path
 
 import ganger
-from ganger.lab.reference import GIVEN_BACK, page
+from ganger.lab.docs.api_page import GIVEN_BACK, page
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 
 
 def test_the_page_is_up_to_date() -> None:
-    made = "make it again: python -m ganger.lab.reference > docs/api.md"
+    made = "make it again: python -m ganger.lab.docs.api_page > docs/api.md"
     assert PAGE.read_text(encoding="utf-8") == page(), made
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from ganger.core.cluster import Nodes
-from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
 from ganger.core.protocols import Ignorant
-from ganger.core.snapshot import capture, restore
 from ganger.core.spec import ClusterSpec, NodeSpec
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Phase
+from ganger.core.state.snapshot import capture, restore
 from ganger.core.units import HOUR, NEVER, SECOND
-from ganger.lab.whatif import (
+from ganger.lab.ahead.whatif import (
     believed,
     drawn,
     expected_starts,

@@ -7,11 +7,11 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from ganger.cli.lesson import lesson as command
+from ganger.cli.lab.lesson import lesson as command
 from ganger.core.errors import BadInput
-from ganger.lab import lessons
-from ganger.lab.four_jobs import RULES, four_jobs, non_preemptive, optimum_preemptive
-from ganger.lab.lesson_parts import Cell, Chart
+from ganger.lab.lessons import worked_examples as lessons
+from ganger.lab.lessons.four_jobs import RULES, four_jobs, non_preemptive, optimum_preemptive
+from ganger.lab.lessons.parts import Cell, Chart
 from ganger.recipes.registry import find
 
 

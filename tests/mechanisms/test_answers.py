@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ganger.core.table import Ids
-from ganger.mechanisms.answers import Floats, answers
+from ganger.core.state.table import Ids
+from ganger.mechanisms.common.speed_cache import Floats, answers
 
 
 class Asked:

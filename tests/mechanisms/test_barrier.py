@@ -11,7 +11,7 @@ import pytest
 
 from ganger.core.profiles import Measured, Profile, Profiles
 from ganger.lab.simulation import Setup, run_one
-from ganger.mechanisms.pythons import Draws, shuffle
+from ganger.mechanisms.common.python_random import Draws, shuffle
 from ganger.workloads.clusters import load_cluster
 from worlds import Work, gpus, job, trace_of
 

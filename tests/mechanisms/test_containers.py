@@ -7,7 +7,7 @@ from math import ceil
 import numpy as np
 import pytest
 
-from ganger.mechanisms.containers import (
+from ganger.recipes.training.programmes.dorm import (
     Applications,
     _each_cell,
     _fairer,
@@ -15,8 +15,8 @@ from ganger.mechanisms.containers import (
     by_job,
     containers,
 )
+from ganger.solve.division.programme import Floats, Ints
 from ganger.solve.dominant import dominant_shares
-from ganger.solve.programme import Floats, Ints
 
 
 def some(seed: int, jobs: int = 40) -> tuple[Applications, Floats]:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ganger.core.cluster import Nodes
-from ganger.core.ledger import Ledger
+from ganger.core.books.ledger import Ledger
 from ganger.core.plan import Plan
 from ganger.core.spec import ClusterSpec, Kind, Needs, NodeSpec, Role, Shape
+from ganger.core.state.cluster import Nodes
 from ganger.core.units import SECOND
 from ganger.core.view import View
-from ganger.mechanisms.elastic import pools
+from ganger.mechanisms.sizing.elastic import pools
 from ganger.recipes import registry
 from ganger.sim.engine import Outage
 from worlds import cluster, job, play

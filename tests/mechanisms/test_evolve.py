@@ -6,8 +6,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.mechanisms.evolve import Genetic, People, Population, Scores, Space, compact, repair
-from ganger.mechanisms.goodput import FLOOR, Offer
+from ganger.recipes.training.goodput.genetic import (
+    Genetic,
+    People,
+    Population,
+    Scores,
+    Space,
+    compact,
+    repair,
+)
+from ganger.recipes.training.goodput.pollux import FLOOR, Offer
 
 
 def space(data: st.DataObject, jobs: int, nodes: int) -> Space:

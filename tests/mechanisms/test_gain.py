@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
-from ganger.mechanisms import gain
-from ganger.mechanisms.gain import Curves
+from ganger.mechanisms.sizing import marginal_gain as gain
+from ganger.mechanisms.sizing.marginal_gain import Curves
 
 Curve = NDArray[np.float64]
 

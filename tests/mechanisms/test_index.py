@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ganger.mechanisms import index
-from ganger.mechanisms.index import QueueIndex
+from ganger.mechanisms.ordering import queue_index as index
+from ganger.mechanisms.ordering.queue_index import QueueIndex
 from worlds import cluster, job, play
 
 RECIPES = ["srtf", "las(quantum=3s)", "tiresias(thresholds=6s;15s)", "priority", "backfill"]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.mechanisms.orchestrate import Offer, Schedules, filled
+from ganger.recipes.training.elasticity.ones import Offer, Schedules, filled
 
 FRESH, WAITS = 1 << 15, (1 << 15) + 1
 

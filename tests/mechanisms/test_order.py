@@ -9,7 +9,7 @@ import pytest
 
 from bench import Bench
 from ganger.core.units import NEVER
-from ganger.mechanisms.order import By
+from ganger.mechanisms.ordering.order import By
 from worlds import job
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from bench import Bench
 from ganger.core.allocation import Allocation
-from ganger.core.cluster import Nodes
-from ganger.core.fit import Fit
-from ganger.core.ledger import Ledger
+from ganger.core.books.fit import Fit
+from ganger.core.books.ledger import Ledger
 from ganger.core.plan import Slot
 from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, Role, Shape
-from ganger.mechanisms.place import Place, counted, on_nodes
+from ganger.core.state.cluster import Nodes
+from ganger.mechanisms.placement.place import Place, counted, on_nodes
 from worlds import cluster, gpus, job, play
 
 

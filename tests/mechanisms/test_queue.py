@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 
 from bench import Bench
+from ganger.core.books.ledger import Cell, Ledger
 from ganger.core.events import Progressed, Started, Submitted, Woke
-from ganger.core.ledger import Cell, Ledger
 from ganger.core.plan import Placement, Stop
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, OnPreempt, Role, Shape, TenantSpec
 from ganger.core.units import SECOND
 from ganger.core.view import View
-from ganger.mechanisms.admit import Quotas, Walk
-from ganger.mechanisms.order import FIRST_COME, By, Levels, priority_largest
-from ganger.mechanisms.place import SPREAD, Relaxing
-from ganger.mechanisms.promote import Promoting
-from ganger.mechanisms.queue import QueuePolicy
+from ganger.mechanisms.ordering.admit import Quotas, Walk
+from ganger.mechanisms.ordering.order import FIRST_COME, By, Levels, priority_largest
+from ganger.mechanisms.ordering.queue import QueuePolicy
+from ganger.mechanisms.placement.place import SPREAD, Relaxing
 from ganger.recipes import registry
+from ganger.recipes.training.attained.tiresias import Promoting
 from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
 from worlds import Work, cluster, job, play

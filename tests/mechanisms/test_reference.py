@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
-from ganger.core.jobs import declare
 from ganger.core.spec import ClusterSpec, JobSpec
+from ganger.core.state.jobs import declare
 from ganger.core.units import SECOND
 from ganger.workloads.trace import Trace
 from reference import Rule

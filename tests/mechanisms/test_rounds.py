@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from ganger.core.allocation import Allocation
-from ganger.core.fit import Fit
-from ganger.core.table import Ids
+from ganger.core.books.fit import Fit
+from ganger.core.state.table import Ids
 from ganger.core.units import SECOND
 from ganger.core.view import View
-from ganger.mechanisms.place import Relaxing
-from ganger.mechanisms.rounds import RoundPolicy
+from ganger.mechanisms.placement.place import Relaxing
+from ganger.mechanisms.rounds.rounds import RoundPolicy
 from ganger.sim.engine import Outage
 from worlds import cluster, job, play
 

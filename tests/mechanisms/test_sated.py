@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.units import HOUR
-from ganger.mechanisms.elastic import (
+from ganger.mechanisms.sizing.elastic import (
     Classes,
     Market,
     Rule,
@@ -22,8 +22,8 @@ from ganger.mechanisms.elastic import (
     by_total,
     until_sated,
 )
-from ganger.mechanisms.gain import exact
-from ganger.mechanisms.resizing import asked, by_least_loss, by_levels, held, into_idle
+from ganger.mechanisms.sizing.marginal_gain import exact
+from ganger.mechanisms.sizing.resizing import asked, by_least_loss, by_levels, held, into_idle
 
 WIDTH = 6
 

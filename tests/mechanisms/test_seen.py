@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ganger.core.plan import Placement, Slot
 from ganger.core.spec import Shape
-from ganger.mechanisms.seen import Seen
+from ganger.mechanisms.common.holdings_delta import Seen
 
 Books = dict[int, tuple[Shape, Placement]]
 STEP = st.tuples(st.sampled_from(["take", "give", "move", "undo", "look"]), st.integers(0, 5))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.allocation import Allocation, Share
-from ganger.mechanisms.turn import rows_of
+from ganger.mechanisms.rounds.round_priority import rows_of
 
 ROW = st.tuples(
     st.integers(0, 12), st.sampled_from(["V100", "K80"]), st.sampled_from([0.1, 0.25, 1 / 3, 1.0])

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ganger.core.jobs import declare
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Resize, Start, Stop
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Shape
+from ganger.core.state.jobs import declare
 from ganger.core.units import SECOND
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one

@@ -10,11 +10,11 @@ import pytest
 from ganger.core.allocation import Allocation
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, OnPreempt, Role, Shape, TenantSpec
-from ganger.core.table import Ids
+from ganger.core.state.table import Ids
 from ganger.core.units import SECOND
 from ganger.core.view import View
-from ganger.mechanisms.fair import Notes
-from ganger.mechanisms.rounds import RoundPolicy
+from ganger.mechanisms.fairness.fair import Notes
+from ganger.mechanisms.rounds.rounds import RoundPolicy
 from worlds import Played, Work, cluster, job, play
 
 
@@ -238,7 +238,7 @@ def test_ftf_repays_a_job_for_the_time_it_waited() -> None:
 
 def test_the_isolated_time_is_integrated_over_a_changing_number_of_jobs() -> None:
     """10 s of work done while 2 competed are 20 s of isolated time; 10 more among 4, 40 more."""
-    from ganger.mechanisms.fair import integrate_isolated
+    from ganger.mechanisms.fairness.fair import integrate_isolated
 
     class Stub:
         done = 0.0

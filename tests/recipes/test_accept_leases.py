@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput
 from ganger.core.events import AnyEvent, Batch, Released, Started, Submitted, Woke
-from ganger.core.jobs import declare
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Start, Stop
 from ganger.core.profiles import Profile, Profiles
@@ -27,11 +25,13 @@ from ganger.core.spec import (
     Shape,
     TenantSpec,
 )
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import declare
 from ganger.core.units import MINUTE
-from ganger.mechanisms.auction import kept_share, winners
-from ganger.mechanisms.ltgf import Account
-from ganger.mechanisms.stride import trade
 from ganger.recipes import registry
+from ganger.recipes.training.fairness.astraea import Account
+from ganger.recipes.training.fairness.gandiva_fair import trade
+from ganger.recipes.training.fairness.themis import kept_share, winners
 from ganger.solve.knapsack import knapsack, multi_knapsack
 from worlds import Played, cluster, job, play
 

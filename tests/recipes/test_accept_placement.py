@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ganger.core.network import one_way, ring_all_reduce
+from ganger.core.books.network import one_way, ring_all_reduce
+from ganger.core.books.share import Part, Sharing, may_share, mig_slice
 from ganger.core.profiles import Profile, Profiles
-from ganger.core.share import Part, Sharing, may_share, mig_slice
 from ganger.core.spec import (
     ClusterSpec,
     GpuType,

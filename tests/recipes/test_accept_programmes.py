@@ -7,12 +7,12 @@ import pytest
 
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
-from ganger.core.table import Ids
+from ganger.core.state.table import Ids
 from ganger.core.units import SECOND
 from ganger.core.view import View
-from ganger.mechanisms.configuration import Configurations, Options, value
-from ganger.mechanisms.containers import Applications, containers
-from ganger.mechanisms.target import TargetPolicy
+from ganger.mechanisms.sizing.target import TargetPolicy
+from ganger.recipes.training.goodput.sia import Configurations, Options, value
+from ganger.recipes.training.programmes.dorm import Applications, containers
 from ganger.solve.choice import choose
 from worlds import Played, Work, cluster, job, play
 

@@ -11,8 +11,8 @@ from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, OnPreempt, Role, Shape, TenantSpec
 from ganger.core.units import SECOND
 from ganger.estimate.forecast import forecast
-from ganger.mechanisms.progress import discounted, remaining_estimate
-from ganger.mechanisms.provision import EnergySaving, Use
+from ganger.mechanisms.provisioning.provision import EnergySaving, Use
+from ganger.recipes.training.attained.e_las import discounted, remaining_estimate
 from ganger.sim.physics import Costs
 from worlds import cluster, gpus, job, play
 

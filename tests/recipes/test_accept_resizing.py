@@ -9,9 +9,9 @@ import pytest
 
 from ganger.core.spec import ClusterSpec, JobSpec, Needs, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
-from ganger.mechanisms import orchestrate
-from ganger.mechanisms.gain import Curves, grow, knees, shrink
-from ganger.mechanisms.orchestrate import Offer, Schedule, filled
+from ganger.mechanisms.sizing.marginal_gain import Curves, grow, knees, shrink
+from ganger.recipes.training.elasticity import ones as orchestrate
+from ganger.recipes.training.elasticity.ones import Offer, Schedule, filled
 from ganger.sim.physics import Costs
 
 from .elastic_jobs import cluster, jct, job, play, profiles

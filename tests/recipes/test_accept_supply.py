@@ -16,13 +16,13 @@ from ganger.core.profiles import Profile, Profiles, Sensitivity
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
 from ganger.lab.simulation import Setup
-from ganger.mechanisms.admit import Walk
-from ganger.mechanisms.auxiliary import remote_workers
-from ganger.mechanisms.order import FIRST_COME
-from ganger.mechanisms.queue import QueuePolicy
-from ganger.mechanisms.supply import Division, Stock, SupplyPolicy, User, divide
+from ganger.mechanisms.host_resources.remote_input import remote_workers
+from ganger.mechanisms.host_resources.supply import Division, Stock, SupplyPolicy, User, divide
+from ganger.mechanisms.ordering.admit import Walk
+from ganger.mechanisms.ordering.order import FIRST_COME
+from ganger.mechanisms.ordering.queue import QueuePolicy
 from ganger.sim.engine import Outage
-from ganger.workloads.speeds import read_profiles
+from ganger.workloads.measured.speeds import read_profiles
 from worlds import Played, job, play
 
 CORES = (3000.0, 6000.0, 9000.0)

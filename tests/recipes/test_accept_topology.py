@@ -13,8 +13,8 @@ from ganger.core.errors import BadInput
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, Role, Shape, TenantSpec
 from ganger.core.units import HOUR, SECOND
-from ganger.mechanisms.buddies import owned_by_quota, possible, sizes_of
 from ganger.recipes import registry
+from ganger.recipes.training.placement.hived_buddies import owned_by_quota, possible, sizes_of
 from worlds import Played, Work, cluster, gpus, job, play
 
 SOCKETS = cluster(1, 4, island=2)
@@ -40,9 +40,9 @@ def test_a_pair_takes_a_whole_socket_where_best_fit_would_split_it() -> None:
 
 def test_utility_of_the_card() -> None:
     """A whole socket: all costs are 1. Split over sockets: distance 20, half of each left."""
-    from ganger.core.cluster import Nodes
     from ganger.core.plan import Slot
-    from ganger.mechanisms.topology import ByUtility
+    from ganger.core.state.cluster import Nodes
+    from ganger.recipes.training.placement.topology import ByUtility
 
     run = play("topology-aware", [job("pair", 0, 1, size=2)], SOCKETS, until=0)
     view, rule = run.kernel.view, ByUtility(threshold=0.0)

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from anything import World, worlds
 from audit import Audit
 from engines.weather import turn
-from ganger.core.cluster import Nodes
 from ganger.core.events import Batch
-from ganger.core.jobs import OVER
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan
 from ganger.core.spec import OnPreempt
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import OVER
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.chaos import Chaos
-from ganger.engines.standing import believed
+from ganger.engines.reconciliation import believed
 from ganger.lab.simulation import make_oracle
 from ganger.recipes import registry
 from ganger.sim.detailed import simulator

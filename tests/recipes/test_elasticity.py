@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ganger.core.cluster import Nodes
 from ganger.core.events import Batch, Submitted
-from ganger.core.jobs import declare
 from ganger.core.kernel import Kernel
 from ganger.core.spec import ClusterSpec, JobSpec, Needs, NodeSpec, OnPreempt, Role, Shape
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import declare
 from ganger.core.units import SECOND
-from ganger.mechanisms.elastic import pools
+from ganger.mechanisms.sizing.elastic import pools
 from ganger.recipes import registry
 from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs

@@ -110,7 +110,7 @@ def test_where_the_interior_point_does_not_converge_all_get_their_parts(
     def fails(*_: object) -> None:
         raise ArithmeticError
 
-    monkeypatch.setattr("ganger.mechanisms.centred.interior", fails)
+    monkeypatch.setattr("ganger.recipes.training.gavel.interior_point.interior", fails)
     works = [job(name, lasts=100, model="m", steps=100) for name in "ab"]
     told = Profiles({"m": Profile(measured=Measured({"V100": {1: 1.0}}, "V100"))})
     recipe = "gavel(objective=ftf,centred=yes,every=10s)"

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from anything import World, worlds
 from audit import Audit
-from ganger.core.cluster import Nodes
 from ganger.core.events import Failed, Finished
-from ganger.core.jobs import OVER, Phase
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan
 from ganger.core.protocols import Policy
-from ganger.core.snapshot import Snapshot, capture, restore
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, OnPreempt, Role, Shape
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import OVER, Phase
+from ganger.core.state.snapshot import Snapshot, capture, restore
 from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.core.view import View
 from ganger.lab.log import LogWriter, replay

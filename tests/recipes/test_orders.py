@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from ganger.core.cluster import Nodes
 from ganger.core.events import AnyEvent, Batch, Command, NodeCommand, Withheld
 from ganger.core.kernel import Kernel
-from ganger.core.snapshot import Snapshot, capture, restore
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.snapshot import Snapshot, capture, restore
 from ganger.core.units import MINUTE
 from ganger.lab.simulation import make_oracle
 from ganger.recipes import registry

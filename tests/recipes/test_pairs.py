@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from anything import paired
 from audit import Audit
+from ganger.core.books.ledger import members
 from ganger.core.errors import BadInput
 from ganger.core.events import Failed, Finished
-from ganger.core.jobs import Phase
-from ganger.core.ledger import members
 from ganger.core.plan import Placement, Plan, Resize, Slot, Start, Stop
 from ganger.core.profiles import Measured, Profile, Profiles
 from ganger.core.spec import ClusterSpec, NodeSpec
+from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.lab.simulation import Setup, run_one

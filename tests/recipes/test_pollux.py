@@ -12,9 +12,9 @@ from ganger.core.profiles import Goodput, Profile, Profiles, StepModel
 from ganger.core.spec import JobSpec, Needs, OnPreempt, Role, Shape
 from ganger.core.units import HOUR, MINUTE, SECOND
 from ganger.lab.result import Run
-from ganger.mechanisms.goodput import after_restart
+from ganger.recipes.training.goodput.pollux import after_restart
 from ganger.sim.physics import Costs
-from ganger.workloads.profiles import with_goodput
+from ganger.workloads.measured.profiles import with_goodput
 
 from .elastic_jobs import cluster, jct, job, play, profiles, trace
 

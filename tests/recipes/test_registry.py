@@ -14,11 +14,11 @@ from ganger.core.errors import BadInput
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.units import HOUR, MINUTE, SECOND
-from ganger.lab.pages import JOBS, schedule
+from ganger.lab.docs.recipe_pages import JOBS, schedule
 from ganger.lab.simulation import Setup, run_one
-from ganger.mechanisms.admit import Walk
+from ganger.mechanisms.ordering.admit import Walk
 from ganger.recipes import registry
-from ganger.recipes.training.attained import Attained
+from ganger.recipes.training.attained.recipes import Attained
 from worlds import job, trace_of
 
 
@@ -46,9 +46,11 @@ def test_mechanisms_are_those_that_the_code_names(name: str) -> None:
     assert found.mechanisms
     source = Path(getsourcefile(found.make) or "").read_text()
     for module, parts in found.mechanisms.items():
-        defined = import_module(f"ganger.mechanisms.{module}")
+        room = "recipes" if module.startswith("training/") else "mechanisms"
+        dotted = f"ganger.{room}.{module.replace('/', '.')}"
+        defined = import_module(dotted)
         assert all(hasattr(defined, part) for part in parts)
-        assert f"from ganger.mechanisms.{module} import" in source
+        assert f"from {dotted} import" in source
     assert set(found.wants) <= set(registry.WANTS)
     assert found.objectives
     assert found.knowledge <= {"durations", "throughputs"}
@@ -94,6 +96,7 @@ def test_filters_find_what_their_words_say() -> None:
         "astraea", "heterogeneity-agnostic"
     }  # fmt: skip
     assert chosen(mechanism="lease") == {"astraea", "gandiva-fair", "themis"}
+    assert chosen(mechanism="sizing") >= {"afs", "marble", "optimus"}
     assert chosen(mechanism="promoting") == {"mlfq", "tiresias"}
     assert chosen(elastic=True, heterogeneous=True) == {"sia"}
     assert chosen(year="2023") == {"sia"}

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from ganger.client.request import JobRequest
-from ganger.core.jobs import Phase
 from ganger.core.spec import ClusterSpec, NodeSpec
+from ganger.core.state.jobs import Phase
 from ganger.core.units import HOUR, SECOND
 from ganger.engines.agent.protocol import Progress, Read
 from ganger.engines.clock import Clock
 from ganger.engines.fake import FakeEngine, Script
 from ganger.engines.local import Hold
-from ganger.engines.standing import Believed
-from ganger.service.accept import Who, prepare
-from ganger.service.asks import Ask, Order, Submit
+from ganger.engines.reconciliation import Believed
+from ganger.service.commands import Ask, Order, Submit
 from ganger.service.daemon import Daemon
-from ganger.service.journal import Header, Journal
-from ganger.service.recovery import guard_of, header_of
-from ganger.service.rows import rows_of
+from ganger.service.durable.journal import Header, Journal
+from ganger.service.durable.recovery import guard_of, header_of
+from ganger.service.jobs.submission import Who, prepare
+from ganger.service.reports.rows import rows_of
 
 ANN = Who("ann", 1000, 1000)
 START = 1_000_000 * HOUR

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from ganger.client.request import JobRequest, convert, read_file
-from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput
-from ganger.core.jobs import Phase
 from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, OnPreempt, Role, Shape
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Phase
 from ganger.core.units import HOUR, MINUTE, NEVER, SECOND
-from ganger.service.accept import Fits, Who, moment, prepare, shape_of, tasks_of
-from ganger.service.conditions import Condition
-from ganger.service.facts import Facts, Prepared
-from ganger.service.launches import pattern
-from ganger.service.states import exit_code, phases_of, state_of
+from ganger.service.jobs.dependencies import Condition
+from ganger.service.jobs.job_facts import Facts, Prepared
+from ganger.service.jobs.launches import pattern
+from ganger.service.jobs.submission import Fits, Who, moment, prepare, shape_of, tasks_of
+from ganger.service.reports.states import exit_code, phases_of, state_of
 
 ANN = Who("ann", 1000, 100)
 NOW = 1_000_000 * HOUR

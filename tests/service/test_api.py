@@ -25,13 +25,13 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from ganger.client.connection import Client, NoDaemon, Refusal
-from ganger.service.api import openapi
-from ganger.service.dashboard import dashboard
-from ganger.service.endpoints import ENDPOINTS
+from ganger.service.durable.journal import Journal
 from ganger.service.home import Home
-from ganger.service.journal import Journal
-from ganger.service.roles import SETTING as ROLES
-from ganger.service.roles import Roles
+from ganger.service.http.api import openapi
+from ganger.service.http.endpoints import ENDPOINTS
+from ganger.service.jobs.roles import SETTING as ROLES
+from ganger.service.jobs.roles import Roles
+from ganger.service.reports.dashboard import dashboard
 from service.machines import Machine, wait_for
 from worlds import open_way
 

@@ -20,12 +20,12 @@ import pytest
 from cli.rig import Shell
 from ganger.client.places import Places
 from ganger.core.errors import BadInput
-from ganger.core.jobs import Phase
+from ganger.core.state.jobs import Phase
 from ganger.service import agents
-from ganger.service import backup as service_backup
-from ganger.service.backup import backup, look_at, restore
-from ganger.service.journal import Journal
-from ganger.service.recovery import check_history
+from ganger.service.durable import backup as service_backup
+from ganger.service.durable.backup import backup, look_at, restore
+from ganger.service.durable.journal import Journal
+from ganger.service.durable.recovery import check_history
 from service.desk import Desk
 
 
@@ -108,7 +108,9 @@ def test_a_folder_that_others_write_in_is_not_where_a_backup_is_made(
     for folder, mode in (("own", 0o700), ("theirs", 0o777)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder).chmod(mode)
-    monkeypatch.setattr("ganger.service.backup.refuse_others_folder", lambda folder, above: None)
+    monkeypatch.setattr(
+        "ganger.service.durable.backup.refuse_others_folder", lambda folder, above: None
+    )
     copies = service_backup._copy
 
     def copy(source: Path, made: Path) -> None:

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
-from ganger.core.jobs import Phase
+from ganger.core.state.jobs import Phase
 from ganger.core.units import HOUR, MINUTE, SECOND
 from ganger.engines.fake import Script
-from ganger.service.asks import SetCeiling
-from ganger.service.explain import explain
-from ganger.service.recovery import check_history
-from ganger.service.rows import reason_of
+from ganger.service.commands import SetCeiling
+from ganger.service.durable.recovery import check_history
+from ganger.service.reports.explain import explain
+from ganger.service.reports.rows import reason_of
 from service.desk import Desk, box, header
 
 Make = Callable[..., Desk]

@@ -13,18 +13,18 @@ import pytest
 
 from ganger.core.errors import BadInput
 from ganger.core.events import Accepted, Batch, Finished, Started
-from ganger.core.jobs import Phase
 from ganger.core.plan import Plan, Slot, Start
-from ganger.core.snapshot import capture
+from ganger.core.state.jobs import Phase
+from ganger.core.state.snapshot import capture
 from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.core.view import View
 from ganger.engines.fake import Script
-from ganger.engines.standing import Believed, Standing
+from ganger.engines.reconciliation import Believed, Standing
 from ganger.lab.log import Divergence
-from ganger.service.asks import NodeOrder, Order, SetPolicy, Submit
+from ganger.service.commands import NodeOrder, Order, SetPolicy, Submit
+from ganger.service.durable.recovery import check_history, guard_of, make_kernel
 from ganger.service.errors import FullDisk
-from ganger.service.recovery import check_history, guard_of, make_kernel
-from ganger.service.rows import NoSuch, label, reason_of, rows_of
+from ganger.service.reports.rows import NoSuch, label, reason_of, rows_of
 from ganger.service.serve import Settings, header_for
 from service.desk import START, Desk, box, header
 
@@ -271,7 +271,7 @@ def test_a_restart_gets_over_a_plan_that_cannot_be(
         desk.journal.write_batch(cursor, desk.daemon.kernel.revision + 1, batch)
         desk.journal.write_jobs(cursor, [(1, desk.journal.facts(0))])
     monkeypatch.setattr(
-        "ganger.service.recovery.load_policy",
+        "ganger.service.durable.recovery.load_policy",
         lambda spec, recorded, bounded: Late(desk.good, desk.daemon.kernel.revision),
     )
     again = desk.again()

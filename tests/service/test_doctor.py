@@ -16,9 +16,9 @@ from cli.rig import Shell
 from ganger.client.places import Places
 from ganger.core.events import Command, Failed
 from ganger.service import agents
-from ganger.service.doctor import Finding, examine
-from ganger.service.journal import MIGRATIONS, Journal
-from ganger.service.recovery import set_aside_record
+from ganger.service.durable.journal import MIGRATIONS, Journal
+from ganger.service.durable.recovery import set_aside_record
+from ganger.service.reports.doctor import Finding, examine
 from service.desk import Desk, header
 
 

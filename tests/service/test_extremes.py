@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ganger.client.request import JobRequest
-from ganger.core.snapshot import capture
+from ganger.core.state.snapshot import capture
 from ganger.core.units import SECOND
 from ganger.engines.fake import Script
-from ganger.service.accept import Who
-from ganger.service.api import application
-from ganger.service.endpoints import ENDPOINTS, Endpoint
-from ganger.service.recovery import check_history, guard_of
-from ganger.service.world import World
+from ganger.service.durable.recovery import check_history, guard_of
+from ganger.service.http.api import application
+from ganger.service.http.app_context import World
+from ganger.service.http.endpoints import ENDPOINTS, Endpoint
+from ganger.service.jobs.submission import Who
 from service.desk import Desk, header
 from soaking import many
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ganger.service.endpoints import ENDPOINTS
+from ganger.service.http.endpoints import ENDPOINTS
 from service.machines import Machine
 from service.test_extremes import odd_values
 from soaking import many

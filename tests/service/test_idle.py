@@ -18,7 +18,7 @@ from ganger.core.errors import BadInput
 from ganger.engines.agent.meter import Meter, Running, cpu_seconds
 from ganger.engines.agent.protocol import Key, Used
 from ganger.service.idle import Rule
-from ganger.service.usage import parse_prices
+from ganger.service.reports.usage import parse_prices
 from service.machines import Machine, wait_for
 
 KEY = Key(0, 1)

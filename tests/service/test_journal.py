@@ -13,7 +13,7 @@ from ganger.core.errors import BadInput
 from ganger.core.events import Batch, Finished, Woke
 from ganger.core.plan import Start
 from ganger.core.units import NEVER
-from ganger.service.journal import MIGRATIONS, Decided, FullError, Journal
+from ganger.service.durable.journal import MIGRATIONS, Decided, FullError, Journal
 from service.desk import Desk, header
 
 

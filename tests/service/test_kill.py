@@ -12,8 +12,8 @@ import pytest
 
 from ganger.client.connection import Client
 from ganger.core.errors import GangerError
-from ganger.service.journal import Journal
-from ganger.service.recovery import check_history
+from ganger.service.durable.journal import Journal
+from ganger.service.durable.recovery import check_history
 from service.machines import Machine, wait_for
 from soaking import many
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.core.jobs import Phase
+from ganger.core.state.jobs import Phase
 from ganger.core.units import HOUR, SECOND
 from ganger.engines.fake import Script
 from ganger.engines.gang import UNCHANGED

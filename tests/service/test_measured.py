@@ -12,8 +12,8 @@ import pytest
 
 from engines.weather import SCALES
 from ganger.client.connection import Client
-from ganger.service.journal import Journal
-from ganger.service.recovery import check_history
+from ganger.service.durable.journal import Journal
+from ganger.service.durable.recovery import check_history
 from service.machines import Machine, wait_for
 
 MODELS = {"scales": (0.004, 0.096), "flat": (0.096, 0.004)}

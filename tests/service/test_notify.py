@@ -24,10 +24,10 @@ import pytest
 
 from ganger.client.connection import Client
 from ganger.core.errors import BadInput
-from ganger.service import notify
-from ganger.service.messages import Outbox
-from ganger.service.notify import Config, Smtp, Webhook, read_config
-from ganger.service.outbox import Notifier, mail
+from ganger.service.notices import notify
+from ganger.service.notices.messages import Outbox
+from ganger.service.notices.notify import Config, Smtp, Webhook, read_config
+from ganger.service.notices.outbox import Notifier, mail
 from service.desk import Desk
 from service.machines import Machine, wait_for
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from ganger.client.answers import JobAnswer
-from ganger.service import notify, outbox
-from ganger.service.messages import Outbox
-from ganger.service.notify import Smtp, Webhook
+from ganger.service.notices import notify, outbox
+from ganger.service.notices.messages import Outbox
+from ganger.service.notices.notify import Smtp, Webhook
 from service.machines import Machine
 from service.test_notify import Hook, Post, configure, run, until
 

@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from ganger.core.jobs import Phase
-from ganger.core.snapshot import capture
-from ganger.service.recovery import guard_of, make_kernel
+from ganger.core.state.jobs import Phase
+from ganger.core.state.snapshot import capture
+from ganger.service.durable.recovery import guard_of, make_kernel
 from service.desk import Desk, header
 
 MINE = """

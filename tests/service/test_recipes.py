@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ganger.core.jobs import Phase
+from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
 from ganger.engines.fake import Script
 from ganger.recipes import registry
-from ganger.service.recovery import check_history, guard_of
+from ganger.service.durable.recovery import check_history, guard_of
 from service.desk import Desk, box, header
 
 STEPS_MAX = 3000

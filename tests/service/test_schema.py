@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 
 from ganger.client.request import JobRequest
 from ganger.core.errors import BadInput
-from ganger.service.accept import Who, prepare
-from ganger.service.api import openapi
-from ganger.service.asking import decoded
-from ganger.service.job_api import Submission
+from ganger.service.http.api import openapi
+from ganger.service.http.job_api import Submission
+from ganger.service.http.request_helpers import decoded
+from ganger.service.jobs.submission import Who, prepare
 
 schemathesis = pytest.importorskip("schemathesis")
 UNSAID = (

@@ -21,15 +21,15 @@ from ganger.core.events import (
     Measured,
     NodeCommand,
 )
-from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Slot, Start
 from ganger.core.spec import JobSpec, Role, Shape
+from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER
-from ganger.service.asks import Ask, Turn
+from ganger.service.commands import Ask, Turn
 from ganger.service.daemon import Daemon
-from ganger.service.journal import ASIDE_BYTES_MAX, SET_ASIDE_MAX, Decided, Journal
-from ganger.service.recovery import check_history, guard_of, set_aside_record
+from ganger.service.durable.journal import ASIDE_BYTES_MAX, SET_ASIDE_MAX, Decided, Journal
+from ganger.service.durable.recovery import check_history, guard_of, set_aside_record
 from service.desk import Desk
 
 

@@ -17,8 +17,8 @@ import pytest
 from engines.site import Site, missing
 from ganger.client.connection import Client
 from ganger.core.errors import BadInput, GangerError
-from ganger.service.journal import Journal
-from ganger.service.recovery import check_history
+from ganger.service.durable.journal import Journal
+from ganger.service.durable.recovery import check_history
 from ganger.service.serve import Settings, header_for, serve
 from service.machines import Machine, wait_for
 from service.slurm_desk import STEPS, job, nodes, runs, submit, told, until

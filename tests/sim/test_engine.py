@@ -12,8 +12,8 @@ from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, GpuType, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
-from ganger.mechanisms.order import FIRST_COME
-from ganger.mechanisms.queue import QueuePolicy
+from ganger.mechanisms.ordering.order import FIRST_COME
+from ganger.mechanisms.ordering.queue import QueuePolicy
 from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
 from worlds import Work, cluster, gpus, job, play

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
 from ganger.core.events import Evaluated
-from ganger.core.jobs import declare
 from ganger.core.profiles import Convergence, Profile, Profiles, Steps
 from ganger.core.protocols import Journal
 from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Shape
+from ganger.core.state.jobs import declare
 from ganger.core.units import SECOND
 from ganger.estimate.convergence import epochs_until_done
 from ganger.estimate.fits import LossCurve
@@ -23,7 +23,7 @@ from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
 from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
-from ganger.workloads.profiles import trained_to_target
+from ganger.workloads.measured.profiles import trained_to_target
 from ganger.workloads.trace import Trace
 
 FALLING = Convergence((1.0, 2.0, 4.0, 10.0), (4.0, 2.0, 1.0, 0.5), target=1.0)

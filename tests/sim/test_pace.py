@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ganger.core.jobs import declare
 from ganger.core.profiles import Goodput, OnType, Profile, Profiles, StepModel, StepTimes
 from ganger.core.spec import ClusterSpec, GpuType, JobSpec, NodeSpec, Role, Shape
+from ganger.core.state.jobs import declare
 from ganger.core.units import SECOND
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
 from ganger.sim.pace import Pace
-from ganger.workloads.profiles import with_goodput
+from ganger.workloads.measured.profiles import with_goodput
 from ganger.workloads.trace import Trace
 
 MODEL = StepModel(0.0, 0.01)

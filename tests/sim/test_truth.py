@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from bench import Scripted
-from ganger.core.cluster import Nodes
-from ganger.core.jobs import declare
 from ganger.core.kernel import Kernel
 from ganger.core.spec import JobSpec
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import declare
 from ganger.lab.simulation import Setup, make_oracle
 from ganger.sim.physics import Physics
 from ganger.workloads.trace import Trace

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
-from ganger.solve.pairs import Pairs
-from ganger.solve.programme import Shares, shares
+from ganger.solve.division.pairs import Pairs
+from ganger.solve.division.programme import Shares, shares
 
 Floats = NDArray[np.float64]
 NEED = 1e-6

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from ganger.solve.division.interior_shares import feasible, highest
+from ganger.solve.division.programme import Floats, Shares, shares
 from ganger.solve.interior import interior
-from ganger.solve.interior_shares import feasible, highest
-from ganger.solve.programme import Floats, Shares, shares
 from solve.instances import violation
 
 
@@ -68,7 +68,7 @@ def test_blocks_end_where_all_rows_together_do(seed: int) -> None:
 ONE = """
 import sys; sys.path.insert(0, sys.argv[1])
 from solve.test_interior_shares import crowd
-from ganger.solve.interior_shares import feasible, highest
+from ganger.solve.division.interior_shares import feasible, highest
 posed, unit = crowd(3)
 print(highest(posed, unit).tobytes().hex(), feasible(posed, unit / 99).tobytes().hex())
 """

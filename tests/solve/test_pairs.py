@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ganger.solve.lexicographic import water_filling
-from ganger.solve.pairs import Pairs, PairsPool, max_min_pairs, max_sum_pairs, merge
-from ganger.solve.programme import proportional, shares
+from ganger.solve.division.lexicographic import water_filling
+from ganger.solve.division.pairs import Pairs, PairsPool, max_min_pairs, max_sum_pairs, merge
+from ganger.solve.division.programme import proportional, shares
 from soaking import many
 from solve.instances import NEED, largest_level, pair_rows, pairs, solve, water_levels
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ganger.solve.division.programme import Answer, Floats, Ints, Shares, proportional, shares
+from ganger.solve.division.shares import max_min
 from ganger.solve.pop import Deal, partitioned
-from ganger.solve.programme import Answer, Floats, Ints, Shares, proportional, shares
-from ganger.solve.shares import max_min
 from solve.instances import violation
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.solve import prices
+from ganger.solve.division import prices
+from ganger.solve.division.lexicographic import water_filling
+from ganger.solve.division.programme import Floats, Shares, isolated, proportional, shares
+from ganger.solve.division.search import largest
+from ganger.solve.division.shares import STEPS, SharesPool, Warm, max_min, max_sum
 from ganger.solve.highs import Infeasible
-from ganger.solve.lexicographic import water_filling
-from ganger.solve.programme import Floats, Shares, isolated, proportional, shares
-from ganger.solve.search import largest
-from ganger.solve.shares import STEPS, SharesPool, Warm, max_min, max_sum
 from soaking import many
 from solve.instances import NEED, instance, largest_level, rows_of, solve, violation, water_levels
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.solve.programme import Floats, Shares, proportional, shares
-from ganger.solve.raised import raised
-from ganger.solve.shares import efficient, max_min
+from ganger.solve.division.programme import Floats, Shares, proportional, shares
+from ganger.solve.division.raised import raised
+from ganger.solve.division.shares import efficient, max_min
 from solve.instances import violation
 
 

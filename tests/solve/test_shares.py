@@ -7,12 +7,12 @@ from itertools import product
 import numpy as np
 import pytest
 
+from ganger.solve.division.lexicographic import water_filling
+from ganger.solve.division.programme import Shares, isolated, proportional, shares
+from ganger.solve.division.search import largest
+from ganger.solve.division.shares import SharesPool, max_min, max_sum
 from ganger.solve.gittins import gittins_index
 from ganger.solve.highs import Infeasible, Unbounded, maximise, model
-from ganger.solve.lexicographic import water_filling
-from ganger.solve.programme import Shares, isolated, proportional, shares
-from ganger.solve.search import largest
-from ganger.solve.shares import SharesPool, max_min, max_sum
 
 NEED = 1e-6
 

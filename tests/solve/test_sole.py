@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ganger.solve.hierarchy import Tree
+from ganger.solve.division.hierarchy import Tree
+from ganger.solve.division.lexicographic import _full, _Path, water_filling
+from ganger.solve.division.programme import Floats, Shares, isolated, shares
+from ganger.solve.division.search import largest
+from ganger.solve.division.shares import SharesPool, max_min, max_sum
+from ganger.solve.division.sole import Sole
 from ganger.solve.highs import Infeasible
-from ganger.solve.lexicographic import _full, _Path, water_filling
-from ganger.solve.programme import Floats, Shares, isolated, shares
-from ganger.solve.search import largest
-from ganger.solve.shares import SharesPool, max_min, max_sum
-from ganger.solve.sole import Sole
 from solve.instances import NEED, instance, largest_level, rows_of, solve, violation, water_levels
 
 SOAK = pytest.param(range(1000, 3000), marks=[pytest.mark.soak, pytest.mark.timeout(3000)])

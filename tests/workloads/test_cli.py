@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from ganger.cli.lab.trace import bars, trace
 from ganger.cli.options import load_with_options
-from ganger.cli.trace import bars, trace
 from ganger.core.errors import BadInput
 from ganger.workloads.formats import FORMATS, load_trace
 from workloads.samples import SAMPLES, THROUGHPUTS

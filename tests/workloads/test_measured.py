@@ -18,7 +18,7 @@ from ganger.core.errors import BadInput
 from ganger.core.profiles import Profile
 from ganger.core.spec import Locality, NodeSpec
 from ganger.workloads.clusters import KNOWN_GPUS, load_cluster
-from ganger.workloads.speeds import read_profiles
+from ganger.workloads.measured.speeds import read_profiles
 from workloads.measured import (
     GAVEL,
     POWER,

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
-from ganger.core.jobs import declare
 from ganger.core.spec import JobSpec, Kind, Locality, Needs, OnPreempt, Role, Shape
+from ganger.core.state.jobs import declare
 from ganger.core.units import DAY, NEVER, SECOND
 from ganger.workloads.formats import load_trace, save_trace
-from ganger.workloads.own import COLUMNS
+from ganger.workloads.readers.ganger_trace import COLUMNS
 from ganger.workloads.trace import Trace
 from workloads.samples import SAMPLES
 
@@ -264,7 +264,7 @@ def test_unwritable_things_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_column_is_documented() -> None:
-    from ganger.workloads import own
+    from ganger.workloads.readers import ganger_trace as own
 
     page = Path(__file__).parents[2] / "docs" / "trace-format.md"
     for column in COLUMNS:

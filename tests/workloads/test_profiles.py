@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ganger.core.errors import BadInput
-from ganger.core.jobs import declare
 from ganger.core.spec import JobSpec, Role, Shape
+from ganger.core.state.jobs import declare
 from ganger.core.units import SECOND
-from ganger.workloads.profiles import load_profiles, with_goodput
+from ganger.workloads.measured.profiles import load_profiles, with_goodput
 from ganger.workloads.trace import Trace
 from workloads.measured import pollux
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ganger.core.spec import Locality
-from ganger.workloads.published import MEASURED, profiles
+from ganger.workloads.measured.published import MEASURED, profiles
 
 
 def test_profiles_say_what_was_measured() -> None:

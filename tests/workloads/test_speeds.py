@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput
-from ganger.core.jobs import declare
 from ganger.core.plan import Slot
 from ganger.core.profiles import Profile, Profiles, Steps
 from ganger.core.spec import ClusterSpec, GpuType, JobSpec, Locality, NodeSpec, Role, Shape
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import declare
 from ganger.lab.log import Log, LogWriter, replay
 from ganger.lab.simulation import Setup, run_one
 from ganger.sim.physics import Physics
 from ganger.workloads.clusters import load_cluster
-from ganger.workloads.speeds import read_profiles
+from ganger.workloads.measured.speeds import read_profiles
 from ganger.workloads.synthetic import demo
 from worlds import cluster, job, play
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import ganger
 from ganger.core.errors import BadInput
-from ganger.core.jobs import declare
 from ganger.core.spec import JobSpec
+from ganger.core.state.jobs import declare
 from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.workloads.formats import load_trace, save_trace
 from ganger.workloads.synthetic import synthesize

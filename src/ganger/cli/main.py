@@ -23,9 +23,9 @@ def _of(module: str, **commands: str) -> dict[str, Entry]:
 
 
 _JOB: Final = {
-    **_of("submit", submit="Submit a command, a script or a job file."),
+    **_of("live.submit", submit="Submit a command, a script or a job file."),
     **_of(
-        "jobs",
+        "live.jobs",
         queue="List the jobs that run and that wait, and why they wait.",
         show="Show all about jobs.",
         explain="Say why a job waits.",
@@ -41,39 +41,39 @@ _JOB: Final = {
         resume="Let drained nodes or suspended jobs go on.",
         preempt="Preempt a job once, to see whether it comes back.",
     ),
-    **_of("shell", shell="Open a shell inside a job."),
+    **_of("live.shell", shell="Open a shell inside a job."),
 }
 _NODE: Final = {
-    "list": Entry("ganger.cli.cluster", "nodes", "List nodes."),
-    **_of("cluster", drain="Let nothing new start on nodes."),
-    "resume": Entry("ganger.cli.jobs", "resume", "Let drained nodes go on."),
-    **_of("shell", agent="Make this machine part of a daemon's cluster."),
+    "list": Entry("ganger.cli.live.cluster", "nodes", "List nodes."),
+    **_of("live.cluster", drain="Let nothing new start on nodes."),
+    "resume": Entry("ganger.cli.live.jobs", "resume", "Let drained nodes go on."),
+    **_of("live.shell", agent="Make this machine part of a daemon's cluster."),
 }
 _POLICY: Final = {
-    "show": Entry("ganger.cli.cluster", "policy_show", "Show the recipe that decides."),
-    "set": Entry("ganger.cli.cluster", "policy_set", "Decide by another recipe."),
-    **_of("cluster", whatif="What other recipes or more nodes would make of the queue."),
-    **_of("tenants", fairshare="What each tenant has used and holds.",
+    "show": Entry("ganger.cli.live.cluster", "policy_show", "Show the recipe that decides."),
+    "set": Entry("ganger.cli.live.cluster", "policy_set", "Decide by another recipe."),
+    **_of("live.cluster", whatif="What other recipes or more nodes would make of the queue."),
+    **_of("live.tenants", fairshare="What each tenant has used and holds.",
           quota="Show or set what tenants may have.", usage="GPU-hours and cost by tenant.",
           idle="What becomes of jobs that do nothing with their GPUs."),
 }  # fmt: skip
 _SERVICE: Final = {
     **_of(
-        "service",
+        "live.service",
         up="Start the daemon on this machine.",
         down="Stop the daemon; running jobs go on.",
         status="Say whether the daemon runs, and how it does.",
         metrics="Figures for Prometheus; a Grafana dashboard.",
     ),
-    "install": Entry("ganger.cli.service", "install_service", "Write a systemd unit."),
+    "install": Entry("ganger.cli.live.service", "install_service", "Write a systemd unit."),
     **_of(
-        "care",
+        "live.care",
         backup="Copy the journal while the daemon runs.",
         restore="Go back to a backup.",
         doctor="Look for what is wrong, and say what mends it.",
     ),
     **_of(
-        "access",
+        "live.access",
         token="Let users in over TCP.",
         admin="Who may order everything.",
         notify="Whom to tell of events of jobs.",
@@ -96,17 +96,19 @@ _DAILY: Final = {
 }
 _STUDY: Final = {
     **_of(
-        "simulate",
+        "lab.simulate",
         demo="Replay the bundled workload under eight schedulers.",
         simulate="Replay a trace under one or more recipes.",
     ),
-    **_of("recommend", recommend="Say which recipe to take for a trace, and how certain that is."),
-    **_of("replay", replay="Decide a run's log again and compare."),
-    **_of("parity", parity="Run jobs for real and in the simulator, and compare."),
-    **_of("allocate", allocate="Divide GPUs among jobs, exactly, under an objective."),
-    **_of("recipes", recipes="List the recipes.", recipe="Show one: paper, parameters, needs."),
-    **_of("trace", trace="Look at, convert and make up traces."),
-    **_of("lesson", lesson="The worked examples of a scheduling lecture, as Gantt charts."),
+    **_of(
+        "lab.recommend", recommend="Say which recipe to take for a trace, and how certain that is."
+    ),
+    **_of("lab.replay", replay="Decide a run's log again and compare."),
+    **_of("lab.parity", parity="Run jobs for real and in the simulator, and compare."),
+    **_of("lab.allocate", allocate="Divide GPUs among jobs, exactly, under an objective."),
+    **_of("lab.recipes", recipes="List the recipes.", recipe="Show one: paper, parameters, needs."),
+    **_of("lab.trace", trace="Look at, convert and make up traces."),
+    **_of("lab.lesson", lesson="The worked examples of a scheduling lecture, as Gantt charts."),
     **_of("completion", completion="Print a shell completion script."),
 }
 

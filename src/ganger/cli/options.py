@@ -67,7 +67,7 @@ def load_with_options(
 
     profiles = None
     if options.get("profiles") is not None:
-        from ganger.workloads.speeds import read_profiles
+        from ganger.workloads.measured.speeds import read_profiles
 
         profiles = read_profiles(options["profiles"])
     found = _open(str(trace), options, gpus, profiles)

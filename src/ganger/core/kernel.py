@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ganger.core.cluster import Nodes
-from ganger.core.draft import Draft
+from ganger.core.books.draft import Draft
 from ganger.core.errors import InvariantError
 from ganger.core.events import ANYTHING, Batch
-from ganger.core.invariants import check_state
-from ganger.core.jobs import Declared
 from ganger.core.plan import Plan
 from ganger.core.protocols import Engine, Ignorant, Journal, Oracle, Policy
-from ganger.core.reducer import Reducer
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.invariants import check_state
+from ganger.core.state.jobs import Declared
+from ganger.core.state.reducer import Reducer
 from ganger.core.units import NEVER
 from ganger.core.view import View
 

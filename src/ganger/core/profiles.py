@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.network import parameter_servers, ring_all_reduce
+from ganger.core.books.network import parameter_servers, ring_all_reduce
 from ganger.core.spec import Locality
 
 NO_SLOWDOWN = (1.0, 1.0, 1.0, 1.0)

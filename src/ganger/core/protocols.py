@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.profiles import PLAIN_PROFILE, Profile
-from ganger.core.table import Ids
+from ganger.core.state.table import Ids
 
 if TYPE_CHECKING:
     from ganger.core.events import Batch

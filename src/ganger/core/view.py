@@ -9,15 +9,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.cluster import Nodes
-from ganger.core.jobs import IdSet, JobCells, Jobs, Phase
-from ganger.core.ledger import Ledger
+from ganger.core.books.ledger import Ledger
 from ganger.core.plan import Placement
 from ganger.core.spec import JobSpec
-from ganger.core.table import Ids
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import IdSet, JobCells, Jobs, Phase
+from ganger.core.state.table import Ids
 
 if TYPE_CHECKING:
-    from ganger.core.draft import Draft
+    from ganger.core.books.draft import Draft
     from ganger.core.events import AnyEvent
     from ganger.core.protocols import Oracle
 

@@ -22,12 +22,11 @@ from ganger.core.events import (
     Started,
     Withheld,
 )
-from ganger.core.jobs import Phase
 from ganger.core.plan import Placement, Resize
 from ganger.core.spec import OnPreempt
+from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
 from ganger.engines.agent import protocol as wire
-from ganger.engines.boxes import Box, Fleet
 from ganger.engines.gang import (
     UNCHANGED,
     Attempt,
@@ -40,6 +39,7 @@ from ganger.engines.gang import (
     waits_of,
 )
 from ganger.engines.launch import Launch
+from ganger.engines.machines import Box, Fleet
 from ganger.engines.refusals import Refusals
 from ganger.engines.work import Work
 

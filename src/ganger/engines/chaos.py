@@ -26,7 +26,7 @@ from ganger.core.events import (
 from ganger.core.plan import AnyAction, Plan, Provision, Resize, Resume, Start, Suspend, Tune
 from ganger.core.protocols import Engine
 from ganger.core.units import MINUTE, NEVER, SECOND
-from ganger.engines.standing import Believed, Standing
+from ganger.engines.reconciliation import Believed, Standing
 
 _OWN = Submitted | Accepted | Command | NodeCommand
 """What owners put into batches themselves."""

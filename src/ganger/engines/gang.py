@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from ganger.core.jobs import Phase
 from ganger.core.plan import Placement
 from ganger.core.spec import OnPreempt
+from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER
 from ganger.engines.account import Account
 from ganger.engines.agent.protocol import Exit, Part

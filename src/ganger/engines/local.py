@@ -28,11 +28,11 @@ from ganger.core.plan import Plan, Provision, Resize, Resume, Start, Stop, Suspe
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent.protocol import Hello, Progress, Read, Text
 from ganger.engines.attempts import Attempts
-from ganger.engines.boxes import AgentAt, Box, Boxes, Fleet
 from ganger.engines.clock import Clock
 from ganger.engines.gang import UNCHANGED, Hold, Want, lost_output
 from ganger.engines.launch import Launch
-from ganger.engines.standing import Believed, Standing
+from ganger.engines.machines import AgentAt, Box, Boxes, Fleet
+from ganger.engines.reconciliation import Believed, Standing
 
 __all__ = ["CANCELLED", "AgentAt", "FleetEngine", "Hold", "LocalEngine"]
 

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.events import Evaluated, Failed, Finished
-from ganger.core.jobs import Phase
 from ganger.core.profiles import Convergence, Profile
 from ganger.core.protocols import Oracle
-from ganger.core.table import Ids
+from ganger.core.state.jobs import Phase
+from ganger.core.state.table import Ids
 from ganger.core.view import View
 from ganger.estimate.fits import LossCurve, fit_loss
 from ganger.estimate.history import History, Past

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.events import Failed, Finished
-from ganger.core.jobs import Phase
 from ganger.core.protocols import Ignorant, Knows
+from ganger.core.state.jobs import Phase
 from ganger.core.units import DAY, HOUR, NEVER
 from ganger.core.view import View
 from ganger.solve.boost import Trees, boost

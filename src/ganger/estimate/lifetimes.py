@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.table import cells
+from ganger.core.state.table import cells
 
 Floats: TypeAlias = NDArray[np.float64]
 STRENGTH: Final = 3.0

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.events import Measured
-from ganger.core.jobs import Phase
 from ganger.core.profiles import Goodput, StepModel
-from ganger.core.table import Ids
+from ganger.core.state.jobs import Phase
+from ganger.core.state.table import Ids
 from ganger.core.view import View
 from ganger.estimate import goodput
 from ganger.estimate.history import History, Past

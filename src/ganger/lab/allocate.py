@@ -10,12 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ganger.core.errors import BadInput
-from ganger.solve.hierarchy import Tree
-from ganger.solve.highs import Infeasible
-from ganger.solve.lexicographic import Paces, water_filling
-from ganger.solve.pairs import Merged, Pairs, PairsPool, max_min_pairs, max_sum_pairs, merge
-from ganger.solve.pop import Deal, partitioned
-from ganger.solve.programme import (
+from ganger.solve.division.hierarchy import Tree
+from ganger.solve.division.lexicographic import Paces, water_filling
+from ganger.solve.division.pairs import (
+    Merged,
+    Pairs,
+    PairsPool,
+    max_min_pairs,
+    max_sum_pairs,
+    merge,
+)
+from ganger.solve.division.programme import (
     TINY,
     Answer,
     Floats,
@@ -25,8 +30,10 @@ from ganger.solve.programme import (
     proportional,
     shares,
 )
-from ganger.solve.search import Pool, largest
-from ganger.solve.shares import SharesPool, max_min, max_sum
+from ganger.solve.division.search import Pool, largest
+from ganger.solve.division.shares import SharesPool, max_min, max_sum
+from ganger.solve.highs import Infeasible
+from ganger.solve.pop import Deal, partitioned
 from ganger.workloads.problem import Problem, load_problem
 
 

@@ -21,14 +21,14 @@ import numpy as np
 
 from ganger import __version__
 from ganger.client.strangers import refuse_others_file
-from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.events import AnyEvent, Batch
-from ganger.core.jobs import Declared
 from ganger.core.kernel import Kernel
 from ganger.core.plan import AnyAction, Plan
 from ganger.core.profiles import Profiles
 from ganger.core.spec import ClusterSpec, JobSpec
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Declared
 from ganger.lab.simulation import Setup, load_policy, make_oracle, needs_of
 from ganger.sim.physics import Costs, Physics
 from ganger.workloads.trace import Trace

@@ -463,7 +463,7 @@ def _rows(columns: dict[str, list[Any]]) -> Iterator[tuple[Any, ...]]:
 
 
 def _write_parquet(columns: dict[str, list[Any]], path: Path) -> None:
-    from ganger.workloads.own import import_pyarrow
+    from ganger.workloads.readers.ganger_trace import import_pyarrow
 
     pa, pq = import_pyarrow()
     never = pa.float64()  # a column in which nothing happened is one of numbers all the same

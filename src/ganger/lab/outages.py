@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ganger.core.cluster import Nodes
 from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec
+from ganger.core.state.cluster import Nodes
 from ganger.core.units import DAY, NEVER, parse_duration
 from ganger.sim.engine import Outage
 from ganger.workloads.trace import Trace

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
+from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER
 from ganger.workloads.trace import Trace
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ganger.core.books.ledger import members
 from ganger.core.events import Batch, Failed, Finished, NodeDown, NodeUp, Refused, Released, Started
-from ganger.core.jobs import Jobs
-from ganger.core.ledger import members
 from ganger.core.plan import Placement, Plan, Resize, Resume, Slot, Start, Stop, Suspend
+from ganger.core.state.jobs import Jobs
 from ganger.core.units import SECOND, WHOLE
 from ganger.lab.result import Segment, Timeline
 

@@ -12,26 +12,26 @@ from typing import Any
 import numpy as np
 
 from ganger.client.strangers import refuse_others_file
-from ganger.core.cluster import Nodes
+from ganger.core.books.ledger import Ledger
 from ganger.core.errors import BadInput, InvariantError
-from ganger.core.jobs import Phase
 from ganger.core.kernel import Kernel
-from ganger.core.ledger import Ledger
 from ganger.core.plan import Placement
 from ganger.core.profiles import Profiles
 from ganger.core.protocols import Ignorant, Journal, Oracle, Policy
 from ganger.core.spec import ClusterSpec, Kind
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND
-from ganger.lab.own import OwnPolicy, load_own
 from ganger.lab.progress import Ticker
 from ganger.lab.recorder import GANTT_JOBS, Recorder
 from ganger.lab.result import JobTable, Run
+from ganger.lab.user_policy import OwnPolicy, load_own
 from ganger.recipes import registry
 from ganger.sim.detailed import simulator
 from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs, Physics
 from ganger.sim.truth import Noisy, Truth
-from ganger.workloads.profiles import where_it_runs
+from ganger.workloads.measured.profiles import where_it_runs
 from ganger.workloads.trace import Trace
 
 

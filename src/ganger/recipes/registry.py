@@ -83,10 +83,12 @@ class Recipe:
 
     @property
     def mechanisms(self) -> dict[str, list[str]]:
-        """The modules of `mechanisms` that it is made of, and what it takes from each."""
-        found = {part.__module__.rpartition(".")[2]: set[str]() for part in _parts(self.make)}
+        """The modules that it is made of, as `ordering/queue` in `mechanisms`, or as
+        `training/placement/hived` beside the recipe in `recipes`; and what it takes from each."""
+        found: dict[str, set[str]] = {}
         for part in _parts(self.make):
-            found[part.__module__.rpartition(".")[2]].add(part.__qualname__)
+            module = part.__module__.removeprefix(_MECHANISMS).removeprefix(_RECIPES)
+            found.setdefault(module.replace(".", "/"), set()).add(part.__qualname__)
         return {module: sorted(names) for module, names in sorted(found.items())}
 
     def defaults(self) -> dict[str, str]:
@@ -106,19 +108,21 @@ class Recipe:
     @property
     def elastic(self) -> bool:
         """Whether it gives jobs other sizes than they ask for."""
-        return not ELASTIC.isdisjoint(self.mechanisms)
+        return not ELASTIC.isdisjoint(map(_last, self.mechanisms))
 
     @property
     def heterogeneous(self) -> bool:
         """Whether it tells GPU types apart by how fast jobs run on them."""
-        return not HETEROGENEOUS.isdisjoint(self.mechanisms)
+        return not HETEROGENEOUS.isdisjoint(map(_last, self.mechanisms))
 
 
-ELASTIC = frozenset(
-    ("elastic", "resizing", "goodput", "configuration", "orchestrate", "containers")
-)
+def _last(module: str) -> str:
+    return module.rpartition("/")[2]
+
+
+ELASTIC = frozenset(("elastic", "resizing", "pollux", "sia", "ones", "dorm"))
 """The mechanisms that change sizes."""
-HETEROGENEOUS = frozenset(("program", "partition", "configuration", "matching", "stride"))
+HETEROGENEOUS = frozenset(("program", "pop", "sia", "allox", "gandiva_fair"))
 """The mechanisms that tell GPU types apart."""
 WANTS = (
     "elastic jobs", "GPU types", "deadlines", "tenants", "quotas", "parts of GPUs", "priorities",
@@ -140,24 +144,24 @@ recipe and the arguments that it is."""
 _T = "ganger.recipes.training."
 CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("fifo", "sjf", "srtf", "srsf", "priority", "edf"), _T + "baselines"),
-    **dict.fromkeys(("las", "mlfq", "tiresias", "gittins", "e-las"), _T + "attained"),
+    **dict.fromkeys(("las", "mlfq", "tiresias", "gittins", "e-las"), _T + "attained.recipes"),
     **dict.fromkeys(("backfill",), _T + "backfill"),
-    **dict.fromkeys(("drf", "max-min", "ftf", "hierarchical"), _T + "fairness"),
-    **dict.fromkeys(("themis", "gandiva-fair", "astraea"), _T + "fairness"),
-    **dict.fromkeys(("gavel", "pop"), _T + "gavel"),
-    **dict.fromkeys(("pollux", "sia"), _T + "goodput"),
-    **dict.fromkeys(("optimus", "afs", "elastic-scaling"), _T + "elasticity"),
-    **dict.fromkeys(
-        ("marble", "non-intrusive", "dragon", "elan", "edl", "ones", "smd"), _T + "elasticity"
-    ),
-    **dict.fromkeys(("placement", "delay-scheduling", "heterogeneity-agnostic"), _T + "placement"),
-    **dict.fromkeys(("topology-aware", "hived", "spin"), _T + "placement"),
+    **dict.fromkeys(("drf", "max-min", "ftf", "hierarchical"), _T + "fairness.recipes"),
+    **dict.fromkeys(("themis", "gandiva-fair", "astraea"), _T + "fairness.recipes"),
+    **dict.fromkeys(("gavel", "pop"), _T + "gavel.recipes"),
+    **dict.fromkeys(("pollux", "sia"), _T + "goodput.recipes"),
+    **dict.fromkeys(("optimus", "afs", "elastic-scaling"), _T + "elasticity.recipes"),
+    **dict.fromkeys(("marble", "non-intrusive", "dragon", "elan"), _T + "elasticity.recipes"),
+    **dict.fromkeys(("edl", "ones", "smd"), _T + "elasticity.recipes"),
+    **dict.fromkeys(("placement", "delay-scheduling"), _T + "placement.recipes"),
+    **dict.fromkeys(("heterogeneity-agnostic",), _T + "placement.recipes"),
+    **dict.fromkeys(("topology-aware", "hived", "spin"), _T + "placement.recipes"),
     **dict.fromkeys(("space-sharing", "spot", "cpu-disaggregation", "synergy"), _T + "resources"),
     **dict.fromkeys(
         ("yarn-cs", "helios", "helios-ces", "philly", "ffdl", "ali-mlaas"), _T + "production"
     ),
-    **dict.fromkeys(("allox", "dorm"), _T + "programmes"),
-    **dict.fromkeys(("genie", "chronus"), _T + "deadlines"),
+    **dict.fromkeys(("allox", "dorm"), _T + "programmes.recipes"),
+    **dict.fromkeys(("genie", "chronus"), _T + "deadlines.recipes"),
 }
 """Name of every recipe, and the module that defines it."""
 
@@ -190,6 +194,14 @@ def _words(text: str) -> frozenset[str]:
 
 
 _MECHANISMS = "ganger.mechanisms."
+_RECIPES = "ganger.recipes."
+
+
+def _is_mechanism(part: Any) -> bool:
+    """Whether it is defined in a mechanism: a shared one, or one that lives beside its recipe."""
+    module = str(getattr(part, "__module__", ""))
+    private = module.startswith(_T) and module not in CATALOGUE.values()
+    return private or module.startswith(_MECHANISMS)
 
 
 def _parts(make: Callable[..., Any]) -> list[Any]:
@@ -208,7 +220,7 @@ def _parts(make: Callable[..., Any]) -> list[Any]:
             todo += [each.func, *each.args]
         elif isinstance(each, dict | tuple | list):
             todo += each.values() if isinstance(each, dict) else each
-        elif str(getattr(each, "__module__", "")).startswith(_MECHANISMS):
+        elif _is_mechanism(each):
             part = each if hasattr(each, "__qualname__") else type(each)
             found[id(part)] = part
         elif isinstance(each, FunctionType) and each.__module__ == make.__module__:
@@ -283,9 +295,10 @@ def chosen(
 
 
 def _tags(recipe: Recipe) -> frozenset[str]:
-    """Its mechanisms and what it takes from them, in lower case."""
+    """Its mechanisms, their families, and what it takes from them, in lower case."""
     parts = recipe.mechanisms
-    return frozenset(word.lower() for module in parts for word in (module, *parts[module]))
+    words = [word for module in parts for word in (*module.split("/"), *parts[module])]
+    return frozenset(word.lower() for word in words)
 
 
 def _known(word: str, words: frozenset[str], where: str) -> None:

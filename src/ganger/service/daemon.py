@@ -19,7 +19,6 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from ganger.core.bounds import refuse_unfit
 from ganger.core.errors import GangerError
 from ganger.core.events import (
     AnyEvent,
@@ -31,24 +30,18 @@ from ganger.core.events import (
     Released,
     Woke,
 )
-from ganger.core.jobs import Phase
 from ganger.core.plan import Plan
-from ganger.core.snapshot import capture, forget
 from ganger.core.spec import NodeSpec, TenantSpec
+from ganger.core.state.bounds import refuse_unfit
+from ganger.core.state.jobs import Phase
+from ganger.core.state.snapshot import capture, forget
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.launch import Launch
 from ganger.engines.local import Hold
-from ganger.engines.standing import believed
-from ganger.service.asks import Ask, Turn, skipped_numbers
-from ganger.service.ceilings import Group, begins, changed_ceilings, kept_ceilings
-from ganger.service.engine import LiveEngine
-from ganger.service.errors import Bug, FullDisk, reason
-from ganger.service.feed import Feed
-from ganger.service.gates import Gates
-from ganger.service.journal import Decided, FullError, Header, Journal, SetAside
-from ganger.service.launches import launch_of
-from ganger.service.nodes import refuse_others
-from ganger.service.record import (
+from ganger.engines.reconciliation import believed
+from ganger.service.commands import Ask, Turn, skipped_numbers
+from ganger.service.durable.journal import Decided, FullError, Header, Journal, SetAside
+from ganger.service.durable.record import (
     fit,
     keep_aside,
     outcome,
@@ -57,8 +50,15 @@ from ganger.service.record import (
     write_attempts,
     write_turn,
 )  # fmt: skip
-from ganger.service.recovery import decided, guard_of, make_kernel, recover
-from ganger.service.tally import Tally
+from ganger.service.durable.recovery import decided, guard_of, make_kernel, recover
+from ganger.service.engine import LiveEngine
+from ganger.service.errors import Bug, FullDisk, reason
+from ganger.service.http.feed import Feed
+from ganger.service.jobs.holds import Gates
+from ganger.service.jobs.launches import launch_of
+from ganger.service.jobs.limits import Group, begins, changed_ceilings, kept_ceilings
+from ganger.service.nodes import refuse_others
+from ganger.service.reports.counters import Tally
 
 log = logging.getLogger("ganger.service")
 RETRY_SECONDS: Final = 0.5

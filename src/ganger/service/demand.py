@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ganger.core.jobs import Phase
-from ganger.core.ledger import Ledger
+from ganger.core.books.ledger import Ledger
 from ganger.core.plan import Placement
-from ganger.core.reducer import Reducer
+from ganger.core.state.jobs import Phase
+from ganger.core.state.reducer import Reducer
 
 _JOBS_MAX = 200
 """So many waiting jobs are looked at, the oldest."""

@@ -11,7 +11,7 @@ from ganger.core.plan import Plan
 from ganger.engines.agent.protocol import Progress, Read, Text
 from ganger.engines.clock import Clock
 from ganger.engines.local import Hold
-from ganger.engines.standing import Believed
+from ganger.engines.reconciliation import Believed
 
 
 class LiveEngine(Protocol):

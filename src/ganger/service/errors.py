@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from ganger.core.errors import GangerError
-from ganger.service.journal import FullError
+from ganger.service.durable.journal import FullError
 
 log = logging.getLogger("ganger.service")
 

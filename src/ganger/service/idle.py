@@ -10,16 +10,16 @@ import msgspec
 
 from ganger.client.answers import IdleJob
 from ganger.core.errors import BadInput, GangerError
-from ganger.core.jobs import Phase
 from ganger.core.spec import OnPreempt
+from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND, WHOLE
 from ganger.engines.agent.protocol import Used
-from ganger.service import rows
-from ganger.service.asks import Keep, Order
+from ganger.service.commands import Keep, Order
 from ganger.service.daemon import Daemon
-from ganger.service.journal import Journal
-from ganger.service.notify import Message
-from ganger.service.outbox import Notifier
+from ganger.service.durable.journal import Journal
+from ganger.service.notices.notify import Message
+from ganger.service.notices.outbox import Notifier
+from ganger.service.reports import rows
 
 RULE: Final = "idle"
 SPENT: Final = "idle-gpu-seconds"

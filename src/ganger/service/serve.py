@@ -33,15 +33,15 @@ from ganger.lab.simulation import load_policy, oracle_of_past
 from ganger.service import agents
 from ganger.service.daemon import Daemon
 from ganger.service.demand import wished
+from ganger.service.durable.journal import FullError, Header, Journal
+from ganger.service.durable.recovery import header_of
 from ganger.service.engine import LiveEngine
 from ganger.service.errors import FullDisk
 from ganger.service.home import Home, refuse_lost_journal
-from ganger.service.journal import FullError, Header, Journal
+from ganger.service.http.app_context import World
+from ganger.service.http.server import Server, address, not_there, spoken, tcp_socket, unix_socket
 from ganger.service.log import write_log
 from ganger.service.nodes import cluster_of, refuse_others
-from ganger.service.recovery import header_of
-from ganger.service.server import Server, address, not_there, spoken, tcp_socket, unix_socket
-from ganger.service.world import World
 
 log = logging.getLogger("ganger.service")
 DEFAULT_RECIPE: Final = "backfill"

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.events import AnyEvent, Failed, Finished, Progressed, Released, Started
-from ganger.core.jobs import Declared
 from ganger.core.plan import Placement, Resize, Tune
 from ganger.core.spec import OnPreempt
+from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, WHOLE
 from ganger.sim.engine import _SUSPENSION, Outage, Simulator
 from ganger.sim.physics import Physics

@@ -25,10 +25,10 @@ from ganger.core.events import (
     Submitted,
     Woke,
 )
-from ganger.core.jobs import Declared, Jobs, Phase
 from ganger.core.plan import Placement, Plan, Provision, Resize, Resume, Start, Stop, Suspend, Tune
 from ganger.core.spec import OnPreempt
-from ganger.core.table import cells
+from ganger.core.state.jobs import Declared, Jobs, Phase
+from ganger.core.state.table import cells
 from ganger.core.units import NEVER
 from ganger.sim.evaluation import Evaluations, instant
 from ganger.sim.pace import Pace

@@ -7,8 +7,8 @@ from math import ceil, floor
 import numpy as np
 
 from ganger.core.events import Evaluated
-from ganger.core.jobs import Declared
 from ganger.core.profiles import Convergence, Profiles
+from ganger.core.state.jobs import Declared
 
 _NEAR = 1e-6
 """Evaluations: an instant is a whole number of microseconds, so they come by so much late."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from ganger.core.cluster import Nodes
-from ganger.core.jobs import Declared
-from ganger.core.ledger import members
+from ganger.core.books.ledger import members
 from ganger.core.plan import Placement
 from ganger.core.profiles import Profiles
 from ganger.core.spec import Locality
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Declared
 from ganger.sim.pace import Floats, Pace, counts_of
 from ganger.sim.rescale import protocol
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ganger.core.profiles import Profile
 from ganger.core.protocols import Knows, Oracle
 from ganger.core.spec import Locality
-from ganger.core.table import Ids, cells
+from ganger.core.state.table import Ids, cells
 from ganger.core.view import View
 from ganger.sim.physics import Physics
 

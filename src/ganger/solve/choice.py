@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.solve.division.programme import Floats, Ints, Mask, dot
 from ganger.solve.highs import Growing, model
 from ganger.solve.integral import GAP, NODES, Chosen, multiple_choice
-from ganger.solve.programme import Floats, Ints, Mask, dot
 
 CUTS, NEAR = 60, 1e-6
 """Cutting planes at most, and how near the least of the dual they end, as a part of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ganger.solve.programme import Floats
+from ganger.solve.division.programme import Floats
 
 _EVEN = 1e-12
 

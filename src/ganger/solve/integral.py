@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from ganger.solve.division.programme import Floats, Ints, Mask
 from ganger.solve.highs import maximise_whole, model
-from ganger.solve.programme import Floats, Ints, Mask
 
 NODES = 10_000
 GAP = 1e-6

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import splu
 
-from ganger.solve.programme import Floats, dot
+from ganger.solve.division.programme import Floats, dot
 
 STEPS = 100
 TOLERANCE = 1e-8

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from ganger.solve.programme import Floats, Ints
+from ganger.solve.division.programme import Floats, Ints
 
 
 class Assigned(NamedTuple):

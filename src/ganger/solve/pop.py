@@ -11,7 +11,7 @@ from enum import Enum
 
 import numpy as np
 
-from ganger.solve.programme import Answer, Floats, Ints, Shares
+from ganger.solve.division.programme import Answer, Floats, Ints, Shares
 
 
 class Deal(Enum):

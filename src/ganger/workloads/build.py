@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
-from ganger.core.jobs import Declared, refuse_cycles
-from ganger.core.names import Names
 from ganger.core.spec import Kind, Locality, Needs, OnPreempt, Role, Shape
+from ganger.core.state.jobs import Declared, refuse_cycles
+from ganger.core.state.names import Names
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, WHOLE
 from ganger.workloads.rows import Category, Table
 from ganger.workloads.trace import Trace

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ganger.core.errors import BadInput
-from ganger.workloads import (
+from ganger.workloads.files import peek_text, suffix_of
+from ganger.workloads.readers import (
     acme,
     gavel,
     helios,
     itp,
     openb,
-    own,
-    own_writer,
     pai,
     philly,
     pollux,
@@ -25,7 +24,8 @@ from ganger.workloads import (
     swf,
     tiresias,
 )
-from ganger.workloads.files import peek_text, suffix_of
+from ganger.workloads.readers import ganger_trace as own
+from ganger.workloads.readers import ganger_trace_writer as own_writer
 from ganger.workloads.trace import Trace
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
-from ganger.core.names import Names
+from ganger.core.state.names import Names
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, parse_duration
 from ganger.workloads.files import Complaints, TextFile
 from ganger.workloads.plain import Field, delimited, pieces

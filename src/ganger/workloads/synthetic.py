@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
-from ganger.core.names import Names
+from ganger.core.state.names import Names
 from ganger.core.units import HOUR, LONGEST_SECONDS, SECOND, WHOLE
 from ganger.workloads.build import Coded, Rows, assemble
 from ganger.workloads.trace import Trace

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.jobs import Declared
 from ganger.core.profiles import Profiles
+from ganger.core.state.jobs import Declared
 
 
 @dataclass(repr=False)

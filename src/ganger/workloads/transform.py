@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
-from ganger.core.jobs import Declared
-from ganger.core.names import Names
+from ganger.core.state.jobs import Declared
+from ganger.core.state.names import Names
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, format_duration
 from ganger.workloads.trace import Trace
 

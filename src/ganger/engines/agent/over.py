@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from ganger.engines.agent.folder import write_durably
+from ganger.engines.agent.attempt.attempt_dir import write_durably
 from ganger.engines.agent.protocol import Key
 
 

@@ -16,13 +16,15 @@ from typing import Any, Final
 
 from ganger.core.errors import BadInput
 from ganger.core.spec import NodeSpec
-from ganger.engines.agent import processes
-from ganger.engines.agent.cgroup import Containment, Group
-from ganger.engines.agent.folder import Folder, KeeperRecord, write_durably
-from ganger.engines.agent.keep import Home, Start, fork_keeper
+from ganger.engines.agent.attempt import processes
+from ganger.engines.agent.attempt.attempt_dir import Folder, KeeperRecord, write_durably
+from ganger.engines.agent.attempt.cgroup import Containment, Group
+from ganger.engines.agent.attempt.launch import Home, Start, fork_keeper
+from ganger.engines.agent.attempt.spawn import JOB_FOLDER
+from ganger.engines.agent.attempt.warm import Warmth
+from ganger.engines.agent.engine_link import Peer
 from ganger.engines.agent.meter import Meter, Running
 from ganger.engines.agent.over import Over
-from ganger.engines.agent.peer import Peer
 from ganger.engines.agent.protocol import (
     Exit,
     Exited,
@@ -44,8 +46,6 @@ from ganger.engines.agent.protocol import (
     Text,
 )
 from ganger.engines.agent.reading import read_piece
-from ganger.engines.agent.spawn import JOB_FOLDER
-from ganger.engines.agent.warm import Warmth
 from ganger.engines.agent.wire import GoneError, Link
 from ganger.engines.launch import Launch
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from ganger.core.jobs import Phase
 from ganger.core.plan import AnyAction, Placement, Plan, Resize, Resume, Start, Stop, Suspend
 from ganger.core.spec import NodeSpec
+from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
-from ganger.engines.agent.keep import Home
+from ganger.engines.agent.attempt.launch import Home
 from ganger.engines.agent.protocol import Hello
 from ganger.engines.clock import Clock
 from ganger.engines.gang import Hold

@@ -35,7 +35,7 @@ from ganger.engines.agent.protocol import (
     Refused,
     Stop,
 )
-from ganger.engines.boxes import Box, Owner
+from ganger.engines.machines import Box, Owner
 from ganger.engines.slurm.answers import Away, Job, Node
 from ganger.engines.slurm.client import Client, Component
 from ganger.engines.slurm.commands import Commands
@@ -211,7 +211,7 @@ class SlurmFleet:
         env = [f"{name}={os.environ[name]}" for name in ("PATH", "HOME", "PYTHONPATH", "LANG")
                if name in os.environ]  # fmt: skip
         argv = [shutil.which("env") or "/usr/bin/env", *env, sys.executable, "-P", "-m",
-                "ganger.engines.slurm.head", str(one.folder.path)]  # fmt: skip
+                "ganger.engines.slurm.leader", str(one.folder.path)]  # fmt: skip
         return self._client.submit(
             components, argv, name=self._name, comment=tag, minutes=minutes,
             output=str(one.folder.path / "slurm.log"),

@@ -9,7 +9,7 @@ from typing import Final
 from ganger.core.errors import BadInput
 from ganger.core.spec import NodeSpec
 from ganger.engines.agent.protocol import Hello
-from ganger.engines.boxes import Box, Owner
+from ganger.engines.machines import Box, Owner
 from ganger.engines.slurm.answers import CLOSED, GONE, Job, Node
 
 log = logging.getLogger("ganger.engine")

@@ -24,10 +24,10 @@ import msgspec
 
 from ganger.core.errors import GangerError
 from ganger.core.spec import NodeSpec
-from ganger.engines.agent.keep import Home
+from ganger.engines.agent.attempt.launch import Home
 from ganger.engines.agent.meter import Meter, by_nvml
 from ganger.engines.agent.server import Agent
-from ganger.engines.slurm.seat import granted
+from ganger.engines.slurm.node_share import granted
 
 _LOOK_SECONDS: Final = 1.0
 _SHARED: Final = ("logs", "checkpoints", "jobs", "exits")

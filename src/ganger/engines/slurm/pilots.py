@@ -24,14 +24,14 @@ import msgspec
 from ganger.core.errors import GangerError
 from ganger.core.spec import NodeSpec
 from ganger.core.units import SECOND
-from ganger.engines.agent.folder import noted_exit
-from ganger.engines.agent.keep import Home
+from ganger.engines.agent.attempt.attempt_dir import noted_exit
+from ganger.engines.agent.attempt.launch import Home
 from ganger.engines.agent.protocol import Exit, Exited, Forget, Hello, Message
-from ganger.engines.boxes import Box, Boxes
 from ganger.engines.clock import Clock
 from ganger.engines.gang import Hold
 from ganger.engines.launch import Launch
 from ganger.engines.local import FleetEngine
+from ganger.engines.machines import Box, Boxes
 from ganger.engines.slurm.answers import Job
 from ganger.engines.slurm.client import Client
 from ganger.engines.slurm.commands import Commands

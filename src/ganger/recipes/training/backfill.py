@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from ganger.core.protocols import Policy
-from ganger.mechanisms.admit import Walk
-from ganger.mechanisms.order import FIRST_COME
-from ganger.mechanisms.periodic import every
-from ganger.mechanisms.queue import QueuePolicy
+from ganger.mechanisms.ordering.admit import Walk
+from ganger.mechanisms.ordering.order import FIRST_COME
+from ganger.mechanisms.ordering.periodic import every
+from ganger.mechanisms.ordering.queue import QueuePolicy
 from ganger.recipes.registry import Paper, Period, Within, recipe
 
 EASY = Paper("The ANL/IBM SP Scheduling System", "Lifka", "JSSPP", 1995, "utilisation")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum
 
 from ganger.core.protocols import Policy
-from ganger.mechanisms.admit import Walk
-from ganger.mechanisms.order import (
+from ganger.mechanisms.ordering.admit import Walk
+from ganger.mechanisms.ordering.order import (
     EARLIEST_DEADLINE,
     FIRST_COME,
     SHORTEST,
@@ -16,7 +16,7 @@ from ganger.mechanisms.order import (
     priority_largest,
     priority_smallest,
 )
-from ganger.mechanisms.queue import QueuePolicy
+from ganger.mechanisms.ordering.queue import QueuePolicy
 from ganger.recipes.registry import Duration, Paper, recipe
 
 LECTURE = Paper("Cluster Scheduling", "CS229s lecture", objective="JCT")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from ganger.core.books.share import Sharing
 from ganger.core.protocols import Policy
-from ganger.core.share import Sharing
 from ganger.core.spec import Locality
 from ganger.core.units import MINUTE
 from ganger.estimate.forecast import forecast
-from ganger.mechanisms.admit import Quotas, Walk
-from ganger.mechanisms.order import FIRST_COME, SHORTEST, SHORTEST_SERVICE
-from ganger.mechanisms.place import ConsolidateIf, Relaxing, Sampled
-from ganger.mechanisms.provision import EnergySaving, PowerSaver
-from ganger.mechanisms.queue import QueuePolicy
-from ganger.mechanisms.share import ReserveAndPack
-from ganger.mechanisms.tenancy import VirtualClusters
+from ganger.mechanisms.fairness.virtual_clusters import VirtualClusters
+from ganger.mechanisms.ordering.admit import Quotas, Walk
+from ganger.mechanisms.ordering.order import FIRST_COME, SHORTEST, SHORTEST_SERVICE
+from ganger.mechanisms.ordering.queue import QueuePolicy
+from ganger.mechanisms.placement.place import ConsolidateIf, Relaxing, Sampled
+from ganger.mechanisms.provisioning.provision import EnergySaving, PowerSaver
+from ganger.mechanisms.sharing.share import ReserveAndPack
 from ganger.recipes.registry import (
     Amount,
     Count,

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from enum import Enum
 
+from ganger.core.books.share import Sharing
 from ganger.core.protocols import Policy
-from ganger.core.share import Sharing
 from ganger.core.units import SECOND
-from ganger.mechanisms.admit import Walk
-from ganger.mechanisms.auxiliary import RemoteInput
-from ganger.mechanisms.order import FIRST_COME, SHORTEST_REMAINING, Order, Quanta, attained_service
-from ganger.mechanisms.place import Revocable
-from ganger.mechanisms.queue import QueuePolicy
-from ganger.mechanisms.share import Parts
-from ganger.mechanisms.supply import BySupply, Division, SupplyPolicy
+from ganger.mechanisms.host_resources.remote_input import RemoteInput
+from ganger.mechanisms.host_resources.supply import BySupply, Division, SupplyPolicy
+from ganger.mechanisms.ordering.admit import Walk
+from ganger.mechanisms.ordering.order import (
+    FIRST_COME,
+    SHORTEST_REMAINING,
+    Order,
+    Quanta,
+    attained_service,
+)
+from ganger.mechanisms.ordering.queue import QueuePolicy
+from ganger.mechanisms.placement.place import Revocable
+from ganger.mechanisms.sharing.share import Parts
 from ganger.recipes.registry import Many, Name, Paper, Period, Positive, recipe
 from ganger.recipes.training.baselines import LECTURE
 

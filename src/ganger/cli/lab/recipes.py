@@ -1,0 +1,128 @@
+"""`ganger recipes` and `ganger recipe NAME`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ganger.recipes.registry import Recipe, chosen, find
+from ganger.recipes.registry import recipes as names
+
+
+def row(recipe: Recipe) -> dict[str, Any]:
+    """One recipe as plain data."""
+    return {
+        "name": recipe.name,
+        "paper": str(recipe.paper),
+        "year": recipe.paper.year or None,
+        "objective": recipe.paper.objective,
+        "needs": recipe.needs,
+        "wants": list(recipe.wants),
+        "elastic": recipe.elastic,
+        "heterogeneous": recipe.heterogeneous,
+        "mechanisms": recipe.mechanisms,
+        "summary": recipe.summary,
+        "description": recipe.doc,
+        "reconstructed": recipe.reconstructed or None,
+        "parameters": recipe.defaults(),
+        "values": recipe.values(),
+    }
+
+
+def complete_recipe(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names that go on from what is typed; after a comma, the last one."""
+    done, comma, last = incomplete.rpartition(",")
+    return [done + comma + name for name in names() if name.startswith(last)]
+
+
+EXAMPLES = """\b
+Examples:
+  ganger recipes
+  ganger recipes --objective fairness --needs nothing
+  ganger recipes --mechanism lease --year 2019-2021
+  ganger recipes --elastic --heterogeneous
+  ganger recipes --json | jq '.[].name'
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--objective", metavar="WORD", help="Those that improve this: jct, fairness, "
+              "makespan, deadline, utilisation, cost.")  # fmt: skip
+@click.option("--mechanism", metavar="NAME", help="Those made of this mechanism, "
+              "or of one of this family, or of this class: queue, fairness, Walk.")  # fmt: skip
+@click.option("--year", metavar="YEAR", help="Published then: 2020, 2018-2020, -2015 or 2021-.")
+@click.option("--needs", metavar="WORDS", help="Those that need to be told no more than this: "
+              "nothing, durations, throughputs, or both with a comma.")  # fmt: skip
+@click.option("--elastic", is_flag=True, help="Those that change the sizes of jobs.")
+@click.option("--heterogeneous", is_flag=True, help="Those that tell GPU types apart.")
+@click.option("--pages", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="Write a page for every recipe, with a drawn example, into DIR.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def recipes(pages: Path | None, as_json: bool, **filters: Any) -> None:
+    """List the recipes: what each does, and what it needs to know.
+
+    With several filters those that pass all of them. Exit code 1 where none does.
+    """
+    if pages is not None:
+        from ganger.lab.docs.recipe_pages import write_pages
+
+        click.echo(f"{write_pages(pages)} files in {pages}")
+        return
+    rows = [row(found) for found in chosen([find(name) for name in names()], **filters)]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+    elif rows:
+        _print(rows)
+    else:
+        click.echo("no recipe passes all filters", err=True)
+    if not rows:
+        click.get_current_context().exit(1)
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("Recipe", style="bold", no_wrap=True)
+    table.add_column("Needs")
+    table.add_column("What it does")
+    for entry in rows:
+        table.add_row(entry["name"], entry["needs"], entry["summary"])
+    Console().print(table)
+
+
+@click.command(epilog="\b\nExample:\n  ganger recipe tiresias")
+@click.argument("name", shell_complete=complete_recipe)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def recipe(name: str, as_json: bool) -> None:
+    """Show recipe NAME: paper, mechanism, parameters, what it needs, what is reconstructed."""
+    entry = row(find(name))
+    if as_json:
+        click.echo(json.dumps(entry, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(f"[bold]{entry['name']}[/]  [dim]{entry['paper']}[/]\n", highlight=False)
+    if entry["reconstructed"]:
+        console.print(f"Reconstructed: {entry['reconstructed']}\n", highlight=False, markup=False)
+    for paragraph in entry["description"].split("\n\n"):
+        console.print(paragraph.replace("\n", " ") + "\n", highlight=False, markup=False)
+    console.print(f"Needs to know: {entry['needs']}", highlight=False)
+    if entry["wants"]:
+        console.print(f"Wants: {', '.join(entry['wants'])}", highlight=False)
+    console.print(f"Made of: {', '.join(entry['mechanisms'])}", highlight=False)
+    table = Table("Parameter", "Default", "What it may be", box=None, pad_edge=False)
+    for key, told in entry["values"].items():
+        table.add_row(key, told["default"], told["words"])
+    if entry["parameters"]:
+        console.print()
+        console.print(table)
+        console.print(
+            f"\nWrite it like: {entry['name']}({next(iter(entry['parameters']))}=...)", markup=False
+        )

@@ -1,0 +1,119 @@
+"""`ganger recommend`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ganger.cli.lab.recipes import complete_recipe
+from ganger.cli.lab.simulate import missing_cluster, parse_seeds
+from ganger.cli.options import load_with_options, profiles_option, trace_options
+from ganger.cli.progress import Bar
+
+if TYPE_CHECKING:
+    from ganger.lab.recommend.race import Recommendation
+
+EXAMPLES = """\b
+Examples:
+  ganger recommend jobs.csv --cluster 8x8xV100
+  ganger recommend sacct.txt --cluster 16x8xA100 --current backfill --knows rolling
+  ganger recommend jobs.csv --cluster 8x8xV100 --objective fairness --load 0.9
+  ganger recommend jobs.csv --cluster 8x8xV100 --recipes 'las,mlfq,tiresias,tiresias(starvation=2)'
+  ganger recommend jobs.csv --cluster 8x8xV100 --json | jq .pick
+
+\b
+Exit codes: 0 a recipe is recommended; 1 none is surely better than --current (or
+fifo); 2 wrong input.
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option("--cluster", help="Like 8x8xV100, or a cluster file. Default: what the trace states.")
+@click.option("--objective", default="jct", show_default=True, metavar="WORD",
+              help="jct: the mean JCT; fairness: the 99th percentile of rho; makespan; deadline:"
+              " the part of deadlines missed.")  # fmt: skip
+@click.option("--current", metavar="RECIPE", shell_complete=complete_recipe,
+              help="The recipe in use, to be compared with. Default: fifo.")  # fmt: skip
+@click.option("--recipes", metavar="LIST", shell_complete=complete_recipe,
+              help="Try these. Default: those that trace, cluster and --knows make"
+              " plausible.")  # fmt: skip
+@click.option("--knows", default="truth", show_default=True,
+              type=click.Choice(
+                  ["truth", "noisy", "history", "rolling", "group", "estimate", "losses",
+                   "nothing"]
+              ),
+              help="What recipes may know about durations, as for simulate; speeds are known with"
+              " truth, noisy and losses only.")  # fmt: skip
+@click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
+              help="Spread of the lognormal error for --knows noisy.")  # fmt: skip
+@click.option("--windows", type=click.IntRange(1, 1000), default=5, show_default=True,
+              help="Parts of the trace that they race on; the interval is over parts.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(1), default=500, show_default=True,
+              help="Most jobs in a part.")  # fmt: skip
+@click.option("--seeds", default="0", show_default=True, help="Seeds, like 0 or 0,1,7 or 0-4.")
+@click.option("--checkpoint-cost", "checkpoint", default="0s", show_default=True,
+              help="Time a preempted job needs to save, before its GPUs are free.")  # fmt: skip
+@click.option("--restore-cost", "restore", default="0s", show_default=True,
+              help="Time a resumed job needs before it computes again.")  # fmt: skip
+@click.option("--time-limit", default="2m", show_default=True, metavar="TIME",
+              help="CPU time of one run; who needs more drops out.")  # fmt: skip
+@profiles_option
+@trace_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores).")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
+    """Say which recipe to take for TRACE, by how much it is better, and how certain that is.
+
+    Plausible recipes run over parts of the trace in parallel; clear losers drop out early. Told
+    what it must know to work. See docs/recommend.md.
+    """
+    from ganger.core.units import SECOND, parse_duration
+    from ganger.lab.recommend.race import recommend as race
+    from ganger.lab.simulation import Setup
+    from ganger.recipes.registry import split_specs
+    from ganger.sim.physics import Costs
+    from ganger.workloads.clusters import load_cluster
+
+    costs = Costs(
+        checkpoint=parse_duration(options["checkpoint"], where="--checkpoint-cost"),
+        restore=parse_duration(options["restore"], where="--restore-cost"),
+    )
+    loaded = load_with_options(trace, {**options, "load": None})
+    spec = load_cluster(cluster or loaded.cluster or missing_cluster())
+    if options["load"] is not None:
+        loaded = load_with_options(trace, options, spec.gpus)
+    limit = parse_duration(options["time_limit"], where="--time-limit") / SECOND
+    with Bar("recommend", options["quiet"] or options["as_json"]) as bar:
+        found = race(
+            loaded, spec, options["objective"],
+            among=split_specs(options["recipes"]) if options["recipes"] else None,
+            current=options["current"], windows=options["windows"], jobs=options["jobs"],
+            seeds=parse_seeds(options["seeds"]),
+            setup=Setup(knows=options["knows"], noise=options["noise"], costs=costs),
+            limit_seconds=limit, workers=options["workers"] or os.cpu_count() or 1,
+            progress=bar.show,
+        )  # fmt: skip
+    if options["as_json"]:
+        click.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        _print(found)
+    if not found.better:
+        click.get_current_context().exit(1)
+
+
+def _print(found: Recommendation) -> None:
+    from rich.console import Console
+
+    from ganger.lab.recommend.table import standings, verdict
+
+    console = Console()
+    for line in verdict(found):
+        console.print(line, highlight=False, markup=False)
+    console.print()
+    console.print(standings(found))

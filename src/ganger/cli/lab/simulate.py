@@ -1,0 +1,353 @@
+"""`ganger simulate` and `ganger demo`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ganger.cli.lab.recipes import complete_recipe
+from ganger.cli.options import load_with_options, profiles_option, trace_options
+from ganger.cli.progress import Bar
+from ganger.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from ganger.core.spec import ClusterSpec
+    from ganger.lab.api import Task
+    from ganger.lab.result import Run
+
+DEMO_RECIPES = "fifo,backfill,helios,sjf,las,tiresias,srtf,gavel"
+
+EXAMPLES = """\b
+Examples:
+  ganger simulate jobs.csv --cluster 8x8xV100 --recipe fifo,srtf,tiresias
+  ganger simulate sacct.txt --cluster cluster.toml --recipe 'backfill(walk=easy)'
+  ganger simulate jobs.csv --cluster 16x4xT4 --recipe las --seed 0-4 --knows noisy
+  ganger simulate jobs.csv --cluster 8x8xV100 --recipe fifo,las --load 0.7,0.9,1.1
+  ganger simulate jobs.csv --cluster 8x8xV100 --recipe mine.py:MyPolicy --json
+  ganger simulate jobs.csv --cluster 8x8xV100 --recipe las --outages mtbf=30d,mttr=4h
+  ganger simulate jobs.csv --cluster 9x4xV100+9x4xK80 -r gavel,afs --profiles models.toml
+"""
+
+
+def output_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What to print and write."""
+    target = click.Path(dir_okay=False, path_type=Path)
+    per_job = (
+        "Write every job's times here: CSV or Parquet; {recipe}, {seed}, {load} are filled in."
+    )
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
+        click.option(
+            "--by",
+            type=click.Choice(["tenant", "gpus", "gpu_type"]),
+            help="Also a table of every run by tenant, gang size or GPU type.",
+        ),
+        click.option("--report", type=target, help="Write an HTML report here."),
+        click.option("--per-job", type=target, help=per_job),
+        click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores)."),
+        click.option(
+            "--validate", is_flag=True, help="Check every invariant at every step (slow)."
+        ),
+        click.option("--quiet", is_flag=True, help="No progress bar."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option("--cluster", help="Like 8x8xV100, or a cluster file. Default: what the trace states.")
+@click.option(
+    "--recipe", "-r", "recipe", default="fifo", show_default=True, shell_complete=complete_recipe,
+    help="Recipes, comma separated; parameters in parentheses; or FILE.py:Class.",
+)  # fmt: skip
+@click.option(
+    "--knows", default="truth", show_default=True,
+    type=click.Choice(
+        ["truth", "noisy", "history", "rolling", "group", "estimate", "losses", "nothing"]
+    ),
+    help="What policies may know about durations. history, rolling, group: what like jobs took;"
+    " estimate: the user's estimate, else the time limit, else nothing; losses: what curves fitted"
+    " to the losses that jobs reported say (see --profiles).",
+)  # fmt: skip
+@click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
+              help="Spread of the lognormal error for --knows noisy.")  # fmt: skip
+@click.option("--speed-noise", "speeds", type=click.FloatRange(0, 10), default=0.0,
+              show_default=True,
+              help="The same of speeds, by job, GPU type and size.")  # fmt: skip
+@click.option(
+    "--seed", "seeds", default="0", show_default=True, help="Seeds, like 0 or 0,1,7 or 0-4."
+)
+@click.option("--start-cost", "begin", default="0s", show_default=True,
+              help="Time a job needs before it first computes.")  # fmt: skip
+@click.option("--finish-cost", "finish", default="0s", show_default=True,
+              help="Time from the end of a job's work until its GPUs are free.")  # fmt: skip
+@click.option("--checkpoint-cost", "checkpoint", default="0s", show_default=True,
+              help="Time a preempted job needs to save, before its GPUs are free.")  # fmt: skip
+@click.option("--restore-cost", "restore", default="0s", show_default=True,
+              help="Time a resumed job needs before it computes again.")  # fmt: skip
+@click.option("--boot-cost", "boot", default="0s", show_default=True,
+              help="Time from switching a node on until it can be used (helios-ces).")  # fmt: skip
+@click.option("--profiling-cost", "profiling", default="0s", show_default=True,
+              help="Time a new job spends on being measured, under recipes that need"
+              " throughputs.")  # fmt: skip
+@click.option("--rescale", default="", metavar="PROTOCOL",
+              help="How running jobs get other GPUs: stop-restart, side-car, stop-free, io-free or"
+              " device-proxy.")  # fmt: skip
+@click.option(
+    "--outages",
+    metavar="FILE|mtbf=..,mttr=..",
+    help="Nodes fail: a CSV file (node,down,up), or drawn, like mtbf=30d,mttr=4h.",
+)
+@click.option("--checkpoint-every", "every", default="0s", metavar="TIME", show_default=True,
+              help="What a job loses when its node fails: all, or what it did since the last"
+              " multiple of TIME.")  # fmt: skip
+@click.option("--log", type=click.Path(dir_okay=False, path_type=Path),
+              help="Write the run's log here, for `ganger replay` (one run).")  # fmt: skip
+@profiles_option
+@trace_options
+@output_options
+def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> None:
+    """Replay TRACE under one or more recipes and compare them.
+
+    Several recipes, seeds and loads run in parallel processes. A job's time limit counts its run
+    time over the attempts whose work is kept; an attempt that begins from nothing begins its limit
+    anew. Means over jobs are taken over those that finished under every recipe.
+    """
+    from ganger.core.units import parse_duration
+    from ganger.lab.api import Task
+    from ganger.lab.simulation import Setup
+    from ganger.recipes.registry import split_specs
+    from ganger.sim.physics import Costs
+    from ganger.workloads.clusters import load_cluster
+
+    for option, spread in (("--noise", options["noise"]), ("--speed-noise", options["speeds"])):
+        if spread != spread:
+            raise BadInput("nan is no spread", where=option, mend="give a number from 0 to 10")
+    costs = Costs(
+        start=parse_duration(options["begin"], where="--start-cost"),
+        finish=parse_duration(options["finish"], where="--finish-cost"),
+        checkpoint=parse_duration(options["checkpoint"], where="--checkpoint-cost"),
+        restore=parse_duration(options["restore"], where="--restore-cost"),
+        boot=parse_duration(options["boot"], where="--boot-cost"),
+        profiling=parse_duration(options["profiling"], where="--profiling-cost"),
+        rescale=_protocol(options["rescale"]),
+        checkpoint_every=parse_duration(options["every"], where="--checkpoint-every"),
+    )
+    setup = Setup(
+        knows=options["knows"],
+        noise=options["noise"],
+        costs=costs,
+        validate=options["validate"],
+        speed_noise=options["speeds"],
+    )
+    names = split_specs(recipe)
+    if not names:
+        raise BadInput("it names none", where="--recipe", mend="write like fifo,las")
+    base = load_with_options(trace, options)
+    spec = load_cluster(cluster or base.cluster or missing_cluster())
+    seeds = parse_seeds(options["seeds"])
+    tasks: list[Task] = []
+    for load in _loads(options["load"]):
+        loaded = base if load is None else _scaled(base, load, spec.gpus)
+        failing = {seed: _outages(options["outages"], spec, loaded, seed) for seed in seeds}
+        tasks += [
+            Task(name, loaded, replace(setup, seed=seed, outages=failing[seed]), load or 1.0)
+            for name in names
+            for seed in seeds
+        ]
+    options["inputs"] = [trace, cluster or "", options["profiles"] or "", options["outages"] or "",
+                         *(name.partition(":")[0] for name in names)]  # fmt: skip
+    if options["log"] is not None:
+        _log_one(tasks, spec, options)
+    else:
+        run_and_show(tasks, spec, options)
+
+
+def _scaled(trace: Any, load: float, gpus: int) -> Any:
+    from ganger.workloads.transform import scale_load
+
+    return scale_load(trace, load, gpus)
+
+
+def _outages(text: str | None, cluster: ClusterSpec, trace: Any, seed: int) -> Any:
+    from ganger.lab.outages import read_outages
+
+    return () if text is None else read_outages(text, cluster, trace, seed)
+
+
+def _protocol(name: str) -> str:
+    from ganger.sim.rescale import protocol
+
+    protocol(name)
+    return name
+
+
+def missing_cluster() -> str:
+    """Raises BadInput: there is no cluster."""
+    raise BadInput("the trace does not say on what cluster", mend="give --cluster, like 8x8xV100")
+
+
+def _loads(text: str | None) -> list[float | None]:
+    if text is None:
+        return [None]
+    loads: list[float | None] = []
+    for part in text.split(","):
+        try:
+            load = float(part)
+        except ValueError:
+            load = -1.0
+        if not 0 < load < 100:
+            raise BadInput(f"{part!r} is no load", where="--load", mend="write like 0.9 or 0.7,1.1")
+        loads.append(load)
+    return loads
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`0,3` or `0-4` as numbers. Raises BadInput."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise BadInput(f"{part!r} is no seed", where="--seed", mend="write like 0 or 0-4")
+        if int(last or first) < int(first):
+            raise BadInput(f"{part!r} runs backwards", where="--seed", mend="write like 0-4")
+        seeds += range(int(first), int(last or first) + 1)
+    if len(seeds) > 1000:
+        raise BadInput(f"{len(seeds)} seeds", where="--seed", mend="at most 1000")
+    return seeds
+
+
+def _refuse_unwritable(options: dict[str, Any]) -> None:
+    """Raise BadInput before hours of simulation if their results can be put nowhere."""
+    for name in ("per_job", "report"):
+        path: Path | None = options[name]
+        if path is not None and not path.absolute().parent.is_dir():
+            raise BadInput(f"no folder {str(path.parent)!r}", where=f"--{name.replace('_', '-')}",
+                           mend="make it first")  # fmt: skip
+    path = options["per_job"]
+    if path is not None and path.suffix not in (".csv", ".parquet"):
+        raise BadInput(f"cannot write jobs to {path.name!r}", where="--per-job",
+                       mend="end it in .csv or .parquet")  # fmt: skip
+    if path is not None and path.suffix == ".parquet":
+        from ganger.workloads.readers.ganger_trace import import_pyarrow
+
+        import_pyarrow()
+
+
+def _log_one(tasks: Sequence[Task], cluster: ClusterSpec, options: dict[str, Any]) -> None:
+    """One run, with its log written."""
+    from contextlib import ExitStack
+
+    from ganger.lab.log import LogWriter
+    from ganger.lab.simulation import run_one
+
+    if len(tasks) != 1:
+        raise BadInput(f"a log holds one run, not {len(tasks)}", where="--log")
+    _refuse_unwritable(options)
+    task = tasks[0]
+    with ExitStack() as stack:
+        run = run_one(
+            task.trace, cluster, task.recipe, task.setup,
+            journal=lambda kernel: stack.enter_context(
+                LogWriter(options["log"], kernel, task.trace, cluster, task.recipe, task.setup)
+            ),
+        )  # fmt: skip
+    show([run], options)
+
+
+def run_and_show(tasks: Sequence[Task], cluster: ClusterSpec, options: dict[str, Any]) -> None:
+    """Run all tasks with a progress bar, then print, and write what was asked for."""
+    from ganger.lab.api import run_all
+
+    _refuse_unwritable(options)
+    workers = options["workers"] or os.cpu_count() or 1
+    names = ", ".join(dict.fromkeys(task.recipe for task in tasks))
+    done = [0.0] * len(tasks)
+    with Bar(f"{len(tasks)} runs: {names[:40]}", options["quiet"] or options["as_json"]) as bar:
+
+        def tell(task: int, share: float) -> None:
+            done[task] = share
+            bar.show(sum(done), len(tasks))
+
+        runs = run_all(tasks, cluster, workers=workers, progress=tell)
+    show(runs, options)
+
+
+def show(runs: list[Run], options: dict[str, Any]) -> None:
+    """Print the figures, and write per-job files and the report."""
+    from ganger.lab.metrics import to_json, write_jobs
+
+    paths: list[str | None] = [None] * len(runs)
+    if options["per_job"] is not None:
+        targets = _per_job_paths(options["per_job"], runs)
+        for run, target in zip(runs, targets, strict=True):
+            write_jobs(run, target)
+        paths = list(map(str, targets))
+    if options["as_json"]:
+        data = to_json(runs)
+        for entry, path in zip(data["runs"], paths, strict=True):
+            entry["per_job"] = path
+        click.echo(json.dumps(data, indent=2))
+    else:
+        from rich.console import Console
+
+        from ganger.lab.tables import breakdown_table, comparison
+
+        console = Console()
+        console.print(comparison(runs))
+        for run in runs if options["by"] else ():
+            console.print(breakdown_table(run, options["by"]))
+    if options["report"] is not None:
+        from ganger.lab.origin import origin_of
+        from ganger.lab.report import write_report
+
+        command = shlex.join(["ganger", *sys.argv[1:]])
+        origin = origin_of(command, filter(None, options.get("inputs", ())))
+        write_report(runs, options["report"], origin=origin)
+        click.echo(f"report: {options['report']}", err=True)
+
+
+def _per_job_paths(pattern: Path, runs: list[Run]) -> list[Path]:
+    """Where each run's jobs go: what tells several runs apart is in the name, asked for or not."""
+    filled = [_filled(str(pattern), run) for run in runs]
+    if len(set(filled)) < len(runs):
+        words = ["{recipe}", "{seed}"] + ["{load}"] * (len({run.load for run in runs}) > 1)
+        stem = "-".join([pattern.stem, *(word for word in words if word not in pattern.stem)])
+        filled = [_filled(str(pattern.with_name(stem + pattern.suffix)), run) for run in runs]
+    return [Path(name) for name in filled]
+
+
+def _filled(pattern: str, run: Run) -> str:
+    safe = "".join(c if c.isalnum() or c in "-_.=" else "_" for c in run.recipe)
+    named = pattern.replace("{recipe}", safe).replace("{seed}", str(run.seed))
+    return named.replace("{load}", f"{run.load:g}")
+
+
+@click.command(epilog="\b\nExample:\n  ganger demo --report demo.html")
+@click.option(
+    "--seed", "seeds", default="0-4", show_default=True, help="Seeds of the workload's draw."
+)
+@output_options
+def demo(seeds: str, **options: Any) -> None:
+    """Replay the bundled workload (400 jobs, 64 GPUs) under eight recipes."""
+    from ganger.lab.api import Task
+    from ganger.lab.simulation import Setup
+    from ganger.recipes.registry import split_specs
+    from ganger.workloads.clusters import load_cluster
+    from ganger.workloads.synthetic import demo as workload
+
+    tasks = []
+    for seed in parse_seeds(seeds):
+        trace = workload(seed=seed)
+        setup = Setup(seed=seed, validate=options["validate"])
+        tasks += [Task(name, trace, setup) for name in split_specs(DEMO_RECIPES)]
+    run_and_show(tasks, load_cluster("8x8xV100"), options)

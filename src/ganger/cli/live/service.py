@@ -1,0 +1,295 @@
+"""`ganger up`, `down`, `status`, `install-service`: the daemon as people handle it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import msgspec
+
+from ganger.cli.text import clock, print_json
+from ganger.cli.words import KNOWS, SPAN
+from ganger.client.answers import Status
+from ganger.client.connection import Client, NoDaemon
+from ganger.client.places import Places, home, open_private
+from ganger.client.shown import shown
+from ganger.core.errors import BadInput, GangerError
+
+START_SECONDS = 60.0
+_LAST_WORDS_BYTES = 1 << 16
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  ganger up\n  ganger up --gpus 8xV100+4xK80 --recipe tiresias\n"
+    "  ganger up --engine slurm --partition gpu --shared-folder /shared/ganger"
+)
+@click.option(
+    "--gpus",
+    default="",
+    metavar="GPUS",
+    help="Simulate these devices, like 8 or 8xV100+4xK80. Default: as before, or what NVML finds.",
+)
+@click.option("--recipe", default="", help="The policy. Default: as before, or backfill.")
+@click.option(
+    "--knows",
+    type=click.Choice(KNOWS),
+    default=None,
+    help="What the policy may believe about run times. Default: as before, or history.",
+)
+@click.option("--seed", type=int, help="Seed of the policy's random numbers.")
+@click.option(
+    "--listen",
+    default="",
+    metavar="HOST:PORT",
+    help="Answer over TCP, too; whoever connects needs the token.",
+)
+@click.option(
+    "--agents",
+    default="",
+    metavar="HOST:PORT",
+    help="Let agents of other machines join there.",
+)
+@click.option(
+    "--shared", is_flag=True, help="Several users: root's daemon, jobs run as their submitters."
+)
+@click.option("--name", default="", help="This machine's name in the cluster.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "slurm"]),
+    default=None,
+    help="What runs the jobs: this machine and its agents, or Slurm. Default: as before, or local.",
+)
+@click.option("--partition", default="", help="Slurm's partition. Default: the site's default.")
+@click.option("--sbatch-options", default="", metavar="OPTIONS",
+              help="More options for sbatch, like '--account=vision --qos=high'.")  # fmt: skip
+@click.option("--shared-folder", default="", metavar="FOLDER",
+              help="For scripts, logs and checkpoints, on a file system that Slurm's nodes share. "
+              "Default: slurm in $GANGER_HOME.")  # fmt: skip
+@click.option("--pilot", is_flag=True, help="Hold whole nodes by Slurm jobs and start jobs there "
+              "at once, through agents.")  # fmt: skip
+@click.option("--pilot-nodes", default="", metavar="MIN..MAX",
+              help="How many nodes to hold: more when jobs wait, fewer when they are idle. "
+              "Default: 0..4.")  # fmt: skip
+@click.option("--pilot-idle", default="", metavar="TIME", type=SPAN,
+              help="Give a node back on which nothing ran for so long. Default: 5m.")  # fmt: skip
+@click.option("--pilot-time", default="", metavar="TIME", type=SPAN,
+              help="Time limit of pilots. Default: the partition's.")  # fmt: skip
+@click.option(
+    "--advise",
+    is_flag=True,
+    help="Say what the recipe would do now with Slurm's own jobs, and do nothing; with "
+    "--foreground again whenever that changes.",
+)
+@click.option("--foreground", is_flag=True, help="Stay, and end with Ctrl-C.")
+@click.option("--dry-run", is_flag=True, help="Say what would be started, and start nothing.")
+@_json
+def up(
+    gpus: str, recipe: str, knows: str | None, seed: int | None, listen: str, agents: str,
+    shared: bool, name: str, engine: str | None, partition: str, sbatch_options: str,
+    shared_folder: str, pilot: bool, pilot_nodes: str, pilot_idle: str, pilot_time: str,
+    advise: bool, foreground: bool, dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Start the daemon on this machine; returns when it answers.
+
+    State lives in $GANGER_HOME (default: ~/.local/state/ganger). Jobs that ran before go on.
+    """
+    if shared and os.getuid():
+        raise BadInput("only root can serve several users", where="--shared")
+    settings = {
+        "home": str(home()), "gpus": gpus, "recipe": recipe, "knows": knows or "", "seed": seed,
+        "listen": listen, "agents": agents, "shared": shared, "name": name, "engine": engine or "",
+        "partition": partition, "sbatch_options": sbatch_options,
+        "shared_folder": os.path.abspath(shared_folder) if shared_folder else "",
+        "pilot": pilot_nodes or ("0..4" if pilot else ""), "pilot_idle": pilot_idle,
+        "pilot_time": pilot_time,
+    }  # fmt: skip
+    if advise:
+        if engine != "slurm":
+            raise BadInput("only the jobs of a Slurm cluster", where="--advise",
+                           mend="add --engine slurm")  # fmt: skip
+        from ganger.cli.live.site import advise as say
+
+        say(partition, recipe or "backfill", knows or "history", again=foreground, as_json=as_json)
+        return
+    if dry_run:
+        _say_what(settings, as_json)
+        return
+    if foreground:
+        from ganger.service.serve import main
+
+        raise SystemExit(main(msgspec.json.encode(settings).decode()))
+    _start(Places(home()), settings)
+    _show(Client().call("GET", "/v1/status", Status), as_json, Places(home()))
+
+
+def _say_what(settings: Mapping[str, object], as_json: bool) -> None:
+    from ganger.service.serve import Settings, preview
+
+    header = preview(msgspec.convert(settings, Settings))
+    nodes = [
+        {"name": node.name, "gpus": node.gpus, "gpu_type": node.gpu_type,
+         "cpus": node.cpus / 1000, "memory": node.memory}
+        for node in header.cluster.nodes
+    ]  # fmt: skip
+    if as_json:
+        print_json({"recipe": header.policy, "knows": header.knows, "nodes": nodes})
+        return
+    for node in nodes:
+        click.echo(f"{node['name']}: {node['gpus']} GPUs {node['gpu_type']}, {node['cpus']:g} CPUs,"
+                   f" {node['memory']} MiB")  # fmt: skip
+    click.echo(f"recipe {header.policy}, which knows {header.knows}")
+
+
+def _start(places: Places, settings: Mapping[str, object]) -> None:
+    """Start the daemon and wait until it answers. Raises GangerError with what it said."""
+    try:
+        places.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log = open_private(places.log)
+    except OSError as error:
+        raise BadInput(
+            f"nothing can be written there: {error.strerror}", where=str(places.root),
+            mend="mount it for writing, make room, or name another folder with GANGER_HOME",
+        ) from None  # fmt: skip
+    with log:
+        begin = log.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ganger.service", msgspec.json.encode(settings).decode()],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
+        )  # fmt: skip
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            said = places.log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
+            raise GangerError(said[-1].removeprefix("ganger: ") if said else _why(places, process))
+        try:
+            if Client(timeout=5).call("GET", "/v1/status", Status).pid == process.pid:
+                return
+        except GangerError:
+            pass
+        time.sleep(0.02)
+    raise GangerError(f"the daemon does not answer; see {places.log}")
+
+
+def _why(places: Places, process: subprocess.Popen[bytes]) -> str:
+    """What a daemon ended of that could not even say so."""
+    if shutil.disk_usage(places.root).free < _LAST_WORDS_BYTES:
+        return f"{places.root}: the disk is full (make room: nothing can be kept)"
+    return f"it ended with {process.returncode}, and said nothing (see `ganger doctor`)"
+
+
+@click.command()
+@click.option(
+    "--jobs", is_flag=True, help="Stop running jobs first; they go back to the queue, on hold."
+)
+def down(jobs: bool) -> None:
+    """Stop the daemon. Running jobs go on, and the next `ganger up` finds them."""
+    client = Client()
+    pid = client.call("GET", "/v1/status", Status).pid
+    client.call("POST", "/v1/shutdown", body={"jobs": jobs})
+    client.close()
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        if client.places.pid() != pid and not Path(f"/proc/{pid}").exists():
+            click.echo("down")
+            return
+        time.sleep(0.02)
+    raise GangerError(f"the daemon (pid {pid}) does not go")
+
+
+@click.command()
+@_json
+def status(as_json: bool) -> None:
+    """Say whether the daemon runs, and how it does. Exits with 1 if it does not."""
+    client = Client()
+    try:
+        found = client.call("GET", "/v1/status", Status)
+    except NoDaemon as error:
+        if as_json:
+            print_json({"up": False, "why": str(error)})
+        else:
+            click.echo(str(error))
+        raise SystemExit(1) from None
+    _show(found, as_json, client.places)
+
+
+def _show(found: Status, as_json: bool, places: Places) -> None:
+    if as_json:
+        print_json({"up": True, **msgspec.to_builtins(found)})
+        return
+    counts = ", ".join(f"{number} {phase}" for phase, number in found.jobs.items()) or "none"
+    click.echo(f"up for {clock(found.now - found.since)}, pid {found.pid}, {found.mode} mode")
+    click.echo(f"engine:  {found.engine}")
+    click.echo(f"home:    {found.home}")
+    click.echo(f"recipe:  {found.recipe}, which knows {found.knows}")
+    nodes = f"{found.nodes} node{'s' if found.nodes != 1 else ''}"
+    out = f", {found.gpus_out} out of use" if found.gpus_out else ""
+    click.echo(f"cluster: {nodes}, {found.gpus_free} of {found.gpus} GPUs free{out}")
+    click.echo(f"jobs:    {counts}")
+    click.echo(f"journal: {found.journal_bytes / (1 << 20):,.1f} MiB")
+    if found.listen:
+        click.echo(f"listens: {found.listen} (token in {places.root / 'token'})")
+    for line in found.trouble:
+        click.echo(f"trouble: {shown(line)}")
+
+
+_UNIT = """[Unit]
+Description=Ganger, a scheduler for deep-learning work on GPUs
+After=network.target
+
+[Service]
+Type=exec
+Environment=GANGER_HOME={home}
+ExecStart={ganger} up --foreground{extra}
+ExecStop={ganger} down
+KillMode=process
+Restart=on-failure
+
+[Install]
+WantedBy={target}
+"""
+
+
+@click.command("install-service")
+@click.option("--print", "only_print", is_flag=True, help="Print the unit and write nothing.")
+@click.option("--system", is_flag=True, help="For all users (as root), in shared mode.")
+def install_service(only_print: bool, system: bool) -> None:
+    """Write a systemd unit that runs the daemon; its jobs survive a restart of it."""
+    beside = Path(sys.executable).with_name("ganger")
+    program = str(beside) if beside.exists() else shutil.which("ganger")
+    unit = _UNIT.format(
+        home=home(), ganger=program or f"{sys.executable} -m ganger.cli",
+        extra=" --shared" if system else "",
+        target="multi-user.target" if system else "default.target",
+    )  # fmt: skip
+    if only_print:
+        click.echo(unit, nl=False)
+        return
+    folder = Path("/etc/systemd/system") if system else Path("~/.config/systemd/user").expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "ganger.service"
+    path.write_text(unit)
+    user = "" if system else " --user"
+    click.echo(f"wrote {path}\nstart it: systemctl{user} enable --now ganger")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  ganger service metrics"
+    "\n  ganger service metrics --grafana > ganger.json"
+)
+@click.option("--grafana", is_flag=True, help="Print a dashboard to import into Grafana instead.")
+def metrics(grafana: bool) -> None:
+    """Print the figures that `/metrics` has for Prometheus."""
+    if grafana:
+        from ganger.service.reports.dashboard import dashboard
+
+        print_json(dashboard())
+        return
+    for chunk in Client().stream("/metrics"):
+        sys.stdout.buffer.write(chunk)

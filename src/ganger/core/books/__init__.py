@@ -1,0 +1,1 @@
+"""Who holds what, what is free, and where a shape fits."""

@@ -1,0 +1,195 @@
+"""What-if inside a decision: start, stop and resize on the real books, then keep it or roll back.
+
+A policy draws its plan here. The kernel keeps what was drawn if the policy returns that plan, and
+rolls it back otherwise; either way `decide` changed nothing that lasts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from ganger.core.books.ledger import Ledger
+from ganger.core.errors import InvariantError
+from ganger.core.events import ANYTHING
+from ganger.core.plan import AnyAction, Placement, Plan, Reason, Resize, Start, Stop
+from ganger.core.spec import Shape
+from ganger.core.state.jobs import Jobs
+from ganger.core.units import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+_NOTHING: dict[int, Placement] = {}
+
+
+_Step: TypeAlias = tuple[int, Placement | None, Placement | None, str, Ledger]
+"""One thing drawn: job, placement (None: stop what holds `held`; otherwise run there), held, why,
+and the books. A bare tuple, since one is made for every start."""
+
+
+class Draft:
+    """A plan being drawn. Jobs that it does not touch keep what they have."""
+
+    def __init__(self, jobs: Jobs, ledger: Ledger, inner: dict[int, Ledger]) -> None:
+        self._ledger, self._inner = ledger, inner
+        self.bind(jobs)
+        self._steps: list[_Step] = []
+        self._stops = False
+        self._others: list[AnyAction] = []
+        self.made: Plan | None = None
+        self.freed = _NOTHING
+        """What each job held that `made` stops or resizes."""
+
+    def bind(self, jobs: Jobs) -> None:
+        """Take hold of the columns' cells; again whenever the table grew."""
+        self._parent, self._attempt = jobs.cells("parent"), jobs.cells("attempt")
+        self._shape, self._shapes = jobs.cells("shape"), jobs.shapes.values
+
+    def ledger_of(self, job: int) -> Ledger | None:
+        """The books that `job` is placed in: the cluster's, or its running parent's grant."""
+        try:
+            parent = self._parent[job]
+        except IndexError:
+            raise InvariantError(f"there is no job {job}") from None
+        return self._ledger if parent < 0 else self._inner.get(parent)
+
+    def shape(self, job: int) -> Shape:
+        """The shape of `job`."""
+        return self._shapes[self._shape[job]]
+
+    def holds(self, job: int) -> Placement | None:
+        """What `job` holds at this point of the draft."""
+        ledger = self.ledger_of(job)
+        held = ledger.holds.get(job) if ledger is not None else None
+        return held[1] if held is not None else None
+
+    def start(self, job: int, placement: Placement) -> None:
+        """Run a pending job, or one stopped earlier in this draft, on `placement`."""
+        try:
+            top = self._parent[job] < 0
+        except IndexError:
+            raise InvariantError(f"there is no job {job}") from None
+        ledger = self._ledger if top else self.ledger_of(job)
+        assert ledger is not None, "the parent of this job is not running"
+        ledger.take(job, self._shapes[self._shape[job]], placement)
+        self._steps.append((job, placement, None, "", ledger))
+
+    def stop(self, job: int, why: str = "preempted") -> Placement:
+        """Preempt a job that holds devices; returns what it held."""
+        ledger = self.ledger_of(job)
+        assert ledger is not None, "the parent of this job is not running"
+        placement = ledger.give(job, leaving=True)
+        self._steps.append((job, None, placement, why, ledger))
+        self._stops = True
+        return placement
+
+    def restore(self, job: int, placement: Placement) -> None:
+        """Let a job that this draft stopped go on where it was."""
+        ledger = self.ledger_of(job)
+        assert ledger is not None, "the parent of this job is not running"
+        ledger.regain(job, self.shape(job), placement)
+        self._steps.append((job, placement, None, "", ledger))
+
+    def resize(self, job: int, placement: Placement) -> None:
+        """Run a job that holds devices on `placement` from now on."""
+        self.stop(job)
+        self.start(job, placement)
+
+    def act(self, action: AnyAction) -> None:
+        """Add an action that moves no devices: Suspend, Resume, Tune or Provision."""
+        self._others.append(action)
+
+    def mark(self) -> int:
+        """A point to roll back to."""
+        return len(self._steps)
+
+    def rollback(self, mark: int = 0) -> None:
+        """Undo what was drawn since `mark`."""
+        while len(self._steps) > mark:
+            ledger = self._steps.pop()[4]
+            ledger.rollback(ledger.mark() - 1)
+
+    def plan(
+        self, reasons: Sequence[Reason] = (), wake: int = NEVER, until: int = ANYTHING
+    ) -> Plan:
+        """The plan that makes this draft true."""
+        actions = self._actions() if self._steps else []
+        if self._others:
+            actions += self._others
+        self.made = plan = Plan(actions, list(reasons) if reasons else [], wake, until)
+        return plan
+
+    def _actions(self) -> list[AnyAction]:
+        """The net effect: stops first, then resizes, then starts, each in the order drawn."""
+        steps = self._steps
+        if not self._stops:
+            return [self._start(step) for step in steps]
+        self.freed = {}
+        last: dict[int, _Step] = {}
+        first: dict[int, _Step] = {}
+        for step in steps:
+            first.setdefault(step[0], step)
+            last[step[0]] = step
+        stops: list[AnyAction] = []
+        resizes: list[AnyAction] = []
+        starts: list[AnyAction] = []
+        for job, step in last.items():
+            attempt = self._attempt[job]
+            held = first[job][2]
+            _, placement, _, why, ledger = step
+            if placement is None:
+                if held is not None:
+                    self.freed[job] = held
+                    stops.append(Stop(job, attempt, why))
+            elif held is None:
+                starts.append(self._start(step))
+            elif placement != held:
+                self.freed[job] = held
+                waits = ledger.waits(placement, ledger.holds[job][0])
+                resizes.append(Resize(job, attempt + 1, placement, waits))
+        return stops + resizes + starts
+
+    def _start(self, step: _Step) -> Start:
+        job, placement, _, _, ledger = step
+        assert placement is not None
+        waits = ledger.waits(placement, ledger.holds[job][0]) if ledger.leaving else ()
+        return Start(job, self._attempt[job] + 1, placement, waits)
+
+    def book(self, plan: Plan) -> dict[int, Placement]:
+        """Make `plan` stand in the books, as drawn here or anew; returns what it freed.
+
+        Raises InvariantError if the plan takes what is not free.
+        """
+        if not plan.actions and not self._steps:
+            self._others.clear()
+            return _NOTHING
+        if self.made is plan:
+            freed = self.freed
+        else:
+            self.rollback()
+            freed = self._book_anew(plan)
+        self._ledger.settle()
+        if self._inner:
+            for ledger in self._inner.values():
+                ledger.settle()
+        self.clear()
+        return freed
+
+    def _book_anew(self, plan: Plan) -> dict[int, Placement]:
+        freed: dict[int, Placement] = {}
+        for action in plan.actions:
+            if isinstance(action, Stop | Resize):
+                freed[action.job] = self.stop(action.job)
+        for action in plan.actions:
+            if isinstance(action, Start | Resize):
+                self.start(action.job, action.placement)
+        return freed
+
+    def clear(self) -> None:
+        """Begin a new draft; what was drawn stands."""
+        self._steps.clear()
+        self._others.clear()
+        self._stops = False
+        self.made = None
+        self.freed = _NOTHING

@@ -1,0 +1,1 @@
+"""The tables and how they change: columns, facts and actions reduced, snapshots."""

@@ -1,0 +1,68 @@
+"""What must always hold (design section 7), checked after every step in `validate` mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ganger.core.errors import InvariantError
+from ganger.core.state.jobs import HOLDS_DEVICES, Phase
+
+if TYPE_CHECKING:
+    from ganger.core.kernel import Kernel
+
+
+def check_state(kernel: Kernel) -> None:
+    """Raise InvariantError unless books, phases and counters agree."""
+    jobs, n = kernel.jobs, kernel.jobs.n
+    kernel.ledger.check()
+    phase = jobs.phase[:n]
+    _check_holders(kernel)
+    _check_sets(kernel)
+    if (jobs.size[:n][~np.isin(phase, HOLDS_DEVICES)] != 0).any():
+        raise InvariantError("a job that is not running counts GPUs")
+    for name in ("ran", "served", "held", "pended", "lost", "work"):
+        column = getattr(jobs, name)[:n]
+        if (column < 0).any() or not np.isfinite(column).all():
+            raise InvariantError(f"{name} is negative or not finite for job {column.argmin()}")
+    served_too_much = (
+        jobs.served[:n] > jobs.held[:n] + (kernel.now - jobs.held_since[:n]) * (jobs.size[:n])
+    )
+    if served_too_much.any():
+        raise InvariantError(f"job {served_too_much.argmax()} executed more than it held")
+    early = (jobs.first_start[:n] >= 0) & (jobs.first_start[:n] < jobs.submitted[:n])
+    if early.any():
+        raise InvariantError(f"job {early.argmax()} started before it was submitted")
+
+
+def _check_holders(kernel: Kernel) -> None:
+    """Every job that holds devices does so whole, and no other holds any."""
+    for scope in kernel._scopes.values():
+        for job, (shape, placement) in scope.ledger.holds.items():
+            phase = Phase(kernel.jobs.phase[job])
+            if phase not in HOLDS_DEVICES or phase == Phase.STOPPING:
+                raise InvariantError(f"job {job} holds devices while {phase.name}")
+            workers = [0] * len(shape.roles)
+            for slot in placement:
+                workers[slot.role] += slot.workers
+            for role, have in zip(shape.roles, workers, strict=True):
+                least, most = role.range
+                if not least <= have <= most:
+                    raise InvariantError(
+                        f"job {job} runs {have} {role.name}s; it needs {least} to {most}"
+                    )
+
+
+def _check_sets(kernel: Kernel) -> None:
+    """The pending and active sets hold exactly the jobs in those phases."""
+    pending: list[int] = []
+    active: list[int] = []
+    for scope in kernel._scopes.values():
+        pending += scope.pending.ids.tolist()
+        active += scope.active.ids.tolist()
+    phase = kernel.jobs.phase[: kernel.jobs.n]
+    if sorted(pending) != np.flatnonzero(phase == Phase.PENDING).tolist():
+        raise InvariantError("the pending set disagrees with the phases")
+    if sorted(active) != np.flatnonzero(np.isin(phase, HOLDS_DEVICES)).tolist():
+        raise InvariantError("the active set disagrees with the phases")

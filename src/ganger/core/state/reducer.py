@@ -1,0 +1,479 @@
+"""State, and how it changes: facts come as events, decisions as actions; nothing else writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Any
+
+from ganger.core.books.ledger import Ledger
+from ganger.core.errors import InvariantError
+from ganger.core.events import (
+    CAPACITY_FREED,
+    CAPACITY_LOST,
+    COMMANDED,
+    PROGRESSED,
+    QUEUED,
+    STARTED,
+    WOKE,
+    Accepted,
+    Command,
+    Evaluated,
+    Failed,
+    Finished,
+    Measured,
+    NodeCommand,
+    NodeDown,
+    NodeUp,
+    Progressed,
+    Refused,
+    Released,
+    Started,
+    Submitted,
+    Withheld,
+    Woke,
+)
+from ganger.core.plan import (
+    AnyAction,
+    Placement,
+    Provision,
+    Resize,
+    Resume,
+    Start,
+    Stop,
+    Suspend,
+    Tune,
+)
+from ganger.core.spec import JobSpec, Kind
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.commands import ORDERED, obey
+from ganger.core.state.jobs import Declared, Jobs, Phase
+from ganger.core.units import NEVER
+from ganger.core.view import Scope
+
+BLOCKED, PENDING, STARTING, RUNNING, SUSPENDED, STOPPING, FINISHED, FAILED, CANCELLED = (
+    int(phase) for phase in list(Phase)[1:]
+)
+_TUNE = int(Kind.TUNE)
+
+
+class Reducer:
+    """The tables, the books, and a handler for every event and every action."""
+
+    def __init__(self, nodes: Nodes, declared: Declared) -> None:
+        self.nodes = nodes
+        self.jobs = Jobs.of(declared)
+        self.now = 0
+        self.ledger = Ledger(nodes)
+        self._inner: dict[int, Ledger] = {}
+        self._scopes: dict[int, Scope] = {-1: Scope(self.ledger)}
+        self._top = self._scopes[-1]
+        self._freed: dict[int, Placement] = {}
+        """What each job held that is being stopped or resized."""
+        self._letting_go: dict[tuple[int, int], Placement] = {}
+        self._blockers: dict[int, int] = {}
+        self._on_hold: set[int] = set()
+        self._cancelling: set[int] = set()
+        self._down: set[int] = set()
+        self._drained: set[int] = set()
+        self._withheld: dict[int, int] = {}
+        """How many GPUs of nodes are others'."""
+        self._owing: set[int] = set()
+        """Nodes of which our jobs hold GPUs that are others'."""
+        self._orders: list[AnyAction] = []
+        """What people ordered in this step and the engine has to do, whatever the policy says."""
+        self._rows: dict[str, int] = {}
+        self._after = declared.after
+        self._followers: dict[int, list[int]] = {}
+        for job, befores in declared.after.items():
+            for before in befores:
+                self._followers.setdefault(before, []).append(job)
+        self._on: dict[type, Callable[[Any], int]] = {
+            Submitted: self._submitted, Started: self._started, Progressed: self._progressed,
+            Measured: self._measured, Evaluated: self._evaluated,
+            Finished: self._finished, Failed: self._failed, Released: self._released,
+            Refused: self._refused, NodeDown: self._node_down, NodeUp: self._node_up,
+            Withheld: self._withhold,
+            Accepted: self._accepted, Command: self._command, NodeCommand: self._node_command,
+            Woke: self._woke,
+        }  # fmt: skip
+        self._do: dict[type, Callable[[Any], None]] = {
+            Start: self._start, Stop: self._stop, Resize: self._resize,
+            Suspend: self._suspend, Resume: self._resume,
+            Tune: self._pass_on, Provision: self._pass_on,
+        }  # fmt: skip
+
+    def _bind(self) -> None:
+        """Take hold of the columns' cells; again whenever the table grew."""
+        cells = self.jobs.cells
+        self._phase, self._attempt, self._size = cells("phase"), cells("attempt"), cells("size")
+        self._rate, self._since, self._ran = cells("rate"), cells("since"), cells("ran")
+        self._began = cells("began")
+        self._served, self._work, self._held = cells("served"), cells("work"), cells("held")
+        self._held_since, self._first = cells("held_since"), cells("first_start")
+        self._pending_since, self._pended = cells("pending_since"), cells("pended")
+        self._done_at, self._preempted = cells("finished"), cells("preemptions")
+        self._restarts, self._lost = cells("restarts"), cells("lost")
+        self._parent, self._kind = cells("parent"), cells("kind")
+
+    # ------------------------------------------------------------------ for whom it may concern
+
+    @property
+    def on_hold(self) -> Set[int]:
+        """Jobs that were told to hold."""
+        return self._on_hold
+
+    @property
+    def blockers(self) -> Mapping[int, int]:
+        """How many jobs each blocked job still waits for."""
+        return self._blockers
+
+    @property
+    def letting_go(self) -> Mapping[tuple[int, int], Placement]:
+        """What the attempts (job, attempt) hold that were told to go."""
+        return self._letting_go
+
+    def placements(self) -> dict[int, Placement]:
+        """What each job holds."""
+        return {
+            job: placement
+            for scope in self._scopes.values()
+            for job, (_, placement) in scope.ledger.holds.items()
+        }
+
+    def barred(self, node: int) -> str:
+        """Why nothing starts on a node: `down`, `drained`, or ""."""
+        return "down" if node in self._down else "drained" if node in self._drained else ""
+
+    # ------------------------------------------------------------------ events
+
+    def _scope_of(self, job: int) -> Scope:
+        parent = self._parent[job]
+        if parent < 0:
+            return self._top
+        scope = self._scopes.get(parent)
+        if scope is None:
+            scope = self._scopes[parent] = Scope(Ledger(self.nodes, {}))
+        return scope
+
+    # Each handler returns the kinds of change it made (bits of `events`).
+
+    def _submitted(self, event: Submitted) -> int:
+        job = event.job
+        if self._phase[job]:
+            raise InvariantError(f"job {job} was submitted twice")
+        befores = self._after.get(job) if self._after else None
+        if befores:
+            if any(self._phase[before] in (FAILED, CANCELLED) for before in befores):
+                return self._end(job, CANCELLED)
+            blockers = sum(self._phase[before] != FINISHED for before in befores)
+            if blockers:
+                self._blockers[job] = blockers
+                self._phase[job] = BLOCKED
+                self._pending_since[job] = self.now
+                return 0
+        return self._queue(job)
+
+    def row_named(self, name: str) -> int:
+        """The row of the job of that name, -1 if there is none."""
+        jobs, rows = self.jobs, self._rows
+        for row in range(len(rows), jobs.n):
+            rows[jobs.name(row)] = row
+        return rows.get(name, -1)
+
+    def declare(self, specs: Iterable[JobSpec]) -> None:
+        """Know of more jobs, which will be Submitted. Raises BadInput."""
+        self.row_named("")
+        jobs, rows = self.jobs, self._rows
+        for spec in specs:
+            rows[spec.name] = jobs.append(spec, rows)
+        self._bind()  # of another table if it moved; a twin that cannot be written to counts anew
+
+    def _accepted(self, event: Accepted) -> int:
+        job = self.jobs.n
+        if job != event.job:
+            raise InvariantError(f"job {event.job} was accepted as row {job}")
+        self.declare((event.spec,))
+        for before in self._after.get(job, ()):
+            self._followers.setdefault(before, []).append(job)
+        return self._submitted(Submitted(job))
+
+    def _queue(self, job: int) -> int:
+        """The job waits for devices from now on, unless people want something else."""
+        if self._cancelling and job in self._cancelling:
+            return self._end(job, CANCELLED)
+        if self._on_hold and job in self._on_hold:
+            self._phase[job] = BLOCKED
+            self._pending_since[job] = self.now
+            return 0
+        scope = self._top if self._parent[job] < 0 else self._scope_of(job)
+        self._phase[job] = PENDING
+        self._pending_since[job] = self.now
+        scope.pending.add(job)
+        scope.changed.append(job)
+        return QUEUED
+
+    def _started(self, event: Started) -> int:
+        job = event.job
+        if event.attempt != self._attempt[job] or self._phase[job] != STARTING:
+            return 0
+        self._phase[job] = RUNNING
+        self._began[job] = self._since[job] = self.now
+        self._rate[job] = event.rate
+        if self._first[job] < 0:
+            self._first[job] = self.now
+        else:
+            self._restarts[job] += 1
+        scope = self._top if self._parent[job] < 0 else self._scope_of(job)
+        scope.changed.append(job)
+        return STARTED
+
+    def _progressed(self, event: Progressed) -> int:
+        job = event.job
+        if event.attempt == self._attempt[job] and self._phase[job] == RUNNING:
+            self._accrue(job)
+            self._work[job] = event.work
+            self._rate[job] = event.rate
+            self._scope_of(job).heard_of(job)
+        return PROGRESSED
+
+    def _measured(self, event: Measured) -> int:
+        """Changes nothing here; an oracle may learn from it."""
+        return PROGRESSED
+
+    def _evaluated(self, event: Evaluated) -> int:
+        """The same, of how long the job takes: whoever orders by that looks at it again."""
+        if event.attempt == self._attempt[event.job] and self._phase[event.job] == RUNNING:
+            self._scope_of(event.job).heard_of(event.job)
+        return PROGRESSED
+
+    def _accrue(self, job: int) -> None:
+        if self._phase[job] == RUNNING:
+            now, since = self.now, self._since
+            lasting = now - since[job]
+            if lasting:
+                self._ran[job] += lasting
+                self._served[job] += lasting * self._size[job]
+                self._work[job] += lasting * self._rate[job]
+                since[job] = now
+
+    def _finished(self, event: Finished) -> int:
+        job = event.job
+        if event.attempt != self._attempt[job] or not STARTING <= self._phase[job] <= STOPPING:
+            return 0
+        self._accrue(job)
+        self._let_go(job)
+        return self._end(job, FINISHED) | CAPACITY_FREED
+
+    def _failed(self, event: Failed) -> int:
+        job = event.job
+        if event.attempt != self._attempt[job]:
+            return self._old_attempt_gone(job, event.attempt)
+        if not STARTING <= self._phase[job] <= STOPPING:
+            return 0
+        self._accrue(job)
+        self._let_go(job)
+        self._keep(job, event.kept)
+        if event.final:
+            return self._end(job, FAILED) | CAPACITY_FREED
+        return self._queue(job) | CAPACITY_FREED
+
+    def _released(self, event: Released) -> int:
+        job = event.job
+        if event.attempt != self._attempt[job]:
+            if (job, event.attempt) in self._letting_go:  # else it was told before
+                self._keep(job, event.kept)
+            return self._old_attempt_gone(job, event.attempt)
+        phase = self._phase[job]
+        if not RUNNING <= phase <= STOPPING:
+            return 0
+        if phase != STOPPING:  # whoever told it to leave
+            self._preempted[job] += 1
+        self._accrue(job)
+        self._let_go(job)
+        self._keep(job, event.kept)
+        # A stopping job's devices could be planned with since it was told to stop.
+        return self._queue(job) | (CAPACITY_FREED if phase != STOPPING else 0)
+
+    def _refused(self, event: Refused) -> int:
+        job = event.job
+        if event.attempt != self._attempt[job] or self._phase[job] != STARTING:
+            return 0
+        self._pended[job] += self.now - self._held_since[job]  # for what never came
+        self._let_go(job)
+        return self._queue(job) | CAPACITY_FREED
+
+    def _old_attempt_gone(self, job: int, attempt: int) -> int:
+        placement = self._letting_go.pop((job, attempt), None)
+        if placement is not None:
+            self._scope_of(job).ledger.gone(job, placement)
+        return 0
+
+    def _keep(self, job: int, kept: float) -> None:
+        """Set the surviving work, and count what was lost."""
+        lost = self._work[job] - kept
+        if lost > 1.0:  # less than a microsecond is rounding
+            self._lost[job] += lost
+        if kept < NEVER:
+            self._work[job] = kept
+
+    def _let_go(self, job: int) -> None:
+        """The present attempt's devices are free."""
+        scope = self._top if self._parent[job] < 0 else self._scope_of(job)
+        if self._letting_go and self._phase[job] == STOPPING:
+            scope.ledger.gone(job, self._letting_go.pop((job, self._attempt[job])))
+        else:
+            scope.ledger.free_up(job)
+        self._held[job] += (self.now - self._held_since[job]) * self._size[job]
+        self._size[job] = 0
+        self._rate[job] = 0.0
+        scope.active.remove(job)
+        if self._inner and job in self._inner:
+            self._close_grant(job)
+
+    def _end(self, job: int, phase: int) -> int:
+        """The job is over; whoever waits for it goes on or is cancelled."""
+        self._phase[job] = phase
+        self._done_at[job] = self.now
+        if self._cancelling:
+            self._cancelling.discard(job)
+        scope = self._top if self._parent[job] < 0 else self._scope_of(job)
+        scope.changed.append(job)
+        changes = 0
+        if not self._followers:
+            return 0
+        for follower in self._followers.pop(job, ()):
+            if follower not in self._blockers:
+                continue
+            if phase != FINISHED:
+                del self._blockers[follower]
+                changes |= self._end(follower, CANCELLED)
+                continue
+            self._blockers[follower] -= 1
+            if not self._blockers[follower]:
+                del self._blockers[follower]
+                changes |= self._queue(follower)
+        return changes
+
+    def _node_down(self, event: NodeDown) -> int:
+        return self._usable(event.node, self._down, True)
+
+    def _node_up(self, event: NodeUp) -> int:
+        return self._usable(event.node, self._down, False)
+
+    def _usable(self, node: int, barred: set[int], bar: bool) -> int:
+        """Bar a node for one reason, or lift that; it is used while no reason stands."""
+        (barred.add if bar else barred.discard)(node)
+        self.ledger.switch(node, up=node not in self._down and node not in self._drained)
+        back = max(self.ledger.full[node].bit_count(), 1)  # CPUs and memory, if no GPU
+        self.ledger.cell_of[node].returned += 0 if bar else back
+        return CAPACITY_LOST if bar else CAPACITY_FREED
+
+    def _withhold(self, event: Withheld) -> int:
+        node, before = event.node, self._withheld.get(event.node, 0)
+        self._withheld[node] = event.gpus
+        if not event.gpus:
+            del self._withheld[node]
+        self._settle(node)
+        return CAPACITY_LOST if event.gpus > before else CAPACITY_FREED
+
+    def _settle(self, node: int) -> None:
+        """Others get what they hold of a node, as far as our jobs have left it."""
+        owed = self.ledger.withhold(node, self._withheld.get(node, 0))
+        (self._owing.add if owed else self._owing.discard)(node)
+
+    def withheld(self, node: int) -> int:
+        """How many GPUs of a node are others'."""
+        return self._withheld.get(node, 0)
+
+    def _woke(self, event: Woke) -> int:
+        return WOKE
+
+    def _command(self, event: Command) -> int:
+        return obey(self, event)
+
+    def _node_command(self, event: NodeCommand) -> int:
+        return self._usable(event.node, self._drained, event.verb == "drain") | COMMANDED
+
+    # ------------------------------------------------------------------ actions
+
+    def _start(self, action: Start) -> None:
+        job = action.job
+        if self._phase[job] != PENDING or action.attempt != self._attempt[job] + 1:
+            raise InvariantError(f"{action} on a job that is {Phase(self._phase[job]).name}")
+        scope = self._top if self._parent[job] < 0 else self._scope_of(job)
+        scope.pending.remove(job)
+        scope.active.add(job)
+        self._pended[job] += self.now - self._pending_since[job]
+        self._begin_attempt(job, action)
+
+    def _begin_attempt(self, job: int, action: Start | Resize) -> None:
+        self._phase[job] = STARTING
+        self._attempt[job] = action.attempt
+        self._held_since[job] = self.now
+        size = 0
+        for slot in action.placement:
+            size += slot.devices.bit_count()
+        self._size[job] = size
+        if self._kind[job] == _TUNE:
+            self._open_grant(job, action.placement)
+
+    def _stop(self, action: Stop) -> None:
+        job, phase = action.job, self._phase[action.job]
+        if phase not in (STARTING, RUNNING, SUSPENDED) or action.attempt != self._attempt[job]:
+            raise InvariantError(f"{action} on a job that is {Phase(phase).name}")
+        self._accrue(job)
+        self._leave(job)
+        self._phase[job] = STOPPING
+        self._rate[job] = 0.0
+        if action.why not in ORDERED:
+            self._preempted[job] += 1
+
+    def _leave(self, job: int) -> None:
+        """The present attempt is told to go: its devices can be planned with."""
+        self._letting_go[job, self._attempt[job]] = self._freed[job]
+
+    def _resize(self, action: Resize) -> None:
+        job, phase = action.job, self._phase[action.job]
+        if phase not in (STARTING, RUNNING, SUSPENDED) or action.attempt != self._attempt[job] + 1:
+            raise InvariantError(f"{action} on a job that is {Phase(phase).name}")
+        self._accrue(job)
+        self._leave(job)
+        self._held[job] += (self.now - self._held_since[job]) * self._size[job]
+        self._rate[job] = 0.0
+        self._begin_attempt(job, action)
+
+    def _suspend(self, action: Suspend) -> None:
+        job = action.job
+        if self._phase[job] != RUNNING or action.attempt != self._attempt[job]:
+            raise InvariantError(f"{action} on a job that is {Phase(self._phase[job]).name}")
+        self._accrue(job)
+        self._phase[job] = SUSPENDED
+
+    def _resume(self, action: Resume) -> None:
+        job = action.job
+        if self._phase[job] != SUSPENDED or action.attempt != self._attempt[job]:
+            raise InvariantError(f"{action} on a job that is {Phase(self._phase[job]).name}")
+        self._phase[job] = RUNNING
+        self._began[job] = self._since[job] = self.now
+
+    def _pass_on(self, action: Tune | Provision) -> None:
+        """Moves no devices and no phase: the engine's affair."""
+
+    # ------------------------------------------------------------------ grants of parents
+
+    def _open_grant(self, parent: int, placement: Placement) -> None:
+        within: dict[int, int] = {}
+        for slot in placement:
+            within[slot.node] = within.get(slot.node, 0) | slot.devices
+        self._inner[parent] = Ledger(self.nodes, within)
+        scope = self._scopes.get(parent)
+        if scope is None:
+            self._scopes[parent] = Scope(self._inner[parent])
+        else:
+            scope.ledger = self._inner[parent]
+
+    def _close_grant(self, parent: int) -> None:
+        if self._inner[parent].holds:
+            raise InvariantError(f"job {parent} ended while its children ran on its grant")
+        self._scopes[parent].ledger = Ledger(self.nodes, {})
+        del self._inner[parent]

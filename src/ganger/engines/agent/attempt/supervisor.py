@@ -1,0 +1,379 @@
+"""The keeper: parent of one part's processes, from their start to the record of their exit.
+
+Forked by the agent and independent of it from then on: it takes orders on a socket, so an agent
+that comes back finds it again. It ends when nothing of the part runs any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import time
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+
+from ganger.core.units import NEVER, SECOND
+from ganger.engines.agent.attempt import processes
+from ganger.engines.agent.attempt.attempt_dir import Folder, note_exit
+from ganger.engines.agent.attempt.cgroup import Group
+from ganger.engines.agent.attempt.output import Output
+from ganger.engines.agent.attempt.spawn import Stage, Worker, ask, spawn
+from ganger.engines.agent.attempt.steps import Steps
+from ganger.engines.agent.protocol import (
+    Exit,
+    Launched,
+    Prepare,
+    Progress,
+    Resume,
+    Stop,
+    Suspend,
+)
+from ganger.engines.agent.wire import GoneError, Link
+
+_WATCH_SECONDS: Final = 0.5
+_REPORT_SECONDS: Final = 0.5
+_KILL_AGAIN_SECONDS: Final = 0.05
+_HELPLESS_SECONDS: Final = 10.0
+"""What SIGKILL cannot end in this time sits in the kernel; its exit is recorded nevertheless."""
+
+RUNNING, ASKED, TERMINATED, KILLED = range(4)
+
+
+class Keeper:
+    """Keeps one part. `sdk`: where its reports come; `files`: descriptors of its output and error
+    (the same for one file)."""
+
+    def __init__(
+        self, folder: Folder, prepare: Prepare, group: Group, control: socket.socket,
+        sdk: socket.socket, files: tuple[int, int], umask: int, zygote: str = "",
+        exits: Path | None = None,
+    ) -> None:  # fmt: skip
+        self._exits = exits
+        self._folder, self._prepare, self._group = folder, prepare, group
+        self._launch = prepare.launch
+        self._umask, self._zygote = umask, zygote
+        self._warm: dict[int, socket.socket] = {}
+        """Workers that a zygote forked, and where it tells how they ended."""
+        self._memory = sum(
+            prepare.launch.shape.roles[part.role].needs.memory * part.workers
+            for part in prepare.parts
+        )
+        self._selector = selectors.DefaultSelector()
+        self._control = control
+        self._links: list[Link] = []
+        self._ranks: dict[int, int] = {}
+        """Workers that run: process number to rank."""
+        self._pids: tuple[int, ...] = ()
+        self._codes: dict[int, int] = {}
+        self._first_failure = 0
+        self._why = self._detail = ""
+        self._level = RUNNING
+        self._next_level_at = inf
+        self._asked = self._heard = self._listens = False
+        self._frozen_at = 0.0
+        self._limit_at = self._limit_left = inf
+        self._watch_at = inf
+        self._report_at = inf
+        self._steps = Steps()
+        self._outputs = self._open_outputs(files)
+        self._sdk = sdk
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self, workers: list[Worker], cwd: str) -> None:
+        """Start the workers, see them through, write how it ended."""
+        processes.adopt_orphans()
+        wake, woken = socket.socketpair()
+        wake.setblocking(False)
+        woken.setblocking(False)
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+            signal.signal(ignored, signal.SIG_IGN)
+        register = self._selector.register
+        register(woken, selectors.EVENT_READ, lambda: woken.recv(4096))
+        register(self._control, selectors.EVENT_READ, self._accept)
+        register(self._sdk, selectors.EVENT_READ, self._hear)
+        for output, _ in self._outputs:
+            register(output, selectors.EVENT_READ, lambda output=output: self._pump(output))
+        self._start(workers, cwd)
+        while self._ranks:
+            self._turn()
+        self._clear()
+        self._finish()
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        due = min(self._next_level_at, self._limit_at, self._watch_at, self._report_at)
+        for key, _ in self._selector.select(None if due == inf else max(due - now, 0)):
+            key.data()
+        self._reap()
+        now = time.monotonic()
+        if now >= self._next_level_at:
+            self._escalate(self._level + 1 if self._level < KILLED else KILLED)
+        if now >= self._limit_at:
+            self._limit_at = inf
+            self._end("TimeLimit")
+        if now >= self._watch_at:
+            self._watch(now)
+        if now >= self._report_at:
+            self._report_at = inf
+            self._tell_progress()
+
+    def _start(self, workers: list[Worker], cwd: str) -> None:
+        ends = [end for _, end in self._outputs]
+        stage = Stage(self._launch, self._group, cwd, ends[0], ends[-1], self._umask)
+        for worker in workers:
+            try:
+                pid = self._warm_start(worker, stage) or spawn(worker, stage)
+            except OSError as why:
+                self._why, self._first_failure = "LaunchFailed", 127
+                self._detail = f"{worker.argv[0]} in {cwd}: {why.strerror}"
+                self._escalate(KILLED)
+                break
+            self._ranks[pid] = worker.rank
+        for end in ends:
+            os.close(end)
+        self._pids = tuple(self._ranks)
+        now = time.monotonic()
+        if self._launch.limit < NEVER:
+            self._limit_at = now + self._launch.limit / SECOND
+        if self._memory and not self._group.limits_memory:
+            self._watch_at = now + _WATCH_SECONDS
+        if not self._why:
+            self._tell(Launched(self._prepare.key, self._pids))
+
+    def _warm_start(self, worker: Worker, stage: Stage) -> int:
+        """Have a zygote fork the worker: its process number; 0 if it is to be started cold."""
+        if not self._zygote:
+            return 0
+        asked = ask(self._zygote, worker, stage)
+        if asked is None:
+            return 0
+        pid, sock = asked
+        self._warm[pid] = sock
+        self._selector.register(sock, selectors.EVENT_READ, lambda: self._hear_zygote(pid))
+        return pid
+
+    def _hear_zygote(self, pid: int) -> None:
+        """A worker of the zygote has ended, or the zygote itself."""
+        sock = self._warm.pop(pid)
+        self._selector.unregister(sock)
+        try:
+            status = int(sock.recv(64))
+        except (OSError, ValueError):
+            processes.send([pid, *processes.descendants(pid)], signal.SIGKILL)
+            status = signal.SIGKILL
+        sock.close()
+        self._ended(pid, status)
+
+    def _reap(self) -> None:
+        """Take the exits of workers and of orphans that came to us."""
+        for pid, status in processes.reaped():
+            self._ended(pid, status)
+
+    def _ended(self, pid: int, status: int) -> None:
+        rank = self._ranks.pop(pid, None)
+        if rank is None:
+            return
+        code = self._codes[rank] = os.waitstatus_to_exitcode(status)
+        if code and not self._first_failure:
+            self._first_failure = code
+            if self._level == RUNNING and self._ranks:  # a gang runs whole or not at all
+                self._escalate(TERMINATED)
+
+    # ------------------------------------------------------------------ ending it
+
+    def _end(self, why: str) -> None:
+        self._why = self._why or why
+        self._escalate(max(self._level, TERMINATED))
+
+    def _escalate(self, level: int) -> None:
+        """Ask, then terminate, then kill; each gives some time to go before the next."""
+        if level > ASKED:
+            self._thaw()
+        self._level = level
+        now = time.monotonic()
+        if level == ASKED:
+            self._next_level_at = now + self._launch.grace / SECOND
+            catchers = [pid for pid in self._members() if processes.catches(pid, signal.SIGUSR1)]
+            self._heard |= bool(processes.send(catchers, signal.SIGUSR1)) or self._listens
+            if not self._heard:  # nobody there who could save
+                self._escalate(TERMINATED)
+        elif level == TERMINATED:
+            self._next_level_at = now + self._launch.kill_after / SECOND
+            self._heard |= bool(processes.send(self._members(), signal.SIGTERM))
+        else:
+            self._next_level_at = now + _KILL_AGAIN_SECONDS
+            self._heard = True
+            self._kill()
+
+    def _members(self) -> list[int]:
+        """Every process of the part."""
+        found = {*processes.descendants(os.getpid()), *self._group.pids(), *self._warm}
+        for pid in self._warm:
+            found.update(processes.descendants(pid))
+        return list(found)
+
+    def _kill(self) -> None:
+        self._group.kill()
+        processes.send(self._members(), signal.SIGKILL)
+
+    def _clear(self) -> None:
+        """The workers are gone: nothing that they left behind stays."""
+        until = time.monotonic() + _HELPLESS_SECONDS
+        while self._members() and time.monotonic() < until:
+            self._kill()
+            self._reap()
+            if self._members():
+                time.sleep(0.002)
+
+    def _finish(self) -> None:
+        for _ in range(100):  # what the job said last
+            if not self._hear():
+                break
+        self._tell_progress()
+        dropped = sum(output.finish() for output, _ in self._outputs)
+        why = self._why
+        if not why and self._first_failure and self._group.oom_kills():
+            why = "OutOfMemory"
+        steps = self._steps
+        exit_ = Exit(
+            self._first_failure, why, self._detail, self._asked, self._heard, steps.step,
+            steps.total, steps.saved, steps.micros, self._codes, dropped,
+            next((output.why for output, _ in self._outputs if output.why), "") if dropped else "",
+        )  # fmt: skip
+        self._group.remove()
+        if self._exits is not None and self._prepare.parts:
+            note_exit(self._exits, self._prepare.key, self._prepare.parts[0].node_rank, exit_)
+        while self._folder.path.exists():
+            try:
+                self._folder.write_exit(exit_)
+                return
+            except OSError:  # no disk: the part is not over until it is written down
+                time.sleep(1.0)
+
+    # ------------------------------------------------------------------ suspending
+
+    def _freeze(self) -> None:
+        if self._frozen_at or self._level:
+            return
+        self._frozen_at = time.monotonic()
+        self._limit_left = self._limit_at - self._frozen_at
+        self._limit_at = inf
+        if not self._group.freeze(True):
+            processes.send(self._members(), signal.SIGSTOP)
+
+    def _thaw(self) -> None:
+        if not self._frozen_at:
+            return
+        self._limit_at = time.monotonic() + self._limit_left
+        self._frozen_at = 0.0
+        self._steps.pause()
+        if not self._group.freeze(False):
+            processes.send(self._members(), signal.SIGCONT)
+
+    # ------------------------------------------------------------------ what comes in
+
+    def _accept(self) -> None:
+        sock, _ = self._control.accept()
+        link = Link(sock, Stop | Suspend | Resume)
+        self._links.append(link)
+        self._selector.register(link, selectors.EVENT_READ, lambda: self._obey(link))
+        if self._pids:
+            self._tell(Launched(self._prepare.key, self._pids))
+            self._tell_progress()
+
+    def _obey(self, link: Link) -> None:
+        try:
+            orders = link.receive()
+        except GoneError:
+            self._drop(link)
+            return
+        for order in orders:
+            if isinstance(order, Suspend):
+                self._freeze()
+            elif isinstance(order, Resume):
+                self._thaw()
+            else:
+                self._leave(order)
+
+    def _leave(self, order: Stop) -> None:
+        self._reap()
+        if not self._ranks:
+            return  # it ended by itself before
+        self._asked = True
+        self._thaw()
+        self._why = self._why or order.why
+        if order.kill:
+            wanted = KILLED
+        elif order.checkpoint:
+            wanted = ASKED
+            self._folder.ask_to_leave()
+        else:
+            wanted = TERMINATED
+        if wanted > self._level:
+            self._escalate(wanted)
+
+    def _hear(self) -> bool:
+        """Take one report of the SDK; False if there was none."""
+        try:
+            data = self._sdk.recv(1 << 16)
+        except OSError:
+            return False
+        # Whatever a job sends: it must not end its keeper.
+        with contextlib.suppress(ValueError, TypeError, AttributeError, ArithmeticError,
+                                 RecursionError):  # fmt: skip
+            report: dict[str, Any] = json.loads(data)
+            self._listens |= "listens" in report
+            self._steps.take(report)
+            if self._report_at == inf:
+                self._report_at = time.monotonic() + _REPORT_SECONDS * self._steps.told
+                self._steps.told = True
+        return True
+
+    def _pump(self, output: Output) -> None:
+        if not output.pump():
+            self._selector.unregister(output)  # all who could write are gone
+
+    def _watch(self, now: float) -> None:
+        """Without a memory controller: end it when it holds more than it may."""
+        self._watch_at = now + _WATCH_SECONDS
+        if self._level < KILLED and processes.resident_mib(self._members()) > self._memory:
+            self._why = self._why or "OutOfMemory"
+            self._escalate(KILLED)
+
+    # ------------------------------------------------------------------ what goes out
+
+    def _tell_progress(self) -> None:
+        one = self._steps
+        if max(one.step, one.saved) >= 0:
+            key = self._prepare.key
+            self._tell(Progress(key, one.step, one.total, one.micros, one.saved, one.metrics))
+
+    def _tell(self, message: Launched | Progress) -> None:
+        for link in list(self._links):
+            try:
+                link.send(message)
+            except GoneError:
+                self._drop(link)
+
+    def _drop(self, link: Link) -> None:
+        if link in self._links:
+            self._links.remove(link)
+            self._selector.unregister(link)
+            link.close()
+
+    def _open_outputs(self, files: tuple[int, int]) -> list[tuple[Output, int]]:
+        """A pump per file, with the end of its pipe that the workers write to."""
+        found = []
+        for file in dict.fromkeys(files):
+            reads, writes = os.pipe2(os.O_CLOEXEC)
+            output = Output(reads, file, self._launch.output_limit, self._launch.uid)
+            found.append((output, writes))
+        return found

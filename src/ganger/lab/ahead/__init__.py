@@ -1,0 +1,1 @@
+"""Looking ahead from the present state."""

@@ -1,0 +1,1 @@
+"""Runs of real processes beside simulated ones."""

@@ -1,0 +1,1 @@
+"""Which recipe to take."""

@@ -1,0 +1,1 @@
+"""What several families need: caches, differences, drawing only what changes."""

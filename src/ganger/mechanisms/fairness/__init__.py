@@ -1,0 +1,1 @@
+"""Shares of tenants and jobs, leases, virtual clusters."""

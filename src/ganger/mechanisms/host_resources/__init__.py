@@ -1,0 +1,1 @@
+"""CPUs and host memory beside the GPUs."""

@@ -1,0 +1,1 @@
+"""Who goes first, and how the queue is walked."""

@@ -1,0 +1,1 @@
+"""Nodes switched on and off."""

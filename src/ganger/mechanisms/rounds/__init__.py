@@ -1,0 +1,1 @@
+"""Rounds, and the programmes that divide the time between jobs."""

@@ -1,0 +1,129 @@
+"""Placing parts of GPUs, by the rules of how a device is shared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ganger.core.books.ledger import Cell, Ledger, members
+from ganger.core.books.share import Part, Sharing, may_share
+from ganger.core.plan import Placement, Slot
+from ganger.core.spec import Needs, Shape
+from ganger.core.units import WHOLE
+from ganger.core.view import View
+from ganger.mechanisms.placement.place import Place, refuse_absent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts(Place):
+    """Jobs that ask for a share of a GPU go where `mode` lets them sit, on the fullest device
+    first; jobs that ask for whole GPUs are placed as ever."""
+
+    by_room: ClassVar[bool] = False
+
+    mode: Sharing
+
+    def find(
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
+    ) -> Placement | None:
+        """Devices on which the rule holds with one more part."""
+        shape = view.draft.shape(job)
+        if len(shape.roles) > 1 or not 0 < shape.roles[0].needs.share < WHOLE:
+            return super().find(view, ledger, job, cells, gpus)
+        there = _parts(ledger)
+        for cell in ledger.cells_for(shape) if cells is None else cells:
+            found = self._in_cell(ledger, cell, shape, there)
+            if found is not None:
+                return found
+        return None
+
+    def _in_cell(
+        self, ledger: Ledger, cell: Cell, shape: Shape, there: dict[tuple[int, int], list[Part]]
+    ) -> Placement | None:
+        needs, left = shape.roles[0].needs, shape.roles[0].size
+        part = Part(needs.share, needs.gpu_memory)
+        memory = ledger.nodes.type_specs[ledger.nodes.gpu_type[cell.nodes[0]]].memory
+        masks: dict[int, int] = {}
+        for node, device in _devices(ledger, cell, shape, there):
+            room = _host_room(ledger, node, needs) - masks.get(node, 0).bit_count()
+            if room > 0 and may_share(
+                self.mode, [*there.get((node, device), ()), part], cell.gpu_type, memory
+            ):
+                masks[node] = masks.get(node, 0) | 1 << device
+                left -= 1
+            if not left:
+                return tuple(Slot(at, mask, mask.bit_count()) for at, mask in masks.items())
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReserveAndPack(Parts):
+    """GPUs of the types `high` are kept for jobs that demand such a type, or that could run on no
+    others; all the rest are packed on the other types (Weng et al., NSDI 2022). `stated`: a
+    cluster that lacks one of them is refused."""
+
+    high: tuple[str, ...]
+    stated: bool
+
+    def find(
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
+    ) -> Placement | None:
+        """As parts or whole GPUs, in the cells that are not reserved for others. Raises BadInput
+        where a stated type is not there."""
+        if self.stated:
+            refuse_absent("GPUs of type", self.high, view.nodes.types, "ali-mlaas(reserved)")
+        shape = view.draft.shape(job)
+        cells = ledger.cells_for(shape) if cells is None else cells
+        common = [cell for cell in cells if cell.gpu_type not in self.high]
+        if common and not set(shape.gpu_types) & set(self.high) and self._could(view, job, common):
+            cells = common
+        return super().find(view, ledger, job, cells, gpus)
+
+    def _could(self, view: View, job: int, cells: list[Cell]) -> bool:
+        """Whether the job would fit into `cells` if they were empty."""
+        key = f"common {view.jobs.shape[job]}"
+        if key not in view.scratch:
+            empty = Ledger(view.nodes)
+            there = [empty.cells[cell.index] for cell in cells]
+            view.scratch[key] = empty.find(view.draft.shape(job), cells=there) is not None
+        return bool(view.scratch[key])
+
+
+def _parts(ledger: Ledger) -> dict[tuple[int, int], list[Part]]:
+    """What is in use, by (node, device), of the devices that are shared."""
+    found: dict[tuple[int, int], list[Part]] = {}
+    for shape, placement in ledger.holds.values():
+        for slot in placement:
+            needs = shape.roles[slot.role].needs
+            if needs.share < WHOLE:
+                for device in members(slot.devices):
+                    found.setdefault((slot.node, device), []).append(
+                        Part(needs.share, needs.gpu_memory)
+                    )
+    return found
+
+
+def _devices(
+    ledger: Ledger, cell: Cell, shape: Shape, there: dict[tuple[int, int], list[Part]]
+) -> list[tuple[int, int]]:
+    """Shared devices, the fullest first, then free ones."""
+    nodes = ledger.nodes
+    able = {
+        node
+        for node in cell.nodes
+        if ledger.up[node] and set(shape.labels) <= set(nodes.label_sets[nodes.labels[node]])
+    }
+    shared = [key for key in there if key[0] in able]
+    shared.sort(key=lambda key: (-sum(part.compute for part in there[key]), key))
+    free = [(node, device) for node in sorted(able) for device in members(ledger.free_mask[node])]
+    return shared + free
+
+
+def _host_room(ledger: Ledger, node: int, needs: Needs) -> int:
+    """Workers whose CPUs and host memory fit on the node."""
+    room = 1 << 30
+    if needs.cpus:
+        room = ledger.free_cpus[node] // needs.cpus
+    if needs.memory:
+        room = min(room, ledger.free_memory[node] // needs.memory)
+    return room

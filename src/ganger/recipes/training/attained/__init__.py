@@ -1,0 +1,1 @@
+"""Recipes by attained service, and what belongs to them alone."""

@@ -1,0 +1,1 @@
+"""Recipes for deadlines, and what belongs to them alone."""

@@ -1,0 +1,1 @@
+"""Recipes that resize jobs, and what belongs to them alone."""

@@ -1,0 +1,1 @@
+"""Fair recipes, and what belongs to them alone."""

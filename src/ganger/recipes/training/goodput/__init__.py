@@ -1,0 +1,1 @@
+"""Recipes by goodput: Pollux, Sia, and what belongs to them alone."""

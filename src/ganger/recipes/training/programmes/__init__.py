@@ -1,0 +1,1 @@
+"""Recipes that solve a programme, and what belongs to them alone."""

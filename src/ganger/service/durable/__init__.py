@@ -1,0 +1,1 @@
+"""The journal: written, recovered from, copied."""

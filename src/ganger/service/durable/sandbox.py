@@ -1,0 +1,158 @@
+"""Copies of the present state, for trying another policy and for looking ahead."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from ganger.client.answers import FutureAnswer, PolicyAnswer
+from ganger.core.events import Batch, Woke
+from ganger.core.kernel import Kernel
+from ganger.core.plan import Resize, Start, Stop
+from ganger.core.spec import ClusterSpec, NodeSpec
+from ganger.core.state.jobs import Phase
+from ganger.core.state.snapshot import Snapshot, capture, forget
+from ganger.core.units import DAY
+from ganger.engines.local import IGNORED
+from ganger.lab.ahead.whatif import Outlook, expected_starts, future, past
+from ganger.lab.simulation import Setup, load_policy, run_one
+from ganger.service.daemon import Daemon
+from ganger.service.durable.journal import Header
+from ganger.service.durable.recovery import guard_of, make_kernel
+from ganger.service.http import looks
+from ganger.service.http.looks import Enough, TooLong
+from ganger.workloads.clusters import describe
+
+WAITING_MAX: Final = 5000
+"""With more jobs in the queue than this, looking ahead takes too long to be asked for."""
+SAMPLES: Final = 19
+SAMPLED_MAX: Final = 500
+"""With more jobs than this waiting, an expected start comes without an interval."""
+
+
+class _Patience:
+    """Ends what takes too long: where the simulator would write its journal."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + looks.PATIENCE_SECONDS
+
+    def append(self, *step: object) -> None:
+        """Raise TooLong if it is time."""
+        if time.monotonic() > self._until:
+            raise TooLong
+
+
+def copier(daemon: Daemon, header: Header | None = None) -> Callable[[], Kernel]:
+    """Makes kernels in the present state, under another header if one is given: its policy
+    remembers nothing then."""
+    with daemon.lock:
+        before = daemon.header
+        snapshot = capture(daemon.kernel)
+        if header is not None and (header.policy, header.knows) != (before.policy, before.knows):
+            snapshot = forget(snapshot)
+        if header is not None and header.knows != before.knows:
+            snapshot = msgspec.structs.replace(snapshot, learnt=msgspec.msgpack.encode(None))
+        data = msgspec.msgpack.encode(snapshot)
+    under, patience = header or before, _Patience()
+
+    def copy() -> Kernel:
+        patience.append()
+        kernel = make_kernel(under, msgspec.msgpack.decode(data, type=Snapshot))
+        kernel.now = max(kernel.now, daemon.now())
+        return kernel
+
+    return copy
+
+
+def try_policy(daemon: Daemon, policy: str, knows: str) -> PolicyAnswer:
+    """Which jobs it would start, stop and resize in its first plan. Raises BadInput."""
+    load_policy(policy, recorded=True)
+    header = msgspec.structs.replace(daemon.header, policy=policy, knows=knows)
+    kernel = copier(daemon, header)()
+    plan = kernel.step(Batch(kernel.now, [Woke()]))
+    actions = plan.actions if plan is not None else []
+    guard = guard_of(kernel)
+    return PolicyAnswer(
+        recipe=policy, knows=knows, dry_run=True, error=guard.error,
+        ignored=[IGNORED[order] for order in getattr(guard.policy, "orders", ())],
+        starts=[action.job + 1 for action in actions if isinstance(action, Start)],
+        stops=[action.job + 1 for action in actions if isinstance(action, Stop)],
+        resizes=[action.job + 1 for action in actions if isinstance(action, Resize)],
+    )  # fmt: skip
+
+
+def outlook(daemon: Daemon, row: int, *, interval: bool = True) -> Outlook | None:
+    """When a waiting job is expected to start; None if that cannot be said."""
+    return outlooks(daemon, [row], interval=interval).get(row)
+
+
+def outlooks(
+    daemon: Daemon, rows: Sequence[int], *, interval: bool = True
+) -> dict[int, Outlook]:  # fmt: skip
+    """When jobs are expected to start, of those that wait and of which it can be said."""
+    with daemon.lock:
+        jobs = daemon.kernel.jobs
+        waiting = int(np.count_nonzero(jobs.phase[: jobs.n] == Phase.PENDING))
+        wanted = [row for row in rows if jobs.phase[row] == Phase.PENDING]
+    if not wanted or waiting > WAITING_MAX:
+        return {}
+    samples = SAMPLES if interval and waiting <= SAMPLED_MAX else 0
+    try:
+        return expected_starts(copier(daemon), wanted, samples=samples)
+    except (TooLong, Enough):
+        return {}
+
+
+def grown(cluster: ClusterSpec, add: Sequence[NodeSpec]) -> ClusterSpec:
+    """The cluster with more nodes at its end."""
+    new = [
+        msgspec.structs.replace(node, name=node.name or f"added-{number}")
+        for number, node in enumerate(add)
+    ]
+    return describe(msgspec.structs.replace(cluster, nodes=(*cluster.nodes, *new))).check()
+
+
+def futures(
+    daemon: Daemon, recipes: Sequence[str], add: Sequence[NodeSpec], history_days: float
+) -> list[FutureAnswer]:
+    """What each recipe would make of the present queue, or with `history_days` of the jobs that
+    finished in the last days. The recipe in force comes first. Raises BadInput."""
+    now = daemon.header
+    wanted = [(now.policy, now)]
+    cluster = grown(now.cluster, add) if add else now.cluster
+    for recipe in recipes or [now.policy]:
+        header = msgspec.structs.replace(now, policy=recipe, cluster=cluster)
+        if header != now:
+            wanted.append((recipe + (" on more" if add else ""), header))
+    if history_days:
+        patience = _Patience()
+        return [_of_history(daemon, name, head, history_days, patience) for name, head in wanted]
+    found, patience = [], _Patience()
+    for name, header in wanted:
+        patience.append()
+        made = future(copier(daemon, header)(), name)
+        found.append(FutureAnswer(**{key: getattr(made, key) for key in made.__struct_fields__}))
+    return found
+
+
+def _of_history(
+    daemon: Daemon, name: str, header: Header, days: float, patience: _Patience
+) -> FutureAnswer:
+    with daemon.lock:
+        trace = past(daemon.kernel, daemon.kernel.now - round(days * DAY))
+    if not trace.jobs:
+        return FutureAnswer(recipe=name)
+    setup = Setup(header.seed, header.knows)
+    run = run_one(trace, header.cluster, header.policy, setup, journal=lambda kernel: patience)
+    metrics = run.metrics
+    return FutureAnswer(
+        recipe=name, waiting=trace.jobs, unstarted=0,
+        wait_mean_seconds=metrics["queueing_delay_mean_seconds"],
+        end_mean_seconds=metrics["jct_mean_seconds"],
+        last_end_seconds=metrics["makespan_seconds"],
+        preemptions=int(metrics["preemptions"]),
+    )  # fmt: skip

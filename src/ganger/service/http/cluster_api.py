@@ -1,0 +1,441 @@
+"""The endpoints that are about the cluster: nodes, policy, tenants, the daemon itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ganger.client.answers import (
+    FutureAnswer,
+    IdleAnswer,
+    NodeAnswer,
+    NotifyAnswer,
+    PolicyAnswer,
+    Quota,
+    RolesAnswer,
+    Share,
+    Status,
+    TokenAnswer,
+    Usage,
+)  # fmt: skip
+from ganger.core.errors import BadInput
+from ganger.core.units import SECOND, WHOLE
+from ganger.service.commands import Keep, NodeOrder, Order, SetPolicy, SetTenant
+from ganger.service.durable.journal import Journal
+from ganger.service.durable.sandbox import futures, try_policy
+from ganger.service.http.app_context import World
+from ganger.service.http.request_helpers import (
+    Answer,
+    asked,
+    body_of,
+    locked,
+    number,
+    who_of,
+    world_of,
+)
+from ganger.service.idle import RULE as IDLE_SETTING
+from ganger.service.idle import Action
+from ganger.service.jobs.rights import (
+    PLAIN_PRIORITY,
+    PLAIN_WEIGHT,
+    Rights,
+    TenantRights,
+    with_members,
+)
+from ganger.service.jobs.rights import SETTING as RIGHTS_SETTING
+from ganger.service.jobs.roles import SETTING as ROLES_SETTING
+from ganger.service.jobs.roles import Roles
+from ganger.service.jobs.submission import PRIORITY_MAX, checked_text
+from ganger.service.notices.notify import Message
+from ganger.service.reports import rows
+from ganger.service.reports.usage import parse_prices, prices_of, usage, usage_between
+from ganger.workloads.clusters import is_short, load_cluster
+
+DAYS_MAX: Final = 36_500
+NODES_MAX: Final = 10_000
+RECIPES_MAX: Final = 100
+
+
+class QuotaChange(msgspec.Struct, forbid_unknown_fields=True):
+    """What a tenant may have from now on; what is left out stays, null takes it away. `limit`: GPUs
+    that its jobs may hold under any recipe; `quota` (GPUs) and `weight` are for recipes that know
+    them. `members` may submit to it from now on, each with a priority of at most so much (null: of
+    `max_priority`), and those of `without` no longer; `max_priority` and `max_weight` are the most
+    that its jobs may state."""
+
+    limit: Annotated[float, msgspec.Meta(ge=0.0, le=1e9)] | msgspec.UnsetType | None = msgspec.UNSET
+    quota: Annotated[int, msgspec.Meta(ge=0, le=10**9)] | msgspec.UnsetType | None = msgspec.UNSET
+    weight: float | msgspec.UnsetType | None = msgspec.UNSET
+    members: dict[str, int | None] = {}
+    without: list[str] = []
+    max_priority: int | msgspec.UnsetType | None = msgspec.UNSET
+    max_weight: float | msgspec.UnsetType | None = msgspec.UNSET
+
+    def rights_after(self, before: TenantRights) -> TenantRights:
+        """What the tenant's jobs may state after this. Raises BadInput."""
+        for name, value in (("max_priority", self.max_priority),
+                            *(("members", most) for most in self.members.values())):  # fmt: skip
+            if isinstance(value, int) and not -PRIORITY_MAX <= value < PRIORITY_MAX:
+                raise BadInput(f"{value} is not in {-PRIORITY_MAX} .. {PRIORITY_MAX - 1}",
+                               where=name)  # fmt: skip
+        found = with_members(before, self.members, self.without)
+        if self.max_priority is not msgspec.UNSET:
+            most = PLAIN_PRIORITY if self.max_priority is None else self.max_priority
+            found = msgspec.structs.replace(found, max_priority=most)
+        if self.max_weight is not msgspec.UNSET:
+            heaviest = PLAIN_WEIGHT if self.max_weight is None else self.max_weight
+            found = msgspec.structs.replace(found, max_weight=heaviest)
+        return found
+
+
+class RuleChange(msgspec.Struct, forbid_unknown_fields=True):
+    """What may be changed of the rule for idle jobs; null leaves it."""
+
+    action: Action | None = None
+    after: Annotated[float, msgspec.Meta(gt=0.0, le=1e9)] | None = None
+    gpu: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
+    cores: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] | None = None
+
+
+class NewToken(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose the token is, and whether its bearer is a `user` or an `admin`."""
+
+    user: str
+    role: str = "user"
+
+
+class PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
+    """Another recipe; with `dry_run` only what it would do at once."""
+
+    recipe: str
+    knows: str = ""
+    dry_run: bool = False
+
+
+class WhatIf(msgspec.Struct, forbid_unknown_fields=True):
+    """Recipes to compare with the one in force; nodes to `add`, like `1x4xA100`; with
+    `history_days` it is played with the jobs that finished in so many days."""
+
+    recipes: list[str] = []
+    add: str = ""
+    history_days: Annotated[float, msgspec.Meta(ge=0.0, le=DAYS_MAX)] = 0.0
+
+
+class Down(msgspec.Struct, forbid_unknown_fields=True):
+    """How to go down: running jobs go on, or with `jobs` are stopped first and put back in line."""
+
+    jobs: bool = False
+
+
+async def list_nodes(request: Request) -> list[NodeAnswer]:
+    """All nodes."""
+    return locked(world_of(request), rows.node_answers)
+
+
+def node_order(verb: str) -> Callable[[Request], Answer]:
+    """An endpoint that drains or resumes nodes."""
+
+    async def endpoint(request: Request) -> list[NodeAnswer]:
+        world = world_of(request)
+        world.refuse_users(who_of(request))
+        names = world.daemon.kernel.nodes.names
+        wanted = request.path_params["nodes"].split(",")
+        for name in wanted:
+            if name not in names:
+                raise rows.NoSuch(f"no node {name!r}", mend="`ganger nodes` lists them")
+        await asked(world, NodeOrder([names.index(name) for name in wanted], verb))
+        return [node for node in locked(world, rows.node_answers) if node.name in wanted]
+
+    endpoint.__doc__ = f"Say `{verb}` of the nodes in the path."
+    return endpoint
+
+
+async def whatif(request: Request) -> list[FutureAnswer]:
+    """What other recipes, or more nodes, would make of the present queue or of the past."""
+    found = await body_of(request, WhatIf)
+    if (found.add and not is_short(found.add)) or any(".py" in recipe for recipe in found.recipes):
+        world_of(request).refuse_users(who_of(request))  # files are read, and run, as the daemon
+    if len(found.recipes) > RECIPES_MAX:
+        raise BadInput(f"more than {RECIPES_MAX} recipes", where="recipes", mend="ask in parts")
+    add = load_cluster(found.add).nodes if found.add else ()
+    if sum(node.count for node in add) > NODES_MAX:
+        raise BadInput(f"more than {NODES_MAX:,} nodes", where="add")
+    expanded = [msgspec.structs.replace(node, count=1) for node in add for _ in range(node.count)]
+    world = world_of(request)
+    return await world.looks.look(
+        who_of(request), futures, world.daemon, found.recipes, expanded, found.history_days
+    )
+
+
+async def show_policy(request: Request) -> PolicyAnswer:
+    """The recipe in force."""
+    header = world_of(request).daemon.header
+    return PolicyAnswer(recipe=header.policy, knows=header.knows)
+
+
+async def set_policy(request: Request) -> PolicyAnswer:
+    """Decide by another recipe from now on, or see what it would do."""
+    found = await body_of(request, PolicyChange)
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    knows = found.knows or world.daemon.header.knows
+    trial = await asyncio.to_thread(try_policy, world.daemon, found.recipe, knows)
+    if found.dry_run or trial.error:
+        if trial.error and not found.dry_run:
+            raise BadInput(f"it fails on the present state: {trial.error}", where=found.recipe)
+        return trial
+    await asked(world, SetPolicy(found.recipe, knows))
+    return msgspec.structs.replace(trial, dry_run=False)
+
+
+async def fairshare(request: Request) -> list[Share]:
+    """What each tenant has used and holds."""
+    return locked(world_of(request), rows.shares)
+
+
+async def list_quotas(request: Request) -> list[Quota]:
+    """What tenants may have, of those for whom something was set."""
+    return _quotas(world_of(request))
+
+
+def _quotas(world: World) -> list[Quota]:
+    return locked(world, rows.quotas, world.rights)
+
+
+async def set_quota(request: Request) -> list[Quota]:
+    """Set what a tenant may have; who runs goes on."""
+    found = await body_of(request, QuotaChange)
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    tenant = checked_text(request.path_params["tenant"], "tenant")
+    limit, quota, weight = found.limit, found.quota, found.weight
+    for name, value, least in (("limit", limit, 0), ("quota", quota, 0), ("weight", weight, 1e-9),
+                               ("max_weight", found.max_weight, 1e-9)):  # fmt: skip
+        if isinstance(value, int | float) and not least <= value <= 1e9:
+            raise BadInput(f"{value} is not in {least} .. 1e9", where=name)
+    if found == QuotaChange():
+        raise BadInput("nothing to change", where="body", mend="give limit, quota or weight")
+    async with world.changing:
+        rights = world.rights.changed(tenant, found.rights_after(world.rights.of(tenant)))
+        await _keep_rights(world, rights)
+    if limit is quota is weight is msgspec.UNSET:
+        return _quotas(world)
+    await asked(world, SetTenant(
+        tenant,
+        round(limit * WHOLE) if isinstance(limit, int | float) else None,
+        None if quota is msgspec.UNSET else -1 if quota is None else quota,
+        None if weight is msgspec.UNSET else 1.0 if weight is None else weight,
+        set_limit=limit is not msgspec.UNSET,
+    ))  # fmt: skip
+    return _quotas(world)
+
+
+async def _keep_rights(world: World, rights: Rights) -> None:
+    if rights != world.rights:
+        await asked(world, Keep(RIGHTS_SETTING, msgspec.json.encode(rights).decode()))
+        world.rights = rights
+
+
+async def forget_quota(request: Request) -> list[Quota]:
+    """Let a tenant be like all that were never named."""
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    tenant = request.path_params["tenant"]
+    if tenant not in [one.tenant for one in _quotas(world)]:
+        raise rows.NoSuch(f"nothing is set for {tenant!r}", mend="`ganger quota` lists them")
+    async with world.changing:
+        await _keep_rights(world, world.rights.changed(tenant, TenantRights()))
+    await asked(world, SetTenant(tenant, forget=True))
+    return _quotas(world)
+
+
+async def show_roles(request: Request) -> RolesAnswer:
+    """Administrators, and the tokens that were given out (not what they say)."""
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    roles = world.roles
+    return RolesAnswer(
+        admins=list(roles.admins),
+        tokens=[
+            TokenAnswer(id=one.id, user=one.user, role=one.role, made=one.made)
+            for one in roles.tokens
+        ],
+    )
+
+
+async def _set_roles(world: World, change: Callable[[Roles], Roles]) -> Roles:
+    """Change roles, one change after the other; what they were then."""
+    async with world.changing:
+        roles = change(world.roles)
+        await asked(world, Keep(ROLES_SETTING, msgspec.json.encode(roles).decode()))
+        world.roles = roles
+    return roles
+
+
+async def make_token(request: Request) -> TokenAnswer:
+    """A new token for a user; its text is told once."""
+    found = await body_of(request, NewToken)
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    if world.shared:
+        world.refuse_unknown(found.user)
+    elif found.role != "admin":
+        raise BadInput(
+            "without --shared all jobs run as the daemon's user, so that a token lets its bearer do"
+            " everything", where="role",
+            mend="add --role admin, or serve several users: ganger up --shared",
+        )  # fmt: skip
+    token = ""
+
+    def add(roles: Roles) -> Roles:
+        nonlocal token
+        roles, token = roles.with_token(found.user, found.role)
+        return roles
+
+    made = (await _set_roles(world, add)).tokens[-1]
+    return TokenAnswer(id=made.id, user=made.user, role=made.role, made=made.made, token=token)
+
+
+async def revoke_token(request: Request) -> RolesAnswer:
+    """Let nobody in with this token any more."""
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    await _set_roles(world, lambda roles: roles.without_token(request.path_params["token"]))
+    return await show_roles(request)
+
+
+def admin_order(is_admin: bool) -> Callable[[Request], Answer]:
+    """An endpoint that makes an administrator of a user, or no longer."""
+
+    async def endpoint(request: Request) -> RolesAnswer:
+        world = world_of(request)
+        world.refuse_users(who_of(request))
+        user = request.path_params["user"]
+        await _set_roles(world, lambda roles: roles.with_admin(user, is_admin))
+        return await show_roles(request)
+
+    what = "may" if is_admin else "may no longer"
+    endpoint.__doc__ = f"The user {what} order nodes, the policy and the jobs of others."
+    return endpoint
+
+
+async def show_idle(request: Request) -> IdleAnswer:
+    """When a job is idle, what follows, and which are now."""
+    idleness = world_of(request).idleness
+    with world_of(request).daemon.lock:
+        found = idleness.jobs()
+    return IdleAnswer(**msgspec.structs.asdict(idleness.rule), jobs=found)
+
+
+async def set_idle(request: Request) -> IdleAnswer:
+    """Another rule for idle jobs; what is left out stays."""
+    found = await body_of(request, RuleChange)
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    changes = {k: v for k, v in msgspec.structs.asdict(found).items() if v is not None}
+    rule = msgspec.structs.replace(world.idleness.rule, **changes).check()
+    await asked(world, Keep(IDLE_SETTING, msgspec.json.encode(rule).decode()))
+    world.idleness.judge_by(rule)
+    return await show_idle(request)
+
+
+async def show_usage(request: Request) -> list[Usage]:
+    """GPU-hours and cost by tenant since the journal began, or from `since` to `until` (Unix
+    seconds); `prices` like `A100=2.5,V100=1`."""
+    world = world_of(request)
+    since, until = (round(number(request, name, most, 1e11) * SECOND)
+                    for name, most in (("since", 0), ("until", 1e11)))  # fmt: skip
+    if since >= until:
+        raise BadInput("it is not before until", where="since")
+    part = {"since", "until"} & set(request.query_params)
+    prices = prices_of(world.daemon) | parse_prices(request.query_params.get("prices", ""))
+
+    def report() -> list[Usage]:
+        with contextlib.closing(Journal(world.daemon.journal.path, readonly=True)) as journal:
+            if part:
+                return usage_between(world.daemon, journal, prices, since, until)
+            return usage(world.daemon, journal, world.idleness.gpu_seconds, prices)
+
+    return await world.looks.look(who_of(request), report)
+
+
+async def show_notify(request: Request) -> NotifyAnswer:
+    """Who is told of events of jobs; `notify.toml` is read again if it has changed."""
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    return await asyncio.to_thread(world.notifier.answer)
+
+
+async def test_notify(request: Request) -> NotifyAnswer:
+    """Send a test to all who are told anything."""
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    found = await asyncio.to_thread(world.notifier.answer)
+    if found.error:
+        raise BadInput(found.error)
+    if not found.sinks:
+        raise BadInput("nobody is told anything", where=found.path, mend="see docs/notify.md")
+    world.notifier.tell(Message(event="test", at=time.time(), home=str(world.home)))
+    return found
+
+
+async def status(request: Request) -> Status:
+    """How the daemon does."""
+    return world_of(request).status()
+
+
+async def shutdown(request: Request) -> dict[str, bool]:
+    """Go down."""
+    found = await body_of(request, Down)
+    world = world_of(request)
+    world.refuse_users(who_of(request))
+    if found.jobs:
+        with world.daemon.lock:
+            active = [row for row, *_ in world.daemon.holds()]
+        if active:
+            await asked(world, Order(active, {"requeue": 0.0, "hold": 0.0}))
+        while world.daemon.holds():
+            await world.next_step(1.0)
+    world.go_down()
+    return {"down": True}
+
+
+async def events(request: Request) -> Response:
+    """Changes of jobs' states as server-sent events; `since` (or Last-Event-ID) is the revision
+    after which to begin, by default now."""
+    world, who = world_of(request), who_of(request)
+    daemon = world.daemon
+    begin = request.headers.get("last-event-id") or request.query_params.get("since", "")
+    if begin and not (begin.isascii() and begin.isdecimal() and len(begin) < 19):
+        raise BadInput(f"{begin!r} is no revision", where="since")
+
+    async def changes() -> AsyncIterator[bytes]:
+        seen = int(begin) if begin else daemon.kernel.revision
+        yield b": changes of jobs\n\n"
+        while not world.leaving:
+            with daemon.lock:
+                found = list(daemon.feed.since(seen))
+                seen = daemon.kernel.revision
+                if not who.admin:
+                    found = [one for one in found if world.owns(who, one.job - 1)]
+            for one in found:
+                yield b"id: %d\nevent: job\ndata: %s\n\n" % (
+                    one.revision, msgspec.json.encode(one)
+                )  # fmt: skip
+            await world.next_step(1.0)
+
+    return StreamingResponse(changes(), media_type="text/event-stream")
+
+
+async def metrics(request: Request) -> Response:
+    """For Prometheus."""
+    from ganger.service.reports.metrics import CONTENT_TYPE, exposition
+
+    return Response(exposition(world_of(request)), media_type=CONTENT_TYPE)

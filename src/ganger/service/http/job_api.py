@@ -1,0 +1,298 @@
+"""The endpoints that are about jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ganger.client.answers import (
+    Changed,
+    Explanation,
+    JobDetail,
+    JobPage,
+    Submitted,
+)  # fmt: skip
+from ganger.client.request import JobRequest
+from ganger.core.errors import BadInput
+from ganger.core.state.commands import DECLARES
+from ganger.core.state.jobs import Phase
+from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, TEXT_MAX
+from ganger.service.commands import Order, SetCeiling, Submit
+from ganger.service.durable.sandbox import outlook, outlooks
+from ganger.service.http.app_context import World
+from ganger.service.http.bodies import BODY_BYTES_MAX, LARGE_BYTES, REQUEST_BYTES_MAX
+from ganger.service.http.request_helpers import (
+    JOBS_MAX,
+    PAGE_MAX,
+    Answer,
+    asked,
+    body_of,
+    decoded,
+    locked,
+    number,
+    rows_named,
+    who_of,
+    world_of,
+)
+from ganger.service.jobs.job_facts import Prepared
+from ganger.service.jobs.submission import Who, moment, prepare, refuse_too_many, size_of, span
+from ganger.service.reports import rows, tail
+from ganger.service.reports.explain import expect, explain, spokesman
+from ganger.service.reports.states import exit_code
+
+Time = (
+    Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
+    | Annotated[float, msgspec.Meta(ge=0.0, le=LONGEST_SECONDS)]
+)
+"""A length of time or a moment, in seconds or in words."""
+
+
+class Update(msgspec.Struct, forbid_unknown_fields=True):
+    """What may be changed of a job that is not over; null leaves it. `never` for no limit.
+    `throttle` is of an array: how many of its tasks may be in the queue at once, 0 for all."""
+
+    priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)] | None = None
+    weight: Annotated[float, msgspec.Meta(ge=1e-9, le=1e9)] | None = None
+    time_limit: Time | None = None
+    estimate: Time | None = None
+    deadline: Time | None = None
+    throttle: Annotated[int, msgspec.Meta(ge=0, le=JOBS_MAX)] | None = None
+
+
+Submission = JobRequest | Annotated[list[JobRequest], msgspec.Meta(min_length=1)]
+"""What is submitted in one request."""
+
+
+async def submit(request: Request) -> Submitted:
+    """Accept a job, an array of jobs, or a list of requests; durable when this answers."""
+    world, who = world_of(request), who_of(request)
+    daemon, bodies = world.daemon, world.bodies
+    key = request.headers.get("idempotency-key", "")[:200]
+    with bodies.of(who.user, BODY_BYTES_MAX) as place:
+        body = await place.read(request)
+        digest = hashlib.sha256(body).digest() if key else b""
+        key = f"{who.user}:{key}" if key else ""
+        wanted = _requests(body) if len(body) <= LARGE_BYTES else []
+        if wanted and not any(one.array or one.params for one in wanted):
+            accepted = await asked(world, Submit(_prepared(world, who, wanted), key, digest))
+        else:  # which takes seconds, in which others are answered
+            async with bodies.turn:
+                wanted = wanted or await asyncio.to_thread(_requests, body)
+                jobs = await asyncio.to_thread(_prepared, world, who, wanted)
+                accepted = await asked(world, Submit(jobs, key, digest))
+    with daemon.lock:
+        first = rows.job_answer(daemon, accepted[0])
+    answer = Submitted(
+        job=first.job, jobs=[row + 1 for row in accepted], state=first.state, reason=first.reason,
+        nodes=first.nodes, expected_start=first.submitted if first.nodes else None,
+        notes=_notes(wanted, world),
+    )  # fmt: skip
+    if request.query_params.get("expect") and not first.nodes:
+        ahead = await world.looks.look(who, outlook, daemon, accepted[0], interval=False)
+        answer.expected_start = ahead.expected / SECOND if ahead else None
+    return answer
+
+
+def _requests(body: bytes) -> list[JobRequest]:
+    """The requests of a submission, decoded one by one: other threads have their turn in between.
+    Raises BadInput."""
+    if body.lstrip()[:1] != b"[":
+        parts = [msgspec.Raw(body)]
+    else:
+        parts = decoded(body, list[msgspec.Raw])
+        if not 0 < len(parts) <= JOBS_MAX:
+            raise BadInput(f"a list of {len(parts):,} requests is not one of 1 to {JOBS_MAX:,}",
+                           where="body", mend="submit in parts")  # fmt: skip
+    if any(len(bytes(part)) > REQUEST_BYTES_MAX for part in parts):
+        raise BadInput(f"one request is larger than {REQUEST_BYTES_MAX >> 20} MiB", where="body",
+                       mend="keep long texts in files")  # fmt: skip
+    return [decoded(bytes(part), JobRequest) for part in parts]
+
+
+def _prepared(world: World, who: Who, wanted: list[JobRequest]) -> list[Prepared]:
+    """The jobs that a submission asks for. Raises BadInput, or Forbidden."""
+    daemon = world.daemon
+    now = daemon.now()
+    jobs: list[Prepared] = []
+    links = text = 0
+    resolve = lambda job: locked(world, rows.rows_of, job)  # noqa: E731
+    for one in wanted:
+        if (one.array or one.params) and len(wanted) > 1:
+            raise BadInput("an array is submitted by itself", where="array",
+                           mend="send each in a request of its own")  # fmt: skip
+        world.refuse_beyond(who, one.tenant or who.user, one.priority, one.weight)
+        one.gpu_types = world.known_types(one.gpu_types)
+        made = prepare(one, who, now, resolve, world.shared, daemon.gates.ahead)
+        size = size_of(made, one)
+        links, text = links + size[0], text + size[1]
+        refuse_too_many(links, text)
+        jobs += made
+        if len(jobs) > JOBS_MAX:
+            raise BadInput(f"more than {JOBS_MAX:,} jobs", mend="submit in parts")
+    for spec in {job.spec.shape: job.spec for job in jobs}.values():
+        world.fits(spec.shape)
+    return jobs
+
+
+def _notes(wanted: list[JobRequest], world: World) -> list[str]:
+    """What their submitter should know of requests that were accepted."""
+    if any(one.mail_to for one in wanted) and not world.notifier.takes_mail():
+        return ["no mail is sent: notify.toml has no [smtp] table (see `ganger service notify`)"]
+    return []
+
+
+async def list_jobs(request: Request) -> JobPage:
+    """Jobs by `state` (words or codes, `active`, `over`, `all`), `user`, `tenant`, part of the
+    `name`, among `jobs` (with commas), ended after `since` (Unix seconds); `limit` of them from
+    `offset` on; with `expect` when those that wait are expected to start."""
+    limit = int(number(request, "limit", 100, PAGE_MAX))
+    offset = int(number(request, "offset", 0, 1e12))
+    filters = {
+        key: request.query_params.get(key, "")
+        for key in ("state", "user", "tenant", "name", "jobs")
+    }
+    filters["since"] = str(number(request, "since", 0, 1e12))
+    world = world_of(request)
+    page = locked(world, rows.job_page, filters, offset, limit)
+    if request.query_params.get("expect"):
+        waiting = [one.job - 1 for one in page.jobs if one.state == "PENDING"]
+        ahead = await world.looks.look(who_of(request), outlooks, world.daemon, waiting)
+        for one in page.jobs:
+            rows.foreseen(one, ahead.get(one.job - 1))
+    return page
+
+
+async def show_job(request: Request) -> list[JobDetail]:
+    """All about the jobs of the path: one, several with commas between them, or an array."""
+    daemon = world_of(request).daemon
+    found = rows_named(request)[:PAGE_MAX]
+    with daemon.lock:
+        return [rows.job_detail(daemon, row) for row in found]
+
+
+async def update_job(request: Request) -> Changed:
+    """Change what was declared."""
+    found = await body_of(request, Update)
+    world = world_of(request)
+    now = world.daemon.now()
+    values: dict[str, float] = {}
+    for name in ("priority", "weight"):
+        value = getattr(found, name)
+        if value is not None:
+            values[name] = value
+    for name, field in (("limit", found.time_limit), ("estimate", found.estimate)):
+        if field is not None:
+            values[name] = NEVER if field == "never" else span(field, name)
+    if found.deadline is not None:
+        never = found.deadline == "never"
+        values["deadline"] = NEVER if never else moment(found.deadline, now, "deadline", NEVER)
+    if not values and found.throttle is None:
+        raise BadInput("nothing to change", where="body", mend=f"give {', '.join(DECLARES)}")
+    found_rows = rows_named(request)
+    if found.priority is not None or found.weight is not None:
+        _refuse_beyond(request, found_rows, found)
+    if found.throttle is not None:
+        await _throttle(world, found_rows, found.throttle)
+    accepted = await asked(world, Order(found_rows, values)) if values else found_rows
+    return Changed(jobs=[row + 1 for row in accepted])
+
+
+def _refuse_beyond(request: Request, found_rows: list[int], update: Update) -> None:
+    """Raise Forbidden if a job may not have the priority or the weight."""
+    world, who = world_of(request), who_of(request)
+    with world.daemon.lock:
+        jobs = world.daemon.kernel.jobs
+        tenants = {jobs.tenants[code] for code in set(jobs.tenant[found_rows].tolist())}
+    for tenant in sorted(tenants):
+        world.refuse_beyond(
+            who, tenant, -math.inf if update.priority is None else update.priority,
+            -math.inf if update.weight is None else update.weight,
+        )  # fmt: skip
+
+
+async def _throttle(world: World, found: list[int], throttle: int) -> None:
+    with world.daemon.lock:
+        arrays = {world.daemon.array_of(row) for row in found}
+    if -1 in arrays:
+        raise BadInput("one of these is no array", where="throttle", mend="name the array")
+    for head in sorted(arrays):
+        await asked(world, SetCeiling(("array", str(head)), throttle or None))
+
+
+def order(verb: str) -> Callable[[Request], Answer]:
+    """An endpoint that orders `verb`."""
+
+    async def endpoint(request: Request) -> Changed:
+        accepted = await asked(world_of(request), Order(rows_named(request), {verb: 0.0}))
+        return Changed(jobs=[row + 1 for row in accepted])
+
+    endpoint.__doc__ = f"Say `{verb}` of the jobs in the path; answers with those it was said of."
+    return endpoint
+
+
+async def wait_job(request: Request) -> JobPage:
+    """Answer when all jobs of the path are over, or after `timeout` seconds (at most 60)."""
+    world, daemon = world_of(request), world_of(request).daemon
+    found = rows_named(request)
+    until = time.monotonic() + number(request, "timeout", 30, 60)
+    while time.monotonic() < until:
+        with daemon.lock:
+            phases = daemon.kernel.jobs.phase[found]
+        if (phases >= Phase.FINISHED).all() or world.leaving:
+            break
+        await world.next_step(until - time.monotonic())
+    with daemon.lock:
+        answers = [rows.job_answer(daemon, row) for row in found]
+    return JobPage(jobs=answers, total=len(answers), offset=0, next=None)
+
+
+async def exit_codes(request: Request) -> dict[str, int | None]:
+    """The exit code of each job of the path; null while it is not over."""
+    daemon = world_of(request).daemon
+    found = rows_named(request)
+    with daemon.lock:
+        return {
+            rows.label(daemon, row): exit_code(
+                Phase(daemon.kernel.jobs.phase[row]), daemon.ends.get(row, "")
+            )
+            for row in found
+        }
+
+
+async def logs(request: Request) -> Response:
+    """What a job wrote, as text: `stream` output or error, of `attempt` (default: the last), on
+    `node` (default: its first), the last `lines` of it or all; with `follow` until it is over."""
+    world = world_of(request)
+    row = rows_named(request)[0]
+    stream = request.query_params.get("stream", "output")
+    if stream not in ("output", "error"):
+        raise BadInput(f"{stream!r} is not output or error", where="stream")
+    attempt = int(number(request, "attempt", 0, 1e9))
+    lines = int(number(request, "lines", 0, 1e9))
+    follow = request.query_params.get("follow", "") in ("1", "true", "yes")
+    node = request.query_params.get("node", "")
+    source = await tail.Source.opened(world, row, stream, attempt, node)
+    text: AsyncIterator[bytes] = source.read(lines, follow, who_of(request).user)
+    return StreamingResponse(text, media_type="text/plain; charset=utf-8")
+
+
+async def explain_job(request: Request) -> Explanation:
+    """Why a job is where it is, and when it is expected to start; of an array its first task that
+    waits."""
+    daemon = world_of(request).daemon
+    named = rows_named(request)
+    with daemon.lock:
+        row = spokesman(daemon, named)
+        found = explain(daemon, row)
+    if found.position is not None:
+        looks = world_of(request).looks
+        expect(found, await looks.look(who_of(request), outlook, daemon, row))
+    return found

@@ -1,0 +1,1 @@
+"""From a request to a job: checked, allowed, launched, held."""

@@ -1,0 +1,59 @@
+"""What the daemon keeps of a live job beside its spec: how it is launched, and what gates it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from ganger.core.spec import JobSpec
+from ganger.engines.launch import Launch
+from ganger.service.jobs.dependencies import Condition, Conditions
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Launch facts of one job, written once. Times in microseconds.
+
+    `name` is for people; `begin`: not before that time (0: none); `after_any`: rows that must be
+    over first; `conditions`: what else must have become of others; `singleton`: earlier jobs of its
+    name and user must be over; `array` and `task`: the row of the first task of its array and its
+    own number (-1: none), `throttle`: how many tasks of it may be in the queue at once (0: all);
+    `params`: of a task of a grid, its values by name;
+    `script`: the text of its script, or ""; `mail_to` is told of events `mail_on`.
+    """
+
+    name: str
+    launch: Launch
+    user: str = ""
+    begin: int = 0
+    after_any: tuple[int, ...] = ()
+    after_not_ok: tuple[int, ...] = ()
+    """Rows that must have ended badly; of older journals, now they are `conditions`."""
+    conditions: Conditions = Conditions()
+    singleton: bool = False
+    mail_to: tuple[str, ...] = ()
+    mail_on: tuple[str, ...] = ()
+    throttle: int = 0
+    hold: bool = False
+    array: int = -1
+    task: int = -1
+    params: dict[str, str] = {}
+    script: str = ""
+
+    @property
+    def waits_for(self) -> Conditions:
+        """All that must have become of other jobs, but for what the core itself waits for."""
+        over = (Condition("over", self.after_any),) if self.after_any else ()
+        not_ok = (Condition("not_ok", (row,)) for row in self.after_not_ok)
+        return Conditions((*over, *not_ok, *self.conditions.every), self.conditions.either)
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A job that may be accepted: all but its number is settled."""
+
+    spec: JobSpec
+    facts: Facts
+
+
+ENCODE: Final = msgspec.msgpack.Encoder().encode
+DECODE: Final = msgspec.msgpack.Decoder(Facts).decode

@@ -1,0 +1,1 @@
+"""What the daemon says of jobs, tenants and itself."""

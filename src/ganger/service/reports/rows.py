@@ -1,0 +1,323 @@
+"""The kernel's tables as answers. Each function wants the daemon's lock."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.client.answers import (
+    AttemptAnswer,
+    Explanation,
+    JobAnswer,
+    JobDetail,
+    JobPage,
+    NodeAnswer,
+    Quota,
+    Share,
+)  # fmt: skip
+from ganger.core.books.bits import members
+from ganger.core.errors import BadInput
+from ganger.core.plan import Placement
+from ganger.core.spec import Kind, OnPreempt
+from ganger.core.state.jobs import HOLDS_DEVICES, Jobs, Phase
+from ganger.core.units import HOUR, NEVER, SECOND, WHOLE
+from ganger.lab.ahead.whatif import Outlook
+from ganger.service.daemon import Daemon
+from ganger.service.jobs.launches import pattern
+from ganger.service.jobs.rights import Rights
+from ganger.service.reports.states import exit_code, phases_of, state_of
+
+NAMED_MAX: Final = 1000
+"""How many jobs and arrays one request may name."""
+_JOB = re.compile(r"([0-9]{1,12})(?:_([0-9]{1,12}))?")
+
+
+class NoSuch(BadInput):
+    """There is no such job or node."""
+
+
+def span(time: int) -> float | None:
+    """Seconds, None for never and for what has not been."""
+    return time / SECOND if 0 <= time < NEVER else None
+
+
+def label(daemon: Daemon, row: int) -> str:
+    """What people call a job: its number, or `ARRAY_TASK`."""
+    part = daemon.tasks.get(row)
+    return str(row + 1) if part is None else f"{part[0] + 1}_{part[1]}"
+
+
+def rows_of(daemon: Daemon, text: str | int) -> list[int]:
+    """The rows that `12`, `12_3` (a task) or `12` (an array, by its first task) stand for."""
+    named = _JOB.fullmatch(str(text).strip())
+    if named is None:
+        raise BadInput(f"{str(text)[:80]!r} is no job's number", mend="write like 12 or 12_3")
+    number, task = named.groups()
+    row = int(number) - 1
+    jobs = daemon.kernel.jobs
+    if not 0 <= row < jobs.n:
+        raise NoSuch(f"no job {text}", mend="`ganger queue --all` lists them")
+    part = daemon.tasks.get(row)
+    if task is None:
+        if part is None or part[0] != row:
+            return [row]
+        return np.flatnonzero(jobs.array[: jobs.n] == jobs.array[row]).tolist()
+    if part is not None and part[0] == row:
+        after = min(row + max(int(task) - part[1], 0) + 1, jobs.n)  # tasks stand in order
+        key = lambda one: daemon.tasks.get(one, (jobs.n, 0))  # noqa: E731
+        found = bisect_left(range(after), (row, int(task)), row, key=key)
+        if daemon.tasks.get(found) == (row, int(task)):
+            return [found]
+    raise NoSuch(f"no job {text}", mend=f"`ganger show {number}` shows the array")
+
+
+def rows_listed(daemon: Daemon, text: str) -> list[int]:
+    """The rows of jobs with commas between them, each once. Raises BadInput."""
+    named = dict.fromkeys(part.strip().lstrip("0") for part in text.split(","))
+    if len(named) > NAMED_MAX:
+        raise BadInput(f"more than {NAMED_MAX} jobs are named", where="jobs", mend="ask in parts")
+    return list(dict.fromkeys(row for job in named for row in rows_of(daemon, job)))
+
+
+def reason_of(daemon: Daemon, row: int) -> str:
+    """Slurm's word for why a job waits, or how it ended; "" while it runs or ended well."""
+    kernel = daemon.kernel
+    phase = Phase(kernel.jobs.phase[row])
+    if phase == Phase.CANCELLED:
+        before = kernel.jobs.phase[list(kernel.jobs.after.get(row, ()))]
+        never = ((before == Phase.FAILED) | (before == Phase.CANCELLED)).any()
+        if not never and kernel.jobs.first_start[row] < 0:
+            never = daemon.reader.facts(row).waits_for.opens(kernel.jobs) == NEVER
+        return "DependencyNeverSatisfied" if never else ""
+    if phase >= Phase.FINISHED:
+        return daemon.ends.get(row, "") if phase == Phase.FAILED else ""
+    if phase == Phase.BLOCKED:
+        return "Dependency" if row in kernel.blockers else daemon.gates.reason(row) or "Priority"
+    if phase != Phase.PENDING:
+        return ""
+    shape, tenant = int(kernel.jobs.shape[row]), int(kernel.jobs.tenant[row])
+    reasons = daemon.plan.reasons if daemon.plan is not None else []
+    for reason in reasons:
+        if reason.shape in (shape, -1) and reason.tenant in (tenant, -1):
+            return reason.code
+    return "Priority" if reasons else "Resources"
+
+
+def job_answer(daemon: Daemon, row: int) -> JobAnswer:
+    """One job, as lists show it."""
+    return JobAnswer(**_common(daemon, row))
+
+
+def _common(daemon: Daemon, row: int) -> dict[str, Any]:
+    kernel = daemon.kernel
+    jobs = kernel.jobs
+    phase = Phase(jobs.phase[row])
+    state, code = state_of(phase, daemon.ends.get(row, ""))
+    shape = jobs.shapes[jobs.shape[row]]
+    ran = int(jobs.ran[row])
+    if phase == Phase.RUNNING:
+        ran += daemon.now() - int(jobs.since[row])
+    return {
+        "job": row + 1, "label": label(daemon, row), "name": daemon.names[row],
+        "user": jobs.users[jobs.user[row]], "tenant": jobs.tenants[jobs.tenant[row]],
+        "state": state, "code": code, "reason": reason_of(daemon, row),
+        "gpus": int(jobs.size[row]) if phase in HOLDS_DEVICES else int(jobs.gpus[row]),
+        "share": shape.roles[0].needs.share / WHOLE,
+        "gpu_types": list(shape.gpu_types), "priority": int(jobs.priority[row]),
+        "submitted": int(jobs.submitted[row]) / SECOND, "started": span(int(jobs.first_start[row])),
+        "finished": span(int(jobs.finished[row])), "ran": max(ran, 0) / SECOND,
+        "time_limit": span(int(jobs.limit[row])), "nodes": _nodes(daemon, _held(daemon, row)),
+        "exit_code": exit_code(phase, daemon.ends.get(row, "")),
+        "attempt": int(jobs.attempt[row]), "preemptions": int(jobs.preemptions[row]),
+    }  # fmt: skip
+
+
+def foreseen(answer: JobAnswer | Explanation, ahead: Outlook | None) -> None:
+    """Say in an answer when its job is expected to start."""
+    if ahead is not None:
+        answer.expected_start = ahead.expected / SECOND
+        answer.expected_start_low = ahead.low / SECOND
+        answer.expected_start_high = ahead.high / SECOND
+
+
+def _held(daemon: Daemon, row: int) -> Placement:
+    held = daemon.kernel.ledger.holds.get(row)
+    if held is None and daemon.kernel.jobs.parent[row] >= 0:
+        return daemon.kernel.placements().get(row, ())
+    return held[1] if held is not None else ()
+
+
+def _nodes(daemon: Daemon, placement: Placement) -> list[str]:
+    names = daemon.kernel.nodes.names
+    return list(dict.fromkeys(names[slot.node] for slot in placement))
+
+
+def devices(daemon: Daemon, row: int, attempt: int, placement: Placement) -> list[str]:
+    """What an attempt has in words, `box:0,1,2`: the GPUs that its machines chose, if they did and
+    still know, else those of its placement."""
+    names, chosen = daemon.kernel.nodes.names, daemon.engine.devices(row, attempt)
+    held: dict[int, int] = {}
+    for slot in placement:
+        held[slot.node] = held.get(slot.node, 0) | slot.devices
+    found = {
+        names[node]: chosen.get(names[node]) or tuple(members(mask)) for node, mask in held.items()
+    }
+    return [f"{name}:{','.join(map(str, gpus)) or '-'}" for name, gpus in found.items()]
+
+
+def job_detail(daemon: Daemon, row: int) -> JobDetail:
+    """All about one job."""
+    kernel = daemon.kernel
+    jobs, facts = kernel.jobs, daemon.reader.facts(row)
+    shape, launch = jobs.shapes[jobs.shape[row]], facts.launch
+    needs = shape.roles[0].needs
+    phase = Phase(jobs.phase[row])
+    pended = int(jobs.pended[row])
+    if phase == Phase.PENDING:
+        pended += daemon.now() - int(jobs.pending_since[row])
+    attempts = daemon.reader.attempts(row)
+    return JobDetail(
+        **_common(daemon, row), command=list(launch.command), script=bool(facts.script),
+        cwd=launch.cwd, output=pattern(launch.output, facts, row),
+        error=pattern(launch.error, facts, row), cpus=needs.cpus / WHOLE, memory=needs.memory,
+        workers=sum(role.size for role in shape.roles), least_gpus=shape.least,
+        most_gpus=shape.most, deadline=span(int(jobs.deadline[row])),
+        estimate=span(int(jobs.estimate[row])), begin=span(facts.begin) or None,
+        after=[before + 1 for before in (*jobs.after.get(row, ()), *facts.waits_for.rows)],
+        on_preempt=OnPreempt(jobs.on_preempt[row]).name.lower(),
+        kind=Kind(jobs.kind[row]).name.lower(),
+        attained_gpu_seconds=int(jobs.served[row]) / SECOND, pending=pended / SECOND,
+        retries=launch.retries, progress=daemon.progress(row),
+        attempts=[
+            AttemptAnswer(
+                attempt=one.attempt, started=span(one.started), ended=span(one.ended),
+                outcome=one.outcome, note=one.note,
+                devices=devices(daemon, row, one.attempt, one.placement or ()),
+            )
+            for one in attempts
+        ],
+    )  # fmt: skip
+
+
+def _matching(daemon: Daemon, filters: dict[str, str]) -> NDArray[np.int64]:
+    jobs = daemon.kernel.jobs
+    n = jobs.n
+    phase = jobs.phase[:n]
+    wanted = phases_of((filters.get("state") or "active").split(","))
+    mask = np.isin(phase, [int(one) for one in wanted])
+    for column, names in (("user", jobs.users), ("tenant", jobs.tenants)):
+        if filters.get(column):
+            mask &= getattr(jobs, column)[:n] == names.find(filters[column])
+    if filters.get("jobs"):
+        mask &= np.isin(np.arange(jobs.n), rows_listed(daemon, filters["jobs"].strip(",")))
+    since = float(filters.get("since", 0))
+    if since:
+        mask &= jobs.finished[:n] >= since * SECOND
+    rows = np.flatnonzero(mask)
+    if filters.get("name"):
+        part = filters["name"]
+        rows = np.array([row for row in rows.tolist() if part in daemon.names[row]], np.int64)
+    return rows
+
+
+def job_page(daemon: Daemon, filters: dict[str, str], offset: int, limit: int) -> JobPage:
+    """Jobs that match: those that hold devices first, then those that wait (by priority and
+    submission), then those that are over, the last first."""
+    rows = _matching(daemon, filters)
+    jobs = daemon.kernel.jobs
+    phase = jobs.phase[rows]
+    over = phase >= Phase.FINISHED
+    group = np.where(over, 2, np.where(phase >= Phase.STARTING, 0, 1))
+    within = np.where(over, -jobs.finished[rows], np.where(group == 1, -jobs.priority[rows], 0))
+    ordered = rows[np.lexsort((rows, within, group))]
+    page = ordered[offset : offset + limit].tolist()
+    end = offset + len(page)
+    return JobPage(
+        jobs=[job_answer(daemon, row) for row in page], total=len(ordered), offset=offset,
+        next=end if end < len(ordered) else None,
+    )  # fmt: skip
+
+
+def node_answers(daemon: Daemon) -> list[NodeAnswer]:
+    """All nodes."""
+    kernel = daemon.kernel
+    nodes = kernel.nodes
+    used, holders = [0] * nodes.n, [[] for _ in range(nodes.n)]  # type: ignore[var-annotated]
+    for row, placement in kernel.ledger.holds.items():
+        for slot in placement[1]:
+            used[slot.node] |= slot.devices
+            if row + 1 not in holders[slot.node]:
+                holders[slot.node].append(row + 1)
+    return [
+        NodeAnswer(
+            name=nodes.names[node],
+            state=kernel.barred(node) or "up",
+            gpu_type=nodes.types[nodes.gpu_type[node]],
+            gpus=int(nodes.gpus[node]),
+            gpus_free=max(
+                int(nodes.gpus[node]) - kernel.withheld(node) - used[node].bit_count(), 0
+            ),
+            gpus_withheld=kernel.withheld(node),
+            cpus=int(nodes.cpus[node]) / WHOLE,
+            memory=int(nodes.memory[node]),
+            jobs=sorted(holders[node]),
+        )
+        for node in range(nodes.n)
+    ]
+
+
+def quotas(daemon: Daemon, rights: Rights) -> list[Quota]:
+    """What each tenant may have that somebody set something for."""
+    ceilings = daemon.gates.ceilings
+    limits = {name: most for (kind, name), most in ceilings.most.items() if kind == "tenant"}
+    specs = {spec.name: spec for spec in daemon.header.cluster.tenants}
+    return [
+        Quota(
+            tenant=name, limit=limits[name] / WHOLE if name in limits else None,
+            let_in=ceilings.taken(("tenant", name)) / WHOLE if name in limits else None,
+            waiting=ceilings.waiting(("tenant", name)),
+            quota=specs[name].quota if name in specs and specs[name].quota >= 0 else None,
+            weight=specs[name].weight if name in specs else 1.0,
+            members=rights.of(name).members, max_priority=rights.of(name).max_priority,
+            max_weight=rights.of(name).max_weight,
+        )
+        for name in sorted({*limits, *specs, *rights.tenants})
+    ]  # fmt: skip
+
+
+def gpu_parts(jobs: Jobs) -> NDArray[np.float64]:
+    """The part of each of its GPUs that every job uses: 1, or its share."""
+    parts = [shape.roles[0].needs.share / WHOLE for shape in jobs.shapes]
+    return np.array(parts, np.float64)[jobs.shape[: jobs.n]]
+
+
+def shares(daemon: Daemon) -> list[Share]:
+    """What each tenant has used, holds, and waits for."""
+    kernel = daemon.kernel
+    jobs, n, now = kernel.jobs, kernel.jobs.n, daemon.now()
+    tenant, phase = jobs.tenant[:n], jobs.phase[:n]
+    running = (phase >= Phase.STARTING) & (phase <= Phase.STOPPING)
+    lasting = np.where(phase == Phase.RUNNING, now - jobs.since[:n], 0)
+    part = gpu_parts(jobs)
+    served = (jobs.served[:n] + lasting * jobs.size[:n]) * part
+    lost = jobs.lost[:n] * jobs.gpus[:n] * part
+    weights = {spec.name: spec.weight for spec in daemon.header.cluster.tenants}
+    codes = sorted(set(tenant.tolist()))
+    total = float(served.sum()) or 1.0
+    weight = sum(weights.get(jobs.tenants[code], 1.0) for code in codes) or 1.0
+    return [
+        Share(
+            tenant=jobs.tenants[code], running=int((running & (tenant == code)).sum()),
+            pending=int(((phase == Phase.PENDING) & (tenant == code)).sum()),
+            gpus=float((jobs.size[:n] * part)[running & (tenant == code)].sum()),
+            gpu_hours=float(served[tenant == code].sum()) / HOUR,
+            lost_gpu_hours=float(lost[tenant == code].sum()) / HOUR,
+            usage_share=float(served[tenant == code].sum()) / total,
+            fair_share=weights.get(jobs.tenants[code], 1.0) / weight,
+        )
+        for code in codes
+    ]  # fmt: skip

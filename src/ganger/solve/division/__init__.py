@@ -1,0 +1,1 @@
+"""Division of time between jobs, by objective."""

@@ -1,0 +1,1 @@
+"""Speeds that were measured: profiles, throughput tables."""

@@ -1,0 +1,145 @@
+"""How fast models run, from a file: our own (`ganger.profiles/1`) and those of others.
+
+What is what is told by what a file holds, never by its name; docs/profiles-file.md lists all.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from ganger.core.errors import BadInput
+from ganger.core.profiles import PLAIN_PROFILE, Convergence, Profile, Profiles, Sensitivity
+from ganger.workloads.documents import json_object, read_document
+from ganger.workloads.files import TextFile, open_text, suffix_of
+from ganger.workloads.measured import hiest, profiles, published, synergy, throughputs, zeus
+
+FORMAT: Final = "ganger.profiles/1"
+DOCS: Final = "docs/profiles-file.md"
+EPOCHS_MAX: Final = 100_000
+UNKNOWN: Final = "it holds no profiles that are known"
+READABLE: Final = (
+    f"name a file with format = \"{FORMAT}\", Gavel's throughputs, Synergy's sensitivities or"
+    " HiEST's profiles as JSON, a folder of Pollux' and Sia's applications or of Zeus' summaries,"
+    " or `published`"
+)
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    format: str
+    models: dict[str, Profile]
+    default: Profile = PLAIN_PROFILE
+
+
+def read_profiles(text_or_path: str | Path) -> Profiles:
+    """The profiles of a file or folder, whatever of `READABLE` it holds, or those of
+    `workloads.measured.published` for the word `published`. Raises BadInput."""
+    if text_or_path == "published":
+        return published.profiles()
+    path = Path(text_or_path)
+    if path.is_dir():
+        return _folder(path)
+    if not path.exists():
+        raise BadInput("no such file", where=str(path), mend=READABLE)
+    file = open_text(path)
+    raw = json_object(file)
+    spelt = raw is None and suffix_of(path) in (".toml", ".yaml", ".yml", ".json")
+    if spelt or (raw and "format" in raw):
+        return _own(file)
+    if raw is None:
+        raise file.refuse(UNKNOWN, READABLE)
+    if hiest.recognises(raw):
+        return hiest.load_topology(raw, file.where)
+    if synergy.recognises(raw):
+        return synergy.load_sensitivity(raw, file.where)
+    if throughputs.recognises(raw):
+        return throughputs.load_throughputs(raw, placement=True, where=file.where)
+    raise file.refuse(UNKNOWN, READABLE)
+
+
+def _folder(path: Path) -> Profiles:
+    if zeus.recognises(path):
+        return zeus.load_training(path)
+    if profiles.recognises(path):
+        return profiles.load_profiles(path)
+    raise BadInput(UNKNOWN, where=str(path), mend=READABLE)
+
+
+def _own(file: TextFile) -> Profiles:
+    document = read_document(file, FORMAT, _Document, docs=DOCS)
+    for name, profile in [*document.models.items(), ("default", document.default)]:
+        _check(profile, f"{file.where}: {name}")
+    return Profiles(document.models, document.default)
+
+
+def _check(profile: Profile, where: str) -> None:
+    """Raise BadInput unless every number makes sense."""
+    steps = profile.steps
+    rules: list[tuple[str, Any, float]] = [
+        ("by_type", profile.by_type.values(), 0.0),
+        ("locality", profile.locality, 1.0),
+        ("scaling", profile.scaling, 0.0),
+        ("disturbed", profile.disturbed.values(), 1.0),
+    ]
+    if steps is not None:
+        rules += [
+            ("steps.compute", [steps.compute], 0.0), ("steps.gradients", [steps.gradients], 0.0),
+            ("steps.bandwidth", steps.bandwidth, 0.0), ("steps.servers", [steps.servers], 0.0),
+        ]  # fmt: skip
+    for field, values, least in rules:
+        for value in values:
+            above = value > 0 or field in ("steps.servers", "steps.gradients")
+            if not (math.isfinite(value) and value >= least and above):
+                said = f"at least {least:g}" if least or not value else "a number above 0"
+                raise BadInput(f"{value:g}", where=f"{where}.{field}", mend=f"give {said}")
+    if profile.sensitivity is not None:
+        _check_sensitivity(profile.sensitivity, f"{where}.sensitivity")
+    if profile.convergence is not None:
+        _check_convergence(profile.convergence, f"{where}.convergence")
+    if steps is not None and (profile.scaling or profile.locality != PLAIN_PROFILE.locality):
+        raise BadInput(
+            "`steps` beside `scaling` or `locality`", where=where,
+            mend="give one of them: steps tell both",
+        )  # fmt: skip
+
+
+def _check_sensitivity(told: Sensitivity, where: str) -> None:
+    """Raise BadInput unless it is a table over two ascending axes."""
+    for field, axis in (("cpus", told.cpus), ("memory", told.memory)):
+        if not axis or not all(a < b < math.inf for a, b in pairwise((-1e-300, *axis))):
+            mend = "give one or more, ascending, 0 or more"
+            raise BadInput(f"{axis!r}", where=f"{where}.{field}", mend=mend)
+    square = len(told.speed) == len(told.cpus)
+    if not square or not all(len(row) == len(told.memory) for row in told.speed):
+        what = "not a row for each of `cpus` with a column for each of `memory`"
+        raise BadInput(what, where=f"{where}.speed", mend="complete the table")
+    for speed in chain.from_iterable(told.speed):
+        if not 0 < speed < math.inf:
+            raise BadInput(f"{speed:g}", where=f"{where}.speed", mend="give a number above 0")
+
+
+def _check_convergence(told: Convergence, where: str) -> None:
+    """Raise BadInput unless the curve is one, and leads to an end."""
+    top = 1.0 if told.metric == "accuracy" else math.inf
+    steps = (0.0, *told.epochs)
+    rules = [
+        ("epochs", all(a < b <= EPOCHS_MAX for a, b in pairwise(steps)) and len(steps) > 1,
+         f"give one or more, ascending, above 0 and up to {EPOCHS_MAX:,}"),
+        ("values", len(told.values) == len(told.epochs), "give one for each of `epochs`"),
+        ("values", all(0 < value <= top and value < math.inf for value in told.values),
+         "give numbers above 0" + " and at most 1" * (top == 1.0)),
+        ("target", 0 <= told.target < min(top, math.inf), "leave it out, or name a value to reach"),
+        ("change", 0 < told.change < 1, "give a part of the first value, such as 0.05"),
+        ("window", 0 < told.window <= EPOCHS_MAX, "give epochs, such as 10"),
+        ("every", 0 < steps[-1] <= EPOCHS_MAX * told.every < math.inf,
+         f"give epochs, such as 1, for at most {EPOCHS_MAX:,} evaluations"),
+        ("noise", 0 <= told.noise <= 10, "give a spread from 0 to 10"),
+        ("seconds", 0 <= told.seconds < math.inf, "give the seconds of an epoch"),
+    ]  # fmt: skip
+    for field, holds, mend in rules:
+        if not holds:
+            raise BadInput(f"{getattr(told, field)!r}", where=f"{where}.{field}", mend=mend)
