@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import ganger
+from ganger.cli.lab.recipes import RENAMED
+from ganger.cli.main import cli
 
 TRACE = "job,submitted,duration,gpus\nwarm-up,0,15m,1\ntrain,60,1h,4\n"
 
@@ -93,3 +97,11 @@ def test_a_converted_trace_can_be_shared(tmp_path: Path) -> None:
     assert not [word for word in ("ann", "bob", "warm-up", "train") if word in once]
     assert typed(tmp_path, *words).stdout != typed(tmp_path, *words).stdout
     assert "add --anonymise" in typed(tmp_path, *words[:4], "--salt", "x", code=2).stderr
+
+
+@pytest.mark.parametrize("old", list(RENAMED))
+def test_a_mechanism_by_its_name_of_before_is_found_with_a_warning(old: str) -> None:
+    done = CliRunner().invoke(cli, ["recipes", "--mechanism", old, "--json"])
+    assert done.exit_code == 0, done.output
+    assert done.stderr == f"warning: mechanism {old} is now {RENAMED[old]}\n"
+    assert json.loads(done.stdout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -71,6 +71,10 @@ def recipes(pages: Path | None, as_json: bool, **filters: Any) -> None:
 
         click.echo(f"{write_pages(pages)} files in {pages}")
         return
+    old = str(filters["mechanism"]).lower()
+    if old in RENAMED:
+        filters["mechanism"] = RENAMED[old]
+        click.echo(f"warning: mechanism {old} is now {RENAMED[old]}", err=True)
     rows = [row(found) for found in chosen([find(name) for name in names()], **filters)]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
@@ -80,6 +84,17 @@ def recipes(pages: Path | None, as_json: bool, **filters: Any) -> None:
         click.echo("no recipe passes all filters", err=True)
     if not rows:
         click.get_current_context().exit(1)
+
+
+RENAMED: Final = {
+    "delay": "delay_scheduling", "tenancy": "virtual_clusters", "auxiliary": "remote_input",
+    "barrier": "simulator_rounds", "centred": "interior_point", "standing": "standing_types",
+    "pairing": "space_sharing", "partition": "pop", "goodput": "pollux", "evolve": "genetic",
+    "configuration": "sia", "cells": "hived", "timeindex": "spin", "auction": "themis",
+    "ltgf": "astraea", "stride": "gandiva_fair", "orchestrate": "ones", "guarantee": "chronus",
+    "matching": "allox", "containers": "dorm", "promote": "tiresias", "progress": "e_las",
+}  # fmt: skip
+"""What mechanisms were called before; the old names answer for one version."""
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
