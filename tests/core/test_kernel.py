@@ -18,6 +18,7 @@ from ganger.core.events import (
     AnyEvent,
     Batch,
     Command,
+    Evaluated,
     Failed,
     Finished,
     NodeDown,
@@ -570,3 +571,44 @@ def test_what_a_policy_did_not_wait_for_is_not_forgotten_when_it_is_handed_over(
     assert bench.kernel.step(Batch(1, [NodeUp(0)])) is None
     kept = capture(bench.kernel)
     assert kept.changes == CAPACITY_FREED
+
+
+def test_decisions_are_counted_and_leave_nothing_to_undo() -> None:
+    bench = running()
+    bench.feed(1, Woke(), then=[Stop(0, 1), Start(1, 1, on(0b0011), (0,))])
+    assert bench.kernel.decisions == 3
+    assert bench.kernel.ledger.mark() == 0, "what was decided stands"
+    again = restore(capture(bench.kernel), bench.kernel.nodes, bench.policy)
+    assert again.ledger.mark() == 0
+
+
+def test_a_long_run_is_not_one_in_which_time_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ganger.core.kernel.RESTLESS", 5)
+    works = [job(f"j{i}", at=i, lasts=1) for i in range(30)]
+    assert play("fifo", works).jct() == [1] * 30
+
+
+def test_an_evaluation_of_an_attempt_that_is_over_is_not_heard() -> None:
+    bench = running()
+    bench.policy.next = Plan(until=QUEUED)
+    bench.kernel.step(Batch(1 * SECOND, [Woke()]))
+    bench.kernel.step(Batch(2 * SECOND, [Evaluated(0, 7, 1.0, 0.5)]))
+    assert bench.kernel.view.changed == []
+    bench.kernel.step(Batch(3 * SECOND, [Evaluated(0, 1, 1.0, 0.5)]))
+    assert bench.kernel.view.changed == [0]
+
+
+def test_books_that_do_not_add_up_are_found() -> None:
+    bench = running()
+    bench.kernel.ledger.free_mask[0] |= 0b0001
+    with pytest.raises(InvariantError):
+        bench.feed(1, Woke())
+
+
+def test_a_ladder_of_diamonds_is_checked_once_through() -> None:
+    """There are 2^40 ways down; each job is looked at once."""
+    works = [job("top")]
+    for level in range(40):
+        above = ("top",) if not level else (f"l{level - 1}", f"r{level - 1}")
+        works += [job(f"{side}{level}", after=above) for side in "lr"]
+    assert len(trace_of(works).declared.after) == 80

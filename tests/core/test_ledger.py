@@ -351,3 +351,24 @@ def test_workers_that_ask_for_no_cpus_fit_where_no_cpu_is_left() -> None:
         ledger.take(node, hog, (Slot(node, 0b1, 1),))
     gang = Shape((Role(size=2, needs=Needs(memory=10)),))
     assert where(ledger.find(gang) or ()) == "0:1 1:1"
+
+
+def test_a_placement_that_is_not_free_as_a_whole_takes_nothing() -> None:
+    ledger = filled(4, 0, 4)
+    for shape in (gpus(4), Shape((Role(size=4, needs=Needs(cpus=0, memory=0)),))):
+        with pytest.raises(InvariantError, match="is not free"):
+            ledger.take(7, shape, (Slot(0, 0b11, 2), Slot(1, 0b11, 2)))
+        ledger.check()
+        assert (ledger.free, 7 in ledger.holds) == (4, False)
+
+
+def test_a_shape_of_which_one_role_fits_nowhere_has_no_cell() -> None:
+    ledger = books(NodeSpec(count=2, gpus=4, gpu_type="A", cpus=8000))
+    fits, never = Role("ps", needs=Needs(cpus=1000)), Role("worker", needs=Needs(cpus=9000))
+    assert ledger.cells_for(Shape((fits,)))
+    assert not ledger.cells_for(Shape((fits, never)))
+
+
+def test_a_node_that_states_no_memory_has_none_to_give() -> None:
+    ledger = books(NodeSpec(gpus=4, gpu_type="A"))
+    assert ledger.find(Shape((Role(needs=Needs(memory=1)),))) is None

@@ -117,8 +117,6 @@ _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(|b|k|kb|kib|m|mb|mib|g|gb|gib|t|tb|tib
 
 def parse_memory(text: str | float, *, where: str = "") -> int:
     """MiB of `16GiB`, `16G`, `512M` or a bare number (MiB). Raises BadInput."""
-    if isinstance(text, int | float) and not isinstance(text, bool):
-        text = repr(text)
     match = _MEMORY.fullmatch(str(text).strip().lower()) if len(str(text)) <= TEXT_MAX else None
     if not match:
         raise BadInput(
