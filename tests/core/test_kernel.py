@@ -612,3 +612,55 @@ def test_a_ladder_of_diamonds_is_checked_once_through() -> None:
         above = ("top",) if not level else (f"l{level - 1}", f"r{level - 1}")
         works += [job(f"{side}{level}", after=above) for side in "lr"]
     assert len(trace_of(works).declared.after) == 80
+
+
+# ---------------------------------------------------------------------- the books are read
+
+
+def stop_and_roll_back(view: View) -> None:
+    view.draft.stop(0)
+    view.ledger.rollback(0)
+
+
+FORBIDDEN: dict[str, Callable[[View], object]] = {
+    "take": lambda view: view.ledger.take(1, view.draft.shape(1), on(0b1100)),
+    "give": lambda view: view.ledger.give(0),
+    "free up": lambda view: view.ledger.free_up(0),
+    "gone": lambda view: view.ledger.gone(0, on(0b0011)),
+    "switch": lambda view: view.ledger.switch(0, up=False),
+    "withhold": lambda view: view.ledger.withhold(0, 1),
+    "count out": lambda view: view.ledger.count_out(0, 0b1000),
+    "count in": lambda view: view.ledger.count_in(0, 0b1000),
+    "settle": lambda view: view.ledger.settle(),
+    "roll back": stop_and_roll_back,
+}
+
+
+@pytest.mark.parametrize("how", FORBIDDEN)
+def test_a_policy_cannot_write_the_books_and_they_are_as_they_were(how: str) -> None:
+    bench = running()
+    before = capture(bench.kernel)
+
+    def decide(view: View, memory: None) -> tuple[Plan, None]:
+        FORBIDDEN[how](view)
+        return view.draft.plan(), None
+
+    bench.kernel.policy.decide = decide  # type: ignore[method-assign]
+    with pytest.raises(InvariantError, match="cannot write the books"):
+        bench.kernel.step(Batch(bench.kernel.now, [Woke()]))
+    after = capture(bench.kernel)
+    assert (after.holds, after.letting_go) == (before.holds, before.letting_go)
+    bench.kernel.ledger.check()
+    assert bench.kernel.ledger.free == 2
+
+
+def test_a_search_may_leave_nodes_and_devices_out_for_a_while() -> None:
+    bench = running()
+    ledger = bench.kernel.ledger
+    ledger.deciding = True
+    with ledger.hidden([0]):
+        assert ledger.find(job("x").spec.shape) is None
+    with ledger.without({0: 0b0100}):
+        assert ledger.find(job("x").spec.shape) == on(0b1000)
+        assert ledger.find(job("x", size=2).spec.shape) is None
+    assert ledger.find(job("x", size=2).spec.shape) == on(0b1100)

@@ -120,7 +120,7 @@ class Kernel(Reducer):
 
     def _decide(self, batch: Batch) -> Plan:
         self._look(batch)
-        plan, memory = self.policy.decide(self.view, self.memory)
+        plan, memory = self._ask()
         if self.validate:
             self._check_pure(plan)
         plan.basis = self.revision
@@ -135,6 +135,19 @@ class Kernel(Reducer):
             for scope in self._scopes.values():
                 scope.forget_changes()
         return plan
+
+    def _ask(self) -> tuple[Plan, Any]:
+        """What the policy says, which has changed nothing but the draft."""
+        ledgers = (self.ledger, *self._inner.values()) if self._inner else (self.ledger,)
+        for ledger in ledgers:
+            ledger.deciding = True
+        try:
+            plan, memory = self.policy.decide(self.view, self.memory)
+        finally:
+            for ledger in ledgers:
+                ledger.deciding = False
+        self._draft.refuse_other_changes()
+        return plan, memory
 
     def _with_orders(self, plan: Plan | None) -> Plan:
         """The plan, and before it what people ordered."""
@@ -164,7 +177,7 @@ class Kernel(Reducer):
         self._draft.clear()
         for scope in self._scopes.values():
             scope.scratch.clear()
-        again, _ = self.policy.decide(self.view, self.memory)
+        again, _ = self._ask()
         if again.actions != plan.actions or again.wake != plan.wake:
             raise InvariantError(
                 f"policy {self.policy.name} decided twice on revision {self.revision} and"

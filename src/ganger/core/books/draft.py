@@ -186,6 +186,17 @@ class Draft:
                 self.start(action.job, action.placement)
         return freed
 
+    def refuse_other_changes(self) -> None:
+        """Undo what changed the books by other ways than this draft, and raise InvariantError."""
+        if not self._inner and self._ledger.mark() == len(self._steps):
+            return
+        ledgers = [self._ledger, *self._inner.values()]
+        if sum(ledger.mark() for ledger in ledgers) != len(self._steps):
+            for ledger in ledgers:
+                ledger.rollback(0)
+            self.clear()
+            raise InvariantError("a policy cannot write the books: draw a plan by view.draft")
+
     def clear(self) -> None:
         """Begin a new draft; what was drawn stands."""
         self._steps.clear()

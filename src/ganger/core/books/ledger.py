@@ -5,6 +5,9 @@ Every change can be undone: `mark()`, then `rollback(mark)`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
 from ganger.core.books.bits import lowest, members, pick_devices
 from ganger.core.books.fit import Capacity, Cell, Fit
 from ganger.core.books.stock import Columns
@@ -24,6 +27,9 @@ def share_of(needs: Needs, slot: Slot) -> int:
 
 class Ledger(Capacity):
     """What every job holds on a set of nodes, and what is free there."""
+
+    deciding = False
+    """Whether a policy decides now: it draws what it wants, and only facts write the books."""
 
     def __init__(self, nodes: Nodes, within: dict[int, int] | None = None) -> None:
         super().__init__(nodes, within)
@@ -65,11 +71,12 @@ class Ledger(Capacity):
         before = self._free_around(placement)
         self.take(job, shape, placement)
         self._never_returned(before)
-        self.gone(job, placement)
+        self._has_left(job, placement)
         self._undo[-1] = (job, None, True)
 
     def free_up(self, job: int) -> None:
         """`job` is gone and so is what it held: a fact, which is not undone."""
+        self._refuse_policies()
         shape, placement = self.holds.pop(job)
         self._vacate(shape, placement)
 
@@ -88,7 +95,7 @@ class Ledger(Capacity):
                     self._leave(job, shape, placement)
             else:
                 if left:
-                    self.gone(job, gave[1])
+                    self._has_left(job, gave[1])
                 before = self._free_around(gave[1])
                 self._occupy(*gave)
                 self._never_returned(before)
@@ -96,10 +103,15 @@ class Ledger(Capacity):
 
     def settle(self) -> None:
         """Forget how to undo: all that was done stands."""
+        self._refuse_policies()
         self._undo.clear()
 
     def gone(self, job: int, placement: Placement) -> None:
         """`job` has let go of `placement`, which it was leaving."""
+        self._refuse_policies()
+        self._has_left(job, placement)
+
+    def _has_left(self, job: int, placement: Placement) -> None:
         for slot in placement:
             there = self.leaving.get(slot.node, ())
             for at, (other, devices, _, _) in enumerate(there):
@@ -156,8 +168,43 @@ class Ledger(Capacity):
 
     def switch(self, node: int, *, up: bool) -> None:
         """A node comes or goes. What is held there stays held until its jobs are released."""
-        if self.up[node] == up:
-            return
+        self._refuse_policies()
+        if self.up[node] != up:
+            self._switch(node, up)
+
+    @contextmanager
+    def hidden(self, nodes: list[int]) -> Iterator[None]:
+        """Search as if `nodes` were down. Only searching is allowed meanwhile."""
+        up = [node for node in nodes if self.up[node]]
+        for node in up:
+            self._switch(node, False)
+        try:
+            yield
+        finally:
+            for node in up:
+                self._switch(node, True)
+
+    @contextmanager
+    def without(self, devices: Mapping[int, int]) -> Iterator[None]:
+        """Search as if `devices` (node to mask) were not there. Only searching is allowed
+        meanwhile."""
+        out = {node: mask & self.free_mask[node] for node, mask in devices.items()}
+        returned = {self.cell_of[node]: self.cell_of[node].returned for node in out}
+        for node, mask in out.items():
+            self._count_out(node, mask)
+        try:
+            yield
+        finally:
+            for node, mask in out.items():
+                self._count_in(node, mask)
+            for cell, before in returned.items():
+                cell.returned = before
+
+    def _refuse_policies(self) -> None:
+        if self.deciding:
+            raise InvariantError("a policy cannot write the books: draw a plan by view.draft")
+
+    def _switch(self, node: int, up: bool) -> None:
         cell, room = self.cell_of[node], self.free_count[node]
         sign = 1 if up else -1
         cell.by_free[room] ^= self.bit[node]
@@ -195,6 +242,10 @@ class Ledger(Capacity):
 
     def count_out(self, node: int, devices: int) -> None:
         """Take free devices of a node out of the books."""
+        self._refuse_policies()
+        self._count_out(node, devices)
+
+    def _count_out(self, node: int, devices: int) -> None:
         self._take_devices(node, devices)
         self.full[node] &= ~devices
         if self.up[node]:
@@ -202,6 +253,10 @@ class Ledger(Capacity):
 
     def count_in(self, node: int, devices: int) -> None:
         """Put devices of a node that were out of the books back, free."""
+        self._refuse_policies()
+        self._count_in(node, devices)
+
+    def _count_in(self, node: int, devices: int) -> None:
         self.full[node] |= devices
         self._return_devices(node, devices)
         if self.up[node]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -202,10 +201,10 @@ class Revocable(Place):
             refuse_absent("nodes labelled", [self.label], labels, "spot(label)")
         marked, others = self._nodes(view)
         if not self.kind(view, job):
-            with hidden(ledger, marked):
+            with ledger.hidden(marked):
                 return super().find(view, ledger, job, cells, gpus)
         if self.prefer:
-            with hidden(ledger, others):
+            with ledger.hidden(others):
                 found = super().find(view, ledger, job, cells, gpus)
             if found is not None:
                 return found
@@ -226,35 +225,6 @@ def refuse_absent(kind: str, stated: Iterable[str], there: Iterable[str], where:
         if name not in known:
             mend = f"it has {', '.join(known) or 'none'}"
             raise BadInput(f"this cluster has no {kind} {name}", where=where, mend=mend)
-
-
-@contextmanager
-def hidden(ledger: Ledger, nodes: list[int]) -> Iterator[None]:
-    """Search as if `nodes` were down. Only searching is allowed meanwhile."""
-    up = [node for node in nodes if ledger.up[node]]
-    for node in up:
-        ledger.switch(node, up=False)
-    try:
-        yield
-    finally:
-        for node in up:
-            ledger.switch(node, up=True)
-
-
-@contextmanager
-def without(ledger: Ledger, devices: Mapping[int, int]) -> Iterator[None]:
-    """Search as if `devices` (node to mask) were not there. Only searching is allowed meanwhile."""
-    out = {node: mask & ledger.free_mask[node] for node, mask in devices.items()}
-    returned = {ledger.cell_of[node]: ledger.cell_of[node].returned for node in out}
-    for node, mask in out.items():
-        ledger.count_out(node, mask)
-    try:
-        yield
-    finally:
-        for node, mask in out.items():
-            ledger.count_in(node, mask)
-        for cell, before in returned.items():
-            cell.returned = before
 
 
 SENSITIVE = 1.1

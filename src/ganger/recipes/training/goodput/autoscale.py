@@ -12,7 +12,7 @@ import numpy as np
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST
 from ganger.core.plan import Plan, Provision
 from ganger.core.view import View
-from ganger.mechanisms.placement.place import counted, hidden
+from ganger.mechanisms.placement.place import counted
 from ganger.recipes.training.goodput.pollux import GoodputMemory, GoodputPolicy
 
 
@@ -49,7 +49,7 @@ class Autoscaling:
         nodes, up = view.nodes.n, view.ledger.up
         memory = memory or ScaleMemory(None, nodes)
         off = [node for node in memory.off if not up[node]]
-        with hidden(view.ledger, list(range(memory.active, nodes))):
+        with view.ledger.hidden(list(range(memory.active, nodes))):
             plan, inner = self.inner.decide(view, memory.inner)
         active = memory.active
         if memory.inner is None or inner.due != memory.inner.due:

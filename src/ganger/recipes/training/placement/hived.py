@@ -25,7 +25,7 @@ from ganger.core.spec import OnPreempt, Shape
 from ganger.core.state.table import Ids
 from ganger.core.units import WHOLE
 from ganger.core.view import View
-from ganger.mechanisms.placement.place import PACK, Placer, hidden, without
+from ganger.mechanisms.placement.place import PACK, Placer
 from ganger.recipes.training.placement.hived_buddies import (
     cheapest,
     owned_by_quota,
@@ -325,13 +325,13 @@ class _Binding:
         bound, find = self.owned_there, self.policy.place.find
         there = {slot.node for slot in found}
         if any(bound[node] for node in there):
-            with hidden(self.ledger, [node for node, devices in enumerate(bound) if devices]):
+            with self.ledger.hidden([node for node, devices in enumerate(bound) if devices]):
                 away = find(self.view, self.ledger, job)
             if away is not None and len({slot.node for slot in away}) <= len(there):
                 return away
         if any(bound[slot.node] & slot.devices for slot in found):
             cells = {node: devices for node, devices in enumerate(bound) if devices}
-            with without(self.ledger, cells):
+            with self.ledger.without(cells):
                 away = find(self.view, self.ledger, job)
             if away is not None and len({slot.node for slot in away}) <= len(there):
                 return away
