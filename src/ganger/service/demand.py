@@ -26,7 +26,7 @@ def wished(kernel: Reducer, most: int) -> list[str]:
     found: set[int] = set()
     missing = 0
     waiting = np.flatnonzero(jobs.phase[: jobs.n] == Phase.PENDING)
-    waiting = waiting[jobs.parent[waiting] < 0]
+    waiting = waiting[jobs.within[waiting] < 0]
     for job in waiting[:_JOBS_MAX].tolist():
         if missing >= most or not down:
             break

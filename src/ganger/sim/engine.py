@@ -26,7 +26,7 @@ from ganger.core.events import (
     Woke,
 )
 from ganger.core.plan import Placement, Plan, Provision, Resize, Resume, Start, Stop, Suspend, Tune
-from ganger.core.spec import OnPreempt
+from ganger.core.spec import Kind, OnPreempt
 from ganger.core.state.jobs import Declared, Jobs, Phase
 from ganger.core.state.table import cells
 from ganger.core.units import NEVER
@@ -123,7 +123,7 @@ class Simulator:
         self._limit = cells(limit) if (limit < NEVER).any() else None
         self._counted: dict[int, int] = {}
         """By job with a limit: the computing time of earlier attempts that the limit counts."""
-        self._children = _count_children(parent)
+        self._children = _count_children(parent[declared.kind[parent] == Kind.TUNE])
         self._paced: dict[int, tuple[Pace, NDArray[np.float64]]] = {}
         """Running jobs whose speed changes with progress, and their speed from each start on."""
         self._evaluations = Evaluations(declared, physics.profiles)

@@ -37,22 +37,24 @@ class Draft:
         self._steps: list[_Step] = []
         self._stops = False
         self._others: list[AnyAction] = []
+        self._with: dict[int, list[tuple[int, Placement]]] = {}
+        """By parent that was stopped: what each of its children held that went with it."""
         self.made: Plan | None = None
         self.freed = _NOTHING
         """What each job held that `made` stops or resizes."""
 
     def bind(self, jobs: Jobs) -> None:
         """Take hold of the columns' cells; again whenever the table grew."""
-        self._parent, self._attempt = jobs.cells("parent"), jobs.cells("attempt")
+        self._within, self._attempt = jobs.cells("within"), jobs.cells("attempt")
         self._shape, self._shapes = jobs.cells("shape"), jobs.shapes.values
 
     def ledger_of(self, job: int) -> Ledger | None:
         """The books that `job` is placed in: the cluster's, or its running parent's grant."""
         try:
-            parent = self._parent[job]
+            within = self._within[job]
         except IndexError:
             raise InvariantError(f"there is no job {job}") from None
-        return self._ledger if parent < 0 else self._inner.get(parent)
+        return self._ledger if within < 0 else self._inner.get(within)
 
     def shape(self, job: int) -> Shape:
         """The shape of `job`."""
@@ -67,7 +69,7 @@ class Draft:
     def start(self, job: int, placement: Placement) -> None:
         """Run a pending job, or one stopped earlier in this draft, on `placement`."""
         try:
-            top = self._parent[job] < 0
+            top = self._within[job] < 0
         except IndexError:
             raise InvariantError(f"there is no job {job}") from None
         ledger = self._ledger if top else self.ledger_of(job)
@@ -76,7 +78,14 @@ class Draft:
         self._steps.append((job, placement, None, "", ledger))
 
     def stop(self, job: int, why: str = "preempted") -> Placement:
-        """Preempt a job that holds devices; returns what it held."""
+        """Preempt a job that holds devices, and before it those inside its grant; returns what it
+        held."""
+        if self._inner and job in self._inner:
+            held = dict(self._inner[job].holds)
+            self._with[job] = [(child, self.stop(child, "parent")) for child in sorted(held)]
+        return self._vacate(job, why)
+
+    def _vacate(self, job: int, why: str) -> Placement:
         ledger = self.ledger_of(job)
         assert ledger is not None, "the parent of this job is not running"
         placement = ledger.give(job, leaving=True)
@@ -85,16 +94,35 @@ class Draft:
         return placement
 
     def restore(self, job: int, placement: Placement) -> None:
-        """Let a job that this draft stopped go on where it was."""
+        """Let a job that this draft stopped go on where it was, and those in its grant."""
         ledger = self.ledger_of(job)
         assert ledger is not None, "the parent of this job is not running"
         ledger.regain(job, self.shape(job), placement)
         self._steps.append((job, placement, None, "", ledger))
+        for child, held in self._with.pop(job, ()):
+            self.restore(child, held)
 
     def resize(self, job: int, placement: Placement) -> None:
-        """Run a job that holds devices on `placement` from now on."""
-        self.stop(job)
+        """Run a job that holds devices on `placement` from now on. Of those inside its grant the
+        ones go that are not inside the new one; the others notice nothing."""
+        for child in self._outside(job, placement):
+            self.stop(child, "parent")
+        self._vacate(job, "preempted")
         self.start(job, placement)
+
+    def _outside(self, parent: int, placement: Placement) -> list[int]:
+        """The children that hold something which `placement` does not."""
+        if parent not in self._inner:
+            return []
+        masks: dict[int, int] = {}
+        for slot in placement:
+            masks[slot.node] = masks.get(slot.node, 0) | slot.devices
+        return [
+            child
+            for child, (_, held) in sorted(self._inner[parent].holds.items())
+            if any(slot.devices & ~masks.get(slot.node, 0) or slot.node not in masks
+                   for slot in held)
+        ]  # fmt: skip
 
     def act(self, action: AnyAction) -> None:
         """Add an action that moves no devices: Suspend, Resume, Tune or Provision."""
@@ -146,15 +174,25 @@ class Draft:
                 starts.append(self._start(step))
             elif placement != held:
                 self.freed[job] = held
-                waits = ledger.waits(placement, ledger.holds[job][0])
+                waits = self._waits(ledger, job, placement)
                 resizes.append(Resize(job, attempt + 1, placement, waits))
         return stops + resizes + starts
 
     def _start(self, step: _Step) -> Start:
         job, placement, _, _, ledger = step
         assert placement is not None
-        waits = ledger.waits(placement, ledger.holds[job][0]) if ledger.leaving else ()
+        waits = self._waits(ledger, job, placement) if ledger.leaving else ()
         return Start(job, self._attempt[job] + 1, placement, waits)
+
+    def _waits(self, ledger: Ledger, job: int, placement: Placement) -> tuple[int, ...]:
+        """The jobs that have to let go of some of `placement`, and those inside their grants."""
+        waits = ledger.waits(placement, ledger.holds[job][0])
+        inner = [self._inner[parent] for parent in waits if parent in self._inner]
+        if not inner:
+            return waits
+        return tuple(
+            sorted({*waits, *(child for each in inner for child in each.waits(placement))})
+        )
 
     def book(self, plan: Plan) -> dict[int, Placement]:
         """Make `plan` stand in the books, as drawn here or anew; returns what it freed.
@@ -178,12 +216,19 @@ class Draft:
 
     def _book_anew(self, plan: Plan) -> dict[int, Placement]:
         freed: dict[int, Placement] = {}
+        left: list[AnyAction] = []
         for action in plan.actions:
-            if isinstance(action, Stop | Resize):
+            if isinstance(action, Stop):
                 freed[action.job] = self.stop(action.job)
+                for child, held in self._with.pop(action.job, ()):
+                    freed[child] = held
+                    left.append(Stop(child, self._attempt[child], "parent"))
+            elif isinstance(action, Resize):
+                freed[action.job] = self._vacate(action.job, "preempted")
         for action in plan.actions:
             if isinstance(action, Start | Resize):
                 self.start(action.job, action.placement)
+        plan.actions = left + plan.actions
         return freed
 
     def refuse_other_changes(self) -> None:
@@ -201,6 +246,7 @@ class Draft:
         """Begin a new draft; what was drawn stands."""
         self._steps.clear()
         self._others.clear()
+        self._with.clear()
         self._stops = False
         self.made = None
         self.freed = _NOTHING

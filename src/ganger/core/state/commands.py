@@ -12,6 +12,7 @@ import numpy as np
 
 from ganger.core.events import CAPACITY_FREED, COMMANDED, Command
 from ganger.core.plan import Resume, Stop, Suspend
+from ganger.core.spec import Kind
 from ganger.core.state.jobs import Phase
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ _BLOCKED, _PENDING, _STARTING, _RUNNING, _SUSPENDED, _STOPPING, _CANCELLED = (
         Phase.STOPPING, Phase.CANCELLED,
     )
 )  # fmt: skip
+
+_PARENTS = (int(Kind.TUNE), int(Kind.SERVE))
 
 DECLARES = {"priority": int, "weight": float, "limit": int, "deadline": int, "estimate": int}
 """Verbs that change what was declared: the column of that name becomes the command's value."""
@@ -48,7 +51,7 @@ def obey(state: Reducer, command: Command) -> int:
     elif verb == "cancel":
         return _cancel(state, job) | COMMANDED
     elif verb == "requeue":
-        return _stop(state, job, ORDERED[0]) | COMMANDED
+        return stop(state, job, ORDERED[0]) | COMMANDED
     elif verb == "hold" and phase < Phase.FINISHED:
         state._on_hold.add(job)
         if phase == _PENDING:
@@ -82,20 +85,20 @@ def _cancel(state: Reducer, job: int) -> int:
         return state._end(job, _CANCELLED)
     if _STARTING <= phase <= _STOPPING:
         state._cancelling.add(job)
-        return _cancel_children(state, job) | _stop(state, job, ORDERED[1])
+        return _cancel_children(state, job) | stop(state, job, ORDERED[1])
     return 0
 
 
 def _cancel_children(state: Reducer, parent: int) -> int:
     changes = 0
-    if parent in state._scopes:
+    if state._kind[parent] in _PARENTS:
         jobs = state.jobs
         for child in np.flatnonzero(jobs.parent[: jobs.n] == parent).tolist():
             changes |= _cancel(state, child)
     return changes
 
 
-def _stop(state: Reducer, job: int, why: str) -> int:
+def stop(state: Reducer, job: int, why: str) -> int:
     """Tell a job with devices to go; they can be planned with in this very step."""
     if not _STARTING <= state._phase[job] < _STOPPING:
         return 0

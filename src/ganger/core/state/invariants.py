@@ -19,6 +19,7 @@ def check_state(kernel: Kernel) -> None:
     kernel.ledger.check()
     phase = jobs.phase[:n]
     _check_holders(kernel)
+    _check_grants(kernel)
     _check_sets(kernel)
     if (jobs.size[:n][~np.isin(phase, HOLDS_DEVICES)] != 0).any():
         raise InvariantError("a job that is not running counts GPUs")
@@ -52,6 +53,19 @@ def _check_holders(kernel: Kernel) -> None:
                     raise InvariantError(
                         f"job {job} runs {have} {role.name}s; it needs {least} to {most}"
                     )
+
+
+def _check_grants(kernel: Kernel) -> None:
+    """What the children hold lies inside what their parent holds, or is just leaving."""
+    held = kernel.placements()
+    for parent, books in kernel._inner.items():
+        books.check()
+        masks = dict[int, int]()
+        for slot in held.get(parent, ()):
+            masks[slot.node] = masks.get(slot.node, 0) | slot.devices
+        for child, (_, placement) in books.holds.items():
+            if any(slot.devices & ~masks.get(slot.node, 0) for slot in placement):
+                raise InvariantError(f"job {child} holds what its parent {parent} does not")
 
 
 def _check_sets(kernel: Kernel) -> None:

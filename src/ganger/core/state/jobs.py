@@ -209,6 +209,10 @@ class Jobs(Declared):
     restarts: I32
     lost: F64
     """Work that was done and then lost."""
+    within: I64
+    """In whose grant the job is placed: its parent's if that is a search, which divides what it
+    holds among its trials; else -1, the cluster's. A replica of a service has a parent, and is
+    placed in the cluster."""
 
     @classmethod
     def of(cls, declared: Declared) -> Jobs:
@@ -221,12 +225,19 @@ class Jobs(Declared):
                 setattr(jobs, name, np.zeros(jobs.capacity, dtype))
         jobs.first_start[:] = -1
         jobs.finished[:] = -1
+        jobs.within[: jobs.n] = jobs.granted_by(np.arange(jobs.n))
         return jobs
+
+    def granted_by(self, ids: Ids) -> Ids:
+        """What `within` is by kind and parent."""
+        parent = self.parent[ids]
+        return np.where((parent >= 0) & (self.kind[parent] == Kind.TUNE), parent, -1)
 
     def append(self, spec: JobSpec, rows_by_name: dict[str, int] | None = None) -> int:
         """Declare one job more while others run; returns its row."""
         job = super().append(spec, rows_by_name)
         self.first_start[job] = self.finished[job] = -1
+        self.within[job] = self.granted_by(np.array([job]))[0]
         return job
 
 

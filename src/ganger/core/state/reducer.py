@@ -45,7 +45,8 @@ from ganger.core.plan import (
 )
 from ganger.core.spec import JobSpec, Kind
 from ganger.core.state.cluster import Nodes
-from ganger.core.state.commands import ORDERED, obey
+from ganger.core.state.commands import ORDERED, obey, stop
+from ganger.core.state.grants import Grants
 from ganger.core.state.jobs import Declared, Jobs, Phase
 from ganger.core.units import NEVER
 from ganger.core.view import Scope
@@ -64,9 +65,9 @@ class Reducer:
         self.jobs = Jobs.of(declared)
         self.now = 0
         self.ledger = Ledger(nodes)
-        self._inner: dict[int, Ledger] = {}
-        self._scopes: dict[int, Scope] = {-1: Scope(self.ledger)}
-        self._top = self._scopes[-1]
+        self._grants = Grants(nodes, self.ledger)
+        self._inner, self._scopes = self._grants.inner, self._grants.scopes
+        self._top = self._grants.top
         self._freed: dict[int, Placement] = {}
         """What each job held that is being stopped or resized."""
         self._letting_go: dict[tuple[int, int], Placement] = {}
@@ -113,7 +114,7 @@ class Reducer:
         self._pending_since, self._pended = cells("pending_since"), cells("pended")
         self._done_at, self._preempted = cells("finished"), cells("preemptions")
         self._restarts, self._lost = cells("restarts"), cells("lost")
-        self._parent, self._kind = cells("parent"), cells("kind")
+        self._within, self._kind = cells("within"), cells("kind")
 
     # ------------------------------------------------------------------ for whom it may concern
 
@@ -147,13 +148,8 @@ class Reducer:
     # ------------------------------------------------------------------ events
 
     def _scope_of(self, job: int) -> Scope:
-        parent = self._parent[job]
-        if parent < 0:
-            return self._top
-        scope = self._scopes.get(parent)
-        if scope is None:
-            scope = self._scopes[parent] = Scope(Ledger(self.nodes, {}))
-        return scope
+        within = self._within[job]
+        return self._top if within < 0 else self._grants.scope(within)
 
     # Each handler returns the kinds of change it made (bits of `events`).
 
@@ -205,7 +201,7 @@ class Reducer:
             self._phase[job] = BLOCKED
             self._pending_since[job] = self.now
             return 0
-        scope = self._top if self._parent[job] < 0 else self._scope_of(job)
+        scope = self._top if self._within[job] < 0 else self._scope_of(job)
         self._phase[job] = PENDING
         self._pending_since[job] = self.now
         scope.pending.add(job)
@@ -223,7 +219,7 @@ class Reducer:
             self._first[job] = self.now
         else:
             self._restarts[job] += 1
-        scope = self._top if self._parent[job] < 0 else self._scope_of(job)
+        scope = self._top if self._within[job] < 0 else self._scope_of(job)
         scope.changed.append(job)
         return STARTED
 
@@ -305,8 +301,15 @@ class Reducer:
     def _old_attempt_gone(self, job: int, attempt: int) -> int:
         placement = self._letting_go.pop((job, attempt), None)
         if placement is not None:
-            self._scope_of(job).ledger.gone(job, placement)
+            self._gone(job, placement)
         return 0
+
+    def _gone(self, job: int, placement: Placement) -> None:
+        """An attempt has let go of what it was told to leave, of which others may wait."""
+        scope = self._scope_of(job)
+        scope.ledger.gone(job, placement)
+        if scope is not self._top:  # its grant may have been closed before it went
+            self.ledger.gone(job, placement)
 
     def _keep(self, job: int, kept: float) -> None:
         """Set the surviving work, and count what was lost."""
@@ -318,9 +321,9 @@ class Reducer:
 
     def _let_go(self, job: int) -> None:
         """The present attempt's devices are free."""
-        scope = self._top if self._parent[job] < 0 else self._scope_of(job)
+        scope = self._top if self._within[job] < 0 else self._scope_of(job)
         if self._letting_go and self._phase[job] == STOPPING:
-            scope.ledger.gone(job, self._letting_go.pop((job, self._attempt[job])))
+            self._gone(job, self._letting_go.pop((job, self._attempt[job])))
         else:
             scope.ledger.free_up(job)
         self._held[job] += (self.now - self._held_since[job]) * self._size[job]
@@ -336,7 +339,7 @@ class Reducer:
         self._done_at[job] = self.now
         if self._cancelling:
             self._cancelling.discard(job)
-        scope = self._top if self._parent[job] < 0 else self._scope_of(job)
+        scope = self._top if self._within[job] < 0 else self._scope_of(job)
         scope.changed.append(job)
         changes = 0
         if not self._followers:
@@ -400,7 +403,7 @@ class Reducer:
         job = action.job
         if self._phase[job] != PENDING or action.attempt != self._attempt[job] + 1:
             raise InvariantError(f"{action} on a job that is {Phase(self._phase[job]).name}")
-        scope = self._top if self._parent[job] < 0 else self._scope_of(job)
+        scope = self._top if self._within[job] < 0 else self._scope_of(job)
         scope.pending.remove(job)
         scope.active.add(job)
         self._pended[job] += self.now - self._pending_since[job]
@@ -415,7 +418,7 @@ class Reducer:
             size += slot.devices.bit_count()
         self._size[job] = size
         if self._kind[job] == _TUNE:
-            self._open_grant(job, action.placement)
+            self._grants.open(job, action.placement)
 
     def _stop(self, action: Stop) -> None:
         job, phase = action.job, self._phase[action.job]
@@ -461,19 +464,8 @@ class Reducer:
 
     # ------------------------------------------------------------------ grants of parents
 
-    def _open_grant(self, parent: int, placement: Placement) -> None:
-        within: dict[int, int] = {}
-        for slot in placement:
-            within[slot.node] = within.get(slot.node, 0) | slot.devices
-        self._inner[parent] = Ledger(self.nodes, within)
-        scope = self._scopes.get(parent)
-        if scope is None:
-            self._scopes[parent] = Scope(self._inner[parent])
-        else:
-            scope.ledger = self._inner[parent]
-
     def _close_grant(self, parent: int) -> None:
-        if self._inner[parent].holds:
-            raise InvariantError(f"job {parent} ended while its children ran on its grant")
-        self._scopes[parent].ledger = Ledger(self.nodes, {})
-        del self._inner[parent]
+        """The parent holds nothing more: those of its children that still run are told to go."""
+        for child in sorted(self._inner[parent].holds):
+            stop(self, child, "parent")
+        self._grants.close(parent)

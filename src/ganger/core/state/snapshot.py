@@ -9,7 +9,6 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from ganger.core.books.ledger import Ledger
 from ganger.core.errors import BadInput
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Placement
@@ -19,7 +18,6 @@ from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared, Jobs, Phase
 from ganger.core.state.names import Names
 from ganger.core.units import NEVER
-from ganger.core.view import Scope
 
 FORMAT = "ganger.snapshot/1"
 _TUNE = int(Kind.TUNE)
@@ -154,6 +152,8 @@ def _declared(snapshot: Snapshot) -> Declared:
 
 def _fill(table: Declared, name: str, snapshot: Snapshot) -> None:
     column, kept = getattr(table, name), snapshot.columns
+    if name == "within" and name not in kept:
+        return  # a snapshot of before: by kind and parent, as it is
     known = "since" if name == "began" and name not in kept else name  # a snapshot of before
     column[: snapshot.jobs] = np.frombuffer(kept[known], column.dtype)
 
@@ -164,15 +164,15 @@ def _put_back(kernel: Kernel, snapshot: Snapshot) -> None:
     phase = jobs.phase[: jobs.n]
     # Parents stand before their children: a grant must be open before anything is placed in it.
     held = dict(snapshot.holds)
-    for job in sorted(held, key=lambda job: (jobs.parent[job] >= 0, job)):
+    for job in sorted(held, key=lambda job: (jobs.within[job] >= 0, job)):
         shape = jobs.shapes[jobs.shape[job]]
         kernel._scope_of(job).ledger.take(job, shape, held[job])
         if kernel._kind[job] == _TUNE:
-            kernel._open_grant(job, held[job])
+            kernel._grants.open(job, held[job])
     for job, attempt, placement in snapshot.letting_go:
         kernel._letting_go[job, attempt] = placement
         if kernel._kind[job] == _TUNE and kernel._phase[job] == Phase.STOPPING:
-            kernel._open_grant(job, placement)  # its children are leaving, too
+            kernel._grants.open(job, placement)  # its children are leaving, too
         shape = jobs.shapes[jobs.shape[job]]
         kernel._scope_of(job).ledger._leave(job, shape, placement)
     for job in np.flatnonzero(phase == Phase.PENDING).tolist():
@@ -189,8 +189,6 @@ def _put_back(kernel: Kernel, snapshot: Snapshot) -> None:
         kernel.ledger.count_out(node, devices)
         kernel._settle(node)
     for parent, changed in snapshot.changed.items():
-        if parent not in kernel._scopes:
-            kernel._scopes[parent] = Scope(Ledger(kernel.nodes, {}))
-        kernel._scopes[parent].changed.extend(changed)
+        kernel._grants.scope(parent).changed.extend(changed)
     for scope in kernel._scopes.values():
         scope.ledger.settle()

@@ -157,7 +157,7 @@ class FairPolicy:
     def _hopeless(self, view: View, job: int) -> bool:
         """Whether too little is free anywhere for all who are placed like `job`. A strict walk has
         to meet the first of them in its turn."""
-        if self.walk is Walk.STRICT or self.place.sizes or view.at.parent[job] >= 0:
+        if self.walk is Walk.STRICT or self.place.sizes or view.at.within[job] >= 0:
             return False
         return view.ledger.lacks(view.draft.shape(job))
 
@@ -169,7 +169,7 @@ class FairPolicy:
     def class_of(self, view: View, job: int) -> int:
         """The owner of a waiting job, and with whom it is placed alike."""
         at, place = view.at, self.place.kind(view, job)
-        like: int = (at.parent[job] + 1) << _PARENT | at.shape[job] << _PLACE | place
+        like: int = (at.within[job] + 1) << _PARENT | at.shape[job] << _PLACE | place
         return int(owners(view, self.owner)[job]) << _OWNER | like
 
     def until(self, view: View, job: int) -> int:

@@ -85,7 +85,7 @@ class QueuePolicy:
         at = view.at
         if self.walk is _TENANT:
             return int(at.tenant[job])
-        kind: int = (at.shape[job] << 80) | (at.parent[job] + 1)
+        kind: int = (at.shape[job] << 80) | (at.within[job] + 1)
         if self.quotas is not None:
             kind |= at.tenant[job] << 50
         return kind | (self.place.kind(view, job) << 45)
@@ -232,7 +232,7 @@ class _Pass:
         shape, blocked = self.draft.shape(job), self.pending.blocked
         counts = self.view.ledger.is_whole(shape)
         can_tell = counts or not self.policy.preempt
-        if not self.policy.remembers or self.view.at.parent[job] >= 0 or not can_tell:
+        if not self.policy.remembers or self.view.at.within[job] >= 0 or not can_tell:
             self._wait(job)
             blocked.always(kind)
             return

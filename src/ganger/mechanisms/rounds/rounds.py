@@ -215,7 +215,7 @@ class RoundPolicy:
         """Start who waits on what is free. One that finds no place answers for all its like."""
         at, most = view.at, max((cell.free for cell in view.ledger.cells), default=0)
         pending, jobs = view.pending, view.jobs
-        able = pending[(jobs.gpus[pending] <= most) | (jobs.parent[pending] >= 0)]
+        able = pending[(jobs.gpus[pending] <= most) | (jobs.within[pending] >= 0)]
         if not len(able):
             return
         # Jobs are numbered as they come, so that most who wait are past all who have a row.
@@ -250,7 +250,7 @@ class RoundPolicy:
         at = view.at
         asked = ids if self.place.patient else ids[of[ids] < 0]  # patience ends, shapes stay
         for job in asked.tolist():
-            key = at.shape[job], at.parent[job], self.place.kind(view, job)
+            key = at.shape[job], at.within[job], self.place.kind(view, job)
             of[job] = number.setdefault(key, len(number))
         return of[ids]
 
@@ -260,7 +260,7 @@ class RoundPolicy:
         full = set[tuple[int | str, ...]]()
         for want in (want for row in shares for want in self._wants(view, row)):
             job = want.job
-            alike = (at.shape[job], at.parent[job], self.place.kind(view, job), want.gpus,
+            alike = (at.shape[job], at.within[job], self.place.kind(view, job), want.gpus,
                      want.gpu_type, want.beside)  # fmt: skip
             if job not in waiting or alike in full:
                 continue

@@ -146,7 +146,7 @@ def foreseen(answer: JobAnswer | Explanation, ahead: Outlook | None) -> None:
 
 def _held(daemon: Daemon, row: int) -> Placement:
     held = daemon.kernel.ledger.holds.get(row)
-    if held is None and daemon.kernel.jobs.parent[row] >= 0:
+    if held is None and daemon.kernel.jobs.within[row] >= 0:
         return daemon.kernel.placements().get(row, ())
     return held[1] if held is not None else ()
 

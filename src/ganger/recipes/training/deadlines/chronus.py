@@ -68,7 +68,7 @@ class PromisePolicy:
         """Judge and pack when a lease ends, or where nothing runs; else fill."""
         memory = memory or PromiseMemory(view.now)
         jobs = competitors(view)
-        apart = (view.jobs.gpus[jobs] == 0) | (view.jobs.parent[jobs] >= 0)
+        apart = (view.jobs.gpus[jobs] == 0) | (view.jobs.within[jobs] >= 0)
         if view.now >= memory.due or not len(view.active):
             asked = self._ask(view, jobs[~apart])
             accepted, refused, wants = self._lease(view, asked, memory)

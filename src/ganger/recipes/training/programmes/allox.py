@@ -60,7 +60,7 @@ class MatchingPolicy:
     def decide(self, view: View, memory: None) -> tuple[Plan, None]:
         """Match, then start."""
         waiting = view.pending
-        apart = (view.jobs.gpus[waiting] == 0) | (view.jobs.parent[waiting] >= 0)
+        apart = (view.jobs.gpus[waiting] == 0) | (view.jobs.within[waiting] >= 0)
         for job in waiting[apart].tolist():
             self._start(view, job, "")
         lined = waiting[~apart]

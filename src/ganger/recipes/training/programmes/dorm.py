@@ -276,7 +276,7 @@ class Containers:
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """A row for every job that gets anything."""
         movable = resizable(view, ids[view.jobs.gpus[ids] > 0])
-        apart = view.jobs.parent[movable] >= 0
+        apart = view.jobs.within[movable] >= 0
         holds, cell_of = view.ledger.holds, view.ledger.cell_of
         runs = [job for job in movable[~apart].tolist() if job in holds]
         there = np.array([cell_of[holds[job][1][0].node].index for job in runs], np.int64)

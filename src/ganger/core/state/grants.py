@@ -1,0 +1,47 @@
+"""Who competes for which books: the cluster's, or what one parent holds, its *grant*."""
+
+from __future__ import annotations
+
+from ganger.core.books.ledger import Ledger
+from ganger.core.plan import Placement
+from ganger.core.state.cluster import Nodes
+from ganger.core.view import Scope
+
+
+class Grants:
+    """The scopes by parent (-1: the cluster's), and the books inside each grant that is open."""
+
+    def __init__(self, nodes: Nodes, top: Ledger) -> None:
+        self._nodes = nodes
+        self.top = Scope(top)
+        self.scopes: dict[int, Scope] = {-1: self.top}
+        self.inner: dict[int, Ledger] = {}
+
+    def scope(self, within: int) -> Scope:
+        """The scope of the jobs inside the grant of `within`; empty books where it has none."""
+        scope = self.scopes.get(within)
+        if scope is None:
+            scope = self.scopes[within] = Scope(Ledger(self._nodes, {}))
+        return scope
+
+    def open(self, parent: int, placement: Placement) -> None:
+        """`parent` grants its children `placement` from now on. What they hold of its last grant
+        stays theirs: a plan that shrinks a grant stops those first that do not fit."""
+        masks: dict[int, int] = {}
+        for slot in placement:
+            masks[slot.node] = masks.get(slot.node, 0) | slot.devices
+        before, books = self.inner.get(parent), Ledger(self._nodes, masks)
+        if before is not None:
+            for job, (shape, held) in before.holds.items():
+                books.take(job, shape, held)
+            books.leaving = before.leaving
+            books.settle()
+        self.inner[parent] = self.scope(parent).ledger = books
+
+    def close(self, parent: int) -> None:
+        """`parent` holds nothing more, and its children neither. What they have been told to leave
+        is to be waited for by whoever gets it from the cluster."""
+        books = self.inner.pop(parent)
+        self.scopes[parent].ledger = Ledger(self._nodes, {})
+        for node, leaving in books.leaving.items():
+            self.top.ledger.leaving.setdefault(node, []).extend(leaving)
