@@ -95,10 +95,10 @@ class View:
         self.at = JobCells(jobs)
 
     def inside(self, parent: int) -> View | None:
-        """The same instant for the children of `parent`: their jobs, their grant. None if
-        `parent` holds nothing."""
+        """The same instant for the children of `parent`: their jobs, their grant. None unless
+        `parent` runs, so that all that it was given is there."""
         scope = self._scopes.get(parent)
-        if scope is None:
+        if scope is None or self.at.phase[parent] != _RUNNING:
             return None
         view = View.__new__(View)
         view.__dict__.update(self.__dict__)
@@ -108,7 +108,15 @@ class View:
     @property
     def parents(self) -> list[int]:
         """The jobs whose grant is divided among children now."""
-        return sorted(parent for parent in self._scopes if parent >= 0)
+        phase = self.at.phase
+        return sorted(
+            parent for parent in self._scopes if parent >= 0 and phase[parent] == _RUNNING
+        )
+
+    @property
+    def has_families(self) -> bool:
+        """Whether there are jobs that are placed inside what another holds, or will be."""
+        return len(self._scopes) > 1
 
     @property
     def pending(self) -> Ids:

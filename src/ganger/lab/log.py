@@ -29,7 +29,14 @@ from ganger.core.profiles import Profiles
 from ganger.core.spec import ClusterSpec, JobSpec
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
-from ganger.lab.simulation import Setup, load_policy, make_oracle, needs_of
+from ganger.lab.simulation import (
+    Setup,
+    families,
+    load_policy,
+    make_oracle,
+    needs_of,
+    with_inner,
+)
 from ganger.sim.physics import Costs, Physics
 from ganger.workloads.trace import Trace
 
@@ -52,6 +59,8 @@ class Header(msgspec.Struct, forbid_unknown_fields=True):
     jobs: int
     libraries: dict[str, str] = {}
     speed_noise: float = 0.0
+    inner: str = ""
+    """The recipe inside grants, if the trace has any."""
 
 
 class LoggedJob(msgspec.Struct, forbid_unknown_fields=True):
@@ -100,7 +109,7 @@ class LogWriter:
                 FORMAT, __version__, policy, setup.seed, setup.knows, setup.noise, cluster,
                 profiles, costs, trace.name, trace.jobs,
                 {"python": platform.python_version(), "numpy": np.__version__},
-                setup.speed_noise,
+                setup.speed_noise, setup.inner if families(trace) else "",
             )
         )  # fmt: skip
         for job in range(trace.jobs):
@@ -235,7 +244,7 @@ def replay(path: Path) -> int:
     where another user wrote a log that names a Python file."""
     log = Log(path)
     header = log.header
-    if needs_of(header.policy) == "own":
+    if "own" in (needs_of(header.policy), needs_of(header.inner or "fifo")):
         refuse_others_file(path)
     setup = Setup(
         header.seed, header.knows, header.noise, Costs(**header.costs), header.profiles,
@@ -243,8 +252,11 @@ def replay(path: Path) -> int:
     )  # fmt: skip
     nodes = Nodes(header.cluster)
     engine = Replay(log)
+    policy = load_policy(header.policy, recorded=True, bounded=False)
+    if header.inner:
+        policy = with_inner(policy, header.inner, recorded=True)
     kernel = Kernel(
-        nodes, log.trace.declared, load_policy(header.policy, recorded=True, bounded=False),
+        nodes, log.trace.declared, policy,
         oracle=make_oracle(log.trace, Physics(nodes, setup.profiles, setup.costs), setup),
         journal=engine, seed=setup.seed,
     )  # fmt: skip

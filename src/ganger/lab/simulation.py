@@ -26,6 +26,7 @@ from ganger.lab.progress import Ticker
 from ganger.lab.recorder import GANTT_JOBS, Recorder
 from ganger.lab.result import JobTable, Run
 from ganger.lab.user_policy import OwnPolicy, load_own
+from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.recipes import registry
 from ganger.sim.detailed import simulator
 from ganger.sim.engine import Outage
@@ -56,6 +57,8 @@ class Setup:
     until: int = NEVER
     validate: bool = False
     speed_noise: float = 0.0
+    inner: str = "fifo"
+    """The recipe that divides what a job of kind `tune` holds among its children."""
 
 
 def load_policy(spec: str, *, recorded: bool = False, bounded: bool = True) -> Policy:
@@ -70,6 +73,17 @@ def load_policy(spec: str, *, recorded: bool = False, bounded: bool = True) -> P
             file = refuse_others_file(file, above=True)
         return load_own(file, name)
     return registry.make(spec, bounded=bounded)
+
+
+def families(trace: Trace) -> bool:
+    """Whether some job is to be placed inside what another holds."""
+    declared, n = trace.declared, trace.jobs
+    return bool((declared.parent[:n] >= 0).any() and (declared.kind[:n] == Kind.TUNE).any())
+
+
+def with_inner(policy: Policy, inner: str, *, recorded: bool = False) -> Policy:
+    """The policy, and inside each grant the recipe `inner`. Raises BadInput."""
+    return TwoLevel(policy, load_policy(inner, recorded=recorded, bounded=not recorded))
 
 
 def needs_of(spec: str) -> str:
@@ -204,8 +218,8 @@ def run_one(
     physics = Physics(nodes, setup.profiles, setup.costs)
     policy = load_policy(recipe) if isinstance(recipe, str) else recipe
     kernel = Kernel(
-        nodes, trace.declared, policy, oracle=make_oracle(trace, physics, setup),
-        seed=setup.seed, validate=setup.validate,
+        nodes, trace.declared, with_inner(policy, setup.inner) if families(trace) else policy,
+        oracle=make_oracle(trace, physics, setup), seed=setup.seed, validate=setup.validate,
     )  # fmt: skip
     recorder = None
     journals: list[Journal] = []

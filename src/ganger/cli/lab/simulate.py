@@ -69,6 +69,9 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     "--recipe", "-r", "recipe", default="fifo", show_default=True, shell_complete=complete_recipe,
     help="Recipes, comma separated; parameters in parentheses; or FILE.py:Class.",
 )  # fmt: skip
+@click.option("--inner", default="fifo", show_default=True, shell_complete=complete_recipe,
+              metavar="RECIPE", help="The recipe that divides what a job of kind `tune` holds among"
+              " the jobs that name it as their parent.")  # fmt: skip
 @click.option(
     "--knows", default="truth", show_default=True,
     type=click.Choice(
@@ -148,6 +151,7 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
         costs=costs,
         validate=options["validate"],
         speed_noise=options["speeds"],
+        inner=options["inner"],
     )
     names = split_specs(recipe)
     if not names:

@@ -26,7 +26,8 @@ _BLOCKED, _PENDING, _STARTING, _RUNNING, _SUSPENDED, _STOPPING, _CANCELLED = (
     )
 )  # fmt: skip
 
-_PARENTS = (int(Kind.TUNE), int(Kind.SERVE))
+PARENTS = (int(Kind.TUNE), int(Kind.SERVE))
+"""Kinds of jobs that end with all their children."""
 
 DECLARES = {"priority": int, "weight": float, "limit": int, "deadline": int, "estimate": int}
 """Verbs that change what was declared: the column of that name becomes the command's value."""
@@ -85,13 +86,14 @@ def _cancel(state: Reducer, job: int) -> int:
         return state._end(job, _CANCELLED)
     if _STARTING <= phase <= _STOPPING:
         state._cancelling.add(job)
-        return _cancel_children(state, job) | stop(state, job, ORDERED[1])
+        return cancel_children(state, job) | stop(state, job, ORDERED[1])
     return 0
 
 
-def _cancel_children(state: Reducer, parent: int) -> int:
+def cancel_children(state: Reducer, parent: int) -> int:
+    """Cancel all that a parent has started; 0 if it is none."""
     changes = 0
-    if state._kind[parent] in _PARENTS:
+    if state._kind[parent] in PARENTS:
         jobs = state.jobs
         for child in np.flatnonzero(jobs.parent[: jobs.n] == parent).tolist():
             changes |= _cancel(state, child)

@@ -36,12 +36,19 @@ class Grants:
                 books.take(job, shape, held)
             books.leaving = before.leaving
             books.settle()
-        self.inner[parent] = self.scope(parent).ledger = books
+        self.inner[parent] = books
+        self._replace(parent, books)
 
     def close(self, parent: int) -> None:
         """`parent` holds nothing more, and its children neither. What they have been told to leave
         is to be waited for by whoever gets it from the cluster."""
         books = self.inner.pop(parent)
-        self.scopes[parent].ledger = Ledger(self._nodes, {})
+        self._replace(parent, Ledger(self._nodes, {}))
         for node, leaving in books.leaving.items():
             self.top.ledger.leaving.setdefault(node, []).extend(leaving)
+
+    def _replace(self, parent: int, books: Ledger) -> None:
+        """Other books: what is cached of the last ones is of no more use."""
+        scope = self.scope(parent)
+        scope.ledger = books
+        scope.scratch.clear()

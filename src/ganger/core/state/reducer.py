@@ -45,7 +45,7 @@ from ganger.core.plan import (
 )
 from ganger.core.spec import JobSpec, Kind
 from ganger.core.state.cluster import Nodes
-from ganger.core.state.commands import ORDERED, obey, stop
+from ganger.core.state.commands import ORDERED, PARENTS, cancel_children, obey, stop
 from ganger.core.state.grants import Grants
 from ganger.core.state.jobs import Declared, Jobs, Phase
 from ganger.core.units import NEVER
@@ -115,6 +115,7 @@ class Reducer:
         self._done_at, self._preempted = cells("finished"), cells("preemptions")
         self._restarts, self._lost = cells("restarts"), cells("lost")
         self._within, self._kind = cells("within"), cells("kind")
+        self._parent = cells("parent")
 
     # ------------------------------------------------------------------ for whom it may concern
 
@@ -157,6 +158,9 @@ class Reducer:
         job = event.job
         if self._phase[job]:
             raise InvariantError(f"job {job} was submitted twice")
+        parent = self._parent[job]
+        if parent >= 0 and self._phase[parent] >= FINISHED:
+            return self._end(job, CANCELLED)
         befores = self._after.get(job) if self._after else None
         if befores:
             if any(self._phase[before] in (FAILED, CANCELLED) for before in befores):
@@ -342,8 +346,10 @@ class Reducer:
         scope = self._top if self._within[job] < 0 else self._scope_of(job)
         scope.changed.append(job)
         changes = 0
+        if self._kind[job] in PARENTS:
+            changes |= cancel_children(self, job)
         if not self._followers:
-            return 0
+            return changes
         for follower in self._followers.pop(job, ()):
             if follower not in self._blockers:
                 continue
@@ -426,6 +432,8 @@ class Reducer:
             raise InvariantError(f"{action} on a job that is {Phase(phase).name}")
         self._accrue(job)
         self._leave(job)
+        if self._inner and job in self._inner:
+            self._close_grant(job)
         self._phase[job] = STOPPING
         self._rate[job] = 0.0
         if action.why not in ORDERED:

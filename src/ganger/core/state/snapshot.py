@@ -171,10 +171,9 @@ def _put_back(kernel: Kernel, snapshot: Snapshot) -> None:
             kernel._grants.open(job, held[job])
     for job, attempt, placement in snapshot.letting_go:
         kernel._letting_go[job, attempt] = placement
-        if kernel._kind[job] == _TUNE and kernel._phase[job] == Phase.STOPPING:
-            kernel._grants.open(job, placement)  # its children are leaving, too
         shape = jobs.shapes[jobs.shape[job]]
-        kernel._scope_of(job).ledger._leave(job, shape, placement)
+        # What was inside a grant that is closed is waited for in the cluster.
+        kernel._inner.get(int(jobs.within[job]), kernel.ledger)._leave(job, shape, placement)
     for job in np.flatnonzero(phase == Phase.PENDING).tolist():
         kernel._scope_of(job).pending.add(job)
     for job in np.flatnonzero((phase >= Phase.STARTING) & (phase <= Phase.STOPPING)).tolist():

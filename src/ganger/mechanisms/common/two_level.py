@@ -1,0 +1,77 @@
+"""One policy for the cluster, and another for the jobs inside each grant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ganger.core.events import QUEUED, STARTED
+from ganger.core.plan import Plan, Resize, Start, Stop
+from ganger.core.protocols import Policy, revived
+from ganger.core.view import View
+
+
+class TwoLevelMemory(msgspec.Struct):
+    """What the outer policy keeps, and by parent what the inner one does."""
+
+    outer: Any
+    inner: dict[int, Any]
+
+
+@dataclass(frozen=True)
+class TwoLevel:
+    """`outer` decides over the cluster, `inner` over the children of each parent on what that
+    holds, all in one draft: a parent that is stopped takes its children along."""
+
+    outer: Policy
+    inner: Policy
+
+    @property
+    def name(self) -> str:
+        """The outer policy's."""
+        return self.outer.name
+
+    @property
+    def orders(self) -> tuple[type, ...]:
+        """The actions beside starts and stops that the outer policy uses."""
+        return getattr(self.outer, "orders", ())
+
+    def decide(self, view: View, memory: TwoLevelMemory | None) -> tuple[Plan, TwoLevelMemory]:
+        """The plan of both; each grant is divided before the cluster is."""
+        memory = memory or TwoLevelMemory(None, {})
+        inside, plans = dict[int, Any](), list[Plan]()
+        for parent in view.parents:
+            grant = view.inside(parent)
+            if grant is None or not (len(grant.pending) or len(grant.active)):
+                continue
+            before = revived(memory.inner.get(parent), self.inner.decide)
+            plan, inside[parent] = self.inner.decide(grant, before)
+            _draw(grant, plan)
+            plans.append(plan)
+        own, outer = self.outer.decide(view, revived(memory.outer, self.outer.decide))
+        if not view.has_families:
+            return own, TwoLevelMemory(outer, inside)
+        _draw(view, own)
+        until = own.until | QUEUED | STARTED  # a child comes, or a parent holds what it was given
+        for plan in plans:
+            until |= plan.until
+        wake = min(plan.wake for plan in (own, *plans))
+        reasons = [*own.reasons, *(reason for plan in plans for reason in plan.reasons)]
+        return view.draft.plan(reasons, wake, until), TwoLevelMemory(outer, inside)
+
+
+def _draw(view: View, plan: Plan) -> None:
+    """Draw what a policy wrote down without the draft."""
+    if view.draft.made is plan:
+        return
+    for action in plan.actions:
+        if isinstance(action, Stop):
+            view.draft.stop(action.job, action.why)
+        elif isinstance(action, Resize):
+            view.draft.resize(action.job, action.placement)
+        elif isinstance(action, Start):
+            view.draft.start(action.job, action.placement)
+        else:
+            view.draft.act(action)
