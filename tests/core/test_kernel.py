@@ -124,10 +124,11 @@ def test_news_of_another_attempt_changes_neither_phase_nor_books(news: AnyEvent)
 def test_late_news_of_a_finished_job_does_not_bring_it_back() -> None:
     bench = running(job("a", size=2))
     bench.feed(4, Finished(0, 1))
-    for news in (Started(0, 1), Released(0, 1, 0.0), Refused(0, 1), Progressed(0, 1, 1.0, 1.0)):
-        bench.feed(5, news)
+    for news in (Started(0, 1), Released(0, 1, 0.0), Refused(0, 1), Failed(0, 1, 0.0, "x")):
+        assert bench.feed(5, news) is None, "nothing changed about which a policy could care"
         assert bench.phase() == Phase.FINISHED
-    assert bench.jobs.finished[0] == 4 * SECOND
+    bench.feed(5, Progressed(0, 1, 1.0, 1.0))
+    assert (bench.phase(), bench.jobs.finished[0]) == (Phase.FINISHED, 4 * SECOND)
 
 
 def test_a_job_may_finish_in_the_instant_in_which_it_is_told_to_stop() -> None:
@@ -477,6 +478,21 @@ def test_eight_trials_share_their_parents_four_gpus_in_two_waves() -> None:
     assert run.phase("sweep") == "finished"
     assert run.ended("sweep") == 10, "when its last trial is over"
     assert run.started("other") == 1, "beside the grant, not inside it"
+
+
+def test_what_happens_to_a_trial_is_heard_inside_its_grant_and_not_outside() -> None:
+    bench = Bench(*(work for work in family(1)))
+    bench.feed(0, Submitted(0), Submitted(1), then=[Start(0, 1, on(0b1111))])
+    bench.feed(0, Started(0, 1), then=[Start(1, 1, on(0b0001))])
+    bench.feed(0, Started(1, 1))
+    bench.policy.next = Plan(until=QUEUED)
+    bench.kernel.step(Batch(1, [Woke()]))
+    bench.kernel.wake = NEVER
+    bench.kernel._until = 0
+    bench.kernel.step(Batch(2, [Finished(1, 1)]))
+    inside = bench.kernel.view.inside(0)
+    assert inside is not None
+    assert (inside.changed, bench.kernel.view.changed) == ([1], [])
 
 
 def test_trials_never_leave_their_parents_gpus() -> None:

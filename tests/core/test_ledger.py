@@ -372,3 +372,10 @@ def test_a_shape_of_which_one_role_fits_nowhere_has_no_cell() -> None:
 def test_a_node_that_states_no_memory_has_none_to_give() -> None:
     ledger = books(NodeSpec(gpus=4, gpu_type="A"))
     assert ledger.find(Shape((Role(needs=Needs(memory=1)),))) is None
+
+
+def test_a_part_of_a_gpu_may_ask_for_all_of_its_memory_and_for_no_more() -> None:
+    ledger = books(NodeSpec(gpus=1, gpu_type="A"), types=(GpuType("A", 16384),))
+    assert where(ledger.find(share(500, 16384)) or ()) == "0:0"
+    assert ledger.find(share(500, 16385)) is None
+    assert not ledger.cells_for(share(500, 16385))

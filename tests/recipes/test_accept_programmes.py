@@ -206,3 +206,9 @@ def test_pop_of_too_many_parts_falls_short_of_gavel() -> None:
     whole = normalised("gavel(every=20s,fill=no)")
     parts = normalised("pop(parts=12,every=20s,fill=no)")
     assert min(parts) < 0.97 * min(whole)
+
+
+def test_sia_runs_a_job_without_gpus_beside_the_others() -> None:
+    works = [job("tool", 0, 30, size=0), job("train", 0, 30)]
+    run = play("sia", works, cluster(1, 1))
+    assert [run.ended(name) is not None for name in ("tool", "train")] == [True, True]

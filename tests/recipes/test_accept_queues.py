@@ -308,3 +308,13 @@ def test_nodes_go_off_in_the_evening_and_come_back_for_whoever_waits() -> None:
     assert day < min(downs) < max(downs) < late
     assert run.started("late") == late + 300, "it waits for the nodes to boot"
     assert play("helios", works, cluster(8, 1)).started("late") == late
+
+
+def test_philly_evicts_nobody_that_has_run_for_less_than_its_minimum() -> None:
+    """B lends its 2 GPUs to A's second job, and wants them back 4 s later."""
+    on = ClusterSpec((NodeSpec(1, 4, "V100"),), (), (TenantSpec("A", 2), TenantSpec("B", 2)))
+    works = [job("own", 0, 100, size=2, tenant="A"), job("lent", 0, 100, size=2, tenant="A"),
+             job("back", 4, 10, size=2, tenant="B")]  # fmt: skip
+    assert play("philly(full=0,min_run=3s)", works, on).started("back") == 4
+    late = play("philly(full=0,min_run=30s)", works, on)
+    assert (late.started("back") or 0) >= 30

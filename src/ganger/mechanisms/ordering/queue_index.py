@@ -60,9 +60,7 @@ class Classes(Protocol):
 class Pending:
     """Waiting jobs in order, apart by class: jobs of one class fit or do not fit alike."""
 
-    def __init__(
-        self, order: Order, classes: Classes, *, ranked: bool = False, listed: bool = False
-    ) -> None:
+    def __init__(self, order: Order, classes: Classes, *, ranked: bool, listed: bool) -> None:
         self._key, self._class_of = order.key, classes.class_of
         self.heaps: dict[int, list[Entry]] = {}
         self.entry: dict[int, Entry] = {}
