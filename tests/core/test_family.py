@@ -339,7 +339,10 @@ def test_the_grants_of_a_trace_are_divided_by_the_recipe_that_was_asked_for(tmp_
     ends = {}
     for inner in ("fifo", "sjf"):
         setup = Setup(inner=inner, validate=True)
-        ends[inner] = logged(trace, on_, setup, tmp_path / f"{inner}.jsonl").jobs.finish.tolist()
+        run = logged(trace, on_, setup, tmp_path / f"{inner}.jsonl")
+        ends[inner] = run.jobs.finish.tolist()
+        assert run.knows == ("nothing" if inner == "fifo" else "truth")
+        assert run.metrics["gpu_allocated_ratio"] == pytest.approx((2 * 100 + 2 * 20) / 400)
         assert replay(tmp_path / f"{inner}.jsonl") > 5
     assert ends == {"fifo": [100, 60, 90, 100, 20], "sjf": [100, 100, 40, 10, 20]}
 

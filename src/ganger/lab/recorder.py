@@ -97,7 +97,9 @@ class Recorder:
         size = sum(slot.devices.bit_count() for slot in action.placement)
         if isinstance(action, Resize):
             self._halt(action.job)
-        if self._shares(action):
+        if self._jobs.within[action.job] >= 0:
+            size = 0  # its parent holds these GPUs
+        elif self._shares(action):
             self._shared[key], size = action.placement, 0
             self._now_held += self._holding.come(action.placement)
         self._size[key] = size

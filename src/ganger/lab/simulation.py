@@ -248,7 +248,7 @@ def run_one(
     _refuse_stranded(trace, kernel, setup, recipe if isinstance(recipe, str) else policy.name)
     run = Run(
         recipe=recipe if isinstance(recipe, str) else policy.name, seed=setup.seed,
-        knows=_known(recipe, setup), trace=trace.name, cluster=cluster.name,
+        knows=_known(recipe, setup, families(trace)), trace=trace.name, cluster=cluster.name,
         cluster_gpus=nodes.total_gpus, jobs=job_table(kernel, trace, recorder),
         timeline=_timeline(kernel, recorder, nodes.total_gpus),
         simulation={
@@ -265,9 +265,10 @@ def run_one(
     return run
 
 
-def _known(recipe: str | Policy, setup: Setup) -> str:
-    """What the policy was told of durations: nothing, if its recipe never asks."""
+def _known(recipe: str | Policy, setup: Setup, with_grants: bool) -> str:
+    """What the policy was told of durations: nothing, if its recipes never ask."""
     never_asks = isinstance(recipe, str) and needs_of(recipe) == "nothing"
+    never_asks = never_asks and not (with_grants and needs_of(setup.inner) != "nothing")
     return "nothing" if never_asks else setup.knows
 
 

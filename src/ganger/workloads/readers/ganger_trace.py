@@ -276,8 +276,8 @@ def _trace(table: cells.Table, wanted: Mapping[str, cells.Kind], path: Path) -> 
     duration = table["duration"]
     kind = get("kind", np.zeros(1, np.int64))
     table.refuse(
-        (duration >= NEVER) & (kind != Kind.SERVE), "duration", "it is empty",
-        "give seconds; only a service (kind serve) has none",
+        (duration >= NEVER) & (kind != Kind.SERVE) & (kind != Kind.TUNE), "duration",
+        "it is empty", "give seconds; only a service or a search (kind serve or tune) has none",
     )  # fmt: skip
     names = get("job", None)
     if names is not None:
