@@ -86,7 +86,7 @@ PAST = ("history", "measured", "rolling", "group", "estimate", "nothing")
 def oracle_of_past(knows: str) -> Oracle:
     """An oracle that has only what it sees: one of `PAST`. Raises BadInput."""
     if knows not in PAST:
-        raise BadInput(f"{knows!r} is no kind of knowledge", mend=f"use {', '.join(PAST)}")
+        raise BadInput(f"{knows!r} is not a valid value of --knows", mend=f"use {', '.join(PAST)}")
     if knows == "nothing":
         return Ignorant()
     if knows == "estimate":
@@ -129,7 +129,7 @@ def make_oracle(trace: Trace, physics: Physics, setup: Setup) -> Oracle:
         losses: Oracle = FromLosses(rules, truth)
         return losses
     raise BadInput(
-        f"{setup.knows!r} is no kind of knowledge",
+        f"{setup.knows!r} is not a valid value of --knows",
         mend=f"use truth, noisy, losses, {', '.join(PAST)}",
     )
 
@@ -153,7 +153,7 @@ def refuse_impossible(trace: Trace, nodes: Nodes) -> None:
                     needs.memory and not nodes.memory.any()
                 ):
                     mend = "give nodes CPUs and memory: a file for --cluster, not `8x8xV100`"
-                _refuse(trace, code, f"asks for {shape} and can never fit this cluster", mend)
+                _refuse(trace, code, f"asks for {shape} and can never fit in this cluster", mend)
 
 
 def _refuse_stranded(trace: Trace, kernel: Kernel, setup: Setup, recipe: str) -> None:
@@ -263,8 +263,8 @@ def _doubts(recipe: str | Policy, trace: Trace, setup: Setup) -> list[str]:
         return []
     if setup.knows == "nothing":
         return [
-            "it needs durations and is told none (--knows nothing): it goes by estimates and"
-            " limits if it can, else by arrival; try --knows estimate, rolling or history"
+            "it needs durations and has none (--knows nothing): it uses estimates and limits if"
+            " it can, else arrivals; try --knows estimate, rolling or history"
         ]
     if setup.knows == "estimate":
         declared, n = trace.declared, trace.jobs

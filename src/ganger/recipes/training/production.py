@@ -78,8 +78,8 @@ def helios(walk: Walk = Walk.STRICT) -> Policy:
 @recipe(
     HELIOS,
     needs="durations",
-    reconstructed="the forecast: yesterday's rhythm moved to today's level, where the paper boosts"
-    " trees; those who wait count as using nodes, and wake them at once",
+    reconstructed="the forecast: yesterday's load curve moved to today's level, where the paper"
+    " boosts trees; waiting jobs count as using nodes, and wake them at once",
     wants=("idle nodes",),
 )
 def helios_ces(
@@ -100,8 +100,8 @@ def helios_ces(
         "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads",
         "Jeon et al.", "ATC", 2019, "JCT",
     ),
-    reconstructed="how long each tier is insisted on; who is evicted first; that a job which does"
-    " not fit is passed by others of its tenant",
+    reconstructed="how long each tier is insisted on; which job is evicted first; that a job"
+    " which does not fit is passed by others of its tenant",
     wants=("quotas",),
 )  # fmt: skip
 def philly(

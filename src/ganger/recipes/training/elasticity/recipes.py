@@ -164,8 +164,8 @@ def non_intrusive() -> Policy:
         " Jobs in Kubernetes Cluster",
         "Lin et al.", "CLOSER", 2019, "utilisation, JCT",
     ),
-    reconstructed="whoever is furthest above its least shrinks first, where the authors look at the"
-    " distance from the parameter server",
+    reconstructed="the job furthest above its least size shrinks first, where the authors look at"
+    " the distance from the parameter server",
     wants=("elastic jobs",),
 )  # fmt: skip
 def dragon(patience: Duration = 30 * SECOND, quiet: Duration = 60 * SECOND) -> Policy:

@@ -79,7 +79,7 @@ def pollux(
     ),
     needs="throughputs",
     reconstructed="the oracle tells goodput on every GPU type, where the paper bootstraps it from"
-    " one; whoever is moved is packed, the others stay where they are",
+    " one; jobs that move are packed, the others stay where they are",
     wants=("elastic jobs", "GPU types"),
 )  # fmt: skip
 def sia(

@@ -122,7 +122,9 @@ def _cell(text: str) -> tuple[str, int, int]:
     tenant, _, rest = text.rpartition(":")
     count, _, size = rest.partition("x")
     if not (tenant and count.isdecimal() and size.isdecimal() and int(size)):
-        raise BadInput(f"{text!r} is no cell", where="hived(cells)", mend="write like ann:2x4")
+        raise BadInput(
+            f"{text!r} is not a valid cell", where="hived(cells)", mend="write like ann:2x4"
+        )
     return tenant, int(count), int(size)
 
 
