@@ -42,7 +42,7 @@ class Setup:
     `knows`: truth, noisy (with `noise` as the lognormal spread of run times, `speed_noise` of
     speeds), history (boosted trees over what like jobs took), rolling (the mean of the user's like
     jobs), group (the mean by group and GPUs), estimate (what the user stated: the estimate, else
-    the time limit, else nothing), losses (a curve fitted to what jobs told of their
+    the time limit, else nothing), losses (a curve fitted to what jobs reported of their
     training, by the profiles' `convergence`; true speeds) or nothing. `until`: stop there
     (microseconds). `outages`: nodes that go down and come back.
     """
@@ -258,7 +258,7 @@ def _known(recipe: str | Policy, setup: Setup) -> str:
 
 
 def _doubts(recipe: str | Policy, trace: Trace, setup: Setup) -> list[str]:
-    """What the recipe must be told and is not."""
+    """What the recipe must know and does not."""
     if not isinstance(recipe, str) or "durations" not in needs_of(recipe):
         return []
     if setup.knows == "nothing":

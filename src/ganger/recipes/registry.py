@@ -48,7 +48,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One registered recipe. `needs`: what it must be told about durations or speeds
+    """One registered recipe. `needs`: what it must know about durations or speeds
     ("nothing", "durations", "throughputs", ...); `reconstructed`: what was assumed where the
     publication does not say, or ""; `wants`: what a workload or a cluster must have one of for the
     recipe to be more than a plain queue, as words of `WANTS`."""
@@ -78,7 +78,7 @@ class Recipe:
 
     @property
     def knowledge(self) -> frozenset[str]:
-        """What it must be told, as a set: empty, durations, throughputs or both."""
+        """What it must know, as a set: empty, durations, throughputs or both."""
         return _words(self.needs) - {"nothing"}
 
     @property

@@ -136,7 +136,7 @@ def _facts(recipe: Recipe) -> str:
         "Must know": recipe.needs,
         "Wants": ", ".join(recipe.wants),
         "Changes sizes": "yes" if recipe.elastic else "no",
-        "Tells GPU types apart": "yes" if recipe.heterogeneous else "no",
+        "Distinguishes GPU types": "yes" if recipe.heterogeneous else "no",
         "Made of": "; ".join(
             f"`{module}` ({', '.join(names)})" for module, names in recipe.mechanisms.items()
         ),

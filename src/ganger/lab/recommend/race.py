@@ -84,7 +84,7 @@ class Recommendation:
     `entrants`: the pick, those that ran to the end, then the others, each in order of how much
     worse than the pick they are. `baseline`: what the pick is compared with; `over_next`,
     `over_baseline`: how much worse those are; `told_less`: how much worse the baseline is where the
-    pick is told only what like jobs took, if it was told more and needs durations; `left_out`:
+    pick knows only the durations of similar jobs, if it knew more and needs durations; `left_out`:
     recipes not tried, and why.
     """
 
@@ -243,7 +243,7 @@ class _Race:
     tell: Progress
     done: int = 0
     doubts: dict[str, None] = field(default_factory=dict)
-    """What recipes were not told and need, in order of appearance."""
+    """What recipes need and do not know, in order of appearance."""
 
     @property
     def running(self) -> list[Entrant]:

@@ -115,7 +115,7 @@ def philly(
     The tenant that uses least of its quota goes first. Gangs want one node for `node_wait`, one
     rack for `rack_wait` more, then take any GPUs. Once `full` of the cluster is held,
     jobs of tenants over their quotas are preempted for jobs within theirs. Waiting for a share
-    (AssocGrpGRES) and waiting for a place (Resources) are told apart, as the paper does.
+    (AssocGrpGRES) and waiting for a place (Resources) are distinguished, as the paper does.
     """
     place = Relaxing(node_wait=node_wait, rack_wait=rack_wait)
     return VirtualClusters("philly", place, full, min_run)

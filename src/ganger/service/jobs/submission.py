@@ -148,7 +148,7 @@ def size_of(jobs: list[Prepared], request: JobRequest) -> tuple[int, int]:
 def refuse_too_many(links: int, text: int) -> None:
     """Raise BadInput for more of either than a submission may have."""
     if links > LINKS_MAX:
-        raise BadInput(f"the jobs have more than {LINKS_MAX:,} dependencies",
+        raise BadInput(f"the jobs have more than {LINKS_MAX:,} dependencies, counted one by one",
                        where="after", mend="state fewer dependencies, or submit in "
                                            "parts")  # fmt: skip
     if text > TEXT_BYTES_MAX:

@@ -39,7 +39,7 @@ def allox(alpha: Part = 1.0, entrants: Entrants = Entrants.USERS, window: Count 
     time: the k-th last job of a line costs k times its run time on that type. Nothing is preempted.
 
     Only the fraction `alpha` of users that have had the least enters (section 4.3), or of jobs,
-    the oldest; 1 is no protection from starving. At most `window` jobs are matched at once.
+    the oldest; with 1 jobs may starve. At most `window` jobs are matched at once.
     """
     if not 0 < alpha <= 1 or window < 1:
         raise BadInput(f"alpha {alpha}, window {window}", where="allox",
