@@ -272,8 +272,8 @@ def smd() -> Effect:
         " for, 4x8 V100, load 0.9; JCT of others over its own",
         "better than Optimus-like and equal-share schedulers", ours,
         shape(min(ours.values()) > 1.02),
-        "a job names its best size whichever jobs wait, which Optimus does not: where sizes are free"
-        " that costs most. The inner problem over workers and servers is left out",
+        "a job names its best size whichever jobs wait, which Optimus does not: where sizes are"
+        " free that costs most. The inner problem over workers and servers is left out",
         "1 s a change of size (io-free), of all",
     )  # fmt: skip
 
