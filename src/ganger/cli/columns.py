@@ -184,7 +184,8 @@ def format_options(command: Any) -> Any:
     """Add the options that choose columns."""
     for option in (
         click.option("--noheader", is_flag=True, help="Leave out the line of column titles."),
-        click.option("--parsable2", "-P", "parsable", is_flag=True, help="With | between columns."),
+        click.option("--parsable2", "-P", "parsable", is_flag=True,
+                     help="Separate columns by |, without padding."),
         click.option("--format", "-o", "-O", "format_", metavar="FORMAT",
                      help="Columns, written as for squeue or sacct: '%i %.9j %T', JobID,State."),
     ):  # fmt: skip

@@ -33,7 +33,7 @@ _JOB: Final = {
         wait="Wait until jobs are over.",
         history="List jobs that are over.",
         cancel="Cancel jobs.",
-        hold="Keep jobs from starting.",
+        hold="Hold jobs, so that they do not start.",
         release="Release held jobs.",
         update="Change priority and limits of jobs.",
         requeue="Stop running jobs and put them back in the queue.",
@@ -47,7 +47,7 @@ _NODE: Final = {
     "list": Entry("ganger.cli.live.cluster", "nodes", "List nodes."),
     **_of("live.cluster", drain="Start nothing new on nodes."),
     "resume": Entry("ganger.cli.live.jobs", "resume", "Resume drained nodes."),
-    **_of("live.shell", agent="Make this machine part of a daemon's cluster."),
+    **_of("live.shell", agent="Add this machine to the cluster of a daemon."),
 }
 _POLICY: Final = {
     "show": Entry("ganger.cli.live.cluster", "policy_show", "Show the recipe that decides."),
@@ -115,8 +115,8 @@ _STUDY: Final = {
         recipes="List the recipes.",
         recipe="Show one recipe: paper, parameters, needs.",
     ),
-    **_of("lab.trace", trace="Look at, convert and make up traces."),
-    **_of("lab.lesson", lesson="The worked examples of a scheduling lecture, as Gantt charts."),
+    **_of("lab.trace", trace="Inspect, convert and generate traces."),
+    **_of("lab.lesson", lesson="Show the worked examples of a scheduling lecture as Gantt charts."),
     **_of("completion", completion="Print a shell completion script."),
 }
 

@@ -58,7 +58,7 @@ _CHOICES = (
     click.option("--state", "-t", default="", help="States by name or code, separated by commas: "
         "running,PD; or active, over, all."),
     click.option("--user", "-u", default="", help="Only jobs of this user."),
-    click.option("--me", is_flag=True, help="Only yours."),
+    click.option("--me", is_flag=True, help="Only your own jobs."),
     click.option("--tenant", "-A", "--account", default="", help="Only jobs of this tenant."),
 )  # fmt: skip
 _PART = click.option("--name", "-n", default="", help="Only jobs with this text in their name.")
