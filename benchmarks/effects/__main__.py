@@ -43,7 +43,7 @@ shown the claim: Themis, for one, was worse than Tiresias (0.27 of its largest r
 jobs are short; pop 0.45 (whole over parts, both by our own division, 1000 jobs), spin 1.00 and
 delay-scheduling 1.00 (philly-like, few gangs), then 0.98 of waiting always and 0.79 (models that
 nearly all suffer apart); topology-aware 0.98 of spreading over nodes; marble 0.90 of Optimus
-(curves that hardly flatten), then 1.00 (Optimus told true speeds); genie as good as the earliest
+(curves that hardly flatten), then 1.00 (Optimus knew true speeds); genie as good as the earliest
 deadline first (jobs of fixed size). drf, ftf, hierarchical and yarn-cs are what others are
 compared with and claim nothing of their own.
 

@@ -272,8 +272,8 @@ def smd() -> Effect:
         " for, 4x8 V100, load 0.9; JCT of others over its own",
         "better than Optimus-like and equal-share schedulers", ours,
         shape(min(ours.values()) > 1.02),
-        "a job names its best size whoever waits, which Optimus does not: where sizes are free that"
-        " costs most. The inner problem over workers and servers is left out",
+        "a job names its best size whichever jobs wait, which Optimus does not: where sizes are"
+        " free that costs most. The inner problem over workers and servers is left out",
         "1 s a change of size (io-free), of all",
     )  # fmt: skip
 
@@ -302,6 +302,6 @@ def ones() -> Effect:
     return Effect(
         "ones", SETUP, "JCT 45.6 % below Tiresias, 41.7 % below Optimus", ours,
         verdict((equal["tiresias"], 1 / 0.544), (equal["optimus"], 1 / 0.583)),
-        "Optimus is told speeds and run times; and batch sizes follow the GPUs here, where ONES"
+        "Optimus knows speeds and run times; and batch sizes follow the GPUs here, where ONES"
         " searches them too", cheaper("ones", "io-free"), equal,
     )  # fmt: skip

@@ -359,5 +359,5 @@ def test_no_request_names_an_address(machine: Machine) -> None:
      "//x/", "http://\u202ex/"],
 )  # fmt: skip
 def test_what_is_no_address_is_refused_when_it_is_read(url: str) -> None:
-    with pytest.raises(BadInput, match="no address"):
+    with pytest.raises(BadInput, match="not a valid address"):
         Config(webhook=(Webhook(url=url),)).check("notify.toml")

@@ -13,7 +13,7 @@ def test_a_python_file_by_itself_is_refused_with_the_mend(shell: Shell) -> None:
     for word in ("train.py", "./train.py"):
         done = shell.ganger("submit", word, "--lr", "0.1", code=2)
         assert done.stderr == (
-            f"ganger: {word}: it is not executable"
+            f"ganger: {word}: the file is not executable"
             f" (write like: ganger submit -- python {word} --lr 0.1)\n"
         )
     assert "write like: ganger submit -- sh run" in shell.ganger(

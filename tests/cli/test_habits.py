@@ -14,7 +14,7 @@ def test_sbatchs_own_options_and_a_script_from_standard_input(shell: Shell) -> N
     words = ("submit", "--dry-run", "--gres=gpu:V100:2", "-p", "gpu", "--mem-per-gpu", "2G",
              "--begin", "now+1hour", "--wrap", "a && b")  # fmt: skip
     done = shell.ganger(*words)
-    assert done.stderr == "ganger: --partition means nothing here and is left out\n"
+    assert done.stderr == "ganger: --partition has no effect here and is ignored\n"
     found = json.loads(done.stdout)
     assert {key: found[key] for key in ("command", "gpus", "gpu_types", "memory", "begin")} == {
         "command": ["/bin/sh", "-c", "a && b"], "gpus": 2, "gpu_types": ["V100"], "memory": 4096,
@@ -83,7 +83,7 @@ def test_our_own_history_is_read_as_a_trace_of_sacct(shell: Shell) -> None:
 def test_jobs_are_cancelled_by_whose_they_are_and_how_they_are(shell: Shell) -> None:
     runs = shell.submit("-J", "trial", "--", "sleep", "60")
     held = [shell.submit("-H", "-J", name, "--", "true") for name in ("trial", "trial-2")]
-    assert shell.said("cancel", "-n", "tria") == "cancelled nothing: there is no such job\n"
+    assert shell.said("cancel", "-n", "tria") == "cancelled nothing: no job matches\n"
     assert shell.said("cancel", "--me", "-n", "trial", "-t", "PD") == f"cancelled {held[0]}\n"
     assert shell.said("cancel", "-t", "PD", str(runs), str(held[1])) == f"cancelled {held[1]}\n"
     assert shell.json("show", str(runs))[0]["finished"] is None

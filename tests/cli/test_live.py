@@ -71,7 +71,7 @@ def test_a_script_with_sbatch_lines(shell: Shell) -> None:
     done = shell.ganger("submit", script, "word")
     job = re.search(r"submitted array (\d+) of 3 tasks", done.stdout)
     assert job
-    assert "--partition means nothing here" in done.stderr
+    assert "--partition has no effect here" in done.stderr
     shell.script(script, "#!/bin/sh\nexit 1\n")  # what was submitted is what runs
     shell.ganger("wait", job[1])
     assert (shell.cwd / f"{job[1]}-2.out").read_text().split() == ["word", "2", "2"]
@@ -114,7 +114,7 @@ def test_a_throttled_array_and_what_hangs_on_it(shell: Shell) -> None:
     assert shell.json("show", str(never))[0]["reason"] == "DependencyNeverSatisfied"
     begin = [task["started"] for task in shell.json("show", str(job))]
     assert max(begin) - min(begin) > 0.15, "not all at once"
-    assert "no array" in shell.ganger("update", str(never), "--throttle", "1", code=2).stderr
+    assert "not an array" in shell.ganger("update", str(never), "--throttle", "1", code=2).stderr
 
 
 def test_a_tenants_quota(shell: Shell) -> None:
@@ -155,7 +155,7 @@ def test_usage_in_words_json_and_csv(shell: Shell) -> None:
     lines = shell.said("usage", "--csv").splitlines()
     assert lines[0] == "tenant,jobs,gpu_hours,useful,lost,idle,types,cost"
     assert any(line.startswith("payer,1,") for line in lines)
-    assert "no price" in shell.ganger("usage", "--price", "V100", code=2).stderr
+    assert "not a valid price" in shell.ganger("usage", "--price", "V100", code=2).stderr
     recent = {one["tenant"]: one for one in shell.json("usage", "--since", "1h")}["payer"]
     assert recent["gpu_hours"] == pytest.approx(found["gpu_hours"], abs=4 / 3600)
     assert (recent["jobs"], recent["useful_gpu_hours"]) == (1, None)
@@ -217,11 +217,12 @@ def test_a_job_file_and_options_over_it(shell: Shell) -> None:
 BAD = [
     (("submit",), "nothing to run"), (("submit", "--gpus", "x", "--", "ls"), "--gpus"),
     (("submit", "--gpus", "99", "--", "ls"), "can never fit"),
-    (("submit", "--gpus", "A100:1", "--", "ls"), "no GPU is a A100"),
+    (("submit", "--gpus", "A100:1", "--", "ls"), "no GPU is of type A100"),
     (("submit", "--time", "60", "--", "ls"), "60m or 60s"),
     (("submit", "--time", "soon", "--", "ls"), "time_limit"),
     (("cancel",), "which jobs?"), (("queue", "-j", "999"), "no job 999"),
-    (("queue", "-o", "%Z"), "%Z is no column"), (("history", "--format", "x"), "'x' is no column"),
+    (("queue", "-o", "%Z"), "%Z is not a valid column"),
+    (("history", "--format", "x"), "'x' is not a valid column"),
     (("update", "1", "--time", "60"), "--time: '60' could be minutes or seconds"),
     (("submit", "nowhere.sbatch"), "nowhere.sbatch: no such file"),
     (("submit", "nowhere.toml"), "nowhere.toml: no such file"),
@@ -231,10 +232,11 @@ BAD = [
     (("submit", "--after", "999", "--", "ls"), "no job 999"),
     (("submit", "--env", "NOT_SET_ANYWHERE", "--", "ls"), "not set here"),
     (("submit", "-d", "expand:1", "--", "ls"), "--dependency"),
-    (("show", "999"), "no job 999"), (("logs", "x"), "no job's number"),
+    (("show", "999"), "no job 999"), (("logs", "x"), "not a valid job number"),
     (("cancel", "999"), "no job 999"), (("wait", "999"), "no job 999"),
     (("drain", "nowhere"), "no node 'nowhere'"), (("policy", "set", "magic"), "no recipe 'magic'"),
-    (("queue", "-t", "sleepy"), "no state"), (("whatif", "--add", "many"), "no cluster"),
+    (("queue", "-t", "sleepy"), "not a valid state"),
+    (("whatif", "--add", "many"), "neither a cluster nor a file"),
     (("up", "--dry-run", "--listen", "x"), "--listen"),
     (("policy", "idle", "--after", "30"), "--after: '30' could be minutes or seconds"),
     (("whatif", "--slurm", "--history", "3d"), "name different jobs"),
@@ -317,7 +319,7 @@ def test_a_rehearsed_preemption_comes_back(shell: Shell) -> None:
     assert shell.json("show", str(job))[0]["attempt"] == 2
     assert re.search(r"Preempted: +once; then", shell.said("show", str(job)))
     silent = shell.submit("--", "sleep", "60")
-    assert "it reports no steps" in shell.said("preempt", str(silent), "--rehearse")
+    assert "the job reports no steps" in shell.said("preempt", str(silent), "--rehearse")
     shell.ganger("cancel", str(job), str(silent))
 
 
@@ -335,7 +337,7 @@ while True:
 
 
 def test_a_shell_inside_a_job(shell: Shell) -> None:
-    assert "no terminal" in shell.ganger("shell", code=2).stderr
+    assert "not a terminal" in shell.ganger("shell", code=2).stderr
     pid, terminal = pty.fork()
     if not pid:
         os.execve(
@@ -365,10 +367,10 @@ def test_a_policy_is_set_while_jobs_run(shell: Shell) -> None:
     job = shell.submit("--", "sleep", "0.5")
     assert "would change nothing" in shell.said("policy", "set", "tiresias", "--dry-run")
     assert shell.said("policy", "set", "tiresias") == (
-        "changes nothing at once\ndecides now: tiresias\n"
+        "changes nothing at once\nrecipe in force: tiresias\n"
     )
     said = " ".join(shell.said("policy", "set", "helios-ces", "--dry-run").split())
-    assert "live, Ganger switches no machines on or off" in said
+    assert "live, Ganger does not switch machines on or off" in said
     assert shell.said("policy", "show").startswith("tiresias")
     shell.ganger("wait", str(job))
     shell.ganger("policy", "set", "backfill")

@@ -146,13 +146,13 @@ def test_a_users_own_policy_runs_under_the_same_invariants(place: Path) -> None:
 
 
 FAULTS = {
-    "raise ValueError('boom\\nand more')": "line 4: decide raised ValueError: boom (mend",
+    "raise ValueError('boom\\nand more')": "line 4: decide raised ValueError: boom (fix",
     "raise SystemExit(0)": "line 4: decide raised SystemExit: 0",
     "return 1 // 0, memory": "line 4: decide raised ZeroDivisionError",
     "return None": "decide returned NoneType, not (Plan, memory)",
     "return view.draft.plan()": "decide returned Plan, not (Plan, memory)",
-    "return view.draft.plan(wake=view.now), memory": "woken at 0, which is no later microsecond",
-    "return view.draft.plan(wake=view.now + 6e7), memory": "which is no later microsecond",
+    "return view.draft.plan(wake=view.now), memory": "woken at 0, which is not later than now",
+    "return view.draft.plan(wake=view.now + 6e7), memory": "which is not later than now",
     "return view.draft.plan(wake=None), memory": "woken at None",
     "return view.draft.plan(), object()": "its memory cannot be kept",
     "view.draft.start(10**6, (Slot(0, 1),))": "raised InvariantError: there is no job",
@@ -170,7 +170,7 @@ FAULTS = {
     "view.ledger.switch(0, up=False)": "cannot write the books: draw a plan by view.draft",
     "view.draft.start(0, (Slot(0, 1),)); view.ledger.settle()": "cannot write the books: draw a",
     "return Plan([Stop(0, 0)]), memory": "Stop on job 'a', which is PENDING",
-    "return Plan(['start']), memory": "str is no action",
+    "return Plan(['start']), memory": "str is not an action",
     "return Plan([Start(1, 1, (Slot(0, 1),))]), memory": "a gang runs whole or not at all",
 }
 
@@ -221,11 +221,11 @@ def test_a_file_that_holds_no_policy(place: Path, text: str, spec: str, said: st
         (["--recipe", "las(quantum=soon)"], "not a valid duration"),
         (["--recipe", "nowhere.py:X"], "no such file"),
         (["--cluster", "8xx8"], "8xx8"),
-        (["--seed", "x"], "no seed"),
+        (["--seed", "x"], "not a valid seed"),
         (["--seed", "4-0"], "runs backwards"),
         (["--recipe", ","], "--recipe: it names none"),
-        (["--recipe", "fifo,las(quantum=1h"], "not as many ( as )"),
-        (["--recipe", "las(quantum=1h,quantum=2h)"], "las(quantum): it is there twice"),
+        (["--recipe", "fifo,las(quantum=1h"], "unbalanced parentheses"),
+        (["--recipe", "las(quantum=1h,quantum=2h)"], "las(quantum): it is listed twice"),
         (["--report", "nowhere/r.html"], "--report: no folder 'nowhere'"),
         (["--per-job", "nowhere/r.csv"], "--per-job: no folder 'nowhere'"),
         (["--per-job", "jobs.xlsx"], "--per-job: cannot write jobs to 'jobs.xlsx'"),
@@ -292,7 +292,9 @@ def test_rows_that_became_no_job_are_counted_wherever_figures_are_shown(place: P
     (place / "sacct.txt").write_text(SACCT)
     words = ("sacct.txt", "--cluster", "1x1xV100", "--skip-bad")
     done = ganger(place, "simulate", *words, "-r", "fifo,las", "--report", "r.html")
-    count = "2 of 4 rows of sacct are not simulated: 1 (they never started), 1 (they are malformed)"
+    count = (
+        "2 of 4 rows of sacct are not simulated: 1 (the jobs never started), 1 (they are malformed)"
+    )
     assert count in " ".join(done.stdout.split())
     page = (place / "r.html").read_text()
     assert count in page
@@ -300,7 +302,7 @@ def test_rows_that_became_no_job_are_counted_wherever_figures_are_shown(place: P
     assert re.search(r"<dt>Inputs</dt><dd>sacct.txt \(SHA-256 [0-9a-f]{64}\)</dd>", page)
     found = json.loads(ganger(place, "simulate", *words, "--json").stdout)["runs"][0]
     assert found["rows"] == 4
-    assert found["rows_left_out"] == {"they never started": 1, "they are malformed": 1}
+    assert found["rows_left_out"] == {"the jobs never started": 1, "they are malformed": 1}
     told = json.loads(ganger(place, "recommend", *words, "--json", code=1).stdout)
     assert any(note.startswith(count) for note in told["notes"])
     info = json.loads(ganger(place, "trace", "info", "sacct.txt", "--skip-bad", "--json").stdout)

@@ -103,5 +103,5 @@ def test_a_converted_trace_can_be_shared(tmp_path: Path) -> None:
 def test_a_mechanism_by_its_name_of_before_is_found_with_a_warning(old: str) -> None:
     done = CliRunner().invoke(cli, ["recipes", "--mechanism", old, "--json"])
     assert done.exit_code == 0, done.output
-    assert done.stderr == f"warning: mechanism {old} is now {RENAMED[old]}\n"
+    assert done.stderr == f"warning: mechanism {old} is now called {RENAMED[old]}\n"
     assert json.loads(done.stdout)

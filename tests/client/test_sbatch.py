@@ -144,11 +144,11 @@ def test_options_stand_over_a_scripts_lines() -> None:
     script = "#!/bin/sh\n#SBATCH --gres=gpu:v100:4\n#SBATCH --mem-per-gpu=2G -t 5\n"
     found = sbatch.parse(script, "job.sh", [("gpus-per-node", "a100:2"), ("partition", "gpu")])
     assert found.fields == {"gpus": 2, "gpu_types": ["a100"], "time_limit": "5m", "memory": 4096}
-    assert found.notes == ["--partition means nothing here and is left out"]
+    assert found.notes == ["--partition has no effect here and is ignored"]
     alone = sbatch.given([("ntasks", "4"), ("gpus", "8"), ("cpus-per-gpu", "3")]).fields
     assert alone == {"workers": 4, "gpus": 8, "cpus": 6}
     assert "gpus" not in sbatch.given([("mem-per-gpu", "1G")]).fields, "a command has one anyway"
-    with pytest.raises(BadInput, match=r"^--gres: 'gpu' is no number of GPUs"):
+    with pytest.raises(BadInput, match=r"^--gres: 'gpu' is not a valid number of GPUs"):
         sbatch.given([("gres", "gpu")])
 
 

@@ -138,7 +138,7 @@ def test_outputs_are_read_where_they_lie(far: Play, tmp_path: Path) -> None:
     named.write_text("mine")
     assert read(0, path=str(named)).data == b"mine"
     assert "Permission denied" in read(0, path=str(named), uid=os.getuid() + 1).why
-    assert "no regular file" in read(0, path=str(tmp_path)).why
+    assert "not a regular file" in read(0, path=str(tmp_path)).why
     piece, big = 0, bytes(range(256)) * 3000
     named.write_bytes(big)
     found = b""
@@ -329,7 +329,7 @@ def test_an_agent_of_version_1_gets_what_it_knows(
     batch = open_engine.poll(open_engine.clock.now() + SECOND)
     assert batch is not None
     assert [type(event) for event in batch.events] == [Refused]
-    assert "takes no scripts" in batch.events[0].why  # type: ignore[union-attr]
+    assert "does not support scripts" in batch.events[0].why  # type: ignore[union-attr]
     open_engine.apply(Plan([Start(8, 1, (on(0, 0),))]), 0)
     told = hear(open_engine, link)
     order = next(one for one in told if isinstance(one, Prepare))

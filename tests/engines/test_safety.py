@@ -104,7 +104,7 @@ def test_a_flood_of_output_is_bounded_and_keeps_its_end(play: Play, agents: Agen
     assert log.endswith("the end\n")
     lost = sum(len(f"line {i}\n") for i in range(400000)) + len("the end\n") - MIB - TAIL_BYTES
     assert f"[ganger: {lost} bytes are missing here]" in log
-    said = f"{lost} bytes of its output are missing: it wrote more than is kept"
+    said = f"{lost} bytes of its output are missing: the job wrote more than is kept"
     assert isinstance(play.bench, LocalBench)
     assert play.bench.engine.lost_output(job, 1) == said
 

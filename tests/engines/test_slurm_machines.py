@@ -121,10 +121,10 @@ def test_what_a_site_hides_from_us_is_seen_on_the_node_after_some_looks() -> Non
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("-A vision", "no long option"),
+        ("-A vision", "not a long option"),
         ("--account='vision", "No closing quotation"),
         ("--nodes=3", "for Ganger to give"),
-        ("rm -rf", "no long option"),
+        ("rm -rf", "not a long option"),
     ],
 )
 def test_options_that_sbatch_must_not_get_from_people(text: str, why: str) -> None:

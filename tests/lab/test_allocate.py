@@ -326,7 +326,7 @@ def test_placements_mirror_the_shape() -> None:
 
 def test_the_door_is_lazy_and_the_same() -> None:
     assert ganger.allocate is allocate
-    with pytest.raises(BadInput, match="no objective"):
+    with pytest.raises(BadInput, match="not a valid objective"):
         ganger.allocate(LECTURE, objective="speed")
 
 

@@ -79,5 +79,5 @@ def test_what_lies_beyond_the_horizon_is_cut() -> None:
 def test_a_run_without_segments_cannot_be_drawn() -> None:
     run = by_hand()
     run.segments = None
-    with pytest.raises(BadInput, match="no record of who ran where"):
+    with pytest.raises(BadInput, match="no record of which job ran where"):
         draw(run, 60.0)

@@ -73,7 +73,7 @@ def test_where_short_jobs_queue_behind_long_ones_sjf_is_taken_over_fifo() -> Non
     assert by_name(found)["placement"].dropped == "clearly worse"
     assert len(by_name(found)["placement"].figures) < len(found.pick.figures) == 5
     assert "It needs no information about durations." not in verdict(found)
-    assert "It must know durations (here: truth)." in verdict(found)
+    assert "It needs durations (here: --knows truth)." in verdict(found)
 
 
 def test_the_gap_to_the_baseline_is_that_of_the_paired_runs() -> None:
@@ -129,9 +129,9 @@ def test_rows_are_in_order_of_the_comparison_with_the_pick() -> None:
 
 def test_rows_left_out_and_what_recipes_were_not_told_are_noted() -> None:
     trace = bursts()
-    trace.rows, trace.left_out, trace.notes = trace.jobs + 3, {"they never started": 3}, ["cut"]
+    trace.rows, trace.left_out, trace.notes = trace.jobs + 3, {"the jobs never started": 3}, ["cut"]
     found = recommend(trace, cluster(1, 2), among=("sjf",), setup=Setup(knows="nothing"))
-    assert "3 of 603 rows of trace are not simulated: 3 (they never started)." in found.notes
+    assert "3 of 603 rows of trace are not simulated: 3 (the jobs never started)." in found.notes
     assert found.notes.count("cut.") == 1
     assert any(note.startswith("sjf: it needs durations") for note in found.notes)
     assert found.to_json()["notes"] == found.notes
@@ -184,7 +184,7 @@ def test_with_one_run_alone_nothing_is_sure() -> None:
     found = recommend(bursts(), cluster(1, 2), among=("sjf",), windows=1)
     assert found.pick.recipe == "sjf"
     assert not found.better
-    assert "nothing says what is noise" in found.notes[0]
+    assert "noise cannot be measured" in found.notes[0]
     assert found.to_json()["over_baseline"]["low"] is None
 
 

@@ -195,14 +195,15 @@ def test_the_headline_leads_with_what_can_be_deployed_and_an_oracle_is_the_bound
                  ("sjf", "history", 20))  # fmt: skip
     assert words.headline(groups) == "las finishes jobs 2.0× sooner on average than fifo."
     said = " ".join(words.remarks(groups))
-    assert "srtf was told what jobs truly take, which no deployed policy can be" in said
+    assert "srtf knows how long jobs truly take, which no deployed policy can be" in said
     assert "4.0× sooner than fifo is the bound" in said
 
 
 def test_where_only_oracles_ran_the_headline_says_what_they_were_told() -> None:
     groups = led(("fifo", "nothing", 65), ("srtf", "truth", 15))
     assert words.headline(groups) == (
-        "srtf, which was told what jobs truly take, finishes jobs 2.0× sooner on average than fifo."
+        "srtf, which knows how long jobs truly take, finishes jobs 2.0× sooner on average "
+        "than fifo."
     )
     assert "bound" not in " ".join(words.remarks(groups))
 

@@ -70,11 +70,13 @@ def test_who_has_no_jct_is_said() -> None:
 def test_what_holds_for_every_recipe_is_said_once() -> None:
     runs = [by_hand(), by_hand(), by_hand()]
     for run, name in zip(runs, ("fifo", "las", "srtf"), strict=True):
-        run.recipe, run.rows, run.left_out = name, 40, {"they never started": 36}
+        run.recipe, run.rows, run.left_out = name, 40, {"the jobs never started": 36}
         run.notes = ["a note"] if name == "fifo" else []
         run.jobs.state = ["finished"] * 3 + ["failed"]
     found = " ".join(text(tables.comparison(runs)).split())
-    assert found.count("36 of 40 rows of by hand are not simulated: 36 (they never started).") == 1
+    assert (
+        found.count("36 of 40 rows of by hand are not simulated: 36 (the jobs never started).") == 1
+    )
     assert found.count("1 job failed (time limit) and is not in the JCT figures.") == 1
     assert "srtf: 1 job" not in found
     assert "fifo: a note." in found

@@ -185,7 +185,7 @@ def test_gangs_larger_than_a_cell_take_several_and_what_never_fits_is_opportunis
 
 
 def test_cells_that_are_no_cells_are_refused() -> None:
-    with pytest.raises(BadInput, match="'A2x2' is no cell"):
+    with pytest.raises(BadInput, match="'A2x2' is not a valid cell"):
         registry.make("hived(cells=A2x2)")
 
 

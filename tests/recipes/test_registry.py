@@ -112,8 +112,8 @@ def test_filters_find_what_their_words_say() -> None:
         ({"objective": "fairnes"}, "--objective: .*did you mean fairness"),
         ({"mechanism": "leaze"}, "--mechanism: .*did you mean lease"),
         ({"needs": "luck"}, "--needs: no recipe has 'luck'"),
-        ({"year": "20x"}, "--year: '20x' is no year"),
-        ({"year": "-"}, "--year: '-' is no year"),
+        ({"year": "20x"}, "--year: '20x' is not a valid year"),
+        ({"year": "-"}, "--year: '-' is not a valid year"),
     ],
 )
 def test_words_that_no_recipe_has_are_refused(filters: dict[str, str], message: str) -> None:
@@ -148,13 +148,13 @@ def test_parameters_are_read_as_their_types(spec: str, arguments: dict[str, obje
         ("tiresia", "no recipe 'tiresia' .*did you mean tiresias"),
         ("sfj", "no recipe 'sfj' .*sjf"),
         ("zzzzzz", "see `ganger recipes`"),
-        ("", "is no recipe"),
-        ("fifo(", "is no recipe"),
+        ("", "is not a valid recipe"),
+        ("fifo(", "is not a valid recipe"),
         ("fifo(walk=sideways)", r"fifo\(walk\): 'sideways' is not one of strict, skip"),
         ("fifo(wlak=skip)", "has no parameter 'wlak' .*it has: walk"),
         ("fifo(skip)", "has no parameter"),
         ("las(quantum=soon)", r"las\(quantum\): 'soon' is not a valid duration"),
-        ("backfill(depth=many)", "'many' is no int"),
+        ("backfill(depth=many)", "'many' is not a valid int"),
         ("priority(preempt=perhaps)", "neither true nor false"),
     ],
 )
@@ -186,7 +186,7 @@ def test_lists_of_specs_split_at_the_outer_commas() -> None:
         ("cpu-disaggregation(cores=0)", "(give 1e-06 to 1e+09)"),
         ("sia(wait=0.5)", "waiting at 0.5 is cheaper than running (give more than 1)"),
         ("pollux(p=nan)", "pollux(p): it is out of range"),
-        ("allox(window=1e3)", "is no int"),
+        ("allox(window=1e3)", "is not a valid int"),
     ],
 )
 def test_a_parameter_out_of_range_is_named(spec: str, said: str) -> None:

@@ -170,7 +170,7 @@ def test_states_are_slurms() -> None:
         Phase.RUNNING, Phase.PENDING, Phase.BLOCKED, Phase.DECLARED
     }  # fmt: skip
     assert phases_of(["over"]) == {Phase.FINISHED, Phase.FAILED, Phase.CANCELLED}
-    with pytest.raises(BadInput, match="no state"):
+    with pytest.raises(BadInput, match="not a valid state"):
         phases_of(["sleeping"])
 
 

@@ -85,7 +85,7 @@ def test_a_backup_takes_the_place_of_no_file_of_the_home(
     """The daemon would go on writing into a file that has no name any more."""
     places = Places(tmp_path)
     before = places.journal.stat().st_ino
-    with pytest.raises(BadInput, match="keeps that itself"):
+    with pytest.raises(BadInput, match="uses this file itself"):
         backup(places, tmp_path / name, force=True)
     assert places.journal.stat().st_ino == before
 
@@ -95,7 +95,7 @@ def test_a_backup_takes_the_place_of_plain_files_only(desk: Desk, tmp_path: Path
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("nowhere")
     for name in ("pipe", "link"):
-        with pytest.raises(BadInput, match="plain file"):
+        with pytest.raises(BadInput, match="regular file"):
             backup(Places(tmp_path), tmp_path / name, force=True)
     assert stat.S_ISFIFO((tmp_path / "pipe").lstat().st_mode)
 
@@ -189,7 +189,7 @@ def test_a_daemons_home_is_backed_up_and_restored_by_words(shell: Shell) -> None
     job = shell.submit("-J", "dear", "--", "true")
     shell.ganger("wait", str(job))
     assert "1 job" in shell.said("backup", "copy.db")
-    assert "is there already" in shell.ganger("backup", "copy.db", code=2).stderr
+    assert "exists already" in shell.ganger("backup", "copy.db", code=2).stderr
     lost = shell.submit("--", "sleep", "60")
     done = shell.ganger("restore", "copy.db", code=2)
     assert "a daemon runs there" in done.stderr

@@ -162,7 +162,7 @@ def test_orders_that_make_no_sense_are_refused(desk: Desk) -> None:
             desk.order(verb, row)
     assert desk.daemon.kernel.revision == revision
     (row,) = desk.submit(hold=True)
-    with pytest.raises(BadInput, match="job 2 is pending: requeue means nothing for it"):
+    with pytest.raises(BadInput, match="job 2 is pending: requeue does not apply to it"):
         desk.order("requeue", row)
 
 

@@ -144,7 +144,7 @@ BROKEN: list[tuple[Callable[[Places], None], str, str, str, str]] = [
     (torn, "fail", "journal", "damaged", "ganger restore"),
     (emptied, "fail", "journal", "the agent beside it", "ganger restore"),
     (newer, "fail", "journal", "format", "version of Ganger"),
-    (poisoned, "warn", "journal", "Command limit of job 1: OverflowError", "nothing is needed"),
+    (poisoned, "warn", "journal", "Command limit of job 1: OverflowError", "no action is needed"),
     (told, "fail", "permissions", "token (mode 644)", "chmod 600"),
     (opened, "fail", "home", "mode 777", "chmod 700"),
     (killed, "warn", "daemon", "ended without a word", "ganger up"),
@@ -154,7 +154,7 @@ BROKEN: list[tuple[Callable[[Places], None], str, str, str, str]] = [
     (foreign, "fail", "agent", "another cluster", "ganger restore"),
     (sited, "fail", "slurm", "sinfo", "Slurm's client commands"),
     (gone, "fail", "home", "not there", "ganger up"),
-    (filed, "fail", "home", "no folder", "GANGER_HOME"),
+    (filed, "fail", "home", "not a folder", "GANGER_HOME"),
 ]
 
 

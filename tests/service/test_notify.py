@@ -430,11 +430,12 @@ def test_the_file_may_change_while_the_daemon_runs(machine: Machine, hook: Hook)
 
 
 BAD = [
-    ('[[webhook]]\nurl = "ftp://x"', "no address"), ('[[mail]]\nto = ["a@b"]', "needs a server"),
+    ('[[webhook]]\nurl = "ftp://x"', "not a valid address"),
+    ('[[mail]]\nto = ["a@b"]', "needs a mail server"),
     ('[[webhook]]\nurl = "http://x"\nevents = ["born"]', "'born' is not one of"),
-    ('[smtp]\nhost = "x"\nsender = "y"\n[[mail]]\nto = ["a, b@c"]', "no e-mail address"),
+    ('[smtp]\nhost = "x"\nsender = "y"\n[[mail]]\nto = ["a, b@c"]', "not a valid e-mail address"),
     ("[[webhook]", "notify.toml"), ("[webhok]", "webhok"),
-    ('[[webhook]]\nurl = "http://x"\n[[webhook]]\nurl = "http://x"', "there twice"),
+    ('[[webhook]]\nurl = "http://x"\n[[webhook]]\nurl = "http://x"', "listed twice"),
 ]  # fmt: skip
 
 

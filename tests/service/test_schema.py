@@ -19,9 +19,9 @@ from ganger.service.jobs.submission import Who, prepare
 
 schemathesis = pytest.importorskip("schemathesis")
 UNSAID = (
-    "cannot be shared evenly", "holds no task, or too many", "more than .* tasks",
+    "cannot be shared evenly", "has no tasks, or too many", "more than .* tasks",
     "it contradicts params", "an array is submitted by itself", "a worker has",
-    "does not hold", "a share is of one GPU per worker",
+    "does not hold", "a share needs one GPU per worker",
 )  # fmt: skip
 """Arithmetic between fields, and within a range of tasks."""
 SOUND: dict[str, list[Any]] = {

@@ -96,7 +96,7 @@ def test_somebody_elses_gpus_are_not_planned_with(machine: Machine, site: Site) 
     time.sleep(2)
     assert job(machine, both)["state"] == "PENDING"
     why = client.call("GET", f"/v1/jobs/{both}/explain")["lines"]
-    assert "Jobs that are not Ganger's hold GPUs of it: 3 on v0." in why
+    assert "GPUs are used outside Ganger: 3 on v0." in why
     site.clear()
     assert wait_for(client, [both], 60)[0]["state"] == "COMPLETED"
 
@@ -202,7 +202,7 @@ def test_a_sites_own_jobs_are_advised_upon_explained_and_imported_and_left_alone
         ({"engine": "local", "partition": "main"}, "it is not for the engine local"),
         ({"engine": "local", "pilot": "0..2"}, "it is not for the engine local"),
         ({"pilot": "3..2"}, "3 is more than 2"),
-        ({"pilot": "many"}, "'many' is no range"),
+        ({"pilot": "many"}, "'many' is not a valid range"),
         ({"pilot_idle": "5m"}, "it is not for the engine slurm"),
     ],
 )
@@ -249,7 +249,7 @@ def test_without_a_controller_a_daemon_does_not_come_up_and_says_why(
 def test_a_home_keeps_its_engine(machine: Machine) -> None:
     machine.up()
     machine.kill()
-    with pytest.raises(GangerError, match="its jobs run on the engine slurm"):
+    with pytest.raises(GangerError, match="the jobs of this home run on the engine slurm"):
         serve(Settings(home=str(machine.root), engine="local"))
     machine.settings = {"home": str(machine.root)}
     assert machine.up().call("GET", "/v1/status")["engine"] == "slurm"

@@ -188,7 +188,7 @@ def test_parquet_refuses_odd_types_and_missing_columns(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"t\.parquet: row 1: gpus"):
         load_trace(path)
     path.write_bytes(b"PAR1 no")
-    with pytest.raises(BadInput, match="no readable Parquet"):
+    with pytest.raises(BadInput, match="not readable as Parquet"):
         load_trace(path)
 
 

@@ -191,7 +191,7 @@ def test_unknown_formats_are_said_to_be_unknown(text: str, tmp_path: Path) -> No
             "line 1: no known format begins with 'Submitted;Duration;GPUs' "
             "(write columns in small letters, with commas between)",
         ),
-        ("PK\x03\x04\x00\x00", "it is no text (give text, plain or gzip)"),
+        ("PK\x03\x04\x00\x00", "it is not text (give text, plain or gzip)"),
     ],
 )
 def test_what_a_nearly_known_format_lacks_is_named(head: str, said: str, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_lines_may_end_in_carriage_returns(end: str, tmp_path: Path) -> None:
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "t.csv")
     for format_ in ("auto", "ganger", "swf"):
-        with pytest.raises(BadInput, match="it is no file but a pipe or a device"):
+        with pytest.raises(BadInput, match="it is a pipe or a device, not a file"):
             load_trace(tmp_path / "t.csv", format_)
 
 
@@ -241,7 +241,7 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ('submitted,duration,gpus\n0,1,"1\n', "line 2"),
-        ("submitted,duration,gpus,gpus\n0,1,1,1\n", "there twice"),
+        ("submitted,duration,gpus,gpus\n0,1,1,1\n", "listed twice"),
         ("submitted,duration\n0,1\n", "'gpus' is missing"),
         ("job,submitted,duration,gpus\na,0,1,1\n,0,1,1\n", "line 3: job"),
         ("job,submitted,duration,gpus\na,0,1,1\nb,0,1,1\na,1,1,1\n", "already in line 2"),
@@ -288,7 +288,7 @@ def test_json_lines(line: str, said: str, tmp_path: Path) -> None:
         ('"2017-10-09 07:03:40"', '"2016-10-09 07:03:40"', "entry 1: duration"),
         ('"jobid": "application_1",', "", "entry 1"),
         ('"attempts": []', '"attempts": 5', "entry 2"),
-        ("]}]}\n]", "]}]}\n", "no JSON list"),
+        ("]}]}\n]", "]}]}\n", "not a JSON list"),
         ('"application_1"', '""', "entry 1: jobid"),
     ],
 )

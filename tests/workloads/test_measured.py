@@ -220,8 +220,8 @@ WRONG: list[tuple[Any, Change, str]] = [
     (GAVEL, put("v100", LM, "null", 1e300), f"v100: {LM}: 1e+300"),
     (GAVEL, put("v100", LM, {}), f"v100: {LM}: it is empty"),
     (GAVEL, put("k80", {}), "k80: it is empty"),
-    (GAVEL, put("k80", [1]), "k80: it is no JSON object"),
-    (GAVEL, put("k80", "LM 5", {"null": 1}), "k80: LM 5: 'LM 5' is no job type"),
+    (GAVEL, put("k80", [1]), "k80: it is not a JSON object"),
+    (GAVEL, put("k80", "LM 5", {"null": 1}), "k80: LM 5: 'LM 5' is not a valid job type"),
     (GAVEL, put("v100", LM, "('A3C', 1)", [1]), "('A3C', 1): not two numbers"),
     (GAVEL, put("k80", "('A3C', 1)", {"null": 3, "('LM (batch size 5)', 1)": None}), "not two"),
     (GAVEL, put("v100", LM, "null", 0), "it runs on 1 GPUs of type K80 and not on those of V100"),
@@ -233,15 +233,15 @@ WRONG: list[tuple[Any, Change, str]] = [
     (synergy(), put(*TPUT, 3, 2, 0), "tput[3][2]: 0"),
     (synergy(), put("vae_1", {}), "vae_1: it is empty"),
     (hiest(), put("solo", {}), "solo: it is empty"),
-    (hiest(), put("solo", "a", []), "solo: a: it is no JSON object"),
-    (hiest(), put("solo", "a", "4", {"gpus": 3}), "solo: a: 4: num_gpus: it is no JSON object"),
-    (hiest(), put(*ONE, 100.0), "solo: a: 4: 1 GPUs: it is no JSON object"),
+    (hiest(), put("solo", "a", []), "solo: a: it is not a JSON object"),
+    (hiest(), put("solo", "a", "4", {"gpus": 3}), "solo: a: 4: num_gpus: it is not a JSON object"),
+    (hiest(), put(*ONE, 100.0), "solo: a: 4: 1 GPUs: it is not a JSON object"),
     (hiest(), put(*ONE, {"intra-socket": -5}), "1 GPUs: intra-socket: -5"),
     (hiest(), put(*ONE, {"intra-socket": "12"}), "1 GPUs: intra-socket: '12'"),
     (hiest(), put(*ONE, {"intra-socket": 1e15}), "1 GPUs: intra-socket: 1000000000000000"),
-    (hiest(), put(*ONE[:-1], "x", {"intra-socket": 1}), "'x' is no number of GPUs"),
+    (hiest(), put(*ONE[:-1], "x", {"intra-socket": 1}), "'x' is not a valid number of GPUs"),
     (hiest(), put(*TWO, "slow"), "2 GPUs: b: 4: 2 GPUs: 'slow'"),
-    (hiest(), put(*TWO[:-1], []), "num_gpus: it is no JSON object"),
+    (hiest(), put(*TWO[:-1], []), "num_gpus: it is not a JSON object"),
 ]  # fmt: skip
 
 
@@ -342,7 +342,11 @@ def test_zeus_without_the_reference(tmp_path: Path) -> None:
         ("placements.csv", "placement,local_bsz,step_time,sync_time\n", "it holds no rows"),
         ("placements.csv", "placement,step_time\n1,2\n", "column 'local_bsz' is missing"),
         ("validation-100.csv", "progress,grad_sqr,grad_var\n-1,1,1\n", "progress: '-1'"),
-        ("validation-x.csv", "progress,grad_sqr,grad_var\n1,1,1\n", "'x' is no batch size"),
+        (
+            "validation-x.csv",
+            "progress,grad_sqr,grad_var\n1,1,1\n",
+            "'x' is not a valid batch size",
+        ),
     ],
 )
 def test_wrong_applications_of_pollux(tmp_path: Path, name: str, text: str, said: str) -> None:
@@ -366,8 +370,8 @@ GPU = ("machines", "0")
     ("change", "said"),
     [
         (put("machines", {}), "machines: it is empty"),
-        (put("machines", "0", 3), "machines: 0: it is no JSON object"),
-        (put(*GPU, "gpu_per_socket", []), "gpu_per_socket: no list of numbers"),
+        (put("machines", "0", 3), "machines: 0: it is not a JSON object"),
+        (put(*GPU, "gpu_per_socket", []), "gpu_per_socket: not a list of numbers"),
         (put(*GPU, "gpu_per_socket", [0, 0]), "gpu_per_socket: 0 GPUs"),
         (put(*GPU, "gpu_per_socket", [1.5, 2]), "gpu_per_socket: 3.5 GPUs"),
         (put(*GPU, "core_per_socket", [-6, 6]), "core_per_socket[0]: -6"),

@@ -86,7 +86,7 @@ def test_helios_leaves_out_cpu_jobs(tmp_path: Path) -> None:
     path = SAMPLES["helios"].write(tmp_path, SAMPLES["helios"].with_cell(3, "0"))
     trace = load_trace(path)
     assert trace.jobs == 1
-    assert trace.skipped == ["1 rows left out: they ask for no GPU"]
+    assert trace.skipped == ["1 rows left out: the jobs ask for no GPU"]
 
 
 def test_acme_groups_by_kind_of_work(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_what_sacct_really_wrote_is_read() -> None:
     tasks = [one for one, _ in found.values() if one.array == "21029607"]
     assert len(tasks) == 3
     assert [message.split(": ")[1] for message in trace.skipped] == [
-        "they never started", "they have no GPU"
+        "the jobs never started", "the jobs have no GPU"
     ]  # fmt: skip
 
 
@@ -259,8 +259,8 @@ def test_sacct_counts_what_it_leaves_out(tmp_path: Path) -> None:
     trace = load_trace(base.write(tmp_path, "\n".join([*lines, *fitted]) + "\n"))
     assert trace.jobs == 2
     assert [message.split(": ")[1] for message in trace.skipped] == [
-        "they are steps of other jobs", "they never started", "they had not ended yet",
-        "they have no GPU",
+        "they are steps of other jobs", "the jobs never started", "the jobs had not ended yet",
+        "the jobs have no GPU",
     ]  # fmt: skip
 
 
@@ -289,17 +289,20 @@ def test_sacct_jobs_end_in_a_replay_when_they_did_whatever_their_state(tmp_path:
         "6": (50, 10 * MINUTE, 10 * MINUTE), "7": (60, 10 * MINUTE, 10 * MINUTE),
         "9": (620, NEVER, NEVER),
     }  # fmt: skip
-    assert trace.left_out == {"they never started": 2}
+    assert trace.left_out == {"the jobs never started": 2}
     assert trace.rows == 9
     assert trace.notes == [
-        "jobs that ended in TIMEOUT take what they ran, at most their limit, and finish: 2",
-        "jobs that ran past their limit and were not stopped have what they ran as their limit: 1",
-        "jobs that ended badly take as long as they ran, and finish: 1 FAILED, 1 CANCELLED,"
+        "jobs that ended in TIMEOUT are simulated with the time that they ran, at most "
+        "their limit, and finish: 2",
+        "jobs that ran past their limit and were not stopped get the time that they ran as "
+        "their limit: 1",
+        "jobs that ended badly are simulated with the time that they ran, and finish: 1 "
+        "FAILED, 1 CANCELLED,"
         " 1 OUT_OF_MEMORY, 1 NODE_FAIL",
     ]
     run = simulate(trace, "1x1xV100", "fifo")
     assert run.metrics["jobs_finished"] == 7, "no limit kills what Slurm let end"
-    assert (run.rows, run.left_out) == (9, {"they never started": 2})
+    assert (run.rows, run.left_out) == (9, {"the jobs never started": 2})
     assert run.notes == trace.notes
 
 
@@ -314,7 +317,7 @@ def test_rows_that_are_skipped_are_counted_by_reason(tmp_path: Path) -> None:
     path = tmp_path / "s.txt"
     path.write_text("\n".join(lines))
     trace = load_trace(path, skip_bad=True)
-    assert trace.left_out == {"they never started": 2, "they are malformed": 2}
+    assert trace.left_out == {"the jobs never started": 2, "they are malformed": 2}
     assert trace.rows == trace.jobs + 4 == 11
 
 

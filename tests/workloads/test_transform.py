@@ -107,7 +107,7 @@ def test_scale_load_hits_the_load_and_keeps_distances_to_deadlines(load: float, 
 
 def test_scale_load_refuses_what_cannot_be() -> None:
     together = Trace(declare([JobSpec(name="a"), JobSpec(name="b")]), np.ones(2, np.int64))
-    with pytest.raises(BadInput, match="come at once"):
+    with pytest.raises(BadInput, match="arrive at once"):
         scale_load(together, 1.0, 8)
     for load in (0.0, -1.0, float("inf"), float("nan"), 1e-12):
         with pytest.raises(BadInput, match="load"):

@@ -152,7 +152,9 @@ def _named(format_: str, sacct: bool) -> tuple[list[_Column], list[int | None]]:
         if found is None or column is None:
             known = ", ".join(one.title for one in _SACCTS.values())
             known = known if sacct else ", ".join(one.names[0] for one in _COLUMNS)
-            raise BadInput(f"{word!r} is no column", where="--format", mend=f"one of {known}")
+            raise BadInput(
+                f"{word!r} is not a valid column", where="--format", mend=f"one of {known}"
+            )
         columns.append(column)
         widths.append(int(found[2]) if found[2] else None)
     return columns, widths
@@ -162,7 +164,9 @@ def _as_squeue(jobs: Sequence[JobAnswer], format_: str, header: bool) -> str:
     for _, _, letter in _FIELD.findall(format_):
         if letter not in _OF_LETTER:
             known = " ".join(f"%{one}" for one in _OF_LETTER)
-            raise BadInput(f"%{letter} is no column", where="--format", mend=f"one of {known}")
+            raise BadInput(
+                f"%{letter} is not a valid column", where="--format", mend=f"one of {known}"
+            )
 
     def line(cell: Callable[[_Column], str]) -> str:
         def put(found: re.Match[str]) -> str:
@@ -179,10 +183,11 @@ def _as_squeue(jobs: Sequence[JobAnswer], format_: str, header: bool) -> str:
 def format_options(command: Any) -> Any:
     """Add the options that choose columns."""
     for option in (
-        click.option("--noheader", is_flag=True, help="Without the titles."),
-        click.option("--parsable2", "-P", "parsable", is_flag=True, help="With | between columns."),
+        click.option("--noheader", is_flag=True, help="Leave out the line of column titles."),
+        click.option("--parsable2", "-P", "parsable", is_flag=True,
+                     help="Separate columns by |, without padding."),
         click.option("--format", "-o", "-O", "format_", metavar="FORMAT",
-                     help="Columns, as squeue or sacct have them: '%i %.9j %T', JobID,State."),
+                     help="Columns, written as for squeue or sacct: '%i %.9j %T', JobID,State."),
     ):  # fmt: skip
         command = option(command)
     return command

@@ -26,64 +26,68 @@ _JOB: Final = {
     **_of("live.submit", submit="Submit a command, a script or a job file."),
     **_of(
         "live.jobs",
-        queue="List the jobs that run and that wait, and why they wait.",
-        show="Show all about jobs.",
+        queue="List running and waiting jobs, and why they wait.",
+        show="Show everything known about jobs.",
         explain="Say why a job waits.",
         logs="Print what a job wrote.",
         wait="Wait until jobs are over.",
         history="List jobs that are over.",
         cancel="Cancel jobs.",
-        hold="Keep jobs from starting.",
-        release="Let held jobs go.",
+        hold="Hold jobs, so that they do not start.",
+        release="Release held jobs.",
         update="Change priority and limits of jobs.",
         requeue="Stop running jobs and put them back in the queue.",
         suspend="Freeze running jobs.",
-        resume="Let drained nodes or suspended jobs go on.",
+        resume="Resume drained nodes or suspended jobs.",
         preempt="Preempt a job once, to see whether it comes back.",
     ),
     **_of("live.shell", shell="Open a shell inside a job."),
 }
 _NODE: Final = {
     "list": Entry("ganger.cli.live.cluster", "nodes", "List nodes."),
-    **_of("live.cluster", drain="Let nothing new start on nodes."),
-    "resume": Entry("ganger.cli.live.jobs", "resume", "Let drained nodes go on."),
-    **_of("live.shell", agent="Make this machine part of a daemon's cluster."),
+    **_of("live.cluster", drain="Start nothing new on nodes."),
+    "resume": Entry("ganger.cli.live.jobs", "resume", "Resume drained nodes."),
+    **_of("live.shell", agent="Add this machine to the cluster of a daemon."),
 }
 _POLICY: Final = {
     "show": Entry("ganger.cli.live.cluster", "policy_show", "Show the recipe that decides."),
-    "set": Entry("ganger.cli.live.cluster", "policy_set", "Decide by another recipe."),
-    **_of("live.cluster", whatif="What other recipes or more nodes would make of the queue."),
-    **_of("live.tenants", fairshare="What each tenant has used and holds.",
-          quota="Show or set what tenants may have.", usage="GPU-hours and cost by tenant.",
-          idle="What becomes of jobs that do nothing with their GPUs."),
+    "set": Entry("ganger.cli.live.cluster", "policy_set", "Change the recipe that decides."),
+    **_of("live.cluster", whatif="Predict the queue under other recipes or with more nodes."),
+    **_of("live.tenants", fairshare="Show what each tenant has used and holds.",
+          quota="Show or set the limits of tenants.", usage="Show GPU-hours and cost by tenant.",
+          idle="Show idle jobs, or set the rule for them."),
 }  # fmt: skip
 _SERVICE: Final = {
     **_of(
         "live.service",
         up="Start the daemon on this machine.",
         down="Stop the daemon; running jobs go on.",
-        status="Say whether the daemon runs, and how it does.",
-        metrics="Figures for Prometheus; a Grafana dashboard.",
+        status="Show whether the daemon runs, and its state.",
+        metrics="Print metrics for Prometheus, or a Grafana dashboard.",
     ),
     "install": Entry("ganger.cli.live.service", "install_service", "Write a systemd unit."),
     **_of(
         "live.care",
         backup="Copy the journal while the daemon runs.",
-        restore="Go back to a backup.",
-        doctor="Look for what is wrong, and say what mends it.",
+        restore="Restore the journal from a backup.",
+        doctor="Check the installation, and print how to fix what is wrong.",
     ),
     **_of(
         "live.access",
-        token="Let users in over TCP.",
-        admin="Who may order everything.",
-        notify="Whom to tell of events of jobs.",
+        token="Manage tokens for users of the TCP port.",
+        admin="Manage administrators.",
+        notify="Show the receivers of messages about jobs.",
     ),
 }
 _GROUPS: Final = {
-    "job": Entry("ganger.cli.main", "job", "Commands on jobs."),
-    "node": Entry("ganger.cli.main", "node", "Commands on nodes."),
-    "policy": Entry("ganger.cli.main", "policy", "The recipe in charge, and the tenants' limits."),
-    "service": Entry("ganger.cli.main", "service", "Commands on the daemon."),
+    "job": Entry("ganger.cli.main", "job", "Commands for jobs."),
+    "node": Entry("ganger.cli.main", "node", "Commands for nodes."),
+    "policy": Entry(
+        "ganger.cli.main",
+        "policy",
+        "Commands for the recipe that decides and for limits of tenants.",
+    ),
+    "service": Entry("ganger.cli.main", "service", "Commands for the daemon."),
 }
 _DAILY: Final = {
     **{name: _SERVICE[name] for name in ("up", "down", "status", "doctor", "backup", "restore")},
@@ -101,14 +105,18 @@ _STUDY: Final = {
         simulate="Replay a trace under one or more recipes.",
     ),
     **_of(
-        "lab.recommend", recommend="Say which recipe to take for a trace, and how certain that is."
+        "lab.recommend", recommend="Recommend a recipe for a trace, with its confidence interval."
     ),
-    **_of("lab.replay", replay="Decide a run's log again and compare."),
+    **_of("lab.replay", replay="Replay the log of a run, and compare the plans."),
     **_of("lab.parity", parity="Run jobs for real and in the simulator, and compare."),
     **_of("lab.allocate", allocate="Divide GPUs among jobs, exactly, under an objective."),
-    **_of("lab.recipes", recipes="List the recipes.", recipe="Show one: paper, parameters, needs."),
-    **_of("lab.trace", trace="Look at, convert and make up traces."),
-    **_of("lab.lesson", lesson="The worked examples of a scheduling lecture, as Gantt charts."),
+    **_of(
+        "lab.recipes",
+        recipes="List the recipes.",
+        recipe="Show one recipe: paper, parameters, needs.",
+    ),
+    **_of("lab.trace", trace="Inspect, convert and generate traces."),
+    **_of("lab.lesson", lesson="Show the worked examples of a scheduling lecture as Gantt charts."),
     **_of("completion", completion="Print a shell completion script."),
 }
 
@@ -124,23 +132,24 @@ Exit codes: 0 done, 1 a check failed, 2 wrong input, 3 a bug, 130 interrupted.
 job = LazyGroup(
     "job",
     [("Commands", _JOB)],
-    "Commands on jobs.",
+    "Commands for jobs.",
     "\b\nExamples:\n  ganger job queue -t running\n  ganger job update 12 --priority 5",
 )
 node = LazyGroup(
     "node",
     [("Commands", _NODE)],
-    "Commands on nodes.",
+    "Commands for nodes.",
     "\b\nExamples:\n  ganger node list\n  ganger node drain box-1",
 )
 policy = LazyGroup(
-    "policy", [("Commands", _POLICY)], "The recipe in charge, and the tenants' limits.",
+    "policy", [("Commands", _POLICY)], "Commands for the recipe that decides and for limits of "
+                                       "tenants.",
     "\b\nExamples:\n  ganger policy set tiresias --dry-run\n  ganger policy quota",
 )  # fmt: skip
 service = LazyGroup(
     "service",
     [("Commands", _SERVICE)],
-    "Commands on the daemon.",
+    "Commands for the daemon.",
     "\b\nExamples:\n  ganger service up --gpus 4\n  ganger service install --print",
 )
 cli = LazyGroup(

@@ -25,15 +25,16 @@ _OPTIONS = (
                  help="An option of the format, such as throughputs=FILE. Repeatable."),
     click.option("--skip-bad", is_flag=True, help="Leave malformed rows out instead of stopping."),
     click.option("--from", "start", metavar="TIME",
-                 help="Leave out jobs submitted earlier, counted from the first: 2d, 12h, 3600."),
+                 help="Leave out jobs submitted before TIME, counted from the first submission: "
+                      "2d, 12h, 3600."),
     click.option("--to", "stop", metavar="TIME", help="Leave out jobs submitted at TIME or later."),
     click.option("--sample", type=float, metavar="FRACTION", help="Keep each job with this "
                  "probability (see --trace-seed)."),
     click.option("--max-gpus", type=click.IntRange(1), metavar="N",
                  help="Leave out jobs that ask for more GPUs."),
-    click.option("--repeat", type=int, metavar="N", help="Play the trace N times over."),
-    click.option("--load", metavar="LOAD", help="Move the arrivals closer or further "
-                 "apart until the work offered is LOAD times what the GPUs can do."),
+    click.option("--repeat", type=int, metavar="N", help="Repeat the trace N times."),
+    click.option("--load", metavar="LOAD", help="Scale the arrival times until the offered work "
+        "is LOAD times the capacity of the GPUs."),
     click.option("--trace-seed", type=int, default=0, show_default=True,
                  help="Seed of --sample."),
 )  # fmt: skip
@@ -41,8 +42,8 @@ _OPTIONS = (
 
 profiles_option = click.option(
     "--profiles", metavar="FILE",
-    help="How fast the models of the trace run on what: our own file, tables of Gavel, Synergy or"
-    " HiEST, a folder of Pollux and Sia or of Zeus, or `published`; see docs/profiles-file.md.",
+    help="Speeds of the models of the trace: our own file, tables of Gavel, Synergy or HiEST, a "
+         "folder of Pollux and Sia or of Zeus, or `published`. See docs/profiles-file.md.",
 )  # fmt: skip
 
 
@@ -104,7 +105,9 @@ def _load(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise BadInput(f"{text!r} is no load", where="--load", mend="write like 0.9") from None
+        raise BadInput(
+            f"{text!r} is not a valid load", where="--load", mend="write like 0.9"
+        ) from None
 
 
 def _open(

@@ -77,7 +77,7 @@ class Client:
             return _OverUnix(self.places.socket, self._timeout)
         parts = urlsplit(self._url if "//" in self._url else f"//{self._url}")
         if not parts.hostname:
-            raise BadInput(f"{self._url!r} is no address", where="GANGER_URL",
+            raise BadInput(f"{self._url!r} is not a valid address", where="GANGER_URL",
                            mend="write http://HOST:PORT")  # fmt: skip
         return http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=self._timeout)
 

@@ -83,7 +83,7 @@ def _words(text: str, where: str) -> list[tuple[str, str]]:
             name, value = SHORT[word[1]], word[2:].removeprefix("=")
             equals = value
         else:
-            raise BadInput(f"{word!r} is no option of sbatch that is known here", where=where)
+            raise BadInput(f"{word!r} is not an sbatch option known here", where=where)
         if not equals and name not in FLAGS:
             if at == len(words):
                 raise BadInput(f"--{name} wants a value", where=where)
@@ -109,9 +109,9 @@ def _fields(options: dict[str, tuple[str, str]]) -> Directives:
                 raise BadInput(what, where=f"{place}--{name}", mend=mend) from None
         elif name in NOTHING_HERE:
             if name not in _SILENT:
-                notes.append(f"--{name} means nothing here and is left out")
+                notes.append(f"--{name} has no effect here and is ignored")
         else:
-            raise BadInput(f"--{name} is no option of sbatch that is known here",
+            raise BadInput(f"--{name} is not an sbatch option known here",
                            where=place.removesuffix(": "))  # fmt: skip
     return Directives(fields, export, notes)
 
@@ -148,7 +148,9 @@ def _gpus(field: str) -> Callable[[dict[str, Any], str], None]:
         for part in value.split(","):
             found = _GPUS.fullmatch(part.strip())
             if not found:
-                raise BadInput(f"{part!r} is no number of GPUs", mend="write like 4 or a100:4")
+                raise BadInput(
+                    f"{part!r} is not a valid number of GPUs", mend="write like 4 or a100:4"
+                )
             if found[1] and found[1] != "gpu":
                 types.append(found[1])
             total += int(found[2])
@@ -162,7 +164,7 @@ def _gpus(field: str) -> Callable[[dict[str, Any], str], None]:
 def _number(field: str) -> Callable[[dict[str, Any], str], None]:
     def read(fields: dict[str, Any], value: str) -> None:
         if not value.isdecimal():
-            raise BadInput(f"{value!r} is no whole number")
+            raise BadInput(f"{value!r} is not a whole number")
         fields[field] = int(value)
 
     return read
@@ -223,7 +225,7 @@ def _nice(fields: dict[str, Any], value: str) -> None:
 def _signal(fields: dict[str, Any], value: str) -> None:
     found = _SIGNAL.fullmatch(value)
     if not found:
-        raise BadInput(f"{value!r} is no signal and time", mend="write like USR1@120")
+        raise BadInput(f"{value!r} is not a valid signal and time", mend="write like USR1@120")
     if found[1]:
         fields["grace"] = int(found[1])
 
@@ -251,7 +253,7 @@ def dependencies(fields: dict[str, Any], value: str) -> None:
     enough. Raises BadInput."""
     one = "?" in value
     if one and ("," in value or "singleton" in value):
-        raise BadInput(f"{value!r}: ? goes with neither a comma nor singleton",
+        raise BadInput(f"{value!r}: ? cannot be combined with a comma or singleton",
                        where="--dependency", mend="write like afterok:12?afterany:14")  # fmt: skip
     if one:
         fields["after_one"] = True
@@ -274,7 +276,7 @@ def dependencies(fields: dict[str, Any], value: str) -> None:
 def _begun(text: str) -> str:
     job, plus, minutes = text.partition("+")
     if plus and not minutes.isdecimal():
-        raise BadInput(f"{text!r}: no whole number of minutes", where="--dependency",
+        raise BadInput(f"{text!r}is not a whole number of minutes", where="--dependency",
                        mend="write like after:12+10")  # fmt: skip
     return f"{job}+{minutes}m" if plus else job
 

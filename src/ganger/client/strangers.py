@@ -20,11 +20,11 @@ def refuse_others_folder(folder: Path, *, above: bool) -> None:
     put another one in its place: the folders above it must be this user's or root's, and nobody
     else may write there (but as in /tmp, where nobody moves what is not theirs)."""
     folder = folder.resolve()
-    mend = "take a GANGER_HOME that only you can change"
+    mend = "use a GANGER_HOME that only you can change"
     for path in (folder, *(folder.parents if above else ())):
         found = path.stat()
         if _is_others(found):
-            raise BadInput(f"{path} is another user's", where=str(folder), mend=mend)
+            raise BadInput(f"{path} belongs to another user", where=str(folder), mend=mend)
         if path != folder and others_may_change(found):
             raise BadInput(f"{path} can be written by others", where=str(folder), mend=mend)
 

@@ -128,7 +128,7 @@ class Kernel(Reducer):
         self.memory = memory
         self.wake, self._until = plan.wake, plan.until
         if self.wake <= self.now:
-            raise InvariantError(f"policy {self.policy.name} wants to be woken in the past")
+            raise InvariantError(f"policy {self.policy.name} asks to be woken in the past")
         self._adopt(plan)
         self._top.forget_changes()
         if len(self._scopes) > 1:

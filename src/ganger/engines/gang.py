@@ -184,7 +184,7 @@ def lost_output(attempt: Attempt) -> str:
     exits = [seat.exit for seat in attempt.seats.values() if seat.exit is not None]
     missing = sum(one.output_dropped for one in exits)
     why = next((one.output_why for one in exits if one.output_why), "")
-    said = why or "it wrote more than is kept"
+    said = why or "the job wrote more than is kept"
     return f"{missing} bytes of its output are missing: {said}" if missing else ""
 
 

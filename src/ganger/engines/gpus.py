@@ -59,7 +59,9 @@ def _parse(text: str) -> list[tuple[str, int]]:
     for part in text.split("+"):
         match = _PART.fullmatch(part.strip())
         if not match or len(match[1]) > 4:
-            raise BadInput(f"{text!r} is no number of GPUs", mend="write like 8 or 8xV100+4xK80")
+            raise BadInput(
+                f"{text!r} is not a valid number of GPUs", mend="write like 8 or 8xV100+4xK80"
+            )
         counts.append((match[2] or SIMULATED, int(match[1])))
     return _checked(counts)
 

@@ -37,6 +37,6 @@ class TurnedAway:
         self._count += 1
         if time.monotonic() >= self._say_at:
             self._say_at = time.monotonic() + _SAY_SECONDS
-            log.warning("agent %.64r was turned away: %.200s (%d since this was last said)",
+            log.warning("agent %.64r was turned away: %.200s (%d since the last such line)",
                         name, why, self._count)  # fmt: skip
             self._count = 0

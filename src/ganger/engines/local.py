@@ -39,7 +39,7 @@ __all__ = ["CANCELLED", "AgentAt", "FleetEngine", "Hold", "LocalEngine"]
 CANCELLED: Final = "cancelled"
 """`Stop.why` of a job that need not save: it gets SIGTERM at once."""
 _rank = attrgetter("rank")
-IGNORED: Final = {Tune: "turns no knobs of jobs", Provision: "switches no machines on or off"}
+IGNORED: Final = {Tune: "does not tune jobs", Provision: "does not switch machines on or off"}
 """Kinds of action that nothing is done about, and what the engine does not do."""
 log = logging.getLogger("ganger.engine")
 

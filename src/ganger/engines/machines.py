@@ -359,11 +359,14 @@ class Boxes(Parties[_Connection]):
         if one is None:
             return
         if one.version < 2 and isinstance(message, Prepare) and message.launch.script:
-            why = f"its agent speaks version {one.version}, which takes no scripts"
+            why = f"its agent speaks version {one.version}, which does not support scripts"
             self.owner.told(box, Refused(message.key, why))
             return
         if one.version < 3 and isinstance(message, Prepare) and _has_steps(message):
-            why = f"its agent speaks version {one.version}, which has no srun over several nodes"
+            why = (
+                f"its agent speaks version {one.version}, which does not support srun "
+                "over several nodes"
+            )
             self.owner.told(box, Refused(message.key, why))
             return
         self._send(one, message)
@@ -378,14 +381,14 @@ class Boxes(Parties[_Connection]):
         if isinstance(message, Ping):
             return
         if isinstance(message, Denied):
-            log.warning("an agent does not serve us: %s", message.why)
+            log.warning("an agent refuses this engine: %s", message.why)
             if one.at is not None:
                 self._pause[self._agents.index(one.at)] = _DIAL_SECONDS[1]
             raise GoneError(message.why)
         if isinstance(message, Hello):
             self._hello(one, message)
         elif one.box is None or one.box.link is not one.link:
-            raise GoneError("it has not said who it is")
+            raise GoneError("it has not identified itself")
         else:
             if isinstance(message, Ready):
                 one.box.ready = True

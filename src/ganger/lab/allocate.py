@@ -279,7 +279,7 @@ def _finish_time(field: _Field) -> _Solved:
     problem, steps = field.problem, _steps(field)
     age, alone = problem.seconds_elapsed, isolated(field.alone)
     if (alone <= 0).any():
-        raise BadInput("its equal share does nothing", where="jobs", mend="give throughputs")
+        raise BadInput("its equal share has throughput 0", where="jobs", mend="give throughputs")
     independent = problem.isolated_seconds_elapsed + steps / alone
     merged = field.merged(steps, age, independent)
     at = np.arange(len(steps)) if merged is None else merged.jobs.first
@@ -444,7 +444,9 @@ def allocate(
     """
     if objective not in OBJECTIVES:
         raise BadInput(
-            f"{objective!r} is no objective", where="objective", mend=f"use {', '.join(OBJECTIVES)}"
+            f"{objective!r} is not a valid objective",
+            where="objective",
+            mend=f"use {', '.join(OBJECTIVES)}",
         )
     start, began = time.process_time(), time.monotonic()
     stop = None if time_limit is None else (lambda: time.monotonic() - began >= time_limit)

@@ -40,7 +40,7 @@ def simulate(
 
     `trace`: a Trace, or a file in any format that `ganger trace formats` lists. `cluster`: a spec,
     `8x8xV100`, or a file. `recipe`: a name like `tiresias` or `fifo(walk=easy)`, `FILE.py:Class`,
-    or a policy object. Raises BadInput for anything that can be mended in the arguments.
+    or a policy object. Raises BadInput for arguments that are not valid.
     """
     setup = setup or Setup(seed=seed, knows=knows)
     return run_one(as_trace(trace), as_cluster(cluster), recipe, setup)

@@ -72,7 +72,9 @@ def _drawn(text: str, nodes: Nodes, trace: Trace, seed: int) -> tuple[Outage, ..
     for part in text.split(","):
         key, equals, value = part.strip().partition("=")
         if not equals or key not in ("mtbf", "mttr"):
-            raise BadInput(f"{part!r} is no time between failures", where="--outages", mend=_MEND)
+            raise BadInput(
+                f"{part!r} is not a valid time between failures", where="--outages", mend=_MEND
+            )
         given[key] = parse_duration(value, where=f"--outages: {key}")
         if given[key] <= 0:
             raise BadInput(f"{key} must be longer than 0", where="--outages", mend=_MEND)

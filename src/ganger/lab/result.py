@@ -102,7 +102,7 @@ class Run:
     load: float = 1.0
     """What was asked for with `--load`; 1 where the trace's own arrivals were kept."""
     rows: int = 0
-    """How many rows the trace's file had; 0 if it was no file."""
+    """How many rows the trace's file had; 0 if it was not a file."""
     left_out: dict[str, int] = field(default_factory=dict)
     """How many of them became no job, by reason."""
     notes: list[str] = field(default_factory=list)

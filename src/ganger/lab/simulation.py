@@ -43,7 +43,7 @@ class Setup:
     `knows`: truth, noisy (with `noise` as the lognormal spread of run times, `speed_noise` of
     speeds), history (boosted trees over what like jobs took), rolling (the mean of the user's like
     jobs), group (the mean by group and GPUs), estimate (what the user stated: the estimate, else
-    the time limit, else nothing), losses (a curve fitted to what jobs told of their
+    the time limit, else nothing), losses (a curve fitted to what jobs reported of their
     training, by the profiles' `convergence`; true speeds) or nothing. `until`: stop there
     (microseconds). `outages`: nodes that go down and come back.
     """
@@ -100,7 +100,7 @@ PAST = ("history", "measured", "rolling", "group", "estimate", "nothing")
 def oracle_of_past(knows: str) -> Oracle:
     """An oracle that has only what it sees: one of `PAST`. Raises BadInput."""
     if knows not in PAST:
-        raise BadInput(f"{knows!r} is no kind of knowledge", mend=f"use {', '.join(PAST)}")
+        raise BadInput(f"{knows!r} is not a valid value of --knows", mend=f"use {', '.join(PAST)}")
     if knows == "nothing":
         return Ignorant()
     if knows == "estimate":
@@ -143,7 +143,7 @@ def make_oracle(trace: Trace, physics: Physics, setup: Setup) -> Oracle:
         losses: Oracle = FromLosses(rules, truth)
         return losses
     raise BadInput(
-        f"{setup.knows!r} is no kind of knowledge",
+        f"{setup.knows!r} is not a valid value of --knows",
         mend=f"use truth, noisy, losses, {', '.join(PAST)}",
     )
 
@@ -167,7 +167,7 @@ def refuse_impossible(trace: Trace, nodes: Nodes) -> None:
                     needs.memory and not nodes.memory.any()
                 ):
                     mend = "give nodes CPUs and memory: a file for --cluster, not `8x8xV100`"
-                _refuse(trace, code, f"asks for {shape} and can never fit this cluster", mend)
+                _refuse(trace, code, f"asks for {shape} and can never fit in this cluster", mend)
 
 
 def _refuse_stranded(trace: Trace, kernel: Kernel, setup: Setup, recipe: str) -> None:
@@ -273,13 +273,13 @@ def _known(recipe: str | Policy, setup: Setup, with_grants: bool) -> str:
 
 
 def _doubts(recipe: str | Policy, trace: Trace, setup: Setup) -> list[str]:
-    """What the recipe must be told and is not."""
+    """What the recipe must know and does not."""
     if not isinstance(recipe, str) or "durations" not in needs_of(recipe):
         return []
     if setup.knows == "nothing":
         return [
-            "it needs durations and is told none (--knows nothing): it goes by estimates and"
-            " limits if it can, else by arrival; try --knows estimate, rolling or history"
+            "it needs durations and has none (--knows nothing): it uses estimates and limits if"
+            " it can, else arrivals; try --knows estimate, rolling or history"
         ]
     if setup.knows == "estimate":
         declared, n = trace.declared, trace.jobs

@@ -72,7 +72,7 @@ def footnotes(groups: Sequence[Group]) -> list[str]:
     """What a reader of the table must know: the seeds, what `knows` means, which jobs and rows are
     in no figure."""
     seeds = max((len(group.runs) for group in groups), default=0)
-    lines = ["knows: what the policy was told of job durations."]
+    lines = ["knows: what the policy knew of job durations."]
     if seeds > 1 and all(map(same_each_time, groups)):
         lines.append(f"All {seeds} seeds gave the same figures: nothing is drawn at random here.")
     elif seeds > 1:

@@ -47,7 +47,7 @@ class OwnPolicy:
         except BaseException as error:  # a policy that calls sys.exit() has not decided either
             raise BadInput(
                 f"decide raised {in_a_line(error)}", where=f"{self.where}{self._line(error)}",
-                mend="mend the policy",
+                mend="fix the policy",
             ) from error  # fmt: skip
         if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Plan)):
             kind = type(made).__name__
@@ -57,7 +57,7 @@ class OwnPolicy:
         plan, remembered = made
         wake: Any = plan.wake
         if not (isinstance(wake, int | np.integer) and wake > view.now):
-            raise self.wrong(f"it wants to be woken at {wake}, which is no later microsecond")
+            raise self.wrong(f"it wants to be woken at {wake}, which is not later than now")
         for action in plan.actions:
             self._check(view, action)  # which may be anything, whatever its type says
         if type(remembered) is not type(memory):
@@ -76,7 +76,7 @@ class OwnPolicy:
 
     def _check(self, view: View, action: Any) -> None:
         if not isinstance(action, AnyAction):
-            raise self.wrong(f"{type(action).__name__} is no action")
+            raise self.wrong(f"{type(action).__name__} is not an action")
         if isinstance(action, Provision):
             return
         job, jobs = action.job, view.jobs

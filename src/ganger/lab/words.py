@@ -11,8 +11,8 @@ from ganger.lab.metrics import JOB_FIGURES, Estimate, Group, confidence
 
 JCT = "jct_mean_seconds"
 TOLD = {
-    "truth": "was told what jobs truly take",
-    "noisy": "was told roughly what jobs take",
+    "truth": "knows how long jobs truly take",
+    "noisy": "knows roughly how long jobs take",
     "history": "guesses durations from earlier jobs",
     "rolling": "guesses durations from earlier jobs",
     "group": "guesses durations from earlier jobs",

@@ -129,7 +129,7 @@ def _number(kind: Any, text: str, where: str) -> Any:
         return kind(text)
     except (TypeError, ValueError):
         said = getattr(kind, "__name__", str(kind))
-        raise BadInput(f"{text!r} is no {said}", where=where) from None
+        raise BadInput(f"{text!r} is not a valid {said}", where=where) from None
 
 
 def _is_duration(hint: Any) -> bool:

@@ -48,7 +48,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One registered recipe. `needs`: what it must be told about durations or speeds
+    """One registered recipe. `needs`: what it must know about durations or speeds
     ("nothing", "durations", "throughputs", ...); `reconstructed`: what was assumed where the
     publication does not say, or ""; `wants`: what a workload or a cluster must have one of for the
     recipe to be more than a plain queue, as words of `WANTS`."""
@@ -78,7 +78,7 @@ class Recipe:
 
     @property
     def knowledge(self) -> frozenset[str]:
-        """What it must be told, as a set: empty, durations, throughputs or both."""
+        """What it must know, as a set: empty, durations, throughputs or both."""
         return _words(self.needs) - {"nothing"}
 
     @property
@@ -309,7 +309,9 @@ def _known(word: str, words: frozenset[str], where: str) -> None:
 def _years(text: str) -> tuple[int, int]:
     first, dash, last = text.partition("-")
     if not (first + last).isdecimal() or (first and not first.isdecimal()):
-        raise BadInput(f"{text!r} is no year", where="--year", mend="write like 2020 or 2018-2020")
+        raise BadInput(
+            f"{text!r} is not a valid year", where="--year", mend="write like 2020 or 2018-2020"
+        )
     return int(first or 1), int(last or (9999 if dash else first))
 
 
@@ -330,7 +332,7 @@ def split_specs(text: str) -> list[str]:
             parts.append(text[start:at].strip())
             start = at + 1
     if depth:
-        raise BadInput(f"{text!r} has not as many ( as )", where="recipe",
+        raise BadInput(f"{text!r} has unbalanced parentheses", where="recipe",
                        mend="write name or name(parameter=value)")  # fmt: skip
     return [part for part in parts if part]
 
@@ -343,7 +345,9 @@ def parse(spec: str, *, bounded: bool = True) -> tuple[Recipe, dict[str, Any]]:
     out of range, as in a journal of a version that accepted them. Raises BadInput."""
     match = _SPEC.fullmatch(spec.strip())
     if not match:
-        raise BadInput(f"{spec!r} is no recipe", mend="write name or name(parameter=value)")
+        raise BadInput(
+            f"{spec!r} is not a valid recipe", mend="write name or name(parameter=value)"
+        )
     found = find(match[1])
     hints = get_type_hints(found.make, include_extras=True)
     variant = ALSO_CALLED.get(_folded(match[1]), "")
@@ -361,7 +365,7 @@ def parse(spec: str, *, bounded: bool = True) -> tuple[Recipe, dict[str, Any]]:
             mend = f"write {found.name}({key}={value.strip()})"
             raise BadInput(f"{match[1]} is {variant}", where=f"{match[1]}({key})", mend=mend)
         if key in arguments:
-            raise BadInput("it is there twice", where=f"{found.name}({key})", mend="say it once")
+            raise BadInput("it is listed twice", where=f"{found.name}({key})", mend="give it once")
         where = f"{found.name}({key})"
         arguments[key] = convert(hints[key], value.strip(), where, bounded=bounded)
     return found, arguments

@@ -152,8 +152,8 @@ class Submit(Ask):
         if found is None:
             return False
         if found[0] != self._body:
-            raise BadInput("it was used for another request", where="Idempotency-Key",
-                           mend="take a new one")  # fmt: skip
+            raise BadInput("this key was used for another request", where="Idempotency-Key",
+                           mend="use a new key")  # fmt: skip
         self.rows = found[1]
         return True
 
@@ -195,7 +195,7 @@ class Order(Ask):
         if not self.rows:
             verb, first = next(iter(self._values)), self._rows[0]
             state = state_of(Phase(phases[first]), daemon.ends.get(first, ""))[0].lower()
-            raise BadInput(f"job {first + 1} is {state}: {verb} means nothing for it")
+            raise BadInput(f"job {first + 1} is {state}: {verb} does not apply to it")
         for row in self.rows:
             for verb, value in self._values.items():
                 self._say(turn, daemon, row, verb, value)
@@ -203,7 +203,7 @@ class Order(Ask):
     def _say(self, turn: Turn, daemon: Daemon, row: int, verb: str, value: float) -> None:
         if verb == "release":
             if row not in daemon.gates.held:
-                raise BadInput(f"job {row + 1} is not held by anybody")
+                raise BadInput(f"job {row + 1} is not held")
             turn.held[row] = False  # its command follows when no other gate is closed
             return
         turn.events.append(Command(row, verb, value))

@@ -222,7 +222,7 @@ class Daemon:
         """Have `ask` go into the next batch; `ask.done` gets the answer."""
         with self._mail:
             if self._stopping:
-                ask.done.set_exception(GangerError("the daemon is going down"))
+                ask.done.set_exception(GangerError("the daemon is stopping"))
                 return
             self._inbox.append(ask)
             if len(self._inbox) == 1:
@@ -250,7 +250,7 @@ class Daemon:
         with self._mail:
             late, self._inbox = self._inbox, []
         for ask in late:
-            ask.done.set_exception(GangerError("the daemon is going down"))
+            ask.done.set_exception(GangerError("the daemon is stopping"))
         self._keep_snapshot()
         with self._mail:  # nobody posts any more
             self.engine.close()
@@ -403,7 +403,7 @@ class Daemon:
         with self._mail:
             asks, self._inbox = self._inbox, []
         for ask in asks:
-            ask.done.set_exception(FullDisk(f"nothing can be kept: {self.full}"))
+            ask.done.set_exception(FullDisk(f"nothing can be written: {self.full}"))
 
     def _write_deferred(self, cursor: sqlite3.Cursor) -> None:
         for revision, record in self._deferred:

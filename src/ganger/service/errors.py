@@ -21,7 +21,7 @@ class Bug(GangerError):  # noqa: N818 - reads as a sentence
 def reason(error: Exception) -> Exception:
     """What is told to who asked for something that could not be done."""
     if isinstance(error, FullError):
-        return FullDisk(f"nothing can be kept: {error}")
+        return FullDisk(f"nothing can be written: {error}")
     if not isinstance(error, GangerError):
         log.error("what was asked for met a bug", exc_info=error)
         return Bug(f"a bug in Ganger: {type(error).__name__}: {error}; nothing was done")

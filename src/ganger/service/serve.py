@@ -112,7 +112,7 @@ def _admission(daemon: Daemon) -> Callable[[Hello], Sequence[int]]:
         try:
             return daemon.node_numbers(hello.nodes)
         except FullError as error:
-            raise BadInput(f"nothing can be kept: {error}") from None
+            raise BadInput(f"nothing can be written: {error}") from None
 
     return admit
 
@@ -151,7 +151,7 @@ def terms_of(settings: Settings) -> Terms:
     """On which terms pilots hold nodes. Raises BadInput."""
     least, dots, most = settings.pilot.partition("..")
     if not least.isdecimal() or (dots and not most.isdecimal()) or int(most or least) < 1:
-        raise BadInput(f"{settings.pilot!r} is no range", where="--pilot-nodes",
+        raise BadInput(f"{settings.pilot!r} is not a valid range", where="--pilot-nodes",
                        mend="write like 0..8")  # fmt: skip
     if int(least) > int(most or least):
         raise BadInput(f"{least} is more than {most}", where="--pilot-nodes")
@@ -209,8 +209,8 @@ def _make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.stat()
     if found.st_uid != os.geteuid():
-        raise BadInput(f"{folder} is another user's", where="--shared-folder",
-                       mend="take a folder of your own")  # fmt: skip
+        raise BadInput(f"{folder} belongs to another user", where="--shared-folder",
+                       mend="use a folder of your own")  # fmt: skip
     if stat.S_IMODE(found.st_mode) & 0o022:
         raise BadInput(f"others can write in {folder}", where="--shared-folder",
                        mend=f"chmod 700 {folder}")  # fmt: skip
@@ -234,7 +234,7 @@ def serve(settings: Settings) -> int:
         try:
             return _serve(settings, home, journal)
         except FullError as error:
-            raise FullDisk(f"{home.journal}: nothing can be kept: {error}") from None
+            raise FullDisk(f"{home.journal}: nothing can be written: {error}") from None
         finally:
             journal.close()
     finally:
@@ -313,7 +313,8 @@ def completed(settings: Settings, journal: Journal | None) -> Settings:
     found["engine"] = found["engine"] or LOCAL
     if known and found["engine"] != (before["engine"] or LOCAL):
         raise BadInput(
-            f"its jobs run on the engine {before['engine'] or LOCAL}", where=settings.home,
+            f"the jobs of this home run on the engine "
+            f"{before['engine'] or LOCAL}", where=settings.home,
             mend="use another GANGER_HOME",
         )  # fmt: skip
     settings = msgspec.structs.replace(settings, **found)

@@ -26,7 +26,7 @@ PROTOCOLS: dict[str, Protocol] = {
         " 5 s assumed, against 60 s for a new pod"
     ),
     "stop-free": Protocol(
-        1 * SECOND, 20 * SECOND, source="EDL, TPDS 2022: below 1 s for those who train, 20 s for"
+        1 * SECOND, 20 * SECOND, source="EDL, TPDS 2022: below 1 s for workers that train, 20 s for"
         " newcomers to build their context beside them"
     ),
     "io-free": Protocol(

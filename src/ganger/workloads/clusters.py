@@ -61,7 +61,7 @@ def load_cluster(text_or_path: str | Path) -> ClusterSpec:
         return _short(text)
     path = Path(text_or_path)
     if not path.is_file():
-        raise BadInput(f"{text!r} is no cluster and no file", where="cluster", mend=_MEND)
+        raise BadInput(f"{text!r} is neither a cluster nor a file", where="cluster", mend=_MEND)
     file = open_text(path)
     if suffix_of(path) == ".csv":
         return _openb_nodes(file)
@@ -217,7 +217,7 @@ def _hiest_node(machine: Mapping[str, Any], where: str) -> tuple[NodeSpec, GpuTy
 
 def _numbers(value: Any, where: str) -> list[float]:
     if not isinstance(value, list) or not value:
-        raise BadInput("no list of numbers", where=where, mend=_MACHINES)
+        raise BadInput("not a list of numbers", where=where, mend=_MACHINES)
     mend = "give a number up to 1e6"
     return [figure(number, f"{where}[{i}]", mend, most=1e6) for i, number in enumerate(value)]
 

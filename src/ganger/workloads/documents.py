@@ -45,7 +45,7 @@ def json_object(file: TextFile) -> dict[str, Any] | None:
 def entries(value: Any, where: str, mend: str) -> Mapping[str, Any]:
     """`value` if it is a JSON object with something in it. Raises BadInput."""
     if not isinstance(value, Mapping) or not value:
-        what = "it is empty" if isinstance(value, Mapping) else "it is no JSON object"
+        what = "it is empty" if isinstance(value, Mapping) else "it is not a JSON object"
         raise BadInput(what, where=where, mend=mend)
     return value
 
@@ -63,6 +63,6 @@ def _parse(file: TextFile) -> Any:
     try:
         return parsed(file.text, suffix)
     except ValueError as error:
-        raise file.refuse(f"it cannot be parsed: {error}", "mend the syntax") from None
+        raise file.refuse(f"it cannot be parsed: {error}", "fix the syntax") from None
     except LookupError:
         raise file.refuse(f"extension {suffix!r}", "use .toml, .yaml or .json") from None

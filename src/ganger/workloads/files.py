@@ -87,9 +87,7 @@ def open_text(path: str | Path, *, skip_bad: bool = False) -> TextFile:
     complaints = Complaints(str(path), skip_bad)
     text = _decode(b"".join(_bytes(path, LARGEST_BYTES)), path)
     if not text.strip():
-        raise BadInput(
-            "the file is empty", where=str(path), mend="give a file that holds something"
-        )
+        raise BadInput("the file is empty", where=str(path), mend="give a file that is not empty")
     return TextFile(path, text, complaints)
 
 
@@ -119,7 +117,7 @@ def _decode(data: bytes, path: Path) -> str:
 def _bytes(path: Path, most: int) -> Iterator[bytes]:
     """The file's content in pieces, at most about `most` bytes."""
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise BadInput("it is no file but a pipe or a device", where=str(path),
+        raise BadInput("it is a pipe or a device, not a file", where=str(path),
                        mend="write what it gives into a file first")  # fmt: skip
     try:
         with path.open("rb") as raw:

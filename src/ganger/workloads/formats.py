@@ -169,7 +169,7 @@ _HEADERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 def _unknown(head: Head, path: Path) -> BadInput:
     """What keeps a file from being read as the format that it is nearest to."""
     if "\0" in head.first:
-        return BadInput("it is no text", where=str(path), mend="give text, plain or gzip")
+        return BadInput("it is not text", where=str(path), mend="give text, plain or gzip")
     lacks: tuple[float, str, str] = (0.5, "", "")
     for name, delimiter, header in _HEADERS:
         cells = {cell.strip().strip('"') for cell in head.first.split(delimiter)}

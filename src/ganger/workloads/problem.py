@@ -119,7 +119,7 @@ def load_problem(source: str | Path | Mapping[str, Any] | Problem) -> Problem:
     try:
         raw = msgspec.json.decode(file.text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise file.refuse(f"it cannot be parsed: {error}", "mend the syntax") from None
+        raise file.refuse(f"it cannot be parsed: {error}", "fix the syntax") from None
     return _checked(raw, str(file.where))
 
 
@@ -238,15 +238,17 @@ class _Reader:
             raise self.wrong("jobs", "there is no job")
         for i, job in enumerate(self.document.jobs):
             if not job.name or "+" in job.name:
-                raise self.wrong(f"jobs[{i}].name", f"{job.name!r} is no name",
+                raise self.wrong(f"jobs[{i}].name", f"{job.name!r} is not a valid name",
                                  "give one without `+`, which joins pairs")  # fmt: skip
             if job.name in seen:
-                raise self.wrong(f"jobs[{i}].name", f"{job.name!r} is there twice", "rename one")
+                raise self.wrong(f"jobs[{i}].name", f"{job.name!r} is listed twice", "rename one")
             seen.add(job.name)
 
     def _type(self, path: str, name: str) -> None:
         if name not in self.document.gpu_types:
-            raise self.wrong(path, f"{name!r} is no GPU type", f"use {', '.join(self.types)}")
+            raise self.wrong(
+                path, f"{name!r} is not a GPU type of this problem", f"use {', '.join(self.types)}"
+            )
 
     def _columns(self) -> tuple[Column, ...]:
         plain, placed = set[str](), set[str]()
@@ -315,7 +317,7 @@ class _Reader:
                     raise self.wrong(f"{path}.jobs[{side}]", f"there is no job {name!r}")
             if pair.jobs[0] == pair.jobs[1] or frozenset(pair.jobs) in seen:
                 joined = "+".join(pair.jobs)
-                raise self.wrong(f"{path}.jobs", f"{joined!r} is no new pair")
+                raise self.wrong(f"{path}.jobs", f"{joined!r} is not a new pair")
             seen.add(frozenset(pair.jobs))
             rows[i] = [self.row[name] for name in pair.jobs]
             gpus = [self.document.jobs[row].gpus for row in rows[i]]

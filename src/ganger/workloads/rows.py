@@ -122,7 +122,7 @@ class Span:
 
     def _spelt(self, cells: Sequence[Cell]) -> NDArray[np.float64]:
         if any(type(cell) is str and "_" in cell for cell in cells):
-            raise CellError(f"{cells[0]!r} is no duration", "write seconds, or like 1h30m")
+            raise CellError(f"{cells[0]!r} is not a valid duration", "write seconds, or like 1h30m")
         try:
             return np.array([parse_duration(cell) / self.unit for cell in cells])
         except BadInput as error:
@@ -243,7 +243,7 @@ def _micros(values: NDArray[np.float64], unit: float, cells: Sequence[Cell]) -> 
     if (values < 0).any():
         raise CellError(f"{cells[0]!r} is negative", "give a time of 0 or more")
     if (values * (unit / SECOND) > LONGEST_SECONDS).any():
-        raise CellError(f"{cells[0]!r} is no time", "give less than 1e11 seconds")
+        raise CellError(f"{cells[0]!r} is not a valid time", "give less than 1e11 seconds")
     return np.rint(values * unit).astype(np.int64)
 
 
@@ -254,7 +254,7 @@ def _dates(cells: Sequence[Cell]) -> NDArray[np.int64]:
             moment = datetime.fromisoformat(cell.strip() if isinstance(cell, str) else "")
         except ValueError:
             mend = "write like 2024-05-01T12:00:00"
-            raise CellError(f"{cell!r} is no date and time", mend) from None
+            raise CellError(f"{cell!r} is not a valid date and time", mend) from None
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         times[i] = (moment - _EPOCH) // _MICROSECOND
@@ -414,7 +414,7 @@ def choose(
     kinds = {**required, **{name: kind for name, kind in optional.items() if name in header}}
     for name in kinds:
         if list(header).count(name) > 1:
-            raise BadInput(f"column {name!r} is there twice", where=f"{file.where}: line 1",
+            raise BadInput(f"column {name!r} is listed twice", where=f"{file.where}: line 1",
                            mend="remove one")  # fmt: skip
     return kinds
 
@@ -433,7 +433,7 @@ def _header(file: TextFile, reader: Any, comment: str) -> list[str]:
                 return list(row)
     except csv.Error as error:
         raise BadInput(str(error), where=f"{file.where}: line {reader.line_num}",
-                       mend="mend the quotes") from None  # fmt: skip
+                       mend="fix the quotes") from None  # fmt: skip
     raise BadInput("it has no header", where=file.where, mend="name the columns in line 1")
 
 

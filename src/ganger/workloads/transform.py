@@ -99,7 +99,7 @@ def scale_load(trace: Trace, load: float, gpus: int) -> Trace:
         raise BadInput(f"a load of {load}", where="load", mend="give a number above 0, like 0.9")
     now = offered_load(trace, gpus)
     if not (0 < now < math.inf):
-        raise BadInput("no load can be set: all jobs come at once, or take no time", where="load",
+        raise BadInput("no load can be set: all jobs arrive at once, or take no time", where="load",
                        mend="use a trace whose jobs arrive over time")  # fmt: skip
     old = trace.declared.submitted[: trace.jobs]
     if float(old[-1]) * now / load > LONGEST_SECONDS * SECOND:

@@ -40,11 +40,12 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option("--objective", "-o", type=click.Choice(list(_VALUES)), default="max-min",
-              show_default=True, help="What is optimised.")  # fmt: skip
+              show_default=True, help="The objective to optimise.")  # fmt: skip
 @click.option("--time-limit", type=click.FloatRange(0), metavar="SECONDS",
-              help="Stop then with the best found, and its gap.")  # fmt: skip
+              help="Stop after this time, and print the best answer so far with its gap."
+                   "")  # fmt: skip
 @click.option("--pop", type=click.IntRange(1), default=None, metavar="PARTS",
-              help="Also divide in PARTS (POP), and say what that loses.")  # fmt: skip
+              help="Also solve the problem in PARTS (POP), and print the loss.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def allocate(
     problem: Path, objective: str, time_limit: float | None, pop: int | None, as_json: bool

@@ -29,7 +29,9 @@ def complete_lesson(ctx: click.Context, param: click.Parameter, incomplete: str)
     "\n  ganger lesson four-jobs --durations 30,10,5,60"
 )
 @click.argument("name", required=False, shell_complete=complete_lesson)
-@click.option("--durations", metavar="A,B,C,D", help="Of four-jobs: seconds of the jobs 0 to 3.")
+@click.option(
+    "--durations", metavar="A,B,C,D", help="For four-jobs: durations of jobs 0 to 3, in seconds."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def lesson(name: str | None, durations: str | None, as_json: bool) -> None:
     """Work through a lecture's example NAME in numbers and Gantt charts; without it, list them."""

@@ -15,15 +15,22 @@ import click
     "\n  ganger parity --torch .venv-torch/bin/python --jobs 20"
 )
 @click.option("--gpus", type=click.IntRange(1, 64),
-              help="Simulated GPUs. Default: 8; with --torch as many as cores.")  # fmt: skip
+              help="Number of simulated GPUs. Default: 8; with --torch the number of cores."
+                   "")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(2, 10_000), default=100, show_default=True,
-              help="Jobs a run, each a process of 0.3 to 3 s; with --torch 1 to 10.")  # fmt: skip
-@click.option("--recipe", default="", metavar="A,B(x=1)", help="Default: six of them.")
+              help="Jobs in a run. Each is a process of 0.3 to 3 s; with --torch of 1 to 10 s."
+                   "")  # fmt: skip
+@click.option(
+    "--recipe",
+    default="",
+    metavar="A,B(x=1)",
+    help="Recipes to run, with commas. Default: six of them.",
+)
 @click.option("--torch", "python", default="", metavar="PYTHON",
-              help="Jobs train with this Python's PyTorch, one core each.")  # fmt: skip
+              help="Let jobs train with the PyTorch of this Python, one core each.")  # fmt: skip
 @click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True)
 @click.option("--load", type=click.FloatRange(0.01, 5), default=0.8, show_default=True,
-              help="GPU time asked for over GPU time there.")  # fmt: skip
+              help="Offered load: GPU time requested over GPU time available.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def parity(
@@ -33,11 +40,11 @@ def parity(
     """Run jobs for real and in the simulator, and compare.
 
     The jobs are processes on this machine whose steps are paced by timers. The simulator gets the
-    costs measured and the same submissions; every live log is decided again. Exit code 1 if the
-    mean JCT of a recipe is off by more than 5 % (median of the runs), or a plan differs. With the
-    defaults it takes about twenty minutes. Jobs that train take as long as the machine lets them:
-    the simulator gets how long each computed, and what it can foretell is bounded by the spread of
-    the live runs, which stands beside it.
+    measured costs and the same submissions. Every live log is replayed. The exit code is 1 if the
+    mean JCT of a recipe is off by more than 5 % (median of the runs), or if a plan differs. The
+    defaults take about twenty minutes. The run time of jobs that train depends on the machine:
+    the simulator gets the time that each computed. The spread between live runs bounds what it
+    can predict, and is printed beside the error.
     """
     from ganger.cli.text import print_json, table
     from ganger.lab.live import parity as lab

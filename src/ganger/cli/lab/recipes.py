@@ -49,22 +49,27 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--objective", metavar="WORD", help="Those that improve this: jct, fairness, "
-              "makespan, deadline, utilisation, cost.")  # fmt: skip
-@click.option("--mechanism", metavar="NAME", help="Those made of this mechanism, "
-              "or of one of this family, or of this class: queue, fairness, Walk.")  # fmt: skip
-@click.option("--year", metavar="YEAR", help="Published then: 2020, 2018-2020, -2015 or 2021-.")
-@click.option("--needs", metavar="WORDS", help="Those that need to be told no more than this: "
-              "nothing, durations, throughputs, or both with a comma.")  # fmt: skip
-@click.option("--elastic", is_flag=True, help="Those that change the sizes of jobs.")
-@click.option("--heterogeneous", is_flag=True, help="Those that tell GPU types apart.")
+@click.option("--objective", metavar="WORD", help="Only recipes that improve this: jct, fairness, "
+    "makespan, deadline, utilisation, cost.")  # fmt: skip
+@click.option("--mechanism", metavar="NAME", help="Only recipes built from this mechanism, family "
+    "of mechanisms or class: queue, fairness, Walk.")  # fmt: skip
+@click.option(
+    "--year",
+    metavar="YEAR",
+    help="Only recipes published in these years: 2020, 2018-2020, -2015 or 2021-.",
+)
+@click.option("--needs", metavar="WORDS", help="Only recipes that need no more information than "
+    "this: nothing, durations, throughputs, or both with a comma.")  # fmt: skip
+@click.option("--elastic", is_flag=True, help="Only recipes that resize jobs.")
+@click.option("--heterogeneous", is_flag=True, help="Only recipes that distinguish GPU types.")
 @click.option("--pages", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-              help="Write a page for every recipe, with a drawn example, into DIR.")  # fmt: skip
+              help="Write a page for every recipe into DIR, with the drawing of an example."
+                   "")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def recipes(pages: Path | None, as_json: bool, **filters: Any) -> None:
-    """List the recipes: what each does, and what it needs to know.
+    """List the recipes: what each does, and what information it needs.
 
-    With several filters those that pass all of them. Exit code 1 where none does.
+    With several filters, a recipe must pass all of them. The exit code is 1 if none does.
     """
     if pages is not None:
         from ganger.lab.docs.recipe_pages import write_pages
@@ -74,7 +79,7 @@ def recipes(pages: Path | None, as_json: bool, **filters: Any) -> None:
     old = str(filters["mechanism"]).lower()
     if old in RENAMED:
         filters["mechanism"] = RENAMED[old]
-        click.echo(f"warning: mechanism {old} is now {RENAMED[old]}", err=True)
+        click.echo(f"warning: mechanism {old} is now called {RENAMED[old]}", err=True)
     rows = [row(found) for found in chosen([find(name) for name in names()], **filters)]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
@@ -132,7 +137,7 @@ def recipe(name: str, as_json: bool) -> None:
     if entry["wants"]:
         console.print(f"Wants: {', '.join(entry['wants'])}", highlight=False)
     console.print(f"Made of: {', '.join(entry['mechanisms'])}", highlight=False)
-    table = Table("Parameter", "Default", "What it may be", box=None, pad_edge=False)
+    table = Table("Parameter", "Default", "Allowed values", box=None, pad_edge=False)
     for key, told in entry["values"].items():
         table.add_row(key, told["default"], told["words"])
     if entry["parameters"]:

@@ -33,45 +33,50 @@ fifo); 2 wrong input.
 
 @click.command(epilog=EXAMPLES)
 @click.argument("trace", type=click.Path(path_type=Path))
-@click.option("--cluster", help="Like 8x8xV100, or a cluster file. Default: what the trace states.")
+@click.option(
+    "--cluster",
+    help="For example 8x8xV100, or a cluster file. Default: the cluster that the trace states.",
+)
 @click.option("--objective", default="jct", show_default=True, metavar="WORD",
-              help="jct: the mean JCT; fairness: the 99th percentile of rho; makespan; deadline:"
-              " the part of deadlines missed.")  # fmt: skip
+              help="jct: the mean JCT; fairness: the 99th percentile of rho; makespan; deadline: "
+                   "the fraction of deadlines missed.")  # fmt: skip
 @click.option("--current", metavar="RECIPE", shell_complete=complete_recipe,
-              help="The recipe in use, to be compared with. Default: fifo.")  # fmt: skip
+              help="The recipe in use, which the others are compared with. Default: fifo."
+                   "")  # fmt: skip
 @click.option("--recipes", metavar="LIST", shell_complete=complete_recipe,
-              help="Try these. Default: those that trace, cluster and --knows make"
-              " plausible.")  # fmt: skip
+              help="Recipes to try. Default: those that suit the trace, the cluster and --knows."
+                   "")  # fmt: skip
 @click.option("--knows", default="truth", show_default=True,
               type=click.Choice(
                   ["truth", "noisy", "history", "rolling", "group", "estimate", "losses",
                    "nothing"]
               ),
-              help="What recipes may know about durations, as for simulate; speeds are known with"
-              " truth, noisy and losses only.")  # fmt: skip
+              help="What recipes may know about durations, as for `simulate`. They know speeds "
+                   "with truth, noisy and losses only.")  # fmt: skip
 @click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
               help="Spread of the lognormal error for --knows noisy.")  # fmt: skip
 @click.option("--windows", type=click.IntRange(1, 1000), default=5, show_default=True,
-              help="Parts of the trace that they race on; the interval is over parts.")  # fmt: skip
+              help="Number of windows of the trace that the recipes run on. Intervals are over "
+                   "windows.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1), default=500, show_default=True,
-              help="Most jobs in a part.")  # fmt: skip
+              help="The most jobs in a window.")  # fmt: skip
 @click.option("--seeds", default="0", show_default=True, help="Seeds, like 0 or 0,1,7 or 0-4.")
 @click.option("--checkpoint-cost", "checkpoint", default="0s", show_default=True,
-              help="Time a preempted job needs to save, before its GPUs are free.")  # fmt: skip
+              help="Time for which a preempted job saves, before its GPUs are free.")  # fmt: skip
 @click.option("--restore-cost", "restore", default="0s", show_default=True,
               help="Time a resumed job needs before it computes again.")  # fmt: skip
 @click.option("--time-limit", default="2m", show_default=True, metavar="TIME",
-              help="CPU time of one run; who needs more drops out.")  # fmt: skip
+              help="CPU time of one run. A recipe that needs more drops out.")  # fmt: skip
 @profiles_option
 @trace_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores).")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
-    """Say which recipe to take for TRACE, by how much it is better, and how certain that is.
+    """Recommend a recipe for TRACE, with its gain over the others and a confidence interval.
 
-    Plausible recipes run over parts of the trace in parallel; clear losers drop out early. Told
-    what it must know to work. See docs/recommend.md.
+    Candidate recipes run over windows of the trace in parallel. Clearly worse ones drop out
+    early. The answer states what information the recipe needs. See docs/recommend.md.
     """
     from ganger.core.units import SECOND, parse_duration
     from ganger.lab.recommend.race import recommend as race

@@ -14,7 +14,7 @@ import click
 @click.argument("log", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--check", is_flag=True, help="Exit with 1 at the first plan that differs.")
 def replay(log: Path, check: bool) -> None:
-    """Feed a LOG's events to its policy again and compare every plan with the recorded one.
+    """Replay the events of LOG under its policy, and compare every plan with the recorded one.
 
     LOG is what `ganger simulate --log` wrote, or a daemon's journal: `$GANGER_HOME/journal.db`.
     """

@@ -41,14 +41,15 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     """What to print and write."""
     target = click.Path(dir_okay=False, path_type=Path)
     per_job = (
-        "Write every job's times here: CSV or Parquet; {recipe}, {seed}, {load} are filled in."
+        "Write the times of every job here, as CSV or Parquet. {recipe}, {seed} and {load} are "
+        "filled in."
     )
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
         click.option(
             "--by",
             type=click.Choice(["tenant", "gpus", "gpu_type"]),
-            help="Also a table of every run by tenant, gang size or GPU type.",
+            help="Also print a table of every run by tenant, gang size or GPU type.",
         ),
         click.option("--report", type=target, help="Write an HTML report here."),
         click.option("--per-job", type=target, help=per_job),
@@ -64,7 +65,10 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("trace", type=click.Path(path_type=Path))
-@click.option("--cluster", help="Like 8x8xV100, or a cluster file. Default: what the trace states.")
+@click.option(
+    "--cluster",
+    help="For example 8x8xV100, or a cluster file. Default: the cluster that the trace states.",
+)
 @click.option(
     "--recipe", "-r", "recipe", default="fifo", show_default=True, shell_complete=complete_recipe,
     help="Recipes, comma separated; parameters in parentheses; or FILE.py:Class.",
@@ -77,44 +81,45 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     type=click.Choice(
         ["truth", "noisy", "history", "rolling", "group", "estimate", "losses", "nothing"]
     ),
-    help="What policies may know about durations. history, rolling, group: what like jobs took;"
-    " estimate: the user's estimate, else the time limit, else nothing; losses: what curves fitted"
-    " to the losses that jobs reported say (see --profiles).",
+    help="What policies may know about durations. history, rolling, group: the durations of "
+         "similar earlier jobs; estimate: the user's estimate, else the time limit, else "
+         "nothing; losses: curves fitted to the losses that jobs reported (see --profiles).",
 )  # fmt: skip
 @click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
               help="Spread of the lognormal error for --knows noisy.")  # fmt: skip
 @click.option("--speed-noise", "speeds", type=click.FloatRange(0, 10), default=0.0,
               show_default=True,
-              help="The same of speeds, by job, GPU type and size.")  # fmt: skip
+              help="The same spread for speeds, drawn by job, GPU type and size.")  # fmt: skip
 @click.option(
     "--seed", "seeds", default="0", show_default=True, help="Seeds, like 0 or 0,1,7 or 0-4."
 )
 @click.option("--start-cost", "begin", default="0s", show_default=True,
               help="Time a job needs before it first computes.")  # fmt: skip
 @click.option("--finish-cost", "finish", default="0s", show_default=True,
-              help="Time from the end of a job's work until its GPUs are free.")  # fmt: skip
+              help="Time between the end of a job's work and the release of its GPUs.")  # fmt: skip
 @click.option("--checkpoint-cost", "checkpoint", default="0s", show_default=True,
-              help="Time a preempted job needs to save, before its GPUs are free.")  # fmt: skip
+              help="Time for which a preempted job saves, before its GPUs are free.")  # fmt: skip
 @click.option("--restore-cost", "restore", default="0s", show_default=True,
               help="Time a resumed job needs before it computes again.")  # fmt: skip
 @click.option("--boot-cost", "boot", default="0s", show_default=True,
-              help="Time from switching a node on until it can be used (helios-ces).")  # fmt: skip
+              help="Time between switching a node on and its first use (helios-ces).")  # fmt: skip
 @click.option("--profiling-cost", "profiling", default="0s", show_default=True,
-              help="Time a new job spends on being measured, under recipes that need"
-              " throughputs.")  # fmt: skip
+              help="Time that profiling takes for a new job, under recipes that need throughputs."
+                   "")  # fmt: skip
 @click.option("--rescale", default="", metavar="PROTOCOL",
-              help="How running jobs get other GPUs: stop-restart, side-car, stop-free, io-free or"
-              " device-proxy.")  # fmt: skip
+              help="How running jobs are resized: stop-restart, side-car, stop-free, io-free or "
+                   "device-proxy.")  # fmt: skip
 @click.option(
     "--outages",
     metavar="FILE|mtbf=..,mttr=..",
-    help="Nodes fail: a CSV file (node,down,up), or drawn, like mtbf=30d,mttr=4h.",
+    help="Failures of nodes: a CSV file (node,down,up), or random ones, like mtbf=30d,mttr=4h.",
 )
 @click.option("--checkpoint-every", "every", default="0s", metavar="TIME", show_default=True,
-              help="What a job loses when its node fails: all, or what it did since the last"
-              " multiple of TIME.")  # fmt: skip
+              help="When a node fails, its jobs keep the work up to the last multiple of TIME; "
+                   "0s: none.")  # fmt: skip
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path),
-              help="Write the run's log here, for `ganger replay` (one run).")  # fmt: skip
+              help="Write the log of the run here, for `ganger replay`. Only for a single run."
+                   "")  # fmt: skip
 @profiles_option
 @trace_options
 @output_options
@@ -122,8 +127,8 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     """Replay TRACE under one or more recipes and compare them.
 
     Several recipes, seeds and loads run in parallel processes. A job's time limit counts its run
-    time over the attempts whose work is kept; an attempt that begins from nothing begins its limit
-    anew. Means over jobs are taken over those that finished under every recipe.
+    time over the attempts whose work is kept. An attempt that begins from nothing has the whole
+    limit again. Means over jobs cover the jobs that finished under every recipe.
     """
     from ganger.core.units import parse_duration
     from ganger.lab.api import Task
@@ -134,7 +139,9 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
 
     for option, spread in (("--noise", options["noise"]), ("--speed-noise", options["speeds"])):
         if spread != spread:
-            raise BadInput("nan is no spread", where=option, mend="give a number from 0 to 10")
+            raise BadInput(
+                "nan is not a valid spread", where=option, mend="give a number from 0 to 10"
+            )
     costs = Costs(
         start=parse_duration(options["begin"], where="--start-cost"),
         finish=parse_duration(options["finish"], where="--finish-cost"),
@@ -197,7 +204,7 @@ def _protocol(name: str) -> str:
 
 def missing_cluster() -> str:
     """Raises BadInput: there is no cluster."""
-    raise BadInput("the trace does not say on what cluster", mend="give --cluster, like 8x8xV100")
+    raise BadInput("the trace does not state a cluster", mend="give --cluster, like 8x8xV100")
 
 
 def _loads(text: str | None) -> list[float | None]:
@@ -210,7 +217,9 @@ def _loads(text: str | None) -> list[float | None]:
         except ValueError:
             load = -1.0
         if not 0 < load < 100:
-            raise BadInput(f"{part!r} is no load", where="--load", mend="write like 0.9 or 0.7,1.1")
+            raise BadInput(
+                f"{part!r} is not a valid load", where="--load", mend="write like 0.9 or 0.7,1.1"
+            )
         loads.append(load)
     return loads
 
@@ -221,7 +230,9 @@ def parse_seeds(text: str) -> list[int]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise BadInput(f"{part!r} is no seed", where="--seed", mend="write like 0 or 0-4")
+            raise BadInput(
+                f"{part!r} is not a valid seed", where="--seed", mend="write like 0 or 0-4"
+            )
         if int(last or first) < int(first):
             raise BadInput(f"{part!r} runs backwards", where="--seed", mend="write like 0-4")
         seeds += range(int(first), int(last or first) + 1)

@@ -26,10 +26,10 @@ _CDF_ROWS = (1, 10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400)
 
 
 _ANONYMISE = (
-    click.option("--anonymise", is_flag=True, help="Pseudonyms for tenants, users, groups and "
-                 "arrays; jobs are numbered. Models, pools, labels, times and sizes stay."),
+    click.option("--anonymise", is_flag=True, help="Replace tenants, users, groups and arrays by "
+        "pseudonyms, and number the jobs. Models, pools, labels, times and sizes stay."),
     click.option("--salt", metavar="TEXT", help="With --anonymise: the same secret gives the same "
-                 "pseudonyms again. Default: a new one, which nobody knows."),
+        "pseudonyms. Default: a new random secret, which is not kept."),
 )  # fmt: skip
 
 
@@ -42,8 +42,8 @@ def _anonymising(command: Any) -> Any:
 def _anonymised(loaded: Trace, anonymise: bool, salt: str | None) -> Trace:
     """The trace, or with `anonymise` the one that may be shown. Raises BadInput."""
     if salt is not None and (not anonymise or not salt):
-        raise BadInput("it is for pseudonyms", where="--salt",
-                       mend="add --anonymise, and a secret")  # fmt: skip
+        raise BadInput("it needs --anonymise and a secret", where="--salt",
+                       mend="add --anonymise, and give a secret")  # fmt: skip
     if not anonymise:
         return loaded
     from ganger.workloads.transform import anonymise as made
@@ -54,22 +54,23 @@ def _anonymised(loaded: Trace, anonymise: bool, salt: str | None) -> Trace:
 _output = click.option(
     "-o", "--output", required=True, metavar="FILE",
     type=click.Path(dir_okay=False, allow_dash=True),
-    help="Where to write: .csv, .jsonl (both also .gz), .parquet, .swf, or - for CSV here.",
+    help="The file to write: .csv, .jsonl (both also .gz), .parquet, .swf, or - for CSV to "
+         "standard output.",
 )  # fmt: skip
 
 
 @click.group("trace", cls=Suggesting)
 def trace() -> None:
-    """Look at workloads, convert them, and make them up."""
+    """Inspect, convert and generate workloads."""
 
 
 @trace.command()
 @click.argument("trace_file", metavar="TRACE")
 @trace_options
-@click.option("--gpus", type=int, metavar="N", help="The cluster's GPUs, for --load.")
+@click.option("--gpus", type=int, metavar="N", help="Number of GPUs in the cluster, for --load.")
 @click.option("--json", "as_json", is_flag=True, help="Print plain data instead of tables.")
 def info(trace_file: str, gpus: int | None, as_json: bool, **chosen: Any) -> None:
-    """What a workload looks like: sizes, run times, arrivals.
+    """Summarise a workload: sizes, run times, arrivals.
 
     TRACE is a file, `demo`, or a generator such as `philly:10000` (kind and jobs).
 
@@ -95,14 +96,14 @@ def info(trace_file: str, gpus: int | None, as_json: bool, **chosen: Any) -> Non
 @click.option("--to-format", default="auto", metavar="NAME", show_default=True,
               help="ganger or swf; auto goes by the extension of OUT.")  # fmt: skip
 @trace_options
-@click.option("--gpus", type=int, metavar="N", help="The cluster's GPUs, for --load.")
+@click.option("--gpus", type=int, metavar="N", help="Number of GPUs in the cluster, for --load.")
 @_anonymising
 def convert(
     source: str, target: str, to_format: str, gpus: int | None, anonymise: bool, salt: str | None,
     **chosen: Any,
 ) -> None:  # fmt: skip
-    """Read a workload in any format and write it in ours (CSV, JSON Lines, Parquet) or in SWF.
-    OUT - is standard output.
+    """Read a workload in any known format, and write it as CSV, JSON Lines, Parquet or SWF.
+    OUT `-` is standard output.
 
     \b
     Examples:
@@ -123,17 +124,17 @@ def convert(
 @click.argument("source", metavar="[FILE]", required=False, type=click.Path(exists=True))
 @_output
 @click.option("--since", default="30d", show_default=True, metavar="TIME",
-              help="Ask the cluster for the jobs of this time; not for a FILE.")  # fmt: skip
+              help="Ask the cluster for the jobs of the last TIME. Not with a FILE.")  # fmt: skip
 @click.option("--skip-bad", is_flag=True, help="Leave malformed rows out instead of stopping.")
 @_anonymising
 def import_slurm(
     source: str | None, output: str, since: str, skip_bad: bool, anonymise: bool, salt: str | None
 ) -> None:
-    """Take over the jobs of a Slurm cluster: from FILE, which `sacct --parsable2` wrote, or from
-    the cluster that this machine belongs to.
+    """Import the jobs of a Slurm cluster. They come from FILE, the output of `sacct --parsable2`,
+    or else from the cluster that this machine belongs to.
 
-    Without accounting, the cluster has only what its controller remembers (MinJobAge, often five
-    minutes).
+    Without accounting, only the jobs that the controller still remembers are imported
+    (MinJobAge, often five minutes).
 
     \b
     Examples:
@@ -155,15 +156,21 @@ def import_slurm(
 
 @trace.command()
 @click.argument("kind")
-@click.option("--jobs", type=int, default=10_000, show_default=True, help="How many jobs.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same workload.")
+@click.option("--jobs", type=int, default=10_000, show_default=True, help="Number of jobs.")
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Random seed. The same seed gives the same workload.",
+)
 @click.option("--gpus", type=int, default=64, show_default=True,
-              help="The cluster that they are to load.")  # fmt: skip
+              help="Number of GPUs in the cluster.")  # fmt: skip
 @click.option("--load", type=float, default=0.8, show_default=True,
-              help="Work offered over what these GPUs can do.")  # fmt: skip
+              help="Offered load: work over what these GPUs can do.")  # fmt: skip
 @_output
 def synth(kind: str, jobs: int, seed: int, gpus: int, load: float, output: str) -> None:
-    """Make up a workload: KIND is philly, helios, pai, poisson or gavel.
+    """Generate a workload. KIND is philly, helios, pai, poisson or gavel.
 
     \b
     Examples:
@@ -180,7 +187,7 @@ def synth(kind: str, jobs: int, seed: int, gpus: int, load: float, output: str) 
 
 @trace.command()
 def formats() -> None:
-    """List the trace formats that can be read, and which of them can be written.
+    """List the trace formats: which can be read, and which can be written.
 
     \b
     Example:

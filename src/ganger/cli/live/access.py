@@ -18,23 +18,23 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     epilog="\b\nExamples:\n  ganger service token\n  ganger service token --new ann"
     "\n  ganger service token --new ann --role admin\n  ganger service token --revoke 1a2b3c4d"
 )
-@click.option("--new", "user", metavar="USER", help="Make one for this user; it is shown once.")
+@click.option("--new", "user", metavar="USER", help="Make a token for this user. It is shown once.")
 @click.option(
     "--role",
     type=click.Choice(["user", "admin"]),
     default="user",
     show_default=True,
-    help="What its bearer may do: order their own jobs, or everything.",
+    help="What the token allows: commands on the user's own jobs (user), or everything (admin).",
 )
-@click.option("--revoke", metavar="ID", help="Let nobody in with this one any more.")
+@click.option("--revoke", metavar="ID", help="Revoke the token with this number.")
 @_json
 def token(user: str | None, role: str, revoke: str | None, as_json: bool) -> None:
     """List, make or revoke tokens for TCP (`ganger up --listen`). Only hashes are kept.
 
-    Without `ganger up --shared` a token lets its bearer do everything: give --role admin.
+    Without `ganger up --shared` a token allows everything, so give --role admin.
     """
     if user and revoke:
-        raise BadInput("one token cannot be made and revoked at once", where="--revoke")
+        raise BadInput("it cannot be combined with --new", where="--revoke")
     if user:
         body = {"user": user, "role": role}
         made = Client().call("POST", "/v1/tokens", TokenAnswer, body=body)
@@ -61,11 +61,14 @@ def token(user: str | None, role: str, revoke: str | None, as_json: bool) -> Non
     "\n  ganger service admin ann --revoke"
 )
 @click.argument("user", required=False)
-@click.option("--revoke", is_flag=True, help="USER is no administrator any more.")
+@click.option("--revoke", is_flag=True, help="Take the rights of an administrator from USER.")
 @_json
 def admin(user: str | None, revoke: bool, as_json: bool) -> None:
-    """List administrators, or make USER one: they may order nodes, the policy and the jobs of
-    others. Root, and who runs the daemon, always may."""
+    """List administrators, or make USER an administrator.
+
+    Administrators may change nodes, the policy and the jobs of others. Root and the user of the
+    daemon are always administrators.
+    """
     if user is None and revoke:
         raise BadInput("whose?", where="--revoke", mend="name the user")
     if user is None:
@@ -77,10 +80,11 @@ def admin(user: str | None, revoke: bool, as_json: bool) -> None:
 
 
 @click.command(epilog="\b\nExamples:\n  ganger service notify\n  ganger service notify --test")
-@click.option("--test", is_flag=True, help="Send a test to all of them.")
+@click.option("--test", is_flag=True, help="Send a test message to every receiver.")
 @_json
 def notify(test: bool, as_json: bool) -> None:
-    """Show who is told of events of jobs: webhooks and e-mail, as $GANGER_HOME/notify.toml says."""
+    """Show the receivers of messages about jobs: the webhooks and e-mail addresses of
+    $GANGER_HOME/notify.toml."""
     method, path = ("POST", "/v1/notify/test") if test else ("GET", "/v1/notify")
     found = Client().call(method, path, NotifyAnswer)
     if as_json:
@@ -90,9 +94,9 @@ def notify(test: bool, as_json: bool) -> None:
             (one.name, ",".join(one.events), str(one.waiting), one.last_error)
             for one in found.sinks
         ]
-        click.echo(table(("TOLD", "OF", "WAITING", "LAST ERROR"), rows, shrink=(3, 1, 0)))
+        click.echo(table(("RECEIVER", "EVENTS", "WAITING", "LAST ERROR"), rows, shrink=(3, 1, 0)))
         if found.set_aside:
-            click.echo("\nset aside, since they can never be sent:")
+            click.echo("\nset aside, because they can never be sent:")
             aside = [(str(one.number), one.sink, moment(one.made), one.about, one.error)
                      for one in found.set_aside]  # fmt: skip
             click.echo(table(("MESSAGE", "TO", "MADE", "ABOUT", "WHY"), aside, shrink=(3, 4)))

@@ -17,12 +17,12 @@ _file = click.Path(dir_okay=False, path_type=Path)
 
 @click.command(epilog="\b\nExamples:\n  ganger backup /backups/ganger-$(date +%F).db")
 @click.argument("file", type=_file)
-@click.option("--force", is_flag=True, help="Write over FILE.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
 @_json
 def backup(file: Path, force: bool, as_json: bool) -> None:
-    """Copy the journal to FILE, whole and durable; the daemon may run meanwhile.
+    """Copy the journal to FILE, complete and durable. The daemon may run meanwhile.
 
-    The journal holds jobs, history, settings and hashes of tokens: FILE is for its owner only.
+    The journal holds jobs, history, settings and hashes of tokens. Only its owner may read FILE.
     notify.toml, logs and checkpoints are not in it.
     """
     from ganger.service.durable.backup import backup as copy
@@ -39,11 +39,11 @@ def backup(file: Path, force: bool, as_json: bool) -> None:
 @click.argument("file", type=_file)
 @_json
 def restore(file: Path, as_json: bool) -> None:
-    """Go back to the backup FILE; the daemon must be down.
+    """Restore the journal from the backup FILE. The daemon must be down.
 
-    The present journal is kept beside it. Jobs that were accepted after the backup are not known
-    any more and are stopped; their numbers are not given to others. What ran when the backup was
-    made, and runs no more, ends as it ended, or starts again.
+    The present journal is kept beside it. Jobs that were accepted after the backup are no longer
+    known. They are stopped, and their numbers are not used again. A job that ran when the backup
+    was made and is over now gets its recorded end, or starts again if there is none.
     """
     from ganger.service.durable.backup import restore as put_back
 
@@ -59,10 +59,10 @@ def restore(file: Path, as_json: bool) -> None:
 @click.command(epilog="\b\nExamples:\n  ganger doctor\n  ganger doctor --json")
 @_json
 def doctor(as_json: bool) -> None:
-    """Look at the home, the journal, permissions, disk, clock, daemon, agent, cgroups and Slurm.
+    """Check the home, the journal, permissions, disk, clock, daemon, agent, cgroups and Slurm.
 
-    A line for each: ok, warn or fail, and what mends it. Changes nothing. Exits with 1 if something
-    fails.
+    Each check prints ok, warn or fail, and how to fix it. Nothing is changed. The exit code is 1
+    if a check fails.
     """
     from ganger.service.reports.doctor import examine
 

@@ -23,7 +23,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command()
-@click.option("--watch", "-w", "again", is_flag=True, help="Show it again every 2 s.")
+@click.option("--watch", "-w", "again", is_flag=True, help="Refresh every 2 s.")
 @_json
 def nodes(again: bool, as_json: bool) -> None:
     """List nodes (as sinfo)."""
@@ -60,7 +60,7 @@ def say_of_nodes(names: tuple[str, ...], verb: str, as_json: bool) -> None:
 )
 @_json
 def drain(names: tuple[str, ...], as_json: bool) -> None:
-    """Let nothing new start on nodes; what runs there goes on."""
+    """Start nothing new on nodes. Jobs that run there go on."""
     say_of_nodes(names, "drain", as_json)
 
 
@@ -85,13 +85,15 @@ def policy_show(as_json: bool) -> None:
     "--knows",
     type=click.Choice(KNOWS),
     default=None,
-    help="Default: as before.",
+    help="What the recipe may believe about durations. Default: as before.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what its first plan would do.")
+@click.option("--dry-run", is_flag=True, help="Only print what the first plan would do.")
 @_json
 def policy_set(recipe: str, knows: str | None, dry_run: bool, as_json: bool) -> None:
-    """Decide by RECIPE from now on. It is tried on a copy of the present state first: a recipe
-    that fails there is refused."""
+    """Let RECIPE decide from now on.
+
+    The recipe is first tried on a copy of the present state. A recipe that fails there is refused.
+    """
     body = {"recipe": recipe, "knows": knows or "", "dry_run": dry_run}
     found = Client().call("PUT", "/v1/policy", PolicyAnswer, body=body)
     if as_json:
@@ -108,9 +110,9 @@ def policy_set(recipe: str, knows: str | None, dry_run: bool, as_json: bool) -> 
     if not (found.starts or found.stops or found.resizes):
         click.echo(f"{does} nothing at once")
     for what in found.ignored:
-        click.echo(f"note: {recipe} may order more than who runs where; live, Ganger {what}")
+        click.echo(f"note: {recipe} may decide more than which job runs where; live, Ganger {what}")
     if not dry_run:
-        click.echo(f"decides now: {recipe}")
+        click.echo(f"recipe in force: {recipe}")
 
 
 _ONE_NODE: Final = re.compile(r"\d+x[A-Za-z].*")
@@ -126,29 +128,34 @@ _ONE_NODE: Final = re.compile(r"\d+x[A-Za-z].*")
 @click.option(
     "--recipe",
     default="",
-    help="Recipes to compare, with commas.",
+    help="Recipes to compare, separated by commas.",
     shell_complete=completion.recipes,
 )
 @click.option(
-    "--add", default="", metavar="CLUSTER", help="With these nodes more: 4xA100, or 2x4xA100."
+    "--add",
+    default="",
+    metavar="CLUSTER",
+    help="Add these nodes to the cluster: 4xA100, or 2x4xA100.",
 )
 @click.option(
     "--history",
     metavar="TIME",
     type=SPAN,
-    help="Play the jobs of the last TIME again, not the present queue.",
+    help="Replay the jobs of the last TIME instead of the present queue.",
 )
 @click.option(
     "--from-sacct",
     type=click.Path(exists=True, dir_okay=False),
-    help="Play the jobs of this file on this cluster.",
+    help="Replay the jobs of this file on this cluster.",
 )
 @click.option(
     "--slurm",
     is_flag=True,
-    help="Of Slurm's own jobs; no daemon is needed.",
+    help="Look at Slurm's own jobs. This needs no daemon.",
 )
-@click.option("--partition", default="", help="With --slurm: which. Default: the site's default.")
+@click.option(
+    "--partition", default="", help="With --slurm: the partition. Default: the site's default."
+)
 @_json
 def whatif(
     recipe: str,
@@ -159,9 +166,9 @@ def whatif(
     partition: str,
     as_json: bool,
 ) -> None:
-    """What other recipes, or more nodes, would make of the queue.
+    """Predict the queue under other recipes, or with more nodes.
 
-    Run times are believed, not known: from history, estimates, time limits.
+    Run times are not known. They are predicted from history, estimates and time limits.
     """
     from ganger.core.units import DAY, parse_duration
     from ganger.recipes.registry import split_specs

@@ -30,7 +30,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _jobs = click.argument(
     "jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=completion.jobs
 )
-_watch = click.option("--watch", "-w", "again", is_flag=True, help="Show it again every 2 s.")
+_watch = click.option("--watch", "-w", "again", is_flag=True, help="Refresh every 2 s.")
 
 
 def path_of(jobs: tuple[str, ...] | list[str]) -> str:
@@ -55,14 +55,16 @@ def _listing(client: Client, query: dict[str, Any], limit: int) -> JobPage:
 
 
 _CHOICES = (
-    click.option("--state", "-t", default="", help="Words or codes with commas: running,PD; "
-                 "active, over, all."),
-    click.option("--user", "-u", default="", help="Only this user's."),
-    click.option("--me", is_flag=True, help="Only yours."),
-    click.option("--tenant", "-A", "--account", default="", help="Only this tenant's."),
+    click.option("--state", "-t", default="", help="States by name or code, separated by commas: "
+        "running,PD; or active, over, all."),
+    click.option("--user", "-u", default="", help="Only jobs of this user."),
+    click.option("--me", is_flag=True, help="Only your own jobs."),
+    click.option("--tenant", "-A", "--account", default="", help="Only jobs of this tenant."),
 )  # fmt: skip
-_PART = click.option("--name", "-n", default="", help="Only names with this part in them.")
-_LIMIT = click.option("--limit", "-l", default=100, show_default=True, help="At most so many.")
+_PART = click.option("--name", "-n", default="", help="Only jobs with this text in their name.")
+_LIMIT = click.option(
+    "--limit", "-l", default=100, show_default=True, help="Show at most this many jobs."
+)
 
 
 def _mine(filters: dict[str, Any], me: bool) -> dict[str, Any]:
@@ -87,9 +89,9 @@ def _filtered(command: Any) -> Any:
     "  ganger queue --watch\n  ganger queue --start\n  ganger queue -o '%.8i %j %T %R'"
 )
 @_filtered
-@click.option("--all", "everything", is_flag=True, help="Those that are over, too.")
-@click.option("--jobs", "-j", default="", metavar="LIST", help="Only these: 12,14_3.")
-@click.option("--start", is_flag=True, help="When those that wait are expected to start.")
+@click.option("--all", "everything", is_flag=True, help="Also show jobs that are over.")
+@click.option("--jobs", "-j", default="", metavar="LIST", help="Only these jobs: 12,14_3.")
+@click.option("--start", is_flag=True, help="Show when waiting jobs are expected to start.")
 @format_options
 @_watch
 @_json
@@ -97,7 +99,7 @@ def queue(
     everything: bool, start: bool, again: bool, as_json: bool, limit: int, me: bool,
     format_: str | None, noheader: bool, parsable: bool, **filters: str,
 ) -> None:  # fmt: skip
-    """List the jobs that run and that wait, and why they wait (as squeue)."""
+    """List running and waiting jobs, and why they wait (as squeue)."""
     client = Client()
     _mine(filters, me)
     if start:
@@ -149,15 +151,15 @@ def _queue_table(page: JobPage) -> str:
 )
 @_filtered
 @click.option("--since", metavar="TIME", type=SPAN,
-              help="Only those that ended in the last TIME: 12h, 7d.")  # fmt: skip
-@click.option("--jobs", "-j", default="", metavar="LIST", help="Only these: 12,14_3.")
+              help="Only jobs that ended in the last TIME: 12h, 7d.")  # fmt: skip
+@click.option("--jobs", "-j", default="", metavar="LIST", help="Only these jobs: 12,14_3.")
 @format_options
 @_json
 def history(
     as_json: bool, limit: int, me: bool, since: str | None, format_: str | None, noheader: bool,
     parsable: bool, **filters: str,
 ) -> None:  # fmt: skip
-    """List jobs that are over, the last first (as sacct)."""
+    """List jobs that are over, the latest first (as sacct)."""
     query: dict[str, Any] = _mine({**filters, "state": filters["state"] or "over"}, me)
     if since:
         query["since"] = time.time() - parse_duration(since, where="--since") / SECOND
@@ -184,7 +186,7 @@ _SACCTS: Final = "JobID,JobName,Partition,Account,AllocTRES,State,ExitCode"
 @_jobs
 @_json
 def show(jobs: tuple[str, ...], as_json: bool) -> None:
-    """Show all about jobs (as scontrol show job)."""
+    """Show everything known about jobs (as scontrol show job)."""
     found = Client().call("GET", f"/v1/jobs/{path_of(jobs)}", list[JobDetail])
     if as_json:
         print_json(found)
@@ -236,10 +238,12 @@ def _spoken(job: JobDetail) -> str:
 
 @click.command(epilog="\b\nExamples:\n  ganger explain 7\n  ganger explain --slurm 81422_3")
 @click.argument("job", shell_complete=completion.jobs)
-@click.option("--slurm", is_flag=True, help="One of Slurm's own jobs; no daemon is needed.")
+@click.option(
+    "--slurm", is_flag=True, help="Explain one of Slurm's own jobs. This needs no daemon."
+)
 @_json
 def explain(job: str, slurm: bool, as_json: bool) -> None:
-    """Say why a job waits, who holds what it waits for, and what would change it."""
+    """Say why a job waits, which jobs hold what it waits for, and what would change that."""
     if slurm:
         from ganger.cli.live.site import explain as say
 
@@ -261,12 +265,19 @@ def explain(job: str, slurm: bool, as_json: bool) -> None:
 
 @click.command()
 @click.argument("job", shell_complete=completion.jobs)
-@click.option("--follow", "-f", is_flag=True, help="Go on until the job is over.")
-@click.option("--lines", "-n", default=0, help="Only the last so many lines.")
-@click.option("--error", "-e", "stream", flag_value="error", help="What went to its error file.")
-@click.option("--attempt", default=0, help="Of this attempt. Default: the last.")
+@click.option("--follow", "-f", is_flag=True, help="Follow the output until the job is over.")
+@click.option("--lines", "-n", default=0, help="Print only this many last lines.")
+@click.option(
+    "--error",
+    "-e",
+    "stream",
+    flag_value="error",
+    help="Print the error file instead of the output.",
+)
+@click.option("--attempt", default=0, help="The attempt to read. Default: the last.")
 @click.option("--node", default="", shell_complete=completion.nodes,
-              help="What it wrote on this node. Default: its first.")  # fmt: skip
+              help="Print the output from this node. Default: the first node of the job."
+                   "")  # fmt: skip
 def logs(job: str, follow: bool, lines: int, stream: str | None, attempt: int, node: str) -> None:
     """Print what a job wrote."""
     query = {
@@ -290,9 +301,9 @@ def logs(job: str, follow: bool, lines: int, stream: str | None, attempt: int, n
 
 @click.command()
 @_jobs
-@click.option("--timeout", type=float, help="Give up after so many seconds, with exit code 124.")
+@click.option("--timeout", type=float, help="Give up after this many seconds, with exit code 124.")
 def wait(jobs: tuple[str, ...], timeout: float | None) -> None:
-    """Wait until jobs are over; exit with the worst of their codes."""
+    """Wait until jobs are over. The exit code is the worst of theirs."""
     raise SystemExit(wait_for(Client(), list(jobs), timeout))
 
 
@@ -339,7 +350,7 @@ def _done(found: Changed, past: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
     elif not found.jobs:
-        click.echo(f"{past} nothing: there is no such job")
+        click.echo(f"{past} nothing: no job matches")
     elif len(found.jobs) > 10:
         click.echo(f"{past} {len(found.jobs)} jobs")
     else:
@@ -349,11 +360,14 @@ def _done(found: Changed, past: str, as_json: bool) -> None:
 @click.command(epilog="\b\nExamples:\n  ganger cancel 12 14_3\n  ganger cancel --me -t pending")
 @click.argument("jobs", nargs=-1, metavar="[JOB]...", shell_complete=completion.jobs)
 @_choices
-@click.option("--name", "-n", default="", help="Only those of just this name.")
+@click.option("--name", "-n", default="", help="Only jobs with exactly this name.")
 @_json
 def cancel(jobs: tuple[str, ...], me: bool, as_json: bool, **filters: str) -> None:
-    """Cancel jobs (as scancel): those named, or all of a user, state, tenant or name, or those
-    named that are such."""
+    """Cancel jobs (as scancel).
+
+    Name jobs, or give a user, state, tenant or name. With both, only the named jobs that match are
+    cancelled.
+    """
     _mine(filters, me)
     client = Client()
     if not any(filters.values()):
@@ -373,8 +387,8 @@ def cancel(jobs: tuple[str, ...], me: bool, as_json: bool, **filters: str) -> No
     _done(found, "cancelled", as_json)
 
 
-hold = _order("hold", "Keep jobs from starting until they are released.", "held")
-release = _order("release", "Let held jobs go.", "released")
+hold = _order("hold", "Hold jobs: they do not start until they are released.", "held")
+release = _order("release", "Release held jobs.", "released")
 requeue = _order(
     "requeue", "Stop running jobs (they save) and put them back in the queue.", "requeued"
 )
@@ -385,7 +399,7 @@ suspend = _order("suspend", "Freeze running jobs; they keep their GPUs.", "suspe
 @click.argument("names", nargs=-1, required=True, metavar="NODE|JOB...")
 @_json
 def resume(names: tuple[str, ...], as_json: bool) -> None:
-    """Let drained nodes, or suspended jobs, go on."""
+    """Resume drained nodes, or suspended jobs."""
     if all(name.replace("_", "").isdecimal() for name in names):
         found = Client().call("POST", f"/v1/jobs/{path_of(names)}/resume", Changed)
         _done(found, "resumed", as_json)
@@ -400,13 +414,14 @@ def resume(names: tuple[str, ...], as_json: bool) -> None:
 @click.option("--priority", type=int)
 @click.option("--weight", type=float)
 @click.option("--time", "-t", "time_limit", metavar="TIME|never", type=SPAN,
-              help="For attempts that start from now on.")  # fmt: skip
+              help="The new time limit. It applies to attempts that start from now on."
+                   "")  # fmt: skip
 @click.option("--estimate", metavar="TIME|never", type=SPAN)
 @click.option("--deadline", metavar="WHEN|never")
-@click.option("--throttle", type=int, help="Of an array: so many tasks at once, 0 for all.")
+@click.option("--throttle", type=int, help="For an array: this many tasks run at once; 0: all.")
 @_json
 def update(jobs: tuple[str, ...], as_json: bool, **changes: Any) -> None:
-    """Change priority, weight, limits of jobs that are not over."""
+    """Change priority, weight and limits of jobs that are not over."""
     body = {name: value for name, value in changes.items() if value is not None}
     found = Client().call("PATCH", f"/v1/jobs/{path_of(jobs)}", Changed, body=body)
     _done(found, "updated", as_json)
@@ -414,16 +429,19 @@ def update(jobs: tuple[str, ...], as_json: bool, **changes: Any) -> None:
 
 @click.command()
 @click.argument("job", shell_complete=completion.jobs)
-@click.option("--rehearse", is_flag=True, help="Needed: this preempts the job now.")
-@click.option("--timeout", default=120.0, show_default=True, help="Seconds to watch.")
+@click.option("--rehearse", is_flag=True, help="Confirm that the job is preempted now. Required.")
+@click.option(
+    "--timeout", default=120.0, show_default=True, help="Seconds for which the job is watched."
+)
 @_json
 def preempt(job: str, rehearse: bool, timeout: float, as_json: bool) -> None:
     """Preempt a running job once, to see whether it saves and comes back.
 
-    It is stopped as a policy would stop it, put back in the queue, and watched until it runs again.
+    The job is stopped as a policy would stop it and put back in the queue. The command watches it
+    until it runs again.
     """
     if not rehearse:
-        raise click.UsageError("say --rehearse: the job will be stopped and started again")
+        raise click.UsageError("add --rehearse: the job will be stopped and started again")
     client = Client()
     path = f"/v1/jobs/{path_of([job])}"
     before = client.call("GET", path, list[JobDetail])[0]
@@ -450,8 +468,8 @@ def preempt(job: str, rehearse: bool, timeout: float, as_json: bool) -> None:
         "outcome": last.outcome if last else back.reason, "state": back.state,
         "back_after_seconds": round(time.monotonic() - began, 3) if runs else None,
         "step_before": before.progress.get("step"), "step_after": back.progress.get("step"),
-        "note": "" if before.progress else "it reports no steps: whether it went on where it was, "
-        "or from its beginning, only its log says",
+        "note": "" if before.progress else "the job reports no steps: see its log for whether it "
+        "went on where it was or from its beginning",
     }  # fmt: skip
     if as_json:
         print_json(found)

@@ -34,30 +34,35 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     "--gpus",
     default="",
     metavar="GPUS",
-    help="Simulate these devices, like 8 or 8xV100+4xK80. Default: as before, or what NVML finds.",
+    help="Simulate these devices, like 8 or 8xV100+4xK80. Default: as before, or the devices that "
+    "NVML finds.",
 )
-@click.option("--recipe", default="", help="The policy. Default: as before, or backfill.")
+@click.option(
+    "--recipe", default="", help="The recipe that decides. Default: as before, or backfill."
+)
 @click.option(
     "--knows",
     type=click.Choice(KNOWS),
     default=None,
-    help="What the policy may believe about run times. Default: as before, or history.",
+    help="What the policy may believe about durations. Default: as before, or history.",
 )
-@click.option("--seed", type=int, help="Seed of the policy's random numbers.")
+@click.option("--seed", type=int, help="Seed of the random numbers of the policy.")
 @click.option(
     "--listen",
     default="",
     metavar="HOST:PORT",
-    help="Answer over TCP, too; whoever connects needs the token.",
+    help="Also serve over TCP. Every client needs a token.",
 )
 @click.option(
     "--agents",
     default="",
     metavar="HOST:PORT",
-    help="Let agents of other machines join there.",
+    help="Let agents of other machines join at this address.",
 )
 @click.option(
-    "--shared", is_flag=True, help="Several users: root's daemon, jobs run as their submitters."
+    "--shared",
+    is_flag=True,
+    help="Serve several users. The daemon runs as root, a job as its submitter.",
 )
 @click.option("--name", default="", help="This machine's name in the cluster.")
 @click.option(
@@ -70,25 +75,26 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--sbatch-options", default="", metavar="OPTIONS",
               help="More options for sbatch, like '--account=vision --qos=high'.")  # fmt: skip
 @click.option("--shared-folder", default="", metavar="FOLDER",
-              help="For scripts, logs and checkpoints, on a file system that Slurm's nodes share. "
-              "Default: slurm in $GANGER_HOME.")  # fmt: skip
-@click.option("--pilot", is_flag=True, help="Hold whole nodes by Slurm jobs and start jobs there "
-              "at once, through agents.")  # fmt: skip
+              help="The folder for scripts, logs and checkpoints, on a file system that Slurm's "
+                   "nodes share. Default: slurm in $GANGER_HOME.")  # fmt: skip
+@click.option("--pilot", is_flag=True, help="Hold whole nodes by Slurm jobs (pilots), whose "
+                                            "agents start jobs at once.")  # fmt: skip
 @click.option("--pilot-nodes", default="", metavar="MIN..MAX",
-              help="How many nodes to hold: more when jobs wait, fewer when they are idle. "
-              "Default: 0..4.")  # fmt: skip
+              help="Number of nodes to hold: more when jobs wait, fewer when nodes are idle. "
+                   "Default: 0..4.")  # fmt: skip
 @click.option("--pilot-idle", default="", metavar="TIME", type=SPAN,
-              help="Give a node back on which nothing ran for so long. Default: 5m.")  # fmt: skip
+              help="Give a node back when no job has run on it for this time. Default: 5m."
+                   "")  # fmt: skip
 @click.option("--pilot-time", default="", metavar="TIME", type=SPAN,
-              help="Time limit of pilots. Default: the partition's.")  # fmt: skip
+              help="Time limit of a pilot. Default: the limit of the partition.")  # fmt: skip
 @click.option(
     "--advise",
     is_flag=True,
-    help="Say what the recipe would do now with Slurm's own jobs, and do nothing; with "
-    "--foreground again whenever that changes.",
+    help="Print what the recipe would do now with Slurm's own jobs, and do nothing. With "
+    "--foreground, print it again whenever it changes.",
 )
-@click.option("--foreground", is_flag=True, help="Stay, and end with Ctrl-C.")
-@click.option("--dry-run", is_flag=True, help="Say what would be started, and start nothing.")
+@click.option("--foreground", is_flag=True, help="Stay in the foreground until Ctrl-C.")
+@click.option("--dry-run", is_flag=True, help="Print what would be started, and start nothing.")
 @_json
 def up(
     gpus: str, recipe: str, knows: str | None, seed: int | None, listen: str, agents: str,
@@ -96,9 +102,9 @@ def up(
     shared_folder: str, pilot: bool, pilot_nodes: str, pilot_idle: str, pilot_time: str,
     advise: bool, foreground: bool, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Start the daemon on this machine; returns when it answers.
+    """Start the daemon on this machine, and return when it answers.
 
-    State lives in $GANGER_HOME (default: ~/.local/state/ganger). Jobs that ran before go on.
+    State lives in $GANGER_HOME (default: ~/.local/state/ganger). Jobs that were running go on.
     """
     if shared and os.getuid():
         raise BadInput("only root can serve several users", where="--shared")
@@ -180,13 +186,13 @@ def _start(places: Places, settings: Mapping[str, object]) -> None:
 def _why(places: Places, process: subprocess.Popen[bytes]) -> str:
     """What a daemon ended of that could not even say so."""
     if shutil.disk_usage(places.root).free < _LAST_WORDS_BYTES:
-        return f"{places.root}: the disk is full (make room: nothing can be kept)"
-    return f"it ended with {process.returncode}, and said nothing (see `ganger doctor`)"
+        return f"{places.root}: the disk is full (make room: nothing can be written)"
+    return f"it ended with {process.returncode}, without a message (see `ganger doctor`)"
 
 
 @click.command()
 @click.option(
-    "--jobs", is_flag=True, help="Stop running jobs first; they go back to the queue, on hold."
+    "--jobs", is_flag=True, help="Stop running jobs first. They go back to the queue and are held."
 )
 def down(jobs: bool) -> None:
     """Stop the daemon. Running jobs go on, and the next `ganger up` finds them."""
@@ -200,13 +206,13 @@ def down(jobs: bool) -> None:
             click.echo("down")
             return
         time.sleep(0.02)
-    raise GangerError(f"the daemon (pid {pid}) does not go")
+    raise GangerError(f"the daemon (pid {pid}) does not stop")
 
 
 @click.command()
 @_json
 def status(as_json: bool) -> None:
-    """Say whether the daemon runs, and how it does. Exits with 1 if it does not."""
+    """Show whether the daemon runs, and its state. The exit code is 1 if it does not run."""
     client = Client()
     try:
         found = client.call("GET", "/v1/status", Status)
@@ -260,7 +266,7 @@ WantedBy={target}
 @click.option("--print", "only_print", is_flag=True, help="Print the unit and write nothing.")
 @click.option("--system", is_flag=True, help="For all users (as root), in shared mode.")
 def install_service(only_print: bool, system: bool) -> None:
-    """Write a systemd unit that runs the daemon; its jobs survive a restart of it."""
+    """Write a systemd unit that runs the daemon. Jobs survive a restart of the daemon."""
     beside = Path(sys.executable).with_name("ganger")
     program = str(beside) if beside.exists() else shutil.which("ganger")
     unit = _UNIT.format(
@@ -285,7 +291,7 @@ def install_service(only_print: bool, system: bool) -> None:
 )
 @click.option("--grafana", is_flag=True, help="Print a dashboard to import into Grafana instead.")
 def metrics(grafana: bool) -> None:
-    """Print the figures that `/metrics` has for Prometheus."""
+    """Print the metrics that `/metrics` serves to Prometheus."""
     if grafana:
         from ganger.service.reports.dashboard import dashboard
 

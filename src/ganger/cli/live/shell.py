@@ -24,18 +24,18 @@ from ganger.core.errors import BadInput, GangerError
 @with_options
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def shell(command: tuple[str, ...], **options: Any) -> None:
-    """Open a shell (or COMMAND) inside a job, on this machine; it ends with the job.
+    """Open a shell (or COMMAND) inside a job on this machine. It ends with the job.
 
-    The job is not preempted, unless --on-preempt says so.
+    The job is not preempted, unless --on-preempt allows it.
     """
     if not sys.stdin.isatty():
-        raise BadInput("standard input is no terminal", mend="use `ganger submit` in scripts")
+        raise BadInput("standard input is not a terminal", mend="use `ganger submit` in scripts")
     from ganger.client import terminal
 
     wanted = list(command) or [os.environ.get("SHELL", "/bin/sh")]
     client = Client()
     if client.call("GET", "/v1/status", Status).engine != "local":
-        raise BadInput("a shell is for jobs of the local engine", mend="use `srun --pty`")
+        raise BadInput("the Slurm engine has no shell", mend="use `srun --pty`")
     with tempfile.TemporaryDirectory(prefix="ganger-") as folder:
         path = str(Path(folder) / "shell")
         listener = socket.socket(socket.AF_UNIX)
@@ -78,7 +78,7 @@ def _called_back(client: Client, listener: socket.socket, job: str) -> socket.so
     multiple=True,
     required=True,
     metavar="HOST:PORT",
-    help="Where `ganger up --agents` listens. Repeatable.",
+    help="The address of `ganger up --agents`. Repeatable.",
 )
 @click.option(
     "--token-file",
@@ -87,21 +87,23 @@ def _called_back(client: Client, listener: socket.socket, job: str) -> socket.so
     help="A copy of $GANGER_HOME/agent-token of the daemon.",
 )
 @click.option(
-    "--home", type=click.Path(file_okay=False), help="The agent's folder. Default: in $GANGER_HOME."
+    "--home",
+    type=click.Path(file_okay=False),
+    help="The folder of the agent. Default: in $GANGER_HOME.",
 )
 @click.option("--name", help="This machine's name in the cluster. Default: its host name.")
-@click.option("--gpus", default="", help="Simulate these: 8, or 8xV100+4xK80.")
+@click.option("--gpus", default="", help="Simulate these devices: 8, or 8xV100+4xK80.")
 @click.option(
     "--fence",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Kill all jobs here when no daemon was heard for so long.",
+    help="Kill all jobs here when the agent has not heard a daemon for this time.",
 )
 def agent(
     joins: tuple[str, ...], token_file: str, home: str | None, name: str | None, gpus: str,
     fence: float | None,
 ) -> None:  # fmt: skip
-    """Make this machine part of the cluster of a daemon elsewhere; stays until interrupted."""
+    """Add this machine to the cluster of a daemon elsewhere, until interrupted."""
     from ganger.client.places import Places
     from ganger.client.places import home as state
 

@@ -92,7 +92,7 @@ def futures(recipes: Sequence[str], partition: str = "", add: str = "") -> list[
     more = _added(add, client.partition) if add else []
     free = sum(one.limit >= NEVER and not one.job.is_over for one in jobs)
     if free:
-        click.echo(f"note: {free} jobs have no time limit; how long they take is a guess", err=True)
+        click.echo(f"note: {free} jobs have no time limit; their run times are guesses", err=True)
     return [
         future(mirror([*nodes, *new], jobs, client.partition, now, recipe).copy(),
                recipe + (" on more" if new else ""))

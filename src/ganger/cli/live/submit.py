@@ -33,80 +33,90 @@ _READ_APART = (
 )  # fmt: skip
 
 _OPTIONS = (
-    click.option("--name", "-J", "--job-name", help="A name for people."),
-    click.option("--gpus", "-G", metavar="N|TYPE:N", help="GPUs in all. Default: 1."),
-    click.option("--gpu-type", "gpu_types", multiple=True, help="An allowed type, the preferred "
-                 "first. Repeatable."),
-    click.option("--workers", "-n", type=int, help="Processes that share the GPUs evenly, each in "
-                 "one node. Default: --nodes, or one."),
-    click.option("--nodes", "-N", type=int, help="As --workers, one per node's worth."),
-    click.option("--min-gpus", type=int, help="Elastic: the fewest GPUs."),
-    click.option("--max-gpus", type=int, help="Elastic: the most GPUs."),
-    click.option("--share", type=float, help="Part of one GPU, above 0 up to 1."),
-    click.option("--gpu-memory", metavar="SIZE", help="With --share: memory of that GPU."),
+    click.option("--name", "-J", "--job-name", help="A name for the job."),
+    click.option("--gpus", "-G", metavar="N|TYPE:N", help="Number of GPUs of the whole job. "
+                 "Default: 1."),
+    click.option("--gpu-type", "gpu_types", multiple=True, help="A GPU type that the job may use, "
+                 "the preferred one first. Repeatable."),
+    click.option("--workers", "-n", type=int, help="Number of processes. They share the GPUs "
+                 "evenly, and each is in one node. Default: --nodes, or one."),
+    click.option("--nodes", "-N", type=int, help="As --workers, with one worker per node."),
+    click.option("--min-gpus", type=int, help="Elastic jobs: the fewest GPUs."),
+    click.option("--max-gpus", type=int, help="Elastic jobs: the most GPUs."),
+    click.option("--share", type=float, help="Fraction of one GPU, above 0 up to 1."),
+    click.option("--gpu-memory", metavar="SIZE", help="With --share: memory on that GPU."),
     click.option("--cpus", "-c", type=float, help="Cores per worker."),
     click.option("--memory", "--mem", metavar="SIZE", help="Memory per worker: 16GiB, 512M."),
-    click.option("--time", "-t", "time_limit", metavar="TIME", type=SPAN, help="Stop it "
-                 "after: 90m, 1h30m, 1-12:00:00. Counts run time over the attempts whose work is "
-                 "kept; an attempt that begins from nothing has all of it again."),
-    click.option("--estimate", metavar="TIME", type=SPAN, help="Your guess of its run time."),
-    click.option("--deadline", metavar="WHEN", help="When it should be done: 2026-05-01T18:00, "
-                 "+2h."),
-    click.option("--begin", "-b", metavar="WHEN", help="Not before: 2026-05-01T18:00, +2h."),
-    click.option("--priority", type=int, help="Higher is sooner. Default: 0."),
-    click.option("--nice", type=int, help="As sbatch: lowers the priority by so much."),
-    click.option("--weight", type=float, help="In fair shares. Default: 1."),
-    click.option("--tenant", "-A", "--account", help="Whose share it uses. Default: yours."),
-    click.option("--array", "-a", metavar="LIST", help="Tasks, like 0-7 or 1,3,5, at most 4 at a "
-                 "time with 0-99%4; {array} in the command is the task's number."),
-    click.option("--param", "-P", "params", multiple=True, metavar="NAME=VALUES", help="A task for "
-                 "each value: lr=0.1,0.01; {lr} in the command is its value. Repeatable: all "
-                 "combinations."),
+    click.option("--time", "-t", "time_limit", metavar="TIME", type=SPAN, help=
+                 "Time limit: 90m, 1h30m, 1-12:00:00. It counts run time over the attempts "
+                 "whose work is kept. An attempt that begins from nothing has the whole "
+                 "limit again."),
+    click.option("--estimate", metavar="TIME", type=SPAN, help="Your estimate of the run time."),
+    click.option("--deadline", metavar="WHEN", help="When the job should be finished: "
+                 "2026-05-01T18:00, +2h."),
+    click.option("--begin", "-b", metavar="WHEN", help="Do not start the job before: "
+                 "2026-05-01T18:00, +2h."),
+    click.option("--priority", type=int, help="Jobs with a higher priority go first. Default: 0."),
+    click.option("--nice", type=int, help="As for sbatch: lower the priority by this number."),
+    click.option("--weight", type=float, help="Weight in fair shares. Default: 1."),
+    click.option("--tenant", "-A", "--account", help="The tenant of the job. Default: yours."),
+    click.option("--array", "-a", metavar="LIST", help="The tasks of an array, like 0-7 or 1,3,5; "
+                 "0-99%4 runs at most 4 at a time. {array} in the command is the number of "
+                 "the task."),
+    click.option("--param", "-P", "params", multiple=True, metavar="NAME=VALUES", help=
+                 "A task for each value: lr=0.1,0.01. {lr} in the command is the value. "
+                 "Repeatable: a task for each combination."),
     click.option("--after", multiple=True, metavar="JOB", help="Start when JOB has finished. "
                  "Repeatable."),
     click.option("--after-any", multiple=True, metavar="JOB", help="Start when JOB is over."),
-    click.option("--after-not-ok", multiple=True, metavar="JOB", help="Start when JOB has ended "
-                 "badly; never, if it ends well."),
-    click.option("--after-begin", multiple=True, metavar="JOB[+TIME]", help="Start when JOB has "
-                 "begun, or TIME later."),
+    click.option("--after-not-ok", multiple=True, metavar="JOB", help="Start when JOB has failed "
+                 "or was cancelled. If JOB finishes, this job never starts."),
+    click.option("--after-begin", multiple=True, metavar="JOB[+TIME]", help=
+                 "Start when JOB has started, or TIME after that."),
     click.option("--after-each", multiple=True, metavar="JOB", help="Start task i when task i of "
                  "the array JOB has finished."),
-    click.option("--after-one", is_flag=True, help="One of all these is enough."),
-    click.option("--singleton", is_flag=True, help="Start when all your earlier jobs of this name "
-                 "are over."),
-    click.option("--dependency", "-d", metavar="LIST", help="As sbatch: afterok:12,afterany:13, "
-                 "after:14+5; afternotok, aftercorr and singleton, too. ? for the commas: one is "
+    click.option("--after-one", is_flag=True, help="Start when any one of these conditions holds."),
+    click.option("--singleton", is_flag=True, help="Start when all your earlier jobs with this "
+                 "name are over."),
+    click.option("--dependency", "-d", metavar="LIST", help=
+                 "As for sbatch: afterok:12,afterany:13, after:14+5; also afternotok, "
+                 "aftercorr and singleton. With ? in place of the commas, one condition is "
                  "enough."),
-    click.option("--hold", "-H", is_flag=True, help="Wait until released."),
-    click.option("--requeue/--no-requeue", default=None, help="Whether it may be preempted and put "
-                 "back in the queue. Default: yes."),
-    click.option("--mail-to", "--mail-user", multiple=True, metavar="ADDRESS", help="Whom to tell "
-                 "by e-mail (see `ganger service notify`). Repeatable."),
-    click.option("--mail-on", multiple=True, metavar="EVENT", help="Of what: started, preempted, "
-                 "finished, failed, cancelled, idle. Repeatable."),
-    click.option("--retries", type=int, help="Failed attempts that are forgiven."),
+    click.option("--hold", "-H", is_flag=True, help="Submit the job on hold."),
+    click.option("--requeue/--no-requeue", default=None, help="Whether the job may be preempted "
+                 "and put back in the queue. Default: yes."),
+    click.option("--mail-to", "--mail-user", multiple=True, metavar="ADDRESS", help=
+                 "Send e-mail to this address (see `ganger service notify`). Repeatable."),
+    click.option("--mail-on", multiple=True, metavar="EVENT", help="Events that send e-mail: "
+                 "started, preempted, finished, failed, cancelled, idle. Repeatable."),
+    click.option("--retries", type=int, help="Number of failed attempts after which the job is "
+                 "tried again."),
     click.option("--on-preempt", type=click.Choice(["checkpoint", "kill", "suspend", "never"])),
-    click.option("--grace", metavar="TIME", help="To save and leave in. Default: 30s."),
+    click.option("--grace", metavar="TIME", help="Time for the job to save and exit when it is "
+                 "stopped. Default: 30s."),
     click.option("--kind", type=click.Choice(["train", "serve", "tune", "task"])),
-    click.option("--per", type=click.Choice(["worker", "node", "job"]), help="How often the "
-                 "command runs. Default: worker; job, if it calls srun."),
+    click.option("--per", type=click.Choice(["worker", "node", "job"]), help=
+                 "Run the command once per worker, node or job. Default: worker; job, if "
+                 "it calls srun."),
     click.option("--locality", type=click.Choice(["island", "node", "rack", "any"])),
-    click.option("--pool", help="The pool of nodes."),
-    click.option("--label", "-C", "--constraint", "labels", multiple=True, help="Only on nodes "
-                 "with this label. Repeatable."),
-    click.option("--steps", type=float, help="How many steps it has to do."),
-    click.option("--checkpoint-dir", metavar="PATH", help="Where it saves. Default: a folder of "
-                 "its own."),
-    click.option("--model", help="Its name in throughput profiles."),
-    click.option("--warm", multiple=True, metavar="MODULE", help="Have MODULE imported before "
-                 "the start. Repeatable."),
-    click.option("--env", "-E", multiple=True, metavar="NAME[=VALUE]", help="Set a variable, or "
-                 "take it over. Repeatable."),
-    click.option("--export", metavar="ALL|NONE|LIST", help="As sbatch."),
-    click.option("--cwd", "--chdir", "-D", type=click.Path(), help="Default: here."),
-    click.option("--output", "-o", metavar="PATH", help="Its output; {job}, {array}, %j, %a are "
-                 "put in."),
-    click.option("--error", "-e", metavar="PATH", help="Its errors. Default: with the output."),
+    click.option("--pool", help="Only on nodes of this pool."),
+    click.option("--label", "-C", "--constraint", "labels", multiple=True, help=
+                 "Only on nodes with this label. Repeatable."),
+    click.option("--steps", type=float, help="Number of training steps in the job."),
+    click.option("--checkpoint-dir", metavar="PATH", help="The folder for checkpoints. Default: "
+                 "one folder for each job."),
+    click.option("--model", help="Name of the model in throughput profiles."),
+    click.option("--warm", multiple=True, metavar="MODULE", help="Import MODULE before the job "
+                 "starts. Repeatable."),
+    click.option("--env", "-E", multiple=True, metavar="NAME[=VALUE]", help=
+                 "Set a variable, or pass on its present value. Repeatable."),
+    click.option("--export", metavar="ALL|NONE|LIST", help="As for sbatch."),
+    click.option("--cwd", "--chdir", "-D", type=click.Path(), help="Working directory. Default: "
+                 "this one."),
+    click.option("--output", "-o", metavar="PATH", help="File for the output. {job}, {array}, %j "
+                 "and %a are filled in."),
+    click.option("--error", "-e", metavar="PATH", help="File for errors. Default: the file for "
+                 "the output."),
 )  # fmt: skip
 
 
@@ -154,8 +164,10 @@ def _slurms(options: dict[str, Any]) -> list[tuple[str, str]]:
     "\n  ganger submit train.sbatch\n  ganger submit job.toml",
 )
 @with_options
-@click.option("--wrap", metavar="LINE", help="Run this line by /bin/sh.")
-@click.option("--wait", "-W", is_flag=True, help="Wait, and exit with the job's code.")
+@click.option("--wrap", metavar="LINE", help="Run this line with /bin/sh.")
+@click.option(
+    "--wait", "-W", is_flag=True, help="Wait until the job is over, and exit with its exit code."
+)
 @click.option("--dry-run", "--test-only", is_flag=True, help="Print the request, submit nothing.")
 @click.option("--parsable", is_flag=True, help="Print only the job's number.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -166,8 +178,8 @@ def submit(
 ) -> None:  # fmt: skip
     """Submit COMMAND, a script (.sh, .sbatch, .slurm, or with #SBATCH lines; also from standard
     input), or a job file (.toml, .yaml, .json). A script is copied, so that it may change
-    afterwards. Options of sbatch that are not listed (--gres, --ntasks, --partition, ...) mean
-    what they mean in a script."""
+    afterwards. Options of sbatch that are not listed (--gres, --ntasks, --partition, ...) have
+    the same meaning as in a script."""
     request, notes = build(command, options)
     for note in notes:
         click.echo(f"ganger: {note}", err=True)
@@ -286,7 +298,7 @@ def _runnable(command: tuple[str, ...], cwd: Path) -> tuple[tuple[str, ...], lis
         with path.open("rb") as file:
             if not runs or not file.read(4).startswith((b"#!", b"\x7fELF")):
                 by = _INTERPRETERS.get(path.suffix, "sh")
-                what = "it has no #! line" if runs else "it is not executable"
+                what = "the file has no #! line" if runs else "the file is not executable"
                 mend = f"write like: ganger submit -- {by} {shlex.join(command)}"
                 raise BadInput(what, where=word, mend=mend)
         return (word if "/" in word else f"./{word}", *command[1:]), []
@@ -307,12 +319,12 @@ def _script(path: Path) -> str | None:
     if path.suffix not in _SCRIPTS and b"\n#SBATCH" not in data:
         return None
     if not data.startswith(b"#!"):
-        raise BadInput("it does not begin with #!", where=str(path),
+        raise BadInput("the script does not begin with #!", where=str(path),
                        mend="begin with #!/bin/sh, for example")  # fmt: skip
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise BadInput("it is no UTF-8 text", where=str(path)) from None
+        raise BadInput("it is not UTF-8 text", where=str(path)) from None
 
 
 def _from_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -331,7 +343,7 @@ def _from_options(options: dict[str, Any]) -> dict[str, Any]:
     if gpus is not None:
         kind, _, number = gpus.rpartition(":")
         if not number.isdecimal():
-            raise BadInput(f"{gpus!r} is no number of GPUs", where="--gpus",
+            raise BadInput(f"{gpus!r} is not a valid number of GPUs", where="--gpus",
                            mend="write like 4 or V100:4")  # fmt: skip
         fields["gpus"] = int(number)
         if kind:

@@ -24,7 +24,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.command()
 @_json
 def fairshare(as_json: bool) -> None:
-    """What each tenant has used and holds (as sshare)."""
+    """Show what each tenant has used and holds (as sshare)."""
     found = Client().call("GET", "/v1/fairshare", list[Share])
     if as_json:
         print_json(found)
@@ -51,48 +51,48 @@ _EXAMPLES = (
 @click.option(
     "--limit",
     metavar="GPUS|none",
-    help="The most GPUs that its jobs hold at once, "
-    "under any recipe; the others wait (AssocGrpGRES).",
+    help="The most GPUs that the jobs of the tenant hold at once, under any recipe. Further jobs "
+    "wait (AssocGrpGRES).",
 )
 @click.option(
     "--quota",
     "share",
     metavar="GPUS|none",
-    help="What it deserves, for recipes that know quotas: philly, hived, yarn-cs and their like.",
+    help="Guaranteed GPUs, for recipes that know quotas, such as philly, hived and yarn-cs.",
 )
-@click.option("--weight", metavar="NUMBER|none", help="Its weight in fair shares.")
+@click.option("--weight", metavar="NUMBER|none", help="Weight of the tenant in fair shares.")
 @click.option(
     "--member",
     "members",
     multiple=True,
     metavar="USER[:PRIORITY]",
-    help="USER may submit to it, with a priority of at most so much. Repeatable.",
+    help="USER may submit to the tenant, with at most this priority. Repeatable.",
 )
 @click.option(
     "--no-member", "without", multiple=True, metavar="USER",
-    help="USER may not submit to it any more. Repeatable.",
+    help="USER may no longer submit to the tenant. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--max-priority",
     metavar="NUMBER|none",
-    help="The highest priority of its jobs that users may state; none: 0.",
+    help="The highest priority that users may state for jobs of the tenant; none: 0.",
 )
 @click.option(
     "--max-weight",
     metavar="NUMBER|none",
-    help="The highest weight of its jobs that users may state; none: 1.",
+    help="The highest weight that users may state for jobs of the tenant; none: 1.",
 )
-@click.option("--forget", is_flag=True, help="Nothing is set for it any more.")
+@click.option("--forget", is_flag=True, help="Remove every setting of the tenant.")
 @_json
 def quota(
     tenant: str | None, limit: str | None, share: str | None, weight: str | None,
     members: tuple[str, ...], without: tuple[str, ...], max_priority: str | None,
     max_weight: str | None, forget: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Show what tenants may have, or set it for TENANT. Running jobs go on.
+    """Show the limits of tenants, or set those of TENANT. Running jobs go on.
 
-    With a shared daemon a user submits to the tenant of their own name, and to those of which they
-    are members. Administrators submit anywhere, with any priority.
+    With a shared daemon, users submit to the tenant of their own name and to the tenants of which
+    they are members. Administrators submit to any tenant, with any priority.
     """
     stated = {"limit": limit, "quota": share, "weight": weight, "max_priority": max_priority,
               "max_weight": max_weight}  # fmt: skip
@@ -159,7 +159,9 @@ def _value(name: str, text: str) -> Any:
         return int(text) if name in ("quota", "max_priority") else float(text)
     except ValueError:
         raise BadInput(
-            f"{text!r} is no number", where=f"--{name.replace('_', '-')}", mend="a number or none"
+            f"{text!r} is not a valid number",
+            where=f"--{name.replace('_', '-')}",
+            mend="a number or none",
         ) from None
 
 
@@ -184,20 +186,20 @@ def _hours(value: float | None) -> str:
     "prices",
     multiple=True,
     metavar="TYPE=PRICE",
-    help="Of an hour of one GPU of this type. Default: as the cluster file has it. Repeatable.",
+    help="Price of one GPU-hour of this type. Default: the price in the cluster file. Repeatable.",
 )
-@click.option("--since", metavar="TIME", help="From then on: 2026-05-01, or 7d ago.")
-@click.option("--until", metavar="TIME", help="Up to then.")
+@click.option("--since", metavar="TIME", help="Count from this time: 2026-05-01, or 7d (ago).")
+@click.option("--until", metavar="TIME", help="Count up to this time.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @_json
 def usage(
     prices: tuple[str, ...], since: str | None, until: str | None, as_csv: bool, as_json: bool
 ) -> None:
-    """GPU-hours and cost by tenant (as sreport): useful, lost, idle.
+    """Show GPU-hours and cost by tenant (as sreport): useful, lost, idle.
 
-    Lost is work that was done and went with a preemption or a failure; idle is time in which a
-    job started, stopped, was suspended, or did nothing with its GPUs. With --since or --until it
-    is what attempts held from their starts to their ends in that time, not what became of it.
+    Lost is work that a preemption or a failure undid. Idle is time in which a job started, stopped,
+    was suspended, or did nothing with its GPUs. With --since or --until, only the time that
+    attempts held GPUs within the period is shown, without this split.
     """
     query: dict[str, Any] = {"prices": ",".join(prices)}
     for name, text in (("since", since), ("until", until)):
@@ -230,19 +232,30 @@ def usage(
     "--do",
     "action",
     type=click.Choice(["off", "warn", "release", "cancel"]),
-    help="What follows: nothing, a word (status, webhooks, e-mail), saving and being "
-    "held, or the end.",
+    help="What happens to an idle job: nothing (off), a warning in status, webhooks and e-mail "
+    "(warn), save and hold (release), or cancel.",
 )
 @click.option(
-    "--after", metavar="TIME", type=SPAN, help="When it has done nothing for so long: 30m."
+    "--after",
+    metavar="TIME",
+    type=SPAN,
+    help="A job is idle when it has done nothing for this time: 30m.",
 )
-@click.option("--gpu", type=float, help="Nothing is: less than this part of its GPUs' time.")
-@click.option("--cores", type=float, help="Where GPUs are not measured: fewer cores than this.")
+@click.option(
+    "--gpu",
+    type=float,
+    help="Doing nothing means: using less than this fraction of the time of its GPUs.",
+)
+@click.option(
+    "--cores",
+    type=float,
+    help="Where GPUs are not measured, doing nothing means: using fewer cores than this.",
+)
 @_json
 def idle(
     action: str | None, after: str | None, gpu: float | None, cores: float | None, as_json: bool
 ) -> None:  # fmt: skip
-    """Show idle jobs and what becomes of them, or change the rule."""
+    """Show idle jobs and what happens to them, or change the rule."""
     seconds = parse_duration(after, where="--after") / SECOND if after else None
     changes = {"action": action, "after": seconds, "gpu": gpu, "cores": cores}
     body = {name: value for name, value in changes.items() if value is not None}

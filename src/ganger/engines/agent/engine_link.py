@@ -165,7 +165,7 @@ class Peer(Parties[_Engine]):
         elif engine is self._now:
             self._host.obey(message)
         else:
-            raise GoneError("it gives orders without being welcome")
+            raise GoneError("it sends orders before it is accepted")
 
     def _greet(self, engine: _Engine) -> None:
         host = self._host

@@ -59,7 +59,7 @@ def _opened(path: Path, uid: int) -> IO[bytes] | None:
     if stat.S_ISREG(found.st_mode) and uid in (-1, found.st_uid):
         return os.fdopen(descriptor, "rb")
     os.close(descriptor)
-    what = "belongs to somebody else" if stat.S_ISREG(found.st_mode) else "is no regular file"
+    what = "belongs to another user" if stat.S_ISREG(found.st_mode) else "is not a regular file"
     raise BadInput(f"{path} {what}", where="output")
 
 

@@ -48,7 +48,7 @@ def account(uid: int, gid: int = -1) -> tuple[int, list[int]]:
 def _calls() -> _Calls:
     found = _CALLS.get(platform.machine())
     if found is None:
-        raise OSError(errno.ENOSYS, f"users cannot be told apart on {platform.machine()}")
+        raise OSError(errno.ENOSYS, f"users cannot be distinguished on {platform.machine()}")
     return found
 
 

@@ -146,7 +146,7 @@ class Agent:
             self._leave()
             self._peer.tend()
             if self._peer.cut_off():
-                log.warning("cut off for too long: its jobs are killed")
+                log.warning("no contact with an engine for too long: the jobs are killed")
                 self._stop_all(checkpoint=False)
         self._peer.close()
         self.containment.remove()
@@ -158,7 +158,7 @@ class Agent:
         """Tell that this machine will soon be gone; later, ask whom no engine has asked."""
         warned, self._warned = self._warned, False
         if warned and not self._leaving and self.home.leaving.exists():
-            self._leaving = self.home.leaving.read_text().strip() or "it will soon be gone"
+            self._leaving = self.home.leaving.read_text().strip() or "it is about to stop"
             self._leave_at = time.monotonic() + _ALONE_SECONDS
             log.warning("leaves: %s", self._leaving)
             self._tell(Leaving(self._leaving))
@@ -409,7 +409,9 @@ class Agent:
             mark = f"{JOB_FOLDER}={part.folder.job}"
             processes.end_marked(mark, uid if uid >= 0 else os.getuid(), _ORPHAN_SECONDS)
             group.remove()
-        self._ended(part, Exit(code=-9, why="NodeFail", detail="the keeper of the job was killed"))
+        self._ended(
+            part, Exit(code=-9, why="NodeFail", detail="the supervisor of the job was killed")
+        )
 
     def _kill_strays(self, keeper: int) -> None:
         """Children that are no keepers were orphaned by a keeper that died. They are here when it

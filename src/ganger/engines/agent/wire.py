@@ -101,7 +101,7 @@ class Link:
             try:
                 messages.append(self._decode(self._in[at + _LENGTH.size : end]))
             except msgspec.MsgspecError as error:
-                raise GoneError(f"no message of this protocol: {error}") from None
+                raise GoneError(f"not a message of this protocol: {error}") from None
             at = end
         del self._in[:at]
         return messages

@@ -94,9 +94,9 @@ def _decode(text: str, command: str) -> Mapping[str, Any]:
     try:
         found = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise BadInput(f"no JSON came: {error}", where=command) from None
+        raise BadInput(f"the answer is not JSON: {error}", where=command) from None
     if not isinstance(found, dict):
-        raise BadInput("no JSON object came", where=command)
+        raise BadInput("the answer is not a JSON object", where=command)
     return found
 
 

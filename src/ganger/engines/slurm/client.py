@@ -51,7 +51,9 @@ def options_of(text: str, where: str = "--sbatch-options") -> tuple[str, ...]:
     for word in words:
         match = re.fullmatch(r"--([a-z][a-z-]*)(=.*)?", word)
         if match is None:
-            raise BadInput(f"{word!r} is no long option", where=where, mend="write --account=NAME")
+            raise BadInput(
+                f"{word!r} is not a long option", where=where, mend="write --account=NAME"
+            )
         if match[2] == "=":
             raise BadInput(f"--{match[1]} has no value", where=where, mend="write --account=NAME")
         if match[1] in _OURS:

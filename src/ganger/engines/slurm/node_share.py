@@ -127,7 +127,7 @@ class SeatProcess:
         until = time.monotonic() + _EXIT_SECONDS
         while (exit_ := self._folder.exit()) is None:
             if not self._folder.is_kept() or time.monotonic() > until:
-                exit_ = Exit(code=-9, why="NodeFail", detail="the keeper of the job was killed")
+                exit_ = Exit(code=-9, why="NodeFail", detail="the supervisor of the job was killed")
                 break
             time.sleep(0.01)
         self._end(exit_)

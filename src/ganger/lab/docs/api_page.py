@@ -43,7 +43,8 @@ for run in ganger.compare(trace, "8x8xV100", ["fifo", "srtf", "tiresias"], seeds
 columns = run.table()  # pandas.DataFrame(columns) takes it
 run.report("tiresias.html")
 ```
-Whatever can be mended in the arguments raises `BadInput`, whose text says what, where and how.
+An argument that is not valid raises `BadInput`. Its text says what
+is wrong, where, and how to fix it.
 """
 
 

@@ -121,9 +121,9 @@ def page(recipe: Recipe) -> str:
         _parameters(recipe),
         f"## On a small example\n\n![Which job held which GPU when]({recipe.name}.svg)",
         f"Ten jobs of two tenants on {CLUSTER.name}; jobs 0, 2, 3, 5, 7, 8 and 9 can change size,"
-        " and 2, 4, 6 and 7 have deadlines. Starting again takes 30 s. True durations and speeds"
-        " are told. The upper part shows who holds which GPU, the lower one each job's life from"
-        f" its submission. {_drawn(recipe.name)}{_outcome(run)}",
+        " and 2, 4, 6 and 7 have deadlines. Starting again takes 30 s. The recipe knows true"
+        " durations and speeds. The upper part shows which job holds which GPU, the lower part the"
+        f" phases of each job from its submission. {_drawn(recipe.name)}{_outcome(run)}",
         "[All recipes](README.md)",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -136,7 +136,7 @@ def _facts(recipe: Recipe) -> str:
         "Must know": recipe.needs,
         "Wants": ", ".join(recipe.wants),
         "Changes sizes": "yes" if recipe.elastic else "no",
-        "Tells GPU types apart": "yes" if recipe.heterogeneous else "no",
+        "Distinguishes GPU types": "yes" if recipe.heterogeneous else "no",
         "Made of": "; ".join(
             f"`{module}` ({', '.join(names)})" for module, names in recipe.mechanisms.items()
         ),

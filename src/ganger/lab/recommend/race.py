@@ -84,7 +84,7 @@ class Recommendation:
     `entrants`: the pick, those that ran to the end, then the others, each in order of how much
     worse than the pick they are. `baseline`: what the pick is compared with; `over_next`,
     `over_baseline`: how much worse those are; `told_less`: how much worse the baseline is where the
-    pick is told only what like jobs took, if it was told more and needs durations; `left_out`:
+    pick knows only the durations of similar jobs, if it knew more and needs durations; `left_out`:
     recipes not tried, and why.
     """
 
@@ -243,7 +243,7 @@ class _Race:
     tell: Progress
     done: int = 0
     doubts: dict[str, None] = field(default_factory=dict)
-    """What recipes were not told and need, in order of appearance."""
+    """What recipes need and do not know, in order of appearance."""
 
     @property
     def running(self) -> list[Entrant]:
@@ -362,7 +362,7 @@ def _notes(found: Recommendation, ran: list[Entrant]) -> list[str]:
     notes: list[str] = []
     pick, single = found.pick, found.over_next is not None and not found.over_next.compared
     if single:
-        notes.append("One part and one seed: nothing says what is noise. Give more jobs or seeds.")
+        notes.append("One part and one seed: noise cannot be measured. Give more jobs or seeds.")
     if found.pick is found.baseline and len(ran) > 1 and not single:
         notes.append(f"No recipe is surely better than {pick.recipe}: the rest is within noise.")
     tied = [each for each in ran if each is not pick and not found.gap(each).sure and not single]
@@ -371,9 +371,10 @@ def _notes(found: Recommendation, ran: list[Entrant]) -> list[str]:
         notes.append(f"Within noise of {pick.recipe}: {names}.")
     easier = [each.recipe for each in tied if _knowledge(each) < _knowledge(pick)]
     if easier and pick is not found.baseline:
-        notes.append(f"Of these {', '.join(easier)} must know less.")
+        notes.append(f"Of these {', '.join(easier)} need less information.")
     if found.told_less is not None and not found.told_less.sure:
-        notes.append(f"Told only what like jobs took, {pick.recipe} is not surely better than"
+        notes.append(f"With only the durations of similar jobs, {pick.recipe} is not "
+                     "surely better than"
                      f" {found.baseline.recipe}.")  # fmt: skip
     return notes
 

@@ -21,9 +21,9 @@ def verdict(found: Recommendation) -> list[str]:
     if found.next is not None and found.next is not found.baseline and found.over_next is not None:
         lines.append(_against_next(found, found.next.recipe, found.over_next))
     lines.append("It needs no information about durations." if pick.needs == "nothing"
-                 else f"It must know {pick.needs} (here: {found.knows}).")  # fmt: skip
+                 else f"It needs {pick.needs} (here: --knows {found.knows}).")  # fmt: skip
     if found.told_less is not None:
-        lines.append(f"Told only what like jobs took (rolling), against"
+        lines.append(f"With only the durations of similar jobs (rolling), against"
                      f" {printable(found.baseline.recipe)}: {times(found.told_less)}.")  # fmt: skip
     return lines + found.notes
 
@@ -91,7 +91,10 @@ def _caption(found: Recommendation) -> str:
         " means are over a recipe's own parts."
     )
     if any("worse" in each.dropped for each in found.entrants):
-        told += " Who is out was worse than the best of its heat, which may not be the pick."
+        told += (
+            " A recipe that dropped out was worse than the best of its heat, which may "
+            "not be the pick."
+        )
     return told + (f" Not tried: {out}." if out else "")
 
 

@@ -25,7 +25,7 @@ def draw(run: Run, horizon_seconds: float) -> str:
     The same run gives the same text. Raises BadInput where the run kept no segments.
     """
     if run.segments is None:
-        raise BadInput("this run kept no record of who ran where", mend="take a smaller run")
+        raise BadInput("this run has no record of which job ran where", mend="take a smaller run")
     scale = (WIDTH - LEFT - RIGHT) / horizon_seconds
     lower = TOP + ROW * sum(run.node_gpus) + 6
     height = lower + ROW * len(run.jobs.name) // 2 + 24

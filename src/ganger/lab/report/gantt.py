@@ -36,7 +36,7 @@ def render(run: Run, width: int = 80, by: Literal["gpu", "job"] = "gpu") -> Text
     Raises BadInput where the run kept no segments or the width is below 30.
     """
     if run.segments is None:
-        raise BadInput("this run kept no record of who ran where", mend="take a smaller run")
+        raise BadInput("this run has no record of which job ran where", mend="take a smaller run")
     if width < _NARROWEST:
         raise BadInput(f"a chart {width} wide is too narrow", mend=f"give at least {_NARROWEST}")
     end = max((segment.end_seconds for segment in run.segments), default=0.0)

@@ -78,8 +78,8 @@ def helios(walk: Walk = Walk.STRICT) -> Policy:
 @recipe(
     HELIOS,
     needs="durations",
-    reconstructed="the forecast: yesterday's rhythm moved to today's level, where the paper boosts"
-    " trees; those who wait count as using nodes, and wake them at once",
+    reconstructed="the forecast: yesterday's load curve moved to today's level, where the paper"
+    " boosts trees; waiting jobs count as using nodes, and wake them at once",
     wants=("idle nodes",),
 )
 def helios_ces(
@@ -100,8 +100,8 @@ def helios_ces(
         "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads",
         "Jeon et al.", "ATC", 2019, "JCT",
     ),
-    reconstructed="how long each tier is insisted on; who is evicted first; that a job which does"
-    " not fit is passed by others of its tenant",
+    reconstructed="how long each tier is insisted on; which job is evicted first; that a job"
+    " which does not fit is passed by others of its tenant",
     wants=("quotas",),
 )  # fmt: skip
 def philly(
@@ -115,7 +115,7 @@ def philly(
     The tenant that uses least of its quota goes first. Gangs want one node for `node_wait`, one
     rack for `rack_wait` more, then take any GPUs. Once `full` of the cluster is held,
     jobs of tenants over their quotas are preempted for jobs within theirs. Waiting for a share
-    (AssocGrpGRES) and waiting for a place (Resources) are told apart, as the paper does.
+    (AssocGrpGRES) and waiting for a place (Resources) are distinguished, as the paper does.
     """
     place = Relaxing(node_wait=node_wait, rack_wait=rack_wait)
     return VirtualClusters("philly", place, full, min_run)

@@ -67,14 +67,14 @@ def _refuse_target(places: Places, target: Path, *, force: bool) -> None:
     with contextlib.suppress(FileNotFoundError):
         mode = target.lstat().st_mode
         if not stat.S_ISREG(mode):
-            raise BadInput("it is no plain file", where=str(target), mend="take another name")
+            raise BadInput("it is not a regular file", where=str(target), mend="use another name")
         if not force:
             raise BadInput(
-                "it is there already", where=str(target), mend="take another name, or --force"
+                "the file exists already", where=str(target), mend="use another name, or --force"
             )
     if _OWN.fullmatch(target.name) and target.parent.resolve() == places.root.resolve():
-        raise BadInput("the daemon keeps that itself", where=str(target),
-                       mend="take another folder")  # fmt: skip
+        raise BadInput("the daemon uses this file itself", where=str(target),
+                       mend="use another folder")  # fmt: skip
 
 
 def _workplace(parent: Path) -> tempfile.TemporaryDirectory[str]:
@@ -137,12 +137,12 @@ def restore(places: Places, source: Path) -> Copied:
 def look_at(path: Path) -> Copied:
     """What a journal holds. Raises BadInput for one that is damaged, or is none."""
     if not path.is_file():
-        raise BadInput("there is no such file", where=str(path))
+        raise BadInput("the file does not exist", where=str(path))
     journal = Journal(path, readonly=True)
     try:
         journal.check()
         if not journal.segments():
-            raise BadInput("it is an empty journal", where=str(path), mend="take another backup")
+            raise BadInput("the journal is empty", where=str(path), mend="use another backup")
         (jobs,) = journal.db.execute("SELECT count(*) FROM jobs").fetchone()
         size = path.stat().st_size
         return Copied(path=str(path), bytes=size, jobs=jobs, until=journal.last_time() / 1e6)

@@ -175,7 +175,7 @@ def _mend_of(said: str) -> str:
     if "full" in said:
         return "make room on the disk"
     if "locked" in said:
-        return "end what else has it open"
+        return "end every other process that has it open"
     return _DAMAGED
 
 

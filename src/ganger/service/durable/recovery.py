@@ -65,7 +65,7 @@ class Guard:
                 raise InvariantError(self.error)
             plan, remembered = self.policy.decide(view, memory)
             if plan.wake <= view.now:
-                raise InvariantError("it wants to be woken in the past")
+                raise InvariantError("the policy asks to be woken in the past")
             memory, self.error = remembered, ""
         except Exception as error:
             self.error = f"{type(error).__name__}: {error}"
@@ -105,7 +105,7 @@ def _readable(snapshot: Snapshot, policy: Policy) -> Snapshot:
         msgspec.msgpack.decode(snapshot.memory, type=memory_type(policy.decide))
     except msgspec.MsgspecError as error:
         log.warning(
-            "%s begins anew: its memory was kept by another version: %s", policy.name, error
+            "%s begins anew: its memory was written by another version: %s", policy.name, error
         )
         return msgspec.structs.replace(snapshot, memory=msgspec.msgpack.encode(None))
     return snapshot

@@ -68,8 +68,8 @@ def _answering(one: Endpoint) -> Callable[[Request], Awaitable[Response]]:
 
 
 _STATUS: Final[dict[type[GangerError], tuple[int, str]]] = {
-    NoSuch: (404, "There is no such thing"), Forbidden: (403, "Not allowed"),
-    FullDisk: (507, "The disk is full"), Busy: (429, "Too much at once"),
+    NoSuch: (404, "Not found"), Forbidden: (403, "Not allowed"),
+    FullDisk: (507, "The disk is full"), Busy: (429, "Too many requests at once"),
     Bug: (500, "A bug in Ganger"),
 }  # fmt: skip
 
@@ -136,7 +136,11 @@ class Identify:
             found = self._bearer(scope)
         if found is None:
             answer = _problem(
-                Problem(title="Who are you?", status=401, mend="send Authorization: Bearer TOKEN")
+                Problem(
+                    title="This request has no valid token",
+                    status=401,
+                    mend="send Authorization: Bearer TOKEN",
+                )
             )
             answer.headers["WWW-Authenticate"] = "Bearer"
             answer.headers["Connection"] = "close"  # what else is sent is not read

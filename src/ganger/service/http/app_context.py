@@ -103,7 +103,7 @@ class World:
         """Raise Forbidden unless every job is `who`'s own."""
         for row in rows:
             if not self.owns(who, row):
-                raise Forbidden(f"job {row + 1} is somebody else's")
+                raise Forbidden(f"job {row + 1} belongs to another user")
 
     def owns(self, who: Who, row: int) -> bool:
         """Whether the job is `who`'s own."""
@@ -113,7 +113,7 @@ class World:
     def refuse_users(self, who: Who) -> None:
         """Raise Forbidden unless `who` is an administrator."""
         if not who.admin:
-            raise Forbidden("only an administrator may do that")
+            raise Forbidden("only an administrator may do this")
 
     def refuse_beyond(self, who: Who, tenant: str, priority: float, weight: float) -> None:
         """Raise Forbidden unless `who` may have jobs of this tenant with this priority and weight.
@@ -151,7 +151,7 @@ class World:
         try:
             pwd.getpwnam(user)
         except KeyError:
-            raise BadInput(f"this machine knows no user {user!r}", where="user") from None
+            raise BadInput(f"this machine has no user {user!r}", where="user") from None
 
     def status(self) -> Status:
         """How the daemon does."""
@@ -168,7 +168,7 @@ class World:
             if down and (self.engine == "local" or self._whole_gpus):  # pilots come and go
                 trouble.append(f"down: {', '.join(down)}")
             if daemon.full:
-                trouble.append(f"nothing can be kept: {daemon.full}")
+                trouble.append(f"nothing can be written: {daemon.full}")
             if daemon.set_aside:
                 last, number = daemon.set_aside[-1], daemon.reader.set_aside_ever()
                 trouble.append(
@@ -190,7 +190,10 @@ class World:
             if guard.error:
                 trouble.append(f"the policy fails: {guard.error}")
             if guard.differed:
-                trouble.append(f"{guard.differed} plans were kept that would be decided otherwise")
+                trouble.append(
+                    f"{guard.differed} recorded plans were kept that the present version "
+                    "would not make"
+                )
             return Status(
                 version=__version__, mode="shared" if self.shared else "personal",
                 engine=self.engine, home=str(self.home), pid=os.getpid(), listen=self.listen,

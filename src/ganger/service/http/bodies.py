@@ -46,7 +46,7 @@ class Bodies:
         """So many bytes more, or fewer. Raises Busy if that is too much."""
         if size > 0 and (self._held[user] + size > USER_BYTES_MAX
                          or self._total + size > ALL_BYTES_MAX):  # fmt: skip
-            raise Busy("too much is being submitted at once", mend="try again in a second")
+            raise Busy("too many submissions at once", mend="try again in a second")
         self._held[user] += size
         self._total += size
         if not self._held[user]:

@@ -153,7 +153,7 @@ def node_order(verb: str) -> Callable[[Request], Answer]:
         await asked(world, NodeOrder([names.index(name) for name in wanted], verb))
         return [node for node in locked(world, rows.node_answers) if node.name in wanted]
 
-    endpoint.__doc__ = f"Say `{verb}` of the nodes in the path."
+    endpoint.__doc__ = f"Apply `{verb}` to the nodes in the path."
     return endpoint
 
 
@@ -189,7 +189,9 @@ async def set_policy(request: Request) -> PolicyAnswer:
     trial = await asyncio.to_thread(try_policy, world.daemon, found.recipe, knows)
     if found.dry_run or trial.error:
         if trial.error and not found.dry_run:
-            raise BadInput(f"it fails on the present state: {trial.error}", where=found.recipe)
+            raise BadInput(
+                f"the recipe fails on the present state: {trial.error}", where=found.recipe
+            )
         return trial
     await asked(world, SetPolicy(found.recipe, knows))
     return msgspec.structs.replace(trial, dry_run=False)
@@ -353,7 +355,7 @@ async def show_usage(request: Request) -> list[Usage]:
     since, until = (round(number(request, name, most, 1e11) * SECOND)
                     for name, most in (("since", 0), ("until", 1e11)))  # fmt: skip
     if since >= until:
-        raise BadInput("it is not before until", where="since")
+        raise BadInput("since is not before until", where="since")
     part = {"since", "until"} & set(request.query_params)
     prices = prices_of(world.daemon) | parse_prices(request.query_params.get("prices", ""))
 
@@ -381,7 +383,7 @@ async def test_notify(request: Request) -> NotifyAnswer:
     if found.error:
         raise BadInput(found.error)
     if not found.sinks:
-        raise BadInput("nobody is told anything", where=found.path, mend="see docs/notify.md")
+        raise BadInput("no receiver is configured", where=found.path, mend="see docs/notify.md")
     world.notifier.tell(Message(event="test", at=time.time(), home=str(world.home)))
     return found
 
@@ -414,7 +416,7 @@ async def events(request: Request) -> Response:
     daemon = world.daemon
     begin = request.headers.get("last-event-id") or request.query_params.get("since", "")
     if begin and not (begin.isascii() and begin.isdecimal() and len(begin) < 19):
-        raise BadInput(f"{begin!r} is no revision", where="since")
+        raise BadInput(f"{begin!r} is not a valid revision", where="since")
 
     async def changes() -> AsyncIterator[bytes]:
         seen = int(begin) if begin else daemon.kernel.revision

@@ -127,7 +127,7 @@ def _prepared(world: World, who: Who, wanted: list[JobRequest]) -> list[Prepared
     for one in wanted:
         if (one.array or one.params) and len(wanted) > 1:
             raise BadInput("an array is submitted by itself", where="array",
-                           mend="send each in a request of its own")  # fmt: skip
+                           mend="send it in a request of its own")  # fmt: skip
         world.refuse_beyond(who, one.tenant or who.user, one.priority, one.weight)
         one.gpu_types = world.known_types(one.gpu_types)
         made = prepare(one, who, now, resolve, world.shared, daemon.gates.ahead)
@@ -222,7 +222,7 @@ async def _throttle(world: World, found: list[int], throttle: int) -> None:
     with world.daemon.lock:
         arrays = {world.daemon.array_of(row) for row in found}
     if -1 in arrays:
-        raise BadInput("one of these is no array", where="throttle", mend="name the array")
+        raise BadInput("one of the jobs is not an array", where="throttle", mend="name the array")
     for head in sorted(arrays):
         await asked(world, SetCeiling(("array", str(head)), throttle or None))
 
@@ -234,7 +234,9 @@ def order(verb: str) -> Callable[[Request], Answer]:
         accepted = await asked(world_of(request), Order(rows_named(request), {verb: 0.0}))
         return Changed(jobs=[row + 1 for row in accepted])
 
-    endpoint.__doc__ = f"Say `{verb}` of the jobs in the path; answers with those it was said of."
+    endpoint.__doc__ = (
+        f"Apply `{verb}` to the jobs in the path; returns the jobs that were changed."
+    )
     return endpoint
 
 

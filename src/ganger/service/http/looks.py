@@ -27,7 +27,7 @@ class TooLong(BadInput):
     """It would take longer than anybody should make the daemon work on it."""
 
     def __init__(self) -> None:
-        super().__init__(f"it takes longer than {PATIENCE_SECONDS:g} s",
+        super().__init__(f"the answer takes longer than {PATIENCE_SECONDS:g} s",
                          mend="ask for fewer recipes or days")  # fmt: skip
 
 
@@ -74,7 +74,7 @@ class Looks:
         already, TooLong if it takes so."""
         user = who.user
         if self._asked[user] >= WAITING_MAX:
-            raise Busy("you wait for many answers that take long", mend="wait for one of them")
+            raise Busy("you have too many slow requests in progress", mend="wait for one of them")
         self._asked[user] += 1
         turn = self._turns.setdefault(user, asyncio.Lock())
         try:

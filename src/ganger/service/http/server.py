@@ -94,7 +94,7 @@ def address(text: str, where: str) -> tuple[str, int]:
     """HOST:PORT in its parts. Raises BadInput."""
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or len(port) > 5 or int(port) > 65535:
-        raise BadInput(f"{text!r} is no address", where=where, mend="write HOST:PORT")
+        raise BadInput(f"{text!r} is not a valid address", where=where, mend="write HOST:PORT")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -113,9 +113,9 @@ def not_there(listen: str, where: str, error: OSError) -> BadInput:
     mend = "write an address of this machine"
     if error.errno == errno.EADDRINUSE:
         port = listen.rpartition(":")[2]
-        mend = f"take another port, or end what has this one: `ss -ltnp sport = :{port}`"
+        mend = f"use another port, or end the process that has this one: `ss -ltnp sport = :{port}`"
     elif error.errno == errno.EACCES:
-        mend = "take a port from 1024 on"
+        mend = "use a port from 1024 on"
     return BadInput(f"{listen}: {error.strerror}", where=where, mend=mend)
 
 

@@ -55,12 +55,13 @@ class Rights(msgspec.Struct, frozen=True):
         most = rights.max_priority if own is None else own
         if priority > most:
             raise Forbidden(
-                f"{priority} is above {most}, the most of {who.user} in the tenant {tenant!r}",
+                f"{priority} is above {most}, the highest that {who.user} may state in the "
+                f"tenant {tenant!r}",
                 where="priority",
             )
         if weight > rights.max_weight:
             raise Forbidden(
-                f"{weight:g} is above {rights.max_weight:g}, the most in the tenant {tenant!r}",
+                f"{weight:g} is above {rights.max_weight:g}, the highest in the tenant {tenant!r}",
                 where="weight",
             )
 

@@ -89,5 +89,5 @@ def digest(token: bytes) -> str:
 def checked_name(user: str) -> str:
     """A user's name. Raises BadInput."""
     if not _NAME.fullmatch(user):
-        raise BadInput(f"{user[:80]!r} is no user's name", where="user")
+        raise BadInput(f"{user[:80]!r} is not a valid user name", where="user")
     return user

@@ -107,7 +107,9 @@ def prepare(
         ]
     if not request.array:
         if request.after_each:
-            raise BadInput("this is no array", where="after_each", mend="give --array, or --after")
+            raise BadInput(
+                "this is not an array", where="after_each", mend="use --after, or give an array"
+            )
         return [Prepared(spec, facts)]
     tasks, throttle = tasks_of(request.array)
     links, text = size_of([Prepared(spec, facts)], request)
@@ -146,8 +148,9 @@ def size_of(jobs: list[Prepared], request: JobRequest) -> tuple[int, int]:
 def refuse_too_many(links: int, text: int) -> None:
     """Raise BadInput for more of either than a submission may have."""
     if links > LINKS_MAX:
-        raise BadInput(f"the jobs wait for more than {LINKS_MAX:,} others, counted one by one",
-                       where="after", mend="wait for fewer, or submit in parts")  # fmt: skip
+        raise BadInput(f"the jobs have more than {LINKS_MAX:,} dependencies, counted one by one",
+                       where="after", mend="state fewer dependencies, or submit in "
+                                           "parts")  # fmt: skip
     if text > TEXT_BYTES_MAX:
         raise BadInput(
             f"scripts, commands and variables of all tasks exceed {TEXT_BYTES_MAX >> 20} MiB",
@@ -180,7 +183,9 @@ def _conditions(request: JobRequest, rows: Rows) -> Conditions:
     for text in request.after_begin:
         job, plus, delay = str(text).partition("+")
         if plus and not delay:
-            raise BadInput(f"{text!r} says no time", where="after_begin", mend="write like 12+10m")
+            raise BadInput(
+                f"{text!r} has no valid time", where="after_begin", mend="write like 12+10m"
+            )
         span = parse_duration(delay, where="after_begin") if plus else 0
         begun.append(Condition("begun", tuple(rows(job)), span))
     if not request.after_one:
@@ -192,7 +197,7 @@ def _conditions(request: JobRequest, rows: Rows) -> Conditions:
 def _after_each(spec: JobSpec, facts: Facts, request: JobRequest, rows: Rows) -> Prepared:
     for job in request.after_each:
         if "_" in str(job):
-            raise BadInput(f"{job!r} is no array", where="after_each", mend="write like 12")
+            raise BadInput(f"{job!r} is not an array", where="after_each", mend="write like 12")
     before = [rows(f"{job}_{facts.task}")[0] for job in request.after_each]
     if request.after_one:
         either = (*facts.conditions.either, *(Condition("ok", (row,)) for row in before))
@@ -241,7 +246,7 @@ def _check(request: JobRequest) -> None:
 def _check_strings(request: JobRequest) -> None:
     for name, value in request.env.items():
         if not _VARIABLE.fullmatch(name):
-            raise BadInput(f"{name[:80]!r} is no name of a variable", where="env")
+            raise BadInput(f"{name[:80]!r} is not a valid name of a variable", where="env")
         _check_word(value, "env", WORD_MAX)
     for word in request.command:
         _check_word(word, "command", WORD_MAX)
@@ -260,7 +265,7 @@ def _check_strings(request: JobRequest) -> None:
 
 def _check_word(text: str, where: str, most: int) -> None:
     if "\0" in text:
-        raise BadInput("a zero byte is in it", where=where)
+        raise BadInput("it contains a zero byte", where=where)
     if len(text) > most:
         raise BadInput(f"it is longer than {most:,} characters", where=where)
 
@@ -276,7 +281,7 @@ def shape_of(request: JobRequest) -> Shape:
         )  # fmt: skip
     per_worker, share = gpus // workers, round(request.share * WHOLE)
     if share < WHOLE and per_worker != 1:
-        raise BadInput("a share is of one GPU per worker", where="share", mend="ask for --gpus 1")
+        raise BadInput("a share needs one GPU per worker", where="share", mend="ask for --gpus 1")
     cpus = round(request.cpus * WHOLE)
     if not gpus and not cpus:
         cpus = WHOLE  # a job without GPUs occupies at least a core
@@ -327,7 +332,7 @@ def _absolute(path: str, cwd: str, where: str) -> str:
     if not path or path.startswith("/"):
         return path
     if not cwd:
-        raise BadInput(f"{path!r} is not absolute", where=where, mend="or say in which cwd it is")
+        raise BadInput(f"{path!r} is not absolute", where=where, mend="or state cwd")
     return f"{cwd.rstrip('/')}/{path}"
 
 
@@ -351,15 +356,15 @@ def tasks_of(text: str) -> tuple[list[int], int]:
     mend = "write like 0-7, 1,3,5, 0-20:5 or 0-99%4"
     listed, percent, most = text.partition("%")
     if percent and not (_NUMBER.fullmatch(most) and 0 < int(most) <= TASKS_MAX):
-        raise BadInput(f"%{most} is no number of tasks at once", where="array", mend=mend)
+        raise BadInput(f"%{most} is not a valid number of tasks at once", where="array", mend=mend)
     tasks: set[int] = set()
     for part in listed.split(","):
         found = _RANGE.fullmatch(part.strip())
         if not found:
-            raise BadInput(f"{text!r} is no list of tasks", where="array", mend=mend)
+            raise BadInput(f"{text!r} is not a valid list of tasks", where="array", mend=mend)
         first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
         if last < first or step < 1 or (last - first) // step >= TASKS_MAX:
-            raise BadInput(f"{part!r} holds no task, or too many", where="array", mend=mend)
+            raise BadInput(f"{part!r} has no tasks, or too many", where="array", mend=mend)
         tasks.update(range(first, last + 1, step))
     if len(tasks) > TASKS_MAX:
         raise BadInput(f"more than {TASKS_MAX:,} tasks", where="array", mend="submit it in parts")
@@ -379,7 +384,7 @@ def moment(value: str | float | None, now: int, where: str, default: int) -> int
         return max(micros(datetime.fromisoformat(text).timestamp()), 0)
     except (ValueError, OverflowError, OSError):
         raise BadInput(
-            f"{value!r} is no time", where=where, mend="write like 2026-05-01T18:00 or +2h"
+            f"{value!r} is not a valid time", where=where, mend="write like 2026-05-01T18:00 or +2h"
         ) from None
 
 
@@ -418,12 +423,17 @@ class Fits:
             if gpu_type not in types:
                 known = ", ".join(t for t in types if t) or "no GPU"
                 raise BadInput(
-                    f"no GPU is a {gpu_type}", where="gpu_types", mend=f"there is {known}"
+                    f"no GPU is of type {gpu_type}",
+                    where="gpu_types",
+                    mend=f"the types are {known}",
                 )
         least = tuple(role.range[0] for role in shape.roles)
         if self._ledger.find(shape, least) is None:
             mend = "ask for less; `ganger nodes` shows what there is"
             if shape.roles[0].needs.gpus > int(self._nodes.gpus.max(initial=0)):
-                mend = "a worker's GPUs are in one node: have more workers (--nodes), or fewer GPUs"
-            raise BadInput(f"{shape} can never fit this cluster", where="gpus", mend=mend)
+                mend = (
+                    "the GPUs of a worker are in one node: ask for more workers "
+                    "(--nodes), or fewer GPUs"
+                )
+            raise BadInput(f"{shape} can never fit in this cluster", where="gpus", mend=mend)
         self._known.add(shape)

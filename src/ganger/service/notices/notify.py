@@ -113,15 +113,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     raise BadInput(f"{event!r} is not one of {', '.join(EVENTS)}", where=where)
         for hook in self.webhook:
             if not _is_address(hook.url):
-                raise BadInput(f"{hook.url!r} is no address", where=where, mend="write https://...")
+                raise BadInput(
+                    f"{hook.url!r} is not a valid address", where=where, mend="write https://..."
+                )
         if self.mail and self.smtp is None:
-            raise BadInput("e-mail needs a server", where=where, mend="write an [smtp] table")
+            raise BadInput("e-mail needs a mail server", where=where, mend="write an [smtp] table")
         for address in [one for mail in self.mail for one in mail.to]:
             checked_address(address, where)
         keys = [sink.key for sink in self.sinks]
         twice = {key for key in keys if keys.count(key) > 1}
         if twice:
-            raise BadInput(f"{twice.pop()!r} is there twice", where=where, mend="name one of them")
+            raise BadInput(f"{twice.pop()!r} is listed twice", where=where, mend="name one of them")
         return self
 
 
@@ -140,12 +142,12 @@ def checked_address(address: str, where: str) -> str:
     """An e-mail address. Raises BadInput."""
     name, at, host = address.rpartition("@")
     if not (at and name and host) or not address.isprintable() or set(address) & set(' ,;<>"'):
-        raise BadInput(f"{address[:80]!r} is no e-mail address", where=where)
+        raise BadInput(f"{address[:80]!r} is not a valid e-mail address", where=where)
     return address
 
 
 def read_config(path: Path) -> Config:
-    """What the file says; nobody is told anything without one. Raises BadInput, also for a file
+    """What the file says; no receiver is configured without one. Raises BadInput, also for a file
     with secrets that others may read."""
     try:
         data = path.read_bytes()
@@ -160,7 +162,7 @@ def read_config(path: Path) -> Config:
         raise BadInput(str(error), where=str(path), mend="see docs/notify.md") from None
     secret = any(hook.secret for hook in found.webhook) or (found.smtp and found.smtp.password)
     if secret and mode & 0o077:
-        raise BadInput("it has secrets in it and others may read it", where=str(path),
+        raise BadInput("the file has secrets, and others may read it", where=str(path),
                        mend=f"chmod 600 {path}")  # fmt: skip
     return found.check(str(path))
 

@@ -251,7 +251,7 @@ class Notifier:
             except Exception as error:
                 if not isinstance(error, sqlite3.Error):
                     log.exception("no message can be made")
-                self._unkept = f"nothing can be kept: {error}"
+                self._unkept = f"nothing can be written: {error}"
                 self._ended.wait(1.0)
                 self.wake()
             for sender in self._senders.values():

@@ -77,7 +77,7 @@ def examine(places: Places) -> list[Finding]:
             found.append(Finding("fail", about, said, mend))
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
-            found.append(Finding("fail", about, f"it cannot be looked at: {what}"))
+            found.append(Finding("fail", about, f"the check failed: {what}"))
         if about == "home" and found[-1].level == "fail":
             break
     return found
@@ -95,17 +95,17 @@ def _home(looked: Looked) -> Findings:
                       "begin with `ganger up`, or name another with GANGER_HOME")  # fmt: skip
         return
     if not root.is_dir():
-        yield Finding("fail", "home", f"{root} is no folder", "name another with GANGER_HOME")
+        yield Finding("fail", "home", f"{root} is not a folder", "name another with GANGER_HOME")
         return
     found = root.stat()
     if found.st_uid != os.geteuid():  # what lies in it may be laid for whoever looks
-        yield Finding("fail", "home", f"{root} is the user's with number {found.st_uid}",
+        yield Finding("fail", "home", f"{root} belongs to the user with number {found.st_uid}",
                       "look as that user")  # fmt: skip
         return
     mode = stat.S_IMODE(found.st_mode)
     if others_may_change(found):
         yield Finding("fail", "home", f"others may write in {root} (mode {mode:o}): nothing in it"
-                      " is opened", f"see what lies there, then chmod 700 {root}")  # fmt: skip
+                      " is opened", f"check what is in it, then chmod 700 {root}")  # fmt: skip
         return
     if mode & 0o066:
         yield Finding("fail", "permissions", f"{root} is open to others (mode {mode:o})",
@@ -129,7 +129,7 @@ def _permissions(looked: Looked) -> Findings:
                               f"chmod 600 {path}; a token that others saw is made anew with"
                               " `ganger service token`")  # fmt: skip
     if not bad:
-        yield Finding("ok", "permissions", "secrets are for one pair of eyes")
+        yield Finding("ok", "permissions", "only the owner can read the secrets")
 
 
 def _disk(looked: Looked) -> Findings:
@@ -154,7 +154,7 @@ def _journal(looked: Looked) -> Findings:
     places = looked.places
     if not places.journal.exists() or not places.journal.stat().st_size:
         refuse_lost_journal(places)
-        yield Finding("ok", "journal", "there is none yet")
+        yield Finding("ok", "journal", "there is no journal yet")
         return
     journal = Journal(places.journal, readonly=True)
     with contextlib.closing(journal):
@@ -171,16 +171,18 @@ def _journal(looked: Looked) -> Findings:
         (jobs,) = journal.db.execute("SELECT count(*) FROM jobs").fetchone()
     if len(aside) > _ASIDE_SHOWN:
         yield Finding("warn", "journal", f"{aside_ever:,} records were set aside; the last"
-                      f" {_ASIDE_SHOWN} follow", "see what reports them: jobs, or a machine's agent"
+                      f" {_ASIDE_SHOWN} follow", "check what reports them: a job, or the "
+                                                 "agent of a machine"
                       )  # fmt: skip
     for one in aside[-_ASIDE_SHOWN:]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.made))
         yield Finding("warn", "journal", f"set aside at {when}: {one.what}: {one.why}",
-                      "nothing is needed; say what led to it in a report")  # fmt: skip
+                      "no action is needed; please report what led to it")  # fmt: skip
     wal = places.journal.with_name(places.journal.name + "-wal")
     if wal.exists() and wal.stat().st_size > _WAL_BYTES:
         yield Finding("warn", "journal", f"its log has {wal.stat().st_size / MIB:,.0f} MiB",
-                      "end what else has it open, then `ganger down` and `ganger up`")  # fmt: skip
+                      "end every other process that has it open, then `ganger down` and "
+                      "`ganger up`")  # fmt: skip
     written = looked.header.version
     by = f", by ganger {written}" if written != __version__ else ""
     yield Finding("ok", "journal", f"whole, with {jobs:,} jobs{by}")
@@ -190,10 +192,10 @@ def _clock(looked: Looked) -> Findings:
     ahead = looked.last_seconds - time.time()
     if ahead > _AHEAD_SECONDS:
         yield Finding("fail", "clock", f"the last event is {ahead:,.0f} s ahead of this machine's"
-                      " clock: what waits for a time waits so much longer",
+                      " clock: jobs that wait for a time wait that much longer",
                       "set the clock (`timedatectl`), and have NTP keep it")  # fmt: skip
     else:
-        yield Finding("ok", "clock", "not behind what happened last")
+        yield Finding("ok", "clock", "the clock is not behind the last event")
 
 
 def _policy(looked: Looked) -> Findings:
@@ -214,7 +216,7 @@ def _daemon(looked: Looked) -> Findings:
     except NoDaemon as error:
         pid = places.pid()
         if pid and Path(f"/proc/{pid}").exists() and _is_locked(places):
-            yield Finding("fail", "daemon", f"its process {pid} lives and does not answer: {error}",
+            yield Finding("fail", "daemon", f"its process {pid} runs and does not answer: {error}",
                           f"see the end of {places.log}; `kill {pid}`, then `ganger up`: jobs go"
                           " on")  # fmt: skip
         elif pid or places.socket.exists():
@@ -301,7 +303,7 @@ def _notify(looked: Looked) -> Findings:
     path = looked.places.root / "notify.toml"
     if path.exists():
         sinks = read_config(path).sinks
-        yield Finding("ok", "notify", f"{len(sinks)} are told of events")
+        yield Finding("ok", "notify", f"{len(sinks)} receive messages about jobs")
 
 
 _LOOKS: Final[Iterable[tuple[str, Callable[[Looked], Findings]]]] = (

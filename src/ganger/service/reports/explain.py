@@ -56,7 +56,7 @@ def _blocked(daemon: Daemon, row: int, found: Explanation) -> None:
         _dependent(daemon, row, facts.waits_for, found)
     elif found.reason == "BeginTime":
         left = format_duration(facts.begin - daemon.now())
-        found.lines.append(f"It may begin in {left}.")
+        found.lines.append(f"It may start in {left}.")
     elif found.reason == "AssocGrpGRES":
         tenant = kernel.jobs.tenants[kernel.jobs.tenant[row]]
         found.lines.append(f"{tenant} may have {_room(daemon, ('tenant', tenant))} GPUs at once.")
@@ -64,7 +64,7 @@ def _blocked(daemon: Daemon, row: int, found: Explanation) -> None:
         room = _room(daemon, ("array", str(facts.array)))
         found.lines.append(f"Its array may have {room} tasks in the queue at once.")
     elif found.reason == "Priority":
-        found.lines.append("It is just being let into the queue.")
+        found.lines.append("It is about to enter the queue.")
     else:
         found.lines.append(f"It is held; `ganger release {found.label}` lets it go.")
 
@@ -135,24 +135,24 @@ def _pending(daemon: Daemon, row: int, found: Explanation) -> None:
         f"{' such' if shape.gpu_types else ''} are free."
     )
     if found.reason == "Priority" and not found.ahead:
-        found.lines.append(f"Nobody comes first: {_decides(daemon)}.")
+        found.lines.append(f"No job comes first: {_decides(daemon)}.")
     elif found.reason == "Priority":
         found.lines.append(
-            f"{daemon.header.policy} serves others first: of {len(order)} jobs that wait,"
+            f"{daemon.header.policy} puts other jobs first: of {len(order)} jobs that wait,"
             f" {found.ahead} come{'s' if found.ahead == 1 else ''} before it by priority and"
             " submission."
         )
     elif found.reason == "AssocGrpGRES":
-        found.lines.append("Its tenant is at its quota.")
+        found.lines.append("Its tenant has reached its quota.")
     else:
-        found.lines.append("No place for it is free.")
+        found.lines.append("No free GPUs fit it.")
     holders = _holders(daemon, shape.gpu_types)
     found.holders = [job + 1 for job in holders[:_HOLDERS_MAX]]
     if holders:
-        found.lines.append(f"What it could use is held by {_jobs(daemon, holders)}.")
+        found.lines.append(f"The GPUs that it could use are held by {_jobs(daemon, holders)}.")
     others = [f"{node.gpus_withheld} on {node.name}" for node in nodes if node.gpus_withheld]
     if others:
-        found.lines.append(f"Jobs that are not Ganger's hold GPUs of it: {', '.join(others)}.")
+        found.lines.append(f"GPUs are used outside Ganger: {', '.join(others)}.")
     down = [node.name + _wrong(daemon, node.name) for node in nodes if node.state != "up"]
     if down:
         found.lines.append(f"Out of use: {', '.join(down)}.")
@@ -184,7 +184,7 @@ def spokesman(daemon: Daemon, rows_: list[int]) -> int:
 def expect(found: Explanation, ahead: Outlook | None) -> None:
     """Say when the job is expected to start."""
     if ahead is None:
-        found.lines.append("When it will start cannot be foreseen.")
+        found.lines.append("Its start cannot be predicted.")
         return
     rows.foreseen(found, ahead)
 

@@ -80,7 +80,7 @@ def _figures(world: World) -> Iterator[Metric]:
                             value=len(idle))  # fmt: skip
     yield GaugeMetricFamily("ganger_idle_gpus", "GPUs that such jobs hold.",
                             value=sum(job.gpus for job in idle))  # fmt: skip
-    yield CounterMetricFamily("ganger_decisions", "Times the policy was asked.",
+    yield CounterMetricFamily("ganger_decisions", "Decisions of the policy.",
                               value=kernel.decisions)  # fmt: skip
     tally = daemon.tally
     buckets = [(str(bound), int(count)) for bound, count in

@@ -55,7 +55,9 @@ def rows_of(daemon: Daemon, text: str | int) -> list[int]:
     """The rows that `12`, `12_3` (a task) or `12` (an array, by its first task) stand for."""
     named = _JOB.fullmatch(str(text).strip())
     if named is None:
-        raise BadInput(f"{str(text)[:80]!r} is no job's number", mend="write like 12 or 12_3")
+        raise BadInput(
+            f"{str(text)[:80]!r} is not a valid job number", mend="write like 12 or 12_3"
+        )
     number, task = named.groups()
     row = int(number) - 1
     jobs = daemon.kernel.jobs

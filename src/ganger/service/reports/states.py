@@ -50,7 +50,7 @@ def phases_of(states: Iterable[str]) -> set[Phase]:
         elif word in ALL:
             found.update(phase for phase, words in _WORDS.items() if word in words)
         else:
-            raise BadInput(f"{state!r} is no state", where="state",
+            raise BadInput(f"{state!r} is not a valid state", where="state",
                            mend="write like running, PD, active, over or all")  # fmt: skip
     return found
 

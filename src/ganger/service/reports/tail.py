@@ -138,7 +138,9 @@ class Source:
         try:
             text = await asyncio.wait_for(asyncio.wrap_future(told), ANSWER_SECONDS)
         except TimeoutError:
-            raise BadInput("the machine on which it lies does not answer", where="output") from None
+            raise BadInput(
+                "the machine that holds the output does not answer", where="output"
+            ) from None
         if text.why:
             raise BadInput(text.why, where="output")
         return Piece(text.at, text.data)

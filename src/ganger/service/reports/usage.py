@@ -125,5 +125,7 @@ def parse_prices(text: str) -> dict[str, float]:
         except ValueError:
             found[kind.strip()] = -1.0
         if not (kind.strip() and 0 <= found[kind.strip()] < 1e9):
-            raise BadInput(f"{part!r} is no price", where="prices", mend="write like A100=2.5")
+            raise BadInput(
+                f"{part!r} is not a valid price", where="prices", mend="write like A100=2.5"
+            )
     return found

@@ -80,7 +80,7 @@ def _times(by_gpus: Mapping[str, Any], socket: str, where: str) -> _Times:
     for gpus, entry in by_gpus.items():
         place = f"{where}: {gpus} GPUs"
         if not gpus.isdecimal() or not 0 < int(gpus[:9]) < 10**6:
-            raise BadInput(f"{gpus!r} is no number of GPUs", where=where, mend=_MEND)
+            raise BadInput(f"{gpus!r} is not a valid number of GPUs", where=where, mend=_MEND)
         time = _time(entries(entry, place, _MEND).get(socket, 0), f"{place}: {socket}")
         if time:
             found[int(gpus)] = time

@@ -130,7 +130,9 @@ def _validations(folder: Path) -> dict[float, list[tuple[float, float]]]:
 def _batch(path: Path, stem: str) -> float:
     digits = stem.removeprefix("validation-")
     if not digits.isdecimal() or not 0 < int(digits[:12]) < 10**9:
-        raise BadInput(f"{digits!r} is no batch size", where=str(path), mend="write validation-B")
+        raise BadInput(
+            f"{digits!r} is not a valid batch size", where=str(path), mend="write validation-B"
+        )
     return float(digits)
 
 

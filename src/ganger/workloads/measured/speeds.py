@@ -21,7 +21,7 @@ from ganger.workloads.measured import hiest, profiles, published, synergy, throu
 FORMAT: Final = "ganger.profiles/1"
 DOCS: Final = "docs/profiles-file.md"
 EPOCHS_MAX: Final = 100_000
-UNKNOWN: Final = "it holds no profiles that are known"
+UNKNOWN: Final = "the file holds no known profiles"
 READABLE: Final = (
     f"name a file with format = \"{FORMAT}\", Gavel's throughputs, Synergy's sensitivities or"
     " HiEST's profiles as JSON, a folder of Pollux' and Sia's applications or of Zeus' summaries,"

@@ -52,7 +52,7 @@ def load_throughputs(
         try:
             given = msgspec.json.decode(file.text, type=dict[str, Any])
         except (msgspec.DecodeError, RecursionError) as error:
-            raise file.refuse(f"no JSON object: {error}", _MEND) from None
+            raise file.refuse(f"not a JSON object: {error}", _MEND) from None
     table = {known_type(name): entry for name, entry in given.items()}
     if not isinstance(table.get(REFERENCE), Mapping):
         raise BadInput(f"it has no {REFERENCE.lower()!r}", where=where, mend=_MEND)
@@ -100,7 +100,9 @@ def _enter(
 def _parsed(key: str, where: str) -> tuple[str, int]:
     match = _KEY.fullmatch(key)
     if match is None:
-        raise BadInput(f"{key!r} is no job type", where=where, mend="write like ('A3C', 1)")
+        raise BadInput(
+            f"{key!r} is not a valid job type", where=where, mend="write like ('A3C', 1)"
+        )
     return match[1], int(match[2])
 
 

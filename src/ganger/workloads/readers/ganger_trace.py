@@ -212,7 +212,7 @@ def _read_parquet(path: Path, skip_bad: bool) -> Trace:
     try:
         table = parquet.read_table(path)
     except (OSError, arrow.ArrowException) as error:
-        raise BadInput(f"no readable Parquet file: {str(error).splitlines()[0]}", where=str(path),
+        raise BadInput(f"not readable as Parquet: {str(error).splitlines()[0]}", where=str(path),
                        mend="check the path, or copy the file again") from None  # fmt: skip
     version = (table.schema.metadata or {}).get(b"format")
     if version is not None:

@@ -60,7 +60,7 @@ def read_table(
         "job_id": Text(), "gpu_num": Number(0, MOST_GPUS), "submit_time": Moment(),
         "duration": Span(), **owners,
     }, {"cpu_num": Number(0, 1e9, blank=0.0)})  # fmt: skip
-    table.leave_out(table["gpu_num"] == 0, "they ask for no GPU")
+    table.leave_out(table["gpu_num"] == 0, "the jobs ask for no GPU")
     gpus, share = whole_and_share(table["gpu_num"])
     cpus: Numbers = 0
     if host_resources and "cpu_num" in table:

@@ -36,7 +36,7 @@ def read(path: Path, *, skip_bad: bool = False, host_resources: bool = True) -> 
         "deletion_time": Moment(blank=NEVER, clock=clock),
         "scheduled_time": Moment(blank=NEVER, clock=clock),
     })  # fmt: skip
-    table.leave_out((table["num_gpu"] == 0) | (table["gpu_milli"] == 0), "they ask for no GPU")
+    table.leave_out((table["num_gpu"] == 0) | (table["gpu_milli"] == 0), "the jobs ask for no GPU")
     rows = _timed(table) if "creation_time" in table else _bag(table)
     one = table["num_gpu"] == 1
     rows.workers = np.where(one, 0, 1)
@@ -50,8 +50,10 @@ def read(path: Path, *, skip_bad: bool = False, host_resources: bool = True) -> 
 
 def _timed(table: Table) -> Rows:
     start, end = table["scheduled_time"], table["deletion_time"]
-    table.leave_out((start >= NEVER) | (end >= NEVER), "they were never scheduled, or never ended")
-    table.refuse(end < start, "deletion_time", "it ends before it starts", "mend or remove it")
+    table.leave_out(
+        (start >= NEVER) | (end >= NEVER), "the jobs were never scheduled, or never ended"
+    )
+    table.refuse(end < start, "deletion_time", "it ends before it starts", "fix or remove it")
     return Rows(table["creation_time"], end - start, np.maximum(table["num_gpu"], 1))
 
 

@@ -73,9 +73,9 @@ def _read_tasks(file: TextFile, host_resources: bool, gpu_types: bool) -> Trace:
         "plan_gpu": Number(0, 1e8, blank=0.0), "gpu_type": types,
     }, header=header)  # fmt: skip
     start, end = table["start_time"], table["end_time"]
-    table.leave_out((table["plan_gpu"] == 0) | (table["inst_num"] == 0), "they ask for no GPU")
-    table.leave_out((start >= NEVER) | (end >= NEVER), "they state no start or no end")
-    table.refuse(end < start, "end_time", "it ends before it starts", "mend or remove the row")
+    table.leave_out((table["plan_gpu"] == 0) | (table["inst_num"] == 0), "the jobs ask for no GPU")
+    table.leave_out((start >= NEVER) | (end >= NEVER), "the jobs state no start or no end")
+    table.refuse(end < start, "end_time", "it ends before it starts", "fix or remove the row")
     per_worker, share = whole_and_share(table["plan_gpu"] / 100)
     workers = np.maximum(table["inst_num"], 1).astype(np.int64)
     gpus = workers * per_worker

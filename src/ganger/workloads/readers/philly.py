@@ -94,7 +94,7 @@ def _entries(file: TextFile) -> Iterator[tuple[NDArray[np.int64], dict[str, list
     try:
         raw = msgspec.json.decode(file.text, type=list[msgspec.Raw])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise file.refuse(f"no JSON list: {error}", "copy the file again") from None
+        raise file.refuse(f"not a JSON list: {error}", "copy the file again") from None
     decode = msgspec.json.Decoder(_Entry).decode
     for begin in range(0, len(raw), CHUNK):
         numbers: list[int] = []
@@ -106,7 +106,7 @@ def _entries(file: TextFile) -> Iterator[tuple[NDArray[np.int64], dict[str, list
                 entry = decode(piece)
                 work = _work(entry)
             except (msgspec.DecodeError, CellError) as error:
-                file.complaints.add(str(error), place=f"entry {at}", mend="mend or remove it")
+                file.complaints.add(str(error), place=f"entry {at}", mend="fix or remove it")
                 continue
             numbers.append(at)
             cells: tuple[Cell, ...] = (

@@ -81,9 +81,9 @@ def read(path: Path, *, skip_bad: bool = False, pools: bool = False) -> Trace:
     duration = _elapsed(table, elapsed, spent, Coded(table["Start"], _names(start)))
     if "State" in table:
         idle = _is(Coded(table["State"], texts["State"].names), "CANCELLED") & (duration == 0)
-        table.leave_out(idle, "they never started")
+        table.leave_out(idle, "the jobs never started")
     gpus, types = _gpus(table, texts, tres)
-    table.leave_out(gpus == 0, "they have no GPU")
+    table.leave_out(gpus == 0, "the jobs have no GPU")
     table.refuse(gpus > MOST_GPUS, tres, "it asks for too many GPUs", "at most 1e6")
     stated = _limits(table, texts)
     state = coded(table, "State", texts["State"])
@@ -118,11 +118,11 @@ def _leave_out_others(table: Table, names: Any, start: Coded, state: Category) -
     steps = np.fromiter(("." in name for name in names), bool, len(table))
     table.leave_out(steps, "they are steps of other jobs")
     waiting = mapped(start, lambda text: text in _NOT_YET) > 0
-    table.leave_out(waiting, "they never started")
+    table.leave_out(waiting, "the jobs never started")
     if "State" in table:
         ended = Coded(table["State"], state.names)
-        table.leave_out(_is(ended, *_LIVE), "they had not ended yet")
-        table.leave_out(_is(ended, *_NEVER_RAN), "they never started")
+        table.leave_out(_is(ended, *_LIVE), "the jobs had not ended yet")
+        table.leave_out(_is(ended, *_NEVER_RAN), "the jobs never started")
 
 
 def _is(state: Coded, *words: str) -> NDArray[np.bool_]:
@@ -141,15 +141,17 @@ def _ends(
     cut, grown = over & timed_out, over & ~timed_out
     notes = []
     if (count := int((table.good & timed_out).sum())) > 0:
-        notes.append(f"jobs that ended in TIMEOUT take what they ran, at most their limit, and"
-                     f" finish: {count:,}")  # fmt: skip
+        notes.append("jobs that ended in TIMEOUT are simulated with the time that they ran, at most"
+                     f" their limit, and finish: {count:,}")  # fmt: skip
     if grown.any():
-        notes.append("jobs that ran past their limit and were not stopped have what they ran as"
-                     f" their limit: {int(grown.sum()):,}")  # fmt: skip
+        notes.append("jobs that ran past their limit and were not stopped get the time that they"
+                     f" ran as their limit: {int(grown.sum()):,}")  # fmt: skip
     badly = [(word, int((table.good & _is(state, word)).sum())) for word in _BADLY]
     told = ", ".join(f"{count:,} {word}" for word, count in badly if count)
     if told:
-        notes.append(f"jobs that ended badly take as long as they ran, and finish: {told}")
+        notes.append(
+            f"jobs that ended badly are simulated with the time that they ran, and finish: {told}"
+        )
     return np.where(cut, limit, duration), np.where(grown, duration, limit), notes
 
 
@@ -221,7 +223,9 @@ def _limits(table: Table, texts: dict[str, Category]) -> Any:
         if column is not None:
             unit = MINUTE if name == "TimelimitRaw" else None
             limit = mapped(column, lambda text, unit=unit: _limit(text, unit))  # type: ignore[misc]
-            table.refuse(np.isnan(limit), name, "it is no time limit", "give minutes or UNLIMITED")
+            table.refuse(
+                np.isnan(limit), name, "it is not a valid time limit", "give minutes or UNLIMITED"
+            )
             return np.where(np.isnan(limit) | (limit >= NEVER / 2), NEVER, limit).astype(np.int64)
     return NEVER
 

@@ -60,8 +60,8 @@ def read(path: Path, *, skip_bad: bool = False, processors: str = "asked") -> Tr
     first, second = (table["asked"], table["used"]) if processors == "asked" else (
         table["used"], table["asked"])  # fmt: skip
     gpus = np.where(first > 0, first, second)
-    table.leave_out(table["run"] >= NEVER, "their run time is unknown")
-    table.leave_out(gpus <= 0, "they have no processors")
+    table.leave_out(table["run"] >= NEVER, "the run times are unknown")
+    table.leave_out(gpus <= 0, "the jobs have no processors")
     columns = {name: recoded(Coded(table[name], kind.names), _known)
                for name, kind in owners.items()}  # fmt: skip
     rows = Rows(

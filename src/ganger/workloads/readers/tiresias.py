@@ -53,7 +53,7 @@ def read(path: Path, *, skip_bad: bool = False, unit: float | None = None) -> Tr
         "user": tenant, "batch_size": batch, "job_type": group, "expect_time_list": expected,
         "best_effort": Count(0, 1),
     })  # fmt: skip
-    table.leave_out(table["num_gpu"] == 0, "they ask for no GPU")
+    table.leave_out(table["num_gpu"] == 0, "the jobs ask for no GPU")
     size = coded(table, "batch_size", batch)
     rows = Rows(
         table["submit_time"], table["duration"], table["num_gpu"], table["job_id"],

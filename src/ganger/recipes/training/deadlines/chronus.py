@@ -174,7 +174,7 @@ class PromisePolicy:
                 free[types.index(cell.gpu_type)] += cell.total
         for at in np.flatnonzero(self._stays(view, ids)).tolist():
             held = view.draft.holds(int(ids[at]))
-            assert held is not None, "who stays holds something"
+            assert held is not None, "a job that stays holds devices"
             kind = types.index(view.ledger.cell_of[held[0].node].gpu_type)
             until = int(min(asked.leases[at, kind], ahead))
             free[kind, :until] -= view.at.size[int(ids[at])]

@@ -39,7 +39,7 @@ def genie(walk: Walk = Walk.SKIP) -> Policy:
         "SoCC", 2021, "deadline, JCT",
     ),
     needs="durations, throughputs",
-    reconstructed="the oracle stands for the profiling of arrivals; whoever is refused runs as best"
+    reconstructed="the oracle stands for the profiling of arrivals; a refused job runs as best"
     " effort; deadlines are strict; GPUs are packed, without the paper's local search",
     wants=("deadlines",),
 )  # fmt: skip

@@ -149,8 +149,8 @@ def marble(tolerance: Part = 0.15) -> Policy:
     wants=("elastic jobs",),
 )  # fmt: skip
 def non_intrusive() -> Policy:
-    """Who arrives gets its least from the job that loses least; what becomes free goes where
-    remaining time falls most.
+    """A job that arrives gets its least size from the job that loses least; what becomes free goes
+    where remaining time falls most.
 
     Sizes change at arrivals and completions only, step by step from what runs. The paper's side-car
     makes that cheap: `--rescale side-car`.
@@ -164,12 +164,12 @@ def non_intrusive() -> Policy:
         " Jobs in Kubernetes Cluster",
         "Lin et al.", "CLOSER", 2019, "utilisation, JCT",
     ),
-    reconstructed="whoever is furthest above its least shrinks first, where the authors look at the"
-    " distance from the parameter server",
+    reconstructed="the job furthest above its least size shrinks first, where the authors look at"
+    " the distance from the parameter server",
     wants=("elastic jobs",),
 )  # fmt: skip
 def dragon(patience: Duration = 30 * SECOND, quiet: Duration = 60 * SECOND) -> Policy:
-    """First come, first served with passing; those who run shrink for the head once it has waited
+    """First come, first served with passing; running jobs shrink for the head once it has waited
     for `patience`, and grow when nothing was done for `quiet` and GPUs are idle.
 
     Jobs start at the size they ask for, are shrunk towards their least only as far as the head
@@ -192,8 +192,9 @@ def elan() -> Policy:
     """First come, first served with backfilling by size; elastic jobs shrink to let others in and
     grow into idle GPUs.
 
-    Everybody's least comes first, those who run before those who wait; then each GPU goes where it
-    adds most speedup. The paper's IO-free replication makes that cheap: `--rescale io-free`.
+    The least size of every job comes first, running jobs before waiting ones; then each GPU goes
+    where it adds most speedup. The paper's IO-free replication makes that cheap:
+    `--rescale io-free`.
     """
     return TargetPolicy("elan", Elastic(until_sated(into_idle)))
 
@@ -213,8 +214,8 @@ def edl(
     thresholds: tuple[Duration, ...] = (3250 * SECOND, 7200 * SECOND, 18000 * SECOND),
     many: Many = 10,
 ) -> Policy:
-    """Elastic-Tiresias: Tiresias' queues say who runs; when more than `many` jobs wait, those below
-    the top queue shrink to their least; what is left goes where it adds most speedup.
+    """Elastic-Tiresias: Tiresias' queues say which jobs run; when more than `many` jobs wait, those
+    below the top queue shrink to their least; what is left goes where it adds most speedup.
 
     The paper's stop-free scaling makes that cheap: `--rescale stop-free`.
     """
@@ -245,10 +246,10 @@ def ones(
     always get some.
 
     At every change and every `epoch` the schedules are refreshed, crossed, mutated and filled for
-    `rounds` generations, and the one with the least GPU-time still to come for those
-    who run is put in force. A job may grow to what it asks for, and twice as far after each epoch.
-    Ours, not the paper's: it ends early after `patience` generations in a row that found no better
-    one (0: after all `rounds`).
+    `rounds` generations, and the one with the least GPU-time still to come for
+    running jobs is put in force. A job may grow to what it asks for, and twice as far after each
+    epoch. Ours, not the paper's: it ends early after `patience` generations in a row that found no
+    better one (0: after all `rounds`).
     """
     return Evolving("ones", population, rounds, mutation, epoch, patience)
 

@@ -49,7 +49,7 @@ class Resources(Enum):
 def drf(
     owner: Owner = Owner.USER, resources: Resources = Resources.ALL, walk: Walk = Walk.SKIP
 ) -> Policy:
-    """Dominant resource fairness: whoever has the smallest dominant share starts its next job.
+    """Dominant resource fairness: the owner with the smallest dominant share starts its next job.
 
     A share is the largest of an owner's fractions of the cluster's GPUs, CPUs and host memory
     (section 4), over the tenant's weight. `walk=strict` ends the round at the first job that does
@@ -113,8 +113,8 @@ def themis(lease: Period = 20 * MINUTE, fairness: Part = 0.8) -> Policy:
     finish-time fairness.
 
     The part 1 - `fairness` of the contestants with the largest rho bids; the winners are those with
-    the largest product of 1 / rho. Who may shrink keeps only what its presence costs the others
-    (hidden payment). Left-overs go to the rest at random.
+    the largest product of 1 / rho. A job that may shrink keeps only what its presence costs the
+    others (hidden payment). Left-overs go to the rest at random.
     """
     if not 0.0 <= fairness < 1.0:
         raise BadInput(f"fairness {fairness}", where="themis", mend="give 0 to below 1")

@@ -105,7 +105,7 @@ def gavel(
     In each round (job, type) pairs run by allocation over fraction of time received. `agnostic`:
     the same objective with all types held to be alike. `fill`: free GPUs go to waiting jobs
     between rounds; without it a round lasts to its end, as in the paper. `ftf` and `makespan`
-    need durations too. `deadlines`: `max-sum` and `cost` first give whoever has a deadline what it
+    need durations too. `deadlines`: `max-sum` and `cost` first give jobs with a deadline what it
     takes to meet it. `space_sharing`: two gangs of one size may have the same GPUs, where the
     throughput of both together was measured (section 3.1).
 

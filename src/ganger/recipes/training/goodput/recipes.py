@@ -60,7 +60,7 @@ def pollux(
     search begins with the last population and an individual that fills what is free, and ends once
     generations that tried `patience` places of jobs (a generation: `population` times the jobs)
     gained less than 0.1 % (0: after all `generations`). It is about at most `rows` jobs, of more
-    about the first who wait and a draw of those who run. Where goodput does not change with time,
+    about the first that wait and a draw of those that run. Where goodput does not change with time,
     searches that change nothing follow each other at 1, 1, 2, 4, 8 ... intervals, until something
     happens.
     """
@@ -79,7 +79,7 @@ def pollux(
     ),
     needs="throughputs",
     reconstructed="the oracle tells goodput on every GPU type, where the paper bootstraps it from"
-    " one; whoever is moved is packed, the others stay where they are",
+    " one; jobs that move are packed, the others stay where they are",
     wants=("elastic jobs", "GPU types"),
 )  # fmt: skip
 def sia(

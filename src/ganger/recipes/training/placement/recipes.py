@@ -97,8 +97,8 @@ def topology_aware(threshold: Part = 0.0, walk: Walk = Walk.STRICT) -> Policy:
     wants=("quotas",),
 )  # fmt: skip
 def hived(cells: tuple[str, ...] = ()) -> Policy:
-    """Virtual clusters that own cells, not GPUs: whoever owns two GPUs side by side always gets
-    them.
+    """Virtual clusters that own cells, not GPUs: a tenant that owns two GPUs side by side always
+    gets them.
 
     `cells`, like `ann:2x4;ann:1x1;bob:1x8`, says that ann owns two cells of 4 GPUs and one of 1; by
     default each tenant's quota is cut into the largest cells. Inside a virtual cluster jobs go
@@ -122,7 +122,9 @@ def _cell(text: str) -> tuple[str, int, int]:
     tenant, _, rest = text.rpartition(":")
     count, _, size = rest.partition("x")
     if not (tenant and count.isdecimal() and size.isdecimal() and int(size)):
-        raise BadInput(f"{text!r} is no cell", where="hived(cells)", mend="write like ann:2x4")
+        raise BadInput(
+            f"{text!r} is not a valid cell", where="hived(cells)", mend="write like ann:2x4"
+        )
     return tenant, int(count), int(size)
 
 
@@ -140,7 +142,7 @@ def spin(window: Count = 20, slots: Count = 20, slot: Period | None = None) -> P
 
     Every waiting job gets chances of starting in each slot, on one node or spread, such that the
     weighted sum of completion times is least and no slot holds more than will be free; a draw from
-    them says who starts now. So a job may deliberately wait for locality. By default a `slot` is so
-    long that all that waits would be done in `slots` of them.
+    them says which jobs start now. So a job may deliberately wait for locality. By default a `slot`
+    is so long that all that waits would be done in `slots` of them.
     """
     return TimeIndexed("spin", window, slots, slot or 0)

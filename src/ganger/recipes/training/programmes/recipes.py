@@ -39,7 +39,7 @@ def allox(alpha: Part = 1.0, entrants: Entrants = Entrants.USERS, window: Count 
     time: the k-th last job of a line costs k times its run time on that type. Nothing is preempted.
 
     Only the fraction `alpha` of users that have had the least enters (section 4.3), or of jobs,
-    the oldest; 1 is no protection from starving. At most `window` jobs are matched at once.
+    the oldest; with 1 jobs may starve. At most `window` jobs are matched at once.
     """
     if not 0 < alpha <= 1 or window < 1:
         raise BadInput(f"alpha {alpha}, window {window}", where="allox",
@@ -53,9 +53,9 @@ def allox(alpha: Part = 1.0, entrants: Entrants = Entrants.USERS, window: Count 
         " Approach", "Sun et al.", "SMARTCOMP", 2017, "fairness, utilization",
     ),
     reconstructed="the forms of the two bounds, and their values; servers of one GPU type are"
-    " pooled in the programme, and a job starts on the type where it can have most; who cannot be"
-    " admitted within the bounds waits; where containers are alike the programme is solved by rule,"
-    " nearly exactly where the bound on fairness binds",
+    " pooled in the programme, and a job starts on the type where it can have most; a job that"
+    " cannot be admitted within the bounds waits; where containers are alike the programme is"
+    " solved by rule, nearly exactly where the bound on fairness binds",
     wants=("elastic jobs",),
 )  # fmt: skip
 def dorm(theta1: Amount = 0.2, theta2: Part = 0.2, window: Count = 50) -> Policy:
