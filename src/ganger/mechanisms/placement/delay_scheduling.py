@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ganger.core.books.ledger import Ledger
+from ganger.core.books.empty import EmptyCluster
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
 from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.spec import Locality
@@ -76,8 +76,5 @@ def _search(view: View, job: int, tier: Locality) -> Placement | None:
 
 def _possible(view: View, job: int, tier: Locality) -> bool:
     """Whether the job would fit within `tier` on the empty cluster."""
-    key = f"possible {view.at.shape[job]} {int(tier)}"
-    if key not in view.scratch:
-        empty = Ledger(view.nodes)
-        view.scratch[key] = empty.find(view.draft.shape(job), locality=tier) is not None
-    return bool(view.scratch[key])
+    empty = view.cached(EmptyCluster, view.nodes)
+    return empty.fits(view.draft.shape(job), within=tier)

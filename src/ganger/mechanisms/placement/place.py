@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.books.empty import EmptyCluster
 from ganger.core.books.ledger import Cell, Fit, Ledger, pick_devices
 from ganger.core.errors import BadInput
 from ganger.core.plan import Placement, Slot
@@ -154,11 +155,7 @@ class ConsolidateIf(Place):
     def _fits_one_node(self, view: View, job: int, sizes: tuple[int, ...]) -> bool:
         """Whether some node, if empty, has all that the job needs: CPUs and memory, too."""
         shape = view.draft.shape(job)
-        key = f"one node {view.jobs.shape[job]} {sizes}"
-        if key not in view.scratch:
-            empty = Ledger(view.nodes)
-            view.scratch[key] = empty.find(shape, sizes, locality=Locality.NODE) is not None
-        return bool(view.scratch[key])
+        return view.cached(EmptyCluster, view.nodes).fits(shape, sizes, Locality.NODE)
 
 
 @dataclass(frozen=True, kw_only=True)

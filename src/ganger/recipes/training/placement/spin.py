@@ -166,9 +166,18 @@ def _ways(view: View, job: int) -> list[Way]:
     return [Way(job, tier, left / each) for (tier, _), each in zip(tiers, speed, strict=True)]
 
 
+class _SpeedsByTier:
+    """By job: the type and numbers of nodes that were asked about, and the speeds."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        self.found: dict[int, tuple[tuple[str, tuple[int, ...]] | None, list[float]]] = {}
+
+
 def _speeds(view: View, job: int, kind: str, nodes: tuple[int, ...]) -> list[float]:
     """Of a job over so many nodes; asked for once while it waits, if that never changes."""
-    known: dict[int, tuple[object, list[float]]] = view.scratch.setdefault("speeds by tier", {})
+    known = view.cached(_SpeedsByTier).found
     asked, found = known.get(job, (None, []))
     if asked != (kind, nodes) or not view.oracle.steady:
         many = np.full(len(nodes), view.draft.shape(job).gpus)
