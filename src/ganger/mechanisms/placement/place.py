@@ -94,33 +94,6 @@ class Place:
         return ledger.find(shape, shape.sizes(gpus) if gpus else (), fit, within, draw, cells)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Relaxing(Place):
-    """Delay scheduling: insist on one node for `node_wait` microseconds of pending time, then on
-    one rack for `rack_wait` more, then take anything (Zaharia et al., EuroSys 2010; Philly)."""
-
-    node_wait: int
-    rack_wait: int
-    patient: ClassVar[bool] = True
-
-    def locality(self, view: View, job: int) -> Locality:
-        """By how long it has been waiting."""
-        waited = view.now - int(view.jobs.pending_since[job])
-        if waited < self.node_wait:
-            return Locality.NODE
-        if waited < self.node_wait + self.rack_wait:
-            return Locality.RACK
-        return self.within
-
-    def relaxes(self, view: View, job: int) -> int:
-        """The end of the present stage of patience."""
-        since = int(view.jobs.pending_since[job])
-        for patience in (self.node_wait, self.node_wait + self.rack_wait):
-            if view.now < since + patience:
-                return since + patience
-        return NEVER
-
-
 @dataclass(frozen=True)
 class ConsolidateIf(Place):
     """Only jobs for which `wants` is true insist on as few nodes as can hold them; the rest take
