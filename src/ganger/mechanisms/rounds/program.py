@@ -20,9 +20,9 @@ from ganger.core.books.empty import EmptyCluster
 from ganger.core.state.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
+from ganger.mechanisms.common.believed import believed_duration
 from ganger.mechanisms.common.speed_cache import Answers, Width, answers
 from ganger.mechanisms.fairness.fair import Notes, Tree, integrate_isolated
-from ganger.mechanisms.ordering.backfill import believed_duration
 from ganger.solve.division.lexicographic import Paces, water_filling
 from ganger.solve.division.programme import Shares, isolated, isolated_shares, proportional, shares
 from ganger.solve.division.raised import raised

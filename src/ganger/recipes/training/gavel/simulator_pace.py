@@ -9,7 +9,7 @@ import numpy as np
 from ganger.core.state.table import Ids
 from ganger.core.units import SECOND
 from ganger.core.view import View
-from ganger.mechanisms.ordering.backfill import believed_duration
+from ganger.mechanisms.common.believed import believed_duration
 from ganger.mechanisms.rounds.program import FOREVER
 
 

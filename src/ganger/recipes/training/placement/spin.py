@@ -14,7 +14,7 @@ from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.spec import Locality
 from ganger.core.units import HOUR, NEVER
 from ganger.core.view import View
-from ganger.mechanisms.ordering.backfill import believed_duration, believed_length
+from ganger.mechanisms.common.believed import believed_duration, believed_length
 from ganger.solve.highs import maximise, model
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
