@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ganger.mechanisms.ordering import queue_index as index
-from ganger.mechanisms.ordering.queue_index import QueueIndex
+from ganger.mechanisms.ordering.queue_index import QueueIndex, StandingIndex
 from worlds import cluster, job, play
 
 RECIPES = ["srtf", "las(quantum=3s)", "tiresias(thresholds=6s;15s)", "priority", "backfill"]
@@ -29,7 +29,7 @@ def test_the_heaps_stay_as_small_as_what_waits_and_runs(
 ) -> None:
     monkeypatch.setattr(index, "SLACK", 10)
     run = play(recipe, WORKS, cluster(2, 4), validate=False)
-    queue = run.kernel.view.scratch["queue"]
+    queue = run.kernel.view.cached(StandingIndex).index
     assert isinstance(queue, QueueIndex)
     assert len(queue._due) <= 2 * 20 + 10
     assert len(queue.running._heap) <= 2 * 8 + 10

@@ -17,7 +17,8 @@ from ganger.core.view import View
 from ganger.mechanisms.ordering.admit import Quotas, Walk
 from ganger.mechanisms.ordering.order import FIRST_COME, By, Levels, priority_largest
 from ganger.mechanisms.ordering.queue import QueuePolicy
-from ganger.mechanisms.placement.place import SPREAD, Relaxing
+from ganger.mechanisms.placement.delay_scheduling import Relaxing
+from ganger.mechanisms.placement.place import SPREAD
 from ganger.recipes import registry
 from ganger.recipes.training.attained.tiresias import Promoting
 from ganger.sim.engine import Outage

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.allocation import Allocation, Share
+from ganger.core.view import View
 from ganger.mechanisms.rounds.round_priority import rows_of
 
 ROW = st.tuples(
@@ -19,8 +21,10 @@ ROW = st.tuples(
 class Desk:
     """All of a view that the rows need: a place for caches."""
 
+    cached = View.cached
+
     def __init__(self) -> None:
-        self.scratch: dict[str, object] = {}
+        self.scratch: dict[Any, Any] = {}
         self.nodes = SimpleNamespace(types=["V100", "K80"])
 
 

@@ -12,7 +12,7 @@ from ganger.core.books.fit import Fit
 from ganger.core.state.table import Ids
 from ganger.core.units import SECOND
 from ganger.core.view import View
-from ganger.mechanisms.placement.place import Relaxing
+from ganger.mechanisms.placement.delay_scheduling import Relaxing
 from ganger.mechanisms.rounds.rounds import RoundPolicy
 from ganger.sim.engine import Outage
 from worlds import cluster, job, play

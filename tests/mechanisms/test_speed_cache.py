@@ -8,7 +8,19 @@ from typing import Any
 import numpy as np
 
 from ganger.core.state.table import Ids
-from ganger.mechanisms.common.speed_cache import Floats, answers
+from ganger.core.view import View
+from ganger.mechanisms.common.speed_cache import Answers, Floats, answers
+
+
+class Question(Answers):
+    """The one that is asked here."""
+
+
+class Desk(SimpleNamespace):
+    """All of a view that is looked at."""
+
+    scratch: dict[Any, Any]
+    cached = View.cached
 
 
 class Asked:
@@ -16,7 +28,7 @@ class Asked:
 
     def __init__(self, jobs: int, *, steady: bool = True) -> None:
         self.asked: list[list[int]] = []
-        self.view: Any = SimpleNamespace(
+        self.view: Any = Desk(
             oracle=SimpleNamespace(steady=steady), scratch={}, pending=np.arange(jobs),
             active=np.arange(0), jobs=SimpleNamespace(capacity=jobs),
         )  # fmt: skip
@@ -28,7 +40,7 @@ class Asked:
 
     def answers(self, ids: list[int], there: object = 0, width: int = 2) -> list[list[float]]:
         """What everybody is told."""
-        rows, of = answers(self.view, "x", np.array(ids), there, (width,), self.tell)
+        rows, of = answers(self.view, Question, np.array(ids), there, (width,), self.tell)
         told: list[list[float]] = rows[of].tolist()
         return told
 
@@ -38,7 +50,7 @@ def test_each_job_is_asked_for_once_and_equal_answers_are_kept_once() -> None:
     assert world.answers([0, 1, 3]) == [[0, 0], [1, 1], [0, 0]]
     assert world.answers([1, 3, 4, 5]) == [[1, 1], [0, 0], [1, 1], [2, 2]]
     assert world.asked == [[0, 1, 3], [4, 5]]
-    rows, of = answers(world.view, "x", np.arange(6), 0, (2,), world.tell)
+    rows, of = answers(world.view, Question, np.arange(6), 0, (2,), world.tell)
     assert len(rows) == 3
     assert of[0] == of[3] != of[1] == of[4]
 
@@ -70,6 +82,8 @@ def test_no_more_is_kept_than_twice_what_lives() -> None:
     def itself(ids: Ids, _: tuple[int, ...]) -> Floats:
         return ids[:, None].astype(np.float64)
 
-    every = [answers(world.view, "x", np.array([job]), 0, (1,), itself)[0] for job in range(1000)]
+    every = [
+        answers(world.view, Question, np.array([job]), 0, (1,), itself)[0] for job in range(1000)
+    ]
     assert max(len(rows) for rows in every) <= 2 * 2 + 64 + 1
     assert every[-1][-1] == 999

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ganger.core.profiles import Measured, Profile, Profiles
+from ganger.core.view import View
 from ganger.lab.simulation import Setup, run_one
 from ganger.mechanisms.common.python_random import Draws, shuffle
 from ganger.workloads.clusters import load_cluster
@@ -179,7 +180,11 @@ def test_random_numbers_are_those_of_pythons_generator(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 7])
 def test_types_are_shuffled_as_by_pythons_generator(seed: int) -> None:
-    generator, view = random.Random(seed + 5), SimpleNamespace(seed=seed, scratch={})
+    class Desk(SimpleNamespace):
+        scratch: dict[Any, Any]
+        cached = View.cached
+
+    generator, view = random.Random(seed + 5), Desk(seed=seed, scratch={})
     for number in range(200):
         expected = [0, 1, 2]
         generator.shuffle(expected)

@@ -82,3 +82,15 @@ def test_the_pages_that_the_readme_names_are_there() -> None:
     readme = (SOURCE.parent / "README.md").read_text()
     for target in re.findall(r"\]\(([^)#:]+)\)", readme):
         assert (SOURCE.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("room", ["mechanisms", "recipes"])
+def test_caches_have_types_and_no_string_keys(room: str) -> None:
+    """`view.scratch` is for people's own policies; the product's keep `view.cached(Kind)`."""
+    found = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path in sorted((SOURCE / "ganger" / room).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "scratch"
+    ]
+    assert found == []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 import msgspec
 import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _RUNNING = int(Phase.RUNNING)
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Scope:
@@ -37,7 +39,7 @@ class Scope:
         self.changed: list[int] = []
         self.reported: set[int] = set()
         """Those of `changed` that reported: each stands there once, however often it reports."""
-        self.scratch: dict[str, Any] = {}
+        self.scratch: dict[Any, Any] = {}
 
     def heard_of(self, job: int) -> None:
         """The job reported its progress, or evaluated its model."""
@@ -72,8 +74,9 @@ class View:
     what a queue must ask about one job at a time it reads from `view.at` (`view.at.gpus[job]`).
 
     `events`: what caused this decision. `changed`: jobs whose phase changed, or that evaluated
-    their model, since the last one, in order. `scratch`: a place for caches; it may be emptied at
-    any time and nothing that is kept there may change a plan. `draft`: where plans are drawn.
+    their model, since the last one, in order. `cached` and `scratch`: places for caches; they may
+    be emptied at any time and nothing that is kept there may change a plan. `draft`: where plans
+    are drawn.
     """
 
     def __init__(
@@ -135,9 +138,23 @@ class View:
         return self._scope.changed
 
     @property
-    def scratch(self) -> dict[str, Any]:
-        """Caches, droppable at any time."""
+    def scratch(self) -> dict[Any, Any]:
+        """Caches, droppable at any time: a policy's own under its own keys, and those of `cached`
+        under their kinds."""
         return self._scope.scratch
+
+    def forget(self) -> None:
+        """Empty all caches of these jobs: for a policy that does not pass on what changed."""
+        self.scratch.clear()
+
+    def cached(self, kind: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The one cache of this kind (a class) among these jobs: made with the arguments when it is
+        first asked for, and made anew after `scratch` was emptied."""
+        scratch = self.scratch
+        found: T | None = scratch.get(kind)
+        if found is None:
+            found = scratch[kind] = kind(*args, **kwargs)
+        return found
 
     @property
     def ledger(self) -> Ledger:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ganger.client.strangers import refuse_others_file
-from ganger.core.books.ledger import Ledger
+from ganger.core.books.empty import EmptyCluster
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Placement
@@ -150,7 +150,7 @@ def make_oracle(trace: Trace, physics: Physics, setup: Setup) -> Oracle:
 
 def refuse_impossible(trace: Trace, nodes: Nodes) -> None:
     """Raise BadInput naming the first job that would not fit on the empty cluster."""
-    ledger = Ledger(nodes)
+    empty = EmptyCluster(nodes)
     declared = trace.declared
     for code, shape in enumerate(declared.shapes):
         for gpu_type in shape.gpu_types:
@@ -158,7 +158,7 @@ def refuse_impossible(trace: Trace, nodes: Nodes) -> None:
                 known = ", ".join(t for t in nodes.types if t) or "no GPU"
                 _refuse(trace, code, f"wants GPU type {gpu_type!r}", f"the cluster has {known}")
         least = tuple(role.range[0] for role in shape.roles)
-        if ledger.find(shape, least) is None:
+        if not empty.fits(shape, least):
             top = declared.parent[: declared.n] < 0
             if (top & (declared.shape[: declared.n] == code)).any():
                 mend = "use a larger --cluster, or leave such jobs out with --max-gpus"

@@ -29,20 +29,31 @@ class Draws:
                 return found
 
 
+class _Shuffles:
+    """The numbers after so many shuffles that are `done`."""
+
+    __slots__ = ("done", "draws")
+
+    def __init__(self, seed: int) -> None:
+        self.begin(seed)
+
+    def begin(self, seed: int) -> None:
+        """Before the first shuffle of a run with that seed."""
+        self.done, self.draws = 0, Draws(seed + 5)
+
+
 def shuffle(view: View, number: int, count: int) -> list[int]:
     """The order of `count` things in their shuffle `number` (from 0), as Python's own generator
     gives them when it was seeded with 5 more than the run (Fisher-Yates over a Mersenne Twister).
     """
-    kept: tuple[int, Draws] | None = view.scratch.get("shuffle")
-    at, draws = kept or (0, Draws(view.seed + 5))
-    if at > number:
-        at, draws = 0, Draws(view.seed + 5)
-    order = list(range(count))
-    while at <= number:
+    kept = view.cached(_Shuffles, view.seed)
+    if kept.done > number:
+        kept.begin(view.seed)
+    order, draws = list(range(count)), kept.draws
+    while kept.done <= number:
         order = list(range(count))
         for last in range(count - 1, 0, -1):
             other = draws.below(last + 1)
             order[last], order[other] = order[other], order[last]
-        at += 1
-    view.scratch["shuffle"] = at, draws
+        kept.done += 1
     return order

@@ -231,10 +231,19 @@ def with_share(placement: Placement, share: int) -> Placement:
     return tuple(msgspec.structs.replace(slot, share=share) for slot in placement)
 
 
+class _Sharable:
+    """By model: whether it is known how fast it runs beside some other."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        self.found: dict[int, bool] = {}
+
+
 def sharable(view: View, job: int) -> bool:
     """Whether the job may have another beside it on its GPUs: it asks for GPUs and nothing else,
     can be preempted, and it is known how fast its model runs beside some other."""
-    known = view.scratch.setdefault("sharable", {})
+    known = view.cached(_Sharable).found
     model = view.at.model[job]
     if model not in known:
         told = view.oracle.profile(view.jobs.models[model]).measured

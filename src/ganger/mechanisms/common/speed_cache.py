@@ -21,6 +21,16 @@ Ask = Callable[[Ids, Width], Floats]
 """Answers for jobs, one row each, of so many numbers by axis."""
 
 
+class Answers:
+    """A question that is asked of each job, each by a class of its own, and what was answered as
+    long as that holds."""
+
+    __slots__ = ("kept",)
+
+    def __init__(self) -> None:
+        self.kept: _Kept | None = None
+
+
 class _Kept:
     """Answers that differ, and which of them is each job's (-1: not asked yet). All hold as long as
     `there` does, and are `width` wide."""
@@ -44,22 +54,23 @@ class _Kept:
 
 
 def answers(
-    view: View, name: str, ids: Ids, there: Any, width: Width, ask: Ask
+    view: View, question: type[Answers], ids: Ids, there: Any, width: Width, ask: Ask
 ) -> tuple[Floats, Ids]:
     """The answers that differ, `width` wide or wider, and which of them is that of each of `ids`.
 
-    `name`: of the question; `there`: what the answers depend on but for the job, compared by
-    equality. `ask` gives what is not known.
+    `question`: under which they are kept; `there`: what the answers depend on but for the job,
+    compared by equality. `ask` gives what is not known.
     """
     if not view.oracle.steady:
         return ask(ids, width), np.arange(len(ids))
-    kept: _Kept | None = view.scratch.get(name)
+    known = view.cached(question)
+    kept = known.kept
     if kept is not None and (kept.there != there or len(kept.of) < view.jobs.capacity):
         kept = None
     if kept is None or kept.width != width or len(kept.rows) > 2 * _living(view) + 64:
         wide = width if kept is None else tuple(map(max, kept.width, width))
         if kept is None or wide != kept.width or len(kept.rows) > 2 * _living(view) + 64:
-            kept = view.scratch[name] = _Kept(there, wide, view.jobs.capacity)
+            kept = known.kept = _Kept(there, wide, view.jobs.capacity)
     of = kept.of[ids]
     if of.min(initial=0) < 0:
         new = ids[of < 0]

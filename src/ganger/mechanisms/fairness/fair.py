@@ -20,7 +20,7 @@ from ganger.core.view import View
 from ganger.mechanisms.ordering.admit import Walk
 from ganger.mechanisms.ordering.blocked_classes import Entry
 from ganger.mechanisms.ordering.order import FIRST_COME, Order
-from ganger.mechanisms.ordering.queue_index import QueueIndex
+from ganger.mechanisms.ordering.queue_index import QueueIndex, StandingIndex
 from ganger.mechanisms.placement.place import PACK, Placer
 from ganger.solve.division import hierarchy
 
@@ -40,19 +40,29 @@ class Owner(Enum):
     TENANT = "tenant"
 
 
+class _Demands:
+    """What each shape takes, by code, of a cluster of so many `nodes`."""
+
+    __slots__ = ("nodes", "shapes")
+
+    def __init__(self) -> None:
+        self.nodes = -1
+        self.shapes: Floats = np.zeros((0, 3))
+
+
 def demands(view: View, ids: Ids) -> Floats:
     """GPUs, CPUs and host memory, each as a fraction of what the cluster has of it."""
     nodes, shapes = view.nodes, view.jobs.shapes
-    known: tuple[int, int, Floats] = view.scratch.get("demands", (-1, -1, np.zeros((0, 3))))
-    if known[:2] != (nodes.n, len(shapes)):
+    known = view.cached(_Demands)
+    if known.nodes != nodes.n or len(known.shapes) != len(shapes):
         n = nodes.n
         total = np.array(
             [nodes.gpus[:n].sum(), nodes.cpus[:n].sum(), nodes.memory[:n].sum()], float
         )
         asked = np.array([_asked(view, code) for code in range(len(shapes))], float)
-        per_shape = asked.reshape(-1, 3) / np.where(total > 0, total, np.inf)
-        known = view.scratch["demands"] = (n, len(shapes), per_shape)
-    taken: Floats = known[2][view.jobs.shape[ids]]
+        known.nodes = n
+        known.shapes = asked.reshape(-1, 3) / np.where(total > 0, total, np.inf)
+    taken: Floats = known.shapes[view.jobs.shape[ids]]
     return taken
 
 
@@ -147,9 +157,10 @@ class FairPolicy:
 
     def _index(self, view: View) -> QueueIndex:
         """Waiting jobs by owner and by who is placed alike."""
-        index: QueueIndex | None = view.scratch.get("queue")
+        standing = view.cached(StandingIndex)
+        index = standing.index
         if index is None:
-            index = view.scratch["queue"] = QueueIndex(view, self.order, self)
+            index = standing.index = QueueIndex(view, self.order, self)
         else:
             index.update(view)
         return index

@@ -197,8 +197,7 @@ class Census:
 
 def census(view: View) -> Census:
     """The cluster's, as a cache."""
-    found: Census = view.scratch.setdefault("census", Census())
-    return found
+    return view.cached(Census)
 
 
 def user_of(view: View, job: int, placement: Placement) -> User | None:
@@ -214,16 +213,25 @@ def user_of(view: View, job: int, placement: Placement) -> User | None:
     return User(job, counted(placement), sensitivity, (ceil(cpus), ceil(memory)))
 
 
+class _Sensitive:
+    """Whether any of the first so many `models` is known to be sensitive."""
+
+    __slots__ = ("anybody", "models")
+
+    def __init__(self) -> None:
+        self.models, self.anybody = -1, False
+
+
 def _anybody_sensitive(view: View) -> bool:
     """Whether any model's sensitivity is known, or may come to be."""
     models = view.jobs.models
     if view.oracle.learns:
         return True
-    known: tuple[int, bool] = view.scratch.get("sensitive", (-1, False))
-    if known[0] != len(models):
+    known = view.cached(_Sensitive)
+    if known.models != len(models):
         told = (view.oracle.profile(model).sensitivity is not None for model in models)
-        known = view.scratch["sensitive"] = len(models), any(told)
-    return known[1]
+        known.models, known.anybody = len(models), any(told)
+    return known.anybody
 
 
 @dataclass(frozen=True)

@@ -168,10 +168,22 @@ def first_start(view: View, ids: Any) -> Any:
     return np.where(started < 0, NEVER, started)
 
 
+class Promotions:
+    """What `tiresias.Promoting` lets the order know. `forgiven`: by job, executed time and service
+    (microseconds, x GPUs) that no longer count; `looked`: when the queue was last walked,
+    microseconds; `fallen`: running jobs that this walk was the first to see in a lower level."""
+
+    __slots__ = ("fallen", "forgiven", "looked")
+
+    def __init__(self) -> None:
+        self.forgiven: dict[int, tuple[int, int]] = {}
+        self.looked = -1
+        self.fallen: list[int] = []
+
+
 def forgiven(view: View, job: int) -> tuple[int, int]:
-    """Executed time and service that `promote.Promoting` no longer counts."""
-    past: tuple[int, int] = view.scratch.get("forgiven", {}).get(job, (0, 0))
-    return past
+    """Executed time and service that `tiresias.Promoting` no longer counts."""
+    return view.cached(Promotions).forgiven.get(job, (0, 0))
 
 
 def reaches(view: View, job: int, attained: Formula, have: int, target: int) -> int:
@@ -290,7 +302,8 @@ class Lines(Levels):
     into the level: no job is evicted for another of its level. Only at the first look after it fell
     a running job stands behind all others of its new level. A job evicted for a higher level waits
     before all that waited there already; a job that arrives, or was evicted as it fell, waits at
-    the end. `promote.Promoting` says when the last look was. The formulas of `within` are not used.
+    the end. `tiresias.Promoting` says when the last look was. The formulas of `within` are not
+    used.
     """
 
     def key(self, view: View, job: int) -> tuple[float, ...]:
@@ -302,9 +315,10 @@ class Lines(Levels):
             if not level:
                 return 0, began - BEHIND, 0
             fell = view.now - self._lasted(have, level, at.size[job])
-            if fell <= began or fell <= view.scratch.get("looked", -1):
+            known = view.cached(Promotions)
+            if fell <= began or fell <= known.looked:
                 return level, max(began, fell) - BEHIND, 0
-            view.scratch.setdefault("fallen", []).append(job)
+            known.fallen.append(job)
             return level, fell + BEHIND, 0
         waits: int = at.pending_since[job]
         if not have:
@@ -379,6 +393,18 @@ class Then:
         return self.until(view, job)
 
 
+class _Indices:
+    """Gittins indices by age in quanta, and the distribution (total service, ascending) that they
+    come from, that of an `epoch`; None: of none yet."""
+
+    __slots__ = ("by_age", "epoch", "sizes")
+
+    def __init__(self) -> None:
+        self.epoch: int | None = None
+        self.by_age: dict[int, float] = {}
+        self.sizes: NDArray[np.float64] = np.zeros(0)
+
+
 @dataclass(frozen=True)
 class Gittins:
     """The highest Gittins index of what a job has attained goes first.
@@ -433,15 +459,14 @@ class Gittins:
     def _cache(self, view: View) -> dict[int, float]:
         """Indices by age, for as long as the distribution stands."""
         epoch = 0 if self.sizes else view.now // self.refresh
-        held = view.scratch.get("gittins")
-        if held is None or held[0] != epoch:
-            held = view.scratch["gittins"] = (epoch, {}, self._distribution(view, epoch))
-        found: dict[int, float] = held[1]
-        return found
+        known = view.cached(_Indices)
+        if known.epoch != epoch:
+            known.epoch, known.by_age = epoch, {}
+            known.sizes = self._distribution(view, epoch)
+        return known.by_age
 
     def _sizes(self, view: View) -> NDArray[np.float64]:
-        sizes: NDArray[np.float64] = view.scratch["gittins"][2]
-        return sizes
+        return view.cached(_Indices).sizes
 
     def _distribution(self, view: View, epoch: int) -> NDArray[np.float64]:
         """Total service of the jobs that finished before this epoch, ascending."""

@@ -35,7 +35,7 @@ class Periodic:
         """Its plan, at the end of an interval; otherwise to be asked again then."""
         due = -(-view.now // self.every) * self.every
         if due > view.now:
-            view.scratch.clear()  # it is told once what changed, and this is not passed on
+            view.forget()  # it is told once what changed, and this is not passed on
             return Plan(wake=due, until=0), memory
         decide = self.policy.decide
         plan, memory = decide(view, revived(memory, decide))

@@ -32,7 +32,7 @@ from ganger.mechanisms.ordering.admit import Quotas, Walk
 from ganger.mechanisms.ordering.backfill import Reservations
 from ganger.mechanisms.ordering.blocked_classes import ANY_RETURN, Entry, by_shape
 from ganger.mechanisms.ordering.order import FIRST_COME, Moves, Order
-from ganger.mechanisms.ordering.queue_index import QueueIndex, negated
+from ganger.mechanisms.ordering.queue_index import QueueIndex, StandingIndex, negated
 from ganger.mechanisms.placement.place import PACK, Placer
 
 _UNLESS_BEHIND = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | WOKE
@@ -68,12 +68,12 @@ class QueuePolicy:
 
     def decide(self, view: View, memory: None) -> tuple[Plan, None]:
         """Walk the queue once."""
-        index = view.scratch.get("queue")
+        standing = view.cached(StandingIndex)
+        index = standing.index
         if index is None:
-            index = QueueIndex(
+            index = standing.index = QueueIndex(
                 view, self.order, self, preempt=self.preempt, listed=self.walk in _BACKFILLING
             )
-            view.scratch["queue"] = index
         else:
             index.update(view)
         return _Pass(self, view, index).run(), None

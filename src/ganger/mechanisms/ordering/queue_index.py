@@ -325,3 +325,12 @@ class QueueIndex:
 
     def _is_current(self, job: int, entry: Entry) -> bool:
         return self.pending.entry.get(job) is entry or self.running.entry.get(job) is entry
+
+
+class StandingIndex:
+    """The index as the last decision left it, as a cache; None before the first."""
+
+    __slots__ = ("index",)
+
+    def __init__(self) -> None:
+        self.index: QueueIndex | None = None

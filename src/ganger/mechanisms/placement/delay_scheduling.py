@@ -1,19 +1,72 @@
-"""Delay scheduling by opportunities: who is skipped often enough takes a worse place."""
+"""Delay scheduling (Zaharia et al., EuroSys 2010): a job insists on GPUs close together while it
+is patient. Patience is counted in time (`Relaxing`, a placer) or in opportunities that the job let
+pass (`SkipPolicy`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from ganger.core.books.ledger import Ledger
+from ganger.core.books.empty import EmptyCluster
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
 from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.spec import Locality
+from ganger.core.units import NEVER
 from ganger.core.view import View
+from ganger.mechanisms.placement.place import Place
 
 _TIERS = (Locality.NODE, Locality.RACK, Locality.ANY)
+_NODE, _RACK, _ANY = _TIERS
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
+
+
+class Patience(NamedTuple):
+    """A job insists on one node until it has waited for `node`, and on one rack until it has waited
+    for `rack` more: microseconds, or opportunities that it let pass."""
+
+    node: int
+    rack: int
+
+    def tier(self, waited: int) -> Locality:
+        """How close together its GPUs must be after such a wait."""
+        if waited < self.node:
+            return _NODE
+        return _RACK if waited < self.node + self.rack else _ANY
+
+    def ends(self, waited: int) -> int:
+        """After which wait it will accept more; NEVER if it accepts anything."""
+        if waited < self.node:
+            return self.node
+        return self.node + self.rack if waited < self.node + self.rack else NEVER
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relaxing(Place):
+    """Insists on one node for `node_wait` microseconds of pending time, then on one rack for
+    `rack_wait` more, then on nothing (Philly waits that way)."""
+
+    node_wait: int
+    rack_wait: int
+    patient: ClassVar[bool] = True
+
+    @cached_property
+    def patience(self) -> Patience:
+        """In microseconds."""
+        return Patience(self.node_wait, self.rack_wait)
+
+    def locality(self, view: View, job: int) -> Locality:
+        """By how long it has been waiting."""
+        tier = self.patience.tier(view.now - int(view.jobs.pending_since[job]))
+        return self.within if tier is _ANY else tier
+
+    def relaxes(self, view: View, job: int) -> int:
+        """The end of the present stage of patience."""
+        since = int(view.jobs.pending_since[job])
+        end = self.patience.ends(view.now - since)
+        return end if end == NEVER else since + end
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -27,13 +80,12 @@ class SkipPolicy:
     """First come, first served; a job that could start, but not as close together as it wants, is
     skipped, and counts it (Zaharia et al., EuroSys 2010).
 
-    It wants one node until it was skipped `skips[0]` times, one rack until `skips[1]` times more,
-    then takes any GPUs. A tier that no empty node or rack could offer is not waited for. Every
-    decision is one opportunity.
+    `patience` is in skipped opportunities; every decision is one. A tier that no empty node or rack
+    could offer is not waited for.
     """
 
     name: str
-    skips: tuple[int, int]
+    patience: Patience
 
     def decide(self, view: View, memory: Skipped | None) -> tuple[Plan, Skipped]:
         """One opportunity for everybody who waits."""
@@ -60,9 +112,9 @@ class SkipPolicy:
 
     def _find(self, view: View, job: int, skipped: int) -> Placement | None:
         """A place in the tier that the job insists on by now, or in the first possible one."""
-        insists = (skipped >= self.skips[0]) + (skipped >= sum(self.skips))
-        for tier in _TIERS[insists:]:
-            if tier is Locality.ANY or _possible(view, job, tier):
+        insists = self.patience.tier(skipped)
+        for tier in _TIERS[_TIERS.index(insists) :]:
+            if tier is _ANY or _possible(view, job, tier):
                 return _search(view, job, tier)
         return None
 
@@ -76,8 +128,5 @@ def _search(view: View, job: int, tier: Locality) -> Placement | None:
 
 def _possible(view: View, job: int, tier: Locality) -> bool:
     """Whether the job would fit within `tier` on the empty cluster."""
-    key = f"possible {view.at.shape[job]} {int(tier)}"
-    if key not in view.scratch:
-        empty = Ledger(view.nodes)
-        view.scratch[key] = empty.find(view.draft.shape(job), locality=tier) is not None
-    return bool(view.scratch[key])
+    empty = view.cached(EmptyCluster, view.nodes)
+    return empty.fits(view.draft.shape(job), within=tier)

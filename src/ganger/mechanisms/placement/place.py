@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.books.empty import EmptyCluster
 from ganger.core.books.ledger import Cell, Fit, Ledger, pick_devices
 from ganger.core.errors import BadInput
 from ganger.core.plan import Placement, Slot
@@ -92,33 +93,6 @@ class Place:
         return ledger.find(shape, shape.sizes(gpus) if gpus else (), fit, within, draw, cells)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Relaxing(Place):
-    """Delay scheduling: insist on one node for `node_wait` microseconds of pending time, then on
-    one rack for `rack_wait` more, then take anything (Zaharia et al., EuroSys 2010; Philly)."""
-
-    node_wait: int
-    rack_wait: int
-    patient: ClassVar[bool] = True
-
-    def locality(self, view: View, job: int) -> Locality:
-        """By how long it has been waiting."""
-        waited = view.now - int(view.jobs.pending_since[job])
-        if waited < self.node_wait:
-            return Locality.NODE
-        if waited < self.node_wait + self.rack_wait:
-            return Locality.RACK
-        return self.within
-
-    def relaxes(self, view: View, job: int) -> int:
-        """The end of the present stage of patience."""
-        since = int(view.jobs.pending_since[job])
-        for patience in (self.node_wait, self.node_wait + self.rack_wait):
-            if view.now < since + patience:
-                return since + patience
-        return NEVER
-
-
 @dataclass(frozen=True)
 class ConsolidateIf(Place):
     """Only jobs for which `wants` is true insist on as few nodes as can hold them; the rest take
@@ -153,11 +127,7 @@ class ConsolidateIf(Place):
     def _fits_one_node(self, view: View, job: int, sizes: tuple[int, ...]) -> bool:
         """Whether some node, if empty, has all that the job needs: CPUs and memory, too."""
         shape = view.draft.shape(job)
-        key = f"one node {view.jobs.shape[job]} {sizes}"
-        if key not in view.scratch:
-            empty = Ledger(view.nodes)
-            view.scratch[key] = empty.find(shape, sizes, locality=Locality.NODE) is not None
-        return bool(view.scratch[key])
+        return view.cached(EmptyCluster, view.nodes).fits(shape, sizes, Locality.NODE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.allocation import Allocation, Share
-from ganger.core.books.ledger import Ledger
-from ganger.core.spec import Shape
+from ganger.core.books.empty import EmptyCluster
 from ganger.core.state.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
-from ganger.mechanisms.common.speed_cache import Width, answers
+from ganger.mechanisms.common.believed import believed_duration
+from ganger.mechanisms.common.speed_cache import Answers, Width, answers
 from ganger.mechanisms.fairness.fair import Notes, Tree, integrate_isolated
-from ganger.mechanisms.ordering.backfill import believed_duration
 from ganger.solve.division.lexicographic import Paces, water_filling
 from ganger.solve.division.programme import Shares, isolated, isolated_shares, proportional, shares
 from ganger.solve.division.raised import raised
@@ -54,6 +53,10 @@ Objective: TypeAlias = Callable[[View, Problem], Floats]
 """Gives the (jobs, types) fractions of time."""
 
 
+class _Rates(Answers):
+    """Speeds by type."""
+
+
 def pose(view: View, ids: Ids) -> Problem:
     """The arrays of the jobs of `ids` that want GPUs and could run on some type alone."""
     capacity: dict[str, int] = {}
@@ -63,7 +66,7 @@ def pose(view: View, ids: Ids) -> Problem:
             capacity[cell.gpu_type] = capacity.get(cell.gpu_type, 0) + cell.total
             widest[cell.gpu_type] = max(widest.get(cell.gpu_type, 1), cell.widest)
     there = list(capacity.items()), list(widest.items())
-    rows, of = answers(view, "rates", ids, there, (len(capacity),), partial(_told, view, there))
+    rows, of = answers(view, _Rates, ids, there, (len(capacity),), partial(_told, view, there))
     rate = rows[of]
     able = rate.any(axis=1)
     if not able.all():
@@ -90,25 +93,30 @@ def _told(view: View, there: tuple[_Counts, _Counts], ids: Ids, _: Width) -> Flo
     return out
 
 
+class _AllowedOn:
+    """By the types asked about: for each shape and type whether it fits there, -1 if not known."""
+
+    __slots__ = ("by_types",)
+
+    def __init__(self) -> None:
+        self.by_types: dict[tuple[str, ...], NDArray[np.int8]] = {}
+
+
 def allowed_on(view: View, ids: Ids, types: Sequence[str]) -> NDArray[np.bool_]:
     """Whether the job would fit on the type's nodes if all were empty."""
-    shapes, name = view.jobs.shapes.values, f"fits {types}"
-    fits: NDArray[np.int8] | None = view.scratch.get(name)
+    shapes, known = view.jobs.shapes.values, view.cached(_AllowedOn).by_types
+    key = tuple(types)
+    fits = known.get(key)
     if fits is None or len(fits) < len(shapes):
         more = np.full((2 * len(shapes), len(types)), -1, np.int8)  # -1: nobody asked yet
-        fits = view.scratch[name] = more if fits is None else np.concatenate([fits, more])
+        fits = known[key] = more if fits is None else np.concatenate([fits, more])
     codes = view.jobs.shape[ids]
     if fits[codes].min(initial=0) < 0:
-        empty = Ledger(view.nodes)
+        empty = view.cached(EmptyCluster, view.nodes)
         for code in np.unique(codes).tolist():
             if fits[code, 0] < 0:
-                fits[code] = [_fits(empty, shapes[code], kind) for kind in types]
+                fits[code] = [empty.fits_on(shapes[code], kind) for kind in types]
     return fits[codes] > 0
-
-
-def _fits(empty: Ledger, shape: Shape, gpu_type: str) -> bool:
-    cells = [cell for cell in empty.cells_for(shape) if cell.gpu_type == gpu_type]
-    return empty.find(shape, cells=cells) is not None
 
 
 def work_left(view: View, ids: Ids) -> Floats:

@@ -87,11 +87,21 @@ class Rows:
         return some
 
 
+class _StandingRows:
+    """The rows of the allocation that was asked about last."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        self.rows: Rows | None = None
+
+
 def rows_of(view: View, allocation: Allocation) -> Rows:
     """The rows of the allocation in force, made once."""
-    known: Rows | None = view.scratch.get("rows")
+    standing = view.cached(_StandingRows)
+    known = standing.rows
     if known is None or known.allocation is not allocation:
-        known = view.scratch["rows"] = Rows(allocation, view.nodes.types)
+        known = standing.rows = Rows(allocation, view.nodes.types)
     return known
 
 
@@ -117,14 +127,27 @@ def served(view: View, rows: Rows, *, sharing: bool) -> Ids | list[int]:
     return found
 
 
+class _TypesHeld:
+    """By job: the attempt that was looked up, and the number of the GPU type that it holds."""
+
+    __slots__ = ("attempt", "kind")
+
+    def __init__(self, jobs: int) -> None:
+        self.cover(jobs)
+
+    def cover(self, jobs: int) -> None:
+        """Nothing is known of so many jobs."""
+        self.attempt, self.kind = np.full(jobs, -1), np.full(jobs, -1)
+
+
 def _types_held(view: View, ids: Ids) -> Ids:
     """The number of the GPU type that each of `ids` holds, -1 if it holds nothing. An attempt keeps
     its place, so that only new ones are looked up."""
     jobs, holds, code = view.jobs, view.ledger.holds, cells(view.nodes.gpu_type)
-    known: Ids | None = view.scratch.get("types held")
-    if known is None or len(known[0]) != jobs.capacity:
-        known = view.scratch["types held"] = np.full((2, jobs.capacity), -1)
-    attempt, kind = known
+    known = view.cached(_TypesHeld, jobs.capacity)
+    if len(known.kind) != jobs.capacity:
+        known.cover(jobs.capacity)
+    attempt, kind = known.attempt, known.kind
     phase = jobs.phase[ids]
     there = (phase >= _STARTING) & (phase < _STOPPING)
     new = ids[there & (attempt[ids] != jobs.attempt[ids])]

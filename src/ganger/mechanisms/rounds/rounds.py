@@ -243,10 +243,10 @@ class RoundPolicy:
 
     def _alike(self, view: View, ids: Ids) -> Ids:
         """Numbers of what a placement may depend on: jobs that are alike have the same."""
-        known: tuple[Ids, dict[tuple[int, ...], int]] | None = view.scratch.get("alike")
-        if known is None or len(known[0]) < view.jobs.capacity:
-            known = view.scratch["alike"] = np.full(view.jobs.capacity, -1), {}
-        of, number = known
+        known = view.cached(_Alike, view.jobs.capacity)
+        if len(known.of) < view.jobs.capacity:
+            known.cover(view.jobs.capacity)
+        of, number = known.of, known.number
         at = view.at
         asked = ids if self.place.patient else ids[of[ids] < 0]  # patience ends, shapes stay
         for job in asked.tolist():
@@ -291,6 +291,21 @@ class RoundPolicy:
             Want(each, row.gpus, row.gpu_type, share=HALF, beside=other)
             for each, other in zip(row.jobs, others, strict=True)
         ]
+
+
+class _Alike:
+    """By job: the number of what its placement may depend on, -1 if not known; by such things their
+    numbers."""
+
+    __slots__ = ("number", "of")
+
+    def __init__(self, jobs: int) -> None:
+        self.cover(jobs)
+
+    def cover(self, jobs: int) -> None:
+        """Nothing is known of so many jobs."""
+        self.of: Ids = np.full(jobs, -1)
+        self.number: dict[tuple[int, ...], int] = {}
 
 
 def _settled(view: View, memory: RoundMemory) -> bool:

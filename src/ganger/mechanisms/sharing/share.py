@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ganger.core.books.empty import EmptyCluster
 from ganger.core.books.ledger import Cell, Ledger, members
 from ganger.core.books.share import Part, Sharing, may_share
 from ganger.core.plan import Placement, Slot
@@ -81,12 +82,8 @@ class ReserveAndPack(Parts):
 
     def _could(self, view: View, job: int, cells: list[Cell]) -> bool:
         """Whether the job would fit into `cells` if they were empty."""
-        key = f"common {view.jobs.shape[job]}"
-        if key not in view.scratch:
-            empty = Ledger(view.nodes)
-            there = [empty.cells[cell.index] for cell in cells]
-            view.scratch[key] = empty.find(view.draft.shape(job), cells=there) is not None
-        return bool(view.scratch[key])
+        there = tuple([cell.index for cell in cells])
+        return view.cached(EmptyCluster, view.nodes).fits(view.draft.shape(job), cells=there)
 
 
 def _parts(ledger: Ledger) -> dict[tuple[int, int], list[Part]]:

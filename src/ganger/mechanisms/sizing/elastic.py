@@ -21,7 +21,7 @@ from ganger.core.state.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.common.reconcile import Sizes
-from ganger.mechanisms.common.speed_cache import Width, answers
+from ganger.mechanisms.common.speed_cache import Answers, Width, answers
 from ganger.mechanisms.sizing.marginal_gain import (
     Curves,
     Floats,
@@ -126,6 +126,20 @@ def resizable(view: View, ids: Ids) -> Ids:
     return resizable
 
 
+class _OfferedCurves(Answers):
+    """Offers and curves of `_told`."""
+
+
+class _KnownClasses:
+    """Classes of the curves in `rows`, by the GPUs that they share."""
+
+    __slots__ = ("by_capacity", "rows")
+
+    def __init__(self) -> None:
+        self.rows: Floats | None = None
+        self.by_capacity: dict[int, Classes] = {}
+
+
 def market(view: View, ids: Ids) -> Market:
     """Curves and capacity for the resizable jobs of `ids`, on the GPU type that each prefers.
 
@@ -134,16 +148,16 @@ def market(view: View, ids: Ids) -> Market:
     """
     ids, jobs = resizable(view, ids), view.jobs
     found = _shapes(view, jobs.shape[ids])
-    rows, of = answers(view, "curves", ids, found.there, (found.width,), partial(_told, view))
+    rows, of = answers(view, _OfferedCurves, ids, found.there, (found.width,), partial(_told, view))
     capacity = sum([cell.free for cell in found.cells]) + int(jobs.size[ids].sum())
     if not jobs.gpus[ids].any():
         capacity = int((rows[of, 1] * rows[of, 2]).sum())
-    known: tuple[Floats, dict[int, Classes]] | None = view.scratch.get("classes")
-    if known is None or known[0] is not rows or len(known[1]) > _FEW:
-        known = view.scratch["classes"] = rows, {}
-    if capacity not in known[1]:
-        known[1][capacity] = Classes(rows, capacity)
-    return Market(view, ids, known[1][capacity], of)
+    known = view.cached(_KnownClasses)
+    if known.rows is not rows or len(known.by_capacity) > _FEW:
+        known.rows, known.by_capacity = rows, {}
+    if capacity not in known.by_capacity:
+        known.by_capacity[capacity] = Classes(rows, capacity)
+    return Market(view, ids, known.by_capacity[capacity], of)
 
 
 class _Offer(NamedTuple):
@@ -167,22 +181,32 @@ class _Shapes(NamedTuple):
     pools: list[list[int]]
 
 
+class _KnownSets:
+    """Sets of shapes, by their codes as bytes, on what was `there`."""
+
+    __slots__ = ("found", "there")
+
+    def __init__(self) -> None:
+        self.there: Any = None
+        self.found: dict[bytes, _Shapes] = {}
+
+
 def _shapes(view: View, codes: NDArray[Any]) -> _Shapes:
     """Of the shapes with these codes, worked out once for each set of them and each cluster: a
     ledger, and what of it is up."""
     there = view.ledger, *[(cell.total, cell.widest) for cell in view.ledger.cells]
-    known: tuple[Any, dict[bytes, _Shapes]] = view.scratch.get("sets of shapes", (None, {}))
-    if known[0] != there or len(known[1]) > _FEW:
-        known = view.scratch["sets of shapes"] = there, {}
+    known = view.cached(_KnownSets)
+    if known.there != there or len(known.found) > _FEW:
+        known.there, known.found = there, {}
     codes = np.flatnonzero(np.bincount(codes))
     key = codes.tobytes()
-    if key not in known[1]:
+    if key not in known.found:
         every = codes.tolist()
         cells = {cell.index: cell for code in every for cell in _cells(view, code)}
         most = max((_offer(view, code).most for code in every), default=1)
         found = _Shapes(there, list(cells.values()), _OFFER + most, _apart(view, every))
-        known[1][key] = found
-    return known[1][key]
+        known.found[key] = found
+    return known.found[key]
 
 
 def _offer(view: View, code: int) -> _Offer:

@@ -13,7 +13,8 @@ from ganger.mechanisms.fairness.virtual_clusters import VirtualClusters
 from ganger.mechanisms.ordering.admit import Quotas, Walk
 from ganger.mechanisms.ordering.order import FIRST_COME, SHORTEST, SHORTEST_SERVICE
 from ganger.mechanisms.ordering.queue import QueuePolicy
-from ganger.mechanisms.placement.place import ConsolidateIf, Relaxing, Sampled
+from ganger.mechanisms.placement.delay_scheduling import Relaxing
+from ganger.mechanisms.placement.place import ConsolidateIf, Sampled
 from ganger.mechanisms.provisioning.provision import EnergySaving, PowerSaver
 from ganger.mechanisms.sharing.share import ReserveAndPack
 from ganger.recipes.registry import (

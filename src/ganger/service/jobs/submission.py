@@ -13,7 +13,7 @@ import msgspec
 
 from ganger.client import grid
 from ganger.client.request import FORMAT, JobRequest
-from ganger.core.books.ledger import Ledger
+from ganger.core.books.empty import EmptyCluster
 from ganger.core.errors import BadInput
 from ganger.core.spec import JobSpec, Kind, Locality, Needs, OnPreempt, Role, Shape
 from ganger.core.state.cluster import Nodes
@@ -411,7 +411,7 @@ class Fits:
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self._ledger = Ledger(nodes)
+        self._empty = EmptyCluster(nodes)
         self._known: set[Shape] = set()
 
     def check(self, shape: Shape) -> None:
@@ -428,7 +428,7 @@ class Fits:
                     mend=f"the types are {known}",
                 )
         least = tuple(role.range[0] for role in shape.roles)
-        if self._ledger.find(shape, least) is None:
+        if not self._empty.fits(shape, least):
             mend = "ask for less; `ganger nodes` shows what there is"
             if shape.roles[0].needs.gpus > int(self._nodes.gpus.max(initial=0)):
                 mend = (

@@ -9,8 +9,9 @@ import msgspec
 
 from ganger.core.plan import Plan
 from ganger.core.view import View
-from ganger.mechanisms.ordering.order import Levels
+from ganger.mechanisms.ordering.order import Levels, Promotions
 from ganger.mechanisms.ordering.queue import QueuePolicy
+from ganger.mechanisms.ordering.queue_index import StandingIndex
 
 
 class Forgiven(msgspec.Struct):
@@ -40,16 +41,17 @@ class Promoting:
     def decide(self, view: View, memory: Forgiven | None) -> tuple[Plan, Forgiven]:
         """Forgive, then walk the queue."""
         memory = memory or Forgiven()
-        scratch = view.scratch
-        forgiven = scratch["forgiven"] = memory.jobs
-        scratch["looked"] = memory.looked
+        known = view.cached(Promotions)
+        known.forgiven, known.looked = memory.jobs, memory.looked
         if self.levels.starvation is not None:
-            forgiven = scratch["forgiven"] = self._forgive(view, forgiven)
+            known.forgiven = self._forgive(view, memory.jobs)
         plan, _ = self.queue.decide(view, None)
-        scratch["looked"] = view.now
-        if "fallen" in scratch:
-            scratch["queue"].settle(view, scratch.pop("fallen"))
-        return plan, Forgiven(forgiven, view.now)
+        known.looked = view.now
+        index = view.cached(StandingIndex).index
+        if known.fallen and index is not None:
+            fallen, known.fallen = known.fallen, []
+            index.settle(view, fallen)
+        return plan, Forgiven(known.forgiven, view.now)
 
     def _forgive(self, view: View, old: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
         """What is forgiven from now on."""

@@ -14,7 +14,7 @@ from ganger.core.state.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.common.holdings_delta import Seen
 from ganger.mechanisms.common.reconcile import Want
-from ganger.mechanisms.common.speed_cache import Floats, Width, answers
+from ganger.mechanisms.common.speed_cache import Answers, Floats, Width, answers
 from ganger.mechanisms.fairness.fair import Owner, owners, tenant_weights
 from ganger.mechanisms.fairness.lease import Room
 
@@ -93,7 +93,7 @@ class Stride:
 
     def settle(self, view: View, notes: Passes) -> Passes:
         """Who holds what from now on."""
-        gpus = view.scratch.setdefault("charged", _Charged()).gpus(view, self.owner)
+        gpus = view.cached(_Charged).gpus(view, self.owner)
         held = {key: float(gpus[key]) for key in sorted(gpus)}
         return Passes(notes.passes, held, notes.tickets, notes.until)
 
@@ -142,14 +142,12 @@ class Stride:
         and are kept as long as neither does."""
         live = np.sort(np.concatenate([view.pending, view.active]))
         there = [(cell.gpu_type, cell.total) for cell in view.ledger.cells]
-        before, weighed, here, tickets = view.scratch.get("entitled", (None, None, (), {}))
-        weight = view.jobs.weight[live]
-        same = here == there and np.array_equal(before, live) and np.array_equal(weighed, weight)
-        if not same or not view.oracle.steady:
+        known, weight = view.cached(_Entitled), view.jobs.weight[live]
+        if not known.holds(live, weight, there) or not view.oracle.steady:
             users = np.unique(owners(view, self.owner)[live]).tolist()
-            tickets = self._tickets(view, users, live)
-            view.scratch["entitled"] = live, weight, there, tickets
-        return tickets  # type: ignore[no-any-return]
+            known.tickets = self._tickets(view, users, live)
+            known.live, known.weight, known.there = live, weight, there
+        return known.tickets
 
     def _tickets(self, view: View, users: list[int], live: Ids) -> dict[str, float]:
         """GPUs of each type that each user is entitled to."""
@@ -189,12 +187,35 @@ class Stride:
             late = view.oracle.throughput(view, ids, slow, gpus, one)
             return np.nan_to_num(quick / np.where(late > 0, late, 1.0), nan=1.0)
 
-        values, of = answers(view, "speedups", live, (fast, slow), (), ratio)
+        values, of = answers(view, _Speedups, live, (fast, slow), (), ratio)
         owner = owners(view, self.owner)[live]
         order = np.argsort(owner, kind="stable")
         gains = values[of[order]]
         ends = np.searchsorted(owner[order], users, "right").tolist()
         return [float(np.add.reduce(gains[a:b])) / (b - a) for a, b in pairwise([0, *ends])]
+
+
+class _Speedups(Answers):
+    """How much faster the first of two types is than the second."""
+
+
+class _Entitled:
+    """The tickets of those who have live jobs, and what they hang on: these jobs, their weights,
+    and the GPUs by cell."""
+
+    __slots__ = ("live", "there", "tickets", "weight")
+
+    def __init__(self) -> None:
+        self.live: Ids | None = None
+        self.weight: Floats | None = None
+        self.there: list[tuple[str, int]] = []
+        self.tickets: dict[str, float] = {}
+
+    def holds(self, live: Ids, weight: Floats, there: list[tuple[str, int]]) -> bool:
+        """Whether that is still so."""
+        if self.live is None or self.weight is None or self.there != there:
+            return False
+        return np.array_equal(self.live, live) and np.array_equal(self.weight, weight)
 
 
 class _Charged:

@@ -17,8 +17,8 @@ from ganger.core.allocation import Allocation
 from ganger.core.state.table import Ids
 from ganger.core.units import SECOND
 from ganger.core.view import View
+from ganger.mechanisms.common.believed import believed_duration
 from ganger.mechanisms.fairness.fair import Notes
-from ganger.mechanisms.ordering.backfill import believed_duration
 from ganger.mechanisms.rounds.program import (
     FinishTimeFairness,
     Floats,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from math import ceil
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
@@ -36,10 +35,10 @@ from ganger.core.view import View
 from ganger.mechanisms.common.python_random import shuffle
 from ganger.mechanisms.common.reconcile import STAYS, cells_of, competitors
 from ganger.mechanisms.fairness.fair import Notes
-from ganger.mechanisms.ordering.backfill import believed_duration
 from ganger.mechanisms.placement.place import PACK, Placer
-from ganger.mechanisms.rounds.program import FOREVER, allowed_on
+from ganger.mechanisms.rounds.program import allowed_on
 from ganger.mechanisms.rounds.rounds import Allocator, remembers
+from ganger.recipes.training.gavel.simulator_pace import Pace
 
 _DECLARED, _RUNNING, _SUSPENDED = int(Phase.DECLARED), int(Phase.RUNNING), int(Phase.SUSPENDED)
 _STOPPING, _FINISHED = int(Phase.STOPPING), int(Phase.FINISHED)
@@ -406,55 +405,22 @@ class _Course:
         return [self.turns[at] for at in sorted(found)]
 
 
+class _StandingCourse:
+    """The course of the last round that was looked at."""
+
+    __slots__ = ("course",)
+
+    def __init__(self) -> None:
+        self.course: _Course | None = None
+
+
 def _course(view: View, memory: BarrierMemory) -> _Course:
     """That of the round, made once."""
-    known: _Course | None = view.scratch.get("course")
+    standing = view.cached(_StandingCourse)
+    known = standing.course
     if known is None or known.turns is not memory.turns:
-        known = view.scratch["course"] = _Course(memory.turns)
+        known = standing.course = _Course(memory.turns)
     return known
-
-
-class Pace:
-    """How fast jobs step on what, and how many steps they have left.
-
-    Steps are those that the job declares, where their speed was measured; otherwise a step is a
-    microsecond of work on the reference.
-    """
-
-    def __init__(self, view: View, jobs: Ids) -> None:
-        self._view = view
-        total, done = believed_duration(view, jobs), view.work(jobs)
-        self._total = dict(zip(jobs.tolist(), total.tolist(), strict=True))
-        self._done = dict(zip(jobs.tolist(), done.tolist(), strict=True))
-
-    def runs(self, job: int, kind: str) -> bool:
-        """Whether the job makes any progress on that type."""
-        return self._speed(job, kind)[0] > 0
-
-    def steps(self, job: int, kind: str) -> tuple[float, int]:
-        """Steps per second on the type, and steps left, at least one."""
-        speed, counted = self._speed(job, kind)
-        total, done = self._total[job], self._done[job]
-        if not counted:
-            return speed, max(ceil(min(total - done, FOREVER)), 1)
-        all_steps = self._view.at.steps[job]
-        return speed, max(round(all_steps) - round(all_steps * done / total), 1)
-
-    def _speed(self, job: int, kind: str) -> tuple[float, bool]:
-        view = self._view
-        gpus, steps = int(view.at.gpus[job]), view.at.steps[job]
-        known = view.scratch.setdefault("pace", {})
-        key = (view.at.model[job], gpus, kind, steps > 0)
-        if key not in known:
-            told = view.oracle.profile(view.jobs.models[view.at.model[job]]).measured
-            if told is not None and kind in told.steps and steps > 0:
-                known[key] = told.at(kind, gpus), True
-            else:  # what may change is not kept
-                one, many, nodes = np.array([job]), np.array([gpus]), np.array([1])
-                rate = view.oracle.throughput(view, one, kind, many, nodes)
-                return float(np.nan_to_num(rate[0], nan=1.0)) * SECOND, False
-        found: tuple[float, bool] = known[key]
-        return found
 
 
 def _copied(memory: BarrierMemory) -> BarrierMemory:

@@ -100,15 +100,23 @@ def _kind(view: View, job: int) -> _Kind:
     return model, view.at.gpus[job], shape.pool, int(shape.locality)
 
 
+class _PartsBeside:
+    """By model, model beside it, GPUs and types: what `_parts` found."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, str, int, tuple[str, ...]], list[float]] = {}
+
+
 def _parts(view: View, mine: str, other: str, gpus: int, types: tuple[str, ...]) -> list[float]:
     """What is left of the speed of `mine` beside `other`, by type."""
-    known = view.scratch.setdefault("parts", {})
+    known = view.cached(_PartsBeside).found
     key = mine, other, gpus, types
     if key not in known:
         told = view.oracle.profile(mine).measured
         known[key] = [told.part(other, kind, gpus) if told else 0.0 for kind in types]
-    found: list[float] = known[key]
-    return found
+    return known[key]
 
 
 # ---------------------------------------------------------------------- objectives

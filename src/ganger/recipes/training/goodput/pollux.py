@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ from ganger.core.state.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.common.reconcile import Want, competitors, towards
-from ganger.mechanisms.common.speed_cache import Width, answers
+from ganger.mechanisms.common.speed_cache import Answers, Width, answers
 from ganger.mechanisms.placement.place import PACK, Placer, counted
 from ganger.mechanisms.sizing.elastic import resizable
 from ganger.recipes.training.goodput.genetic import (
@@ -333,10 +333,19 @@ def _largest(view: View, memory: GoodputMemory, jobs: Ids) -> dict[int, int]:
     }
 
 
+class _CountedHoldings:
+    """By job: a placement, and its GPUs by node."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        self.found: dict[int, tuple[Placement, Counted]] = {}
+
+
 def _held(view: View, ids: Ids) -> Counts:
     """GPUs by job and node that the jobs of `ids` hold now."""
     now = np.zeros((len(ids), view.nodes.n), np.int16)
-    known: dict[int, tuple[Placement, Counted]] = view.scratch.setdefault("counted", {})
+    known = view.cached(_CountedHoldings).found
     if len(known) > 2 * len(ids) + 64:
         known.clear()
     rows: list[int] = []
@@ -367,18 +376,28 @@ class _Shape(NamedTuple):
     may: NDArray[np.bool_]
 
 
+class _KnownShapes:
+    """By code: what jobs of a shape may have, on the nodes and cells that were `there`."""
+
+    __slots__ = ("found", "there")
+
+    def __init__(self) -> None:
+        self.there: tuple[int, tuple[int, ...]] | None = None
+        self.found: dict[int, _Shape] = {}
+
+
 def _shapes(view: View, ids: Ids) -> tuple[list[_Shape], Ids]:
     """The shapes of `ids`, and by job which of these is its own."""
     there = view.nodes.n, tuple(cell.total for cell in view.ledger.cells)
-    known: tuple[Any, dict[int, _Shape]] = view.scratch.get("shapes", (None, {}))
-    if known[0] != there:
-        known = view.scratch["shapes"] = there, {}
+    known = view.cached(_KnownShapes)
+    if known.there != there:
+        known.there, known.found = there, {}
     codes, shape = np.unique(view.jobs.shape[ids], return_inverse=True)
     found = []
     for code in codes.tolist():
-        if code not in known[1]:
-            known[1][code] = _shape(view, code)
-        found.append(known[1][code])
+        if code not in known.found:
+            known.found[code] = _shape(view, code)
+        found.append(known.found[code])
     return found, shape
 
 
@@ -397,6 +416,10 @@ def _shape(view: View, code: int) -> _Shape:
     return _Shape(shape.is_plain, shape.least, shape.most, kind, may)
 
 
+class _Goodput(Answers):
+    """Goodput by nodes and GPUs, on the type that each prefers."""
+
+
 def speeds(view: View, ids: Ids, kinds: list[str], most: int) -> tuple[Scores, Ids]:
     """Throughput (goodput) by class, nodes and GPUs up to `most` or more, of the jobs of `ids`
     (ascending) on the GPU type of each; 0 where nodes exceed GPUs; and the class of each job. Jobs
@@ -407,7 +430,7 @@ def speeds(view: View, ids: Ids, kinds: list[str], most: int) -> tuple[Scores, I
         return _speeds(view, some, [kinds[row] for row in of], width[0] - 1, width[1] - 1)
 
     there = view.nodes.n, tuple(cell.total for cell in view.ledger.cells)
-    return answers(view, "goodput", ids, there, (min(view.nodes.n, most) + 1, most + 1), ask)
+    return answers(view, _Goodput, ids, there, (min(view.nodes.n, most) + 1, most + 1), ask)
 
 
 def _speeds(view: View, ids: Ids, kinds: list[str], spread: int, most: int) -> Scores:

@@ -17,7 +17,7 @@ from ganger.core.spec import Shape
 from ganger.core.state.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
-from ganger.mechanisms.common.speed_cache import Width, answers
+from ganger.mechanisms.common.speed_cache import Answers, Width, answers
 from ganger.mechanisms.sizing.elastic import resizable
 from ganger.recipes.training.goodput.pollux import after_restart
 from ganger.solve.choice import choose
@@ -152,23 +152,35 @@ class Configurations:
         return _able(view, code, self.growth * now or max(shape.least, 1))
 
 
+class _Configurations:
+    """What `_able` found, by shape, most GPUs and cells (index, GPUs, widest node)."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[int, int, tuple[tuple[int, int, int], ...]], Ints] = {}
+
+
 def _able(view: View, code: int, most: int) -> Ints:
     """Where and on how many GPUs a job of a shape may run: rows of (cell, GPUs)."""
     cells, shape = view.ledger.cells_for(view.jobs.shapes[code]), view.jobs.shapes[code]
-    known = view.scratch.setdefault("configurations", {})
+    known = view.cached(_Configurations).found
     key = code, most, tuple((cell.index, cell.total, cell.widest) for cell in cells)
     if key not in known:
         found = [(cell.index, many) for cell in cells for many in sizes(shape, cell, most)]
         known[key] = np.array(found, np.int64).reshape(-1, 2)
-    able: Ints = known[key]
-    return able
+    return known[key]
+
+
+class _ConfigurationSpeeds(Answers):
+    """Throughput (goodput) by cell and GPUs."""
 
 
 def _speeds(view: View, ids: Ids, row: Ints, cell: Ints, gpus: Ints) -> Floats:
     """Throughput (goodput) of every option; linear in GPUs where the oracle does not know."""
     there = tuple([(each.gpu_type, each.widest) for each in view.ledger.cells])
     width = len(there), int(gpus.max(initial=1))
-    rows, of = answers(view, "configurations' speeds", ids, there, width, partial(_told, view))
+    rows, of = answers(view, _ConfigurationSpeeds, ids, there, width, partial(_told, view))
     told = rows[of[row], cell, gpus - 1]
     linear = gpus / np.maximum(view.jobs.gpus[ids[row]], 1)
     return np.maximum(np.where(np.isnan(told), linear, told), 1e-12)

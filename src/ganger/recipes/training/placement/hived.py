@@ -95,11 +95,12 @@ class CellPolicy:
     def decide(self, view: View, memory: CellMemory | None) -> tuple[Plan, CellMemory]:
         """Guaranteed jobs first, then opportunistic ones."""
         memory = memory or CellMemory()
-        binding: _Binding | None = view.scratch.pop("binding", None)
+        standing = view.cached(_StandingBinding)
+        binding, standing.binding = standing.binding, None  # not kept if this decision fails
         if binding is None or binding.memory is not memory or not binding.catch_up(view):
             binding = _Binding(self, view, memory)
         plan = binding.run()
-        view.scratch["binding"] = binding
+        standing.binding = binding
         return plan, binding.memory
 
     def cells(self, view: View) -> dict[int, Counter[int]]:
@@ -470,3 +471,12 @@ class _Binding:
         self.bound.append(Bound(tenant, size, there, best[2]))
         self.owned_there[there] |= self.bound[-1].devices
         return self.bound[-1]
+
+
+class _StandingBinding:
+    """The binding as the last decision left it; None before the first."""
+
+    __slots__ = ("binding",)
+
+    def __init__(self) -> None:
+        self.binding: _Binding | None = None

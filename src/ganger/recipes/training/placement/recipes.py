@@ -10,8 +10,8 @@ from ganger.core.units import SECOND
 from ganger.mechanisms.ordering.admit import Walk
 from ganger.mechanisms.ordering.order import FIRST_COME
 from ganger.mechanisms.ordering.queue import QueuePolicy
-from ganger.mechanisms.placement.delay_scheduling import SkipPolicy
-from ganger.mechanisms.placement.place import AnyType, Place, Relaxing
+from ganger.mechanisms.placement.delay_scheduling import Patience, Relaxing, SkipPolicy
+from ganger.mechanisms.placement.place import AnyType, Place
 from ganger.recipes.registry import Count, Duration, Many, Paper, Part, Period, recipe
 from ganger.recipes.training.baselines import LECTURE
 from ganger.recipes.training.fairness.recipes import GAVEL
@@ -49,7 +49,7 @@ def delay_scheduling(
     how often it could have started elsewhere and was skipped; `rack_skips` (D2) likewise.
     """
     if node_skips is not None:
-        return SkipPolicy("delay-scheduling", (node_skips, rack_skips))
+        return SkipPolicy("delay-scheduling", Patience(node_skips, rack_skips))
     place = Relaxing(node_wait=node_wait, rack_wait=rack_wait)
     return QueuePolicy("delay-scheduling", FIRST_COME, walk, place=place)
 

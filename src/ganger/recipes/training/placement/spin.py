@@ -14,7 +14,7 @@ from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.spec import Locality
 from ganger.core.units import HOUR, NEVER
 from ganger.core.view import View
-from ganger.mechanisms.ordering.backfill import believed_duration, believed_length
+from ganger.mechanisms.common.believed import believed_duration, believed_length
 from ganger.solve.highs import maximise, model
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
@@ -166,9 +166,18 @@ def _ways(view: View, job: int) -> list[Way]:
     return [Way(job, tier, left / each) for (tier, _), each in zip(tiers, speed, strict=True)]
 
 
+class _SpeedsByTier:
+    """By job: the type and numbers of nodes that were asked about, and the speeds."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        self.found: dict[int, tuple[tuple[str, tuple[int, ...]] | None, list[float]]] = {}
+
+
 def _speeds(view: View, job: int, kind: str, nodes: tuple[int, ...]) -> list[float]:
     """Of a job over so many nodes; asked for once while it waits, if that never changes."""
-    known: dict[int, tuple[object, list[float]]] = view.scratch.setdefault("speeds by tier", {})
+    known = view.cached(_SpeedsByTier).found
     asked, found = known.get(job, (None, []))
     if asked != (kind, nodes) or not view.oracle.steady:
         many = np.full(len(nodes), view.draft.shape(job).gpus)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import ClassVar
 
+from ganger.core.books.empty import EmptyCluster
 from ganger.core.books.ledger import Cell, Ledger, members, pick_devices
 from ganger.core.plan import Placement, Slot
 from ganger.core.spec import Locality
@@ -108,14 +109,22 @@ class ByUtility(Place):
 
     def _least(self, view: View, job: int, need: int) -> float:
         """The least mean distance that the empty cluster offers."""
-        key = f"least distance {view.at.shape[job]} {need}"
-        if key not in view.scratch:
-            empty = Ledger(view.nodes)
+        known, key = view.cached(_LeastDistances).found, (view.at.shape[job], need)
+        if key not in known:
+            empty = view.cached(EmptyCluster, view.nodes).ledger
             cells = empty.cells_for(view.draft.shape(job))
             found = self._candidates(view, empty, job, cells, need)
-            view.scratch[key] = min((self._distance(empty, each) for each in found), default=1.0)
-        least: float = view.scratch[key]
-        return least
+            known[key] = min((self._distance(empty, each) for each in found), default=1.0)
+        return known[key]
+
+
+class _LeastDistances:
+    """By shape and GPUs: the least mean distance that the empty cluster offers."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[int, int], float] = {}
 
 
 def _closest(free: int, full: int, need: int, island: int) -> int:
@@ -144,12 +153,22 @@ def _neighbours(view: View, ledger: Ledger, node: int) -> tuple[int, ...]:
     return tuple(sorted(view.at.model[job] for job in _on(ledger, node)))
 
 
+class _Disturbed:
+    """Whether any model is known to be slowed down by another; None: not asked yet."""
+
+    __slots__ = ("anybody",)
+
+    def __init__(self) -> None:
+        self.anybody: bool | None = None
+
+
 def _anybody_disturbs(view: View) -> bool:
     """Whether any model is known to be slowed down by another."""
-    if "disturbed" not in view.scratch:
+    known = view.cached(_Disturbed)
+    if known.anybody is None:
         told = (view.oracle.profile(model).disturbed for model in view.jobs.models)
-        view.scratch["disturbed"] = any(told)
-    return bool(view.scratch["disturbed"])
+        known.anybody = any(bool(each) for each in told)
+    return known.anybody
 
 
 def _on(ledger: Ledger, node: int) -> list[int]:

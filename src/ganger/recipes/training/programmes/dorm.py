@@ -362,12 +362,20 @@ def _units(view: View, ids: Ids) -> _Units:
     return _Units(needs.reshape(-1, 3)[of], least, most, gpus)
 
 
+class _KnownUnits:
+    """By shape: its container."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        self.found: dict[int, _Unit] = {}
+
+
 def _unit_of(view: View, code: int) -> _Unit:
-    known = view.scratch.setdefault("containers", {})
+    known = view.cached(_KnownUnits).found
     if code not in known:
         known[code] = _unit(view.jobs.shapes[code])
-    unit: _Unit = known[code]
-    return unit
+    return known[code]
 
 
 def _unit(shape: Shape) -> _Unit:

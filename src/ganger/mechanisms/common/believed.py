@@ -1,0 +1,34 @@
+"""How long a job is believed to run: what the oracle says, or else what its user declared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.units import NEVER
+from ganger.core.view import View
+
+
+def believed_duration(view: View, ids: Any) -> NDArray[np.float64]:
+    """Expected run time: the oracle's, else the user's estimate, else the limit, else forever."""
+    told = view.oracle.duration(view, ids)
+    own = np.where(view.jobs.estimate[ids] < NEVER, view.jobs.estimate[ids], view.jobs.limit[ids])
+    believed: NDArray[np.float64] = np.where(np.isnan(told), own, told)
+    return believed
+
+
+def believed_length(view: View, job: int) -> float:
+    """One job's `believed_duration`. A walk asks for one job after the other, and numpy is slow on
+    single numbers."""
+    told = float(view.oracle.duration(view, job))  # type: ignore[arg-type]
+    if told != told:  # not a number: unknown
+        estimate = view.at.estimate[job]
+        told = float(estimate if estimate < NEVER else view.at.limit[job])
+    return told
+
+
+def believed_rest(view: View, job: int) -> int:
+    """What is left of one job's `believed_length`, in whole microseconds, at most NEVER."""
+    return int(min(believed_length(view, job) - view.work(job), NEVER))
