@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from ganger.core.books.empty import EmptyCluster
 from ganger.core.books.ledger import Ledger
 from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, Role, Shape
 from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Phase
 from ganger.core.view import Scope, View
 
 
@@ -46,6 +48,7 @@ def test_a_cache_is_made_once_a_kind_and_anew_when_all_are_dropped() -> None:
 
 def test_every_grant_has_its_own() -> None:
     view = look(4)
+    view.at = SimpleNamespace(phase=[int(Phase.RUNNING)] * 5)  # type: ignore[assignment]
     inner = view.inside(4)
     assert inner is not None
     assert inner.cached(Seen, 1) is not view.cached(Seen, 2)

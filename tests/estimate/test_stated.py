@@ -50,4 +50,4 @@ def test_a_result_says_that_estimates_were_believed_and_how_many_jobs_have_none(
 @pytest.mark.parametrize(("recipe", "warned"), [("sjf", True), ("helios", True), ("fifo", False)])
 def test_a_recipe_that_needs_durations_and_is_told_none_says_so(recipe: str, warned: bool) -> None:
     run = run_one(trace_of(WORDS), ONE, recipe, Setup(knows="nothing"))
-    assert any("needs durations and is told none" in note for note in run.notes) == warned
+    assert any("needs durations and has none" in note for note in run.notes) == warned
