@@ -54,9 +54,10 @@ mutants: $(VENV)/dev ## Do the tests notice what one changed line does? (an hour
 bench: $(VENV)/run ## Speed on this machine (minutes)
 	$(BIN)/python benchmarks/speed.py
 
-pages: $(VENV)/run ## Make again what is made from the code: docs/recipes, docs/api.md
+pages: $(VENV)/run ## Make again what is made from the code: docs/recipes, docs/api.md, the tables in docs/live.md
 	$(BIN)/ganger recipes --pages docs/recipes
 	$(BIN)/python -m ganger.lab.docs.api_page > docs/api.md.new && mv docs/api.md.new docs/api.md
+	$(BIN)/python -m ganger.lab.docs.life_page docs/live.md
 
 lock: ## Rewrite the lock files (needs uv)
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate \
