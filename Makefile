@@ -34,14 +34,14 @@ test: $(VENV)/dev ## Lint, types, import contracts and all tests
 
 check: lint types floors ## Everything but the tests
 
-lint: $(VENV)/dev
+lint: $(VENV)/dev ## Ruff: errors and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/dev
+types: $(VENV)/dev ## mypy, strict
 	$(BIN)/mypy
 
-floors: $(VENV)/dev
+floors: $(VENV)/dev ## Which room may import which (import-linter)
 	$(BIN)/lint-imports
 
 soak: $(VENV)/dev ## The large counts (hours; SOAK=0.1: a tenth of them); prints its seed
