@@ -34,14 +34,14 @@ test: $(VENV)/dev ## Lint, types, import contracts and all tests
 
 check: lint types floors ## Everything but the tests
 
-lint: $(VENV)/dev
+lint: $(VENV)/dev ## Ruff: errors and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/dev
+types: $(VENV)/dev ## mypy, strict
 	$(BIN)/mypy
 
-floors: $(VENV)/dev
+floors: $(VENV)/dev ## Which room may import which (import-linter)
 	$(BIN)/lint-imports
 
 soak: $(VENV)/dev ## The large counts (hours; SOAK=0.1: a tenth of them); prints its seed
@@ -54,9 +54,10 @@ mutants: $(VENV)/dev ## Do the tests notice what one changed line does? (an hour
 bench: $(VENV)/run ## Speed on this machine (minutes)
 	$(BIN)/python benchmarks/speed.py
 
-pages: $(VENV)/run ## Make again what is made from the code: docs/recipes, docs/api.md
+pages: $(VENV)/run ## Make again what is made from the code: docs/recipes, docs/api.md, the tables in docs/live.md
 	$(BIN)/ganger recipes --pages docs/recipes
 	$(BIN)/python -m ganger.lab.docs.api_page > docs/api.md.new && mv docs/api.md.new docs/api.md
+	$(BIN)/python -m ganger.lab.docs.life_page docs/live.md
 
 lock: ## Rewrite the lock files (needs uv)
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate \

@@ -36,9 +36,10 @@ from ganger.engines.agent.detached import start_agent
 from ganger.engines.agent.protocol import Denied, Exit, Go, Hello, Key, Part, Prepare
 from ganger.engines.agent.wire import GoneError, Link
 from ganger.engines.clock import Clock
-from ganger.engines.gang import UNCHANGED, Attempt, Status, outcome, parts_of
+from ganger.engines.gang import UNCHANGED, Attempt, outcome, parts_of
 from ganger.engines.gpus import find_nodes, short_name
 from ganger.engines.launch import Launch
+from ganger.engines.life import Status
 from ganger.engines.local import AgentAt, LocalEngine
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")

@@ -1,7 +1,8 @@
 """The attempts that an engine follows: what is wanted of each, what agents say of it, how it ends.
 
 No clock but the monotonic one, no socket: it is told by the fleet, and speaks through it. What it
-makes of all that are events, in `events`.
+makes of all that are events, in `events`. Which state follows which, and what is done then, say the
+tables in `life`; here is found out what happened, and done what they say.
 """
 
 from __future__ import annotations
@@ -23,23 +24,25 @@ from ganger.core.events import (
     Withheld,
 )
 from ganger.core.plan import Placement, Resize
-from ganger.core.spec import OnPreempt
 from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
 from ganger.engines.agent import protocol as wire
-from ganger.engines.gang import (
-    UNCHANGED,
-    Attempt,
-    Hold,
-    Outcome,
-    Seat,
-    Status,
-    Want,
-    outcome,
-    waits_of,
-)
+from ganger.engines.gang import UNCHANGED, Attempt, Hold, Outcome, Seat, judged, outcome, waits_of
 from ganger.engines.launch import Launch
+from ganger.engines.life import (
+    COURSES,
+    ORDERS,
+    PARTS,
+    Course,
+    Effect,
+    News,
+    Order,
+    Status,
+    Turn,
+    Want,
+)
 from ganger.engines.machines import Box, Fleet
+from ganger.engines.messages import Messages
 from ganger.engines.refusals import Refusals
 from ganger.engines.work import Work
 
@@ -57,12 +60,59 @@ class Attempts:
         self._progress_every = progress_every
         self._attempts: dict[tuple[int, int], Attempt] = {}
         self._last: dict[int, int] = {}
-        self._seat_of: dict[int, tuple[Box, int]] = {}
+        self._agents = Messages(boxes)
         self._stranded_at = time.monotonic() + lost_after / SECOND
         self._refusals = Refusals()
         self.unforgotten: dict[tuple[int, int], Attempt] = {}
         """Ended attempts whose end is not journalled yet."""
         self._work = Work()
+        self._effects: dict[Effect, Callable[[Attempt], None]] = {
+            Effect.TELL_PARTS: self._say_all,
+            Effect.END_PARTS: self._end_parts,
+            Effect.DISMISS: self._dismiss,
+            Effect.SAY_STARTED: self._say_started,
+            Effect.SAY_FINISHED: lambda one: self.events.append(Finished(*one.key)),
+            Effect.SAY_RELEASED: self._say_released,
+            Effect.SAY_REFUSED: self._refuse,
+            Effect.SAY_FAILED: self._say_failed,
+            Effect.FINISH_LATER: self._finish_later,
+            Effect.GATHER: self._advance,
+            Effect.COUNT: self._count,
+            Effect.CONCLUDE: self._conclude_if_over,
+        }
+        self._part_effects: dict[Effect, Callable[[Attempt, int], None]] = {
+            Effect.PREPARE: self._agents.prepare,
+            Effect.GO: self._agents.go,
+            Effect.STOP: self._agents.stop,
+            Effect.FREEZE: self._agents.suspend,
+            Effect.THAW: self._agents.resume,
+            Effect.REPEAT: self._repeat,
+            Effect.JUDGE: self._judge,
+        }
+
+    # ------------------------------------------------------------------ the tables
+
+    def _order(self, one: Attempt, order: Order) -> None:
+        if (edge := ORDERS.get((one.want, order))) is not None:
+            one.want = edge.to
+            for effect in edge.effects:
+                self._effects[effect](one)
+
+    def _turn(self, one: Attempt, turn: Turn) -> None:
+        if (edge := COURSES.get((one.course, turn))) is not None:
+            one.course = edge.to
+            for effect in edge.effects:
+                self._effects[effect](one)
+
+    def _news(self, one: Attempt, node: int, news: News) -> None:
+        seat = one.seats[node]
+        if (edge := PARTS.get((seat.status, news))) is not None:
+            seat.status = edge.to
+            for effect in edge.effects:
+                if effect in self._effects:
+                    self._effects[effect](one)
+                else:
+                    self._part_effects[effect](one, node)
 
     # ------------------------------------------------------------------ time
 
@@ -78,13 +128,13 @@ class Attempts:
             self._stranded_at = inf
             # Nodes that no agent came for, though attempts are there.
             held = {node for one in self._attempts.values() for node in one.seats}
-            self._lose({node for node in held if self._box(node) is None})
+            self._lose({node for node in held if self._agents.box(node) is None})
 
     def journalled(self, key: tuple[int, int]) -> None:
         """The end of the attempt is on disk: agents may forget it."""
         if (one := self.unforgotten.pop(key, None)) is not None:
             for node in one.seats:
-                self._tell(node, wire.Forget(self._key(key, node)))
+                self._agents.forget(one, node)
 
     def adopt(self, holds: Iterable[Hold]) -> None:
         """Take over what a restored kernel believes to hold devices. Before anything else."""
@@ -97,7 +147,8 @@ class Attempts:
             one = Attempt(hold.job, hold.attempt, hold.placement, launch)
             for seat in one.seats.values():
                 seat.unsure = True
-            one.started = hold.phase != Phase.STARTING
+            if hold.phase != Phase.STARTING:
+                one.course = Course.RUNNING
             if hold.phase == Phase.STOPPING:
                 one.want = Want.LEAVE
             elif hold.phase == Phase.SUSPENDED:
@@ -138,21 +189,20 @@ class Attempts:
         self._add(one)
         self._advance(one)
 
-    def stop(self, key: tuple[int, int], want: Want, evicted: str = "") -> None:
-        """End the attempt as `want` says; `evicted`: why, if its owner did not order it."""
+    def stop(self, key: tuple[int, int], order: Order, evicted: str = "") -> None:
+        """End the attempt as ordered; `evicted`: why, if its owner did not order it."""
         one = self._attempts.get(key)
         if one is None:
             self._unrefuse(key)
             return
         one.evicted = evicted
-        if one.want >= want:
-            return
-        one.want = want
+        self._order(one, order)
+
+    def _end_parts(self, one: Attempt) -> None:
         if (one.job, one.attempt - 1) in one.waits:
             return  # the attempt before it may yet finish the job
         one.waits.clear()
-        for node, seat in one.seats.items():
-            self._say(one, node, seat)
+        self._say_all(one)
         self._advance(one)
 
     def evict(self, node: int, why: str) -> None:
@@ -160,7 +210,7 @@ class Attempts:
         is Released; Refused, for the reason `why`, if it had not started."""
         for one in list(self._attempts.values()):
             if node in one.seats and one.want < Want.LEAVE:
-                self.stop(one.key, Want.LEAVE, why)
+                self.stop(one.key, Order.LEAVE, why)
 
     def on(self, node: int) -> int:
         """How many attempts have a part on a node."""
@@ -187,33 +237,31 @@ class Attempts:
     def suspend(self, key: tuple[int, int], suspended: bool) -> None:
         """Freeze the attempt or let it go on."""
         one = self._attempts.get(key)
-        if one is not None and one.want < Want.LEAVE:
-            one.want = Want.SUSPEND if suspended else Want.RUN
-            for node, seat in one.seats.items():
-                self._say(one, node, seat)
+        if one is not None:
+            self._order(one, Order.SUSPEND if suspended else Order.RESUME)
 
-    def _say(self, one: Attempt, node: int, seat: Seat) -> None:
+    def _say_all(self, one: Attempt) -> None:
+        for node in one.seats:
+            self._say(one, node)
+
+    def _say(self, one: Attempt, node: int) -> None:
         """Tell the agent what is wanted of a part that it has."""
-        if seat.over or seat.status == Status.UNSENT:
-            return
-        key = self._key(one.key, node)
-        if one.want >= Want.LEAVE or one.failing:
-            saves = one.want == Want.LEAVE and not one.failing
-            saves = saves and one.launch.on_preempt != OnPreempt.KILL
-            self._tell(node, wire.Stop(key, checkpoint=saves))
-        elif one.want == Want.SUSPEND:
-            self._tell(node, wire.Suspend(key))
-        elif seat.status == Status.LAUNCHED:
-            self._tell(node, wire.Resume(key))
+        suspended = one.want == Want.SUSPEND
+        wanted = News.END if one.ending else News.SUSPEND if suspended else News.RESUME
+        self._news(one, node, wanted)
+
+    def _repeat(self, one: Attempt, node: int) -> None:
+        if one.want != Want.RUN or one.failing:
+            self._say(one, node)
 
     def _advance(self, one: Attempt) -> None:
         """Do the next thing that brings a wanted attempt to run."""
         if one.waits:
             return
-        if one.want >= Want.LEAVE or one.failing:
-            for seat in one.seats.values():
-                if seat.status == Status.UNSENT and not seat.unsure:
-                    seat.status = Status.REFUSED
+        if one.ending:
+            for node, seat in one.seats.items():
+                if not seat.unsure:
+                    self._news(one, node, News.DROPPED)
             self._conclude_if_over(one)
             return
         for node, seat in one.seats.items():
@@ -224,46 +272,25 @@ class Attempts:
         elif len(one.seats) > 1 and all(
             seat.status == Status.PREPARED for seat in one.seats.values()
         ):
-            for node, seat in one.seats.items():
-                seat.status = Status.GOING
-                self._go(one, node)
+            for node in one.seats:
+                self._news(one, node, News.GATHERED)
 
     def _prepare(self, one: Attempt, node: int, seat: Seat) -> None:
-        box = self._box(node)
+        box = self._agents.box(node)
         if box is None or box.down or box.closed:
             # Who is connected and not closed says in a moment that it is up.
             coming = box is not None and box.link is not None and not box.closed
             if not coming and (box is not None or self._stranded_at == inf):
-                seat.status, seat.why = Status.REFUSED, "its node is down"
+                seat.why = "its node is down"
+                self._news(one, node, News.NODE_DOWN)
         elif box.ready and box.up:
-            single = len(one.seats) == 1
-            seat.status = Status.GOING if single else Status.PREPARING
-            key = self._key(one.key, node)
-            self._tell(node, wire.Prepare(key, one.launch, seat.parts, go=single))
-
-    def _go(self, one: Attempt, node: int) -> None:
-        first = next(iter(one.seats))
-        address = "127.0.0.1"
-        here = self._box(first)
-        others = [box for other in one.seats if (box := self._box(other)) not in (None, here)]
-        if here is not None and others and others[0] is not None:
-            address = self._reach(here, others[0])
-        port = one.seats[first].port
-        hosts = tuple(self._name(other) for other in one.seats)
-        tasks = tuple(sum(part.workers for part in seat.parts) for seat in one.seats.values())
-        self._tell(node, wire.Go(self._key(one.key, node), address, port, hosts, tasks, one.secret))
-
-    def _reach(self, here: Box, other: Box) -> str:
-        """The address of the machine `here` for `other` machines."""
-        mine, theirs = self._boxes.address(here), self._boxes.address(other)
-        return mine[0] if mine is not None else theirs[1] if theirs is not None else "127.0.0.1"
+            self._news(one, node, News.SENDABLE_ALONE if one.alone else News.SENDABLE)
 
     # ------------------------------------------------------------------ what agents say
 
     def welcomed(self, box: Box) -> None:
         """An agent has connected."""
-        for i, node in enumerate(box.nodes):
-            self._seat_of[node] = box, i
+        self._agents.welcomed(box)
 
     def told(self, box: Box, message: wire.Message) -> None:
         """An agent says how something is."""
@@ -284,40 +311,28 @@ class Attempts:
         if isinstance(message, wire.Progress):
             self._progressed(one, message)
         elif isinstance(message, wire.Exited):
-            seat.status, seat.exit = Status.EXITED, message.exit
-            self._part_over(one, seat)
+            seat.exit = message.exit
+            self._news(one, node, News.EXITED)
         elif isinstance(message, wire.Refused):
-            if seat.status < Status.EXITED:
-                seat.status, seat.why = Status.REFUSED, message.why
-                self._part_over(one, seat)
+            if not seat.over:
+                seat.why = message.why
+            self._news(one, node, News.REFUSED)
         elif isinstance(message, wire.Launched):
-            self._launched(one, node, seat)
+            self._news(one, node, News.LAUNCHED)
         else:
-            self._prepared(one, node, seat, message.port)
+            seat.port = message.port
+            ready = News.PREPARED_ALONE if one.alone and not one.waits else News.PREPARED
+            self._news(one, node, News.PREPARED_TO_END if one.ending else ready)
 
-    def _prepared(self, one: Attempt, node: int, seat: Seat, port: int) -> None:
-        seat.port = port
-        if one.want >= Want.LEAVE or one.failing:
-            seat.status = max(seat.status, Status.PREPARED)
-            self._say(one, node, seat)
-        elif seat.status == Status.GOING or (len(one.seats) == 1 and not one.waits):
-            seat.status = Status.GOING  # the order to go was lost
-            self._go(one, node)
-        else:
-            seat.status = Status.PREPARED
-            self._advance(one)
+    def _count(self, one: Attempt) -> None:
+        launched = (Status.LAUNCHED, Status.EXITED)
+        if all(seat.status in launched for seat in one.seats.values()):
+            self._turn(one, Turn.LAUNCHED)
 
-    def _launched(self, one: Attempt, node: int, seat: Seat) -> None:
-        known = seat.status == Status.LAUNCHED
-        seat.status = Status.LAUNCHED
-        if not known and (one.want != Want.RUN or one.failing):
-            self._say(one, node, seat)
-        if not one.started and all(
-            seat.status in (Status.LAUNCHED, Status.EXITED) for seat in one.seats.values()
-        ):
-            one.started = True
+    def _say_started(self, one: Attempt) -> None:
+        if not one.end:
             self._refusals.forgive(one.job)
-            self.events.append(Started(one.job, one.attempt))
+        self.events.append(Started(*one.key))
 
     def _progressed(self, one: Attempt, message: wire.Progress) -> None:
         job = one.job
@@ -344,22 +359,19 @@ class Attempts:
         """The agent has told all that it had: say again what it missed."""
         for one in list(self._attempts.values()):
             for node, seat in list(one.seats.items()):
-                if self._box(node) is not box or seat.over:
+                if self._agents.box(node) is not box or seat.over:
                     continue
                 unsure, seat.unsure = seat.unsure, False
-                if self._key(one.key, node) in box.mentioned:
-                    self._say(one, node, seat)
+                if self._agents.key(one.key, node) in box.mentioned:
+                    self._say(one, node)
                 elif seat.status >= Status.PREPARED or (
                     unsure and (one.started or self._noted(one, node) is not None)
                 ):
-                    gone = one.want >= Want.LEAVE
-                    status = Status.REFUSED if gone else Status.LOST
-                    self._lose_part(one, node, "its agent does not know it", status)
+                    news = News.GONE if one.want >= Want.LEAVE else News.LOST
+                    self._lose_part(one, node, "its agent does not know it", news)
                 else:
-                    seat.status = Status.UNSENT
-                    if one.want >= Want.LEAVE:
-                        seat.status = Status.REFUSED
-                    self._conclude_if_over(one)
+                    gone = one.want >= Want.LEAVE
+                    self._news(one, node, News.UNKNOWN_TO_END if gone else News.UNKNOWN)
             self._advance(one)
         self._up(box)
 
@@ -398,16 +410,18 @@ class Attempts:
     def _noted(self, one: Attempt, node: int) -> wire.Exit | None:
         return self._boxes.noted_exit(*one.key, list(one.seats).index(node))
 
-    def _lose_part(self, one: Attempt, node: int, why: str, status: Status = Status.LOST) -> None:
+    def _lose_part(self, one: Attempt, node: int, why: str, news: News = News.LOST) -> None:
         """No agent will say how a part ended: it failed, unless its end was noted elsewhere."""
         seat = one.seats[node]
         seat.exit = self._noted(one, node)
-        seat.status, seat.why = (Status.EXITED, "") if seat.exit is not None else (status, why)
-        self._part_over(one, seat)
+        seat.why = why if seat.exit is None else ""
+        self._news(one, node, news if seat.exit is None else News.EXIT_NOTED)
 
     # ------------------------------------------------------------------ ends
 
-    def _part_over(self, one: Attempt, seat: Seat) -> None:
+    def _judge(self, one: Attempt, node: int) -> None:
+        """A part is over."""
+        seat = one.seats[node]
         broke = seat.status != Status.EXITED or (seat.exit is not None and seat.exit.code != 0)
         if broke and one.want < Want.LEAVE and not one.over:
             self._fail(one)
@@ -415,13 +429,13 @@ class Attempts:
 
     def _fail(self, one: Attempt) -> None:
         """A part of the gang broke: the others must go."""
-        if not one.failing:
-            one.failing = True
-            for node, seat in one.seats.items():
-                if seat.status == Status.UNSENT:
-                    seat.status = Status.REFUSED
-                self._say(one, node, seat)
+        self._turn(one, Turn.BROKE)
         self._conclude_if_over(one)
+
+    def _dismiss(self, one: Attempt) -> None:
+        for node in one.seats:
+            self._news(one, node, News.DROPPED)
+            self._say(one, node)
 
     def _conclude_if_over(self, one: Attempt) -> None:
         if one.over and one.key in self._attempts:
@@ -430,45 +444,29 @@ class Attempts:
     def _conclude(self, one: Attempt) -> None:
         del self._attempts[one.key]
         self.unforgotten[one.key] = one
-        end = outcome(one)
-        self._work.save(one.job, end.saved)
-        self._report(one, end)
+        one.end = outcome(one)
+        self._work.save(one.job, one.end.saved)
+        self._turn(one, judged(one, one.end, replaced=self._last[one.job] > one.attempt))
         for other in list(self._attempts.values()):
             if one.key in other.waits:
                 other.waits.discard(one.key)
                 self._advance(other)
 
-    def _report(self, one: Attempt, end: Outcome) -> None:
-        job, attempt = one.key
-        statuses = {seat.status for seat in one.seats.values()}
-        ran = Status.EXITED in statuses or Status.LOST in statuses
-        if not one.started and end.finished:  # its start was not heard of
-            self.events.append(Started(job, attempt))
-        if self._last[job] > attempt:  # a resize replaced it
-            kept = self._work.kept(one, end) if ran else UNCHANGED
-            self.events.append(Released(job, attempt, kept))
-            if end.finished:  # it was done before it could be resized
-                self._finish_later(job, attempt)
-        elif end.finished and ran:
-            self.events.append(Finished(job, attempt))
-        elif one.evicted and not one.started:
-            self._refuse(one)
-        elif one.want >= Want.LEAVE and (end.asked or not ran or not end.why):
-            kept = self._work.kept(one, end) if ran else UNCHANGED
-            self.events.append(Released(job, attempt, kept))
-        elif not ran and not one.started:
-            self._refuse(one)
-        else:
-            self.events.append(
-                Failed(job, attempt, self._work.kept(one, end), end.why, self._is_final(one, end))
-            )
+    def _say_released(self, one: Attempt) -> None:
+        kept = self._work.kept(one, one.end) if one.end is not None and one.ran else UNCHANGED
+        self.events.append(Released(*one.key, kept))
 
-    def _finish_later(self, job: int, attempt: int) -> None:
+    def _say_failed(self, one: Attempt) -> None:
+        assert one.end is not None
+        kept, final = self._work.kept(one, one.end), self._is_final(one, one.end)
+        self.events.append(Failed(*one.key, kept, one.end.why, final))
+
+    def _finish_later(self, one: Attempt) -> None:
         """The job is done, so the attempts that were to replace the one that did it are, too."""
-        for key in sorted(key for key in self._attempts if key[0] == job and key[1] > attempt):
-            del self._attempts[key]
-            is_last = key[1] == self._last[job]
-            self.events.append(Finished(*key) if is_last else Released(*key, UNCHANGED))
+        for key in sorted(key for key in self._attempts if key[0] == one.job and key > one.key):
+            is_last = key[1] == self._last[one.job]
+            later = self._attempts.pop(key)
+            self._turn(later, Turn.JOB_DONE if is_last else Turn.JOB_DONE_BETWEEN)
 
     def _refuse(self, one: Attempt) -> None:
         why = next((seat.why for seat in one.seats.values() if seat.why), one.evicted)
@@ -481,20 +479,3 @@ class Attempts:
             return self._launch_of(one.job).retries <= 0
         except BadInput:
             return True
-
-    # ------------------------------------------------------------------ nodes
-
-    def _box(self, node: int) -> Box | None:
-        return self._seat_of[node][0] if node in self._seat_of else None
-
-    def _name(self, node: int) -> str:
-        box, seat = self._seat_of.get(node, (None, 0))
-        return box.hello.nodes[seat].name if box is not None else ""
-
-    def _key(self, key: tuple[int, int], node: int) -> wire.Key:
-        return wire.Key(*key, self._seat_of[node][1] if node in self._seat_of else 0)
-
-    def _tell(self, node: int, message: wire.Message) -> None:
-        box = self._box(node)
-        if box is not None:
-            self._boxes.send(box, message)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Final, NamedTuple
 
 from ganger.core.plan import Placement
@@ -14,34 +13,11 @@ from ganger.core.units import NEVER
 from ganger.engines.account import Account
 from ganger.engines.agent.protocol import Exit, Part
 from ganger.engines.launch import Launch
+from ganger.engines.life import Course, Status, Turn, Want
 from ganger.sdk import PREEMPTED
 
 UNCHANGED: Final = float(NEVER)
 """As `kept`: the kernel leaves the job's work as it is."""
-
-
-class Status(IntEnum):
-    """How far a part is."""
-
-    UNSENT = 0
-    PREPARING = 1
-    PREPARED = 2
-    GOING = 3
-    LAUNCHED = 4
-    EXITED = 5
-    REFUSED = 6
-    LOST = 7
-
-
-class Want(IntEnum):
-    """What is wanted of an attempt."""
-
-    RUN = 0
-    SUSPEND = 1
-    LEAVE = 2
-    """Save and leave."""
-    TERMINATE = 3
-    """Leave without saving."""
 
 
 class Seat:
@@ -72,9 +48,9 @@ class Attempt:
         }
         self.want = Want.RUN
         self.waits: set[tuple[int, int]] = set()
-        self.started = False
-        self.failing = False
-        """A part of it broke, and the others were told to go."""
+        self.course = Course.STARTING
+        self.end: Outcome | None = None
+        """How it ended, once it has."""
         self.evicted = ""
         """Why it was told to go though its owner did not say so."""
         self.account = Account(job, attempt)
@@ -85,6 +61,31 @@ class Attempt:
     def key(self) -> tuple[int, int]:
         """(job, attempt)"""
         return self.job, self.attempt
+
+    @property
+    def alone(self) -> bool:
+        """Whether it has one part only."""
+        return len(self.seats) == 1
+
+    @property
+    def started(self) -> bool:
+        """Whether all its parts were launched; asked while it is not over."""
+        return self.course in (Course.RUNNING, Course.FAILING)
+
+    @property
+    def failing(self) -> bool:
+        """Whether a part of it broke, so that the others were told to go."""
+        return self.course in (Course.BREAKING, Course.FAILING)
+
+    @property
+    def ending(self) -> bool:
+        """Whether its parts are to go."""
+        return self.want >= Want.LEAVE or self.failing
+
+    @property
+    def ran(self) -> bool:
+        """Whether any of it ran."""
+        return any(seat.status in (Status.EXITED, Status.LOST) for seat in self.seats.values())
 
     @property
     def over(self) -> bool:
@@ -177,6 +178,19 @@ def outcome(attempt: Attempt) -> Outcome:
         saved=saved,
         kept_all=left and attempt.launch.on_preempt != OnPreempt.KILL,
     )
+
+
+def judged(one: Attempt, end: Outcome, replaced: bool) -> Turn:
+    """How the engine says that an attempt ended; `replaced`: by one of another size."""
+    if replaced:
+        return Turn.FINISHED_BEFORE_RESIZE if end.finished else Turn.REPLACED
+    if end.finished and one.ran:
+        return Turn.FINISHED
+    if one.evicted and not one.started:
+        return Turn.REFUSED
+    if one.want >= Want.LEAVE and (end.asked or not one.ran or not end.why):
+        return Turn.RELEASED
+    return Turn.FAILED if one.ran or one.started else Turn.REFUSED
 
 
 def lost_output(attempt: Attempt) -> str:

@@ -29,8 +29,9 @@ from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent.protocol import Hello, Progress, Read, Text
 from ganger.engines.attempts import Attempts
 from ganger.engines.clock import Clock
-from ganger.engines.gang import UNCHANGED, Hold, Want, lost_output
+from ganger.engines.gang import UNCHANGED, Hold, lost_output
 from ganger.engines.launch import Launch
+from ganger.engines.life import Order
 from ganger.engines.machines import AgentAt, Box, Boxes, Fleet
 from ganger.engines.reconciliation import Believed, Standing
 
@@ -121,10 +122,10 @@ class FleetEngine:
         self._say_ignored(plan)
         for action in plan.actions:  # who leaves, first: a start may wait for any of them
             if isinstance(action, Stop):
-                want = Want.TERMINATE if action.why == CANCELLED else Want.LEAVE
-                attempts.stop((action.job, action.attempt), want)
+                order = Order.TERMINATE if action.why == CANCELLED else Order.LEAVE
+                attempts.stop((action.job, action.attempt), order)
             elif isinstance(action, Resize):
-                attempts.stop((action.job, action.attempt - 1), Want.LEAVE)
+                attempts.stop((action.job, action.attempt - 1), Order.LEAVE)
             elif isinstance(action, Suspend | Resume):
                 attempts.suspend((action.job, action.attempt), isinstance(action, Suspend))
         for action in plan.actions:
