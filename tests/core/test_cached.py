@@ -88,4 +88,5 @@ def test_answers_are_remembered_and_not_without_end(monkeypatch: pytest.MonkeyPa
     assert asked == [one]
     assert [empty.fits(each) for each in others] == [True, True, True, False, False]
     assert len(empty._known) <= 3
+    assert len(empty.ledger._known) <= 4, "the books remember shapes, too"
     assert empty.fits(one)

@@ -13,9 +13,10 @@ _KEPT = 10_000
 class EmptyCluster:
     """Answers whether a shape could ever run on these nodes, and remembers what it answered."""
 
-    __slots__ = ("_known", "ledger")
+    __slots__ = ("_known", "_nodes", "ledger")
 
     def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
         self.ledger = Ledger(nodes)
         """Its books, for looking only: nothing may be taken from them."""
         self._known: dict[object, bool] = {}
@@ -36,6 +37,7 @@ class EmptyCluster:
             place = self.ledger.find(shape, sizes, locality=within, cells=there)
             if len(self._known) >= _KEPT:
                 self._known.clear()
+                self.ledger = Ledger(self._nodes)  # which remembers shapes, too
             found = self._known[key] = place is not None
         return found
 

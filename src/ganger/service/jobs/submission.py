@@ -407,17 +407,14 @@ def _word(enum: type[E], word: str, where: str) -> E:
 
 
 class Fits:
-    """Which shapes could ever run on a cluster; remembers what it found."""
+    """Which shapes could ever run on a cluster."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
         self._empty = EmptyCluster(nodes)
-        self._known: set[Shape] = set()
 
     def check(self, shape: Shape) -> None:
         """Raise BadInput if not even the empty cluster has room for it."""
-        if shape in self._known:
-            return
         types = self._nodes.types.values
         for gpu_type in shape.gpu_types:
             if gpu_type not in types:
@@ -436,4 +433,3 @@ class Fits:
                     "(--nodes), or fewer GPUs"
                 )
             raise BadInput(f"{shape} can never fit in this cluster", where="gpus", mend=mend)
-        self._known.add(shape)
