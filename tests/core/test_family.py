@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import Bench, on
-from ganger.core.errors import InvariantError
-from ganger.core.events import Batch, Failed, Finished, Released, Started, Submitted, Woke
+from ganger.core.errors import BadInput, InvariantError
+from ganger.core.events import Accepted, Batch, Failed, Finished, Released, Started, Submitted, Woke
 from ganger.core.plan import Plan, Resize, Start, Stop
 from ganger.core.spec import ClusterSpec, Kind, Role, Shape
+from ganger.core.state.bounds import refuse_unfit
 from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import Snapshot, capture, restore
 from ganger.core.units import SECOND
@@ -193,6 +194,59 @@ def test_a_snapshot_of_the_version_before_places_children_as_it_did() -> None:
     again = restore(before, bench.kernel.nodes, bench.policy)
     assert again.jobs.within[:5].tolist() == [-1, 0, 0, 0, -1]
     assert again.placements() == bench.kernel.placements()
+
+
+# ---------------------------------------------------------------------- which families there are
+
+
+@pytest.mark.parametrize(
+    ("works", "complaint"),
+    [
+        ([job("a", parent="a")], "'a': its parent 'a' has a parent itself"),
+        ([job("a", parent="b", kind=Kind.TUNE), job("b", parent="a", kind=Kind.TUNE)],
+         "'a': its parent 'b' has a parent itself"),
+        ([job("top", kind=Kind.TUNE), job("inner", parent="top", kind=Kind.TUNE),
+          job("trial", parent="inner")], "'trial': its parent 'inner' has a parent itself"),
+        ([SEARCH, job("wide", size=9, parent="search")],
+         "'wide': it asks for 9 GPUs, and its parent 'search' never holds more than 8"),
+    ],
+)  # fmt: skip
+def test_a_family_that_could_never_run_is_refused(works: list[Work], complaint: str) -> None:
+    with pytest.raises(BadInput, match=complaint):
+        trace_of(works)
+
+
+def test_a_trial_as_wide_as_its_parent_may_get_and_a_wide_replica_are_taken() -> None:
+    service = job("web", lasts=None, shape=Shape((Role(size=0),)), kind=Kind.SERVE)
+    assert trace_of([SEARCH, job("wide", size=8, parent="search")]).jobs == 2
+    assert trace_of([service, job("replica", size=8, parent="web")]).jobs == 2
+
+
+def test_a_job_that_comes_late_may_not_be_a_grandchild() -> None:
+    bench = search()
+    late = job("late", parent="t0").spec
+    with pytest.raises(BadInput, match="its parent 't0' has a parent itself"):
+        refuse_unfit([Accepted(bench.jobs.n, late)], bench.kernel)
+    wide = job("late", size=9, parent="search").spec
+    with pytest.raises(BadInput, match="'search' never holds more than 8"):
+        refuse_unfit([Accepted(bench.jobs.n, wide)], bench.kernel)
+    refuse_unfit([Accepted(bench.jobs.n, job("late", size=8, parent="search").spec)], bench.kernel)
+
+
+def test_a_search_that_nothing_would_ever_end_is_refused() -> None:
+    alone = job("alone", lasts=None, kind=Kind.TUNE)
+    with pytest.raises(BadInput, match=r"'alone' is of kind tune, has no duration, and no job"):
+        run_one(trace_of([alone]), cluster(1, 1), "fifo")
+    ends = run_one(trace_of([job("for a while", lasts=7, kind=Kind.TUNE)]), cluster(1, 1), "fifo")
+    assert ends.jobs.finish.tolist() == [7]
+
+
+def test_gpu_hours_of_a_grant_are_its_parents_and_are_counted_once() -> None:
+    works = [job("search", lasts=None, kind=Kind.TUNE, size=2),
+             job("trial", lasts=10, size=2, parent="search")]  # fmt: skip
+    run = run_one(trace_of(works), cluster(1, 2), "fifo")
+    assert run.jobs.held_gpu_seconds.tolist() == [20, 0]
+    assert run.jobs.active_gpu_seconds.tolist() == [20, 20]
 
 
 # ---------------------------------------------------------------------- a service

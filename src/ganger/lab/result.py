@@ -58,6 +58,7 @@ class JobTable:
     pending: NDArray[np.float64]
     """Time spent waiting for devices, later waits included."""
     held_gpu_seconds: NDArray[np.float64]
+    """Held of the cluster: 0 for a child in a grant, which its parent holds."""
     active_gpu_seconds: NDArray[np.float64]
     lost: NDArray[np.float64]
     """Work done and then lost, in seconds at the size asked for."""

@@ -168,6 +168,21 @@ def refuse_impossible(trace: Trace, nodes: Nodes) -> None:
                 ):
                     mend = "give nodes CPUs and memory: a file for --cluster, not `8x8xV100`"
                 _refuse(trace, code, f"asks for {shape} and can never fit in this cluster", mend)
+    if families(trace) or (declared.kind[: declared.n] == Kind.TUNE).any():
+        _refuse_endless(trace)
+
+
+def _refuse_endless(trace: Trace) -> None:
+    """Raise BadInput for a search that nothing would ever end: it ends with its last child."""
+    declared, n = trace.declared, trace.jobs
+    endless = (declared.kind[:n] == Kind.TUNE) & (trace.duration[:n] >= NEVER)
+    endless[declared.parent[:n][declared.parent[:n] >= 0]] = False
+    for job in np.flatnonzero(endless & (declared.limit[:n] >= NEVER)).tolist():
+        raise BadInput(
+            f"job {declared.name(job)!r} is of kind tune, has no duration, and no job names it as"
+            " its parent: it would never end",
+            where=trace.name, mend="give it a duration or children",
+        )  # fmt: skip
 
 
 def _refuse_stranded(trace: Trace, kernel: Kernel, setup: Setup, recipe: str) -> None:
@@ -217,8 +232,9 @@ def run_one(
     refuse_impossible(trace, nodes)
     physics = Physics(nodes, setup.profiles, setup.costs)
     policy = load_policy(recipe) if isinstance(recipe, str) else recipe
+    both = with_inner(policy, setup.inner) if families(trace) else policy
     kernel = Kernel(
-        nodes, trace.declared, with_inner(policy, setup.inner) if families(trace) else policy,
+        nodes, trace.declared, both,
         oracle=make_oracle(trace, physics, setup), seed=setup.seed, validate=setup.validate,
     )  # fmt: skip
     recorder = None
@@ -239,8 +255,9 @@ def run_one(
     try:
         kernel.run(engine, setup.until)
     except InvariantError as error:
-        if isinstance(policy, OwnPolicy):
-            raise policy.wrong(str(error)) from error
+        for one in (both.outer, both.inner) if isinstance(both, TwoLevel) else (policy,):
+            if isinstance(one, OwnPolicy):
+                raise one.wrong(str(error)) from error
         raise
     cpu_seconds = time.process_time() - started
     if recorder is not None:
@@ -324,7 +341,7 @@ def job_table(kernel: Kernel, trace: Trace, recorder: Recorder | None) -> JobTab
         duration=np.where(open_ended, np.nan, duration),
         ran=(jobs.ran[rows] + lasting) / SECOND,
         pending=(jobs.pended[rows] + (kernel.now - jobs.pending_since[rows]) * waiting) / SECOND,
-        held_gpu_seconds=held / SECOND,
+        held_gpu_seconds=np.where(jobs.within[rows] < 0, held, 0) / SECOND,
         active_gpu_seconds=(jobs.served[rows] + lasting * jobs.size[rows]) / SECOND,
         lost=jobs.lost[rows] / SECOND,
         preemptions=jobs.preemptions[rows].astype(np.int64),

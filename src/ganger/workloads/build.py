@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
 from ganger.core.spec import Kind, Locality, Needs, OnPreempt, Role, Shape
-from ganger.core.state.jobs import Declared, refuse_cycles
+from ganger.core.state.jobs import Declared, refuse_cycles, refuse_unfit_families
 from ganger.core.state.names import Names
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, WHOLE
 from ganger.workloads.rows import Category, Table
@@ -283,10 +283,12 @@ def _resolve(declared: Declared, rows: Rows, where: str) -> None:
         for row, parent in enumerate(rows.parents.tolist()):
             if parent:
                 declared.parent[row] = row_of[parent]
-    try:
-        refuse_cycles(declared)
-    except BadInput as error:
-        raise BadInput(error.what, where=f"{where}: after", mend=error.mend) from None
+    for column, refuse in (("after", refuse_cycles), ("parent", refuse_unfit_families)):
+        try:
+            refuse(declared)
+        except BadInput as error:
+            told = f"{error.where}: {error.what}" if column == "parent" else error.what
+            raise BadInput(told, where=f"{where}: {column}", mend=error.mend) from None
 
 
 def _intern_shapes(rows: Rows) -> tuple[NDArray[np.int64], Names[Shape]]:

@@ -132,7 +132,7 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     """
     from ganger.core.units import parse_duration
     from ganger.lab.api import Task
-    from ganger.lab.simulation import Setup
+    from ganger.lab.simulation import Setup, load_policy
     from ganger.recipes.registry import split_specs
     from ganger.sim.physics import Costs
     from ganger.workloads.clusters import load_cluster
@@ -163,6 +163,7 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     names = split_specs(recipe)
     if not names:
         raise BadInput("it names none", where="--recipe", mend="write like fifo,las")
+    load_policy(options["inner"])  # also where the trace has no families: a word that is wrong
     base = load_with_options(trace, options)
     spec = load_cluster(cluster or base.cluster or missing_cluster())
     seeds = parse_seeds(options["seeds"])

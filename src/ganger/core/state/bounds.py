@@ -33,6 +33,7 @@ from ganger.core.events import (
 )
 from ganger.core.spec import JobSpec, Role
 from ganger.core.state.commands import DECLARES
+from ganger.core.state.jobs import refuse_unfit_child
 from ganger.core.state.reducer import Reducer
 from ganger.core.units import MIB_MAX, NEVER, WHOLE
 
@@ -56,6 +57,9 @@ def refuse_unfit(events: Iterable[AnyEvent], kernel: Reducer, more: int = 0) -> 
             for name in (*event.spec.after, *((event.spec.parent,) if event.spec.parent else ())):
                 if kernel.row_named(name) < 0:
                     raise BadInput(f"there is no job {name!r}", where=f"job {event.spec.name!r}")
+            if event.spec.parent:
+                parent = kernel.jobs.spec(kernel.row_named(event.spec.parent))
+                refuse_unfit_child(event.spec, parent)
         try:
             msgspec.msgpack.encode(event)
         except (OverflowError, UnicodeEncodeError) as error:

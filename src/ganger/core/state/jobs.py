@@ -99,11 +99,11 @@ class Declared(Table):
             except KeyError:
                 raise BadInput(f"no job {name!r}", where=f"job {spec.name!r}") from None
 
+        job = self.n
         after = tuple(row_of(name) for name in spec.after)
         parent = row_of(spec.parent) if spec.parent else -1
         if self.names is None:
             self.names = [f"job-{i}" for i in range(self.n)]
-        job = self.n
         self.extend(
             1,
             submitted=spec.submitted, shape=self.shapes.code(spec.shape), gpus=spec.shape.gpus,
@@ -148,7 +148,40 @@ def declare(specs: Sequence[JobSpec]) -> Declared:
     for spec in ordered:
         table.append(spec, rows)
     refuse_cycles(table)
+    refuse_unfit_families(table)
     return table
+
+
+def refuse_unfit_child(child: JobSpec, parent: JobSpec) -> None:
+    """Raise BadInput where `parent` cannot be the parent of `child`: families have one level, and
+    what is placed in a grant must fit into the largest that its parent can get."""
+    where = f"job {child.name!r}"
+    if parent.parent or parent.name == child.name:
+        raise BadInput(
+            f"its parent {parent.name!r} has a parent itself", where=where,
+            mend="name a parent that has none: families have one level",
+        )  # fmt: skip
+    if parent.kind == Kind.TUNE and child.shape.least > parent.shape.most:
+        raise BadInput(
+            f"it asks for {child.shape.least} GPUs, and its parent {parent.name!r} never holds"
+            f" more than {parent.shape.most}",
+            where=where, mend="let it ask for fewer, or the parent for more",
+        )  # fmt: skip
+
+
+def refuse_unfit_families(table: Declared) -> None:
+    """Raise BadInput for the first job whose parent cannot be its parent."""
+    parent = table.parent[: table.n]
+    children = np.flatnonzero(parent >= 0)
+    grand = parent[parent[children]] >= 0
+    least, most = (
+        np.array([getattr(shape, name) for shape in table.shapes], np.int64)[table.shape[: table.n]]
+        for name in ("least", "most")
+    )
+    above = parent[children]
+    wide = (table.kind[above] == Kind.TUNE) & (least[children] > most[above])
+    for child in children[grand | wide].tolist():
+        refuse_unfit_child(table.spec(child), table.spec(int(parent[child])))
 
 
 def refuse_cycles(table: Declared) -> None:
