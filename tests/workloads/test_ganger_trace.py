@@ -70,7 +70,12 @@ def traces(draw: st.DrawFn) -> Trace:
     for row in range(1, n):
         if draw(st.booleans()):
             declared.after[row] = (draw(st.integers(0, row - 1)),)
-            declared.parent[row] = draw(st.integers(-1, row - 1))
+            parent = draw(st.integers(-1, row - 1))
+            fits = declared.kind[parent] != Kind.TUNE or (
+                specs[row].shape.least <= specs[parent].shape.most
+            )
+            if parent >= 0 and declared.parent[parent] < 0 and fits:
+                declared.parent[row] = parent
     duration = np.array(
         [NEVER if spec.kind is Kind.SERVE and draw(st.booleans()) else draw(times)
          for spec in specs], np.int64,
