@@ -38,7 +38,7 @@ class Heard:
 
     def append(self, revision: int, batch: Any, plan: Any, memory: Any) -> None:
         self.told += [
-            (batch.at / SECOND, event.job, event.epoch, round(event.value, 6))
+            (batch.at / SECOND, event.job, event.epoch, round(event.value or 0.0, 6))
             for event in batch.events
             if isinstance(event, Evaluated)
         ]

@@ -116,13 +116,30 @@ class Measured(Event, frozen=True, gc=False):
 
 class Evaluated(Event, frozen=True, gc=False):
     """A running attempt evaluated its model after `epoch` epochs of training in all: `value` is the
-    loss, or the accuracy, whichever its owner named."""
+    loss, or the accuracy, whichever its owner named; None: the trial broke down. `metrics`: others
+    by name. `final`: none will follow."""
 
     rank: ClassVar[int] = 7
     job: int
     attempt: int
     epoch: float
-    value: float
+    value: float | None
+    metrics: dict[str, float] | None = None
+    final: bool = False
+
+
+class Served(Event, frozen=True, gc=False):
+    """How services did since `since`: one column per figure, one entry per service that changed.
+
+    Usual figures: arrivals, answered, late, dropped, queue (at the end), busy (share of its
+    replicas' time), batch (mean size), p50 and p99 (latency in seconds). `dropped:REASON` divides
+    `dropped`. None: not measured in this window.
+    """
+
+    rank: ClassVar[int] = 7
+    since: int
+    services: tuple[int, ...]
+    figures: dict[str, tuple[float | None, ...]]
 
 
 class Submitted(Event, frozen=True, gc=False):
@@ -133,11 +150,13 @@ class Submitted(Event, frozen=True, gc=False):
 
 
 class Accepted(Event, frozen=True, gc=False):
-    """A job that the tables do not hold yet becomes row `job`, and asks to run."""
+    """A job that the tables do not hold yet becomes row `job`, and asks to run. `spawned`: a policy
+    asked for it."""
 
     rank: ClassVar[int] = 8
     job: int
     spec: JobSpec
+    spawned: bool = False
 
 
 class Command(Event, frozen=True, gc=False):
@@ -175,6 +194,7 @@ AnyEvent: TypeAlias = (
     | Progressed
     | Measured
     | Evaluated
+    | Served
     | Submitted
     | Accepted
     | Command
@@ -191,7 +211,17 @@ QUEUED = 16
 """A job became pending: it was submitted, unblocked, preempted, refused, or failed."""
 COMMANDED = 32
 WOKE = 64
-ANYTHING = 127
+EVALUATED = 128
+SERVED = 256
+ROUTED = 512
+ANYTHING = 1023
+_ANYTHING_ONCE = 127
+"""All kinds of change that there were before trials and services."""
+
+
+def kinds_of_change(stored: int) -> int:
+    """The kinds of change that a record names: "anything" of an earlier version is anything."""
+    return ANYTHING if stored == _ANYTHING_ONCE else stored
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):

@@ -13,9 +13,9 @@ from ganger.core.events import ANYTHING, Batch
 from ganger.core.plan import Plan
 from ganger.core.protocols import Engine, Ignorant, Journal, Oracle, Policy
 from ganger.core.state.cluster import Nodes
+from ganger.core.state.families import Families
 from ganger.core.state.invariants import check_state
 from ganger.core.state.jobs import Declared
-from ganger.core.state.reducer import Reducer
 from ganger.core.units import NEVER
 from ganger.core.view import View
 
@@ -23,7 +23,7 @@ RESTLESS = 100_000
 """More steps than this at one instant, and a policy is chasing its own tail."""
 
 
-class Kernel(Reducer):
+class Kernel(Families):
     """State, and the policy that decides over it.
 
     `validate`: check every invariant after every step, give the policy read-only columns, and
@@ -53,10 +53,11 @@ class Kernel(Reducer):
         self.wake = NEVER
         self._moved_on = 0
         self._until = ANYTHING
-        self._changes = 0
         self._learns = self.oracle.learns
         self._draft = Draft(self.jobs, self.ledger, self._inner)
-        self.view = View(nodes, self._scopes, self._draft, self.oracle, seed)
+        self.view = View(
+            nodes, self._scopes, self._draft, self.oracle, seed, self.facts, self.settings
+        )
         self._bind()
 
     def _bind(self) -> None:
@@ -98,8 +99,7 @@ class Kernel(Reducer):
         for event in batch.events:
             changes |= on[type(event)](event)
         if self._owing:
-            for node in sorted(self._owing):
-                self._settle(node)
+            self.usable.settle()
         self.events += len(batch.events)
         if self._learns:
             self._look(batch)
@@ -176,7 +176,7 @@ class Kernel(Reducer):
         self._draft.rollback()
         self._draft.clear()
         for scope in self._scopes.values():
-            scope.scratch.clear()
+            scope.drop_caches()
         again, _ = self._ask()
         if again.actions != plan.actions or again.wake != plan.wake:
             raise InvariantError(

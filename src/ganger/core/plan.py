@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
 
 from ganger.core.events import ANYTHING
+from ganger.core.spec import JobSpec
 from ganger.core.units import NEVER
 
 
@@ -72,11 +74,12 @@ class Resume(Action, frozen=True, gc=False):
 
 
 class Tune(Action, frozen=True, gc=False):
-    """Turn knobs of a running attempt: batch size, learning rate, CPU share, clock."""
+    """Turn knobs of a running attempt: batch size, learning rate, CPU share, clock. What was turned
+    last stands in `view.knobs`, until the job is over."""
 
     job: int
     attempt: int
-    knobs: dict[str, float]
+    knobs: Mapping[str, float | bool | str]
 
 
 class Provision(Action, frozen=True, gc=False):
@@ -86,7 +89,49 @@ class Provision(Action, frozen=True, gc=False):
     verb: str
 
 
-AnyAction: TypeAlias = Start | Stop | Resize | Suspend | Resume | Tune | Provision
+class Spawn(Action, frozen=True, gc=False):
+    """Ask the engine for `n` more children of `parent`, each as `spec` says. It answers with one
+    Accepted, `spawned`, for each; `spec.name` and the row make the name of a child. How many are
+    not there yet stands in `view.spawning`."""
+
+    parent: int
+    spec: JobSpec
+    n: int = 1
+
+
+class Retire(Action, frozen=True, gc=False):
+    """A waiting job is wanted no more: it is over, as one that finished. One that holds devices is
+    retired by a Stop whose `why` is `retired` (`Draft.retire` draws what fits)."""
+
+    job: int
+
+
+class AskAt(Action, frozen=True, gc=False):
+    """Evaluations of the job below `epoch` need no decision: they are only recorded. A final one
+    always does."""
+
+    job: int
+    epoch: float
+
+
+class Route(Action, frozen=True, gc=False):
+    """Divide the requests of a service by `weights` over its replicas (by row). The table stands in
+    `view.routes` until the service is over."""
+
+    service: int
+    weights: dict[int, float]
+
+
+SPAWNED_MAX = 10_000
+"""How many rows a policy may have asked for that are not there yet, per parent."""
+RETIRED, PAUSED = "retired", "paused"
+"""Why a policy stops a job that then does not wait for devices again: it is over; or it is set
+aside, in `view.paused`, until it is started again."""
+
+
+AnyAction: TypeAlias = (
+    Start | Stop | Resize | Suspend | Resume | Tune | Provision | Spawn | Retire | AskAt | Route
+)
 
 
 class Reason(msgspec.Struct, frozen=True, gc=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from ganger.core.books.ledger import Ledger
 from ganger.core.plan import Placement
-from ganger.core.spec import JobSpec
+from ganger.core.spec import JobSpec, Kind
 from ganger.core.state.cluster import Nodes
+from ganger.core.state.facts import Curve, Facts, Window
 from ganger.core.state.jobs import IdSet, JobCells, Jobs, Phase
+from ganger.core.state.settings import Settings
 from ganger.core.state.table import Ids
 
 if TYPE_CHECKING:
@@ -27,15 +29,42 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
+class Part:
+    """Those jobs of a scope that are of some kinds, on the same books, with caches of their own.
+
+    Each array is worked out anew only when that of the scope has changed.
+    """
+
+    def __init__(self, scope: Scope, kinds: frozenset[Kind]) -> None:
+        self._scope = scope
+        self._kinds = np.array(sorted(kinds), np.int8)
+        self.among = frozenset(int(kind) for kind in kinds)
+        self._seen: dict[str, tuple[Ids, Ids]] = {}
+        self.scratch: dict[Any, Any] = {}
+
+    def ids(self, name: str, jobs: Jobs) -> Ids:
+        """The rows of the scope's set of that name that are of these kinds, ascending."""
+        every = getattr(self._scope, name).ids
+        seen = self._seen.get(name)
+        if seen is None or seen[0] is not every:
+            seen = self._seen[name] = every, every[np.isin(jobs.kind[every], self._kinds)]
+        return seen[1]
+
+
 class Scope:
-    """The jobs that compete for one set of books: the cluster's, or one parent's grant."""
+    """The jobs that compete for one set of books: the cluster's, or one parent's grant (`within`;
+    -1: the cluster)."""
 
-    __slots__ = ("active", "changed", "ledger", "pending", "reported", "scratch")
+    __slots__ = ("active", "changed", "ledger", "parts", "paused", "pending", "reported",
+                 "scratch", "within")  # fmt: skip
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, within: int = -1) -> None:
         self.ledger = ledger
+        self.within = within
         self.pending = IdSet()
         self.active = IdSet()
+        self.paused = IdSet()
+        self.parts: dict[frozenset[Kind], Part] = {}
         self.changed: list[int] = []
         self.reported: set[int] = set()
         """Those of `changed` that reported: each stands there once, however often it reports."""
@@ -51,6 +80,12 @@ class Scope:
         """The policy was asked."""
         self.changed.clear()
         self.reported.clear()
+
+    def drop_caches(self) -> None:
+        """Empty all caches, also those of parts."""
+        self.scratch.clear()
+        for part in self.parts.values():
+            part.scratch.clear()
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -79,9 +114,12 @@ class View:
     are drawn.
     """
 
+    _part: Part | None = None
+
     def __init__(
-        self, nodes: Nodes, scopes: dict[int, Scope], draft: Draft, oracle: Oracle, seed: int
-    ) -> None:
+        self, nodes: Nodes, scopes: dict[int, Scope], draft: Draft, oracle: Oracle, seed: int,
+        facts: Facts, settings: Settings,
+    ) -> None:  # fmt: skip
         self.now = 0
         self.revision = 0
         self.events: list[AnyEvent] = []
@@ -89,6 +127,14 @@ class View:
         self.draft = draft
         self.oracle = oracle
         self.seed = seed
+        self.trials: Mapping[int, Curve] = facts.trials
+        """What the live trials have reported, by row."""
+        self.services: Mapping[int, Sequence[Window]] = facts.services
+        """How services did in their last windows, by row, the latest last."""
+        self.knobs: Mapping[int, Mapping[str, float | bool | str]] = settings.knobs
+        self.routes: Mapping[int, Mapping[int, float]] = settings.routes
+        self.spawning: Mapping[int, int] = settings.spawning
+        """By parent: children that were asked for and are not there yet."""
         self._scopes = scopes
         self._scope = scopes[-1]
 
@@ -103,10 +149,27 @@ class View:
         scope = self._scopes.get(parent)
         if scope is None or self.at.phase[parent] != _RUNNING:
             return None
+        return self._like(scope, None)
+
+    def part(self, kinds: Iterable[Kind]) -> View:
+        """The same instant for the jobs of some kinds: their own pending, active, paused, changed
+        and caches, on the same books and in the same draft."""
+        key = frozenset(kinds)
+        part = self._scope.parts.get(key)
+        if part is None:
+            part = self._scope.parts[key] = Part(self._scope, key)
+        return self._like(self._scope, part)
+
+    def _like(self, scope: Scope, part: Part | None) -> View:
         view = View.__new__(View)
         view.__dict__.update(self.__dict__)
-        view._scope = scope
+        view._scope, view._part = scope, part
         return view
+
+    @property
+    def within(self) -> int:
+        """The parent inside whose grant these jobs are; -1 for the cluster."""
+        return self._scope.within
 
     @property
     def parents(self) -> list[int]:
@@ -124,24 +187,38 @@ class View:
     @property
     def pending(self) -> Ids:
         """Jobs that could be started, ascending."""
+        if self._part is not None:
+            return self._part.ids("pending", self.jobs)
         return self._scope.pending.ids
+
+    @property
+    def paused(self) -> Ids:
+        """Jobs that a policy has set aside, ascending; it may start them."""
+        if self._part is not None:
+            return self._part.ids("paused", self.jobs)
+        return self._scope.paused.ids
 
     @property
     def active(self) -> Ids:
         """Jobs that hold devices (starting, running, suspended, stopping), ascending."""
+        if self._part is not None:
+            return self._part.ids("active", self.jobs)
         return self._scope.active.ids
 
     @property
     def changed(self) -> list[int]:
         """Jobs whose phase changed, or that reported their progress or evaluated their model, since
         this policy was last asked, oldest change first."""
+        if self._part is not None:
+            kind, among = self.at.kind, self._part.among
+            return [job for job in self._scope.changed if kind[job] in among]
         return self._scope.changed
 
     @property
     def scratch(self) -> dict[Any, Any]:
         """Caches, droppable at any time: a policy's own under its own keys, and those of `cached`
         under their kinds."""
-        return self._scope.scratch
+        return self._scope.scratch if self._part is None else self._part.scratch
 
     def forget(self) -> None:
         """Empty all caches of these jobs: for a policy that does not pass on what changed."""

@@ -23,7 +23,20 @@ from ganger.core.events import (
     Submitted,
     Woke,
 )
-from ganger.core.plan import AnyAction, Plan, Provision, Resize, Resume, Start, Suspend, Tune
+from ganger.core.plan import (
+    AnyAction,
+    AskAt,
+    Plan,
+    Provision,
+    Resize,
+    Resume,
+    Retire,
+    Route,
+    Spawn,
+    Start,
+    Suspend,
+    Tune,
+)
 from ganger.core.protocols import Engine
 from ganger.core.units import MINUTE, NEVER, SECOND
 from ganger.engines.reconciliation import Believed, Standing
@@ -129,7 +142,9 @@ class Chaos:
             through = self._dice.randrange(len(orders))
         self._order(orders[:through], now)
         for action in orders[through:]:
-            if isinstance(action, Provision | Tune):  # nobody asks for these again
+            if isinstance(
+                action, Provision | Tune | Spawn | Retire | AskAt | Route
+            ):  # nobody asks for these again
                 self._engine.apply(Plan([action]), now)
             elif not isinstance(action, Start | Suspend | Resume):
                 self._stay.add(action.job)

@@ -105,7 +105,7 @@ class FromLosses(History):
         if jobs.phase[job] != Phase.RUNNING or jobs.attempt[job] != event.attempt:
             return
         rule = self._rules.get(jobs.models[int(jobs.model[job])])
-        if rule is None or event.epoch <= 0:
+        if rule is None or event.epoch <= 0 or event.value is None:
             return
         # After a failure epochs come again: what was told of them before is void.
         points = [one for one in learnt.losses.get(job, []) if one[0] < event.epoch]

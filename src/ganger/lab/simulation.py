@@ -255,10 +255,7 @@ def run_one(
     try:
         kernel.run(engine, setup.until)
     except InvariantError as error:
-        for one in (both.outer, both.inner) if isinstance(both, TwoLevel) else (policy,):
-            if isinstance(one, OwnPolicy):
-                raise one.wrong(str(error)) from error
-        raise
+        raise _wrong(both, error) from error
     cpu_seconds = time.process_time() - started
     if recorder is not None:
         recorder.close(kernel.now)
@@ -280,6 +277,14 @@ def run_one(
 
     run.metrics = compute(run)
     return run
+
+
+def _wrong(policy: Policy, error: InvariantError) -> Exception:
+    """The error as one of the user's own policy, if there is one."""
+    for one in (policy.outer, policy.inner) if isinstance(policy, TwoLevel) else (policy,):
+        if isinstance(one, OwnPolicy):
+            return one.wrong(str(error))
+    return error
 
 
 def _known(recipe: str | Policy, setup: Setup, with_grants: bool) -> str:

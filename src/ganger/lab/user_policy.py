@@ -12,7 +12,18 @@ import msgspec
 import numpy as np
 
 from ganger.core.errors import BadInput, GangerError
-from ganger.core.plan import AnyAction, Placement, Plan, Provision, Resize, Start
+from ganger.core.plan import (
+    AnyAction,
+    AskAt,
+    Placement,
+    Plan,
+    Provision,
+    Resize,
+    Retire,
+    Route,
+    Spawn,
+    Start,
+)
 from ganger.core.protocols import Policy
 from ganger.core.spec import Shape
 from ganger.core.state.jobs import HOLDS_DEVICES, Phase
@@ -79,11 +90,20 @@ class OwnPolicy:
             raise self.wrong(f"{type(action).__name__} is not an action")
         if isinstance(action, Provision):
             return
-        job, jobs = action.job, view.jobs
+        jobs = view.jobs
+        if isinstance(action, Spawn | Route):
+            row = action.parent if isinstance(action, Spawn) else action.service
+            if not 0 <= row < jobs.n:
+                raise self.wrong(f"{_said(action)} names job {row}, which there is not")
+            return
+        job = action.job
         if not 0 <= job < jobs.n:
             raise self.wrong(f"{_said(action)} names job {job}, which there is not")
         phase, name = Phase(jobs.phase[job]), jobs.name(job)
-        if phase not in ((Phase.PENDING,) if isinstance(action, Start) else HOLDS_DEVICES):
+        waits = phase == Phase.PENDING or (phase == Phase.BLOCKED and job in view.paused.tolist())
+        if isinstance(action, AskAt):
+            return
+        if not (waits if isinstance(action, Start | Retire) else phase in HOLDS_DEVICES):
             raise self.wrong(f"{_said(action)} on job {name!r}, which is {phase.name}")
         if isinstance(action, Start | Resize):
             fault = _misplaced(view, view.draft.shape(job), action.placement)

@@ -29,6 +29,7 @@ from ganger.core.events import (
     Refused,
     Released,
     Woke,
+    kinds_of_change,
 )
 from ganger.core.plan import Plan
 from ganger.core.spec import NodeSpec, TenantSpec
@@ -336,7 +337,7 @@ class Daemon:
             return None, refused
         record = missing[-1][1]
         guard_of(self.kernel).own = record.own
-        return Plan(list(record.actions), [], record.wake, record.until), refused
+        return Plan(list(record.actions), [], record.wake, kinds_of_change(record.until)), refused
 
     def _fit(self, events: list[AnyEvent]) -> list[AnyEvent]:
         """What an engine reports, without what no kernel can reduce: that is set aside."""

@@ -124,7 +124,9 @@ class Detailed(Simulator):
         """What a running attempt is given of CPUs and host memory, per GPU."""
         job, placement = action.job, self._where.get(action.job)
         if placement is not None and self._alive[job] % _SUSPENSION == action.attempt:
-            supply = self._physics.supply(self._declared, job, placement, action.knobs)
+            knobs = {name: float(value) for name, value in action.knobs.items()
+                     if not isinstance(value, str)}  # fmt: skip
+            supply = self._physics.supply(self._declared, job, placement, knobs)
             self._supply[job] = supply
             self._refresh([job], self._instant)
 

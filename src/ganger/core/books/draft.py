@@ -11,13 +11,24 @@ from typing import TYPE_CHECKING, TypeAlias
 from ganger.core.books.ledger import Ledger
 from ganger.core.errors import InvariantError
 from ganger.core.events import ANYTHING
-from ganger.core.plan import AnyAction, Placement, Plan, Reason, Resize, Start, Stop
+from ganger.core.plan import (
+    PAUSED,
+    RETIRED,
+    AnyAction,
+    Placement,
+    Plan,
+    Reason,
+    Resize,
+    Retire,
+    Start,
+    Stop,
+)
 from ganger.core.spec import Shape
 from ganger.core.state.jobs import Jobs
 from ganger.core.units import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 _NOTHING: dict[int, Placement] = {}
@@ -124,9 +135,29 @@ class Draft:
                    for slot in held)
         ]  # fmt: skip
 
+    def retire(self, job: int) -> None:
+        """The job is wanted no more: it is over as soon as it has let go of what it holds."""
+        if self.holds(job) is not None:
+            self.stop(job, RETIRED)
+        else:
+            self._others.append(Retire(job))
+
+    def pause(self, job: int) -> None:
+        """Set a job that holds devices aside: it saves, gives them back, and does not wait for
+        others until it is started again."""
+        self.stop(job, PAUSED)
+
     def act(self, action: AnyAction) -> None:
-        """Add an action that moves no devices: Suspend, Resume, Tune or Provision."""
+        """Add an action that moves no devices: Suspend, Resume, Tune, Provision, Spawn, Route or
+        AskAt."""
         self._others.append(action)
+
+    def add_missing(self, actions: Iterable[AnyAction]) -> None:
+        """Add those that move no devices and were written into a plan after it was drawn."""
+        drawn = {id(action) for action in self._others}
+        for action in actions:
+            if not isinstance(action, Start | Stop | Resize) and id(action) not in drawn:
+                self._others.append(action)
 
     def mark(self) -> int:
         """A point to roll back to."""

@@ -26,6 +26,7 @@ from ganger.core.events import (
     Progressed,
     Refused,
     Released,
+    Served,
     Started,
     Submitted,
     Withheld,
@@ -40,6 +41,9 @@ from ganger.core.units import MIB_MAX, NEVER, WHOLE
 INT32: Final = (1 << 31) - 1
 GPUS_PER_NODE: Final = 64
 """A node's devices are the bits of one mask."""
+METRICS_MAX: Final = 16
+"""The most metrics beside its value that one report of a trial may have."""
+FIGURES_MAX: Final = 64
 _TIMES: Final = {
     "submitted": 0, "deadline": 0, "limit": 0, "estimate": 0, "checkpoint": -1, "restore": -1,
 }  # fmt: skip
@@ -148,12 +152,33 @@ def _numbers(*fields: str) -> Callable[[Any, int, int], None]:
     return check
 
 
+def _evaluated(event: Evaluated, jobs: int, nodes: int) -> None:
+    _row(event.job, jobs)
+    metrics = event.metrics or {}
+    _between(len(metrics), 0, METRICS_MAX, f"job {event.job + 1}", "number of metrics")
+    for value in (event.epoch, 0.0 if event.value is None else event.value, *metrics.values()):
+        _finite(value, event)
+
+
+def _served(event: Served, jobs: int, nodes: int) -> None:
+    _between(event.since, 0, NEVER, "Served", "since")
+    _between(len(event.figures), 0, FIGURES_MAX, "Served", "number of figures")
+    for service in event.services:
+        _row(service, jobs)
+    for name, column in event.figures.items():
+        if len(column) != len(event.services):
+            raise BadInput(f"{name} has {len(column)} entries", where="Served",
+                           mend=f"give one for each of {len(event.services)} services")  # fmt: skip
+        for value in column:
+            _finite(0.0 if value is None else value, event)
+
+
 _CHECKS: Final[dict[type, Callable[[Any, int, int], None]]] = {
     Accepted: _accepted, Command: _command, NodeCommand: _of_node, NodeDown: _of_node,
     NodeUp: _of_node, Withheld: _withheld, Started: _numbers("rate"), Failed: _numbers("kept"),
     Released: _numbers("kept"), Progressed: _numbers("work", "rate"),
     Measured: _numbers("step", "computing", "batch", "most", "noise"),
-    Evaluated: _numbers("epoch", "value"), Finished: _numbers(), Refused: _numbers(),
+    Evaluated: _evaluated, Served: _served, Finished: _numbers(), Refused: _numbers(),
     Submitted: _numbers(), Woke: lambda event, jobs, nodes: None,
 }  # fmt: skip
 

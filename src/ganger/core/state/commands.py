@@ -56,12 +56,16 @@ def obey(state: Reducer, command: Command) -> int:
     elif verb == "hold" and phase < Phase.FINISHED:
         state._on_hold.add(job)
         if phase == _PENDING:
-            _leave_the_line(state, job)
+            leave_the_line(state, job)
             state._phase[job] = _BLOCKED
             state._pending_since[job] = state.now
+        state._scope_of(job).paused.discard(job)
     elif verb == "release" and job in state._on_hold:
         state._on_hold.remove(job)
-        if phase == _BLOCKED and job not in state._blockers:
+        if job in state._paused:
+            state._scope_of(job).paused.add(job)
+            state._scope_of(job).changed.append(job)
+        elif phase == _BLOCKED and job not in state._blockers:
             state._queue(job)
     elif verb == "suspend" and phase == _RUNNING:
         _at_once(state, Suspend(job, state._attempt[job]))
@@ -70,19 +74,22 @@ def obey(state: Reducer, command: Command) -> int:
     return COMMANDED
 
 
-def _leave_the_line(state: Reducer, job: int) -> None:
+def leave_the_line(state: Reducer, job: int) -> None:
+    """The job, which is pending or blocked, waits for nothing any more."""
     scope = state._scope_of(job)
-    scope.pending.remove(job)
-    scope.changed.append(job)
-    state._pended[job] += state.now - state._pending_since[job]
+    state._blockers.pop(job, None)
+    state._paused.discard(job)
+    scope.paused.discard(job)
+    if state._phase[job] == _PENDING:
+        scope.pending.remove(job)
+        scope.changed.append(job)
+        state._pended[job] += state.now - state._pending_since[job]
 
 
 def _cancel(state: Reducer, job: int) -> int:
     phase = state._phase[job]
     if phase in (_PENDING, _BLOCKED):
-        if phase == _PENDING:
-            _leave_the_line(state, job)
-        state._blockers.pop(job, None)
+        leave_the_line(state, job)
         return state._end(job, _CANCELLED)
     if _STARTING <= phase <= _STOPPING:
         state._cancelling.add(job)

@@ -21,7 +21,7 @@ class Grants:
         """The scope of the jobs inside the grant of `within`; empty books where it has none."""
         scope = self.scopes.get(within)
         if scope is None:
-            scope = self.scopes[within] = Scope(Ledger(self._nodes, {}))
+            scope = self.scopes[within] = Scope(Ledger(self._nodes, {}), within)
         return scope
 
     def open(self, parent: int, placement: Placement) -> None:
@@ -51,4 +51,4 @@ class Grants:
         """Other books: what is cached of the last ones is of no more use."""
         scope = self.scope(parent)
         scope.ledger = books
-        scope.scratch.clear()
+        scope.drop_caches()

@@ -156,7 +156,7 @@ def refuse_unfit_child(child: JobSpec, parent: JobSpec) -> None:
     """Raise BadInput where `parent` cannot be the parent of `child`: families have one level, and
     what is placed in a grant must fit into the largest that its parent can get."""
     where = f"job {child.name!r}"
-    if parent.parent or parent.name == child.name:
+    if parent.parent:
         raise BadInput(
             f"its parent {parent.name!r} has a parent itself", where=where,
             mend="name a parent that has none: families have one level",
@@ -242,6 +242,8 @@ class Jobs(Declared):
     restarts: I32
     lost: F64
     """Work that was done and then lost."""
+    asks_at: F64
+    """The epoch from which on a trial's evaluations need a decision (`AskAt`)."""
     within: I64
     """In whose grant the job is placed: its parent's if that is a search, which divides what it
     holds among its trials; else -1, the cluster's. A replica of a service has a parent, and is
@@ -302,6 +304,11 @@ class IdSet:
         """Put `row` in."""
         self.rows.add(row)
         self._array = None
+
+    def discard(self, row: int) -> None:
+        """Take `row` out if it is there."""
+        if row in self.rows:
+            self.remove(row)
 
     def remove(self, row: int) -> None:
         """Take `row` out; it must be there."""

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
+import numpy as np
+
 from ganger.core.books.ledger import Ledger
 from ganger.core.errors import InvariantError
 from ganger.core.events import (
     CAPACITY_FREED,
-    CAPACITY_LOST,
-    COMMANDED,
     PROGRESSED,
     QUEUED,
     STARTED,
     WOKE,
     Accepted,
     Command,
-    Evaluated,
     Failed,
     Finished,
     Measured,
@@ -33,6 +32,8 @@ from ganger.core.events import (
     Woke,
 )
 from ganger.core.plan import (
+    PAUSED,
+    RETIRED,
     AnyAction,
     Placement,
     Provision,
@@ -41,13 +42,21 @@ from ganger.core.plan import (
     Start,
     Stop,
     Suspend,
-    Tune,
 )
 from ganger.core.spec import JobSpec, Kind
 from ganger.core.state.cluster import Nodes
-from ganger.core.state.commands import ORDERED, PARENTS, cancel_children, obey, stop
+from ganger.core.state.commands import (
+    ORDERED,
+    PARENTS,
+    cancel_children,
+    obey,
+    stop,
+)
+from ganger.core.state.facts import Facts
 from ganger.core.state.grants import Grants
 from ganger.core.state.jobs import Declared, Jobs, Phase
+from ganger.core.state.settings import Settings
+from ganger.core.state.usable import Usable
 from ganger.core.units import NEVER
 from ganger.core.view import Scope
 
@@ -74,12 +83,17 @@ class Reducer:
         self._blockers: dict[int, int] = {}
         self._on_hold: set[int] = set()
         self._cancelling: set[int] = set()
-        self._down: set[int] = set()
-        self._drained: set[int] = set()
-        self._withheld: dict[int, int] = {}
-        """How many GPUs of nodes are others'."""
-        self._owing: set[int] = set()
-        """Nodes of which our jobs hold GPUs that are others'."""
+        self._retiring: set[int] = set()
+        """Jobs that are over as soon as their attempt has let go."""
+        self._pausing: set[int] = set()
+        """Jobs that are set aside as soon as their attempt has let go."""
+        self._paused: set[int] = set()
+        self.facts = Facts()
+        self.settings = Settings()
+        self.usable = Usable(self.ledger)
+        self._owing = self.usable.owing
+        self._changes = 0
+        """Kinds of change since the policy was last asked."""
         self._orders: list[AnyAction] = []
         """What people ordered in this step and the engine has to do, whatever the policy says."""
         self._rows: dict[str, int] = {}
@@ -90,17 +104,17 @@ class Reducer:
                 self._followers.setdefault(before, []).append(job)
         self._on: dict[type, Callable[[Any], int]] = {
             Submitted: self._submitted, Started: self._started, Progressed: self._progressed,
-            Measured: self._measured, Evaluated: self._evaluated,
+            Measured: self._measured,
             Finished: self._finished, Failed: self._failed, Released: self._released,
-            Refused: self._refused, NodeDown: self._node_down, NodeUp: self._node_up,
-            Withheld: self._withhold,
-            Accepted: self._accepted, Command: self._command, NodeCommand: self._node_command,
-            Woke: self._woke,
+            Refused: self._refused,
+            NodeDown: self.usable.node_down, NodeUp: self.usable.node_up,
+            Withheld: self.usable.withhold, NodeCommand: self.usable.node_command,
+            Accepted: self._accepted, Command: self._command, Woke: self._woke,
         }  # fmt: skip
         self._do: dict[type, Callable[[Any], None]] = {
             Start: self._start, Stop: self._stop, Resize: self._resize,
             Suspend: self._suspend, Resume: self._resume,
-            Tune: self._pass_on, Provision: self._pass_on,
+            Provision: self._pass_on,
         }  # fmt: skip
 
     def _bind(self) -> None:
@@ -115,7 +129,7 @@ class Reducer:
         self._done_at, self._preempted = cells("finished"), cells("preemptions")
         self._restarts, self._lost = cells("restarts"), cells("lost")
         self._within, self._kind = cells("within"), cells("kind")
-        self._parent = cells("parent")
+        self._parent, self._asks_at = cells("parent"), cells("asks_at")
 
     # ------------------------------------------------------------------ for whom it may concern
 
@@ -142,9 +156,18 @@ class Reducer:
             for job, (_, placement) in scope.ledger.holds.items()
         }
 
+    @property
+    def paused(self) -> Set[int]:
+        """Jobs that a policy has set aside; they keep their work and hold nothing."""
+        return self._paused
+
     def barred(self, node: int) -> str:
         """Why nothing starts on a node: `down`, `drained`, or ""."""
-        return "down" if node in self._down else "drained" if node in self._drained else ""
+        return self.usable.barred(node)
+
+    def withheld(self, node: int) -> int:
+        """How many GPUs of a node are used outside Ganger."""
+        return self.usable.withheld.get(node, 0)
 
     # ------------------------------------------------------------------ events
 
@@ -195,12 +218,25 @@ class Reducer:
         self.declare((event.spec,))
         for before in self._after.get(job, ()):
             self._followers.setdefault(before, []).append(job)
+        if event.spawned:
+            self.settings.came(self._parent[job])
         return self._submitted(Submitted(job))
 
     def _queue(self, job: int) -> int:
         """The job waits for devices from now on, unless people want something else."""
         if self._cancelling and job in self._cancelling:
             return self._end(job, CANCELLED)
+        if self._retiring and job in self._retiring:
+            return self._end(job, FINISHED)
+        if self._pausing and job in self._pausing:
+            self._pausing.discard(job)
+            self._paused.add(job)
+            self._phase[job] = BLOCKED
+            scope = self._scope_of(job)
+            if job not in self._on_hold:
+                scope.paused.add(job)
+            scope.changed.append(job)
+            return QUEUED
         if self._on_hold and job in self._on_hold:
             self._phase[job] = BLOCKED
             self._pending_since[job] = self.now
@@ -238,12 +274,6 @@ class Reducer:
 
     def _measured(self, event: Measured) -> int:
         """Changes nothing here; an oracle may learn from it."""
-        return PROGRESSED
-
-    def _evaluated(self, event: Evaluated) -> int:
-        """The same, of how long the job takes: whoever orders by that looks at it again."""
-        if event.attempt == self._attempt[event.job] and self._phase[event.job] == RUNNING:
-            self._scope_of(event.job).heard_of(event.job)
         return PROGRESSED
 
     def _accrue(self, job: int) -> None:
@@ -343,11 +373,17 @@ class Reducer:
         self._done_at[job] = self.now
         if self._cancelling:
             self._cancelling.discard(job)
+        if self._retiring or self._pausing:
+            self._retiring.discard(job)
+            self._pausing.discard(job)
         scope = self._top if self._within[job] < 0 else self._scope_of(job)
         scope.changed.append(job)
         changes = 0
         if self._kind[job] in PARENTS:
             changes |= cancel_children(self, job)
+            self._forget_family(job)
+        elif self.settings.knobs:
+            self.settings.forget(job)
         if not self._followers:
             return changes
         for follower in self._followers.pop(job, ()):
@@ -363,56 +399,26 @@ class Reducer:
                 changes |= self._queue(follower)
         return changes
 
-    def _node_down(self, event: NodeDown) -> int:
-        return self._usable(event.node, self._down, True)
-
-    def _node_up(self, event: NodeUp) -> int:
-        return self._usable(event.node, self._down, False)
-
-    def _usable(self, node: int, barred: set[int], bar: bool) -> int:
-        """Bar a node for one reason, or lift that; it is used while no reason stands."""
-        (barred.add if bar else barred.discard)(node)
-        self.ledger.switch(node, up=node not in self._down and node not in self._drained)
-        back = max(self.ledger.full[node].bit_count(), 1)  # CPUs and memory, if no GPU
-        self.ledger.cell_of[node].returned += 0 if bar else back
-        return CAPACITY_LOST if bar else CAPACITY_FREED
-
-    def _withhold(self, event: Withheld) -> int:
-        node, before = event.node, self._withheld.get(event.node, 0)
-        self._withheld[node] = event.gpus
-        if not event.gpus:
-            del self._withheld[node]
-        self._settle(node)
-        return CAPACITY_LOST if event.gpus > before else CAPACITY_FREED
-
-    def _settle(self, node: int) -> None:
-        """Others get what they hold of a node, as far as our jobs have left it."""
-        owed = self.ledger.withhold(node, self._withheld.get(node, 0))
-        (self._owing.add if owed else self._owing.discard)(node)
-
-    def withheld(self, node: int) -> int:
-        """How many GPUs of a node are others'."""
-        return self._withheld.get(node, 0)
-
     def _woke(self, event: Woke) -> int:
         return WOKE
 
     def _command(self, event: Command) -> int:
         return obey(self, event)
 
-    def _node_command(self, event: NodeCommand) -> int:
-        return self._usable(event.node, self._drained, event.verb == "drain") | COMMANDED
-
     # ------------------------------------------------------------------ actions
 
     def _start(self, action: Start) -> None:
         job = action.job
-        if self._phase[job] != PENDING or action.attempt != self._attempt[job] + 1:
-            raise InvariantError(f"{action} on a job that is {Phase(self._phase[job]).name}")
         scope = self._top if self._within[job] < 0 else self._scope_of(job)
-        scope.pending.remove(job)
+        if self._phase[job] == PENDING and action.attempt == self._attempt[job] + 1:
+            scope.pending.remove(job)
+            self._pended[job] += self.now - self._pending_since[job]
+        elif job in scope.paused.rows and action.attempt == self._attempt[job] + 1:
+            scope.paused.remove(job)
+            self._paused.remove(job)
+        else:
+            raise InvariantError(f"{action} on a job that is {Phase(self._phase[job]).name}")
         scope.active.add(job)
-        self._pended[job] += self.now - self._pending_since[job]
         self._begin_attempt(job, action)
 
     def _begin_attempt(self, job: int, action: Start | Resize) -> None:
@@ -436,7 +442,11 @@ class Reducer:
             self._close_grant(job)
         self._phase[job] = STOPPING
         self._rate[job] = 0.0
-        if action.why not in ORDERED:
+        if action.why == RETIRED:
+            self._retiring.add(job)
+        elif action.why == PAUSED:
+            self._pausing.add(job)
+        elif action.why not in ORDERED:
             self._preempted[job] += 1
 
     def _leave(self, job: int) -> None:
@@ -467,10 +477,18 @@ class Reducer:
         self._phase[job] = RUNNING
         self._began[job] = self._since[job] = self.now
 
-    def _pass_on(self, action: Tune | Provision) -> None:
+    def _pass_on(self, action: Provision) -> None:
         """Moves no devices and no phase: the engine's affair."""
 
     # ------------------------------------------------------------------ grants of parents
+
+    def _forget_family(self, parent: int) -> None:
+        """The parent is over: nobody asks about its children any more."""
+        self.settings.forget(parent)
+        if self.facts.trials:
+            jobs = self.jobs
+            self.facts.forget(np.flatnonzero(jobs.parent[: jobs.n] == parent).tolist())
+        self.facts.forget((parent,))
 
     def _close_grant(self, parent: int) -> None:
         """The parent holds nothing more: those of its children that still run are told to go."""

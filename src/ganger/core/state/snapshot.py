@@ -10,13 +10,16 @@ import msgspec
 import numpy as np
 
 from ganger.core.errors import BadInput
+from ganger.core.events import kinds_of_change
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Placement
 from ganger.core.protocols import Journal, Oracle, Policy, memory_type
 from ganger.core.spec import Kind, Shape
 from ganger.core.state.cluster import Nodes
+from ganger.core.state.facts import KeptCurve, Window
 from ganger.core.state.jobs import Declared, Jobs, Phase
 from ganger.core.state.names import Names
+from ganger.core.state.settings import Settings
 from ganger.core.units import NEVER
 
 FORMAT = "ganger.snapshot/1"
@@ -55,12 +58,19 @@ class Snapshot(msgspec.Struct, forbid_unknown_fields=True):
     drained: list[int]
     changed: dict[int, list[int]]
     withheld: dict[int, tuple[int, int]] = {}
-    """Node to (GPUs that are others', the devices that are out of the books for them)."""
+    """Node to (GPUs that are used outside Ganger, the devices that are out of the books)."""
+    retiring: list[int] = []
+    pausing: list[int] = []
+    paused: list[int] = []
+    trials: dict[int, KeptCurve] = {}
+    services: dict[int, list[Window]] = {}
+    settings: Settings = msgspec.field(default_factory=Settings)
 
 
 def capture(kernel: Kernel) -> Snapshot:
     """What `kernel` knows now, between two steps."""
     jobs, n = kernel.jobs, kernel.jobs.n
+    trials, services = kernel.facts.kept()
     holds = [
         (job, placement)
         for scope in kernel._scopes.values()
@@ -79,12 +89,15 @@ def capture(kernel: Kernel) -> Snapshot:
         shapes=list(jobs.shapes), after=jobs.after, holds=sorted(holds),
         letting_go=[(*key, placement) for key, placement in kernel._letting_go.items()],
         blockers=kernel._blockers, on_hold=sorted(kernel._on_hold),
-        cancelling=sorted(kernel._cancelling), down=sorted(kernel._down),
-        drained=sorted(kernel._drained),
+        cancelling=sorted(kernel._cancelling), down=sorted(kernel.usable.down),
+        drained=sorted(kernel.usable.drained),
         changed={parent: list(scope.changed) for parent, scope in kernel._scopes.items()},
         withheld={
-            node: (gpus, kernel.ledger.withheld(node)) for node, gpus in kernel._withheld.items()
+            node: (gpus, kernel.ledger.withheld(node))
+            for node, gpus in kernel.usable.withheld.items()
         },
+        retiring=sorted(kernel._retiring), pausing=sorted(kernel._pausing),
+        paused=sorted(kernel._paused), trials=trials, services=services, settings=kernel.settings,
     )  # fmt: skip
 
 
@@ -119,7 +132,7 @@ def restore(
     )  # fmt: skip
     kernel.decisions, kernel.events = snapshot.decisions, snapshot.events
     kernel.wake, kernel._until, kernel._changes = (
-        snapshot.wake, snapshot.until, snapshot.changes,
+        snapshot.wake, kinds_of_change(snapshot.until), snapshot.changes,
     )  # fmt: skip
     kernel.memory = msgspec.msgpack.decode(snapshot.memory, type=memory_type(policy.decide))
     if kernel._learns and snapshot.learnt != _NOTHING:
@@ -131,10 +144,16 @@ def restore(
 
 
 def forget(snapshot: Snapshot) -> Snapshot:
-    """The same state for another policy: it is asked at once, and remembers nothing."""
+    """The same state for another policy: it is asked at once, and remembers nothing. What the one
+    before has set aside waits for devices again."""
+    columns = dict(snapshot.columns)
+    phase = np.frombuffer(columns["phase"], np.int8).copy()
+    phase[[job for job in snapshot.paused if job not in snapshot.on_hold]] = Phase.PENDING
+    columns["phase"] = phase.tobytes()
     return msgspec.structs.replace(
-        snapshot, memory=msgspec.msgpack.encode(None), wake=NEVER, changes=-1
-    )
+        snapshot, memory=msgspec.msgpack.encode(None), wake=NEVER, changes=-1, columns=columns,
+        paused=[], pausing=[],
+    )  # fmt: skip
 
 
 def _declared(snapshot: Snapshot) -> Declared:
@@ -152,8 +171,8 @@ def _declared(snapshot: Snapshot) -> Declared:
 
 def _fill(table: Declared, name: str, snapshot: Snapshot) -> None:
     column, kept = getattr(table, name), snapshot.columns
-    if name == "within" and name not in kept:
-        return  # a snapshot of before: by kind and parent, as it is
+    if name in ("within", "asks_at") and name not in kept:
+        return  # a snapshot of before: by kind and parent, as it is; and at every report
     known = "since" if name == "began" and name not in kept else name  # a snapshot of before
     column[: snapshot.jobs] = np.frombuffer(kept[known], column.dtype)
 
@@ -180,13 +199,16 @@ def _put_back(kernel: Kernel, snapshot: Snapshot) -> None:
         kernel._scope_of(job).active.add(job)
     kernel._blockers = dict(snapshot.blockers)
     kernel._on_hold, kernel._cancelling = set(snapshot.on_hold), set(snapshot.cancelling)
-    kernel._down, kernel._drained = set(snapshot.down), set(snapshot.drained)
-    for node in kernel._down | kernel._drained:
-        kernel.ledger.switch(node, up=False)
-    for node, (gpus, devices) in snapshot.withheld.items():
-        kernel._withheld[node] = gpus
-        kernel.ledger.count_out(node, devices)
-        kernel._settle(node)
+    kernel.usable.put_back(snapshot.down, snapshot.drained, snapshot.withheld)
+    kernel._retiring.update(snapshot.retiring)
+    kernel._pausing.update(snapshot.pausing)
+    for job in snapshot.paused:
+        kernel._paused.add(job)
+        if job not in kernel._on_hold:
+            kernel._scope_of(job).paused.add(job)
+    kernel.facts.put_back(snapshot.trials, snapshot.services)
+    for name in kernel.settings.__struct_fields__:
+        getattr(kernel.settings, name).update(getattr(snapshot.settings, name))
     for parent, changed in snapshot.changed.items():
         kernel._grants.scope(parent).changed.extend(changed)
     for scope in kernel._scopes.values():

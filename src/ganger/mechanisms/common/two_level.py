@@ -63,8 +63,9 @@ class TwoLevel:
 
 
 def _draw(view: View, plan: Plan) -> None:
-    """Draw what a policy wrote down without the draft."""
+    """Draw what a policy wrote down without the draft, or beside it."""
     if view.draft.made is plan:
+        view.draft.add_missing(plan.actions)
         return
     for action in plan.actions:
         if isinstance(action, Stop):

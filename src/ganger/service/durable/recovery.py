@@ -18,6 +18,7 @@ from ganger.core.events import (
     Evaluated,
     Measured,
     Progressed,
+    kinds_of_change,
 )  # fmt: skip
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan
@@ -75,7 +76,7 @@ class Guard:
             actions = recorded.actions[len(recorded.actions) - recorded.own :]
             if actions != plan.actions or plan.wake != recorded.wake:
                 self.differed += 1
-                plan = Plan(actions, plan.reasons, recorded.wake, recorded.until)
+                plan = Plan(actions, plan.reasons, recorded.wake, kinds_of_change(recorded.until))
         self.last, self.own = plan, len(plan.actions)
         return plan, memory
 

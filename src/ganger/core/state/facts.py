@@ -1,0 +1,130 @@
+"""What jobs and services reported, kept so that a policy that was not asked misses nothing."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from ganger.core.events import Evaluated, Served
+
+REPORTS_MAX = 4096
+"""The most reports that are kept of one trial, the last ones."""
+WINDOWS_MAX = 64
+"""The most windows that are kept of one service, the last ones."""
+
+
+class Curve:
+    """What one trial reported, in order: epochs, values (NaN: it broke down), and other metrics by
+    name (NaN where a report lacks one)."""
+
+    __slots__ = ("epochs", "final", "metrics", "values")
+
+    def __init__(self) -> None:
+        self.epochs = array("d")
+        self.values = array("d")
+        self.metrics: dict[str, array[float]] = {}
+        self.final = False
+        """Whether the trial said that it is done."""
+
+    def add(self, report: Evaluated) -> None:
+        """One report more."""
+        if len(self.epochs) >= REPORTS_MAX:
+            for column in (self.epochs, self.values, *self.metrics.values()):
+                del column[: REPORTS_MAX // 4]
+        before = len(self.epochs)
+        self.epochs.append(report.epoch)
+        self.values.append(math.nan if report.value is None else report.value)
+        for name in report.metrics or ():
+            if name not in self.metrics:
+                self.metrics[name] = array("d", [math.nan]) * before
+        for name, column in self.metrics.items():
+            column.append((report.metrics or {}).get(name, math.nan))
+        self.final = self.final or report.final
+
+    def at(self, epoch: float) -> float:
+        """The last value that was reported at `epoch` or before; NaN if there is none."""
+        value = math.nan
+        for when, each in zip(self.epochs, self.values, strict=True):
+            if when <= epoch:
+                value = each
+        return value
+
+    @property
+    def last(self) -> float:
+        """The epoch of the last report; 0 before the first."""
+        return self.epochs[-1] if self.epochs else 0.0
+
+
+class Window(msgspec.Struct, frozen=True, gc=False):
+    """How one service did from `since` until `until` (microseconds); a figure that was not measured
+    is not there."""
+
+    since: int
+    until: int
+    figures: dict[str, float]
+
+
+class KeptCurve(msgspec.Struct):
+    """A curve in a snapshot, which is MessagePack: that keeps NaN."""
+
+    epochs: list[float]
+    values: list[float]
+    metrics: dict[str, list[float]]
+    final: bool
+
+
+class Facts:
+    """The curves of trials, and the last windows of services, each by row."""
+
+    def __init__(self) -> None:
+        self.trials: dict[int, Curve] = {}
+        self.services: dict[int, deque[Window]] = {}
+
+    def evaluated(self, report: Evaluated) -> None:
+        """A trial reported."""
+        curve = self.trials.get(report.job)
+        if curve is None:
+            curve = self.trials[report.job] = Curve()
+        curve.add(report)
+
+    def served(self, report: Served, now: int) -> None:
+        """A window has ended."""
+        for at, service in enumerate(report.services):
+            figures = {
+                name: value
+                for name, column in report.figures.items()
+                if (value := column[at]) is not None
+            }
+            windows = self.services.setdefault(service, deque(maxlen=WINDOWS_MAX))
+            windows.append(Window(report.since, now, figures))
+
+    def forget(self, jobs: Iterable[int]) -> None:
+        """These jobs are over, and so is what asked about them."""
+        for job in jobs:
+            self.trials.pop(job, None)
+            self.services.pop(job, None)
+
+    def kept(self) -> tuple[dict[int, KeptCurve], dict[int, list[Window]]]:
+        """All of it, as plain data."""
+        trials = {
+            job: KeptCurve(
+                curve.epochs.tolist(), curve.values.tolist(),
+                {name: column.tolist() for name, column in curve.metrics.items()}, curve.final,
+            )
+            for job, curve in self.trials.items()
+        }  # fmt: skip
+        return trials, {job: list(windows) for job, windows in self.services.items()}
+
+    def put_back(self, trials: dict[int, KeptCurve], services: dict[int, list[Window]]) -> None:
+        """What `kept` gave."""
+        for job, kept in trials.items():
+            curve = self.trials[job] = Curve()
+            curve.epochs, curve.values = array("d", kept.epochs), array("d", kept.values)
+            curve.metrics = {name: array("d", column) for name, column in kept.metrics.items()}
+            curve.final = kept.final
+        for service, windows in services.items():
+            self.services[service] = deque(windows, WINDOWS_MAX)

@@ -1,0 +1,77 @@
+"""Events and actions of searches and services: what they report, and what policies set for them."""
+
+from __future__ import annotations
+
+from ganger.core.errors import InvariantError
+from ganger.core.events import EVALUATED, PROGRESSED, ROUTED, SERVED, Evaluated, Served
+from ganger.core.plan import SPAWNED_MAX, AskAt, Retire, Route, Spawn, Tune
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.commands import leave_the_line
+from ganger.core.state.jobs import Declared, Phase, refuse_unfit_child
+from ganger.core.state.reducer import BLOCKED, FINISHED, PENDING, RUNNING, Reducer
+
+
+class Families(Reducer):
+    """The reducer of jobs, and beside it that of searches, services and their children."""
+
+    def __init__(self, nodes: Nodes, declared: Declared) -> None:
+        super().__init__(nodes, declared)
+        self._on |= {Evaluated: self._evaluated, Served: self._served_window}
+        self._do |= {
+            Tune: self._tune, Spawn: self._spawn, Retire: self._retire, AskAt: self._ask_at,
+            Route: self._route,
+        }  # fmt: skip
+
+    # ------------------------------------------------------------------ events
+
+    def _evaluated(self, event: Evaluated) -> int:
+        """The same, of how long the job takes: policies that order by that look at it again. What
+        trials report is kept."""
+        job = event.job
+        if event.attempt != self._attempt[job]:
+            return PROGRESSED
+        if self._within[job] >= 0 and self._phase[job] < FINISHED:
+            self.facts.evaluated(event)
+            if event.epoch < self._asks_at[job] and not event.final and event.value is not None:
+                return 0
+        if self._phase[job] == RUNNING:
+            self._scope_of(job).heard_of(job)
+        return PROGRESSED | EVALUATED
+
+    def _served_window(self, event: Served) -> int:
+        """Windows of services are kept."""
+        self.facts.served(event, self.now)
+        for service in event.services:
+            self._scope_of(service).heard_of(service)
+        return SERVED
+
+    # ------------------------------------------------------------------ actions
+
+    def _tune(self, action: Tune) -> None:
+        self.settings.knobs.setdefault(action.job, {}).update(action.knobs)
+
+    def _spawn(self, action: Spawn) -> None:
+        parent, spawning = action.parent, self.settings.spawning
+        if not 0 <= parent < self.jobs.n or self._phase[parent] >= FINISHED:
+            raise InvariantError(f"there is no live job {parent} to have children")
+        if action.spec.parent != self.jobs.name(parent):
+            raise InvariantError(f"a child of job {parent} names {action.spec.parent!r} as parent")
+        refuse_unfit_child(action.spec, self.jobs.spec(parent))
+        asked = spawning.get(parent, 0) + action.n
+        if not 0 < action.n <= asked <= SPAWNED_MAX:
+            raise InvariantError(f"{asked} children of job {parent} are asked for at once")
+        spawning[parent] = asked
+
+    def _retire(self, action: Retire) -> None:
+        job, phase = action.job, self._phase[action.job]
+        if phase not in (PENDING, BLOCKED):
+            raise InvariantError(f"{action} on a job that is {Phase(phase).name}")
+        leave_the_line(self, job)
+        self._changes |= self._end(job, FINISHED)
+
+    def _ask_at(self, action: AskAt) -> None:
+        self._asks_at[action.job] = action.epoch
+
+    def _route(self, action: Route) -> None:
+        self.settings.routes[action.service] = dict(action.weights)
+        self._changes |= ROUTED
