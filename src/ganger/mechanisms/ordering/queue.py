@@ -129,7 +129,7 @@ class QueuePolicy:
             rules += (("min_run_s", self.min_run / SECOND),)
         return rules
 
-    def ahead(self, view: View, job: int) -> Ids | None:
+    def ahead(self, view: View, job: int) -> Ids:
         """The waiting jobs that come before `job` by the order and compete with it."""
         key, ids = self.order.key, view.pending
         if self.walk is _TENANT:
