@@ -9,12 +9,14 @@ import pytest
 
 from ganger.client.answers import Explanation
 from ganger.client.why import sentence
-from ganger.core.spec import NodeSpec
+from ganger.core.spec import ClusterSpec, NodeSpec, TenantSpec
 from ganger.core.units import HOUR, SECOND
 from ganger.engines.fake import Script
+from ganger.service.commands import NodeOrder
+from ganger.service.durable.recovery import header_of
 from ganger.service.durable.sandbox import prospects
 from ganger.service.reports.explain import expect, explain
-from service.desk import Desk, box, header
+from service.desk import Desk, box
 
 Make = Callable[..., Desk]
 LONG = 12 * HOUR
@@ -22,14 +24,17 @@ LONG = 12 * HOUR
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    """Desks at which arrays take a second and everything else is long."""
+    """Desks at which every job is long."""
     made: list[Desk] = []
 
-    def desk(policy: str, *nodes: NodeSpec, knows: str = "history") -> Desk:
+    def desk(
+        policy: str, *nodes: NodeSpec, knows: str = "history", tenants: tuple[TenantSpec, ...] = ()
+    ) -> Desk:
         root = tmp_path / str(len(made))
         root.mkdir()
-        made.append(Desk(root, header(policy, *nodes, knows=knows),
-                         lambda job, attempt: Script(runs=LONG)))  # fmt: skip
+        cluster = ClusterSpec(nodes, tenants=tenants).check()
+        begin = header_of(cluster, policy, 0, knows)
+        made.append(Desk(root, begin, lambda job, attempt: Script(runs=LONG)))
         return made[-1]
 
     yield desk
@@ -127,3 +132,53 @@ def test_under_backfilling_a_time_limit_lets_a_job_pass(make: Make) -> None:
     found = told(desk, row)
     assert [one.options for one in found.alternatives] == ["--time 40m00s"]
     assert said(desk, row).endswith("or: --time 40m00s, starts now")
+
+
+def test_a_tenants_quota_and_its_use_are_said_of_that_tenant_alone(make: Make) -> None:
+    desk = make("yarn-cs", box(8), tenants=(TenantSpec("lab", 4), TenantSpec("art", 4)))
+    desk.submit(gpus=3, tenant="lab")
+    (row,) = desk.submit(gpus=2, tenant="lab")
+    desk.submit(gpus=4, tenant="art")
+    (other,) = desk.submit(gpus=2, tenant="art")
+    found = told(desk, row)
+    assert (found.reason, found.by) == ("AssocGrpGRES", "QueuePolicy")
+    assert found.evidence == {"asked_gpus": 2, "used_gpus": 3, "quota_gpus": 4}
+    assert told(desk, other).evidence["used_gpus"] == 4
+    assert (
+        "Refused by the ordered queue (QueuePolicy): asked 2 GPUs, used 3 GPUs, quota 4 GPUs."
+        in found.lines
+    )
+
+
+def test_what_runs_without_a_limit_is_believed_to_end_when_its_user_says(make: Make) -> None:
+    desk = make("fifo", box(4), knows="estimate")
+    desk.submit(gpus=1)
+    desk.submit(gpus=3, estimate="30m")
+    desk.steps(1)
+    (row,) = desk.submit(gpus=3)
+    assert said(desk, row) == (
+        "waits for 3 GPUs in one node; none is free on box; job 2 is expected to release 3 at"
+        " minute 30"
+    )
+    (all_of_it,) = desk.submit(gpus=4, priority=9)
+    assert "job 1 releases 1 when it ends" in said(desk, all_of_it)
+
+
+def test_a_node_that_is_out_of_use_is_no_room(make: Make) -> None:
+    desk = make("fifo", box(4))
+    desk.ask(NodeOrder([0], "drain"))
+    (row,) = desk.submit(gpus=1)
+    assert said(desk, row) == "waits for 1 GPU; no node that is up could take it"
+
+
+def test_labels_and_pools_without_which_it_would_start_are_named(make: Make) -> None:
+    desk = make("fifo", NodeSpec(gpus=4, gpu_type="V100", cpus=8000, name="a", pool="left"),
+                NodeSpec(gpus=2, gpu_type="V100", cpus=8000, name="b", pool="right",
+                         labels=("fast",)))  # fmt: skip
+    (labelled,) = desk.submit(gpus=3, labels=["fast"])
+    assert [one.options for one in told(desk, labelled).alternatives] == [
+        "no --label fast", "--gpus 2",
+    ]  # fmt: skip
+    desk.order("cancel", labelled)
+    (pooled,) = desk.submit(gpus=3, pool="right")
+    assert "no --pool right" in [one.options for one in told(desk, pooled).alternatives]
