@@ -13,12 +13,12 @@ import hashlib
 from itertools import product
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from ganger.core.errors import BadInput
 from ganger.recipes.registry import CATALOGUE
 from recipes.days import DAYS
+from recipes.recorded import recorded
 from worlds import play
 
 RECORD = Path(__file__).with_name("decided.txt")
@@ -108,7 +108,7 @@ def decided(recipe: str, day: str) -> str:
         return f"refused: {refused}"
     ended = [run.ended(work.spec.name) for work in world.works]
     ends = " ".join("-" if end is None else f"{end:.0f}" for end in ended)
-    plans = b"".join(msgspec.json.encode(plan) for _, plan in run.diary.steps)
+    plans = b"".join(recorded(plan) for _, plan in run.diary.steps)
     return f"{ends} {fingerprint(run.text().encode())} {fingerprint(plans)}"
 
 

@@ -19,6 +19,7 @@ from ganger.recipes import registry
 from ganger.sim.detailed import simulator
 from ganger.sim.physics import Physics
 from recipes.days import DAYS, Dice
+from recipes.recorded import recorded
 from worlds import Diary, trace_of
 
 VERBS = ("hold", "release", "requeue", "suspend", "resume", "cancel", "priority", "weight",
@@ -86,7 +87,7 @@ def lived(recipe: str, day: str) -> str:
         kernel = restore(snapshot, Nodes(world.cluster), registry.make(recipe), journal=diary,
                          oracle=oracle(), validate=True)  # fmt: skip
         assert msgspec.msgpack.encode(capture(kernel)) == kept
-    plans = b"".join(msgspec.json.encode(plan) for _, plan in diary.steps)
+    plans = b"".join(recorded(plan) for _, plan in diary.steps)
     jobs = kernel.jobs
     table = b"".join(getattr(jobs, name)[: jobs.n].tobytes() for name in COLUMNS)
     prints = [hashlib.sha256(text).hexdigest()[:8] for text in (plans, table)]

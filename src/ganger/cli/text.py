@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -57,6 +58,14 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
         text = cell if len(cell) <= width else cell[: max(width - 1, 0)] + "~"
         made.append(text.rjust(width) if flush else text.ljust(width))
     return GAP.join(made).rstrip()
+
+
+def folded(line: str) -> str:
+    """A sentence, indented; on a terminal it is folded into as many lines as it needs."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    if width <= _NARROWEST:
+        return f"  {line}"
+    return textwrap.fill(line, width, initial_indent=GAP, subsequent_indent=GAP)
 
 
 def clock(seconds: float | None) -> str:

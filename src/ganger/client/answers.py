@@ -276,8 +276,62 @@ class Status(msgspec.Struct, kw_only=True):
     trouble: list[str]
 
 
+class Asked(msgspec.Struct, kw_only=True):
+    """What a waiting job asks for in all: `cpus` in cores, `memory` in MiB of the host; `share`:
+    the part of each GPU; `close`: how close together it must be (node, rack, any)."""
+
+    gpus: int
+    share: float = 1.0
+    cpus: float = 0.0
+    memory: int = 0
+    gpu_types: list[str] = []
+    close: str = "any"
+    pool: str = ""
+    labels: list[str] = []
+
+
+class BestNode(msgspec.Struct, kw_only=True):
+    """The node with the most that a waiting job could use: what is free there, and of what there is
+    too little (GPUs, CPUs, memory): for all of the job if that must be in one node, else for one
+    worker. `cpus_free` in cores, `memory_free` in MiB."""
+
+    name: str
+    gpus_free: int
+    cpus_free: float
+    memory_free: int
+    lacks: list[str] = []
+
+
+class ReleaseAnswer(msgspec.Struct, kw_only=True):
+    """GPUs that a running job gives back: `latest`, when its time limit ends, and `expected`, when
+    it is believed to end, in Unix seconds; null where that is not known."""
+
+    job: int
+    label: str
+    gpus: int
+    nodes: list[str]
+    latest: float | None = None
+    expected: float | None = None
+
+
+class AlternativeAnswer(msgspec.Struct, kw_only=True):
+    """What a waiting job could ask for instead: `options` of `ganger submit`. Cancelled and
+    submitted anew with them, it would start at once on so many `nodes`: the recipe says so on a
+    copy of the present state."""
+
+    options: str
+    nodes: int
+
+
 class Explanation(msgspec.Struct, kw_only=True):
-    """Why a job is where it is: Slurm's word, sentences, who holds what it waits for."""
+    """Why a job is where it is: Slurm's word, sentences, who holds what it waits for.
+
+    Of a job that waits: `by`, the class that refused it; `evidence`, the numbers of that class (the
+    end of a key is its unit: `_gpus`, `_jobs`, `_s`, and `_at_s` for Unix seconds); `until`, the
+    kinds of change without which it does not start; what it `asks` for; the `best` node; the
+    `releases` that make room for it; and `alternatives` with which it would start now.
+    `recipe_waits`: there is room for it, but the recipe does not start it. `starts_next`: the
+    recipe starts it when it decides again. `free_gpus`: on all nodes that it may use."""
 
     job: int
     label: str
@@ -287,6 +341,16 @@ class Explanation(msgspec.Struct, kw_only=True):
     position: int | None = None
     ahead: int | None = None
     holders: list[int] = []
+    by: str = ""
+    evidence: dict[str, float] = {}
+    until: list[str] = []
+    asks: Asked | None = None
+    free_gpus: int | None = None
+    best: BestNode | None = None
+    releases: list[ReleaseAnswer] = []
+    alternatives: list[AlternativeAnswer] = []
+    recipe_waits: bool = False
+    starts_next: bool = False
     expected_start: float | None = None
     expected_start_low: float | None = None
     expected_start_high: float | None = None

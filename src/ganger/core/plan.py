@@ -135,10 +135,15 @@ AnyAction: TypeAlias = (
 
 
 class Reason(msgspec.Struct, frozen=True, gc=False):
-    """Why the pending jobs of one shape wait.
+    """Why pending jobs wait: those of one `shape`, `tenant` and grant (`within`: the parent whose
+    grant they wait for); -1: of all shapes, of all tenants, for the cluster.
 
-    `code` is Slurm's word (Resources, Priority, QOSResourceLimit, BeginTime, ...), `by` the
-    mechanism that said no, `evidence` its numbers, `until` the events that could change its mind.
+    `code` is Slurm's word (Resources, Priority, AssocGrpGRES, ...), `by` the class that refused.
+    `evidence`: the numbers that only this class knows. The end of a key is its unit (`_gpus`,
+    `_jobs`, `_s` for seconds, `_at_s` for a moment in seconds); `may_pass` is 0 or 1. What the
+    tables tell is not in it: `mechanisms/common/waiting` works that out for whoever asks.
+    `until`: kinds of change (bits of `events`). Without any of them no job of which this is said
+    starts.
     """
 
     code: str
@@ -147,6 +152,7 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
     tenant: int = -1
     evidence: dict[str, float] = {}
     until: int = ANYTHING
+    within: int = -1
 
 
 class Plan(msgspec.Struct):

@@ -14,6 +14,7 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.columns import format_options, gpus, ran, say, where_or_why
+from ganger.cli.live.explained import say_why
 from ganger.cli.text import WATCH_SECONDS, clock, day, moment, print_json, table, times, watch
 from ganger.cli.words import SPAN
 from ganger.client.answers import AttemptAnswer, Changed, Explanation, JobDetail, JobPage
@@ -253,14 +254,7 @@ def explain(job: str, slurm: bool, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo(
-        f"job {found.label}: {found.state}" + (f" ({shown(found.reason)})" if found.reason else "")
-    )
-    for line in found.lines:
-        click.echo(f"  {shown(line)}")
-    if found.expected_start is not None:
-        low, high = moment(found.expected_start_low), moment(found.expected_start_high)
-        click.echo(f"  Expected start: {moment(found.expected_start)} ({low} to {high}).")
+    say_why(found)
 
 
 @click.command()

@@ -49,6 +49,9 @@ class TwoLevel:
             before = revived(memory.inner.get(parent), self.inner.decide)
             plan, inside[parent] = self.inner.decide(grant, before)
             _draw(grant, plan)
+            plan.reasons = [
+                msgspec.structs.replace(reason, within=parent) for reason in plan.reasons
+            ]
             plans.append(plan)
         own, outer = self.outer.decide(view, revived(memory.outer, self.outer.decide))
         if not view.has_families:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
@@ -151,9 +152,9 @@ class FairPolicy:
                     break
             heappush(turns, (_level(use[code], weights[code]), code))
         shapes = sorted({like >> _PLACE & _SHAPES for like in full})
-        return view.draft.plan(
-            [Reason("Resources", "fair", code) for code in shapes], until=_CHANGES
-        ), None
+        every, strict = view.jobs.shapes.values, self.walk is Walk.STRICT
+        reasons = [_reason(code, every[code].gpus, strict) for code in shapes]
+        return view.draft.plan(reasons, until=_CHANGES), None
 
     def _index(self, view: View) -> QueueIndex:
         """Waiting jobs by owner and by who is placed alike."""
@@ -205,6 +206,13 @@ class FairPolicy:
             return False
         view.draft.start(job, placement)
         return True
+
+
+@lru_cache(maxsize=4096)
+def _reason(shape: int, gpus: int, strict: bool) -> Reason:
+    """Why jobs of a shape wait: said again and again."""
+    evidence = {"asked_gpus": float(gpus), "may_pass": float(not strict)}
+    return Reason("Resources", "FairPolicy", shape, evidence=evidence, until=_CHANGES)
 
 
 def _level(use: Floats, weight: float) -> float:

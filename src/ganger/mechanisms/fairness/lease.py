@@ -19,8 +19,9 @@ from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.protocols import revived
 from ganger.core.state.jobs import Phase
 from ganger.core.state.table import Ids
-from ganger.core.units import NEVER
+from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
+from ganger.mechanisms.common.reasons import decides_at
 from ganger.mechanisms.common.reconcile import Want, cells_of, staying
 from ganger.mechanisms.placement.place import PACK, Placer
 
@@ -133,7 +134,10 @@ class LeasePolicy:
         if waiting:
             holding = self._lent(view, np.array(list(view.ledger.holds), np.int64))
             wake = int(self._ends(view, holding, view.now).min(initial=NEVER))
-        reasons = [Reason("Priority", "lease")] if waiting else []
+        reasons = []
+        if waiting:
+            evidence = {"lease_s": self.length / SECOND} | decides_at(wake)
+            reasons.append(Reason("Priority", "LeasePolicy", evidence=evidence, until=_CHANGES))
         plan = view.draft.plan(reasons, wake, _CHANGES)
         return plan, LeaseMemory(notes, wake)
 

@@ -65,10 +65,20 @@ class _Filling:
                     del waiting[tenant, shape]
                 continue
             del waiting[tenant, shape]
-            reasons.append(Reason(self._code(job, tenant), "virtual clusters", shape, tenant))
+            reasons.append(self._reason(job, tenant))
             self.wake = min(self.wake, self.policy.place.relaxes(self.view, job))
         until = _CHANGES | (STARTED if reasons and self.limits else 0)
         return self.draft.plan(reasons, self.wake, until)
+
+    def _reason(self, job: int, tenant: int) -> Reason:
+        """Why the tenant's jobs like `job` wait."""
+        gpus, used = float(self.view.at.gpus[job]), float(self.used.get(tenant, 0))
+        evidence = {"asked_gpus": gpus, "used_gpus": used}
+        if tenant in self.limits:
+            evidence["quota_gpus"] = float(self.limits[tenant])
+        until = _CHANGES | (STARTED if self.limits else 0)
+        shape = self.view.at.shape[job]
+        return Reason(self._code(job, tenant), "VirtualClusters", shape, tenant, evidence, until)
 
     def _turn(self, kind: tuple[int, int]) -> tuple[float, int]:
         return self._level(kind[0]), self.queues[kind][0]

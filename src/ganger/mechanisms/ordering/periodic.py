@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ganger.core.errors import BadInput
-from ganger.core.plan import Plan
+from ganger.core.events import WOKE
+from ganger.core.plan import Plan, Reason
 from ganger.core.protocols import Policy, revived
-from ganger.core.units import NEVER
+from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 
 
@@ -36,7 +37,7 @@ class Periodic:
         due = -(-view.now // self.every) * self.every
         if due > view.now:
             view.forget()  # it is told once what changed, and this is not passed on
-            return Plan(wake=due, until=0), memory
+            return Plan([], _until_then(view, due), due, 0), memory
         decide = self.policy.decide
         plan, memory = decide(view, revived(memory, decide))
         if len(view.pending) or plan.actions:
@@ -44,6 +45,13 @@ class Periodic:
         elif plan.wake < NEVER:
             plan.wake = -(-plan.wake // self.every) * self.every
         return plan, memory
+
+
+def _until_then(view: View, due: int) -> list[Reason]:
+    """Nobody is looked at before `due`."""
+    if not len(view.pending):
+        return []
+    return [Reason("Priority", "Periodic", evidence={"decides_at_s": due / SECOND}, until=WOKE)]
 
 
 def every(interval: int | None, policy: Policy) -> Policy:

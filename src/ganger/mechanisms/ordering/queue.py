@@ -16,6 +16,9 @@ from heapq import heapify, heappop, heappush, heapreplace
 from types import MappingProxyType
 from typing import TypeAlias
 
+import msgspec
+import numpy as np
+
 from ganger.core.books.ledger import Cell, Ledger
 from ganger.core.events import (
     CAPACITY_FREED,
@@ -26,7 +29,8 @@ from ganger.core.events import (
     WOKE,
 )
 from ganger.core.plan import Placement, Plan, Reason
-from ganger.core.units import NEVER
+from ganger.core.state.table import Ids
+from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.ordering.admit import Quotas, Walk
 from ganger.mechanisms.ordering.backfill import Reservations
@@ -108,6 +112,32 @@ class QueuePolicy:
         """Whether keys jump or patience ends while nothing else happens."""
         return self.place.patient or self.order.moves is _STEPS
 
+    @cached_property
+    def stirs(self) -> int:
+        """The changes without which nobody starts who could not."""
+        stirs = CAPACITY_FREED | COMMANDED
+        if self.preempt or self.walk in _BACKFILLING or not self.place.by_room:
+            # Who comes or goes moves reservations, frees more than it takes, or changes sizes.
+            stirs |= CAPACITY_LOST | QUEUED | WOKE | (STARTED if self.preempt else 0)
+        return stirs | (WOKE if self.timed else 0)
+
+    @cached_property
+    def rules(self) -> tuple[tuple[str, float], ...]:
+        """What a reason says of the rules of this queue."""
+        rules: tuple[tuple[str, float], ...] = (("may_pass", float(self.walk is not _STRICT)),)
+        if self.preempt and self.min_run:
+            rules += (("min_run_s", self.min_run / SECOND),)
+        return rules
+
+    def ahead(self, view: View, job: int) -> Ids:
+        """The waiting jobs that come before `job` by the order and compete with it."""
+        key, ids = self.order.key, view.pending
+        if self.walk is _TENANT:
+            ids = ids[view.jobs.tenant[ids] == view.jobs.tenant[job]]
+        mine = (*key(view, job), job)
+        found = [each for each in ids.tolist() if (*key(view, each), each) < mine]
+        return np.array(found, np.int64)
+
     def until(self, view: View, job: int) -> int:
         """When the job's key jumps, or its patience with where it would be placed ends."""
         jump = self.order.until(view, job) if self.order.moves is _STEPS else NEVER
@@ -115,9 +145,10 @@ class QueuePolicy:
 
 
 @lru_cache(maxsize=4096)
-def _reason(code: str, shape: int) -> Reason:
-    """Why jobs of a shape wait: said again and again."""
-    return Reason(code, "queue", shape)
+def _reason(shape: int, gpus: int, stirs: int, rules: tuple[tuple[str, float], ...]) -> Reason:
+    """Why jobs of a shape wait for GPUs: said again and again."""
+    evidence = {"asked_gpus": float(gpus), **dict(rules)}
+    return Reason("Resources", "QueuePolicy", shape, evidence=evidence, until=stirs)
 
 
 class _Pass:
@@ -141,6 +172,7 @@ class _Pass:
     def __init__(self, policy: QueuePolicy, view: View, index: QueueIndex) -> None:
         self.policy, self.view, self.draft, self.index = policy, view, view.draft, index
         self.pending, self.place, self.may_evict = index.pending, policy.place, policy.preempt
+        self.stirs, self.rules = policy.stirs, policy.rules
         self.heads: list[tuple[Entry, int]] = []
         self.reasons: list[Reason] = []
         self.line: list[_Victim] = []
@@ -216,16 +248,25 @@ class _Pass:
             heapreplace(self.heads, (head, kind))
 
     def _over_quota(self, job: int) -> bool:
-        tenant = self.view.at.tenant[job]
-        limit = self.limits.get(tenant)
-        if limit is None or self.used.get(tenant, 0) + self.view.at.gpus[job] <= limit:
+        at = self.view.at
+        tenant, gpus = at.tenant[job], at.gpus[job]
+        limit, used = self.limits.get(tenant), self.used.get(tenant, 0)
+        if limit is None or used + gpus <= limit:
             return False
-        self._wait(job, "AssocGrpGRES")
+        evidence = {"asked_gpus": float(gpus), "used_gpus": float(used), "quota_gpus": float(limit)}
+        self.reasons.append(
+            Reason("AssocGrpGRES", "QueuePolicy", at.shape[job], tenant, evidence, self.stirs)
+        )
         return True
 
-    def _wait(self, job: int, code: str = "Resources") -> None:
-        """Note why the job's class waits."""
-        self.reasons.append(_reason(code, self.view.at.shape[job]))
+    def _why(self, job: int) -> Reason:
+        """Why the job's class waits for GPUs."""
+        at = self.view.at
+        return _reason(at.shape[job], at.gpus[job], self.stirs, self.rules)
+
+    def _wait(self, job: int) -> None:
+        """Note that the job's class waits for GPUs."""
+        self.reasons.append(self._why(job))
 
     def _block(self, job: int, entry: Entry, kind: int) -> None:
         """The head of `kind` cannot be placed; remember what would have to be given back first."""
@@ -246,7 +287,7 @@ class _Pass:
                 self._wait(job)
                 blocked.always(kind)
                 return
-        blocked.file(kind, entry, _reason("Resources", self.view.at.shape[job]), lacks)
+        blocked.file(kind, entry, self._why(job), lacks)
 
     def _look_again(self) -> None:
         """Evictions left more free than the one they were for has taken: classes behind it that
@@ -403,7 +444,7 @@ class _Pass:
         reserved, head = Reservations(view), self.heads[0][0][-1]
         jobs = self.pending.in_order(policy.depth)
         if easy:
-            reserved.reserve(head)
+            self._promise(head, reserved.reserve(head))
             jobs = reserved.candidates(jobs)
         for job in jobs:
             ledger = self.draft.ledger_of(job)
@@ -420,6 +461,13 @@ class _Pass:
                 return
             if not easy:
                 reserved.reserve(job)
+
+    def _promise(self, head: int, start: int) -> None:
+        """Say in the head's reason, the last one so far, for when its GPUs are reserved."""
+        if start < NEVER and self.reasons and self.reasons[-1].shape == self.view.at.shape[head]:
+            last = self.reasons[-1]
+            evidence = last.evidence | {"reserved_at_s": start / SECOND}
+            self.reasons[-1] = msgspec.structs.replace(last, evidence=evidence)
 
     def _may_fit(self, kind: int) -> bool:
         """Whether there are GPUs enough for the class's jobs, wherever they are."""

@@ -101,7 +101,7 @@ class SkipPolicy:
                 view.draft.start(job, found)
                 continue
             if shape not in full:
-                reasons.append(Reason("Resources", "delay", shape))
+                reasons.append(self._reason(view, job, skipped))
             if shape in full or _search(view, job, Locality.ANY) is None:
                 full.add(shape)
             else:
@@ -109,6 +109,16 @@ class SkipPolicy:
             if skipped:
                 after[job] = skipped
         return view.draft.plan(reasons, until=_CHANGES), Skipped(after)
+
+    def _reason(self, view: View, job: int, skipped: int) -> Reason:
+        """Why the job's shape waits, and after how many opportunities it will accept more."""
+        evidence = {"asked_gpus": float(view.at.gpus[job]), "skipped_chances": float(skipped)}
+        ends = self.patience.ends(skipped)
+        if ends < NEVER:
+            evidence["patience_chances"] = float(ends)
+        return Reason(
+            "Resources", "SkipPolicy", view.at.shape[job], evidence=evidence, until=_CHANGES
+        )
 
     def _find(self, view: View, job: int, skipped: int) -> Placement | None:
         """A place in the tier that the job insists on by now, or in the first possible one."""

@@ -24,8 +24,9 @@ from ganger.core.events import (
 from ganger.core.plan import Plan, Reason
 from ganger.core.state.jobs import Phase
 from ganger.core.state.table import Ids
-from ganger.core.units import NEVER, WHOLE
+from ganger.core.units import NEVER, SECOND, WHOLE
 from ganger.core.view import View
+from ganger.mechanisms.common.reasons import decides_at
 from ganger.mechanisms.common.reconcile import (
     STAYS,
     Want,
@@ -147,8 +148,11 @@ class RoundPolicy:
         elif self.fill:
             self._fill(view, memory)
         wake = NEVER if _settled(view, memory) else memory.next_round
-        reasons = [Reason("Priority", "rounds")] if len(view.pending) else []
         until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
+        reasons = []
+        if len(view.pending):
+            evidence = {"round_s": self.every / SECOND} | decides_at(memory.next_round)
+            reasons.append(Reason("Priority", "RoundPolicy", evidence=evidence, until=until))
         return view.draft.plan(reasons, wake, until), memory
 
     def _allocate(self, view: View, jobs: Ids, memory: RoundMemory) -> Allocation:

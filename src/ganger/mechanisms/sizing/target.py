@@ -14,6 +14,7 @@ from ganger.core.state.jobs import Phase
 from ganger.core.state.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
+from ganger.mechanisms.common.reasons import decides_at
 from ganger.mechanisms.common.reconcile import (
     Sizes,
     Want,
@@ -92,7 +93,6 @@ class TargetPolicy:
                 memory = TargetMemory(min(view.now + self.every, NEVER))
             self._aim(view, jobs)
             same = self._same_until(view, jobs)
-        reasons = [Reason("Resources", "targets")] if len(view.pending) else []
         wake = memory.due if len(jobs) else NEVER
         if same > memory.due:
             memory = TargetMemory(memory.due, rests=True)
@@ -100,6 +100,8 @@ class TargetPolicy:
         if _wakes(self.allocator):
             wake = min(wake, self.allocator.wake(view))
         until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
+        reasons = [Reason("Resources", "TargetPolicy", evidence=decides_at(wake), until=until)]
+        reasons = reasons if len(view.pending) else []
         return view.draft.plan(reasons, wake, until), memory
 
     def _same_until(self, view: View, jobs: Ids) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -18,6 +19,7 @@ from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import Snapshot, capture, forget
 from ganger.core.units import DAY
 from ganger.engines.local import IGNORED
+from ganger.lab.ahead.alternatives import Waits, waits
 from ganger.lab.ahead.whatif import Outlook, expected_starts, future, past
 from ganger.lab.simulation import Setup, load_policy, run_one
 from ganger.service.daemon import Daemon
@@ -88,6 +90,22 @@ def try_policy(daemon: Daemon, policy: str, knows: str) -> PolicyAnswer:
 def outlook(daemon: Daemon, row: int, *, interval: bool = True) -> Outlook | None:
     """When a waiting job is expected to start; None if that cannot be said."""
     return outlooks(daemon, [row], interval=interval).get(row)
+
+
+def prospects(daemon: Daemon, row: int) -> tuple[Waits | None, Outlook | None]:
+    """What a waiting job waits for and what would help, and when it is expected to start; None for
+    what cannot be said or takes too long."""
+    there = None
+    with contextlib.suppress(TooLong, Enough):
+        copy = copier(daemon)
+        with daemon.lock:
+            jobs = daemon.kernel.jobs
+            reasons = daemon.plan.reasons if daemon.plan is not None else []
+            waiting = int(np.count_nonzero(jobs.phase[: jobs.n] == Phase.PENDING))
+            if jobs.phase[row] != Phase.PENDING:
+                return None, None
+        there = waits(copy, row, reasons, ask=waiting <= WAITING_MAX)
+    return there, outlook(daemon, row)
 
 
 def outlooks(

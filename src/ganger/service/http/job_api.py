@@ -26,7 +26,7 @@ from ganger.core.state.commands import DECLARES
 from ganger.core.state.jobs import Phase
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, TEXT_MAX
 from ganger.service.commands import Order, SetCeiling, Submit
-from ganger.service.durable.sandbox import outlook, outlooks
+from ganger.service.durable.sandbox import outlook, outlooks, prospects
 from ganger.service.http.app_context import World
 from ganger.service.http.bodies import BODY_BYTES_MAX, LARGE_BYTES, REQUEST_BYTES_MAX
 from ganger.service.http.request_helpers import (
@@ -296,5 +296,7 @@ async def explain_job(request: Request) -> Explanation:
         found = explain(daemon, row)
     if found.position is not None:
         looks = world_of(request).looks
-        expect(found, await looks.look(who_of(request), outlook, daemon, row))
+        there, ahead = await looks.look(who_of(request), prospects, daemon, row)
+        with daemon.lock:
+            expect(daemon, found, there, ahead)
     return found

@@ -21,11 +21,12 @@ from ganger.client.answers import (
 )  # fmt: skip
 from ganger.core.books.bits import members
 from ganger.core.errors import BadInput
-from ganger.core.plan import Placement
+from ganger.core.plan import Placement, Reason
 from ganger.core.spec import Kind, OnPreempt
 from ganger.core.state.jobs import HOLDS_DEVICES, Jobs, Phase
 from ganger.core.units import HOUR, NEVER, SECOND, WHOLE
 from ganger.lab.ahead.whatif import Outlook
+from ganger.mechanisms.common.waiting import reason_for
 from ganger.service.daemon import Daemon
 from ganger.service.jobs.launches import pattern
 from ganger.service.jobs.rights import Rights
@@ -101,12 +102,19 @@ def reason_of(daemon: Daemon, row: int) -> str:
         return "Dependency" if row in kernel.blockers else daemon.gates.reason(row) or "Priority"
     if phase != Phase.PENDING:
         return ""
-    shape, tenant = int(kernel.jobs.shape[row]), int(kernel.jobs.tenant[row])
+    said = said_of(daemon, row)
+    if said is not None:
+        return said.code
+    within = int(kernel.jobs.within[row])
     reasons = daemon.plan.reasons if daemon.plan is not None else []
-    for reason in reasons:
-        if reason.shape in (shape, -1) and reason.tenant in (tenant, -1):
-            return reason.code
-    return "Priority" if reasons else "Resources"
+    return "Priority" if any(one.within == within for one in reasons) else "Resources"
+
+
+def said_of(daemon: Daemon, row: int) -> Reason | None:
+    """What the last plan says of a pending job; None: nothing."""
+    at = daemon.kernel.view.at
+    reasons = daemon.plan.reasons if daemon.plan is not None else []
+    return reason_for(reasons, at.shape[row], at.tenant[row], at.within[row])
 
 
 def job_answer(daemon: Daemon, row: int) -> JobAnswer:

@@ -14,8 +14,9 @@ from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED,
 from ganger.core.plan import Plan, Reason
 from ganger.core.state.jobs import Phase
 from ganger.core.state.table import Ids
-from ganger.core.units import NEVER
+from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
+from ganger.mechanisms.common.reasons import decides_at
 from ganger.mechanisms.common.reconcile import Want, cells_of, competitors, staying, towards
 from ganger.mechanisms.placement.place import PACK, Placer
 from ganger.mechanisms.rounds.program import Problem, pose, work_left
@@ -85,8 +86,11 @@ class PromisePolicy:
         elif len(view.pending):
             self._fill(view, jobs[apart].tolist(), memory)
         waits = any(view.draft.holds(job) is None for job in view.pending.tolist())
-        reasons = [Reason("Priority", "leases")] if waits else []
         wake = memory.due if len(jobs) else NEVER
+        reasons = []
+        if waits:
+            evidence = {"lease_s": self.length / SECOND} | decides_at(wake)
+            reasons.append(Reason("Priority", "PromisePolicy", evidence=evidence, until=_CHANGES))
         return view.draft.plan(reasons, wake, _CHANGES), memory
 
     def _ask(self, view: View, ids: Ids) -> _Asked:

@@ -13,6 +13,7 @@ from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED,
 from ganger.core.plan import Plan, Reason
 from ganger.core.units import NEVER
 from ganger.core.view import View
+from ganger.mechanisms.common.reasons import decides_at
 from ganger.mechanisms.common.reconcile import Sizes, competitors, towards_sizes
 from ganger.mechanisms.placement.place import PACK, Placer
 from ganger.mechanisms.sizing.elastic import Market, market
@@ -106,8 +107,10 @@ class Evolving:
         columns = np.concatenate([limits[None], people]).astype("<i4")
         memory = Schedules(shop.ids.tolist(), columns.tobytes(), due)
         changes = len(view.pending) or bool((limits < shop.most).any())
-        reasons = [Reason("Resources", "evolving")] if len(view.pending) else []
-        return view.draft.plan(reasons, due if changes else NEVER, _CHANGES), memory
+        wake = due if changes else NEVER
+        reasons = [Reason("Resources", "Evolving", evidence=decides_at(wake), until=_CHANGES)]
+        reasons = reasons if len(view.pending) else []
+        return view.draft.plan(reasons, wake, _CHANGES), memory
 
     def _limits(self, view: View, shop: Market, told: Ints, over: int) -> Ints:
         """The most steps of each job now that so many epochs are over."""

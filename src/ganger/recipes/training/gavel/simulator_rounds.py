@@ -33,6 +33,7 @@ from ganger.core.state.table import Ids
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.common.python_random import shuffle
+from ganger.mechanisms.common.reasons import decides_at
 from ganger.mechanisms.common.reconcile import STAYS, cells_of, competitors
 from ganger.mechanisms.fairness.fair import Notes
 from ganger.mechanisms.placement.place import PACK, Placer
@@ -159,7 +160,10 @@ class BarrierRounds:
             until |= STARTED
         if not memory.turns:
             until |= QUEUED
-        reasons = [Reason("Priority", "rounds")] if len(view.pending) else []
+        reasons = []
+        if len(view.pending):
+            evidence = {"round_s": self.every / SECOND} | decides_at(following)
+            reasons.append(Reason("Priority", "BarrierRounds", evidence=evidence, until=until))
         return view.draft.plan(reasons, following, until), memory
 
     def _stuck(self, view: View, memory: BarrierMemory) -> bool:

@@ -18,6 +18,7 @@ from ganger.core.state.jobs import Phase
 from ganger.core.state.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
+from ganger.mechanisms.common.reasons import decides_at
 from ganger.mechanisms.common.reconcile import Want, competitors, towards
 from ganger.mechanisms.common.speed_cache import Answers, Width, answers
 from ganger.mechanisms.placement.place import PACK, Placer, counted
@@ -228,12 +229,13 @@ class GoodputPolicy:
             memory = msgspec.structs.replace(memory, due=due, resting=False, wake=NEVER)
         if len(jobs) and (view.now >= memory.due or not len(view.active)):
             memory = self._search(view, memory, jobs)
-        reasons = [Reason("Resources", "goodput")] if len(view.pending) else []
         wake = memory.wake if memory.resting else memory.due
         wake = wake if len(jobs) else NEVER
         until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
         if memory.resting:
             until = ANYTHING
+        reasons = [Reason("Resources", "GoodputPolicy", evidence=decides_at(wake), until=until)]
+        reasons = reasons if len(view.pending) else []
         return view.draft.plan(reasons, wake, until), memory
 
     def _search(self, view: View, memory: GoodputMemory, jobs: Ids) -> GoodputMemory:

@@ -255,17 +255,22 @@ class _Binding:
             new = first
         failed = _one_by_one(new, jobs.tenant[new], self._start)
         self._heads = blocked | {at.tenant[job]: job for job in failed}
-        reasons = [
-            Reason("AssocGrpGRES", "cells", at.shape[job], at.tenant[job])
-            for job in sorted(self._heads.values())
-        ]
+        reasons = [self._reason(job) for job in sorted(self._heads.values())]
         reasons += [
-            Reason("Resources", "cells", at.shape[job])
+            Reason("Resources", "CellPolicy", at.shape[job],
+                   evidence={"asked_gpus": float(at.gpus[job])}, until=_CHANGES)
             for job in _one_by_one(others, jobs.shape[others], self._start_anywhere)
-        ]
+        ]  # fmt: skip
         plan = view.draft.plan(reasons, until=_CHANGES)
         self.memory = CellMemory(tuple(self.bound), tuple(sorted(self.guaranteed)))
         return plan
+
+    def _reason(self, job: int) -> Reason:
+        """Why the first job of a tenant waits for one of its cells."""
+        at = self.view.at
+        tenant = at.tenant[job]
+        evidence = {"asked_gpus": float(at.gpus[job]), "quota_gpus": float(self._largest[tenant])}
+        return Reason("AssocGrpGRES", "CellPolicy", at.shape[job], tenant, evidence, _CHANGES)
 
     def _still_blocked(self, ids: Ids) -> dict[int, int]:
         """Of those whom there was no place for, who still is its tenant's first."""

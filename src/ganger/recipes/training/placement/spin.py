@@ -15,6 +15,7 @@ from ganger.core.spec import Locality
 from ganger.core.units import HOUR, NEVER
 from ganger.core.view import View
 from ganger.mechanisms.common.believed import believed_duration, believed_length
+from ganger.mechanisms.common.reasons import decides_at
 from ganger.solve.highs import maximise, model
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
@@ -63,7 +64,10 @@ class TimeIndexed:
             late = waiting[: self.window]
             if any(_place(view, job, Locality.ANY) is not None for job in late):
                 wake = self._plan_ahead(view, late)
-        reasons = [Reason("Resources", "time-indexed programme")] if late else []
+        reasons = []
+        if late:
+            evidence = {"window_jobs": float(self.window)} | decides_at(wake)
+            reasons.append(Reason("Resources", "TimeIndexed", evidence=evidence, until=_CHANGES))
         return view.draft.plan(reasons, wake, _CHANGES), None
 
     def _start_best(self, view: View, job: int) -> bool:

@@ -70,7 +70,9 @@ class MatchingPolicy:
             if not self._match(view, entered) and view.ledger.free and len(others):
                 self._match(view, others)
         waits = any(view.draft.holds(job) is None for job in waiting.tolist())
-        reasons = [Reason("Resources", "matching")] if waits else []
+        evidence = {"window_jobs": float(self.window), "entered_part": self.alpha}
+        reasons = [Reason("Resources", "MatchingPolicy", evidence=evidence, until=_CHANGES)]
+        reasons = reasons if waits else []
         return view.draft.plan(reasons, until=_CHANGES), None
 
     def _match(self, view: View, ids: Ids) -> bool:

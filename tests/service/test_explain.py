@@ -1,0 +1,184 @@
+"""What people are told of jobs that wait: what lacks, who releases it, what would start now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ganger.client.answers import Explanation
+from ganger.client.why import sentence
+from ganger.core.spec import ClusterSpec, NodeSpec, TenantSpec
+from ganger.core.units import HOUR, SECOND
+from ganger.engines.fake import Script
+from ganger.service.commands import NodeOrder
+from ganger.service.durable.recovery import header_of
+from ganger.service.durable.sandbox import prospects
+from ganger.service.reports.explain import expect, explain
+from service.desk import Desk, box
+
+Make = Callable[..., Desk]
+LONG = 12 * HOUR
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Desks at which every job is long."""
+    made: list[Desk] = []
+
+    def desk(
+        policy: str, *nodes: NodeSpec, knows: str = "history", tenants: tuple[TenantSpec, ...] = ()
+    ) -> Desk:
+        root = tmp_path / str(len(made))
+        root.mkdir()
+        cluster = ClusterSpec(nodes, tenants=tenants).check()
+        begin = header_of(cluster, policy, 0, knows)
+        made.append(Desk(root, begin, lambda job, attempt: Script(runs=LONG)))
+        return made[-1]
+
+    yield desk
+    for one in made:
+        one.close()
+
+
+def told(desk: Desk, row: int) -> Explanation:
+    """All that is said of a job."""
+    found = explain(desk.daemon, row)
+    if found.position is not None:
+        expect(desk.daemon, found, *prospects(desk.daemon, row))
+    return found
+
+
+def said(desk: Desk, row: int) -> str:
+    """The sentence, with times in minutes from now."""
+    now = desk.daemon.now() / SECOND
+    return sentence(told(desk, row), lambda at: f"minute {round((at - now) / 60)}")
+
+
+def test_the_sentence_names_the_node_the_job_and_what_would_start_now(make: Make) -> None:
+    desk = make("fifo", box(2, "node-1"), box(10, "node-3"))
+    desk.submit(array="0-39", gpus=0, hold=True)
+    (holder,) = desk.submit(gpus=4, time_limit="20m", pool="")
+    desk.steps(1)
+    assert holder == 40
+    (row,) = desk.submit(gpus=8, workers=8, locality="node")
+    assert said(desk, row) == (
+        "waits for 8 GPUs in one node; 6 are free on node-3; job 41 releases 4 at minute 20 or"
+        " earlier; or: allow two nodes, --locality any, starts now; or --gpus 6, starts now"
+    )
+    found = told(desk, row)
+    assert (found.reason, found.by) == ("Resources", "QueuePolicy")
+    assert found.evidence == {"asked_gpus": 8, "may_pass": 0}
+    assert found.until == ["GPUs become free", "somebody gives an order"]
+
+
+def test_who_waits_behind_a_job_that_does_not_fit_is_told_so(make: Make) -> None:
+    desk = make("fifo", box(4))
+    desk.submit(gpus=3)
+    desk.submit(gpus=4)
+    (row,) = desk.submit(gpus=1)
+    found = told(desk, row)
+    assert (found.reason, found.ahead) == ("Priority", 1)
+    assert "fifo puts others first: 1 job that waits comes before it." in found.lines
+    assert sentence(found, str) == (
+        "waits for 1 GPU; that is free, but the recipe does not give it to this job now"
+    )
+
+
+def test_the_rank_is_that_of_the_recipes_order(make: Make) -> None:
+    desk = make("sjf", box(4), knows="estimate")
+    desk.submit(gpus=4)
+    desk.submit(gpus=4, estimate="1h")
+    desk.submit(gpus=4, estimate="3h")
+    (row,) = desk.submit(gpus=4, estimate="2h")
+    found = told(desk, row)
+    assert (found.position, found.ahead) == (2, 1)
+
+
+def test_cpus_memory_types_and_workers_that_would_start_are_named(make: Make) -> None:
+    desk = make("fifo", box(4, "old"), NodeSpec(gpus=2, gpu_type="A100", cpus=8000, memory=65536))
+    desk.submit(gpus=1, cpus=6, gpu_types=["V100"])
+    (row,) = desk.submit(gpus=2, cpus=4, gpu_types=["V100"])
+    found = told(desk, row)
+    assert found.best is not None
+    assert (found.best.lacks, found.best.gpus_free, found.best.cpus_free) == (["CPUs"], 3, 2)
+    assert [one.options for one in found.alternatives] == ["--cpus 2", "--gpus A100:2"]
+    assert said(desk, row).startswith(
+        "waits for 2 GPUs of type V100 in one node; old has 3 GPUs and 2 CPUs free, it needs 4; "
+    )
+    (big,) = desk.submit(gpus=1, memory="100GiB", gpu_types=["V100"], priority=5)
+    desk.order("cancel", row)
+    assert "--memory 64GiB" in [one.options for one in told(desk, big).alternatives]
+
+
+def test_a_job_that_is_too_wide_for_a_node_may_have_more_workers(make: Make) -> None:
+    desk = make("fifo", box(3, "a"), box(3, "b"))
+    (row,) = desk.submit(gpus=4)
+    assert said(desk, row) == (
+        "waits for 4 GPUs in one node; no node that is up could take it; or: --workers 2, starts"
+        " now; or --gpus 3, starts now"
+    )
+
+
+def test_under_backfilling_a_time_limit_lets_a_job_pass(make: Make) -> None:
+    desk = make("backfill", box(4))
+    desk.submit(gpus=3, time_limit="40m")
+    (head,) = desk.submit(gpus=4, time_limit="1h")
+    (row,) = desk.submit(gpus=1, time_limit="2h")
+    assert told(desk, head).evidence["reserved_at_s"] == pytest.approx(
+        desk.daemon.now() / SECOND + 40 * 60, abs=2
+    )
+    found = told(desk, row)
+    assert [one.options for one in found.alternatives] == ["--time 40m00s"]
+    assert said(desk, row).endswith("or: --time 40m00s, starts now")
+
+
+def test_a_tenants_quota_and_its_use_are_said_of_that_tenant_alone(make: Make) -> None:
+    desk = make("yarn-cs", box(8), tenants=(TenantSpec("lab", 4), TenantSpec("art", 4)))
+    desk.submit(gpus=3, tenant="lab")
+    (row,) = desk.submit(gpus=2, tenant="lab")
+    desk.submit(gpus=4, tenant="art")
+    (other,) = desk.submit(gpus=2, tenant="art")
+    found = told(desk, row)
+    assert (found.reason, found.by) == ("AssocGrpGRES", "QueuePolicy")
+    assert found.evidence == {"asked_gpus": 2, "used_gpus": 3, "quota_gpus": 4}
+    assert told(desk, other).evidence["used_gpus"] == 4
+    assert (
+        "Refused by the ordered queue (QueuePolicy): asked 2 GPUs, used 3 GPUs, quota 4 GPUs."
+        in found.lines
+    )
+
+
+def test_what_runs_without_a_limit_is_believed_to_end_when_its_user_says(make: Make) -> None:
+    desk = make("fifo", box(4), knows="estimate")
+    desk.submit(gpus=1)
+    desk.submit(gpus=3, estimate="30m")
+    desk.steps(1)
+    (row,) = desk.submit(gpus=3)
+    assert said(desk, row) == (
+        "waits for 3 GPUs in one node; none is free on box; job 2 is expected to release 3 at"
+        " minute 30"
+    )
+    (all_of_it,) = desk.submit(gpus=4, priority=9)
+    assert "job 1 releases 1 when it ends" in said(desk, all_of_it)
+
+
+def test_a_node_that_is_out_of_use_is_no_room(make: Make) -> None:
+    desk = make("fifo", box(4))
+    desk.ask(NodeOrder([0], "drain"))
+    (row,) = desk.submit(gpus=1)
+    assert said(desk, row) == "waits for 1 GPU; no node that is up could take it"
+
+
+def test_labels_and_pools_without_which_it_would_start_are_named(make: Make) -> None:
+    desk = make("fifo", NodeSpec(gpus=4, gpu_type="V100", cpus=8000, name="a", pool="left"),
+                NodeSpec(gpus=2, gpu_type="V100", cpus=8000, name="b", pool="right",
+                         labels=("fast",)))  # fmt: skip
+    (labelled,) = desk.submit(gpus=3, labels=["fast"])
+    assert [one.options for one in told(desk, labelled).alternatives] == [
+        "no --label fast", "--gpus 2",
+    ]  # fmt: skip
+    desk.order("cancel", labelled)
+    (pooled,) = desk.submit(gpus=3, pool="right")
+    assert "no --pool right" in [one.options for one in told(desk, pooled).alternatives]
