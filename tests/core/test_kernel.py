@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from bench import Bench, on, running
-from ganger.core import events
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.events import (
     CAPACITY_FREED,
@@ -564,19 +563,6 @@ def test_what_an_old_attempt_kept_counts_once_however_often_it_is_told() -> None
 
 
 # ---------------------------------------------------------------------- one instant
-
-
-def test_in_one_instant_what_frees_devices_comes_before_what_asks_for_them() -> None:
-    kinds = [(each.rank, name) for name, each in vars(events).items()
-             if isinstance(each, type) and issubclass(each, events.Event)]  # fmt: skip
-    assert [name for _, name in sorted(kinds)] == [
-        "Finished", "Failed", "Released", "Refused", "NodeDown", "NodeUp", "Withheld", "Started",
-        "Evaluated", "Measured", "Progressed", "Accepted", "Submitted", "Command", "Event",
-        "NodeCommand", "Woke",
-    ]  # fmt: skip
-    assert [rank for rank, _ in sorted(kinds)] == [
-        0, 1, 2, 3, 4, 5, 5, 6, 7, 7, 7, 8, 8, 9, 9, 9, 10,
-    ]  # fmt: skip
 
 
 def test_what_a_policy_did_not_wait_for_is_not_forgotten_when_it_is_handed_over() -> None:

@@ -22,6 +22,8 @@ from typing import Any
 import pytest
 
 from ganger.core.errors import BadInput
+from ganger.recipes import registry
+from ganger.recipes.registry import CATALOGUE
 from recipes.days import DAYS, Day
 from recipes.test_decided import SMALL, TURNING
 from recipes.test_ties import TIES
@@ -107,6 +109,8 @@ def places(module: str, name: str) -> Iterator[tuple[Any, str]]:
 def effort(recipe: str, day: str) -> dict[str, int]:
     """How often each of `COUNTED` was called."""
     counts: Counter[str] = Counter()
+    for name in CATALOGUE:
+        registry.find(name)  # all modules that could call one of them are there
     with pytest.MonkeyPatch.context() as patch:
         for module, names in COUNTED.items():
             for name in names.split():

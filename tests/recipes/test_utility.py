@@ -85,8 +85,11 @@ def test_of_two_nodes_that_are_as_full_the_quiet_one_is_taken(first: str, second
 @pytest.mark.parametrize(
     ("placement", "distance"),
     [
-        (on(0b1), 1.0), (on(0b11), 1.0), (on(0b101), 20.0),
-        ((*on(0b1), *on(0b1, 1)), 40.0), ((*on(0b1), *on(0b1, 2)), 80.0),
+        (on(0b1), 1.0),
+        (on(0b11), 1.0),
+        (on(0b101), 20.0),
+        ((*on(0b1), *on(0b1, 1)), 40.0),
+        ((*on(0b1), *on(0b1, 2)), 80.0),
         (on(0b111), (1 + 20 + 20) / 3),
         ((*on(0b11), *on(0b1, 1)), (1 + 40 + 40) / 3),
     ],
