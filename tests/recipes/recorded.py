@@ -24,6 +24,7 @@ def recorded(plan: Plan | None) -> bytes:
     if plan is None:
         return b"null"
     kept: dict[str, Any] = msgspec.structs.asdict(plan)
+    kept["until"] &= 127  # the kinds of change that there were then
     # What is said between two intervals was not said then.
     kept["reasons"] = [_then(one) for one in plan.reasons if one.by != "Periodic"]
     return msgspec.json.encode(kept)

@@ -70,14 +70,13 @@ class Table:
         self.capacity = capacity
         return True
 
-    def extend(self, rows: int, **columns: Any) -> slice:
-        """Append `rows` rows, filled from `columns` (arrays or single values); returns where."""
+    def extend(self, rows: int, **columns: Any) -> None:
+        """Append `rows` rows, filled from `columns` (arrays or single values)."""
         where = slice(self.n, self.n + rows)
         self.reserve(self.n + rows)
         for name, values in columns.items():
             getattr(self, name)[where] = values
         self.n += rows
-        return where
 
     def cells(self, name: str) -> Cells:
         """The cells of one column. Stale after `reserve` moved it."""

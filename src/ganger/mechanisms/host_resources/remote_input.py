@@ -85,7 +85,7 @@ class RemoteInput:
             granted[job] = min(wants, left)
             left -= granted[job]
             again = attempts[job] == memory.attempts.get(job)
-            if granted[job] != (memory.granted.get(job, 0) if again else 0):
+            if granted[job] != (memory.granted[job] if again else 0):
                 supply = own + granted[job] * self.worker / gpus
                 knobs = {"remote_workers": float(granted[job]), "cpus_per_gpu": supply}
                 plan.actions.append(Tune(job, attempts[job], knobs))

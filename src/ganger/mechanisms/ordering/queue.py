@@ -211,7 +211,7 @@ class _Pass:
         """Start whom the walk lets start. A strict walk leaves whoever blocks it in `heads`."""
         if len(self.heads) > 1:
             heapify(self.heads)
-        if self.may_evict and self.index.starting:
+        if self.index.starting:
             sizes = self.view.at.size
             self.late = sum(sizes[job] for job in self.index.starting)
         heads, skips = self.heads, self.policy.walk in (_SKIP, _TENANT)

@@ -155,7 +155,7 @@ def patiently(patience: int, quiet: int) -> Rule:
             sizes = _let_in(market, sizes, int(late[0]))
         if (sizes == before).all() and view.now - _last_change(view) >= quiet:
             left = left_over(market, sizes)
-            for i in np.flatnonzero((sizes > 0) & (sizes < curves.most)).tolist():
+            for i in np.flatnonzero(sizes > 0).tolist():
                 if not left:
                     break
                 more = min(left // int(curves.units[i]), int(curves.most[i] - sizes[i]))

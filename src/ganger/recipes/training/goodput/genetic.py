@@ -138,8 +138,8 @@ class Genetic:
     `patience` places of jobs were tried, generation after generation (at least one), and the best
     did not rise by `RISES` of it; 0: it never does."""
 
-    population: int = 50
-    generations: int = 40
+    population: int
+    generations: int
     mutation: float = 1.0
     patience: int = 0
 

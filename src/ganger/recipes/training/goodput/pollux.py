@@ -32,8 +32,6 @@ from ganger.recipes.training.goodput.genetic import (
     Space,
 )
 
-SEARCH = Genetic()
-"""Begun with the last population, it needs less than the paper's 100 individuals and rounds."""
 Counted = tuple[tuple[int, int], ...]
 """(node, GPUs) of a placement."""
 FLOOR = 1e-2
