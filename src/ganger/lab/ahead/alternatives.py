@@ -127,10 +127,10 @@ def _changes(kernel: Kernel, ledger: Ledger, row: int, reserved: int) -> Iterato
         yield f"no --pool {shape.pool}", _with(shape, pool=""), NEVER
     if len(shape.roles) == 1 and shape.gpus > 1 and not role.least:
         yield from ((options, other, NEVER) for options, other in _smaller(ledger, shape))
-    left = reserved - kernel.now
-    left -= left % SECOND
-    if reserved < NEVER and 0 < left < kernel.jobs.limit[row]:
-        yield f"--time {format_duration(left).replace(' ', '')}", shape, left
+    spare = reserved - kernel.now
+    spare -= spare % SECOND
+    if reserved < NEVER and 0 < spare < kernel.jobs.limit[row]:
+        yield f"--time {format_duration(spare).replace(' ', '')}", shape, spare
 
 
 def _wider(ledger: Ledger, shape: Shape) -> list[Locality]:
