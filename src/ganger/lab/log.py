@@ -31,11 +31,12 @@ from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
 from ganger.lab.simulation import (
     Setup,
+    composed,
     families,
+    has_services,
     load_policy,
     make_oracle,
     needs_of,
-    with_inner,
 )
 from ganger.sim.physics import Costs, Physics
 from ganger.workloads.trace import Trace
@@ -61,6 +62,8 @@ class Header(msgspec.Struct, forbid_unknown_fields=True):
     speed_noise: float = 0.0
     inner: str = ""
     """The recipe inside grants, if the trace has any."""
+    serving: str = ""
+    """The recipe for services, if the trace has any and they have one of their own."""
 
 
 class LoggedJob(msgspec.Struct, forbid_unknown_fields=True):
@@ -110,6 +113,7 @@ class LogWriter:
                 profiles, costs, trace.name, trace.jobs,
                 {"python": platform.python_version(), "numpy": np.__version__},
                 setup.speed_noise, setup.inner if families(trace) else "",
+                setup.serving if has_services(trace) else "",
             )
         )  # fmt: skip
         for job in range(trace.jobs):
@@ -244,7 +248,8 @@ def replay(path: Path) -> int:
     where another user wrote a log that names a Python file."""
     log = Log(path)
     header = log.header
-    if "own" in (needs_of(header.policy), needs_of(header.inner or "fifo")):
+    named = [name for name in (header.policy, header.inner, header.serving) if name]
+    if any(needs_of(name) == "own" for name in named):
         refuse_others_file(path)
     setup = Setup(
         header.seed, header.knows, header.noise, Costs(**header.costs), header.profiles,
@@ -253,8 +258,7 @@ def replay(path: Path) -> int:
     nodes = Nodes(header.cluster)
     engine = Replay(log)
     policy = load_policy(header.policy, recorded=True, bounded=False)
-    if header.inner:
-        policy = with_inner(policy, header.inner, recorded=True)
+    policy = composed(policy, log.trace, header.inner or "fifo", header.serving, recorded=True)
     kernel = Kernel(
         nodes, log.trace.declared, policy,
         oracle=make_oracle(log.trace, Physics(nodes, setup.profiles, setup.costs), setup),

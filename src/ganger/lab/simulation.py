@@ -26,6 +26,7 @@ from ganger.lab.progress import Ticker
 from ganger.lab.recorder import GANTT_JOBS, Recorder
 from ganger.lab.result import JobTable, Run
 from ganger.lab.user_policy import OwnPolicy, load_own
+from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.recipes import registry
 from ganger.sim.detailed import simulator
@@ -59,6 +60,8 @@ class Setup:
     speed_noise: float = 0.0
     inner: str = "fifo"
     """The recipe that divides what a job of kind `tune` holds among its children."""
+    serving: str = ""
+    """The recipe for services, which is asked before that for other jobs; "": one for all."""
 
 
 def load_policy(spec: str, *, recorded: bool = False, bounded: bool = True) -> Policy:
@@ -84,6 +87,24 @@ def families(trace: Trace) -> bool:
 def with_inner(policy: Policy, inner: str, *, recorded: bool = False) -> Policy:
     """The policy, and inside each grant the recipe `inner`. Raises BadInput."""
     return TwoLevel(policy, load_policy(inner, recorded=recorded, bounded=not recorded))
+
+
+def composed(
+    policy: Policy, trace: Trace, inner: str, serving: str, *, recorded: bool = False
+) -> Policy:
+    """The policy, with `inner` inside grants if the trace has any, and beside it `serving` for
+    services if there are any. Raises BadInput."""
+    if families(trace):
+        policy = with_inner(policy, inner, recorded=recorded)
+    if serving and has_services(trace):
+        services = load_policy(serving, recorded=recorded, bounded=not recorded)
+        policy = Planes(services, policy)
+    return policy
+
+
+def has_services(trace: Trace) -> bool:
+    """Whether there are jobs of kind `serve`."""
+    return bool((trace.declared.kind[: trace.declared.n] == Kind.SERVE).any())
 
 
 def needs_of(spec: str) -> str:
@@ -232,7 +253,7 @@ def run_one(
     refuse_impossible(trace, nodes)
     physics = Physics(nodes, setup.profiles, setup.costs)
     policy = load_policy(recipe) if isinstance(recipe, str) else recipe
-    both = with_inner(policy, setup.inner) if families(trace) else policy
+    both = composed(policy, trace, setup.inner, setup.serving)
     kernel = Kernel(
         nodes, trace.declared, both,
         oracle=make_oracle(trace, physics, setup), seed=setup.seed, validate=setup.validate,
@@ -262,7 +283,7 @@ def run_one(
     _refuse_stranded(trace, kernel, setup, recipe if isinstance(recipe, str) else policy.name)
     run = Run(
         recipe=recipe if isinstance(recipe, str) else policy.name, seed=setup.seed,
-        knows=_known(recipe, setup, families(trace)), trace=trace.name, cluster=cluster.name,
+        knows=_known(recipe, setup, trace), trace=trace.name, cluster=cluster.name,
         cluster_gpus=nodes.total_gpus, jobs=job_table(kernel, trace, recorder),
         timeline=_timeline(kernel, recorder, nodes.total_gpus),
         simulation={
@@ -281,17 +302,28 @@ def run_one(
 
 def _wrong(policy: Policy, error: InvariantError) -> Exception:
     """The error as one of the user's own policy, if there is one."""
-    for one in (policy.outer, policy.inner) if isinstance(policy, TwoLevel) else (policy,):
-        if isinstance(one, OwnPolicy):
-            return one.wrong(str(error))
+    parts: list[Policy] = [policy]
+    while parts:
+        part = parts.pop(0)
+        if isinstance(part, OwnPolicy):
+            return part.wrong(str(error))
+        if isinstance(part, Planes):
+            parts += [part.serving, part.training]
+        elif isinstance(part, TwoLevel):
+            parts += [part.outer, part.inner]
     return error
 
 
-def _known(recipe: str | Policy, setup: Setup, with_grants: bool) -> str:
+def _known(recipe: str | Policy, setup: Setup, trace: Trace) -> str:
     """What the policy was told of durations: nothing, if its recipes never ask."""
-    never_asks = isinstance(recipe, str) and needs_of(recipe) == "nothing"
-    never_asks = never_asks and not (with_grants and needs_of(setup.inner) != "nothing")
-    return "nothing" if never_asks else setup.knows
+    if not isinstance(recipe, str):
+        return setup.knows
+    recipes = [recipe]
+    if families(trace):
+        recipes.append(setup.inner)
+    if setup.serving and has_services(trace):
+        recipes.append(setup.serving)
+    return "nothing" if all(needs_of(each) == "nothing" for each in recipes) else setup.knows
 
 
 def _doubts(recipe: str | Policy, trace: Trace, setup: Setup) -> list[str]:

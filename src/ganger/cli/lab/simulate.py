@@ -76,6 +76,9 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--inner", default="fifo", show_default=True, shell_complete=complete_recipe,
               metavar="RECIPE", help="The recipe that divides what a job of kind `tune` holds among"
               " the jobs that name it as their parent.")  # fmt: skip
+@click.option("--serving", default="", shell_complete=complete_recipe, metavar="RECIPE",
+              help="The recipe for jobs of kind `serve`. It is asked first, and the other recipe"
+              " divides what is left. Default: one recipe for all.")  # fmt: skip
 @click.option(
     "--knows", default="truth", show_default=True,
     type=click.Choice(
@@ -159,11 +162,14 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
         validate=options["validate"],
         speed_noise=options["speeds"],
         inner=options["inner"],
+        serving=options["serving"],
     )
     names = split_specs(recipe)
     if not names:
         raise BadInput("it names none", where="--recipe", mend="write like fifo,las")
-    load_policy(options["inner"])  # also where the trace has no families: a word that is wrong
+    for part in (options["inner"], options["serving"]):
+        if part:  # also where the trace has no such jobs: a word that is wrong
+            load_policy(part)
     base = load_with_options(trace, options)
     spec = load_cluster(cluster or base.cluster or missing_cluster())
     seeds = parse_seeds(options["seeds"])

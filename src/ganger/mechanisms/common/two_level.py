@@ -48,7 +48,7 @@ class TwoLevel:
                 continue
             before = revived(memory.inner.get(parent), self.inner.decide)
             plan, inside[parent] = self.inner.decide(grant, before)
-            _draw(grant, plan)
+            draw(grant, plan)
             plan.reasons = [
                 msgspec.structs.replace(reason, within=parent) for reason in plan.reasons
             ]
@@ -56,7 +56,7 @@ class TwoLevel:
         own, outer = self.outer.decide(view, revived(memory.outer, self.outer.decide))
         if not view.has_families:
             return own, TwoLevelMemory(outer, inside)
-        _draw(view, own)
+        draw(view, own)
         until = own.until | QUEUED | STARTED  # a child comes, or a parent holds what it was given
         for plan in plans:
             until |= plan.until
@@ -65,7 +65,7 @@ class TwoLevel:
         return view.draft.plan(reasons, wake, until), TwoLevelMemory(outer, inside)
 
 
-def _draw(view: View, plan: Plan) -> None:
+def draw(view: View, plan: Plan) -> None:
     """Draw what a policy wrote down without the draft, or beside it."""
     if view.draft.made is plan:
         view.draft.add_missing(plan.actions)

@@ -1,0 +1,98 @@
+"""Services by one recipe, all other jobs by another, on one cluster."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ganger.core.spec import Kind
+from ganger.lab.log import LogWriter, replay
+from ganger.lab.simulation import Setup, run_one
+from ganger.mechanisms.common.planes import Planes
+from ganger.recipes import registry
+from worlds import Work, cluster, job, play, trace_of
+
+
+def mixed(kind: Kind = Kind.TRAIN) -> list[Work]:
+    """Forty jobs of one kind, with all that makes a queue move."""
+    return [
+        job(f"j{i}", i // 2, 3 + 7 * i % 11, size=1 + i % 3, kind=kind, priority=i % 4,
+            tenant="ab"[i % 2], estimate=12.0 if i % 5 else 40.0)
+        for i in range(40)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [Kind.TRAIN, Kind.SERVE, Kind.TASK])
+@pytest.mark.parametrize(
+    "recipe",
+    ["fifo", "srtf", "backfill", "las(quantum=5s)", "drf", "tiresias", "max-min(every=9s)"],
+)
+def test_where_all_jobs_are_of_one_kind_its_recipe_decides_as_if_it_were_alone(
+    recipe: str, kind: Kind
+) -> None:
+    alone = play(recipe, mixed(kind), cluster(2, 3))
+    serving, training = registry.make("fifo"), registry.make(recipe)
+    if kind is Kind.SERVE:
+        serving, training = training, serving
+    both = play(Planes(serving, training), mixed(kind), cluster(2, 3))
+    assert both.text() == alone.text()
+    ends = [work.spec.name for work in mixed(kind)]
+    assert [both.ended(name) for name in ends] == [alone.ended(name) for name in ends]
+
+
+def shared() -> list[Work]:
+    """A service that comes while training fills the cluster, and one that comes with more."""
+    return [
+        job("long", 0, 30, size=3), job("web", 1, 20, size=2, kind=Kind.SERVE, priority=9),
+        job("short", 1, 4, size=1), job("api", 1, 10, size=1, kind=Kind.SERVE),
+        job("late", 2, 5, size=1),
+    ]  # fmt: skip
+
+
+def test_services_are_asked_first_and_neither_side_preempts_the_other() -> None:
+    run = play(
+        Planes(registry.make("priority(walk=skip)"), registry.make("fifo")), shared(), cluster(1, 4)
+    )
+    assert (
+        run.text()
+        == """\
+0: start long on 0:0,1,2
+1: start api on 0:3
+11: start short on 0:3
+15: start late on 0:3
+30: start web on 0:0,1"""
+    )
+    one = play("priority", shared(), cluster(1, 4))
+    assert "stop long" in one.text(), "one recipe for all preempts training for a service"
+
+
+def test_a_run_with_a_recipe_for_services_and_one_inside_grants_replays_from_its_log(
+    tmp_path: Path,
+) -> None:
+    works = [
+        *shared(), job("search", 3, None, size=2, kind=Kind.TUNE),
+        *(job(f"t{i}", 3, 9 - i, size=1, parent="search") for i in range(5)),
+    ]  # fmt: skip
+    trace, on, log = trace_of(works), cluster(1, 4), tmp_path / "run.jsonl"
+    setup = Setup(inner="sjf", serving="priority", validate=True)
+    with ExitStack() as stack:
+        run = run_one(trace, on, "fifo", setup, journal=lambda kernel: stack.enter_context(
+            LogWriter(log, kernel, trace, on, "fifo", setup)))  # fmt: skip
+    assert set(run.jobs.state) == {"finished"}
+    assert run.knows == "truth", "what is inside grants asks for durations"
+    assert replay(log) > 10
+    text = log.read_text()
+    log.write_text(text.replace('"serving":"priority"', '"serving":"sjf"', 1))
+    with pytest.raises(Exception, match="the log says"):
+        replay(log)
+
+
+def test_services_have_one_recipe_with_the_others_unless_another_is_named() -> None:
+    trace = trace_of(shared())
+    ends = [
+        run_one(trace, cluster(1, 4), "fifo", Setup(serving=serving)).jobs.finish.tolist()
+        for serving in ("", "priority(walk=skip)")
+    ]
+    assert ends == [[30, 50, 34, 40, 39], [30, 50, 15, 11, 20]]
