@@ -24,7 +24,18 @@ from ganger.core.events import (
     Started,
     Woke,
 )
-from ganger.core.plan import Plan, Provision, Resize, Resume, Start, Stop, Suspend, Tune
+from ganger.core.plan import (
+    Plan,
+    Provision,
+    Resize,
+    Resume,
+    Route,
+    Spawn,
+    Start,
+    Stop,
+    Suspend,
+    Tune,
+)
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent.protocol import Hello, Progress, Read, Text
 from ganger.engines.attempts import Attempts
@@ -40,7 +51,10 @@ __all__ = ["CANCELLED", "AgentAt", "FleetEngine", "Hold", "LocalEngine"]
 CANCELLED: Final = "cancelled"
 """`Stop.why` of a job that need not save: it gets SIGTERM at once."""
 _rank = attrgetter("rank")
-IGNORED: Final = {Tune: "does not tune jobs", Provision: "does not switch machines on or off"}
+IGNORED: Final = {
+    Tune: "does not tune jobs", Provision: "does not switch machines on or off",
+    Spawn: "does not add jobs", Route: "does not route requests",
+}  # fmt: skip
 """Kinds of action that nothing is done about, and what the engine does not do."""
 log = logging.getLogger("ganger.engine")
 
@@ -138,7 +152,7 @@ class FleetEngine:
     def _say_ignored(self, plan: Plan) -> None:
         """Say once of each kind of action that nothing is done about it here."""
         for action in plan.actions:
-            if isinstance(action, Tune | Provision) and type(action) not in self._ignored:
+            if type(action) in IGNORED and type(action) not in self._ignored:
                 self._ignored.add(type(action))
                 log.warning("%s: this engine %s; the plans that ask for it are ignored",
                             type(action).__name__, IGNORED[type(action)])  # fmt: skip

@@ -80,7 +80,9 @@ def try_policy(daemon: Daemon, policy: str, knows: str) -> PolicyAnswer:
     guard = guard_of(kernel)
     return PolicyAnswer(
         recipe=policy, knows=knows, dry_run=True, error=guard.error,
-        ignored=[IGNORED[order] for order in getattr(guard.policy, "orders", ())],
+        ignored=[
+            IGNORED[order] for order in getattr(guard.policy, "orders", ()) if order in IGNORED
+        ],
         starts=[action.job + 1 for action in actions if isinstance(action, Start)],
         stops=[action.job + 1 for action in actions if isinstance(action, Stop)],
         resizes=[action.job + 1 for action in actions if isinstance(action, Resize)],
