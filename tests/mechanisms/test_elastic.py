@@ -66,6 +66,7 @@ def test_pools_are_those_of_the_grant_of_now() -> None:
 
     class Desk(SimpleNamespace):
         cached = View.cached
+        _scope = property(lambda self: self)
 
     view: Any = Desk(
         ledger=Ledger(nodes, {0: 0b11, 1: 0b11}), scratch={},

@@ -130,7 +130,10 @@ class Kernel(Families):
         if self.wake <= self.now:
             raise InvariantError(f"policy {self.policy.name} asks to be woken in the past")
         self._adopt(plan)
-        self._top.forget_changes()
+        top = self._top
+        top.changed.clear()
+        if top.reported:
+            top.reported.clear()
         if len(self._scopes) > 1:
             for scope in self._scopes.values():
                 scope.forget_changes()
@@ -138,15 +141,18 @@ class Kernel(Families):
 
     def _ask(self) -> tuple[Plan, Any]:
         """What the policy says, which has changed nothing but the draft."""
-        ledgers = (self.ledger, *self._inner.values()) if self._inner else (self.ledger,)
-        for ledger in ledgers:
-            ledger.deciding = True
+        ledger, inner = self.ledger, self._inner
+        ledger.deciding = True
+        for grant in inner.values() if inner else ():
+            grant.deciding = True
         try:
             plan, memory = self.policy.decide(self.view, self.memory)
         finally:
-            for ledger in ledgers:
-                ledger.deciding = False
-        self._draft.refuse_other_changes()
+            ledger.deciding = False
+            for grant in inner.values() if inner else ():
+                grant.deciding = False
+        if inner or len(ledger.trail) != len(self._draft.steps):
+            self._draft.refuse_other_changes()
         return plan, memory
 
     def _with_orders(self, plan: Plan | None) -> Plan:

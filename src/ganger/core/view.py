@@ -29,26 +29,50 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Part:
-    """Those jobs of a scope that are of some kinds, on the same books, with caches of their own.
+class _Rows:
+    """The rows of one set of a scope that are of some kinds, worked out anew when that changes."""
 
-    Each array is worked out anew only when that of the scope has changed.
-    """
+    __slots__ = ("_among", "_every", "_found", "_part")
+
+    def __init__(self, part: Part, among: IdSet) -> None:
+        self._part, self._among = part, among
+        self._every: Ids | None = None
+        self._found: Ids = np.empty(0, np.int64)
+
+    @property
+    def ids(self) -> Ids:
+        """The rows, ascending."""
+        every = self._among.ids
+        if every is not self._every:
+            self._every = every
+            self._found = every[np.isin(self._part.kind[every], self._part.kinds)]
+        return self._found
+
+
+class Part:
+    """Those jobs of a scope that are of some kinds, on the same books, with caches of their own."""
 
     def __init__(self, scope: Scope, kinds: frozenset[Kind]) -> None:
         self._scope = scope
-        self._kinds = np.array(sorted(kinds), np.int8)
-        self.among = frozenset(int(kind) for kind in kinds)
-        self._seen: dict[str, tuple[Ids, Ids]] = {}
+        self.kinds = np.array(sorted(kinds), np.int8)
+        self.kind: NDArray[np.int8] = np.empty(0, np.int8)
+        """The column of the jobs table; it moves when that grows."""
+        self.within, self.parts = scope.within, scope.parts
+        self.pending = _Rows(self, scope.pending)
+        self.active = _Rows(self, scope.active)
+        self.paused = _Rows(self, scope.paused)
         self.scratch: dict[Any, Any] = {}
 
-    def ids(self, name: str, jobs: Jobs) -> Ids:
-        """The rows of the scope's set of that name that are of these kinds, ascending."""
-        every = getattr(self._scope, name).ids
-        seen = self._seen.get(name)
-        if seen is None or seen[0] is not every:
-            seen = self._seen[name] = every, every[np.isin(jobs.kind[every], self._kinds)]
-        return seen[1]
+    @property
+    def ledger(self) -> Ledger:
+        """The books of the scope."""
+        return self._scope.ledger
+
+    @property
+    def changed(self) -> list[int]:
+        """Those of these kinds that changed."""
+        kinds, kind = set(self.kinds.tolist()), self.kind
+        return [job for job in self._scope.changed if int(kind[job]) in kinds]
 
 
 class Scope:
@@ -114,8 +138,6 @@ class View:
     are drawn.
     """
 
-    _part: Part | None = None
-
     def __init__(
         self, nodes: Nodes, scopes: dict[int, Scope], draft: Draft, oracle: Oracle, seed: int,
         facts: Facts, settings: Settings,
@@ -136,7 +158,7 @@ class View:
         self.spawning: Mapping[int, int] = settings.spawning
         """By parent: children that were asked for and are not there yet."""
         self._scopes = scopes
-        self._scope = scopes[-1]
+        self._scope: Scope | Part = scopes[-1]
 
     def bind(self, jobs: Jobs) -> None:
         """Look at `jobs` from now on: its columns moved when it grew."""
@@ -149,21 +171,22 @@ class View:
         scope = self._scopes.get(parent)
         if scope is None or self.at.phase[parent] != _RUNNING:
             return None
-        return self._like(scope, None)
+        return self._like(scope)
 
     def part(self, kinds: Iterable[Kind]) -> View:
         """The same instant for the jobs of some kinds: their own pending, active, paused, changed
         and caches, on the same books and in the same draft."""
-        key = frozenset(kinds)
-        part = self._scope.parts.get(key)
+        key, scope = frozenset(kinds), self._scopes[self._scope.within]
+        part = scope.parts.get(key)
         if part is None:
-            part = self._scope.parts[key] = Part(self._scope, key)
-        return self._like(self._scope, part)
+            part = scope.parts[key] = Part(scope, key)
+        part.kind = self.jobs.kind
+        return self._like(part)
 
-    def _like(self, scope: Scope, part: Part | None) -> View:
+    def _like(self, scope: Scope | Part) -> View:
         view = View.__new__(View)
         view.__dict__.update(self.__dict__)
-        view._scope, view._part = scope, part
+        view._scope = scope
         return view
 
     @property
@@ -187,38 +210,29 @@ class View:
     @property
     def pending(self) -> Ids:
         """Jobs that could be started, ascending."""
-        if self._part is not None:
-            return self._part.ids("pending", self.jobs)
         return self._scope.pending.ids
 
     @property
     def paused(self) -> Ids:
         """Jobs that a policy has set aside, ascending; it may start them."""
-        if self._part is not None:
-            return self._part.ids("paused", self.jobs)
         return self._scope.paused.ids
 
     @property
     def active(self) -> Ids:
         """Jobs that hold devices (starting, running, suspended, stopping), ascending."""
-        if self._part is not None:
-            return self._part.ids("active", self.jobs)
         return self._scope.active.ids
 
     @property
     def changed(self) -> list[int]:
         """Jobs whose phase changed, or that reported their progress or evaluated their model, since
         this policy was last asked, oldest change first."""
-        if self._part is not None:
-            kind, among = self.at.kind, self._part.among
-            return [job for job in self._scope.changed if kind[job] in among]
         return self._scope.changed
 
     @property
     def scratch(self) -> dict[Any, Any]:
         """Caches, droppable at any time: a policy's own under its own keys, and those of `cached`
         under their kinds."""
-        return self._scope.scratch if self._part is None else self._part.scratch
+        return self._scope.scratch
 
     def forget(self) -> None:
         """Empty all caches of these jobs: for a policy that does not pass on what changed."""
@@ -227,7 +241,7 @@ class View:
     def cached(self, kind: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The one cache of this kind (a class) among these jobs: made with the arguments when it is
         first asked for, and made anew after `scratch` was emptied."""
-        scratch = self.scratch
+        scratch = self._scope.scratch
         found: T | None = scratch.get(kind)
         if found is None:
             found = scratch[kind] = kind(*args, **kwargs)

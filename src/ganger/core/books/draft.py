@@ -45,7 +45,8 @@ class Draft:
     def __init__(self, jobs: Jobs, ledger: Ledger, inner: dict[int, Ledger]) -> None:
         self._ledger, self._inner = ledger, inner
         self.bind(jobs)
-        self._steps: list[_Step] = []
+        self.steps: list[_Step] = []
+        """What was drawn, in order: as many as `Ledger.trail` holds in all books."""
         self._stops = False
         self._others: list[AnyAction] = []
         self._with: dict[int, list[tuple[int, Placement]]] = {}
@@ -86,7 +87,7 @@ class Draft:
         ledger = self._ledger if top else self.ledger_of(job)
         assert ledger is not None, "the parent of this job is not running"
         ledger.take(job, self._shapes[self._shape[job]], placement)
-        self._steps.append((job, placement, None, "", ledger))
+        self.steps.append((job, placement, None, "", ledger))
 
     def stop(self, job: int, why: str = "preempted") -> Placement:
         """Preempt a job that holds devices, and before it those inside its grant; returns what it
@@ -100,7 +101,7 @@ class Draft:
         ledger = self.ledger_of(job)
         assert ledger is not None, "the parent of this job is not running"
         placement = ledger.give(job, leaving=True)
-        self._steps.append((job, None, placement, why, ledger))
+        self.steps.append((job, None, placement, why, ledger))
         self._stops = True
         return placement
 
@@ -109,7 +110,7 @@ class Draft:
         ledger = self.ledger_of(job)
         assert ledger is not None, "the parent of this job is not running"
         ledger.regain(job, self.shape(job), placement)
-        self._steps.append((job, placement, None, "", ledger))
+        self.steps.append((job, placement, None, "", ledger))
         for child, held in self._with.pop(job, ()):
             self.restore(child, held)
 
@@ -161,19 +162,19 @@ class Draft:
 
     def mark(self) -> int:
         """A point to roll back to."""
-        return len(self._steps)
+        return len(self.steps)
 
     def rollback(self, mark: int = 0) -> None:
         """Undo what was drawn since `mark`."""
-        while len(self._steps) > mark:
-            ledger = self._steps.pop()[4]
+        while len(self.steps) > mark:
+            ledger = self.steps.pop()[4]
             ledger.rollback(ledger.mark() - 1)
 
     def plan(
         self, reasons: Sequence[Reason] = (), wake: int = NEVER, until: int = ANYTHING
     ) -> Plan:
         """The plan that makes this draft true."""
-        actions = self._actions() if self._steps else []
+        actions = self._actions() if self.steps else []
         if self._others:
             actions += self._others
         self.made = plan = Plan(actions, list(reasons) if reasons else [], wake, until)
@@ -181,7 +182,7 @@ class Draft:
 
     def _actions(self) -> list[AnyAction]:
         """The net effect: stops first, then resizes, then starts, each in the order drawn."""
-        steps = self._steps
+        steps = self.steps
         if not self._stops:
             return [self._start(step) for step in steps]
         self.freed = {}
@@ -230,7 +231,7 @@ class Draft:
 
         Raises InvariantError if the plan takes what is not free.
         """
-        if not plan.actions and not self._steps:
+        if not plan.actions and not self.steps:
             self._others.clear()
             return _NOTHING
         if self.made is plan:
@@ -264,10 +265,8 @@ class Draft:
 
     def refuse_other_changes(self) -> None:
         """Undo what changed the books by other ways than this draft, and raise InvariantError."""
-        if not self._inner and self._ledger.mark() == len(self._steps):
-            return
         ledgers = [self._ledger, *self._inner.values()]
-        if sum(ledger.mark() for ledger in ledgers) != len(self._steps):
+        if sum(ledger.mark() for ledger in ledgers) != len(self.steps):
             for ledger in ledgers:
                 ledger.rollback(0)
             self.clear()
@@ -275,9 +274,10 @@ class Draft:
 
     def clear(self) -> None:
         """Begin a new draft; what was drawn stands."""
-        self._steps.clear()
+        self.steps.clear()
         self._others.clear()
-        self._with.clear()
+        if self._with:
+            self._with.clear()
         self._stops = False
         self.made = None
         self.freed = _NOTHING

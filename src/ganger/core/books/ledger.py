@@ -37,7 +37,8 @@ class Ledger(Capacity):
         self.leaving: dict[int, list[tuple[int, int, int, int]]] = {}
         """Per node: (job, devices, CPUs, host memory) that are promised free but not given back
         yet."""
-        self._undo: list[tuple[int, tuple[Shape, Placement] | None, bool]] = []
+        self.trail: list[tuple[int, tuple[Shape, Placement] | None, bool]] = []
+        """What can be undone, oldest first."""
 
     # ------------------------------------------------------------------ take and give
 
@@ -50,7 +51,7 @@ class Ledger(Capacity):
                 raise InvariantError(f"node {slot.node} is down")
         self._occupy(shape, placement)
         self.holds[job] = (shape, placement)
-        self._undo.append((job, None, False))
+        self.trail.append((job, None, False))
 
     def give(self, job: int, *, leaving: bool = False) -> Placement:
         """Take back what `job` holds; `leaving`: free to plan with, but not given back yet.
@@ -63,7 +64,7 @@ class Ledger(Capacity):
         self._vacate(*held)
         if leaving:
             self._leave(job, *held)
-        self._undo.append((job, held, leaving))
+        self.trail.append((job, held, leaving))
         return held[1]
 
     def regain(self, job: int, shape: Shape, placement: Placement) -> None:
@@ -72,22 +73,23 @@ class Ledger(Capacity):
         self.take(job, shape, placement)
         self._never_returned(before)
         self._has_left(job, placement)
-        self._undo[-1] = (job, None, True)
+        self.trail[-1] = (job, None, True)
 
     def free_up(self, job: int) -> None:
         """`job` is gone and so is what it held: a fact, which is not undone."""
-        self._refuse_policies()
+        if self.deciding:
+            self._refuse_policies()
         shape, placement = self.holds.pop(job)
         self._vacate(shape, placement)
 
     def mark(self) -> int:
         """A point to roll back to."""
-        return len(self._undo)
+        return len(self.trail)
 
     def rollback(self, mark: int) -> None:
         """Undo every take, give and regain since `mark`."""
-        while len(self._undo) > mark:
-            job, gave, left = self._undo.pop()
+        while len(self.trail) > mark:
+            job, gave, left = self.trail.pop()
             if gave is None:  # a take, or a regain if `left`
                 shape, placement = self.holds.pop(job)
                 self._vacate(shape, placement)
@@ -103,12 +105,14 @@ class Ledger(Capacity):
 
     def settle(self) -> None:
         """Forget how to undo: all that was done stands."""
-        self._refuse_policies()
-        self._undo.clear()
+        if self.deciding:
+            self._refuse_policies()
+        self.trail.clear()
 
     def gone(self, job: int, placement: Placement) -> None:
         """`job` has let go of `placement`, which it was leaving."""
-        self._refuse_policies()
+        if self.deciding:
+            self._refuse_policies()
         self._has_left(job, placement)
 
     def _has_left(self, job: int, placement: Placement) -> None:
@@ -201,7 +205,7 @@ class Ledger(Capacity):
                 cell.returned = before
 
     def _refuse_policies(self) -> None:
-        if self.deciding:
+        if self.deciding:  # those that are called for every job ask before they call this
             raise InvariantError("a policy cannot write the books: draw a plan by view.draft")
 
     def _switch(self, node: int, up: bool) -> None:
