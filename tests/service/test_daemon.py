@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sqlite3
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from ganger.lab.log import Divergence
 from ganger.service.commands import NodeOrder, Order, SetPolicy, Submit
 from ganger.service.durable.recovery import check_history, guard_of, make_kernel
 from ganger.service.errors import FullDisk
+from ganger.service.http.app_context import World
 from ganger.service.reports.rows import NoSuch, label, reason_of, rows_of
 from ganger.service.serve import Settings, header_for
 from service.desk import START, Desk, box, header
@@ -69,6 +71,16 @@ def test_an_end_that_was_missed_is_heard_of_when_the_engine_is_asked_again(
     assert desk.phase(row) == Phase.FINISHED
     desk.daemon.look()
     assert check_history(desk.journal) == desk.daemon.kernel.revision
+
+
+def test_the_kernel_steps_on_when_the_server_has_ended(desk: Desk) -> None:
+    """The server goes first, and jobs end until the kernel goes too."""
+    world, loop = World(desk.daemon, desk.root), asyncio.new_event_loop()
+    world.listen_for_steps(loop)
+    (row,) = desk.submit(gpus=2)
+    loop.close()
+    desk.until_quiet()
+    assert desk.phase(row) == Phase.FINISHED
 
 
 def test_what_is_asked_meanwhile_goes_into_one_batch(desk: Desk) -> None:

@@ -87,7 +87,11 @@ class World:
 
         def stepped_on() -> None:
             self.notifier.wake()
-            loop.call_soon_threadsafe(tell)
+            try:
+                loop.call_soon_threadsafe(tell)
+            except RuntimeError:  # the kernel's last steps come after the server's end
+                if not loop.is_closed():
+                    raise
 
         self.daemon.on_step = stepped_on
 
