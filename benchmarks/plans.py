@@ -49,8 +49,8 @@ from ganger.core.state.jobs import declare
 from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.lab.simulation import Setup, run_one
 from ganger.recipes.registry import CATALOGUE
-from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
+from ganger.sim.rows import Outage
 from ganger.workloads.synthetic import synthesize
 from ganger.workloads.trace import Trace
 

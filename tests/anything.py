@@ -22,8 +22,8 @@ from ganger.core.spec import (
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import SECOND
 from ganger.lab.simulation import Setup
-from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
+from ganger.sim.rows import Outage
 from ganger.workloads.trace import Trace
 from worlds import Work, gpus, trace_of
 

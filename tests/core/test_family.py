@@ -28,8 +28,8 @@ from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
 from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.recipes import registry
-from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
+from ganger.sim.rows import Outage
 from ganger.workloads.trace import Trace
 from worlds import Work, cluster, job, play, trace_of
 

@@ -20,7 +20,7 @@ from ganger.lab import metrics
 from ganger.lab.figures import fairness, integral
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
-from ganger.sim.engine import Outage
+from ganger.sim.rows import Outage
 from ganger.workloads.trace import Trace
 from worlds import cluster, job, trace_of
 

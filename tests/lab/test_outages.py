@@ -13,7 +13,7 @@ from ganger.cli.main import cli
 from ganger.core.errors import BadInput
 from ganger.core.units import DAY, HOUR, NEVER, SECOND
 from ganger.lab.outages import read_outages
-from ganger.sim.engine import Outage
+from ganger.sim.rows import Outage
 from worlds import cluster, job, trace_of
 
 TRACE = trace_of([job("a", 0, 100), job("b", 1000, 100)])

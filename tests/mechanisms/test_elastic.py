@@ -15,7 +15,7 @@ from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.mechanisms.sizing.elastic import pools
 from ganger.recipes import registry
-from ganger.sim.engine import Outage
+from ganger.sim.rows import Outage
 from worlds import cluster, job, play
 
 

@@ -21,8 +21,8 @@ from ganger.mechanisms.placement.delay_scheduling import Relaxing
 from ganger.mechanisms.placement.place import SPREAD
 from ganger.recipes import registry
 from ganger.recipes.training.attained.tiresias import Promoting
-from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
+from ganger.sim.rows import Outage
 from worlds import Work, cluster, job, play
 
 ONE = cluster(1, 1)

@@ -14,7 +14,7 @@ from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.mechanisms.placement.delay_scheduling import Relaxing
 from ganger.mechanisms.rounds.rounds import RoundPolicy
-from ganger.sim.engine import Outage
+from ganger.sim.rows import Outage
 from worlds import cluster, job, play
 
 ROUNDS = 60

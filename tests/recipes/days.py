@@ -25,8 +25,8 @@ from ganger.core.spec import (
 )
 from ganger.core.units import HOUR, MINUTE, SECOND
 from ganger.lab.simulation import Setup
-from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
+from ganger.sim.rows import Outage
 from worlds import Work, gpus, job
 
 

@@ -21,7 +21,7 @@ from ganger.mechanisms.host_resources.supply import Division, Stock, SupplyPolic
 from ganger.mechanisms.ordering.admit import Walk
 from ganger.mechanisms.ordering.order import FIRST_COME
 from ganger.mechanisms.ordering.queue import QueuePolicy
-from ganger.sim.engine import Outage
+from ganger.sim.rows import Outage
 from ganger.workloads.measured.speeds import read_profiles
 from worlds import Played, job, play
 

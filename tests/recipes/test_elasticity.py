@@ -13,8 +13,8 @@ from ganger.core.state.jobs import declare
 from ganger.core.units import SECOND
 from ganger.mechanisms.sizing.elastic import pools
 from ganger.recipes import registry
-from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
+from ganger.sim.rows import Outage
 
 from .elastic_jobs import cluster, jct, job, play, profiles
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.units import SECOND
-from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
+from ganger.sim.rows import Outage
 from worlds import cluster, gpus, job, play
 
 MORNING = [

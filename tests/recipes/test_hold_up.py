@@ -10,8 +10,8 @@ from ganger.core.spec import ClusterSpec, NodeSpec, OnPreempt, TenantSpec
 from ganger.core.units import SECOND
 from ganger.lab.simulation import Setup
 from ganger.recipes import registry
-from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
+from ganger.sim.rows import Outage
 from worlds import Work, job, play
 
 VARIANTS = (

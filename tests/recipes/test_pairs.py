@@ -24,8 +24,8 @@ from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.lab.simulation import Setup, run_one
 from ganger.recipes import registry
-from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
+from ganger.sim.rows import Outage
 from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
 from worlds import Played, Work, cluster, job, play, trace_of

@@ -22,8 +22,8 @@ from ganger.core.spec import ClusterSpec, GpuType, NodeSpec, OnPreempt, Role, Sh
 from ganger.core.units import HOUR, MINUTE, SECOND
 from ganger.lab.simulation import Setup
 from ganger.recipes.registry import CATALOGUE
-from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
+from ganger.sim.rows import Outage
 from recipes.days import TENANTS, Day, Dice
 from recipes.test_decided import SMALL, VARIANTS, decided
 from worlds import job

@@ -14,8 +14,8 @@ from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.ordering.order import FIRST_COME
 from ganger.mechanisms.ordering.queue import QueuePolicy
-from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
+from ganger.sim.rows import Outage
 from worlds import Work, cluster, gpus, job, play
 
 ONE = cluster(1, 1)

@@ -21,8 +21,8 @@ from ganger.estimate.convergence import epochs_until_done
 from ganger.estimate.fits import LossCurve
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
-from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs
+from ganger.sim.rows import Outage
 from ganger.workloads.measured.profiles import trained_to_target
 from ganger.workloads.trace import Trace
 

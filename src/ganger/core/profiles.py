@@ -99,7 +99,8 @@ class Convergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     told after each `every` epochs, off by a lognormal factor of spread `noise`.
     A job is done where the metric reaches `target`; without one (0) where it changes by less than
     `change` of its first value over `window` epochs (Optimus, EuroSys 2018, section 3.1). That may
-    be beyond the last of `epochs`: then after the last one. `seconds`: of one epoch on the GPUs
+    be beyond the last of `epochs`: then after the last one, as always where `change` is 0, too.
+    `seconds`: of one epoch on the GPUs
     asked for, of the reference type; 0 where only the trace says how long jobs take.
     """
 
@@ -124,6 +125,8 @@ class Convergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def length(self) -> int:
         """Epochs to the end: the iterations to target."""
         last = math.ceil(self.epochs[-1])
+        if not (self.target or self.change):
+            return last
         steps = np.arange(1, last + self.window + 1)
         falls = self.falling(self.at(steps))
         if self.target:

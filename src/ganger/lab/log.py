@@ -22,7 +22,7 @@ import numpy as np
 from ganger import __version__
 from ganger.client.strangers import refuse_others_file
 from ganger.core.errors import BadInput, InvariantError
-from ganger.core.events import AnyEvent, Batch
+from ganger.core.events import Accepted, AnyEvent, Batch
 from ganger.core.kernel import Kernel
 from ganger.core.plan import AnyAction, Plan
 from ganger.core.profiles import Profiles
@@ -39,6 +39,7 @@ from ganger.lab.simulation import (
     needs_of,
 )
 from ganger.sim.physics import Costs, Physics
+from ganger.sim.truth import Truth
 from ganger.workloads.trace import Trace
 
 FORMAT = "ganger.log/1"
@@ -73,7 +74,7 @@ class LoggedJob(msgspec.Struct, forbid_unknown_fields=True):
     duration: int
 
 
-class Step(msgspec.Struct, forbid_unknown_fields=True):
+class Step(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """One step. `actions` is None where the policy was not asked."""
 
     revision: int
@@ -83,6 +84,9 @@ class Step(msgspec.Struct, forbid_unknown_fields=True):
     wake: int = 0
     until: int = 0
     memory: str = ""
+    late: list[int] = []
+    """The durations of the jobs that a policy asked for and that come in this step, where an
+    oracle knows them."""
 
 
 def memory_hash(memory: Any) -> str:
@@ -96,6 +100,10 @@ def _open(path: Path, mode: str) -> IO[bytes]:
     return gzip.open(path, mode) if path.suffix == ".gz" else path.open(mode)  # type: ignore[return-value]
 
 
+def _is_spawned(event: AnyEvent) -> bool:
+    return isinstance(event, Accepted) and event.spawned
+
+
 class LogWriter:
     """A journal that appends to a file. Use as a context manager."""
 
@@ -105,6 +113,8 @@ class LogWriter:
     ) -> None:  # fmt: skip
         self._file = _open(path, "wb")
         self._encode = msgspec.json.Encoder().encode
+        self._late: list[int] = getattr(kernel.oracle, "late", [])
+        self._logged = 0
         profiles = setup.profiles or trace.profiles
         costs = {key: getattr(setup.costs, key) for key in Costs.__dataclass_fields__}
         self._line(
@@ -124,13 +134,15 @@ class LogWriter:
 
     def append(self, revision: int, batch: Batch, plan: Plan | None, memory: Any) -> None:
         """Write one step."""
+        late = self._late[self._logged :][: sum(map(_is_spawned, batch.events))]
+        self._logged += len(late)
         if plan is None:
-            self._line(Step(revision, batch.at, batch.events, None))
+            self._line(Step(revision, batch.at, batch.events, None, late=late))
         else:
             self._line(
                 Step(
                     revision, batch.at, batch.events, plan.actions, plan.wake, plan.until,
-                    memory_hash(memory),
+                    memory_hash(memory), late,
                 )
             )  # fmt: skip
 
@@ -212,15 +224,20 @@ class Divergence(Exception):  # noqa: N818 - what happened, not an error of ours
 class Replay:
     """An engine that feeds a log's batches back, and a journal that compares what is decided."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, truth: Truth) -> None:
         self._steps = log.steps()
+        self._truth = truth
         self._present: Step | None = None
         self.compared = 0
 
     def poll(self, until: int) -> Batch | None:
         """The next recorded batch."""
         self._present = next(self._steps, None)
-        return None if self._present is None else Batch(self._present.at, self._present.events)
+        if self._present is None:
+            return None
+        for duration in self._present.late:
+            self._truth.add(duration)
+        return Batch(self._present.at, self._present.events)
 
     def apply(self, plan: Plan, now: int) -> None:
         """Nothing is executed: the outcomes are in the log."""
@@ -256,12 +273,14 @@ def replay(path: Path) -> int:
         speed_noise=header.speed_noise,
     )  # fmt: skip
     nodes = Nodes(header.cluster)
-    engine = Replay(log)
+    physics = Physics(nodes, setup.profiles, setup.costs)
+    truth = Truth(log.trace.duration, physics)
+    engine = Replay(log, truth)
     policy = load_policy(header.policy, recorded=True, bounded=False)
     policy = composed(policy, log.trace, header.inner or "fifo", header.serving, recorded=True)
     kernel = Kernel(
         nodes, log.trace.declared, policy,
-        oracle=make_oracle(log.trace, Physics(nodes, setup.profiles, setup.costs), setup),
+        oracle=make_oracle(log.trace, physics, setup, truth),
         journal=engine, seed=setup.seed,
     )  # fmt: skip
     try:

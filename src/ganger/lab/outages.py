@@ -12,7 +12,7 @@ from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import DAY, NEVER, parse_duration
-from ganger.sim.engine import Outage
+from ganger.sim.rows import Outage
 from ganger.workloads.trace import Trace
 
 _MEND = "write a CSV file with the columns node,down,up, or like mtbf=30d,mttr=4h"

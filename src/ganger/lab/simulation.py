@@ -29,9 +29,10 @@ from ganger.lab.user_policy import OwnPolicy, load_own
 from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.recipes import registry
+from ganger.sim.children import FromCurves
 from ganger.sim.detailed import simulator
-from ganger.sim.engine import Outage
 from ganger.sim.physics import Costs, Physics
+from ganger.sim.rows import Outage
 from ganger.sim.truth import Noisy, Truth
 from ganger.workloads.measured.profiles import where_it_runs
 from ganger.workloads.trace import Trace
@@ -142,11 +143,14 @@ def oracle_of_past(knows: str) -> Oracle:
     return history
 
 
-def make_oracle(trace: Trace, physics: Physics, setup: Setup) -> Oracle:
-    """The oracle that `setup.knows` names."""
+def make_oracle(
+    trace: Trace, physics: Physics, setup: Setup, truth: Truth | None = None
+) -> Oracle:  # fmt: skip
+    """The oracle that `setup.knows` names. `truth`: from which one that knows durations has them
+    (default: from the trace)."""
     if setup.knows in PAST:
         return oracle_of_past(setup.knows)
-    truth = Truth(trace.duration, physics)
+    truth = truth or Truth(trace.duration, physics)
     if setup.knows == "truth":
         return truth
     if setup.knows == "noisy":
@@ -252,11 +256,12 @@ def run_one(
     trace = where_it_runs(trace, setup.profiles, [name for name in nodes.types if name])
     refuse_impossible(trace, nodes)
     physics = Physics(nodes, setup.profiles, setup.costs)
+    truth = Truth(trace.duration[: trace.jobs], physics)
     policy = load_policy(recipe) if isinstance(recipe, str) else recipe
     both = composed(policy, trace, setup.inner, setup.serving)
     kernel = Kernel(
         nodes, trace.declared, both,
-        oracle=make_oracle(trace, physics, setup), seed=setup.seed, validate=setup.validate,
+        oracle=make_oracle(trace, physics, setup, truth), seed=setup.seed, validate=setup.validate,
     )  # fmt: skip
     recorder = None
     journals: list[Journal] = []
@@ -272,12 +277,15 @@ def run_one(
     if journals:
         kernel.journal = journals[0] if len(journals) == 1 else _Both(journals)
     engine = simulator(trace.declared, trace.duration, physics, setup.outages)
+    engine.searcher, engine.late = FromCurves(setup.profiles, setup.seed), truth.add
     started = time.process_time()
     try:
         kernel.run(engine, setup.until)
     except InvariantError as error:
         raise _wrong(both, error) from error
     cpu_seconds = time.process_time() - started
+    if truth.late:
+        trace = replace(trace, duration=np.append(trace.duration[: trace.jobs], truth.late))
     if recorder is not None:
         recorder.close(kernel.now)
     _refuse_stranded(trace, kernel, setup, recipe if isinstance(recipe, str) else policy.name)

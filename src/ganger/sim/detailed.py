@@ -16,8 +16,9 @@ from ganger.core.plan import Placement, Resize, Tune
 from ganger.core.spec import OnPreempt
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, WHOLE
-from ganger.sim.engine import _SUSPENSION, Outage, Simulator
+from ganger.sim.engine import _SUSPENSION, Simulator
 from ganger.sim.physics import Physics
+from ganger.sim.rows import Outage
 
 _FINISH, _FAIL, _START, _PACE = Finished.rank, Failed.rank, Started.rank, Progressed.rank
 _KILL = int(OnPreempt.KILL)
@@ -220,9 +221,9 @@ class Detailed(Simulator):
         super()._end(job, attempt, events)
         self._refresh(near, events)
 
-    def _stop(self, job: int, attempt: int) -> None:
+    def _stop(self, job: int, attempt: int, *, over: bool = False) -> None:
         near = self._neighbours(job)
-        super()._stop(job, attempt)
+        super()._stop(job, attempt, over=over)
         self._refresh(near, self._instant)
 
     def _fail(self, job: int, attempt: int, events: list[AnyEvent], **how: Any) -> None:

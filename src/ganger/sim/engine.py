@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from math import ceil
 from operator import attrgetter
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
 from ganger.core.events import (
+    Accepted,
     AnyEvent,
     Batch,
     Failed,
@@ -25,23 +26,32 @@ from ganger.core.events import (
     Submitted,
     Woke,
 )
-from ganger.core.plan import Placement, Plan, Provision, Resize, Resume, Start, Stop, Suspend, Tune
-from ganger.core.spec import Kind, OnPreempt
+from ganger.core.plan import (
+    RETIRED,
+    Placement,
+    Plan,
+    Provision,
+    Resize,
+    Resume,
+    Retire,
+    Spawn,
+    Start,
+    Stop,
+    Suspend,
+    Tune,
+)
+from ganger.core.spec import OnPreempt
 from ganger.core.state.jobs import Declared, Jobs, Phase
 from ganger.core.state.table import cells
 from ganger.core.units import NEVER
-from ganger.sim.evaluation import Evaluations, instant
+from ganger.sim.children import AsStated, Searcher, born
+from ganger.sim.evaluation import Evaluations
 from ganger.sim.pace import Pace
 from ganger.sim.physics import Physics
+from ganger.sim.rows import Children, Outage, Rows, kept_run_time
 
 _FINISH, _FAIL, _RELEASE, _DOWN, _UP, _START, _PACE = (
-    Finished.rank,
-    Failed.rank,
-    Released.rank,
-    NodeDown.rank,
-    NodeUp.rank,
-    Started.rank,
-    Progressed.rank,
+    kind.rank for kind in (Finished, Failed, Released, NodeDown, NodeUp, Started, Progressed)
 )
 _TELL = Submitted.rank
 """An evaluation; arrivals are not in the heap."""
@@ -53,14 +63,6 @@ SLACK = 1000
 """The heap is swept when more than half of it, and so many entries, may be void."""
 IDLE_WAKES = 10_000
 """After so many wakes with no event and no action between them, nothing will ever happen."""
-
-
-class Outage(NamedTuple):
-    """A node that is down from `down` until `up` (microseconds)."""
-
-    node: int
-    down: int
-    up: int
 
 
 class Simulator:
@@ -77,35 +79,23 @@ class Simulator:
     """Whether nobody may share devices with another who has whole ones."""
 
     def __init__(
-        self,
-        declared: Declared,
-        duration: NDArray[np.int64],
-        physics: Physics,
+        self, declared: Declared, duration: NDArray[np.int64], physics: Physics,
         outages: Iterable[Outage] = (),
-    ) -> None:
-        self.now = 0
-        self._declared = declared
-        self._physics = physics
-        n = declared.n
+    ) -> None:  # fmt: skip
+        self.now = self._next = self._idle_wakes = 0
+        self._n = n = declared.n
         self._arrivals = cells(declared.submitted[:n])
-        self._next = 0
         self._arrives: int = self._arrivals[0] if n else NEVER
-        self._n = n
-        self._gpus = cells(declared.gpus[:n])
-        self._on_preempt = cells(declared.on_preempt[:n])
-        self._checkpoint, self._restore = (
-            cells(declared.checkpoint[:n]),
-            cells(declared.restore[:n]),
-        )
-        self._uniform = physics.uniform
-        self._costs = physics.costs
+        self._physics, self._uniform, self._costs = physics, physics.uniform, physics.costs
         self._loading, self._leaving = physics.costs.load, physics.costs.finish
-        self._did = cells(np.zeros(n, np.float64))
-        """Work done and kept, which says nothing of how much is to be done in all."""
-        self._total = cells(np.ascontiguousarray(duration[:n]))
-        self._alive = cells(np.zeros(n, np.int64))
-        self._began = cells(np.zeros(n, np.int64))
-        self._rate = cells(np.zeros(n, np.float64))
+        self._rows = Rows()
+        self._rows.extend(n, total=duration[:n])
+        self.searcher: Searcher = AsStated()
+        """What children truly are that policies ask for."""
+        self.late: Callable[[int], object] = int
+        """Is told the true duration of each job that comes late, in order of rows."""
+        self._evaluations = Evaluations(declared, physics.profiles)
+        self._look(declared)
         self._heap: list[tuple[int, int, int, int]] = []
         self._void = 0
         """How many attempts were stopped since the heap was swept: so many ends are void."""
@@ -116,19 +106,26 @@ class Simulator:
         self._on_node: dict[int, set[int]] | None = {} if self._outages else None
         self._where: dict[int, Placement] = {}
         for outage in self._outages:
-            self._heap.append((outage.down, _DOWN, outage.node, 0))
-            self._heap.append((outage.up, _UP, outage.node, 0))
+            self._heap += (outage.down, _DOWN, outage.node, 0), (outage.up, _UP, outage.node, 0)
         heapify(self._heap)
-        limit, parent = declared.limit[:n], declared.parent[:n]
-        self._limit = cells(limit) if (limit < NEVER).any() else None
         self._counted: dict[int, int] = {}
         """By job with a limit: the computing time of earlier attempts that the limit counts."""
-        self._children = _count_children(parent[declared.kind[parent] == Kind.TUNE])
+        self._children = Children(declared)
         self._paced: dict[int, tuple[Pace, NDArray[np.float64]]] = {}
         """Running jobs whose speed changes with progress, and their speed from each start on."""
-        self._evaluations = Evaluations(declared, physics.profiles)
+
+    def _look(self, declared: Declared) -> None:
+        """Take hold of what the jobs declare and of their rows; again whenever they grew."""
+        self._declared, cells = declared, declared.cells
+        self._gpus, self._on_preempt, self._parent = map(cells, ("gpus", "on_preempt", "parent"))
+        self._checkpoint, self._restore = cells("checkpoint"), cells("restore")
+        limited = (declared.limit[: declared.n] < NEVER).any()
+        self._limit = cells("limit") if limited else None
+        cells = self._rows.cells
+        self._did, self._total, self._alive = cells("did"), cells("total"), cells("alive")
+        self._began, self._rate = cells("began"), cells("rate")
+        self._evaluations.look(declared)
         self._evaluates = bool(self._evaluations)
-        self._idle_wakes = 0
 
     def adopt(
         self, jobs: Jobs, placements: Mapping[int, Placement],
@@ -142,7 +139,7 @@ class Simulator:
         phase = jobs.phase[: jobs.n]
         lasting = (now - jobs.since[: jobs.n]) * (phase == Phase.RUNNING)
         done = jobs.work[: jobs.n] + lasting * jobs.rate[: jobs.n]
-        ran = _kept_run_time(jobs, lasting, done)
+        ran = kept_run_time(jobs, lasting, done)
         for job in np.flatnonzero(phase < Phase.FINISHED).tolist():
             self._did[job] = min(float(done[job]), float(self._total[job]))
             if self._limit is not None and ran[job]:
@@ -198,7 +195,7 @@ class Simulator:
             if type(action) is Start:
                 self._start(action.job, action.attempt, action.placement, action.waits)
             elif type(action) is Stop:
-                self._stop(action.job, action.attempt)
+                self._stop(action.job, action.attempt, over=action.why == RETIRED)
             elif type(action) is Resize:
                 self._resize(action)
             elif type(action) is Suspend:
@@ -211,6 +208,10 @@ class Simulator:
                 self._provision(action.node, action.verb)
             elif type(action) is Tune:
                 self._tune(action)
+            elif type(action) is Spawn:
+                self._spawn(action)
+            elif type(action) is Retire:
+                self._over(action.job, self._instant)
 
     def _tune(self, action: Tune) -> None:
         """Knobs turn nothing here."""
@@ -238,8 +239,7 @@ class Simulator:
         while job < n and arrivals[job] == at:
             events.append(Submitted(job))
             job += 1
-        self._next = job
-        self._arrives = arrivals[job] if job < n else NEVER
+        self._next, self._arrives = job, arrivals[job] if job < n else NEVER
 
     def _happen(self, rank: int, subject: int, token: int, events: list[AnyEvent]) -> None:
         attempt = token % _SUSPENSION
@@ -250,11 +250,10 @@ class Simulator:
             if self._free_at.get(subject) == self.now:  # else a later attempt is letting go, too
                 del self._free_at[subject]
             events.append(Released(subject, attempt, self._kept.pop((subject, attempt))))
-        elif rank == _FAIL:
-            if self._alive[subject] == token:
+        elif rank in (_FAIL, _PACE):
+            if self._alive[subject] == token and rank == _FAIL:
                 self._fail(subject, attempt, events, why="TimeLimit", final=True)
-        elif rank == _PACE:
-            if self._alive[subject] == token:
+            elif self._alive[subject] == token:
                 self._change_pace(subject, attempt, events)
         elif rank == _TELL:
             if self._alive[subject] == token and self._evaluations.at.get(subject) == self.now:
@@ -272,12 +271,14 @@ class Simulator:
         if self._on_node is not None:
             self._forget(job)
         events.append(Finished(job, attempt))
-        if self._children:
-            parent = int(self._declared.parent[job])
-            if parent >= 0:
-                self._children[parent] -= 1
-                if not self._children[parent] and self._alive[parent]:
-                    self._end(parent, self._alive[parent] % _SUSPENSION, events)
+        self._over(job, events)
+
+    def _over(self, job: int, events: list[AnyEvent]) -> None:
+        """The job is over; a search is with its last child."""
+        if self._children and self._parent[job] >= 0 and self._children.over(self._parent[job]):
+            parent: int = self._parent[job]
+            if self._alive[parent]:
+                self._end(parent, self._alive[parent] % _SUSPENSION, events)
 
     def _start(self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...]) -> None:
         if self.whole and placement and placement[0].share:
@@ -288,7 +289,7 @@ class Simulator:
         cost = self._start_cost(job, attempt)
         at = self.now + cost
         if waits and self._free_at:
-            at += max(max(self._free_at.get(other, 0) for other in waits) - self.now, 0)
+            at += max(0, *(self._free_at.get(other, 0) - self.now for other in waits))
         if self._uniform and len(placement) == 1 and placement[0].workers == self._gpus[job]:
             rate = 1.0  # nearly always, so it is not asked for
         elif self._physics.paces:
@@ -347,7 +348,7 @@ class Simulator:
             if self._limit is not None:
                 self._counted[job] = self._counted.get(job, 0) + ran
 
-    def _stop(self, job: int, attempt: int) -> None:
+    def _stop(self, job: int, attempt: int, *, over: bool = False) -> None:
         if self._alive[job] % _SUSPENSION != attempt:
             return
         killed = self._on_preempt[job] == _KILL
@@ -367,6 +368,8 @@ class Simulator:
             heappush(self._heap, (self.now + cost, _RELEASE, job, attempt))
         else:
             self._instant.append(Released(job, attempt, self._done(job)))
+        if over:
+            self._over(job, self._instant)
         self._void += 1
         if self._void > len(self._heap) // 2 + SLACK:
             self._sweep()
@@ -374,27 +377,36 @@ class Simulator:
     def _sweep(self) -> None:
         """Forget the ends of attempts that will not come."""
         alive, heap = self._alive, self._heap
-        heap[:] = [
-            each for each in heap if each[1] not in (_FINISH, _TELL) or alive[each[2]] == each[3]
-        ]
+        ends = _FINISH, _TELL
+        heap[:] = [each for each in heap if each[1] not in ends or alive[each[2]] == each[3]]
         heapify(heap)
         self._void = 0
 
     def _done(self, job: int) -> float:
         return self._did[job] if self._total[job] < NEVER else float(NEVER)
 
+    # ------------------------------------------------------------------ jobs that come late
+
+    def _spawn(self, action: Spawn) -> None:
+        """Answer with as many children, which ask to run at once."""
+        self._children.asked_for(action.parent)
+        if self._declared.n == self._n:  # the caller's own table stays as it is
+            self._declared = self._declared.twin()
+        for spec, duration in born(action, self._declared, self.searcher, self.now):
+            self._instant.append(Accepted(self._rows.n, spec, spawned=True))
+            self._rows.extend(1, total=duration)
+            self.late(duration)
+        self._look(self._declared)
+
     # ------------------------------------------------------------------ what training tells
 
     def _file_evaluation(self, job: int) -> None:
         """File the job's next evaluation at the speed that it has."""
-        total, rate = self._total[job], self._rate[job]
-        share = self._evaluations.next(job, self._done_by_now(job) / max(total, 1))
-        if share is None or rate <= 0.0:
-            self._evaluations.at.pop(job, None)
-            return
-        at = instant(share * total, self._did[job], rate, self._began[job])
-        self._evaluations.at[job] = at
-        heappush(self._heap, (at, _TELL, job, self._alive[job]))
+        share = self._done_by_now(job) / max(self._total[job], 1)
+        own = self._total[job], self._did[job], self._rate[job], self._began[job]
+        at = self._evaluations.file(job, share, *own)
+        if at < NEVER:
+            heappush(self._heap, (at, _TELL, job, self._alive[job]))
 
     def _done_by_now(self, job: int) -> float:
         """Work done, with what the attempt has not booked yet."""
@@ -472,6 +484,8 @@ class Simulator:
         if self._on_node is not None:
             self._forget(job)
         events.append(Failed(job, attempt, kept, why, final))
+        if final:
+            self._over(job, events)
 
     def _forget(self, job: int) -> None:
         assert self._on_node is not None
@@ -483,18 +497,3 @@ def _sorted(at: int, events: list[AnyEvent]) -> Batch:
     """The batch of these events, in order of rank."""
     events.sort(key=_rank)
     return Batch(at, events)
-
-
-def _kept_run_time(
-    jobs: Jobs, lasting: NDArray[np.int64], done: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """How long jobs computed in attempts whose work is kept: the part of their run time that the
-    kept work is of all work done. `lasting`: what the present attempt adds to the books."""
-    everything = done + jobs.lost[: jobs.n]
-    part = np.divide(done, everything, out=np.ones_like(done), where=everything > 0)
-    return np.asarray((jobs.ran[: jobs.n] + lasting) * part, np.float64)
-
-
-def _count_children(parent: NDArray[Any]) -> dict[int, int]:
-    parents, counts = np.unique(parent[parent >= 0], return_counts=True)
-    return dict(zip(parents.tolist(), counts.tolist(), strict=True))

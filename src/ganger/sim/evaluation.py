@@ -9,6 +9,7 @@ import numpy as np
 from ganger.core.events import Evaluated
 from ganger.core.profiles import Convergence, Profiles
 from ganger.core.state.jobs import Declared
+from ganger.core.units import NEVER
 
 _NEAR = 1e-6
 """Evaluations: an instant is a whole number of microseconds, so they come by so much late."""
@@ -22,15 +23,21 @@ class Evaluations:
     """
 
     def __init__(self, declared: Declared, profiles: Profiles) -> None:
-        curves = {code: profiles.of(name) for code, name in enumerate(declared.models)}
-        self._of_model = {
-            code: (profile.convergence, profile.convergence.length())
-            for code, profile in curves.items()
-            if profile.convergence is not None
-        }
-        self._model = declared.model
+        self._profiles = profiles
+        self._of_model: dict[int, tuple[Convergence, int]] = {}
+        self._known = 0
         self.at: dict[int, int] = {}
         """By job the time of its next evaluation."""
+        self.look(declared)
+
+    def look(self, declared: Declared) -> None:
+        """Look at these columns from now on, and at models that were not there before."""
+        self._model = declared.model
+        for code in range(self._known, len(declared.models)):
+            curve = self._profiles.of(declared.models[code]).convergence
+            if curve is not None:
+                self._of_model[code] = curve, curve.length()
+        self._known = len(declared.models)
 
     def __bool__(self) -> bool:
         """Whether anybody evaluates."""
@@ -48,6 +55,18 @@ class Evaluations:
         curve, length = told
         epoch = (floor(share * length / curve.every + _NEAR) + 1) * curve.every
         return epoch / length if epoch < length else None
+
+    def file(
+        self, job: int, share: float, total: int, did: float, rate: float, began: int
+    ) -> int:  # fmt: skip
+        """When a job evaluates next that has done `share` of its work, and had done `did` of
+        `total` when it began to compute at this `rate`; NEVER if it is done before."""
+        ahead = self.next(job, share)
+        if ahead is None or rate <= 0.0:
+            self.at.pop(job, None)
+            return NEVER
+        at = self.at[job] = instant(ahead * total, did, rate, began)
+        return at
 
     def tell(self, job: int, attempt: int, share: float) -> Evaluated:
         """What a job finds that has done `share` of its work."""

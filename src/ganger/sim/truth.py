@@ -10,12 +10,18 @@ from numpy.typing import NDArray
 from ganger.core.profiles import Profile
 from ganger.core.protocols import Knows, Oracle
 from ganger.core.spec import Locality
-from ganger.core.state.table import Ids, cells
+from ganger.core.state.table import F64, Ids, Table
 from ganger.core.view import View
 from ganger.sim.physics import Physics
 
 GRIDS = 4096
 """So many rows of speeds are remembered."""
+
+
+class _Durations(Table):
+    """By job, in microseconds."""
+
+    duration: F64
 
 
 class Truth:
@@ -26,14 +32,23 @@ class Truth:
     learnt: Any = None
 
     def __init__(self, duration: NDArray[np.int64], physics: Physics) -> None:
-        self._duration = duration.astype(np.float64)
-        self._one = cells(self._duration)
+        self._known = _Durations()
+        self._known.extend(len(duration), duration=duration)
+        self._duration, self._one = self._known.duration, self._known.cells("duration")
+        self.late: list[int] = []
+        """The durations of jobs that came late, in order of rows."""
         self._physics = physics
         self.steady = not physics.paces
         self._told: dict[tuple[Any, ...], float] = {}
         """Speeds that do not change, by model, GPUs asked for, type, its speed, GPUs, spread."""
         self._rows: dict[tuple[Any, ...], NDArray[np.float64]] = {}
         """Speeds at all of a grid of sizes, by the grid and the kind of job."""
+
+    def add(self, duration: int) -> None:
+        """A job came late, as the next row."""
+        self.late.append(duration)
+        self._known.extend(1, duration=duration)
+        self._duration, self._one = self._known.duration, self._known.cells("duration")
 
     def duration(self, view: View, ids: Any) -> Any:
         """The true run time at the size asked for, on the reference type, microseconds."""
@@ -149,9 +164,10 @@ class Noisy:
         self, inner: Oracle, sigma: float, seed: int, jobs: int, speeds: float = 0.0
     ) -> None:
         self._inner = inner
+        self.late: list[int] = getattr(inner, "late", [])
         self.learns, self.steady = inner.learns, inner.steady
         self._factor = np.exp(np.random.default_rng([seed, 0x6E]).normal(0.0, sigma, jobs))
-        self._seed, self._speeds = seed, speeds
+        self._seed, self._jobs, self._sigma, self._speeds = seed, jobs, sigma, speeds
         self._off: dict[str, NDArray[np.float32]] = {}
         """By GPU type: the factors of speeds, jobs x sizes."""
 
@@ -167,6 +183,10 @@ class Noisy:
 
     def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
         """The inner answer times the job's factor."""
+        if view.jobs.n > len(self._factor):
+            late = range(len(self._factor), view.jobs.n)
+            drawn = [float(self._draw(0x6F, row).normal(0.0, self._sigma)) for row in late]
+            self._factor = np.append(self._factor, np.exp(drawn))
         return self._inner.duration(view, ids) * self._factor[ids]
 
     def throughput(
@@ -177,14 +197,26 @@ class Noisy:
         if not self._speeds:
             return told
         size = np.minimum(2 * np.log2(np.maximum(gpus, 1)), SIZES - 1).astype(np.int64)
-        return np.asarray(told * self._misjudged(gpu_type)[ids, size])
+        return np.asarray(told * self._misjudged(gpu_type, view.jobs.n)[ids, size])
 
-    def _misjudged(self, gpu_type: str) -> NDArray[np.float32]:
-        if gpu_type not in self._off:
-            rng = np.random.default_rng([self._seed, 0x73, *gpu_type.encode()])
-            off = rng.standard_normal((len(self._factor), SIZES), np.float32)
-            self._off[gpu_type] = np.exp(np.float32(self._speeds) * off)
-        return self._off[gpu_type]
+    def _draw(self, *what: int) -> np.random.Generator:
+        return np.random.default_rng([self._seed, *what])
+
+    def _misjudged(self, gpu_type: str, rows: int) -> NDArray[np.float32]:
+        """The factors of speeds, rows x sizes. Jobs that come late have draws of their own, so that
+        they change nobody else's."""
+        known, name = self._off.get(gpu_type), gpu_type.encode()
+        if known is None:
+            off = self._draw(0x73, *name).standard_normal((self._jobs, SIZES), np.float32)
+            known = np.exp(np.float32(self._speeds) * off)
+        if rows > len(known):
+            late = [
+                self._draw(0x74, row, *name).standard_normal(SIZES, np.float32)
+                for row in range(len(known), rows)
+            ]
+            known = np.concatenate([known, np.exp(np.float32(self._speeds) * np.array(late))])
+        self._off[gpu_type] = known
+        return known
 
     def profile(self, model: str) -> Profile:
         """The inner answer."""

@@ -74,6 +74,23 @@ class Declared(Table):
         self.after: dict[int, tuple[int, ...]] = {}
         """Rows that must finish before this row may run."""
 
+    def twin(self) -> Declared:
+        """The same rows in a table that grows by itself: cells are shared until it does."""
+        twin = Declared()
+        twin._share(self)
+        return twin
+
+    def _share(self, other: Declared) -> None:
+        """Hold the rows of `other`: its cells, which are copied as soon as a row is appended, and
+        copies of all that is no column."""
+        other.reserve(1)
+        self.__dict__.update(other.__dict__)
+        self.capacity = self.n
+        self.names = self.names and self.names.copy()
+        self.after = self.after.copy()
+        for name in ("shapes", "tenants", "users", "groups", "models", "arrays"):
+            setattr(self, name, getattr(other, name).copy())
+
     def name(self, job: int) -> str:
         """The job's name."""
         return self.names[job] if self.names is not None else f"job-{job}"
@@ -251,13 +268,13 @@ class Jobs(Declared):
 
     @classmethod
     def of(cls, declared: Declared) -> Jobs:
-        """A jobs table over the memory of `declared`: nothing is copied, all state is new."""
+        """A jobs table over the cells of `declared`, which are copied when a row comes late; all
+        state is new."""
         jobs = cls()
-        declared.reserve(1)
-        jobs.__dict__.update(declared.__dict__)
+        jobs._share(declared)
         for name, dtype in cls._columns.items():
             if name not in Declared._columns:
-                setattr(jobs, name, np.zeros(jobs.capacity, dtype))
+                setattr(jobs, name, np.zeros(max(jobs.n, 1), dtype))
         jobs.first_start[:] = -1
         jobs.finished[:] = -1
         jobs.within[: jobs.n] = jobs.granted_by(np.arange(jobs.n))

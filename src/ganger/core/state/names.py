@@ -27,6 +27,12 @@ class Names(Generic[T]):
             self.values.append(value)
         return code
 
+    def copy(self) -> Names[T]:
+        """The same values under the same codes, in a list of its own."""
+        twin: Names[T] = Names()
+        twin.values, twin._codes = self.values.copy(), self._codes.copy()
+        return twin
+
     def find(self, value: T) -> int:
         """The code of `value`, or -1."""
         return self._codes.get(value, -1)

@@ -97,9 +97,9 @@ class Reducer:
         self._orders: list[AnyAction] = []
         """What people ordered in this step and the engine has to do, whatever the policy says."""
         self._rows: dict[str, int] = {}
-        self._after = declared.after
+        self._after = self.jobs.after
         self._followers: dict[int, list[int]] = {}
-        for job, befores in declared.after.items():
+        for job, befores in self._after.items():
             for before in befores:
                 self._followers.setdefault(before, []).append(job)
         self._on: dict[type, Callable[[Any], int]] = {

@@ -1,0 +1,68 @@
+"""What the simulator keeps of each job: its columns, which grow, and its children still to end."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.spec import Kind
+from ganger.core.state.jobs import Declared, Jobs
+from ganger.core.state.table import F64, I64, Table
+
+
+class Outage(NamedTuple):
+    """A node that is down from `down` until `up` (microseconds)."""
+
+    node: int
+    down: int
+    up: int
+
+
+class Rows(Table):
+    """One row per job, in the order of the jobs table."""
+
+    total: I64
+    """Work to be done in all, microseconds on the reference; NEVER for a job that does not end."""
+    did: F64
+    """Work done and kept, which says nothing of how much is to be done in all."""
+    alive: I64
+    """The present attempt, with its suspensions; 0 if there is none."""
+    began: I64
+    rate: F64
+
+
+class Children:
+    """The searches that end with their last child, and how many each still has."""
+
+    def __init__(self, declared: Declared) -> None:
+        parent = declared.parent[: declared.n]
+        parents, counts = np.unique(
+            parent[(parent >= 0) & (declared.kind[parent] == Kind.TUNE)], return_counts=True
+        )
+        self._left = dict(zip(parents.tolist(), counts.tolist(), strict=True))
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+    def asked_for(self, parent: int) -> None:
+        """A policy wants more children of it, so that it ends when the policy says so."""
+        self._left.pop(parent, None)
+
+    def over(self, parent: int) -> bool:
+        """A child is over; whether it was the last that its parent lives for."""
+        if parent not in self._left:
+            return False
+        self._left[parent] -= 1
+        return not self._left[parent]
+
+
+def kept_run_time(
+    jobs: Jobs, lasting: NDArray[np.int64], done: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """How long jobs computed in attempts whose work is kept: the part of their run time that the
+    kept work is of all work done. `lasting`: what the present attempt adds to the books."""
+    everything: NDArray[Any] = done + jobs.lost[: jobs.n]
+    part = np.divide(done, everything, out=np.ones_like(done), where=everything > 0)
+    return np.asarray((jobs.ran[: jobs.n] + lasting) * part, np.float64)
