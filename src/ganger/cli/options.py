@@ -12,6 +12,7 @@ import click
 
 from ganger.core.errors import BadInput
 from ganger.core.profiles import PLAIN_PROFILE, Profiles
+from ganger.core.spec import Kind
 from ganger.core.units import NEVER, parse_duration
 from ganger.workloads.trace import Trace
 
@@ -95,7 +96,9 @@ def _note_unknown(trace: Trace) -> None:
     """Say so where the profiles are of other models than the trace's."""
     declared, known = trace.declared, trace.profiles.models
     models = sorted({declared.models[code] for code in declared.model[: trace.jobs].tolist()})
-    if trace.profiles.default == PLAIN_PROFILE and known.keys().isdisjoint(models):
+    searches = (declared.kind[: trace.jobs] == Kind.TUNE).any()  # its trials may draw one of them
+    other = trace.profiles.default == PLAIN_PROFILE and known.keys().isdisjoint(models)
+    if other and not searches:
         theirs, ours = ", ".join(map(repr, models[:3])), ", ".join(map(repr, sorted(known)[:3]))
         click.echo(f"note: --profiles tell nothing of the trace's models: it has {theirs}, ..., the"
                    f" profiles {ours}, ...", err=True)  # fmt: skip

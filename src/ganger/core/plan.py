@@ -34,7 +34,8 @@ class Action(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class Start(Action, frozen=True, gc=False):
-    """Run a new attempt on `placement`, once the attempts of `waits` have let go of it."""
+    """Run a new attempt on `placement`, once the attempts of `waits` have let go of it. A service
+    may hold nothing itself, and its replicas what it needs."""
 
     job: int
     attempt: int

@@ -136,6 +136,16 @@ class Convergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return int(done.argmax()) + 1 if done.any() else last
 
 
+class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The requests of one service: from `times[i]` on (seconds after it was submitted, ascending)
+    `rates[i]` come each second, until the last of `times`. One worker of its first role answers
+    `each` a second."""
+
+    times: tuple[float, ...]
+    rates: tuple[float, ...]
+    each: float
+
+
 class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a step of synchronous data-parallel training takes, from its parts.
 

@@ -122,7 +122,7 @@ class LogWriter:
                 FORMAT, __version__, policy, setup.seed, setup.knows, setup.noise, cluster,
                 profiles, costs, trace.name, trace.jobs,
                 {"python": platform.python_version(), "numpy": np.__version__},
-                setup.speed_noise, setup.inner if families(trace) else "",
+                setup.speed_noise, setup.inner if families(trace, setup.inner) else "",
                 setup.serving if has_services(trace) else "",
             )
         )  # fmt: skip

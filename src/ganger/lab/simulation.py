@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from ganger.core.books.empty import EmptyCluster
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Placement
-from ganger.core.profiles import Profiles
-from ganger.core.protocols import Ignorant, Journal, Oracle, Policy
+from ganger.core.profiles import Load, Profiles
+from ganger.core.protocols import Engine, Ignorant, Journal, Oracle, Policy
 from ganger.core.spec import ClusterSpec, Kind
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Phase
@@ -27,10 +27,12 @@ from ganger.lab.recorder import GANTT_JOBS, Recorder
 from ganger.lab.result import JobTable, Run
 from ganger.lab.user_policy import OwnPolicy, load_own
 from ganger.mechanisms.common.planes import Planes
-from ganger.mechanisms.common.two_level import TwoLevel
+from ganger.mechanisms.common.two_level import TwoLevel, searches
 from ganger.recipes import registry
 from ganger.sim.children import FromCurves
 from ganger.sim.detailed import simulator
+from ganger.sim.hosted import Hosted
+from ganger.sim.load import Fluid
 from ganger.sim.physics import Costs, Physics
 from ganger.sim.rows import Outage
 from ganger.sim.truth import Noisy, Truth
@@ -63,6 +65,9 @@ class Setup:
     """The recipe that divides what a job of kind `tune` holds among its children."""
     serving: str = ""
     """The recipe for services, which is asked before that for other jobs; "": one for all."""
+    loads: Mapping[str, Load] = field(default_factory=dict)
+    """By service: its requests. They are reported to the recipe each `window` (microseconds)."""
+    window: int = 10 * SECOND
 
 
 def load_policy(spec: str, *, recorded: bool = False, bounded: bool = True) -> Policy:
@@ -79,10 +84,15 @@ def load_policy(spec: str, *, recorded: bool = False, bounded: bool = True) -> P
     return registry.make(spec, bounded=bounded)
 
 
-def families(trace: Trace) -> bool:
-    """Whether some job is to be placed inside what another holds."""
+def families(trace: Trace, inner: str, *, recorded: bool = False) -> bool:
+    """Whether some job is to be placed inside what another holds: it names it as its parent, or the
+    recipe `inner` asks for it. Raises BadInput."""
     declared, n = trace.declared, trace.jobs
-    return bool((declared.parent[:n] >= 0).any() and (declared.kind[:n] == Kind.TUNE).any())
+    if not _has(trace, Kind.TUNE):
+        return False
+    return bool((declared.parent[:n] >= 0).any()) or searches(
+        load_policy(inner, recorded=recorded, bounded=not recorded)
+    )
 
 
 def with_inner(policy: Policy, inner: str, *, recorded: bool = False) -> Policy:
@@ -95,7 +105,7 @@ def composed(
 ) -> Policy:
     """The policy, with `inner` inside grants if the trace has any, and beside it `serving` for
     services if there are any. Raises BadInput."""
-    if families(trace):
+    if families(trace, inner, recorded=recorded):
         policy = with_inner(policy, inner, recorded=recorded)
     if serving and has_services(trace):
         services = load_policy(serving, recorded=recorded, bounded=not recorded)
@@ -103,9 +113,13 @@ def composed(
     return policy
 
 
+def _has(trace: Trace, kind: Kind) -> bool:
+    return bool((trace.declared.kind[: trace.declared.n] == kind).any())
+
+
 def has_services(trace: Trace) -> bool:
     """Whether there are jobs of kind `serve`."""
-    return bool((trace.declared.kind[: trace.declared.n] == Kind.SERVE).any())
+    return _has(trace, Kind.SERVE)
 
 
 def needs_of(spec: str) -> str:
@@ -173,8 +187,9 @@ def make_oracle(
     )
 
 
-def refuse_impossible(trace: Trace, nodes: Nodes) -> None:
-    """Raise BadInput naming the first job that would not fit on the empty cluster."""
+def refuse_impossible(trace: Trace, nodes: Nodes, inner: str = "fifo") -> None:
+    """Raise BadInput naming the first job that would not fit on the empty cluster, or that nothing
+    would ever end with the recipe `inner` for trials."""
     empty = EmptyCluster(nodes)
     declared = trace.declared
     for code, shape in enumerate(declared.shapes):
@@ -193,8 +208,20 @@ def refuse_impossible(trace: Trace, nodes: Nodes) -> None:
                 ):
                     mend = "give nodes CPUs and memory: a file for --cluster, not `8x8xV100`"
                 _refuse(trace, code, f"asks for {shape} and can never fit in this cluster", mend)
-    if families(trace) or (declared.kind[: declared.n] == Kind.TUNE).any():
+    if _has(trace, Kind.TUNE) and not searches(load_policy(inner)):
         _refuse_endless(trace)
+
+
+def refuse_unknown_services(trace: Trace, loads: Mapping[str, Load]) -> None:
+    """Raise BadInput for requests to a service that is not there."""
+    declared, n = trace.declared, trace.jobs
+    there = [declared.name(job) for job in np.flatnonzero(declared.kind[:n] == Kind.SERVE).tolist()]
+    for name in loads:
+        if name not in there:
+            raise BadInput(
+                f"{name!r} is not a job of kind serve in {trace.name}", where="--rates",
+                mend=f"there are {', '.join(there[:9]) or 'none'}",
+            )  # fmt: skip
 
 
 def _refuse_endless(trace: Trace) -> None:
@@ -206,7 +233,8 @@ def _refuse_endless(trace: Trace) -> None:
         raise BadInput(
             f"job {declared.name(job)!r} is of kind tune, has no duration, and no job names it as"
             " its parent: it would never end",
-            where=trace.name, mend="give it a duration or children",
+            where=trace.name, mend="give it a duration or children, or a recipe that asks for"
+            " them, like --inner tune.sha",
         )  # fmt: skip
 
 
@@ -254,7 +282,7 @@ def run_one(
     if isinstance(recipe, str) and "throughputs" not in needs_of(recipe):
         setup = replace(setup, costs=replace(setup.costs, profiling=0))
     trace = where_it_runs(trace, setup.profiles, [name for name in nodes.types if name])
-    refuse_impossible(trace, nodes)
+    refuse_impossible(trace, nodes, setup.inner)
     physics = Physics(nodes, setup.profiles, setup.costs)
     truth = Truth(trace.duration[: trace.jobs], physics)
     policy = load_policy(recipe) if isinstance(recipe, str) else recipe
@@ -278,9 +306,13 @@ def run_one(
         kernel.journal = journals[0] if len(journals) == 1 else _Both(journals)
     engine = simulator(trace.declared, trace.duration, physics, setup.outages)
     engine.searcher, engine.late = FromCurves(setup.profiles, setup.seed), truth.add
+    world: Engine = engine
+    if setup.loads:
+        refuse_unknown_services(trace, setup.loads)
+        world = Hosted(engine, [Fluid(trace.declared, setup.loads, setup.window)])
     started = time.process_time()
     try:
-        kernel.run(engine, setup.until)
+        kernel.run(world, setup.until)
     except InvariantError as error:
         raise _wrong(both, error) from error
     cpu_seconds = time.process_time() - started
@@ -327,7 +359,7 @@ def _known(recipe: str | Policy, setup: Setup, trace: Trace) -> str:
     if not isinstance(recipe, str):
         return setup.knows
     recipes = [recipe]
-    if families(trace):
+    if families(trace, setup.inner):
         recipes.append(setup.inner)
     if setup.serving and has_services(trace):
         recipes.append(setup.serving)

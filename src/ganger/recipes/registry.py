@@ -163,7 +163,15 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("allox", "dorm"), _T + "programmes.recipes"),
     **dict.fromkeys(("genie", "chronus"), _T + "deadlines.recipes"),
 }
-"""Name of every recipe, and the module that defines it."""
+"""Name of every recipe for training jobs, and the module that defines it."""
+PLANES: dict[str, dict[str, str]] = {
+    "training": CATALOGUE,
+    "serving": {"scale.threshold": "ganger.recipes.serving.scaling"},
+    "tuning": {"tune.sha": "ganger.recipes.tuning.baselines"},
+}
+"""By what a recipe decides over, the same: all jobs; services (`--serving`); the trials of one
+search (`--inner`)."""
+_MODULES = {name: module for plane in PLANES.values() for name, module in plane.items()}
 
 _registered: dict[str, Recipe] = {}
 
@@ -200,7 +208,7 @@ _RECIPES = "ganger.recipes."
 def _is_mechanism(part: Any) -> bool:
     """Whether it is defined in a mechanism: a shared one, or one that lives beside its recipe."""
     module = str(getattr(part, "__module__", ""))
-    private = module.startswith(_T) and module not in CATALOGUE.values()
+    private = module.startswith(_T) and module not in _MODULES.values()
     return private or module.startswith(_MECHANISMS)
 
 
@@ -235,9 +243,9 @@ def _names(code: CodeType) -> list[str]:
     return [*code.co_names, *(name for part in inner for name in _names(part))]
 
 
-def recipes() -> list[str]:
-    """The names of all recipes, in alphabetical order."""
-    return sorted(CATALOGUE)
+def recipes(plane: str = "training") -> list[str]:
+    """The names of all recipes of one of `PLANES`, in alphabetical order."""
+    return sorted(PLANES[plane])
 
 
 def _folded(name: str) -> str:
@@ -249,13 +257,13 @@ def find(name: str) -> Recipe:
     """The recipe of that name, or of which it is a variant. Raises BadInput with the nearest."""
     called = _folded(name)
     called = ALSO_CALLED.get(called, called).partition("(")[0]
-    if called not in CATALOGUE:
+    if called not in _MODULES:
         from difflib import get_close_matches
 
-        near = get_close_matches(called, [*CATALOGUE, *ALSO_CALLED], 3, 0.5)
+        near = get_close_matches(called, [*_MODULES, *ALSO_CALLED], 3, 0.5)
         mend = f"did you mean {' or '.join(near)}?" if near else "see `ganger recipes`"
         raise BadInput(f"no recipe {name!r}", mend=mend)
-    import_module(CATALOGUE[called])
+    import_module(_MODULES[called])
     return _registered[called]
 
 

@@ -82,7 +82,7 @@ class Simulator:
         self, declared: Declared, duration: NDArray[np.int64], physics: Physics,
         outages: Iterable[Outage] = (),
     ) -> None:  # fmt: skip
-        self.now = self._next = self._idle_wakes = 0
+        self.now = self._next = self.idle_wakes = 0
         self._n = n = declared.n
         self._arrivals = cells(declared.submitted[:n])
         self._arrives: int = self._arrivals[0] if n else NEVER
@@ -166,7 +166,7 @@ class Simulator:
         events = self._instant
         if events:
             self._instant = []
-            self._idle_wakes = 0
+            self.idle_wakes = 0
             return Batch(self.now, events) if len(events) == 1 else _sorted(self.now, events)
         heap, alive, events = self._heap, self._alive, []
         while not events:  # an instant at which all that was filed is void did not happen
@@ -186,7 +186,7 @@ class Simulator:
                 self._submit(at, events)
             if until == at:
                 events.append(Woke())
-        self._idle_wakes = 0
+        self.idle_wakes = 0
         return Batch(at, events) if len(events) == 1 else _sorted(at, events)
 
     def apply(self, plan: Plan, now: int) -> None:
@@ -217,18 +217,16 @@ class Simulator:
         """Knobs turn nothing here."""
 
     def _resize(self, action: Resize) -> None:
-        """Stop and restart."""
+        """Stop, save, and restart."""
         self._stop(action.job, action.attempt - 1)
-        own = (*action.waits, action.job)  # its own checkpoint comes first
-        self._start(action.job, action.attempt, action.placement, own)
+        self._start(action.job, action.attempt, action.placement, (*action.waits, action.job))
 
     def _wake(self, until: int) -> Batch | None:
         if until == NEVER:
             return None
-        if not self._heap and self._next == self._n:
-            self._idle_wakes += 1
-            if self._idle_wakes > IDLE_WAKES:
-                return None
+        self.idle_wakes += not self._heap and self._next == self._n
+        if self.idle_wakes > IDLE_WAKES:
+            return None
         self.now = until
         return Batch(until, [Woke()])
 
@@ -250,6 +248,8 @@ class Simulator:
             if self._free_at.get(subject) == self.now:  # else a later attempt is letting go, too
                 del self._free_at[subject]
             events.append(Released(subject, attempt, self._kept.pop((subject, attempt))))
+            if subject in self._children.retired:
+                self._over(subject, events)
         elif rank in (_FAIL, _PACE):
             if self._alive[subject] == token and rank == _FAIL:
                 self._fail(subject, attempt, events, why="TimeLimit", final=True)
@@ -271,14 +271,14 @@ class Simulator:
         if self._on_node is not None:
             self._forget(job)
         events.append(Finished(job, attempt))
-        self._over(job, events)
+        if self._children:
+            self._over(job, events)
 
     def _over(self, job: int, events: list[AnyEvent]) -> None:
         """The job is over; a search is with its last child."""
-        if self._children and self._parent[job] >= 0 and self._children.over(self._parent[job]):
-            parent: int = self._parent[job]
-            if self._alive[parent]:
-                self._end(parent, self._alive[parent] % _SUSPENSION, events)
+        parent: int = self._parent[job]
+        if self._children.over(job, parent) and self._alive[parent]:
+            self._end(parent, self._alive[parent] % _SUSPENSION, events)
 
     def _start(self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...]) -> None:
         if self.whole and placement and placement[0].share:
@@ -366,10 +366,11 @@ class Simulator:
             self._kept[job, attempt] = self._done(job)
             self._free_at[job] = self.now + cost
             heappush(self._heap, (self.now + cost, _RELEASE, job, attempt))
+            self._children.retired |= {job} if over else set()
         else:
             self._instant.append(Released(job, attempt, self._done(job)))
-        if over:
-            self._over(job, self._instant)
+            if over:
+                self._over(job, self._instant)
         self._void += 1
         if self._void > len(self._heap) // 2 + SLACK:
             self._sweep()

@@ -138,6 +138,8 @@ class Physics:
 
     def rate(self, declared: Declared, job: int, placement: Placement) -> float:
         """Work per microsecond of `job` on `placement`; 1 on the reference."""
+        if not placement:
+            return 1.0
         gpus, asked = 0, declared.gpus[job]
         for slot in placement:
             gpus += slot.devices.bit_count()

@@ -42,6 +42,8 @@ class Children:
             parent[(parent >= 0) & (declared.kind[parent] == Kind.TUNE)], return_counts=True
         )
         self._left = dict(zip(parents.tolist(), counts.tolist(), strict=True))
+        self.retired: set[int] = set()
+        """Jobs that are over as soon as they have let go."""
 
     def __bool__(self) -> bool:
         return bool(self._left)
@@ -50,8 +52,9 @@ class Children:
         """A policy wants more children of it, so that it ends when the policy says so."""
         self._left.pop(parent, None)
 
-    def over(self, parent: int) -> bool:
-        """A child is over; whether it was the last that its parent lives for."""
+    def over(self, job: int, parent: int) -> bool:
+        """A job is over; whether it was the last child that its parent lives for."""
+        self.retired.discard(job)
         if parent not in self._left:
             return False
         self._left[parent] -= 1

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from ganger.recipes.registry import Recipe, chosen, find
+from ganger.recipes.registry import PLANES, Recipe, chosen, find
 from ganger.recipes.registry import recipes as names
 
 
@@ -35,7 +35,9 @@ def row(recipe: Recipe) -> dict[str, Any]:
 def complete_recipe(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names that go on from what is typed; after a comma, the last one."""
     done, comma, last = incomplete.rpartition(",")
-    return [done + comma + name for name in names() if name.startswith(last)]
+    own = {"inner": "tuning", "serving": "serving"}.get(str(param.name))
+    known = [*(names(own) if own else ()), *names()]
+    return [done + comma + name for name in known if name.startswith(last)]
 
 
 EXAMPLES = """\b
@@ -44,11 +46,15 @@ Examples:
   ganger recipes --objective fairness --needs nothing
   ganger recipes --mechanism lease --year 2019-2021
   ganger recipes --elastic --heterogeneous
+  ganger recipes --plane serving
   ganger recipes --json | jq '.[].name'
 """
 
 
 @click.command(epilog=EXAMPLES)
+@click.option("--plane", type=click.Choice(list(PLANES)), default="training", show_default=True,
+              help="What they decide over: jobs; services, for `simulate --serving`; the trials of"
+              " a search, for `simulate --inner`.")  # fmt: skip
 @click.option("--objective", metavar="WORD", help="Only recipes that improve this: jct, fairness, "
     "makespan, deadline, utilisation, cost.")  # fmt: skip
 @click.option("--mechanism", metavar="NAME", help="Only recipes built from this mechanism, family "
@@ -66,7 +72,7 @@ Examples:
               help="Write a page for every recipe into DIR, with the drawing of an example."
                    "")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def recipes(pages: Path | None, as_json: bool, **filters: Any) -> None:
+def recipes(plane: str, pages: Path | None, as_json: bool, **filters: Any) -> None:
     """List the recipes: what each does, and what information it needs.
 
     With several filters, a recipe must pass all of them. The exit code is 1 if none does.
@@ -80,7 +86,7 @@ def recipes(pages: Path | None, as_json: bool, **filters: Any) -> None:
     if old in RENAMED:
         filters["mechanism"] = RENAMED[old]
         click.echo(f"warning: mechanism {old} is now called {RENAMED[old]}", err=True)
-    rows = [row(found) for found in chosen([find(name) for name in names()], **filters)]
+    rows = [row(found) for found in chosen([find(name) for name in names(plane)], **filters)]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
     elif rows:

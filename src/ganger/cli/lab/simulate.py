@@ -79,6 +79,11 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--serving", default="", shell_complete=complete_recipe, metavar="RECIPE",
               help="The recipe for jobs of kind `serve`. It is asked first, and the other recipe"
               " divides what is left. Default: one recipe for all.")  # fmt: skip
+@click.option("--rates", type=click.Path(dir_okay=False, path_type=Path),
+              help="Requests to the services of the trace: CSV with service, time,"
+              " requests_per_second, replica_per_second.")  # fmt: skip
+@click.option("--window", default="10s", show_default=True, metavar="TIME",
+              help="How often services report how they do, with --rates.")  # fmt: skip
 @click.option(
     "--knows", default="truth", show_default=True,
     type=click.Choice(
@@ -163,6 +168,8 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
         speed_noise=options["speeds"],
         inner=options["inner"],
         serving=options["serving"],
+        loads=_rates(options["rates"]),
+        window=_window(options["window"]),
     )
     names = split_specs(recipe)
     if not names:
@@ -182,12 +189,30 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
             for name in names
             for seed in seeds
         ]
-    options["inputs"] = [trace, cluster or "", options["profiles"] or "", options["outages"] or "",
-                         *(name.partition(":")[0] for name in names)]  # fmt: skip
+    files = (options[name] or "" for name in ("rates", "profiles", "outages"))
+    own = (name.partition(":")[0] for name in names)
+    options["inputs"] = [trace, cluster or "", *files, *own]
     if options["log"] is not None:
         _log_one(tasks, spec, options)
     else:
         run_and_show(tasks, spec, options)
+
+
+def _rates(path: Path | None) -> Any:
+    if path is None:
+        return {}
+    from ganger.workloads.measured.loads import read_loads
+
+    return read_loads(path)
+
+
+def _window(text: str) -> int:
+    from ganger.core.units import SECOND, parse_duration
+
+    window = parse_duration(text, where="--window")
+    if window < SECOND:
+        raise BadInput(f"{text!r} is shorter than 1 s", where="--window", mend="write like 10s")
+    return window
 
 
 def _scaled(trace: Any, load: float, gpus: int) -> Any:

@@ -202,6 +202,8 @@ class Draft:
                 if held is not None:
                     self.freed[job] = held
                     stops.append(Stop(job, attempt, why))
+                elif why == RETIRED:  # it was only drawn here
+                    stops.append(Retire(job))
             elif held is None:
                 starts.append(self._start(step))
             elif placement != held:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ganger.core.errors import InvariantError
+from ganger.core.spec import Kind
 from ganger.core.state.jobs import HOLDS_DEVICES, Phase
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def _check_holders(kernel: Kernel) -> None:
             phase = Phase(kernel.jobs.phase[job])
             if phase not in HOLDS_DEVICES or phase == Phase.STOPPING:
                 raise InvariantError(f"job {job} holds devices while {phase.name}")
+            if not placement and kernel.jobs.kind[job] == Kind.SERVE:
+                continue  # its replicas hold what it needs
             workers = [0] * len(shape.roles)
             for slot in placement:
                 workers[slot.role] += slot.workers

@@ -63,7 +63,7 @@ from ganger.core.view import Scope
 BLOCKED, PENDING, STARTING, RUNNING, SUSPENDED, STOPPING, FINISHED, FAILED, CANCELLED = (
     int(phase) for phase in list(Phase)[1:]
 )
-_TUNE = int(Kind.TUNE)
+_TUNE, _SERVE = int(Kind.TUNE), int(Kind.SERVE)
 
 
 class Reducer:
@@ -224,10 +224,10 @@ class Reducer:
 
     def _queue(self, job: int) -> int:
         """The job waits for devices from now on, unless people want something else."""
+        if self._retiring and job in self._retiring:
+            return self._end(job, FINISHED) | CAPACITY_FREED
         if self._cancelling and job in self._cancelling:
             return self._end(job, CANCELLED)
-        if self._retiring and job in self._retiring:
-            return self._end(job, FINISHED)
         if self._pausing and job in self._pausing:
             self._pausing.discard(job)
             self._paused.add(job)
@@ -429,6 +429,8 @@ class Reducer:
         for slot in action.placement:
             size += slot.devices.bit_count()
         self._size[job] = size
+        if not size and not action.placement and self._kind[job] != _SERVE:
+            raise InvariantError(f"{action}: only a service holds nothing itself")
         if self._kind[job] == _TUNE:
             self._grants.open(job, action.placement)
 

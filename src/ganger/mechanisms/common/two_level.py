@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from ganger.core.events import QUEUED, STARTED
-from ganger.core.plan import Plan, Resize, Start, Stop
+from ganger.core.plan import Plan, Resize, Spawn, Start, Stop
 from ganger.core.protocols import Policy, revived
+from ganger.core.state.jobs import Phase
 from ganger.core.view import View
+
+_FINISHED = int(Phase.FINISHED)
+
+
+class Search(Policy, Protocol):
+    """A policy for one grant that asks for trials itself, so that it also says when no more will
+    come: then the search is over."""
+
+    def over(self, view: View, memory: Any) -> bool:
+        """Whether the search has ended, whose policy keeps `memory`."""
+
+
+def searches(policy: Policy) -> bool:
+    """Whether a policy for one grant asks for trials itself."""
+    return Spawn in getattr(policy, "orders", ())
 
 
 class TwoLevelMemory(msgspec.Struct):
-    """What the outer policy keeps, and by parent what the inner one does."""
+    """What the outer policy keeps, and by parent what the inner one does, until that is over: also
+    while it holds nothing."""
 
     outer: Any
     inner: dict[int, Any]
@@ -41,10 +58,12 @@ class TwoLevel:
     def decide(self, view: View, memory: TwoLevelMemory | None) -> tuple[Plan, TwoLevelMemory]:
         """The plan of both; each grant is divided before the cluster is."""
         memory = memory or TwoLevelMemory(None, {})
-        inside, plans = dict[int, Any](), list[Plan]()
+        phase, plans, over = view.at.phase, list[Plan](), list[int]()
+        inside = {job: kept for job, kept in memory.inner.items() if phase[job] < _FINISHED}
+        spawns = searches(self.inner)
         for parent in view.parents:
             grant = view.inside(parent)
-            if grant is None or not (len(grant.pending) or len(grant.active)):
+            if grant is None or not (spawns or len(grant.pending) or len(grant.active)):
                 continue
             before = revived(memory.inner.get(parent), self.inner.decide)
             plan, inside[parent] = self.inner.decide(grant, before)
@@ -53,10 +72,15 @@ class TwoLevel:
                 msgspec.structs.replace(reason, within=parent) for reason in plan.reasons
             ]
             plans.append(plan)
+            if spawns and self.inner.over(grant, inside[parent]):  # type: ignore[attr-defined]
+                over.append(parent)
         own, outer = self.outer.decide(view, revived(memory.outer, self.outer.decide))
-        if not view.has_families:
+        if not (spawns or view.has_families):
             return own, TwoLevelMemory(outer, inside)
         draw(view, own)
+        for parent in over:
+            if view.draft.holds(parent) is not None:
+                view.draft.retire(parent)
         until = own.until | QUEUED | STARTED  # a child comes, or a parent holds what it was given
         for plan in plans:
             until |= plan.until

@@ -133,7 +133,7 @@ def _check_convergence(told: Convergence, where: str) -> None:
         ("values", all(0 < value <= top and value < math.inf for value in told.values),
          "give numbers above 0" + " and at most 1" * (top == 1.0)),
         ("target", 0 <= told.target < min(top, math.inf), "leave it out, or name a value to reach"),
-        ("change", 0 < told.change < 1, "give a part of the first value, such as 0.05"),
+        ("change", 0 <= told.change < 1, "give a part of the first value, such as 0.05, or 0"),
         ("window", 0 < told.window <= EPOCHS_MAX, "give epochs, such as 10"),
         ("every", 0 < steps[-1] <= EPOCHS_MAX * told.every < math.inf,
          f"give epochs, such as 1, for at most {EPOCHS_MAX:,} evaluations"),

@@ -1,0 +1,137 @@
+"""Services as sets of replicas: a service holds nothing itself, each replica is a child of its own,
+so that scaling starts and stops replicas and never restarts a sibling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+import numpy as np
+
+from ganger.core.events import CAPACITY_FREED, COMMANDED, QUEUED, SERVED
+from ganger.core.plan import Plan, Reason, Spawn
+from ganger.core.spec import JobSpec
+from ganger.core.state.facts import Window
+from ganger.core.state.jobs import Phase
+from ganger.core.view import View
+from ganger.mechanisms.placement.place import PACK, Placer
+
+_PENDING, _STOPPING = int(Phase.PENDING), int(Phase.STOPPING)
+_CHANGES: Final = CAPACITY_FREED | COMMANDED | QUEUED | SERVED
+
+
+class Rule(Protocol):
+    """How many replicas a service should have."""
+
+    def wanted(self, have: int, since: int, now: int, windows: Sequence[Window]) -> int:
+        """The number, not bounded yet, for one that has had `have` since then (microseconds) and
+        did in its last windows as they say, the latest last."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """One replica more when the last window was busier than `up`, one less when it was less busy
+    than `down`, and no change within `cooldown` (microseconds) of the one before."""
+
+    up: float
+    down: float
+    cooldown: int
+
+    def wanted(self, have: int, since: int, now: int, windows: Sequence[Window]) -> int:
+        """By the share of the replicas' time in which they worked. A window that began before the
+        last change says nothing of what there is now."""
+        if not windows or now - since < self.cooldown or windows[-1].since < since:
+            return have
+        busy = windows[-1].figures.get("busy")
+        if busy is None:
+            return have
+        return have + (busy > self.up) - (busy < self.down)
+
+
+class ScaledMemory(msgspec.Struct):
+    """By service, what is kept of it."""
+
+    wanted: dict[int, int]
+    """How many replicas it should have."""
+    since: dict[int, int]
+    """When that last changed."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Gives every service as many replicas as `rule` wants, within the sizes that its first role
+    allows: its size is where it begins. A replica is one worker of that role. The newest ones go
+    first, and before them those that wait."""
+
+    name: str
+    rule: Rule
+    place: Placer = PACK
+    orders = (Spawn,)
+
+    def decide(self, view: View, memory: ScaledMemory | None) -> tuple[Plan, ScaledMemory]:
+        """Replicas asked for, retired, and started where there is room."""
+        at, after = view.at, ScaledMemory({}, {})
+        replicas = dict[int, list[int]]()
+        waiting = view.pending.tolist()
+        for job in [*view.active.tolist(), *waiting]:
+            if at.parent[job] < 0:
+                replicas.setdefault(job, [])
+            elif at.phase[job] != _STOPPING:
+                replicas.setdefault(at.parent[job], []).append(job)
+        gone = set[int]()
+        for service, have in sorted(replicas.items()):
+            if at.phase[service] == _PENDING:
+                view.draft.start(service, ())
+            wanted, since = self._wanted(view, service, memory)
+            after.wanted[service], after.since[service] = wanted, since
+            lack = wanted - len(have) - view.spawning.get(service, 0)
+            if lack > 0:
+                view.draft.act(Spawn(service, replica_of(view.jobs.spec(service)), lack))
+            for job in _newest(view, have)[: max(-lack, 0)]:
+                view.draft.retire(job)
+                gone.add(job)
+        left = [job for job in waiting if at.parent[job] >= 0 and job not in gone]
+        return view.draft.plan(self._start(view, left), until=_CHANGES), after
+
+    def _wanted(self, view: View, service: int, memory: ScaledMemory | None) -> tuple[int, int]:
+        """How many it should have, and since when."""
+        role = view.draft.shape(service).roles[0]
+        if memory is None or service not in memory.wanted:
+            return role.size, view.now
+        have, since = memory.wanted[service], memory.since[service]
+        windows = view.services.get(service, ())
+        wanted = int(np.clip(self.rule.wanted(have, since, view.now, windows), *role.range))
+        return wanted, since if wanted == have else view.now
+
+    def _start(self, view: View, waiting: Sequence[int]) -> list[Reason]:
+        """Start what fits, first come first served; why the others wait."""
+        full = dict[int, Reason]()
+        for job in waiting:
+            shape = view.at.shape[job]
+            placement = None if shape in full else self.place.find(view, view.ledger, job)
+            if placement is not None:
+                view.draft.start(job, placement)
+            elif shape not in full:
+                full[shape] = Reason("Resources", "Scaling", shape, until=_CHANGES)
+        return list(full.values())
+
+
+def _newest(view: View, replicas: list[int]) -> list[int]:
+    """Those that wait, then those that run, the latest first."""
+    phase = view.at.phase
+    return sorted(replicas, key=lambda job: (phase[job] != _PENDING, -job))
+
+
+def replica_of(service: JobSpec) -> JobSpec:
+    """One replica: a worker of the service's first role, that runs until it is stopped."""
+    first, *others = service.shape.roles
+    one = msgspec.structs.replace(first, size=1, least=0, most=0)
+    shape = msgspec.structs.replace(service.shape, roles=(one, *others))
+    return JobSpec(
+        name=f"{service.name}-replica", parent=service.name, kind=service.kind, shape=shape,
+        tenant=service.tenant, user=service.user, group=service.group, model=service.model,
+        priority=service.priority, weight=service.weight, on_preempt=service.on_preempt,
+        checkpoint=service.checkpoint, restore=service.restore,
+    )  # fmt: skip

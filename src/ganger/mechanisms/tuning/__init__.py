@@ -1,0 +1,1 @@
+"""Which trials of a search go on, and how far."""
