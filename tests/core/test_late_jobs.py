@@ -369,7 +369,7 @@ def test_only_the_last_reports_and_windows_are_kept() -> None:
     assert len(curve.epochs) == len(curve.metrics["auc"]) == REPORTS_MAX - REPORTS_MAX // 4 + 1
     assert (curve.epochs[0], curve.last) == (REPORTS_MAX // 4, REPORTS_MAX)
     for at in range(WINDOWS_MAX + 3):
-        facts.served(Served(at, (1,), {}), at + 1)
+        facts.served(Served(at, (1,), {}), 0, at + 1)
     assert len(facts.services[1]) == WINDOWS_MAX
     assert facts.services[1][-1].since == WINDOWS_MAX + 2
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.commands import NOT_RUN, PAGES, Written, block, pythons, written
+from docs.commands import NOT_RUN, PAGES, ROOT, Written, block, pythons, written
 from ganger.service import agents
 
 MEANT = ("docs/live-quickstart.md", "docs/coming-from.md")
@@ -61,6 +61,7 @@ class Newcomer:
         for folder in (self.cwd, bin_, root / "without"):
             folder.mkdir()
         samples(self.cwd)
+        (self.cwd / "examples").symlink_to(ROOT / "examples")
         (root / "without" / "pyarrow.py").write_text("raise ImportError('not in the demo')\n")
         self.env = {
             **os.environ, "GANGER_HOME": str(self.home), "COLUMNS": "80", "TERM": "dumb",

@@ -67,7 +67,7 @@ def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
         (training("epochs = [1, 2]\nvalues = [2]"), "convergence.values"),
         (training('metric = "accuracy"\nepochs = [1]\nvalues = [1.5]'), "convergence.values"),
         (training('metric = "speed"\nepochs = [1]\nvalues = [1.0]'), "convergence.metric"),
-        (training("epochs = [1]\nvalues = [1]\nchange = 0.0"), "convergence.change"),
+        (training("epochs = [1]\nvalues = [1]\nchange = -0.1"), "convergence.change"),
         (training("epochs = [9]\nvalues = [1]\nevery = 1e-9"), "convergence.every"),
         (training("epochs = [9]\nvalues = [1]\nnoise = -1"), "convergence.noise"),
         (sensitive("cpus = [3, 1]\nmemory = [0]\nspeed = [[1], [1]]"), "sensitivity.cpus"),

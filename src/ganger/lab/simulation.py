@@ -291,12 +291,10 @@ def run_one(
         nodes, trace.declared, both,
         oracle=make_oracle(trace, physics, setup, truth), seed=setup.seed, validate=setup.validate,
     )  # fmt: skip
-    recorder = None
+    recorder, each = None, nodes.gpus[: nodes.n].tolist()
     journals: list[Journal] = []
     if record:
-        recorder = Recorder(
-            kernel.jobs, nodes.gpus[: nodes.n].tolist(), segments=trace.jobs <= GANTT_JOBS
-        )
+        recorder = Recorder(kernel.jobs, each, segments=trace.jobs <= GANTT_JOBS)
         journals.append(recorder)
     if journal is not None:
         journals.append(journal(kernel))
@@ -304,20 +302,16 @@ def run_one(
         journals.append(Ticker(kernel, trace, setup.until, progress))
     if journals:
         kernel.journal = journals[0] if len(journals) == 1 else _Both(journals)
-    engine = simulator(trace.declared, trace.duration, physics, setup.outages)
-    engine.searcher, engine.late = FromCurves(setup.profiles, setup.seed), truth.add
-    world: Engine = engine
-    if setup.loads:
-        refuse_unknown_services(trace, setup.loads)
-        world = Hosted(engine, [Fluid(trace.declared, setup.loads, setup.window)])
+    engine = _world(trace, physics, truth, setup)
     started = time.process_time()
     try:
-        kernel.run(world, setup.until)
+        kernel.run(engine, setup.until)
     except InvariantError as error:
         raise _wrong(both, error) from error
     cpu_seconds = time.process_time() - started
-    if truth.late:
-        trace = replace(trace, duration=np.append(trace.duration[: trace.jobs], truth.late))
+    trace = replace(
+        trace, duration=np.append(trace.duration[: trace.jobs], np.array(truth.late, np.int64))
+    )
     if recorder is not None:
         recorder.close(kernel.now)
     _refuse_stranded(trace, kernel, setup, recipe if isinstance(recipe, str) else policy.name)
@@ -331,13 +325,23 @@ def run_one(
             "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         },
         segments=recorder.segments if recorder is not None else None,
-        node_gpus=nodes.gpus[: nodes.n].tolist(), rows=trace.rows, left_out=dict(trace.left_out),
+        node_gpus=each, rows=trace.rows, left_out=dict(trace.left_out),
         notes=[*trace.notes, *_doubts(recipe, trace, setup)],
     )  # fmt: skip
     from ganger.lab.metrics import compute
 
     run.metrics = compute(run)
     return run
+
+
+def _world(trace: Trace, physics: Physics, truth: Truth, setup: Setup) -> Engine:
+    """The simulator, what children truly are, and beside it what is hosted. Raises BadInput."""
+    engine = simulator(trace.declared, trace.duration, physics, setup.outages)
+    engine.searcher, engine.late = FromCurves(setup.profiles, setup.seed), truth.add
+    if not setup.loads:
+        return engine
+    refuse_unknown_services(trace, setup.loads)
+    return Hosted(engine, [Fluid(trace.declared, setup.loads, setup.window)])
 
 
 def _wrong(policy: Policy, error: InvariantError) -> Exception:

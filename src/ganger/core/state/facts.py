@@ -91,16 +91,15 @@ class Facts:
             curve = self.trials[report.job] = Curve()
         curve.add(report)
 
-    def served(self, report: Served, now: int) -> None:
-        """A window has ended."""
-        for at, service in enumerate(report.services):
-            figures = {
-                name: value
-                for name, column in report.figures.items()
-                if (value := column[at]) is not None
-            }
-            windows = self.services.setdefault(service, deque(maxlen=WINDOWS_MAX))
-            windows.append(Window(report.since, now, figures))
+    def served(self, report: Served, at: int, now: int) -> None:
+        """A window of the service in place `at` of the report has ended."""
+        figures = {
+            name: value
+            for name, column in report.figures.items()
+            if (value := column[at]) is not None
+        }
+        windows = self.services.setdefault(report.services[at], deque(maxlen=WINDOWS_MAX))
+        windows.append(Window(report.since, now, figures))
 
     def forget(self, jobs: Iterable[int]) -> None:
         """These jobs are over, and so is what asked about them."""

@@ -39,10 +39,11 @@ class Families(Reducer):
         return PROGRESSED | EVALUATED
 
     def _served_window(self, event: Served) -> int:
-        """Windows of services are kept."""
-        self.facts.served(event, self.now)
-        for service in event.services:
-            self._scope_of(service).heard_of(service)
+        """Windows of services are kept, of those that are not over."""
+        for at, service in enumerate(event.services):
+            if self._phase[service] < FINISHED:
+                self.facts.served(event, at, self.now)
+                self._scope_of(service).heard_of(service)
         return SERVED
 
     # ------------------------------------------------------------------ actions
