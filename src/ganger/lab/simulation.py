@@ -309,9 +309,7 @@ def run_one(
     except InvariantError as error:
         raise _wrong(both, error) from error
     cpu_seconds = time.process_time() - started
-    trace = replace(
-        trace, duration=np.append(trace.duration[: trace.jobs], np.array(truth.late, np.int64))
-    )
+    trace = replace(trace, duration=truth.all())
     if recorder is not None:
         recorder.close(kernel.now)
     _refuse_stranded(trace, kernel, setup, recipe if isinstance(recipe, str) else policy.name)
