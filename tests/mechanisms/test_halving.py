@@ -162,6 +162,17 @@ def test_trials_of_the_trace_count_and_each_search_has_its_own() -> None:
     assert kernel.jobs.phase[: kernel.jobs.n].tolist() == [Phase.FINISHED] * 10
 
 
+def test_trials_that_come_later_take_nothing_from_those_that_run() -> None:
+    """`slow` needs 20 s for its first epoch, and is by far the best; others come at 5 s."""
+    slow = Profile(convergence=Convergence((1.0, 2.0), (0.01, 0.005), change=0, seconds=20.0))
+    works = [search(2), job("slow", lasts=40, parent="search", model="slow"), *(
+        job(name, at=5, lasts=9, parent="search", model=name) for name in ("c0", "c1", "c2")
+    )]  # fmt: skip
+    models = Profiles({**NINE, "slow": slow})
+    took = seconds(played(works, 2, "tune.sha(trials=1,eta=4,first=1)", models)[0])
+    assert took == {"search": 40, "slow": 40, "c0": 1, "c1": 1, "c2": 1}
+
+
 def test_a_search_that_is_stopped_whole_goes_on_in_the_rung_where_it_was() -> None:
     """The recipe for the cluster takes all of its GPUs away at 4 s, for 10 s."""
     urgent = job("urgent", at=4, lasts=10, size=3, priority=9)

@@ -102,7 +102,8 @@ class Kernel(Families):
             self.usable.settle()
         self.events += len(batch.events)
         if self._learns:
-            self._look(batch)
+            view = self.view
+            view.now, view.revision, view.events = now, self.revision, batch.events
             self.oracle.observe(self.view)
         plan = None
         if changes & self._until or now >= self.wake:
@@ -119,7 +120,8 @@ class Kernel(Families):
         return plan
 
     def _decide(self, batch: Batch) -> Plan:
-        self._look(batch)
+        view = self.view
+        view.now, view.revision, view.events = batch.at, self.revision, batch.events
         plan, memory = self._ask()
         if self.validate:
             self._check_pure(plan)
@@ -143,14 +145,14 @@ class Kernel(Families):
         """What the policy says, which has changed nothing but the draft."""
         ledger, inner = self.ledger, self._inner
         ledger.deciding = True
-        for grant in inner.values() if inner else ():
-            grant.deciding = True
+        if inner:
+            self._grants.are_read(True)
         try:
             plan, memory = self.policy.decide(self.view, self.memory)
         finally:
             ledger.deciding = False
-            for grant in inner.values() if inner else ():
-                grant.deciding = False
+            if inner:
+                self._grants.are_read(False)
         if inner or len(ledger.trail) != len(self._draft.steps):
             self._draft.refuse_other_changes()
         return plan, memory
@@ -162,11 +164,6 @@ class Kernel(Families):
             return Plan(orders, [], self.wake, self._until, self.revision)
         plan.actions = orders + plan.actions
         return plan
-
-    def _look(self, batch: Batch) -> None:
-        """Bring the view up to this step."""
-        view = self.view
-        view.now, view.revision, view.events = batch.at, self.revision, batch.events
 
     def _adopt(self, plan: Plan) -> None:
         """Make the plan's actions true in the books and the table."""

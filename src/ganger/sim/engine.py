@@ -271,7 +271,7 @@ class Simulator:
         if self._on_node is not None:
             self._forget(job)
         events.append(Finished(job, attempt))
-        if self._children:
+        if self._children.left:
             self._over(job, events)
 
     def _over(self, job: int, events: list[AnyEvent]) -> None:

@@ -41,24 +41,22 @@ class Children:
         parents, counts = np.unique(
             parent[(parent >= 0) & (declared.kind[parent] == Kind.TUNE)], return_counts=True
         )
-        self._left = dict(zip(parents.tolist(), counts.tolist(), strict=True))
+        self.left: dict[int, int] = dict(zip(parents.tolist(), counts.tolist(), strict=True))
+        """By search that ends with its last child: how many are not over."""
         self.retired: set[int] = set()
         """Jobs that are over as soon as they have let go."""
 
-    def __bool__(self) -> bool:
-        return bool(self._left)
-
     def asked_for(self, parent: int) -> None:
         """A policy wants more children of it, so that it ends when the policy says so."""
-        self._left.pop(parent, None)
+        self.left.pop(parent, None)
 
     def over(self, job: int, parent: int) -> bool:
         """A job is over; whether it was the last child that its parent lives for."""
         self.retired.discard(job)
-        if parent not in self._left:
+        if parent not in self.left:
             return False
-        self._left[parent] -= 1
-        return not self._left[parent]
+        self.left[parent] -= 1
+        return not self.left[parent]
 
 
 def kept_run_time(

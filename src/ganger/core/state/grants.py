@@ -47,6 +47,11 @@ class Grants:
         for node, leaving in books.leaving.items():
             self.top.ledger.leaving.setdefault(node, []).extend(leaving)
 
+    def are_read(self, deciding: bool) -> None:
+        """Whether a policy decides now, which may read the books inside grants only."""
+        for books in self.inner.values():
+            books.deciding = deciding
+
     def _replace(self, parent: int, books: Ledger) -> None:
         """Other books: what is cached of the last ones is of no more use."""
         scope = self.scope(parent)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from heapq import heappop, heappush
 from typing import Final
 
 import msgspec
@@ -40,6 +42,34 @@ class HalvingMemory(msgspec.Struct):
     """The trials that are still in the race, by row."""
 
 
+class _Rung:
+    """What is known of the present rung. A cache, as which it goes when the search is given other
+    GPUs: some that were to start then did not."""
+
+    def __init__(self) -> None:
+        self.trials: list[int] | None = None
+
+    def begin(self, trials: list[int]) -> list[int]:
+        """These race from now on; the same list."""
+        self.trials = trials
+        self.members = set(trials)
+        self.open: set[int] = set()
+        """Those that have not reached the end of the rung."""
+        self.line: list[int] = []
+        """A heap of trials that waited to be started when they were last looked at."""
+        self.waits: set[int] = set()
+        return trials
+
+    def to_look_at(self, view: View, trials: list[int], *, all_there: bool) -> Sequence[int]:
+        """The trials of which something may have changed; `all_there`: also such as do not race
+        yet."""
+        if self.trials is trials:
+            return view.changed
+        self.begin(trials)
+        there = (view.pending, view.paused, view.active) if all_there else ()
+        return sorted({*trials, *(job for ids in there for job in ids.tolist())})
+
+
 @dataclass(frozen=True)
 class SuccessiveHalving:
     """Rung k ends when all its trials have reported at `first` x `eta`^k epochs or have ended: the
@@ -65,17 +95,21 @@ class SuccessiveHalving:
         if parent < 0:
             raise InvariantError(f"{self.name} divides what a job of kind tune holds, nothing else")
         rung, trials = (memory.rung, memory.trials) if memory else (0, [])
-        if not rung:  # until the first rung ends, those that were asked for may still come
-            there = (view.pending, view.paused, view.active)
-            trials = sorted({*trials, *(job for ids in there for job in ids.tolist())})
+        found = view.cached(_Rung)
+        look = found.to_look_at(view, trials, all_there=not rung)
+        late = [job for job in look if job not in found.members] if not rung else ()
+        if late:  # until the first rung ends, those that were asked for may still come
+            look = trials = found.begin(sorted([*trials, *late]))
         if memory is None and self.trials > len(trials):
             view.draft.act(Spawn(parent, self._trial(view, parent), self.trials - len(trials)))
-        elif not view.spawning.get(parent, 0):
-            while len(trials) > 1 and all(self._reached(view, job, rung) for job in trials):
-                trials, rung = self._promote(view, trials, rung), rung + 1
-        return view.draft.plan(self._run(view, trials, rung), until=_CHANGES), HalvingMemory(
-            rung, trials
-        )
+        self._see(view, look, found, rung)
+        while len(trials) > 1 and not (found.open or view.spawning.get(parent)):
+            look = trials = found.begin(self._promote(view, trials, rung))
+            rung += 1
+            self._see(view, look, found, rung)
+        self._set_aside(view, look, trials, rung)
+        reasons = self._start(view, found)
+        return view.draft.plan(reasons, until=_CHANGES), HalvingMemory(rung, trials)
 
     def over(self, view: View, memory: HalvingMemory) -> bool:
         """Whether no trial is left to run."""
@@ -88,12 +122,10 @@ class SuccessiveHalving:
         return self.first * self.eta**rung if len(trials) > 1 else float(NEVER)
 
     def _reached(self, view: View, job: int, rung: int) -> bool:
-        """Whether the trial has done all that its rung wants of it."""
-        phase, curve = view.at.phase[job], view.trials.get(job)
-        if phase >= _FINISHED:
-            return True
+        """Whether the trial, which is not over, has done all that its rung wants of it."""
+        curve = view.trials.get(job)
         done = curve is not None and (curve.final or curve.last >= self.first * self.eta**rung)
-        return done and phase != _STOPPING
+        return done and view.at.phase[job] != _STOPPING
 
     def _promote(self, view: View, trials: list[int], rung: int) -> list[int]:
         """The best of the rung; the others are retired."""
@@ -114,24 +146,44 @@ class SuccessiveHalving:
             return math.inf
         return value if self.mode is Mode.MIN else -value
 
-    def _run(self, view: View, trials: list[int], rung: int) -> list[Reason]:
-        """Set aside those that have reached the end of the rung, start the others while there is
-        room; why some wait."""
-        goal, waits = self._goal(trials, rung), list[int]()
-        for job in trials:
-            phase = view.at.phase[job]
-            if len(trials) > 1 and self._reached(view, job, rung):
-                if phase == _RUNNING:
+    def _see(self, view: View, look: Sequence[int], found: _Rung, rung: int) -> None:
+        """Which of `look` have reached the end of the rung, and which wait to be started."""
+        phases = view.at.phase
+        last = len(found.members) == 1
+        for job in look:
+            if job not in found.members:
+                continue
+            if phases[job] >= _FINISHED or (not last and self._reached(view, job, rung)):
+                found.open.discard(job)
+                continue
+            found.open.add(job)
+            if phases[job] in (_PENDING, _BLOCKED) and job not in found.waits:
+                found.waits.add(job)
+                heappush(found.line, job)
+
+    def _set_aside(self, view: View, look: Sequence[int], trials: list[int], rung: int) -> None:
+        """Of those of `look` that race: set aside who has reached the end of the rung, and be asked
+        about the others when they have."""
+        goal, phases, asks = self._goal(trials, rung), view.at.phase, view.at.asks_at
+        found = view.cached(_Rung)
+        for job in look:
+            if job in found.members and phases[job] < _FINISHED:
+                if job not in found.open and phases[job] == _RUNNING:
                     view.draft.pause(job)
-            elif phase in (_PENDING, _BLOCKED) and view.draft.holds(job) is None:
-                waits.append(job)
-            if phase < _FINISHED and view.at.asks_at[job] != goal:
-                view.draft.act(AskAt(job, goal))
-        for job in waits:
-            placement = self.place.find(view, view.ledger, job)
-            if placement is None:
-                return [Reason("Resources", "SuccessiveHalving", until=_CHANGES)]
-            view.draft.start(job, placement)
+                if asks[job] != goal:
+                    view.draft.act(AskAt(job, goal))
+
+    def _start(self, view: View, found: _Rung) -> list[Reason]:
+        """Start those that wait while there is room, the earlier first; why the others wait."""
+        phases = view.at.phase
+        while found.line:
+            job = found.line[0]
+            if job in found.open and phases[job] in (_PENDING, _BLOCKED):
+                placement = self.place.find(view, view.ledger, job)
+                if placement is None:
+                    return [Reason("Resources", "SuccessiveHalving", until=_CHANGES)]
+                view.draft.start(job, placement)
+            found.waits.discard(heappop(found.line))
         return []
 
     def _trial(self, view: View, parent: int) -> JobSpec:
