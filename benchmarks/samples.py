@@ -5,7 +5,7 @@
     python benchmarks/samples.py speed --write    # put them into the page, under "A sample"
 
 A cell that is a time, or memory, is printed as `*`: it is what it is on each machine. Rows of
-`calibration`, `placement` and `scale` are rows of the pages' own tables; the others have a section
+`calibration`, `placement`, `reports` and `scale` are rows of the pages' own tables; the others have a section
 for what can be made again in seconds, which the commands that measure leave as it is. `pilots` and
 `slurm` need Slurm, and root; `placement` and `traces` need GANGER_TRACES.
 """
@@ -209,6 +209,13 @@ def reading() -> Sample:
     return Sample("The same with 10,000 jobs.", head, rows)
 
 
+def reports() -> Sample:
+    """What happened on the page's own load."""
+    from reports import counted
+
+    return Sample("", (), [cells(counted(2000, 52))], own=True)
+
+
 def scale() -> Sample:
     """One of the cheapest recipes, on all jobs."""
     from scale import line, measure
@@ -271,7 +278,7 @@ def cells(line: str) -> tuple[str, ...]:
 
 PAGES: dict[str, Callable[[], Sample]] = {
     make.__name__: make
-    for make in (allocate, calibration, live, parity, pilots, placement, reading, scale, slurm,
+    for make in (allocate, calibration, live, parity, pilots, placement, reading, reports, scale, slurm,
                  speed, traces)
 }  # fmt: skip
 
