@@ -5,9 +5,9 @@
     python benchmarks/samples.py speed --write    # put them into the page, under "A sample"
 
 A cell that is a time, or memory, is printed as `*`: it is what it is on each machine. Rows of
-`calibration`, `placement`, `reports` and `scale` are rows of the pages' own tables; the others have a section
-for what can be made again in seconds, which the commands that measure leave as it is. `pilots` and
-`slurm` need Slurm, and root; `placement` and `traces` need GANGER_TRACES.
+`calibration`, `placement`, `reports` and `scale` are rows of the pages' own tables; the others have
+a section for what can be made again in seconds, which the commands that measure leave as it is.
+`pilots` and `slurm` need Slurm, and root; `placement` and `traces` need GANGER_TRACES.
 """
 
 from __future__ import annotations
@@ -278,8 +278,8 @@ def cells(line: str) -> tuple[str, ...]:
 
 PAGES: dict[str, Callable[[], Sample]] = {
     make.__name__: make
-    for make in (allocate, calibration, live, parity, pilots, placement, reading, reports, scale, slurm,
-                 speed, traces)
+    for make in (allocate, calibration, live, parity, pilots, placement, reading, reports, scale,
+                 slurm, speed, traces)
 }  # fmt: skip
 
 
