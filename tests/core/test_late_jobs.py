@@ -13,6 +13,7 @@ from bench import Bench, on
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.events import (
     ANYTHING,
+    CAPACITY_FREED,
     COMMANDED,
     EVALUATED,
     QUEUED,
@@ -477,3 +478,55 @@ def test_what_a_recipe_adds_to_its_plan_is_done_also_beside_grants() -> None:
         if isinstance(each, Provision)
     ]
     assert sorted(switched) == [1, 2], "once for each of the two"
+
+
+def test_a_job_that_is_told_to_go_can_be_retired_and_is_over_when_it_has_let_go() -> None:
+    bench = search(3)
+    bench.feed(1, Woke(), then=[Stop(1, 1, PAUSED)])
+    bench.feed(2, Woke(), then=[Retire(1)])
+    assert bench.phase(1) == Phase.STOPPING
+    assert again(bench).phase(1) == Phase.STOPPING
+    bench.feed(3, Released(1, 1, 3.0))
+    assert bench.phase(1) == Phase.FINISHED
+    assert bench.kernel.view.inside(0) is not None
+    assert bench.kernel.paused == set()
+
+
+def test_a_retired_job_is_over_as_one_that_finished_also_when_its_parent_ends_with_it() -> None:
+    bench = search(1)
+    bench.feed(1, Woke(), then=[Stop(1, 1, RETIRED)])
+    bench.policy.next = Plan()
+    bench.kernel.step(Batch(2 * SECOND, [Finished(0, 1), Released(1, 1, 1.0)]))
+    assert (bench.phase(0), bench.phase(1)) == (Phase.FINISHED, Phase.FINISHED)
+
+
+def test_the_policy_is_asked_when_a_retired_job_has_let_go() -> None:
+    bench = search(2)
+    bench.feed(1, Woke(), then=[Stop(1, 1, RETIRED)])
+    before = bench.policy.asked
+    bench.policy.next = Plan(until=CAPACITY_FREED)
+    bench.kernel.step(Batch(2 * SECOND, [Command(0, "release")]))
+    bench.kernel.step(Batch(3 * SECOND, [Released(1, 1, 1.0)]))
+    assert bench.policy.asked > before + 1
+
+
+def test_a_job_that_is_drawn_and_retired_in_one_plan_is_over() -> None:
+    bench = search(2)
+    draft = bench.kernel.view.draft
+    draft.start(2, on(0b0010))
+    draft.retire(2)
+    plan = draft.plan()
+    assert plan.actions == [Retire(2)]
+    draft.rollback()
+    draft.clear()
+
+
+def test_windows_of_a_service_that_is_over_are_not_kept() -> None:
+    bench = Bench(job("web", lasts=None, kind=Kind.SERVE), on=cluster(1, 4))
+    bench.feed(0, Submitted(0), then=[Start(0, 1, ())])
+    bench.feed(0, Started(0, 1))
+    bench.feed(1, Served(0, (0,), {"queue": (1.0,)}))
+    assert list(bench.kernel.view.services) == [0]
+    bench.policy.next = Plan()
+    bench.kernel.step(Batch(2 * SECOND, [Finished(0, 1), Served(0, (0,), {"queue": (1.0,)})]))
+    assert list(bench.kernel.view.services) == []

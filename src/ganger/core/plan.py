@@ -101,8 +101,9 @@ class Spawn(Action, frozen=True, gc=False):
 
 
 class Retire(Action, frozen=True, gc=False):
-    """A waiting job is wanted no more: it is over, as one that finished. One that holds devices is
-    retired by a Stop whose `why` is `retired` (`Draft.retire` draws what fits)."""
+    """A waiting job is wanted no more: it is over, as one that finished; one that was told to go,
+    when it has let go. One that holds devices is retired by a Stop whose `why` is `retired`
+    (`Draft.retire` draws what fits)."""
 
     job: int
 

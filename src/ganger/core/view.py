@@ -217,6 +217,10 @@ class View:
         """Jobs that a policy has set aside, ascending; it may start them."""
         return self._scope.paused.ids
 
+    def is_paused(self, job: int) -> bool:
+        """Whether `job` is one of `paused`."""
+        return job in self._scopes[self._scope.within].paused.rows
+
     @property
     def active(self) -> Ids:
         """Jobs that hold devices (starting, running, suspended, stopping), ascending."""

@@ -210,6 +210,8 @@ class Simulator:
                 self._tune(action)
             elif type(action) is Spawn:
                 self._spawn(action)
+            elif type(action) is Retire and self._free_at.get(action.job, 0) > self.now:
+                self._children.retired.add(action.job)
             elif type(action) is Retire:
                 self._over(action.job, self._instant)
 
@@ -222,10 +224,8 @@ class Simulator:
         self._start(action.job, action.attempt, action.placement, (*action.waits, action.job))
 
     def _wake(self, until: int) -> Batch | None:
-        if until == NEVER:
-            return None
         self.idle_wakes += not self._heap and self._next == self._n
-        if self.idle_wakes > IDLE_WAKES:
+        if until == NEVER or self.idle_wakes > IDLE_WAKES:
             return None
         self.now = until
         return Batch(until, [Woke()])

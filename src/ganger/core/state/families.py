@@ -8,7 +8,7 @@ from ganger.core.plan import SPAWNED_MAX, AskAt, Retire, Route, Spawn, Tune
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.commands import leave_the_line
 from ganger.core.state.jobs import Declared, Phase, refuse_unfit_child
-from ganger.core.state.reducer import BLOCKED, FINISHED, PENDING, RUNNING, Reducer
+from ganger.core.state.reducer import BLOCKED, FINISHED, PENDING, RUNNING, STOPPING, Reducer
 
 
 class Families(Reducer):
@@ -65,6 +65,9 @@ class Families(Reducer):
 
     def _retire(self, action: Retire) -> None:
         job, phase = action.job, self._phase[action.job]
+        if phase == STOPPING:
+            self._retiring.add(job)
+            return
         if phase not in (PENDING, BLOCKED):
             raise InvariantError(f"{action} on a job that is {Phase(phase).name}")
         leave_the_line(self, job)

@@ -21,10 +21,7 @@ from ganger.core.view import View
 from ganger.mechanisms.placement.place import PACK, Placer
 
 _CHANGES: Final = CAPACITY_FREED | COMMANDED | EVALUATED | QUEUED | STARTED
-_BLOCKED, _PENDING, _RUNNING, _STOPPING, _FINISHED = (
-    int(phase)
-    for phase in (Phase.BLOCKED, Phase.PENDING, Phase.RUNNING, Phase.STOPPING, Phase.FINISHED)
-)
+_PENDING, _RUNNING, _FINISHED = int(Phase.PENDING), int(Phase.RUNNING), int(Phase.FINISHED)
 
 
 class Mode(Enum):
@@ -124,8 +121,7 @@ class SuccessiveHalving:
     def _reached(self, view: View, job: int, rung: int) -> bool:
         """Whether the trial, which is not over, has done all that its rung wants of it."""
         curve = view.trials.get(job)
-        done = curve is not None and (curve.final or curve.last >= self.first * self.eta**rung)
-        return done and view.at.phase[job] != _STOPPING
+        return curve is not None and (curve.final or curve.last >= self.first * self.eta**rung)
 
     def _promote(self, view: View, trials: list[int], rung: int) -> list[int]:
         """The best of the rung; the others are retired."""
@@ -157,7 +153,7 @@ class SuccessiveHalving:
                 found.open.discard(job)
                 continue
             found.open.add(job)
-            if phases[job] in (_PENDING, _BLOCKED) and job not in found.waits:
+            if _may_start(view, job) and job not in found.waits:
                 found.waits.add(job)
                 heappush(found.line, job)
 
@@ -175,10 +171,9 @@ class SuccessiveHalving:
 
     def _start(self, view: View, found: _Rung) -> list[Reason]:
         """Start those that wait while there is room, the earlier first; why the others wait."""
-        phases = view.at.phase
         while found.line:
             job = found.line[0]
-            if job in found.open and phases[job] in (_PENDING, _BLOCKED):
+            if job in found.open and _may_start(view, job):
                 placement = self.place.find(view, view.ledger, job)
                 if placement is None:
                     return [Reason("Resources", "SuccessiveHalving", until=_CHANGES)]
@@ -195,3 +190,8 @@ class SuccessiveHalving:
             tenant=search.tenant, user=search.user, group=search.group, priority=search.priority,
             checkpoint=search.checkpoint, restore=search.restore,
         )  # fmt: skip
+
+
+def _may_start(view: View, job: int) -> bool:
+    """Whether the trial waits, or was set aside, and nobody holds it."""
+    return view.at.phase[job] == _PENDING or view.is_paused(job)
