@@ -116,6 +116,7 @@ _STUDY: Final = {
         recipe="Show one recipe: paper, parameters, needs.",
     ),
     **_of("lab.trace", trace="Inspect, convert and generate traces."),
+    **_of("lab.requests", requests="Inspect, convert and generate requests to models."),
     **_of("lab.lesson", lesson="Show the worked examples of a scheduling lecture as Gantt charts."),
     **_of("completion", completion="Print a shell completion script."),
 }

@@ -126,7 +126,7 @@ def _open(
         if generated:
             kind, jobs, seed = generated.groups()
             return synthetic.synthesize(kind, int(jobs[:12]), int(seed or 0), gpus=gpus or 64)
-    name, given = options.get("format_", "auto"), _pairs(options.get("options", ()))
+    name, given = options.get("format_", "auto"), key_values(options.get("options", ()))
     if profiles is not None and any(each.measured for each in profiles.models.values()):
         format_ = formats.detect(trace) if name == "auto" else formats.find_format(name)
         if "throughputs" in format_.options:
@@ -134,7 +134,7 @@ def _open(
     return formats.load_trace(trace, name, skip_bad=options.get("skip_bad", False), **given)
 
 
-def _pairs(options: Sequence[str]) -> dict[str, Any]:
+def key_values(options: Sequence[str]) -> dict[str, Any]:
     """KEY=VALUE words as values: numbers and true/false where they are spelt so."""
     words: dict[str, Any] = {"true": True, "false": False}
     pairs: dict[str, Any] = {}

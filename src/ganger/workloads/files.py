@@ -54,6 +54,8 @@ class TextFile:
     path: Path
     text: str
     complaints: Complaints
+    first: int = 1
+    """The number of the first line of `text` in the file."""
 
     @property
     def where(self) -> str:
@@ -85,7 +87,7 @@ def open_text(path: str | Path, *, skip_bad: bool = False) -> TextFile:
     """The whole of a text file, plain or gzip. Raises BadInput where it cannot be read."""
     path = Path(path)
     complaints = Complaints(str(path), skip_bad)
-    text = _decode(b"".join(_bytes(path, LARGEST_BYTES)), path)
+    text = decode_text(b"".join(file_bytes(path, LARGEST_BYTES)), path)
     if not text.strip():
         raise BadInput("the file is empty", where=str(path), mend="give a file that is not empty")
     return TextFile(path, text, complaints)
@@ -93,18 +95,19 @@ def open_text(path: str | Path, *, skip_bad: bool = False) -> TextFile:
 
 def peek_text(path: Path) -> str:
     """The first lines of a text file, for telling formats apart."""
-    head = b"".join(_bytes(path, _HEAD_BYTES))
+    head = b"".join(file_bytes(path, _HEAD_BYTES))
     if len(head) < _HEAD_BYTES:
-        return _decode(head, path)
+        return decode_text(head, path)
     whole = head.rfind(b"\n") + 1 or len(head)
     return head[:whole].decode("utf-8", "replace").removeprefix("\ufeff")
 
 
-def _decode(data: bytes, path: Path) -> str:
+def decode_text(data: bytes, path: Path, first: int = 1) -> str:
+    """The text of whole lines, of which the first is line `first` of the file. Raises BadInput."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
+        line = data.count(b"\n", 0, error.start) + first
         raise BadInput(
             "the text is not UTF-8", where=f"{path}: line {line}",
             mend="convert it, for example with iconv -t UTF-8",
@@ -114,8 +117,9 @@ def _decode(data: bytes, path: Path) -> str:
     return text
 
 
-def _bytes(path: Path, most: int) -> Iterator[bytes]:
-    """The file's content in pieces, at most about `most` bytes."""
+def file_bytes(path: Path, most: int, step: int = _STEP) -> Iterator[bytes]:
+    """The file's content in pieces of at most `step` bytes, gzip undone, at most about `most` bytes
+    in all. Raises BadInput."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise BadInput("it is a pipe or a device, not a file", where=str(path),
                        mend="write what it gives into a file first")  # fmt: skip
@@ -125,7 +129,7 @@ def _bytes(path: Path, most: int) -> Iterator[bytes]:
             raw.seek(0)
             with gzip.open(raw) if zipped else raw as stream:
                 total = 0
-                while piece := stream.read(min(_STEP, most - total)):
+                while piece := stream.read(min(step, most - total)):
                     total += len(piece)
                     yield piece
         if total >= LARGEST_BYTES:

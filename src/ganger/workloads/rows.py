@@ -317,7 +317,7 @@ class Table:
             self.good[rows] = False
 
 
-class _Collector:
+class Collector:
     """Gathers converted chunks into a Table."""
 
     def __init__(self, complaints: Complaints, kinds: Mapping[str, Kind], unit: str) -> None:
@@ -327,6 +327,7 @@ class _Collector:
         self.good: list[NDArray[np.bool_]] = []
 
     def add(self, lines: NDArray[np.int64], cells: Mapping[str, Sequence[Cell]]) -> None:
+        """Convert the cells of rows; what cannot be is a complaint."""
         good = np.ones(len(lines), bool)
         for name, kind in self.kinds.items():
             given = cells.get(name)
@@ -356,6 +357,7 @@ class _Collector:
         return np.concatenate([filler if piece is None else piece for piece in found])
 
     def table(self) -> Table:
+        """What was gathered. Raises BadInput where that is nothing."""
         if not self.lines:
             raise BadInput("it holds no rows", where=self.complaints.where,
                            mend="give a file with at least one row")  # fmt: skip
@@ -372,20 +374,25 @@ def read_delimited(
 
     Lines that start with `comment` before the header are passed over. Raises BadInput.
     """
+    return gather_delimited(file, required, optional, delimiter, header, comment).table()
+
+
+def gather_delimited(
+    file: TextFile, required: Mapping[str, Kind], optional: Mapping[str, Kind] | None = None,
+    delimiter: str = ",", header: Sequence[str] | None = None, comment: str = "#",
+) -> Collector:  # fmt: skip
+    """As `read_delimited`, also of text that holds no rows, such as a part of a file."""
     reader = _reader(file.text, delimiter)
-    skipped = 0
-    if header is None:
-        header = _header(file, reader, comment)
-        skipped = reader.line_num
-    header = [cell.strip() for cell in header]
+    header = [cell.strip() for cell in header or _header(file, reader, comment)]
+    skipped = reader.line_num
     kinds = choose(file, header, required, optional or {})
     wanted = [(name, header.index(name)) for name in kinds]
-    collector = _Collector(file.complaints, kinds, "line")
+    collector = Collector(file.complaints, kinds, "line")
     quoted = delimiter == "," and '"' in file.text
-    found = _careful(file, reader, skipped + 1, len(header))
+    found = _careful(file, reader, skipped + file.first, len(header))
     for lines, columns in found if quoted else _plain(file, delimiter, skipped, len(header)):
         collector.add(lines, {name: columns[at] for name, at in wanted})
-    return collector.table()
+    return collector
 
 
 def read_records(
@@ -393,7 +400,7 @@ def read_records(
     chunks: Iterable[tuple[NDArray[np.int64], Mapping[str, Sequence[Cell]]]], unit: str = "line",
 ) -> Table:  # fmt: skip
     """A Table of columns that come from elsewhere than delimited text, chunk by chunk."""
-    collector = _Collector(complaints, kinds, unit)
+    collector = Collector(complaints, kinds, unit)
     for lines, cells in chunks:
         if len(lines):
             collector.add(lines, cells)
@@ -441,10 +448,8 @@ def _plain(
     file: TextFile, delimiter: str, skipped: int, width: int
 ) -> Iterator[tuple[NDArray[np.int64], Sequence[Sequence[Cell]]]]:
     """The columns below the first `skipped` lines of a file in which every line is a row."""
-    begin = 0
-    for _ in range(skipped):
-        begin = file.text.find("\n", begin) + 1 or len(file.text)
-    line = skipped + 1
+    begin = sum(map(len, islice(io.StringIO(file.text), skipped)))
+    line = skipped + file.first
     for piece in pieces(file.text, begin):
         columns = delimited(piece, delimiter, width)
         if columns is None:

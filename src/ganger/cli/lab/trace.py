@@ -195,11 +195,11 @@ def formats() -> None:
     """
     from ganger.workloads.formats import FORMATS
 
-    table = _table("format", "writes", "what it is", "options")
+    table = plain_table("format", "writes", "what it is", "options")
     for name, format_ in FORMATS.items():
         writes = "yes" if format_.write else ""
         table.add_row(name, writes, format_.description, ", ".join(format_.options))
-    _console().print(table)
+    console().print(table)
 
 
 def _written(made: Trace, target: str) -> None:
@@ -213,13 +213,14 @@ def _load(trace_file: str, chosen: dict[str, Any], gpus: int | None) -> Trace:
     return load_with_options(trace_file, chosen, gpus)
 
 
-def _console() -> Console:
+def console() -> Console:
+    """Where tables are printed; nothing is wrapped in a pipe."""
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
-def _table(*columns: str, right: tuple[int, ...] = ()) -> Table:
+def plain_table(*columns: str, right: tuple[int, ...] = ()) -> Table:
     """A table; columns without a name make up a list, and are never wrapped."""
     from rich import box
     from rich.table import Table
@@ -233,18 +234,18 @@ def _table(*columns: str, right: tuple[int, ...] = ()) -> Table:
 def _print_facts(loaded: Trace, facts: dict[str, Any]) -> None:
     from rich.markup import escape
 
-    console = _console()
-    console.print(f"[bold]{escape(facts['name'])}[/bold]  {escape(facts['source'])}")
-    table = _table("", "", right=(1,))
+    screen = console()
+    screen.print(f"[bold]{escape(facts['name'])}[/bold]  {escape(facts['source'])}")
+    table = plain_table("", "", right=(1,))
     for label, value in _summary(facts):
         table.add_row(label, value)
-    console.print(table)
-    console.print(_gang_table(facts["gangs"]))
+    screen.print(table)
+    screen.print(_gang_table(facts["gangs"]))
     if facts["duration_seconds"]:
-        console.print("[bold]run times[/bold] (jobs at most that long)")
-        console.print(_cdf(loaded))
-    console.print("[bold]arrivals by hour of day[/bold] (since the first submission)")
-    console.print("  " + bars(facts["hour_of_day"]) + "\n  0     6     12    18")
+        screen.print("[bold]run times[/bold] (jobs at most that long)")
+        screen.print(_cdf(loaded))
+    screen.print("[bold]arrivals by hour of day[/bold] (since the first submission)")
+    screen.print("  " + bars(facts["hour_of_day"]) + "\n  0     6     12    18")
     _print_skipped(loaded)
 
 
@@ -271,7 +272,7 @@ def _summary(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _gang_table(gangs: list[dict[str, float]]) -> Table:
-    table = _table("GPUs", "jobs", "", "GPU-hours", "", right=(0, 1, 3))
+    table = plain_table("GPUs", "jobs", "", "GPU-hours", "", right=(0, 1, 3))
     shown = sorted(sorted(gangs, key=lambda row: -row["jobs"])[:16], key=lambda row: row["gpus"])
     for row in shown:
         table.add_row(
@@ -291,7 +292,7 @@ def _cdf(loaded: Trace) -> Table:
     import numpy as np
 
     durations = np.sort(loaded.duration[: loaded.jobs])
-    table = _table("", "", right=(0,))
+    table = plain_table("", "", right=(0,))
     for seconds in _CDF_ROWS:
         at_most = int(np.searchsorted(durations, seconds * SECOND, side="right"))
         table.add_row(format_duration(seconds * SECOND), _share(at_most / len(durations)))

@@ -1,0 +1,1 @@
+"""Logs and counts of requests as others publish them, a file per format."""

@@ -1,0 +1,158 @@
+"""Text files that may be longer than memory, as tables of some thousand rows each."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.errors import BadInput
+from ganger.workloads.files import Complaints, TextFile, decode_text, file_bytes
+from ganger.workloads.requests.columns import I64, Remarks
+from ganger.workloads.rows import Cell, Clock, Kind, Moment, Table, gather_delimited
+
+LARGEST_BYTES: Final = 1 << 40
+"""More text than this is taken for a mistake (or for a gzip bomb)."""
+_STEP = 1 << 20
+_LONGEST_LINE = 1 << 26
+
+
+@dataclass
+class Counted(Complaints):
+    """Complaints about a stream: those of one part of it, until they are counted in `remarks`."""
+
+    remarks: Remarks = field(default_factory=Remarks)
+
+    def leave_out(self, table: Table, rows: NDArray[np.bool_], why: str) -> None:
+        """Drop rows that are no requests for us."""
+        rows = rows & table.good
+        if rows.any():
+            self.remarks.leave_out(int(rows.sum()), why)
+            table.good[rows] = False
+
+    def flush(self) -> None:
+        """Count what was wrong since the last time, and keep only the first messages."""
+        for message in self.messages:
+            self.remarks.say(message)
+        if self.malformed:
+            self.remarks.leave_out(len(self.malformed), "they are malformed")
+        self.messages.clear()
+        self.malformed.clear()
+
+
+def pieces(path: Path, complaints: Counted) -> Iterator[TextFile]:
+    """Parts of whole lines of a text file, plain or gzip. Raises BadInput where it is empty or
+    cannot be read."""
+    first, rest, blank = 1, b"", True
+    for data in file_bytes(path, LARGEST_BYTES, _STEP):
+        cut = data.rfind(b"\n") + 1
+        if not cut:
+            rest += data
+            if len(rest) > _LONGEST_LINE:
+                raise BadInput(f"a line is longer than {_LONGEST_LINE >> 20} MiB",
+                               where=f"{path}: line {first}", mend="break lines")  # fmt: skip
+            continue
+        whole, rest = rest + data[:cut], data[cut:]
+        text = decode_text(whole, path, first)
+        if text.strip():
+            yield TextFile(path, text, complaints, first)
+            blank = False
+        first += whole.count(b"\n")
+    if rest:
+        text = decode_text(rest, path, first)
+        if text.strip():
+            yield TextFile(path, text, complaints, first)
+            blank = False
+    if blank:
+        raise BadInput("the file is empty", where=str(path), mend="give a file that is not empty")
+
+
+def delimited(
+    path: Path, complaints: Counted, required: Mapping[str, Kind],
+    optional: Mapping[str, Kind] | None = None, *, header: Sequence[str] | None = None,
+    see: Callable[[list[str], list[str]], None] | None = None,
+) -> Iterator[Table]:  # fmt: skip
+    """The wanted columns of a comma-separated file, part by part; the first line that is no comment
+    names them unless `header` does. `see` gets the comments and the header. Raises BadInput."""
+    comments: list[str] = []
+    some = False
+    for file in pieces(path, complaints):
+        if header is None:
+            header, taken = _header(file, comments)
+            if header is None:
+                continue
+            if see is not None:
+                see(comments, list(header))
+            file = TextFile(path, file.text[taken:], complaints,
+                            file.first + file.text.count("\n", 0, taken))  # fmt: skip
+        found = gather_delimited(file, required, optional, header=header, comment="")
+        if found.lines:
+            some = True
+            yield found.table()
+        complaints.flush()
+    if header is None:
+        raise BadInput("it has no header", where=str(path), mend="name the columns in line 1")
+    if not some and not complaints.remarks.left_out:
+        raise BadInput(
+            "it holds no rows", where=str(path), mend="give a file with at least one row"
+        )
+
+
+def _header(file: TextFile, comments: list[str]) -> tuple[list[str] | None, int]:
+    """The cells of the first line that is no comment, and where the text goes on behind it."""
+    at = 0
+    while at < len(file.text):
+        end = file.text.find("\n", at) + 1 or len(file.text)
+        line = file.text[at:end].strip()
+        at = end
+        if line.startswith("#"):
+            comments.append(line)
+        elif line:
+            try:
+                return [cell.strip() for cell in next(csv.reader([line], strict=True))], at
+            except csv.Error as error:
+                raise file.refuse(f"no valid header: {error}", "fix the quotes") from None
+    return None, at
+
+
+@dataclass
+class Instant:
+    """A point in time as microseconds, as `Moment`, with dates read by numpy where all are alike:
+    `2024-05-01 12:00:00.25`, with Z or +00:00 or without a zone."""
+
+    unit: float
+    clock: Clock = field(default_factory=Clock)
+    blank: int | None = None
+
+    def __call__(self, cells: Sequence[Cell]) -> I64:
+        """The cells as an array. Raises CellError if one of them is wrong."""
+        exact = Moment(self.unit, self.blank, self.clock)
+        if not (isinstance(cells[0], str) and cells[0][4:5] == "-") or self.clock.dated is False:
+            return exact(cells)
+        found = _dates(list(cells))
+        if found is None:
+            return exact(cells)
+        self.clock.dated = True
+        return found
+
+
+def _dates(cells: list[Any]) -> I64 | None:
+    """Dates that numpy reads as Python does; None where one may be of another kind."""
+    if cells[0].endswith(("Z", "+00:00")):
+        zone = "Z" if cells[0].endswith("Z") else "+00:00"
+        if not all(cell.endswith(zone) for cell in cells):
+            return None
+        cells = [cell[: -len(zone)] for cell in cells]
+    if not all(cell[4:5] == "-" == cell[7:8] and cell[13:14] == ":" == cell[16:17]
+               and cell[:4].isdecimal() and cell[-1:].isdecimal() and "+" not in cell
+               and "-" not in cell[8:] for cell in cells):  # fmt: skip
+        return None
+    try:
+        return np.array(cells, "datetime64[us]").astype(np.int64)
+    except ValueError:
+        return None
