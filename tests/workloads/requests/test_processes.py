@@ -65,7 +65,8 @@ def test_a_clock_ticks() -> None:
 def test_a_modulated_process_has_the_variance_of_its_states() -> None:
     """Two states, rates a and b, which are left at rates u and v: the mean is
     (v a + u b) / (u + v); the variance of the count in a window t is
-    mean t + 2 p q (a - b)^2 (s t - 1 + e^(-s t)) / s^2 with s = u + v (Fischer and Meier-Hellstern 1993)."""
+    mean t + 2 p q (a - b)^2 (s t - 1 + e^(-s t)) / s^2 with s = u + v
+    (Fischer and Meier-Hellstern 1993)."""
     a, b, stay_a, stay_b = 5.0, 60.0, 3.0, 1.0
     curve = processes.modulated([a, b], [stay_a, stay_b])
     until, window = 200_000.0, 10.0

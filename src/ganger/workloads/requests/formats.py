@@ -13,6 +13,15 @@ from ganger.workloads.files import peek_text, suffix_of
 from ganger.workloads.formats import Head
 from ganger.workloads.requests import own
 from ganger.workloads.requests.columns import Requests
+from ganger.workloads.requests.readers import (
+    alibaba_genai,
+    azure_functions,
+    azure_llm,
+    burstgpt,
+    counted,
+    mooncake,
+    servegen,
+)
 
 
 @dataclass(frozen=True)
@@ -37,10 +46,35 @@ def _is_own(head: Head) -> bool:
     return "ganger.requests/" in head.first or cells.issuperset(own.REQUIRED)
 
 
+def _is_mooncake(head: Head) -> bool:
+    return head.first.lstrip().startswith("{") and '"input_length"' in head.first
+
+
+def _is_counted(head: Head) -> bool:
+    return head.has("requests") and any(head.has(unit) for unit in counted.WIDTHS)
+
+
 FORMATS: dict[str, Format] = {
     format_.name: format_
     for format_ in (
         Format("ganger", "Ganger's own CSV (docs/requests.md)", own.read, _is_own),
+        Format("azure-llm", "Azure LLM inference 2023 and 2024: TIMESTAMP and tokens",
+               azure_llm.read, lambda head: head.has(*azure_llm.HEADER)),
+        Format("mooncake", "Mooncake (Kimi) JSON Lines: timestamp, lengths, hash_ids",
+               mooncake.read, _is_mooncake),
+        Format("alibaba-genai", "Alibaba GenTD26: requests for images", alibaba_genai.read,
+               lambda head: head.has(*alibaba_genai.HEADER)),
+        Format("burstgpt", "BurstGPT: Timestamp, Model and tokens", burstgpt.read,
+               lambda head: head.has(*burstgpt.HEADER)),
+        Format("burstgpt-minutes", "BurstGPT by the minute: t, tps, norm", burstgpt.read_minutes,
+               lambda head: head.has(*burstgpt.MINUTES)),
+        Format("azure-functions", "Azure Functions 2019: invocations per minute",
+               azure_functions.read, lambda head: head.has(*azure_functions.HEADER)
+               and bool(azure_functions.minutes(head.first.split(",")))),
+        Format("counts", "Counts per window, as of Twitter: second,requests", counted.read,
+               _is_counted),
+        Format("servegen", "ServeGen: rate, cv and pattern of clients by window", servegen.read,
+               lambda head: head.has(*servegen.HEADER)),
     )
 }  # fmt: skip
 """Every format by name."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.state.names import Names
 from ganger.core.units import NEVER
 from ganger.workloads.requests.columns import I64, Chunk, Remarks, Requests
 from ganger.workloads.requests.stream import Counted
@@ -63,6 +64,14 @@ class Reading:
         )
         return chunk if good.all() else chunk.take(good)
 
+    def in_order(self, table: Table, name: str) -> None:
+        """Complain about rows whose window is before that of the row above; count the others."""
+        at: I64 = table[name]
+        before = np.maximum.accumulate(np.concatenate(([self._last], np.where(table.good, at, -1))))
+        table.refuse(at < before[:-1], name, "it is before the window above", "sort the file")
+        self._last = int(before[-1])
+        self.complaints.flush()
+
     def _refuse_disorder(self, table: Table, at: I64, arrival: str) -> None:
         before = np.maximum.accumulate(np.concatenate(([self._last], np.where(table.good, at, -1))))
         table.refuse(at < before[:-1], arrival, "it arrives before the request above",
@@ -97,7 +106,6 @@ Rows = Callable[[Reading], Iterable[Chunk]]
 
 def log(path: Path, rows: Rows, *, skip_bad: bool, ordered: bool, models: Any = ()) -> Requests:
     """The requests that `rows` reads of a file, anew each time."""
-    from ganger.core.state.names import Names
 
     def produce(requests: Requests) -> Iterator[Chunk]:
         requests.remarks = Remarks()

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
-from ganger.workloads.files import Complaints, TextFile, decode_text, file_bytes
+from ganger.workloads.files import Complaints, TextFile, decode_text, file_bytes, peek_text
 from ganger.workloads.requests.columns import I64, Remarks
 from ganger.workloads.rows import Cell, Clock, Kind, Moment, Table, gather_delimited
 
@@ -101,6 +101,12 @@ def delimited(
         raise BadInput(
             "it holds no rows", where=str(path), mend="give a file with at least one row"
         )
+
+
+def header_of(path: Path) -> list[str]:
+    """The columns that the first line of a file names, before it is read."""
+    lines = peek_text(path).splitlines()
+    return [cell.strip() for cell in lines[0].split(",")] if lines else []
 
 
 def _header(file: TextFile, comments: list[str]) -> tuple[list[str] | None, int]:

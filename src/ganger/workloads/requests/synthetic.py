@@ -29,8 +29,8 @@ class Mix:
     `models`: how many models, and `zipf`: the k-th most popular is asked for in proportion to
     1 / k^zipf. `tenants`: so many, alike (0: none). `slo`: the deadline of each request, in
     microseconds after its arrival (None: none). `items`: inputs a request. `prompt_tokens`,
-    `output_tokens`: means, lognormal with coefficient of variation `tokens_cv` (0: not a language model). `inputs`:
-    how many different inputs there are (0: not said), drawn by `inputs_zipf`.
+    `output_tokens`: means, lognormal with coefficient of variation `tokens_cv` (0: not a language
+    model). `inputs`: how many different inputs there are (0: not said), drawn by `inputs_zipf`.
     """
 
     models: int = 1

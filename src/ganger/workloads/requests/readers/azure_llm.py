@@ -1,0 +1,40 @@
+"""Azure's LLM inference traces (2023: Splitwise; 2024: DynamoLLM): `TIMESTAMP, ContextTokens,
+GeneratedTokens`. Dates are UTC and count from the first request. All requests ask for one model,
+which the files do not name: it is called `llm`, or as the option `model` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ganger.core.units import SECOND
+from ganger.workloads.requests.columns import Chunk, Requests
+from ganger.workloads.requests.reading import SIZE, Reading, log
+from ganger.workloads.requests.stream import Instant, delimited
+from ganger.workloads.rows import Kind
+
+HEADER = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+
+
+def read(
+    path: Path, *, skip_bad: bool = False, ordered: bool = True, model: str = "llm"
+) -> Requests:
+    """The requests of such a trace. Raises BadInput, when they are read."""
+
+    def rows(reading: Reading) -> Iterator[Chunk]:
+        kinds: dict[str, Kind] = {
+            "TIMESTAMP": Instant(SECOND),
+            "ContextTokens": SIZE,
+            "GeneratedTokens": SIZE,
+        }
+        for table in delimited(path, reading.complaints, kinds):
+            columns = {
+                "model": np.zeros(len(table), np.int32),
+                "prompt_tokens": table["ContextTokens"], "output_tokens": table["GeneratedTokens"],
+            }  # fmt: skip
+            yield reading.chunk(table, "TIMESTAMP", columns, from_first=True)
+
+    return log(path, rows, skip_bad=skip_bad, ordered=ordered, models=[str(model)])
