@@ -1,0 +1,123 @@
+"""`ganger models`: files that say what models take, checked."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ganger.cli.lab.trace import console, plain_table
+from ganger.cli.lazy import Suggesting
+from ganger.core.errors import BadInput
+from ganger.core.units import SECOND, format_duration
+
+if TYPE_CHECKING:
+    from ganger.workloads.models.profiles import Model, Models
+
+
+@click.group("models", cls=Suggesting)
+def models() -> None:
+    """Check files of models: latency, memory, accuracy, load times."""
+
+
+@models.command()
+@click.argument("file", metavar="[FILE]", required=False)
+@click.option("--schema", "as_schema", is_flag=True, help="Print the JSON Schema of such files.")
+@click.option("--json", "as_json", is_flag=True, help="Print plain data instead of tables.")
+def check(file: str | None, as_schema: bool, as_json: bool) -> None:
+    """Check a models file (TOML, YAML or JSON; docs/models-file.md), and summarise it. The first
+    thing wrong is named with model and field.
+
+    \b
+    Examples:
+      ganger models check m.toml
+      ganger models check m.toml --json
+      ganger models check --schema > models.schema.json
+    """
+    if as_schema:
+        from ganger.workloads.models.document import schema
+
+        click.echo(json.dumps(schema(), indent=2))
+        return
+    if file is None:
+        raise BadInput("which file?", where="FILE", mend="name a models file, or add --schema")
+    from ganger.workloads.models.reading import read_models
+
+    found = read_models(file)
+    if as_json:
+        click.echo(json.dumps(_facts(found), indent=2))
+        return
+    _print(found)
+
+
+def _facts(found: Models) -> dict[str, Any]:
+    return {
+        "source": found.source, "devices": found.devices,
+        "models": [
+            {
+                "name": model.name, "family": model.family, "bytes": model.bytes,
+                "accuracy": None if math.isnan(model.accuracy) else model.accuracy,
+                "load_seconds": model.load,
+                "latency": [
+                    {"device": each.device, "share": each.share, "largest_batch": each.largest,
+                     "alone_seconds": float(each.mean_seconds(1)), "best_batch": each.best[0],
+                     "best_items_per_second": each.best[1]} for each in model.latency],
+                "tokens": [
+                    {"device": each.device, "devices": each.devices,
+                     "prefill_1000_seconds": float(each.prefill_seconds(1000, 1000**2)),
+                     "decode_step_seconds": float(each.decode_seconds(1, 1000))}
+                    for each in model.tokens],
+            } for model in found.models.values()
+        ],
+        "pipelines": {name: [stage for stage, _ in each.stages]
+                      for name, each in found.pipelines.items()},
+    }  # fmt: skip
+
+
+def _print(found: Models) -> None:
+    from rich.markup import escape
+
+    screen = console()
+    table = plain_table("model", "on", "accuracy", "size", "alone", "most", "at batch",
+                        right=(2, 3, 4, 5, 6))  # fmt: skip
+    for model in found.models.values():
+        known = "" if math.isnan(model.accuracy) else f"{model.accuracy:.1%}"
+        first = (escape(model.name), known, _size(model))
+        for latency in model.latency:
+            device = latency.device if latency.share == 1 else f"{latency.share:g} {latency.device}"
+            batch, rate = latency.best
+            table.add_row(first[0], escape(device), *first[1:], _short(latency.mean_seconds(1)),
+                          f"{rate:,.4g}/s", str(batch))  # fmt: skip
+            first = ("", "", "")
+        for tokens in model.tokens:
+            device = tokens.device if tokens.devices == 1 else f"{tokens.devices}x{tokens.device}"
+            step = float(tokens.decode_seconds(1, 1000))
+            table.add_row(first[0], escape(device), *first[1:],
+                          _short(tokens.prefill_seconds(1000, 1000**2)), f"{1 / step:,.4g} tok/s",
+                          "1")  # fmt: skip
+            first = ("", "", "")
+    screen.print(table)
+    if any(model.tokens for model in found.models.values()):
+        screen.print("Token models: alone is a prompt of 1,000 tokens, most a request's tokens.")
+    for pipeline in found.pipelines.values():
+        stages = ", ".join(f"{stage} ({model})" for stage, model in pipeline.stages)
+        screen.print(f"pipeline {escape(pipeline.name)}: {escape(stages)}")
+    click.echo(
+        f"{len(found.models):,} models on {len(found.devices):,} devices: no errors", err=True
+    )
+
+
+def _size(model: Model) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if model.bytes >= unit:
+            return f"{model.bytes / unit:,.1f} {name}"
+    return f"{model.bytes} B" if model.bytes else ""
+
+
+def _short(seconds: Any) -> str:
+    time = float(seconds)
+    if time < 0.0995:
+        return f"{time * 1000:.3g} ms"
+    return format_duration(time * SECOND)

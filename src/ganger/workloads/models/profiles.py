@@ -1,0 +1,135 @@
+"""What was measured of models, ready to be asked: latency and memory by batch, tokens, load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Latency:
+    """Seconds that a batch takes on a `share` of a device, linear between the batches measured.
+
+    `batch` rises; a batch smaller than the first takes as long as the first. `p99`: of which 99 in
+    100 batches take no more; the mean where it was not measured. `memory_bytes`: of the model and a
+    batch; None: not measured.
+    """
+
+    device: str
+    share: float
+    batch: I64
+    mean: F64
+    p99: F64
+    memory_bytes: I64 | None = None
+
+    @property
+    def largest(self) -> int:
+        """The largest batch that the profile speaks of."""
+        return int(self.batch[-1])
+
+    def mean_seconds(self, batch: Any) -> F64:
+        """The mean of batches of such sizes; nan beyond the largest."""
+        return np.asarray(np.interp(batch, self.batch, self.mean, right=np.nan), np.float64)
+
+    def p99_seconds(self, batch: Any) -> F64:
+        """The 99th percentile of batches of such sizes; nan beyond the largest."""
+        return np.asarray(np.interp(batch, self.batch, self.p99, right=np.nan), np.float64)
+
+    @property
+    def best(self) -> tuple[int, float]:
+        """The batch with the highest throughput, and that in items per second."""
+        rate = self.batch / self.mean
+        at = int(rate.argmax())
+        return int(self.batch[at]), float(rate[at])
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """What a language model takes on `devices` devices of a type, in seconds.
+
+    `prefill`: base, per token, per squared length; or a table of tokens and seconds. `decode`: rows
+    of largest batch, base, per request, per token of context; or a table of batches and seconds.
+    `cache_bytes_per_token`: 0 where not stated.
+    """
+
+    device: str
+    devices: int
+    prefill: tuple[float, float, float] | None
+    prefill_table: tuple[I64, F64] | None
+    decode: F64 | None
+    decode_table: tuple[I64, F64] | None
+    cache_bytes_per_token: int = 0
+
+    def prefill_seconds(self, tokens: Any, squares: Any = 0.0) -> F64:
+        """Reading prompts of so many tokens in all; `squares`: the sum of their squared lengths. A
+        table is linear between its points and goes on as between the last two."""
+        if self.prefill is not None:
+            base, each, squared = self.prefill
+            return np.asarray(base + each * np.asarray(tokens) + squared * np.asarray(squares))
+        return _beyond(tokens, self.prefill_table)
+
+    def decode_seconds(self, batch: Any, context: Any = 0.0) -> F64:
+        """A step of so many requests, which have `context` tokens behind them in all."""
+        if self.decode is None:
+            return _beyond(batch, self.decode_table)
+        row = self.decode[np.searchsorted(self.decode[:, 0], batch)]
+        return np.asarray(row[..., 1] + row[..., 2] * np.asarray(batch)
+                          + row[..., 3] * np.asarray(context))  # fmt: skip
+
+
+def _beyond(at: Any, table: tuple[I64, F64] | None) -> F64:
+    assert table is not None, "either coefficients or a table"
+    x, y = table
+    inside = np.interp(at, x, y)
+    slope = (y[-1] - y[-2]) / (x[-1] - x[-2]) if len(x) > 1 else 0.0
+    return np.asarray(inside + slope * np.maximum(np.asarray(at) - x[-1], 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model that services run. `accuracy`: nan where not known. `predicted`: the class that it
+    gives each input of a data set, whose true classes are `labels`. `bytes`: 0 where not stated.
+    `parameters`: (identity, bytes). `load`: seconds by tier."""
+
+    name: str
+    family: str = ""
+    source: str = ""
+    accuracy: float = float("nan")
+    predicted: I64 | None = None
+    labels: I64 | None = None
+    bytes: int = 0
+    parameters: tuple[tuple[str, int], ...] = ()
+    load: dict[str, float] = field(default_factory=dict)
+    latency: tuple[Latency, ...] = ()
+    tokens: tuple[Tokens, ...] = ()
+
+    def on(self, device: str, share: float = 1.0) -> Latency | None:
+        """Its profile on a share of a device, if it was measured there."""
+        return next((each for each in self.latency
+                     if each.device == device and each.share == share), None)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Stages by name, in an order in which each comes after those that feed it: (name, model), and
+    edges (from, to, items for each item)."""
+
+    name: str
+    stages: tuple[tuple[str, str], ...]
+    edges: tuple[tuple[str, str, float], ...]
+
+
+@dataclass(frozen=True)
+class Models:
+    """A models file: models and pipelines by name, and MiB of memory by device (0: not stated)."""
+
+    models: dict[str, Model]
+    devices: dict[str, int]
+    pipelines: dict[str, Pipeline] = field(default_factory=dict)
+    source: str = ""

@@ -1,0 +1,323 @@
+"""A models file, read and checked: what is wrong is one sentence that names model and field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.documents import parsed
+from ganger.core.errors import BadInput
+from ganger.core.units import parse_memory
+from ganger.workloads.documents import read_document
+from ganger.workloads.files import TextFile, open_text, suffix_of
+from ganger.workloads.models import document
+from ganger.workloads.models.document import FORMAT, TIERS, Document
+from ganger.workloads.models.predictions import read_predictions
+from ganger.workloads.models.profiles import Latency, Model, Models, Pipeline, Tokens
+
+DOCS: Final = "docs/models-file.md"
+MIB: Final = 1 << 20
+
+
+def read_models(path: str | Path) -> Models:
+    """The models in a TOML, YAML or JSON file. Raises BadInput, with the first thing wrong."""
+    file = open_text(path)
+    try:
+        found = read_document(file, FORMAT, Document, docs=DOCS)
+    except BadInput as error:
+        raise _named(error, file) from None
+    return _Reader(file, found).models()
+
+
+class _Reader:
+    """One file on its way from what was written to what can be used."""
+
+    def __init__(self, file: TextFile, found: Document) -> None:
+        self.path, self.where, self.found = file.path, file.where, found
+        self.predictions: dict[str, dict[str, NDArray[np.int64]]] = {}
+        self.sizes: dict[str, tuple[int, str]] = {}
+        self.devices: dict[str, int] = {}
+
+    def models(self) -> Models:
+        """All of it. Raises BadInput."""
+        found = self.found
+        if not found.models:
+            raise BadInput("it has no models", where=self.where, mend="add [[models]]")
+        _distinct([each.name for each in found.devices], f"{self.where}: devices")
+        for device in found.devices:
+            memory = 0 if device.memory is None else parse_memory(
+                device.memory, where=f"{self.where}: device {device.name!r}: memory")  # fmt: skip
+            self.devices[device.name] = memory
+        _distinct([*(each.name for each in found.models), *(each.name for each in found.pipelines)],
+                  f"{self.where}: models and pipelines")  # fmt: skip
+        models = {each.name: self._model(each) for each in found.models}
+        pipelines = {each.name: self._pipeline(each) for each in found.pipelines}
+        return Models(models, self.devices, pipelines, str(self.path))
+
+    def _model(self, model: document.Model) -> Model:
+        where = f"{self.where}: model {model.name!r}"
+        if not model.latency and not model.tokens:
+            raise BadInput("it has neither latency nor tokens", where=where,
+                           mend="add [[models.latency]] or [[models.tokens]]")  # fmt: skip
+        _distinct([f"{each.device} at share {each.share:g}" for each in model.latency],
+                  f"{where}: latency")  # fmt: skip
+        _distinct([f"{each.devices} x {each.device}" for each in model.tokens], f"{where}: tokens")
+        accuracy, predicted, labels = self._accuracy(model, where)
+        self._parameters(model, where)
+        return Model(
+            model.name, model.family, model.source, accuracy, predicted, labels, model.bytes or 0,
+            tuple((each.id, each.bytes) for each in model.parameters), _load(model, where),
+            tuple(self._latency(each, where) for each in model.latency),
+            tuple(self._tokens(each, where) for each in model.tokens),
+        )  # fmt: skip
+
+    def _accuracy(
+        self, model: document.Model, where: str
+    ) -> tuple[float, NDArray[np.int64] | None, NDArray[np.int64] | None]:
+        if model.predictions is None:
+            return (float("nan") if model.accuracy is None else model.accuracy), None, None
+        if model.accuracy is not None:
+            raise BadInput("it has accuracy and predictions", where=where,
+                           mend="leave accuracy out: predictions say it")  # fmt: skip
+        if model.predictions not in self.predictions:
+            path = self.path.parent / model.predictions
+            self.predictions[model.predictions] = read_predictions(path)
+        arrays = self.predictions[model.predictions]
+        if model.name not in arrays or model.name == "labels":
+            raise BadInput(f"{model.predictions} has no array {model.name!r}",
+                           where=f"{where}: predictions",
+                           mend="it has " + ", ".join(sorted(arrays))[:200])  # fmt: skip
+        labels, predicted = arrays["labels"], arrays[model.name]
+        return float((labels == predicted).mean()), predicted, labels
+
+    def _parameters(self, model: document.Model, where: str) -> None:
+        place = f"{where}: parameters"
+        _distinct([each.id for each in model.parameters], place)
+        total = sum(each.bytes for each in model.parameters)
+        if model.bytes is not None and total > model.bytes:
+            raise BadInput(f"they are {total:,} bytes, the model {model.bytes:,}", where=place,
+                           mend="correct one of them")  # fmt: skip
+        for each in model.parameters:
+            size, other = self.sizes.setdefault(each.id, (each.bytes, model.name))
+            if size != each.bytes:
+                raise BadInput(f"{each.id!r} is {each.bytes:,} bytes, in model {other!r} {size:,}",
+                               where=place, mend="rename one, or correct its size")  # fmt: skip
+
+    def _latency(self, given: document.Latency, model: str) -> Latency:
+        where = f"{model}: latency on {given.device!r}"
+        self._known(given.device, where)
+        table, line = (
+            bool(given.batch or given.mean),
+            given.base is not None or given.each is not None,
+        )
+        if table == line:
+            what = (
+                "a table and base + each" if table else "neither batch and mean nor base and each"
+            )
+            raise BadInput(f"it has {what}", where=where, mend="give one of them")
+        found = _of_table(given, where) if table else _of_line(given, where)
+        memory, room = found.memory_bytes, self.devices[given.device]
+        if memory is not None and room and int(memory[0]) > room * MIB:
+            raise BadInput(f"{int(memory[0]):,} bytes do not fit into its {room:,} MiB",
+                           where=f"{where}: memory_bytes", mend="correct one of them")  # fmt: skip
+        return found
+
+    def _tokens(self, given: document.Tokens, model: str) -> Tokens:
+        where = f"{model}: tokens on {given.device!r}"
+        self._known(given.device, where)
+        prefill, decode = given.prefill, given.decode
+        place = f"{where}: prefill"
+        line, table = prefill.base is not None or prefill.token is not None, bool(prefill.tokens)
+        _either(table, line, "tokens and seconds", "base and token", place)
+        place = f"{where}: decode"
+        _either(bool(decode.batch), bool(decode.parts), "batch and seconds", "parts", place)
+        if line and not (prefill.base or 0) + (prefill.token or 0) > 0:
+            raise BadInput("it takes no time", where=f"{where}: prefill",
+                           mend="give base or token above 0")  # fmt: skip
+        return Tokens(
+            given.device, given.devices,
+            (prefill.base or 0.0, prefill.token or 0.0, prefill.token_squared) if line else None,
+            _series(prefill.tokens, prefill.seconds, "tokens", "seconds", f"{where}: prefill")
+            if table else None,
+            _parts(decode.parts, place) if decode.parts else None,
+            _series(decode.batch, decode.seconds, "batch", "seconds", place)
+            if decode.batch else None,
+            given.cache_bytes_per_token or 0,
+        )  # fmt: skip
+
+    def _known(self, device: str, where: str) -> None:
+        if device not in self.devices:
+            raise BadInput("the device is not known", where=where,
+                           mend=_meant(device, self.devices, "add it to [[devices]]"))  # fmt: skip
+
+    def _pipeline(self, pipeline: document.Pipeline) -> Pipeline:
+        where = f"{self.where}: pipeline {pipeline.name!r}"
+        models, stages = [each.name for each in self.found.models], pipeline.stages
+        if not stages:
+            raise BadInput("it has no stages", where=where, mend="add stages, or remove it")
+        names = [each.name for each in stages]
+        _distinct(names, f"{where}: stages")
+        for stage in stages:
+            if stage.model not in models:
+                raise BadInput(f"there is no model {stage.model!r}",
+                               where=f"{where}: stage {stage.name!r}",
+                               mend=_meant(stage.model, models, "add it to [[models]]")
+                               )  # fmt: skip
+        _distinct([f"{each.source} to {each.target}" for each in pipeline.edges], f"{where}: edges")
+        feeds: dict[str, list[str]] = {name: [] for name in names}
+        for edge in pipeline.edges:
+            for name in (edge.source, edge.target):
+                if name not in feeds:
+                    raise BadInput(f"there is no stage {name!r}", where=f"{where}: edges",
+                                   mend=_meant(name, names, "add it to stages"))  # fmt: skip
+            feeds[edge.target].append(edge.source)
+        try:
+            order = list(TopologicalSorter(feeds).static_order())
+        except CycleError as error:
+            cycle = " to ".join(error.args[1])
+            raise BadInput(f"stages feed each other in a cycle: {cycle}", where=f"{where}: edges",
+                           mend="remove one of these edges") from None  # fmt: skip
+        model = {stage.name: stage.model for stage in stages}
+        edges = tuple((each.source, each.target, each.items) for each in pipeline.edges)
+        return Pipeline(pipeline.name, tuple((name, model[name]) for name in order), edges)
+
+
+def _of_table(given: document.Latency, where: str) -> Latency:
+    for name, value in (("largest", given.largest), ("p99_over_mean", given.p99_over_mean)):
+        if value is not None:
+            raise BadInput(f"a table has no {name}", where=where, mend=f"remove {name}")
+    batch, mean = _series(given.batch, given.mean, "batch", "mean", where)
+    p99 = mean
+    if given.p99:
+        p99 = _series(given.batch, given.p99, "batch", "p99", where)[1]
+        below = np.flatnonzero(p99 < mean)
+        if len(below):
+            raise BadInput(f"p99 at batch {batch[below[0]]} is below the mean", where=where,
+                           mend="measure again, or exchange them")  # fmt: skip
+    memory: NDArray[np.int64] | None = None
+    if given.memory_bytes:
+        found = _series(given.batch, given.memory_bytes, "batch", "memory_bytes", where)[1]
+        memory = found.astype(np.int64)
+    return Latency(given.device, given.share, batch, mean, p99, memory)
+
+
+def _of_line(given: document.Latency, where: str) -> Latency:
+    base, each = given.base or 0.0, given.each or 0.0
+    if not base + each > 0:
+        raise BadInput("a batch takes no time", where=where, mend="give base or each above 0")
+    for name in ("p99", "memory_bytes"):
+        if getattr(given, name):
+            raise BadInput(f"{name} needs a table of batches", where=where,
+                           mend="give batch and mean, or use p99_over_mean")  # fmt: skip
+    if given.largest is None:
+        raise BadInput("largest is missing", where=where, mend="name the largest batch")
+    batch = np.unique([1, given.largest]).astype(np.int64)
+    mean = (base + each * batch).astype(np.float64)
+    return Latency(given.device, given.share, batch, mean, mean * (given.p99_over_mean or 1.0))
+
+
+def _series(at: Sequence[int], values: Sequence[float], by: str, name: str, where: str
+            ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:  # fmt: skip
+    """A table that rises. Raises BadInput."""
+    if len(at) != len(values):
+        raise BadInput(f"{len(at)} values of {by} and {len(values)} of {name}", where=where,
+                       mend="give as many of both")  # fmt: skip
+    x, y = np.array(at, np.int64), np.array(values, np.float64)
+    wrong = np.flatnonzero(np.diff(x) <= 0)
+    if len(wrong):
+        i = int(wrong[0])
+        raise BadInput(f"{by} {at[i + 1]} comes after {at[i]}", where=where,
+                       mend="sort the table, each number once")  # fmt: skip
+    wrong = np.flatnonzero(np.diff(y) < 0)
+    if len(wrong):
+        i = int(wrong[0])
+        raise BadInput(
+            f"{name} falls from {values[i]:g} at {by} {at[i]} to {values[i + 1]:g} at {by}"
+            f" {at[i + 1]}", where=where, mend="measure again, or give both the larger value",
+        )  # fmt: skip
+    return x, y
+
+
+def _parts(parts: Sequence[document.DecodePart], where: str) -> NDArray[np.float64]:
+    last = 0
+    for i, part in enumerate(parts):
+        if not part.base + part.request > 0:
+            raise BadInput(f"part {i + 1} takes no time", where=where, mend="give base above 0")
+        end = i == len(parts) - 1
+        if (part.largest is None) != end:
+            what = "the last part has" if end else f"part {i + 1} does not have"
+            raise BadInput(f"{what} a largest batch", where=where,
+                           mend="give it to all parts but the last")  # fmt: skip
+        if part.largest is not None:
+            if part.largest <= last:
+                raise BadInput(f"part {i + 1} ends at batch {part.largest}, before the one above",
+                               where=where, mend="sort the parts")  # fmt: skip
+            last = part.largest
+    return np.array([[np.inf if part.largest is None else part.largest, part.base, part.request,
+                      part.context_token] for part in parts])  # fmt: skip
+
+
+def _load(model: document.Model, where: str) -> dict[str, float]:
+    found = {tier: getattr(model.load, tier) for tier in TIERS}
+    stated = {tier: float(time) for tier, time in found.items() if time is not None}
+    for far, near in pairwise(stated):
+        if stated[near] > stated[far]:
+            raise BadInput(f"loading takes longer from {near} than from {far}",
+                           where=f"{where}: load", mend="measure both again")  # fmt: skip
+    return stated
+
+
+def _either(table: bool, line: bool, of_table: str, of_line: str, where: str) -> None:
+    if table == line:
+        what = f"both {of_table} and {of_line}" if table else f"neither {of_table} nor {of_line}"
+        raise BadInput(f"it has {what}", where=where, mend="give one of them")
+
+
+def _distinct(names: Sequence[str], where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise BadInput(f"{name!r} is there twice", where=where, mend="rename or remove one")
+        if not name.isprintable():
+            raise BadInput(f"{name!r} holds control characters", where=where, mend="rename it")
+        seen.add(name)
+
+
+def _meant(name: str, known: Iterable[str], mend: str) -> str:
+    near = get_close_matches(name, list(known), 1)
+    return f"did you mean {near[0]!r}?" if near else mend
+
+
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+def _named(error: BadInput, file: TextFile) -> BadInput:
+    """The same error with names for numbers, `model 'a': latency[0]` for `$.models[3].latency[0]`,
+    and with what stands there."""
+    place = error.where.removeprefix(file.where).removeprefix(": ")
+    if not place.startswith("$"):
+        return error
+    value: Any = parsed(file.text, suffix_of(file.path))
+    words: list[str] = []
+    for step in _STEP.finditer(place):
+        try:
+            value = value[step[1]] if step[1] else value[int(step[2])]
+        except (KeyError, IndexError, TypeError):
+            return error
+        words.append(step[1] or f"[{step[2]}]")
+        if len(words) == 2 and isinstance(value, dict) and isinstance(value.get("name"), str):
+            words = [f"{words[0].removesuffix('s')} {value['name'][:60]!r}: "]
+    said = error.what
+    if isinstance(value, int | float | str):
+        said += f", got {value!r}"[:60]
+    path = "".join(word if word[0] == "[" or ": " in word else f".{word}" for word in words)
+    path = path.replace(": .", ": ").removeprefix(".").removesuffix(": ")
+    return BadInput(said, where=f"{file.where}: {path}", mend=error.mend)
