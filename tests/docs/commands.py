@@ -34,7 +34,7 @@ NOT_RUN: Final = (
 """What cannot run in a test, by what it looks like, and where else it is seen to work."""
 SPOKEN: Final = re.compile(
     r"^ganger (recipe NAME|job|node|policy|service|simulate|recommend|logs|cancel|submit|up|show"
-    r"|suspend|policy set|trace info|trace convert|history)$"
+    r"|suspend|policy set|trace info|trace convert|requests synth|history)$"
     r"|^ganger (submit --(wait|dry-run|json \.\.\.)|allocate --json|submit --resume.*"
     r"|simulate \.\.\. --report report\.html|simulate --profiles FILE|whatif)$"
 )

@@ -40,13 +40,14 @@ def samples(folder: Path) -> None:
     problem = block("docs/problem-format.md", "json")
     policy = block("docs/write-a-policy.md", "python")
     family = block("docs/trace-format.md", "csv")
+    models = block("docs/models-file.md", "toml")
     script = "#!/bin/sh\n#SBATCH --gres=gpu:1 --time=10\npython train.py\n"
     for name, text in {
         "jobs.csv": trace, "quarter.csv.gz": trace, "sacct.txt": f"{SACCT}\n{sacct}",
         "problem.json": problem, "PROBLEM.json": problem, "mine.py": policy,
         "train.py": "print('trained')\n", "test.py": "print('tested')\n",
         "train.sbatch": script, "train": "#!/bin/sh\necho trained\n", "Makefile": "all:\n",
-        "family.csv": family,
+        "family.csv": family, "m.toml": models,
         "job.toml": 'format = "ganger.job/1"\ncommand = ["python", "train.py"]\ngpus = 1\n',
     }.items():  # fmt: skip
         (folder / name).write_text(text)

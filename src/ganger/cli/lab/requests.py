@@ -109,7 +109,8 @@ def synth(kind: str, output: str, duration: str | None, most: int | None, seed: 
       ganger requests synth poisson --rate 100 --duration 1h -o r.csv
       ganger requests synth gamma --rate 20 --cv 4 --duration 10m --slo 100ms \\
         --models 50 --zipf 1 -o bursty.csv.gz
-      ganger requests synth mmpp --rates 20,400 --stays 5m,20s --duration 1d -o m.csv
+      ganger requests synth mmpp --rates 20,400 --stays 5m,20s --duration 1d \\
+        -o m.csv
       ganger requests synth spike --rate 10 --to 200 --at 10m --width 30s \\
         --duration 20m --prompt-tokens 500 --output-tokens 120 -o spike.csv
     """

@@ -194,7 +194,10 @@ class Requests:
         rows = self.gather()
         before = int(min(rows.arrival.min(initial=0), 0))  # dates count from the first row
         rows = rows.take(np.argsort(rows.arrival, kind="stable")).earlier(before)
-        found = Requests.of(rows, self.models,
-                            self.tenants, name=self.name, source=self.source)  # fmt: skip
-        found.remarks = self.remarks
-        return found
+        remarks = self.remarks
+
+        def produce(again: Requests) -> Iterator[Chunk]:
+            again.remarks = remarks
+            yield rows
+
+        return Requests(produce, self.name, self.source, self.models, self.tenants)

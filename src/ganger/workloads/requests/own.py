@@ -18,7 +18,7 @@ import gzip
 import io
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -88,24 +88,34 @@ def _check(comments: Sequence[str], header: Sequence[str], where: str) -> None:
 
 def write(requests: Requests, path: Path) -> int:
     """Write a file in constant memory, gzip where its name ends in `.gz`; `-` is standard output.
-    The same requests are the same bytes. Says how many there were. Raises BadInput."""
+
+    The file is there when it is whole, and not before. The same requests are the same bytes. Says
+    how many there were. Raises BadInput.
+    """
     chunks = requests.chunks(CHUNK)
     first = next(chunks, None)  # what is wrong at once leaves no file behind
+    if path == STDOUT:
+        return _write(requests, first, chunks, sys.stdout.buffer)
+    whole = path.is_file() or not path.exists()
+    part = path.with_name(f"{path.name}.part") if whole else path
     try:
         with ExitStack() as stack:
-            stream: Any = sys.stdout.buffer
-            if path != STDOUT:
-                stream = stack.enter_context(path.open("wb"))
-                if path.name.lower().endswith(".gz"):
-                    stream = stack.enter_context(
-                        gzip.GzipFile("", "wb", compresslevel=6, fileobj=stream, mtime=0)
-                    )
-            return _write(requests, first, chunks, stream)
-    except BrokenPipeError:
-        raise
+            stream: Any = stack.enter_context(part.open("wb"))
+            if path.name.lower().endswith(".gz"):
+                stream = stack.enter_context(
+                    gzip.GzipFile("", "wb", compresslevel=6, fileobj=stream, mtime=0)
+                )
+            written = _write(requests, first, chunks, stream)
+        if whole:
+            part.replace(path)
+        return written
     except OSError as error:
         raise BadInput(f"cannot be written: {error.strerror or error}", where=str(path),
                        mend="check the path") from None  # fmt: skip
+    finally:
+        if whole:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
 
 
 def _write(
