@@ -29,12 +29,13 @@ NOT_RUN: Final = (
     (r"^ganger parity", "runs real jobs for minutes; tests/lab/test_parity.py"),
     (r"^ganger up( --gpus 4| --recipe tiresias)?$", "the test has its daemon up already"),
     (r"^ganger service token --new ann$", "wants --shared, so root; tests/service/test_api.py"),
+    (r"^ganger profile ", "needs onnxruntime; tests/lab/test_profiling.py"),
     (r"^ganger down$", "the test's own daemon is still needed"),
 )  # fmt: skip
 """What cannot run in a test, by what it looks like, and where else it is seen to work."""
 SPOKEN: Final = re.compile(
     r"^ganger (recipe NAME|job|node|policy|service|simulate|recommend|logs|cancel|submit|up|show"
-    r"|suspend|policy set|trace info|trace convert|requests synth|history)$"
+    r"|suspend|policy set|trace info|trace convert|requests synth|history|profile)$"
     r"|^ganger (submit --(wait|dry-run|json \.\.\.)|allocate --json|submit --resume.*"
     r"|simulate \.\.\. --report report\.html|simulate --profiles FILE|whatif)$"
 )

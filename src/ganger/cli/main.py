@@ -118,6 +118,7 @@ _STUDY: Final = {
     **_of("lab.trace", trace="Inspect, convert and generate traces."),
     **_of("lab.requests", requests="Inspect, convert and generate requests to models."),
     **_of("lab.models", models="Check files of models, and print their JSON Schema."),
+    **_of("lab.profile", profile="Measure ONNX models on this machine."),
     **_of("lab.lesson", lesson="Show the worked examples of a scheduling lecture as Gantt charts."),
     **_of("completion", completion="Print a shell completion script."),
 }

@@ -15,9 +15,10 @@ from click.testing import CliRunner
 
 from ganger.cli.lab.models import models as command
 from ganger.core.errors import BadInput
-from ganger.workloads.models.document import Model, schema
+from ganger.workloads.models.document import Device, Document, Model, schema
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.models.reading import read_models
+from ganger.workloads.models.writing import as_toml, write_models
 
 GOOD = """format = "ganger.models/1"
 
@@ -328,3 +329,15 @@ def test_the_command_checks_and_summarises(tmp_path: Path) -> None:
     assert isinstance(call("check").exception, BadInput)
     (tmp_path / "m.toml").write_text(GOOD.replace("0.003,", "0,"))
     assert "got 0" in str(call("check", tmp_path / "m.toml").exception)
+
+
+def test_a_file_that_is_written_says_what_was_read(tmp_path: Path) -> None:
+    import tomllib
+
+    document = msgspec.convert(tomllib.loads(GOOD), Document)
+    write_models(document, tmp_path / "out.toml")
+    text = (tmp_path / "out.toml").read_text()
+    assert msgspec.convert(tomllib.loads(text), Document) == document
+    assert list(read_models(tmp_path / "out.toml").models) == list(read(tmp_path, GOOD).models)
+    odd = Document(document.format, [Device('a "b" \\ é\n')], document.models)
+    assert tomllib.loads(as_toml(odd))["devices"] == [{"name": 'a "b" \\ é\n'}]

@@ -88,8 +88,9 @@ def _print(found: Models) -> None:
         for latency in model.latency:
             device = latency.device if latency.share == 1 else f"{latency.share:g} {latency.device}"
             batch, rate = latency.best
+            most = f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
             table.add_row(first[0], escape(device), *first[1:], _short(latency.mean_seconds(1)),
-                          f"{rate:,.4g}/s", str(batch))  # fmt: skip
+                          most, str(batch))  # fmt: skip
             first = ("", "", "")
         for tokens in model.tokens:
             device = tokens.device if tokens.devices == 1 else f"{tokens.devices}x{tokens.device}"
@@ -118,6 +119,8 @@ def _size(model: Model) -> str:
 
 def _short(seconds: Any) -> str:
     time = float(seconds)
+    if time < 0.000995:
+        return f"{time * 1e6:.3g} us"
     if time < 0.0995:
         return f"{time * 1000:.3g} ms"
     return format_duration(time * SECOND)

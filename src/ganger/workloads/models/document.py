@@ -22,21 +22,21 @@ _Count = Annotated[int, Meta(ge=1, le=1 << 24)]
 _Share = Annotated[float, Meta(gt=0, le=1)]
 
 
-class Device(Struct, forbid_unknown_fields=True):
+class Device(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A type of device that models were measured on."""
 
     name: _Name
     memory: int | str | None = None
 
 
-class Parameters(Struct, forbid_unknown_fields=True):
+class Parameters(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A part of a model's parameters; models that name the same `id` can share it."""
 
     id: _Name
     bytes: _Size
 
 
-class Load(Struct, forbid_unknown_fields=True):
+class Load(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Seconds until the model can answer, by where its parameters lie."""
 
     remote: _Seconds | None = None
@@ -44,7 +44,7 @@ class Load(Struct, forbid_unknown_fields=True):
     host: _Seconds | None = None
 
 
-class Latency(Struct, forbid_unknown_fields=True):
+class Latency(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Seconds for a batch on a `share` of a device: a table by batch, or `base` + `each` x
     batch."""
 
@@ -60,7 +60,7 @@ class Latency(Struct, forbid_unknown_fields=True):
     p99_over_mean: Annotated[float, Meta(ge=1, le=1e3)] | None = None
 
 
-class Prefill(Struct, forbid_unknown_fields=True):
+class Prefill(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Seconds to read prompts: a table by the tokens of all of them, or
     `base` + `token` x tokens + `token_squared` x the sum of the squares of the prompts' lengths."""
 
@@ -71,7 +71,7 @@ class Prefill(Struct, forbid_unknown_fields=True):
     token_squared: _Rate = 0.0
 
 
-class DecodePart(Struct, forbid_unknown_fields=True):
+class DecodePart(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Seconds of a step for batches up to `largest` (the last part: all others):
     `base` + `request` x batch + `context_token` x tokens that all requests have behind them."""
 
@@ -81,7 +81,7 @@ class DecodePart(Struct, forbid_unknown_fields=True):
     largest: _Count | None = None
 
 
-class Decode(Struct, forbid_unknown_fields=True):
+class Decode(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Seconds of a step, a token for each request of a batch: a table by batch, or `parts`."""
 
     batch: list[_Count] = []
@@ -89,7 +89,7 @@ class Decode(Struct, forbid_unknown_fields=True):
     parts: list[DecodePart] = []
 
 
-class Tokens(Struct, forbid_unknown_fields=True):
+class Tokens(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What a language model takes on so many `devices` of a type."""
 
     device: _Name
@@ -99,7 +99,7 @@ class Tokens(Struct, forbid_unknown_fields=True):
     cache_bytes_per_token: _Size | None = None
 
 
-class Model(Struct, forbid_unknown_fields=True):
+class Model(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A model: what it is, how well it answers, how fast, and what it needs."""
 
     name: _Name
@@ -114,14 +114,14 @@ class Model(Struct, forbid_unknown_fields=True):
     tokens: list[Tokens] = []
 
 
-class Stage(Struct, forbid_unknown_fields=True):
+class Stage(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A step of a pipeline: which model runs."""
 
     name: _Name
     model: _Name
 
 
-class Edge(Struct, forbid_unknown_fields=True):
+class Edge(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What one stage hands to another: so many `items` for each of its own, on average."""
 
     source: _Name = msgspec.field(name="from")
@@ -129,7 +129,7 @@ class Edge(Struct, forbid_unknown_fields=True):
     items: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
 
 
-class Pipeline(Struct, forbid_unknown_fields=True):
+class Pipeline(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Models that work on one request together."""
 
     name: _Name
@@ -137,7 +137,7 @@ class Pipeline(Struct, forbid_unknown_fields=True):
     edges: list[Edge] = []
 
 
-class Document(Struct, forbid_unknown_fields=True):
+class Document(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A models file."""
 
     format: str
