@@ -25,8 +25,10 @@ def models() -> None:
 @models.command()
 @click.argument("file", metavar="[FILE]", required=False)
 @click.option("--schema", "as_schema", is_flag=True, help="Print the JSON Schema of such files.")
+@click.option("--requests", metavar="FILE",
+              help="Check requests as well: all name something, and can be in time.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print plain data instead of tables.")
-def check(file: str | None, as_schema: bool, as_json: bool) -> None:
+def check(file: str | None, as_schema: bool, requests: str | None, as_json: bool) -> None:
     """Check a models file (TOML, YAML or JSON; docs/models-file.md), and summarise it. The first
     thing wrong is named with model and field.
 
@@ -34,8 +36,11 @@ def check(file: str | None, as_schema: bool, as_json: bool) -> None:
     Examples:
       ganger models check m.toml
       ganger models check m.toml --json
+      ganger models check m.toml --requests r.csv
       ganger models check --schema > models.schema.json
     """
+    if as_schema and requests is not None:
+        raise BadInput("a schema has no requests", where="--requests", mend="leave one option out")
     if as_schema:
         from ganger.workloads.models.document import schema
 
@@ -46,6 +51,12 @@ def check(file: str | None, as_schema: bool, as_json: bool) -> None:
     from ganger.workloads.models.reading import read_models
 
     found = read_models(file)
+    if requests is not None:
+        from ganger.workloads.models.matching import matched
+        from ganger.workloads.requests.formats import load_requests
+
+        count = sum(map(len, matched(load_requests(requests), found).chunks()))
+        click.echo(f"{count:,} requests: all can be answered in time, each alone", err=True)
     if as_json:
         click.echo(json.dumps(_facts(found), indent=2))
         return
