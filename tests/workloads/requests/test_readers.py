@@ -370,3 +370,34 @@ def test_a_week_of_burstgpts_minutes() -> None:
     assert detect(folder / "tokens_per_second_by_minute.csv.gz").name == "burstgpt-minutes"
     found = len(load_requests(folder / "tokens_per_second_by_minute.csv.gz").gather())
     assert abs(found - 23_100) < 4 * 23_100**0.5
+
+
+WRONG = ["", ",", ",,", '"', "\n", "\r", "\0", "-", "e", ".", "nan", "inf", "1e400", "9" * 30, "é",
+         "\x1b[31m", "{", "}", "[", "null", "0x1", "1_0", " ", "\t", "#", "-1", "\ufeff"]  # fmt: skip
+
+
+OWN = "arrival,model,slo,tenant,items,input\n0.5,a,1s,x,1,3\n1,b,,y,2,\n2.25,a,100ms,,1,0\n"
+
+
+@pytest.mark.parametrize("name", [*SAMPLES, "burst-minutes", "own"])
+def test_a_damaged_log_is_read_or_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
+    """A hundred damages to each layout: text is put in somewhere, or a stretch is cut out."""
+    more = {"burst-minutes": ("", BURST_MINUTES, 0), "own": ("", OWN, 0)}
+    text = {**SAMPLES, **more}[name][1]
+    rng = np.random.default_rng(len(text))
+    refused: list[BadInput] = []
+    for _ in range(100):
+        at = int(rng.integers(0, len(text)))
+        cut = int(rng.integers(0, 4))
+        damaged = text[:at] + str(rng.choice(WRONG)) + text[at + cut :]
+        for skip_bad in (False, True):
+            try:
+                found = sample(tmp_path, damaged, skip_bad=skip_bad)
+                rows = found.gather()
+            except BadInput as error:
+                refused.append(error)
+            else:
+                assert (np.diff(rows.arrival) >= 0).all()
+                assert rows.model.max(initial=-1) < len(found.models)
+    assert len(refused) > 20
+    assert all(error.mend and "\n" not in str(error) for error in refused)

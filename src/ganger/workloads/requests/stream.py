@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ LARGEST_BYTES: Final = 1 << 40
 """More text than this is taken for a mistake (or for a gzip bomb)."""
 _STEP = 1 << 20
 _LONGEST_LINE = 1 << 26
+_PLAIN_DATE = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?", re.ASCII)
 
 
 @dataclass
@@ -154,9 +156,7 @@ def _dates(cells: list[Any]) -> I64 | None:
         if not all(cell.endswith(zone) for cell in cells):
             return None
         cells = [cell[: -len(zone)] for cell in cells]
-    if not all(cell[4:5] == "-" == cell[7:8] and cell[13:14] == ":" == cell[16:17]
-               and cell[:4].isdecimal() and cell[-1:].isdecimal() and "+" not in cell
-               and "-" not in cell[8:] for cell in cells):  # fmt: skip
+    if not all(map(_PLAIN_DATE.fullmatch, cells)):
         return None
     try:
         return np.array(cells, "datetime64[us]").astype(np.int64)

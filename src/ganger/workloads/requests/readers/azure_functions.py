@@ -56,7 +56,8 @@ def read(
                 np.array(list(columns.values()))[column], counts[row, column],
                 table["HashFunction"][table.good][row], table["HashOwner"][table.good][row],
             ))  # fmt: skip
-        yield _by_window(parts)
+        if parts:
+            yield _by_window(parts)
 
     return log(path, lambda reading: spread.arrivals(counted(reading), MINUTE),
                skip_bad=skip_bad, ordered=True)  # fmt: skip

@@ -85,7 +85,8 @@ def _parameters(path: Path, reading: Reading) -> tuple[I64, I64, F64, I64, F64]:
         for name, columns in found.items():
             columns.append(table[name][table.good])
     window, client, rate, pattern, shape = (
-        np.concatenate(found[name]) for name in ("window_s", "client", "rate", "pattern", "p1")
+        np.concatenate([np.zeros(0, float if name in ("rate", "p1") else np.int64), *found[name]])
+        for name in ("window_s", "client", "rate", "pattern", "p1")
     )
     order = np.lexsort((client, window))
     return window[order], client[order], rate[order], pattern[order], shape[order]
