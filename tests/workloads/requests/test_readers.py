@@ -372,8 +372,35 @@ def test_a_week_of_burstgpts_minutes() -> None:
     assert abs(found - 23_100) < 4 * 23_100**0.5
 
 
-WRONG = ["", ",", ",,", '"', "\n", "\r", "\0", "-", "e", ".", "nan", "inf", "1e400", "9" * 30, "é",
-         "\x1b[31m", "{", "}", "[", "null", "0x1", "1_0", " ", "\t", "#", "-1", "\ufeff"]  # fmt: skip
+WRONG = [
+    "",
+    ",",
+    ",,",
+    '"',
+    "\n",
+    "\r",
+    "\0",
+    "-",
+    "e",
+    ".",
+    "nan",
+    "inf",
+    "1e400",
+    "9" * 30,
+    "é",
+    "\x1b[31m",
+    "{",
+    "}",
+    "[",
+    "null",
+    "0x1",
+    "1_0",
+    " ",
+    "\t",
+    "#",
+    "-1",
+    "\ufeff",
+]
 
 
 OWN = "arrival,model,slo,tenant,items,input\n0.5,a,1s,x,1,3\n1,b,,y,2,\n2.25,a,100ms,,1,0\n"
