@@ -63,6 +63,10 @@ def test_requests_that_can_be_answered_pass(models: Models, tmp_path: Path) -> N
     rows = read(models, tmp_path, "0,small,2ms\n1,digits,\n2,read,33ms\n3,alone,7ms\n4,large,1h\n")
     assert len(rows) == 5
     assert rows.arrival.tolist() == [0, 1_000_000, 2_000_000, 3_000_000, 4_000_000]
+    checked = matched(load_requests(tmp_path / "r.csv", skip_bad=True), models)
+    (tmp_path / "r.csv").write_text("arrival,model\nx,small\n1,alone\n")
+    assert len(checked.gather()) == 1
+    assert checked.remarks.left_out == {"they are malformed": 1}
 
 
 @pytest.mark.parametrize(

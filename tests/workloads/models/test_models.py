@@ -135,6 +135,10 @@ def test_a_language_model_reads_prompts_and_takes_steps(tmp_path: Path) -> None:
                                    0.0106 + 96 * 8.6e-5 + 6.2e-4])  # fmt: skip
     table = found.models["llama2-70b"].tokens[0]
     assert table.prefill_seconds([64, 320, 2048, 4096]) == pytest.approx([0.1, 0.15, 0.8, 1.6])
+    base = GOOD.replace("base = 0.0147, token = 6.8e-5, token_squared = 2.4e-9", "base = 0.0147")
+    only = read(tmp_path, base.replace("largest = 95", "largest = 1")).models["opt-13b"].tokens[0]
+    assert float(only.prefill_seconds(900)) == 0.0147
+    assert only.decode_seconds([1, 2]) == pytest.approx([0.0133 + 6.3e-5, 0.0106 + 17.2e-5])
     assert table.decode_seconds([1, 20, 56]) == pytest.approx([0.05, 0.0625, 0.085])
 
 
@@ -306,6 +310,8 @@ def test_the_schema_names_every_field() -> None:
     found = schema()
     assert found["title"] == "ganger.models/1"
     assert found["$ref"] == "#/$defs/Document"
+    assert found["$schema"].endswith("2020-12/schema")
+    assert found["$defs"]["Document"]["properties"]["format"] == {"const": "ganger.models/1"}
     model = found["$defs"]["Model"]["properties"]
     assert set(model) == {field.encode_name for field in msgspec.structs.fields(Model)}
     assert found["$defs"]["Edge"]["required"] == ["from", "to"]

@@ -239,6 +239,8 @@ def test_a_window_of_time(tmp_path: Path) -> None:
     assert (cut.arrival == inside.arrival - 30 * SECOND).all()
     assert cut.deadline is not None
     assert (cut.deadline == cut.arrival + 250_000).all()
+    assert (made.between(0, 30 * SECOND).gather().arrival == whole.arrival[
+        whole.arrival < 30 * SECOND]).all()  # fmt: skip
     with pytest.raises(BadInput, match="no time is left"):
         made.between(5, 5)
 
@@ -263,6 +265,12 @@ def test_figures_in_one_pass_are_those_of_all_rows() -> None:
     assert facts["slo_seconds"]["p50"] == pytest.approx(0.25)
     assert facts["models"][0]["requests"] == np.bincount(rows.model).max()
     assert facts["tenant_count"] == 3
+    assert rows.tenant is not None
+    of_tenants = np.bincount(rows.tenant)[1:]
+    assert [(row["name"], row["requests"]) for row in facts["tenants"]] == sorted(
+        ((f"tenant-{i}", n) for i, n in enumerate(of_tenants.tolist())), key=lambda row: -row[1]
+    )
+    assert sum(row["fraction"] for row in facts["models"]) == pytest.approx(1)
     assert facts["with_deadline"] == len(rows)
 
 
@@ -280,3 +288,4 @@ def test_one_request_and_none_have_figures(tmp_path: Path) -> None:
     nothing = Requests(lambda _: iter(()))
     assert describe(nothing)["requests"] == 0
     assert own.write(nothing, tmp_path / "none.csv") == 0
+    assert (tmp_path / "none.csv").read_text() == "# format: ganger.requests/1\narrival,model\n"

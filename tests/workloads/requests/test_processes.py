@@ -87,6 +87,16 @@ def test_the_modulated_process_begins_as_the_long_run_goes() -> None:
     near(float(np.mean(first)), 0.25, math.sqrt(0.25 + 0.1875) / math.sqrt(1500))
 
 
+def test_three_states_come_in_turn_for_thousands_of_stays() -> None:
+    """Each state is left for the next: without the second, the third has nothing before it."""
+    curve = processes.modulated([1.0, 2.0, 3.0], [10.0, 10.0, 10.0])
+    pieces = curve.pieces(np.random.default_rng(0))
+    rates = np.concatenate([next(pieces)[1] for _ in range(4)])
+    turns = np.diff(rates) % 3
+    assert len(rates) > 4000
+    assert set(turns.tolist()) == {1.0}
+
+
 def test_a_day_has_its_mean_and_its_peak_where_it_was_put() -> None:
     day = 86_400.0
     curve = processes.diurnal(10.0, 0.9, 14 * 3600.0, day)
@@ -147,6 +157,12 @@ def test_another_column_changes_no_arrival_and_another_seed_does() -> None:
     assert (plain.arrival == rich.gather().arrival).all()
     other = generated(CURVES[0], seed=6, duration=60.0).gather()
     assert len(other) != len(plain) or (other.arrival != plain.arrival).any()
+
+
+def test_nothing_is_said_that_was_not_asked_for() -> None:
+    assert set(generated(CURVES[0], most=9).gather().columns) == {"arrival", "model"}
+    assert len(generated(CURVES[0], most=processes.BLOCK).gather()) == processes.BLOCK
+    assert len(list(generated(CURVES[0], most=processes.BLOCK).chunks())) == 1
 
 
 def test_models_are_asked_for_as_zipf_says() -> None:

@@ -120,6 +120,8 @@ def test_azures_dates_count_from_the_first_request(tmp_path: Path) -> None:
 def test_mooncakes_equal_prompts_have_equal_inputs(tmp_path: Path) -> None:
     found = sample(tmp_path, MOONCAKE)
     rows = found.gather()
+    blank = sample(tmp_path, MOONCAKE.replace("\n", "\n\n")).gather()
+    assert blank.arrival.tolist() == rows.arrival.tolist()
     assert rows.arrival.tolist() == [0, 40_000, 3_000_000]
     assert rows.columns["prompt_tokens"].tolist() == [1200, 900, 1210]
     assert rows.columns["output_tokens"].tolist() == [6, 3, 12]
