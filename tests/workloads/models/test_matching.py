@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from ganger.cli.lab.models import models as command
 from ganger.core.errors import BadInput
+from ganger.core.state.names import Names
 from ganger.workloads.models.matching import Fastest, matched
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.models.reading import read_models
-from ganger.workloads.requests.columns import Chunk
+from ganger.workloads.requests.columns import Chunk, Requests
 from ganger.workloads.requests.formats import load_requests
 
 MODELS = """format = "ganger.models/1"
@@ -67,6 +69,11 @@ def test_requests_that_can_be_answered_pass(models: Models, tmp_path: Path) -> N
     (tmp_path / "r.csv").write_text("arrival,model\nx,small\n1,alone\n")
     assert len(checked.gather()) == 1
     assert checked.remarks.left_out == {"they are malformed": 1}
+
+
+def test_names_that_no_request_uses_need_not_be_there(models: Models) -> None:
+    rows = Chunk(np.array([0, 1]), np.array([1, 1], np.int32))
+    assert len(matched(Requests.of(rows, Names(["ghost", "small"])), models).gather()) == 2
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,13 @@ def test_a_table_is_linear_between_its_batches_and_ends_with_the_last(tmp_path: 
     assert model.on("A100", 0.5) is None
 
 
+def test_a_level_profile_is_no_error(tmp_path: Path) -> None:
+    text = GOOD.replace("mean = [0.005, 0.011]", "mean = [0.005, 0.005]")
+    half = read(tmp_path, text).models["resnet50"].on("T4", 0.5)
+    assert half is not None
+    assert half.best == (4, 800.0)
+
+
 def test_a_line_is_its_formula(tmp_path: Path) -> None:
     latency = read(tmp_path, GOOD).models["resnet50"].on("A100")
     assert latency is not None

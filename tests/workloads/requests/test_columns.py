@@ -66,9 +66,24 @@ def test_a_written_file_is_read_back_exactly(tmp_path: Path) -> None:
                      for each, rows in ((made, before), (found, after))]  # fmt: skip
             assert words[0] == words[1]
     plain = (tmp_path / "r.csv").read_bytes()
-    assert gzip.decompress((tmp_path / "r.csv.gz").read_bytes()) == plain
+    zipped = (tmp_path / "r.csv.gz").read_bytes()
+    assert gzip.decompress(zipped) == plain
+    assert zipped[4:8] == bytes(4)  # no time of its own
     own.write(found, tmp_path / "again.csv.gz")
     assert (tmp_path / "again.csv.gz").read_bytes() == (tmp_path / "r.csv.gz").read_bytes()
+
+
+def test_a_column_that_only_some_chunks_have_is_filled_up() -> None:
+    at, model = np.array([1, 2]), np.zeros(2, np.int32)
+    full = Chunk(at, model, at + 1, model + 1, model + 3, model + 4, model + 5, at, model)
+    both = joined([Chunk(at, model), full])
+    assert {name: column.tolist() for name, column in both.columns.items()} == {
+        "arrival": [1, 2, 1, 2], "model": [0] * 4, "deadline": [NEVER, NEVER, 2, 3],
+        "tenant": [0, 0, 1, 1], "items": [1, 1, 3, 3], "prompt_tokens": [0, 0, 4, 4],
+        "output_tokens": [0, 0, 5, 5], "input": [-1, -1, 1, 2], "label": [-1, -1, 0, 0],
+    }  # fmt: skip
+    with pytest.raises(BadInput, match="requests are out of order"):
+        Requests.of(both, Names(["a"]))
 
 
 ROWS = st.lists(
@@ -280,6 +295,18 @@ def test_long_spans_have_wide_windows() -> None:
     assert facts["window_seconds"] == 32.0
     assert sum(facts["requests_by_window"]) == facts["requests"]
     assert facts["peak_requests_per_second"] < 2
+
+
+def test_models_that_nobody_asks_for_are_not_counted() -> None:
+    facts = describe(generated(processes.constant(9.0), most=10, mix=Mix(models=1000)))
+    assert facts["model_count"] <= 10
+    assert sum(row["requests"] for row in facts["models"]) == 10
+
+
+def test_sizes_of_few_requests_are_exact(tmp_path: Path) -> None:
+    facts = describe(own_file(tmp_path, "arrival,items\n0,2\n1,4\n2,9\n"))
+    assert facts["items"]["mean"] == 5
+    assert (facts["items"]["p50"], facts["items"]["max"]) == (4, 9)
 
 
 def test_one_request_and_none_have_figures(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from ganger.core.errors import BadInput
 from ganger.core.units import MINUTE, SECOND
+from ganger.workloads.requests import stream
 from ganger.workloads.requests.columns import Requests, joined
 from ganger.workloads.requests.formats import FORMATS, detect, load_requests
 
@@ -129,6 +130,9 @@ def test_mooncakes_equal_prompts_have_equal_inputs(tmp_path: Path) -> None:
     assert first == third != second
     assert 0 <= first < 1 << 52
     assert "shared beginnings are not kept" in found.remarks.notes[0]
+    plain = sample(tmp_path, '{"timestamp": 0, "input_length": 1, "output_length": 1}\n')
+    assert plain.gather().columns["input"].tolist() == [-1]
+    assert plain.remarks.notes == []
 
 
 def test_images_are_items_and_failed_requests_came_too(tmp_path: Path) -> None:
@@ -140,6 +144,7 @@ def test_images_are_items_and_failed_requests_came_too(tmp_path: Path) -> None:
     assert tenants(found) == ["G0000", "G0001", "G0000"]
     assert found.remarks.left_out == {"they name no model": 1}
     assert found.remarks.notes == ["1 requests did not succeed; they are kept"]
+    assert tenants(sample(tmp_path, GENAI.replace("G0000", ""))) == ["", "G0001", ""]
 
 
 def test_burstgpts_kinds_of_log_are_tenants(tmp_path: Path) -> None:
@@ -212,6 +217,42 @@ def test_parts_of_a_file_change_nothing(tmp_path: Path) -> None:
     assert (np.diff(rows.arrival) >= 0).all()
 
 
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("step", [1, 7, 60])
+def test_a_file_that_comes_in_small_parts_is_the_same_file(
+    name: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = SAMPLES[name][1].removesuffix("\n")
+    whole = sample(tmp_path, text).gather()
+    monkeypatch.setattr(stream, "_STEP", step)
+    for spelt in (text, text + "\n", text + "\n\n\n"):
+        parts = sample(tmp_path, spelt).gather()
+        for column, values in whole.columns.items():
+            assert (parts.columns[column] == values).all(), column
+
+
+def test_disorder_is_seen_across_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_STEP", 20)
+    times = [0, 1, 2, 3, 5, 4, 6, 7]
+    for text, said in (
+        (
+            "arrival,model\n" + "".join(f"{at},abcdefghijkl\n" for at in times),
+            "line 7: arrival: it",
+        ),
+        ("second,requests\n" + "".join(f"{at},1000000\n" for at in times), "line 7: second"),
+        ("t,tps,norm\n" + "".join(f"{at},1,0.0000000000\n" for at in times), "line 7: t: "),
+    ):
+        with pytest.raises(BadInput, match=said):
+            sample(tmp_path, text).gather()
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_STEP", 64)
+    monkeypatch.setattr(stream, "_LONGEST_LINE", 1 << 10)
+    with pytest.raises(BadInput, match="line 2: a line is longer than"):
+        sample(tmp_path, "arrival,model\n1," + "a" * 2000 + "\n").gather()
+
+
 def test_servegens_clients_have_their_rates_and_shapes(tmp_path: Path) -> None:
     found = sample(tmp_path, SERVEGEN)
     rows = found.gather()
@@ -252,6 +293,9 @@ def test_servegens_lengths_are_drawn_from_their_distributions(tmp_path: Path) ->
         "1 clients have no token lengths of their own; they take those of the 1 that have"
     ]
     assert (rows.arrival == sample(tmp_path, SERVEGEN).gather().arrival).all()
+    assert (found.gather().columns["prompt_tokens"] == prompts).all()
+    other = sample(tmp_path, SERVEGEN, tokens=str(tmp_path / "tokens.jsonl"), seed=1).gather()
+    assert (other.columns["prompt_tokens"] != prompts).any()
 
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
@@ -304,6 +348,8 @@ def test_a_bad_log_is_one_sentence(
     [
         (lambda text: text.replace("{13: 0.5, 14: 0.5}", "{13: x}"), "line 1: no token lengths"),
         (lambda text: text.replace("{13: 0.5, 14: 0.5}", "{13: -1}"), "is not a distribution"),
+        (lambda text: text.replace("{13: 0.5, 14: 0.5}", "{-13: 1}"), "is not a distribution"),
+        (lambda text: text.replace("{13: 0.5, 14: 0.5}", "{13: 0}"), "is not a distribution"),
         (lambda text: text.replace("input_tokens", "words"), "input_tokens is missing"),
         (lambda text: text.replace('"client": 7', '"client": "x"'), "Expected `int`"),
         (lambda text: text.replace("{13: 0.5, 14: 0.5}", "{}"), "no client has token lengths"),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ganger.core.state.names import Names
 from ganger.core.units import NEVER
-from ganger.workloads.requests.columns import I64, Chunk, Remarks, Requests
+from ganger.workloads.requests.columns import I64, Chunk, Requests
 from ganger.workloads.requests.stream import Counted
 from ganger.workloads.rows import Category, Count, Table
 
@@ -108,7 +108,6 @@ def log(path: Path, rows: Rows, *, skip_bad: bool, ordered: bool, models: Any = 
     """The requests that `rows` reads of a file, anew each time."""
 
     def produce(requests: Requests) -> Iterator[Chunk]:
-        requests.remarks = Remarks()
         return iter(rows(Reading(path, requests, skip_bad, ordered)))
 
     return Requests(produce, name=path.name.split(".")[0], source=str(path), models=Names(models))
