@@ -1,7 +1,7 @@
 """Rows of text become typed columns: whole chunks at once, cell by cell only where one is bad.
 
 A `Kind` converts all cells of a column in one go and raises `CellError` when anything in them is
-wrong. Only then is it asked again for one cell at a time, to name the line and the field.
+wrong. Only then is it asked again for fewer cells, until the line and the field are known.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from ganger.core.errors import BadInput
 from ganger.core.state.names import Names
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, parse_duration
+from ganger.workloads.dates import DateError, microseconds
 from ganger.workloads.files import Complaints, TextFile
 from ganger.workloads.plain import Field, delimited, pieces
 
@@ -28,8 +28,6 @@ Column: TypeAlias = NDArray[Any]
 CHUNK = 1 << 14
 """Rows at a time: few enough to stay in the cache, many enough for numpy."""
 MOST_GPUS = 1_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 class CellError(ValueError):
@@ -156,7 +154,10 @@ class Moment:
         dated = self.clock.dated
         if dated is None:
             dated = isinstance(cells[0], str) and cells[0][4:5] == "-"
-        times = _dates(cells) if dated else _micros(floats(cells), self.unit, cells)
+        try:
+            times = microseconds(cells) if dated else _micros(floats(cells), self.unit, cells)
+        except DateError as error:
+            raise CellError(str(error), "write like 2024-05-01T12:00:00") from None
         self.clock.dated = dated
         return times
 
@@ -247,20 +248,6 @@ def _micros(values: NDArray[np.float64], unit: float, cells: Sequence[Cell]) -> 
     return np.rint(values * unit).astype(np.int64)
 
 
-def _dates(cells: Sequence[Cell]) -> NDArray[np.int64]:
-    times = np.empty(len(cells), np.int64)
-    for i, cell in enumerate(cells):
-        try:
-            moment = datetime.fromisoformat(cell.strip() if isinstance(cell, str) else "")
-        except ValueError:
-            mend = "write like 2024-05-01T12:00:00"
-            raise CellError(f"{cell!r} is not a valid date and time", mend) from None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        times[i] = (moment - _EPOCH) // _MICROSECOND
-    return times
-
-
 def _check_text(cell: Cell, required: bool) -> None:
     text = str(cell)
     if required and not text:
@@ -335,25 +322,32 @@ class Collector:
                 column = np.repeat(kind([""]), len(lines)) if given is None else kind(given)
             except CellError:
                 given = [""] * len(lines) if given is None else given
-                column = self._one_by_one(name, kind, given, lines, good)
+                column = self._by_halves(name, kind, given, lines, good)
             self.pieces[name].append(column)
         self.lines.append(lines)
         self.good.append(good)
 
-    def _one_by_one(
+    def _by_halves(
         self, name: str, kind: Kind, cells: Sequence[Cell],
         lines: NDArray[np.int64], good: NDArray[np.bool_],
     ) -> Column:  # fmt: skip
+        """The cells, with a complaint for each bad one, found by halving what holds it."""
         found: list[Column | None] = []
-        for row, cell in enumerate(cells):
+        rest = [(0, len(cells))]
+        while rest:
+            begin, end = rest.pop()
             try:
-                found.append(kind([cell]))
+                found.append(kind(cells[begin:end]))
             except CellError as error:
-                place = f"{self.unit} {lines[row]}: {name}"
+                if end - begin > 1:
+                    middle = (begin + end) // 2
+                    rest += [(middle, end), (begin, middle)]
+                    continue
+                place = f"{self.unit} {lines[begin]}: {name}"
                 self.complaints.add(error.what, place=place, mend=error.mend)
-                good[row] = False
+                good[begin] = False
                 found.append(None)
-        filler = next((piece for piece in found if piece is not None), np.zeros(1, np.int64))
+        filler = next((piece for piece in found if piece is not None), np.zeros(1, np.int64))[:1]
         return np.concatenate([filler if piece is None else piece for piece in found])
 
     def table(self) -> Table:
@@ -448,7 +442,9 @@ def _plain(
     file: TextFile, delimiter: str, skipped: int, width: int
 ) -> Iterator[tuple[NDArray[np.int64], Sequence[Sequence[Cell]]]]:
     """The columns below the first `skipped` lines of a file in which every line is a row."""
-    begin = sum(map(len, islice(io.StringIO(file.text), skipped)))
+    begin = 0
+    for _ in range(skipped):
+        begin = file.text.find("\n", begin) + 1 or len(file.text)
     line = skipped + file.first
     for piece in pieces(file.text, begin):
         columns = delimited(piece, delimiter, width)

@@ -31,8 +31,8 @@ from ganger.core.units import NEVER, SECOND
 from ganger.workloads.files import STDOUT
 from ganger.workloads.requests.columns import CHUNK, Chunk, Requests
 from ganger.workloads.requests.reading import SIZE, Reading, log, names
-from ganger.workloads.requests.stream import Instant, delimited
-from ganger.workloads.rows import Clock, Count, Kind, Span
+from ganger.workloads.requests.stream import delimited
+from ganger.workloads.rows import Clock, Count, Kind, Moment, Span
 
 FORMAT: Final = "ganger.requests/1"
 _FAMILY = "ganger.requests/"
@@ -53,7 +53,7 @@ def read(path: Path, *, skip_bad: bool = False, ordered: bool = True) -> Request
 def _rows(reading: Reading) -> Iterator[Chunk]:
     clock, requests = Clock(), reading.requests
     optional: dict[str, Kind] = {
-        "model": names(requests.models), "deadline": Instant(SECOND, clock, NEVER),
+        "model": names(requests.models), "deadline": Moment(SECOND, NEVER, clock),
         "slo": Span(SECOND, NEVER), "tenant": names(requests.tenants, required=False),
         "items": Count(1, SIZE.most, 1), "prompt_tokens": Count(0, SIZE.most, 0),
         "output_tokens": Count(0, SIZE.most, 0), "input": _KEY,
@@ -61,7 +61,7 @@ def _rows(reading: Reading) -> Iterator[Chunk]:
     }  # fmt: skip
     where = str(reading.path)
     for table in delimited(
-        reading.path, reading.complaints, {"arrival": Instant(SECOND, clock)}, optional,
+        reading.path, reading.complaints, {"arrival": Moment(SECOND, None, clock)}, optional,
         see=lambda comments, header: _check(comments, header, where),
     ):  # fmt: skip
         columns = {name: table[name] for name in ("tenant", *_PLAIN) if name in table}

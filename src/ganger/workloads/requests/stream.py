@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
 from ganger.workloads.files import Complaints, TextFile, decode_text, file_bytes, peek_text
-from ganger.workloads.requests.columns import I64, Remarks
-from ganger.workloads.rows import Cell, Clock, Kind, Moment, Table, gather_delimited
+from ganger.workloads.requests.columns import Remarks
+from ganger.workloads.rows import Kind, Table, gather_delimited
 
 LARGEST_BYTES: Final = 1 << 40
 """More text than this is taken for a mistake (or for a gzip bomb)."""
 _STEP = 1 << 20
 _LONGEST_LINE = 1 << 26
-_PLAIN_DATE = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?", re.ASCII)
 
 
 @dataclass
@@ -126,39 +124,3 @@ def _header(file: TextFile, comments: list[str]) -> tuple[list[str] | None, int]
             except csv.Error as error:
                 raise file.refuse(f"no valid header: {error}", "fix the quotes") from None
     return None, at
-
-
-@dataclass
-class Instant:
-    """A point in time as microseconds, as `Moment`, with dates read by numpy where all are alike:
-    `2024-05-01 12:00:00.25`, with Z or +00:00 or without a zone."""
-
-    unit: float
-    clock: Clock = field(default_factory=Clock)
-    blank: int | None = None
-
-    def __call__(self, cells: Sequence[Cell]) -> I64:
-        """The cells as an array. Raises CellError if one of them is wrong."""
-        exact = Moment(self.unit, self.blank, self.clock)
-        if not (isinstance(cells[0], str) and cells[0][4:5] == "-") or self.clock.dated is False:
-            return exact(cells)
-        found = _dates(list(cells))
-        if found is None:
-            return exact(cells)
-        self.clock.dated = True
-        return found
-
-
-def _dates(cells: list[Any]) -> I64 | None:
-    """Dates that numpy reads as Python does; None where one may be of another kind."""
-    if cells[0].endswith(("Z", "+00:00")):
-        zone = "Z" if cells[0].endswith("Z") else "+00:00"
-        if not all(cell.endswith(zone) for cell in cells):
-            return None
-        cells = [cell[: -len(zone)] for cell in cells]
-    if not all(map(_PLAIN_DATE.fullmatch, cells)):
-        return None
-    try:
-        return np.array(cells, "datetime64[us]").astype(np.int64)
-    except ValueError:
-        return None

@@ -14,8 +14,8 @@ from pathlib import Path
 from ganger.core.units import SECOND
 from ganger.workloads.requests.columns import Chunk, Requests
 from ganger.workloads.requests.reading import SIZE, Reading, log, names
-from ganger.workloads.requests.stream import Instant, delimited
-from ganger.workloads.rows import Category, Count, Kind
+from ganger.workloads.requests.stream import delimited
+from ganger.workloads.rows import Category, Count, Kind, Moment
 
 HEADER = ("gmt_create", "predict_status", "groupId", "num_images_per_prompt",
           "checkpoint_model_version_id")  # fmt: skip
@@ -27,7 +27,7 @@ def read(path: Path, *, skip_bad: bool = False, ordered: bool = True) -> Request
     def rows(reading: Reading) -> Iterator[Chunk]:
         requests, status = reading.requests, Category()
         kinds: dict[str, Kind] = {
-            "gmt_create": Instant(SECOND), "predict_status": status,
+            "gmt_create": Moment(SECOND), "predict_status": status,
             "groupId": names(requests.tenants, required=False),
             "num_images_per_prompt": Count(0, SIZE.most, 0),
             "checkpoint_model_version_id": names(requests.models, required=False),

@@ -13,8 +13,8 @@ import numpy as np
 from ganger.core.units import SECOND
 from ganger.workloads.requests.columns import Chunk, Requests
 from ganger.workloads.requests.reading import SIZE, Reading, log
-from ganger.workloads.requests.stream import Instant, delimited
-from ganger.workloads.rows import Kind
+from ganger.workloads.requests.stream import delimited
+from ganger.workloads.rows import Kind, Moment
 
 HEADER = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
@@ -26,7 +26,7 @@ def read(
 
     def rows(reading: Reading) -> Iterator[Chunk]:
         kinds: dict[str, Kind] = {
-            "TIMESTAMP": Instant(SECOND),
+            "TIMESTAMP": Moment(SECOND),
             "ContextTokens": SIZE,
             "GeneratedTokens": SIZE,
         }

@@ -21,8 +21,8 @@ from ganger.workloads.requests.columns import Chunk, Requests
 from ganger.workloads.requests.counts import Spread, Windows, positive
 from ganger.workloads.requests.processes import stream
 from ganger.workloads.requests.reading import SIZE, Reading, log, names
-from ganger.workloads.requests.stream import Instant, delimited
-from ganger.workloads.rows import Count, Kind, Number
+from ganger.workloads.requests.stream import delimited
+from ganger.workloads.rows import Count, Kind, Moment, Number
 
 HEADER = ("Timestamp", "Model", "Request tokens", "Response tokens")
 MINUTES = ("t", "tps", "norm")
@@ -34,7 +34,7 @@ def read(path: Path, *, skip_bad: bool = False, ordered: bool = True) -> Request
     def rows(reading: Reading) -> Iterator[Chunk]:
         requests, unanswered = reading.requests, 0
         required: dict[str, Kind] = {
-            "Timestamp": Instant(SECOND), "Model": names(requests.models), "Request tokens": SIZE,
+            "Timestamp": Moment(SECOND), "Model": names(requests.models), "Request tokens": SIZE,
             "Response tokens": SIZE,
         }  # fmt: skip
         optional: dict[str, Kind] = {"Log Type": names(requests.tenants, required=False)}

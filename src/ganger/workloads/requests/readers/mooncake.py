@@ -19,8 +19,8 @@ from ganger.core.units import SECOND
 from ganger.workloads.files import TextFile
 from ganger.workloads.requests.columns import Chunk, Requests
 from ganger.workloads.requests.reading import SIZE, Reading, log
-from ganger.workloads.requests.stream import Instant, pieces
-from ganger.workloads.rows import Kind, read_records
+from ganger.workloads.requests.stream import pieces
+from ganger.workloads.rows import Kind, Moment, read_records
 
 _MILLISECOND = SECOND / 1000
 
@@ -42,7 +42,7 @@ def read(
 
     def rows(reading: Reading) -> Iterator[Chunk]:
         kinds: dict[str, Kind] = {
-            "timestamp": Instant(_MILLISECOND),
+            "timestamp": Moment(_MILLISECOND),
             "input_length": SIZE,
             "output_length": SIZE,
         }
