@@ -354,3 +354,26 @@ def test_a_file_that_is_written_says_what_was_read(tmp_path: Path) -> None:
     assert list(read_models(tmp_path / "out.toml").models) == list(read(tmp_path, GOOD).models)
     odd = Document(document.format, [Device('a "b" \\ é\n')], document.models)
     assert tomllib.loads(as_toml(odd))["devices"] == [{"name": 'a "b" \\ é\n'}]
+
+
+WRONG = ["", "0", "-1", "nan", "inf", "1e400", "9" * 400, '"', "'", "[", "]", "{", "}", "=", "\n",
+         "\0", "é", "true", "[[models]]", "[[", "[1, []]", '"x"', "0x1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["m.toml", "m.json", "m.yaml"])
+def test_a_damaged_file_is_read_or_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
+    """A hundred damages to each dress: text is put in somewhere, or a stretch is cut out."""
+    import tomllib
+
+    plain = tomllib.loads(GOOD)
+    text = {"m.toml": GOOD, "m.json": json.dumps(plain), "m.yaml": yaml.safe_dump(plain)}[name]
+    rng = np.random.default_rng(len(text))
+    refused: list[BadInput] = []
+    for _ in range(100):
+        at, cut = int(rng.integers(0, len(text))), int(rng.integers(0, 6))
+        try:
+            read(tmp_path, text[:at] + str(rng.choice(WRONG)) + text[at + cut :], name)
+        except BadInput as error:
+            refused.append(error)
+    assert len(refused) > 50
+    assert all(error.mend and "\n" not in str(error) for error in refused)

@@ -115,6 +115,7 @@ def test_azures_dates_count_from_the_first_request(tmp_path: Path) -> None:
     assert rows.columns["prompt_tokens"].tolist() == [4808, 3180, 110]
     assert rows.columns["output_tokens"].tolist() == [10, 8, 27]
     assert set(models(found)) == {"codegen"}
+    assert set(models(sample(tmp_path, AZURE, model=70.0))) == {"70"}
     assert sample(tmp_path, AZURE_2024).gather().arrival.tolist() == [0, 7_405]
 
 

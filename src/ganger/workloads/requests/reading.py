@@ -25,6 +25,11 @@ def names(into: Any, *, required: bool = True) -> Category:
     return Category(into, required)
 
 
+def word(option: object) -> str:
+    """An option that is a name; one that looks like a number came as one."""
+    return f"{option:g}" if isinstance(option, float) else str(option)
+
+
 @dataclass
 class Reading:
     """One reading of a log, table by table. `ordered`: rows that come before the row above are

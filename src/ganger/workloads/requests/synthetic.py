@@ -18,7 +18,7 @@ from ganger.workloads.requests.processes import BLOCK, Curve, Gaps, arrivals, ga
 I64 = NDArray[np.int64]
 LONGEST_SECONDS: Final = 3.2e8
 """No generated load lasts longer: ten years."""
-_MOST_MODELS = 10_000_000
+_MOST_MODELS = 1_000_000
 _MOST_TOKENS = 10_000_000
 
 
@@ -48,7 +48,7 @@ class Mix:
         bounds = {
             "models": (1, _MOST_MODELS), "tenants": (0, 1_000_000), "items": (1, 1_000_000),
             "prompt_tokens": (0, _MOST_TOKENS), "output_tokens": (0, _MOST_TOKENS),
-            "tokens_cv": (0, 100), "inputs": (0, 100_000_000), "zipf": (0, 10),
+            "tokens_cv": (0, 100), "inputs": (0, 10_000_000), "zipf": (0, 10),
             "inputs_zipf": (0, 10),
         }  # fmt: skip
         for name, (least, most) in bounds.items():

@@ -12,7 +12,7 @@ import numpy as np
 
 from ganger.core.units import SECOND
 from ganger.workloads.requests.columns import Chunk, Requests
-from ganger.workloads.requests.reading import SIZE, Reading, log
+from ganger.workloads.requests.reading import SIZE, Reading, log, word
 from ganger.workloads.requests.stream import delimited
 from ganger.workloads.rows import Kind, Moment
 
@@ -20,7 +20,7 @@ HEADER = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 
 def read(
-    path: Path, *, skip_bad: bool = False, ordered: bool = True, model: str = "llm"
+    path: Path, *, skip_bad: bool = False, ordered: bool = True, model: object = "llm"
 ) -> Requests:
     """The requests of such a trace. Raises BadInput, when they are read."""
 
@@ -37,4 +37,4 @@ def read(
             }  # fmt: skip
             yield reading.chunk(table, "TIMESTAMP", columns, from_first=True)
 
-    return log(path, rows, skip_bad=skip_bad, ordered=ordered, models=[str(model)])
+    return log(path, rows, skip_bad=skip_bad, ordered=ordered, models=[word(model)])

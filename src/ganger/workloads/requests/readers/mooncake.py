@@ -18,7 +18,7 @@ import numpy as np
 from ganger.core.units import SECOND
 from ganger.workloads.files import TextFile
 from ganger.workloads.requests.columns import Chunk, Requests
-from ganger.workloads.requests.reading import SIZE, Reading, log
+from ganger.workloads.requests.reading import SIZE, Reading, log, word
 from ganger.workloads.requests.stream import pieces
 from ganger.workloads.rows import Kind, Moment, read_records
 
@@ -36,7 +36,7 @@ _ALL = msgspec.json.Decoder(_Line)
 
 
 def read(
-    path: Path, *, skip_bad: bool = False, ordered: bool = True, model: str = "llm"
+    path: Path, *, skip_bad: bool = False, ordered: bool = True, model: object = "llm"
 ) -> Requests:
     """The requests of such a trace. Raises BadInput, when they are read."""
 
@@ -65,7 +65,7 @@ def read(
                 "prompts with the same blocks have the same input; shared beginnings are not kept"
             )
 
-    return log(path, rows, skip_bad=skip_bad, ordered=ordered, models=[str(model)])
+    return log(path, rows, skip_bad=skip_bad, ordered=ordered, models=[word(model)])
 
 
 def _lines(file: TextFile) -> tuple[list[int], list[_Line]]:

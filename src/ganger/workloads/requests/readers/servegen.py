@@ -26,7 +26,7 @@ from ganger.workloads.files import open_text
 from ganger.workloads.requests.columns import I64, Chunk, Requests
 from ganger.workloads.requests.counts import positive, whole
 from ganger.workloads.requests.processes import stream
-from ganger.workloads.requests.reading import Reading, log
+from ganger.workloads.requests.reading import Reading, log, word
 from ganger.workloads.requests.stream import delimited
 from ganger.workloads.rows import Choice, Count, Kind, Number
 
@@ -39,11 +39,11 @@ F64 = NDArray[np.float64]
 
 def read(
     path: Path, *, skip_bad: bool = False, ordered: bool = True, seed: object = 0,
-    scale: object = 1.0, tokens: str = "", model: str = "llm",
+    scale: object = 1.0, tokens: object = "", model: object = "llm",
 ) -> Requests:  # fmt: skip
     """Requests of all clients, generated; `scale` multiplies their rates. Raises BadInput."""
     number, factor = whole(seed, "seed"), positive(scale, "scale")
-    lengths = _Lengths(Path(str(tokens))) if tokens else None
+    lengths = _Lengths(Path(word(tokens))) if tokens else None
 
     def rows(reading: Reading) -> Iterator[Chunk]:
         window, client, rate, pattern, shape = _parameters(path, reading)
@@ -67,7 +67,7 @@ def read(
             requests.remarks.note(f"{strange:,} clients have no token lengths of their own; they"
                                   f" take those of the {len(lengths.known)} that have")  # fmt: skip
 
-    return log(path, rows, skip_bad=skip_bad, ordered=True, models=[str(model)])
+    return log(path, rows, skip_bad=skip_bad, ordered=True, models=[word(model)])
 
 
 def _parameters(path: Path, reading: Reading) -> tuple[I64, I64, F64, I64, F64]:
