@@ -76,6 +76,13 @@ def test_names_that_no_request_uses_need_not_be_there(models: Models) -> None:
     assert len(matched(Requests.of(rows, Names(["ghost", "small"])), models).gather()) == 2
 
 
+def test_names_may_come_late(models: Models, tmp_path: Path) -> None:
+    rows = "".join(f"1,{name},1s\n" * 100_000 for name in ("small", "large", "alone"))
+    assert len(read(models, tmp_path, rows)) == 300_000
+    with pytest.raises(BadInput, match="there is no model 'no'"):
+        read(models, tmp_path, rows + "1,no,\n")
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [

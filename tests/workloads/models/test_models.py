@@ -114,7 +114,8 @@ def test_a_table_is_linear_between_its_batches_and_ends_with_the_last(tmp_path: 
 
 
 def test_a_level_profile_is_no_error(tmp_path: Path) -> None:
-    text = GOOD.replace("mean = [0.005, 0.011]", "mean = [0.005, 0.005]")
+    level = "mean = [0.005, 0.005]\np99 = [0.005, 0.006]"
+    text = GOOD.replace("mean = [0.005, 0.011]", level)
     half = read(tmp_path, text).models["resnet50"].on("T4", 0.5)
     assert half is not None
     assert half.best == (4, 800.0)

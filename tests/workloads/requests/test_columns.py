@@ -143,6 +143,12 @@ arrival, model, slo, tenant, x_remark
     assert [found.tenants[code] for code in rows.tenant] == ["", "ann", "bob"]
 
 
+def test_comments_and_prompts_without_output(tmp_path: Path) -> None:
+    found = own_file(tmp_path, "# mine\n\n# more\narrival,output_tokens,prompt_tokens\n1,0,5\n")
+    assert found.gather().columns["output_tokens"].tolist() == [0]
+    assert [found.models[code] for code in found.gather().model] == ["model"]
+
+
 def test_dates_count_from_the_first(tmp_path: Path) -> None:
     text = "arrival,deadline\n2024-05-01 12:00:00.25,\n2024-05-01 12:00:01,2024-05-01 12:00:03\n"
     for zone in ("", "Z", "+00:00", "+02:00"):
@@ -309,9 +315,18 @@ def test_sizes_of_few_requests_are_exact(tmp_path: Path) -> None:
     assert (facts["items"]["p50"], facts["items"]["max"]) == (4, 9)
 
 
+def test_quantiles_of_many_sizes_are_of_all_of_them() -> None:
+    size = np.arange(1, 500_001, dtype=np.int32)
+    rows = Chunk(np.arange(500_000), np.zeros(500_000, np.int32), items=size)
+    found = describe(Requests.of(rows, Names(["m"])))["items"]
+    for name, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+        assert found[name] == pytest.approx(500_000 * part, rel=1e-3)
+
+
 def test_one_request_and_none_have_figures(tmp_path: Path) -> None:
     facts = describe(own_file(tmp_path, "arrival\n7\n"))
     assert (facts["requests"], facts["requests_per_second"], facts["gap_cv"]) == (1, None, None)
+    assert (facts["first_seconds"], facts["span_seconds"]) == (7, 0)
     nothing = Requests(lambda _: iter(()))
     assert describe(nothing)["requests"] == 0
     assert own.write(nothing, tmp_path / "none.csv") == 0

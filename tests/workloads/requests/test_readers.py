@@ -190,6 +190,11 @@ def test_counts_are_kept_and_spread_as_asked_for(tmp_path: Path) -> None:
     assert (other.gather().arrival != rows.arrival).any()
     even = sample(tmp_path, TWITTER, arrivals="even").gather().arrival
     assert set(np.diff(even[:52]).tolist()) <= {19_230, 19_231}
+    both = sample(tmp_path, "second,model,requests\n0,a,10\n0,b,4\n7,a,5\n", arrivals="even")
+    rows, named = both.gather(), np.array(models(both))
+    for model, second, gap in (("a", 0, 100_000), ("b", 0, 250_000), ("a", 7, 200_000)):
+        at = rows.arrival[(named == model) & (rows.arrival // SECOND == second)]
+        assert set(np.diff(at).tolist()) <= {gap - 1, gap, gap + 1}
     hours = sample(tmp_path, "hour,model,requests\n0,a,3\n0,b,2\n1,b,4\n")
     assert np.bincount(hours.gather().arrival // (60 * MINUTE)).tolist() == [5, 4]
     assert sorted(models(hours)) == ["a"] * 3 + ["b"] * 6
@@ -264,6 +269,19 @@ def test_servegens_clients_have_their_rates_and_shapes(tmp_path: Path) -> None:
     assert named.count(("0", 1)) == 300
     assert len(found.gather()) == len(sample(tmp_path, SERVEGEN, seed=4).gather())
     assert len(sample(tmp_path, SERVEGEN, scale=2).gather()) == 2 * len(rows)
+
+
+def test_each_of_servegens_clients_fills_the_window(tmp_path: Path) -> None:
+    """n + 1 equal gaps (a Gamma of huge shape) put the k-th of n requests at k / (n + 1)."""
+    text = "client,window_s,rate,cv,pattern,p1,p2\n" + "".join(
+        f"{client},600,{(client + 1) / 60},1,Gamma,1e6,1\n" for client in range(4)
+    )
+    found = sample(tmp_path, text)
+    rows, who = found.gather(), np.array(tenants(found))
+    for client in range(4):
+        n = 10 * (client + 1)
+        inside = rows.arrival[who == str(client)] / SECOND - 600
+        assert inside == pytest.approx(600 * np.arange(1, n + 1) / (n + 1), abs=3)
 
 
 @pytest.mark.parametrize(
