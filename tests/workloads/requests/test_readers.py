@@ -193,7 +193,9 @@ def test_counts_are_kept_and_spread_as_asked_for(tmp_path: Path) -> None:
     both = sample(tmp_path, "second,model,requests\n0,a,10\n0,b,4\n7,a,5\n", arrivals="even")
     rows, named = both.gather(), np.array(models(both))
     for model, second, gap in (("a", 0, 100_000), ("b", 0, 250_000), ("a", 7, 200_000)):
+        count = SECOND // gap
         at = rows.arrival[(named == model) & (rows.arrival // SECOND == second)]
+        assert len(at) == count
         assert set(np.diff(at).tolist()) <= {gap - 1, gap, gap + 1}
     hours = sample(tmp_path, "hour,model,requests\n0,a,3\n0,b,2\n1,b,4\n")
     assert np.bincount(hours.gather().arrival // (60 * MINUTE)).tolist() == [5, 4]
