@@ -51,6 +51,7 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(["tenant", "gpus", "gpu_type"]),
             help="Also print a table of every run by tenant, gang size or GPU type.",
         ),
+        click.option("--why", is_flag=True, help="Also print why jobs waited, and for how long."),
         click.option("--report", type=target, help="Write an HTML report here."),
         click.option("--per-job", type=target, help=per_job),
         click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores)."),
@@ -170,6 +171,7 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
         serving=options["serving"],
         loads=_rates(options["rates"]),
         window=_window(options["window"]),
+        why=_why(options),
     )
     names = split_specs(recipe)
     if not names:
@@ -290,6 +292,11 @@ def _refuse_unwritable(options: dict[str, Any]) -> None:
         import_pyarrow()
 
 
+def _why(options: dict[str, Any]) -> bool:
+    """Whether to add up why jobs wait: where that is shown."""
+    return options["why"] or options["report"] is not None
+
+
 def _log_one(tasks: Sequence[Task], cluster: ClusterSpec, options: dict[str, Any]) -> None:
     """One run, with its log written."""
     from contextlib import ExitStack
@@ -347,12 +354,14 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
     else:
         from rich.console import Console
 
-        from ganger.lab.tables import breakdown_table, comparison
+        from ganger.lab.tables import breakdown_table, comparison, waiting_table
 
         console = Console()
         console.print(comparison(runs))
         for run in runs if options["by"] else ():
             console.print(breakdown_table(run, options["by"]))
+        if options["why"]:
+            console.print(waiting_table(runs))
     if options["report"] is not None:
         from ganger.lab.origin import origin_of
         from ganger.lab.report import write_report
@@ -395,6 +404,6 @@ def demo(seeds: str, **options: Any) -> None:
     tasks = []
     for seed in parse_seeds(seeds):
         trace = workload(seed=seed)
-        setup = Setup(seed=seed, validate=options["validate"])
+        setup = Setup(seed=seed, validate=options["validate"], why=_why(options))
         tasks += [Task(name, trace, setup) for name in split_specs(DEMO_RECIPES)]
     run_and_show(tasks, load_cluster("8x8xV100"), options)
