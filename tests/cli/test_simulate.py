@@ -149,6 +149,19 @@ def test_a_log_that_cannot_say_it_is_one_clear_error(
     assert len(complaint.splitlines()) == 1
 
 
+def test_why_jobs_waited_is_added_up_where_it_is_asked_for(place: Path) -> None:
+    words = ("simulate", "jobs.csv", "--cluster", "1x2xV100", "--report", "r.html")
+    table = ganger(place, *words, "--why").stdout.splitlines()
+    assert max(map(len, table)) <= 80
+    assert any(line.startswith("nothing free fits it (the ordered queue)") for line in table)
+    assert "Why jobs waited" in (place / "r.html").read_text()
+    assert "why jobs waited" not in ganger(place, *words).stdout
+    assert "Why jobs waited" not in (place / "r.html").read_text()
+    (found,) = runs(place, "--why")
+    assert sum(one["job_hours"] for one in found["waited"]) * 3600 == pytest.approx(9 + 26)
+    assert "waited" not in runs(place)[0]
+
+
 @pytest.mark.parametrize("cut", [0.1, 0.5, 0.95])
 def test_a_log_that_was_cut_short_is_one_clear_error(place: Path, cut: float) -> None:
     runs(place, "--recipe", "fifo", "--log", "run.log")

@@ -95,23 +95,28 @@ class WaitRecorder:
         """By job: the reasons that ever held it up, as bits."""
 
     def append(self, revision: int, batch: Batch, plan: Plan | None, memory: Any) -> None:
-        """Take in one step."""
+        """Take in one step. Where nothing changed, the time is added up later."""
+        jobs, view = self._kernel.jobs, self._kernel.view
+        families, pending = view.has_families, view.pending
+        if plan is None and pending is self._ids and not families:
+            return  # the view makes another array when the pending jobs change
         self._elapse(batch.at)
         if plan is not None:
             self._read(plan.reasons)
-        jobs, view = self._kernel.jobs, self._kernel.view
-        if view.has_families:  # also those whose parent does not run
-            ids = np.flatnonzero(jobs.phase[: jobs.n] == Phase.PENDING)
-        else:
-            ids = view.pending.copy()
+        if families:  # also those whose parent does not run; parents come and go without a plan
+            pending = np.flatnonzero(jobs.phase[: jobs.n] == Phase.PENDING)
+            self._told[:] = -1
+        self._ids = pending
+        if not len(pending):
+            return
         if jobs.n > len(self._class):
             self._classify()
-        if view.has_families:  # parents come and go without a plan
-            self._told[:] = -1
-        classes = self._class[ids]
-        for each in np.unique(classes[self._told[classes] < 0]).tolist():
-            self._told[each] = self._number(each)
-        self._ids, self._why = ids, self._told[classes]
+        classes = self._class[pending]
+        self._why = self._told[classes]
+        if self._why.min() < 0:
+            for each in np.unique(classes[self._why < 0]).tolist():
+                self._told[each] = self._number(each)
+            self._why = self._told[classes]
 
     def _elapse(self, now: int) -> None:
         """What waited has waited until now."""

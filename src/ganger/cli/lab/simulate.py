@@ -51,7 +51,11 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(["tenant", "gpus", "gpu_type"]),
             help="Also print a table of every run by tenant, gang size or GPU type.",
         ),
-        click.option("--why", is_flag=True, help="Also print why jobs waited, and for how long."),
+        click.option(
+            "--why",
+            is_flag=True,
+            help="Also add up why jobs waited, and for how long: a table here and in the report.",
+        ),
         click.option("--report", type=target, help="Write an HTML report here."),
         click.option("--per-job", type=target, help=per_job),
         click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores)."),
@@ -171,7 +175,7 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
         serving=options["serving"],
         loads=_rates(options["rates"]),
         window=_window(options["window"]),
-        why=_why(options),
+        why=options["why"],
     )
     names = split_specs(recipe)
     if not names:
@@ -292,11 +296,6 @@ def _refuse_unwritable(options: dict[str, Any]) -> None:
         import_pyarrow()
 
 
-def _why(options: dict[str, Any]) -> bool:
-    """Whether to add up why jobs wait: where that is shown."""
-    return options["why"] or options["report"] is not None
-
-
 def _log_one(tasks: Sequence[Task], cluster: ClusterSpec, options: dict[str, Any]) -> None:
     """One run, with its log written."""
     from contextlib import ExitStack
@@ -404,6 +403,6 @@ def demo(seeds: str, **options: Any) -> None:
     tasks = []
     for seed in parse_seeds(seeds):
         trace = workload(seed=seed)
-        setup = Setup(seed=seed, validate=options["validate"], why=_why(options))
+        setup = Setup(seed=seed, validate=options["validate"], why=options["why"])
         tasks += [Task(name, trace, setup) for name in split_specs(DEMO_RECIPES)]
     run_and_show(tasks, load_cluster("8x8xV100"), options)
