@@ -226,3 +226,40 @@ def test_a_sentence_is_folded_on_a_terminal_and_whole_in_a_pipe(
     lines = folded(long).splitlines()
     assert len(lines) == 3
     assert all(line.startswith("  ") and len(line) <= 80 for line in lines)
+
+
+def test_who_comes_between_two_decisions_is_told_when_the_next_one_is(make: Make) -> None:
+    desk = make("backfill(interval=5m)", box(4))
+    desk.submit(gpus=3)
+    desk.submit(gpus=4)
+    desk.engine.now += 60 * SECOND
+    (row,) = desk.submit(gpus=1)
+    found = told(desk, row)
+    assert (found.reason, found.by) == ("Priority", "Periodic")
+    assert found.evidence["decides_at_s"] == (desk.daemon.now() + 240 * SECOND) / SECOND
+    assert found.until == ["a time comes at which the recipe decides"]
+
+
+def test_what_no_node_could_take_is_told_whether_waiting_helps(make: Make) -> None:
+    desk = make("fifo", box(3, "a"), box(2, "b"))
+    (never,) = desk.submit(gpus=4)
+    assert (
+        "Nothing in this cluster could take it, even if no job ran: cancel it, or add nodes."
+        in told(desk, never).lines
+    )
+    desk.order("cancel", never)
+    desk.ask(NodeOrder([0], "drain"))
+    (later,) = desk.submit(gpus=3)
+    assert (
+        "It can start when nodes or GPUs that are out of use come back." in told(desk, later).lines
+    )
+
+
+def test_limits_say_what_would_end_the_wait(make: Make) -> None:
+    desk = make("fifo", box(4))
+    tasks = desk.submit(array="0-1%1", gpus=1)
+    lines = told(desk, tasks[1]).lines
+    assert lines == [
+        "Its array may have 1 (now 1) tasks in the queue at once: it enters the queue when one of"
+        f" them ends, or when `ganger update {tasks[0] + 1} --throttle` allows more."
+    ]

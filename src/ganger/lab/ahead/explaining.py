@@ -19,10 +19,12 @@ from ganger.client.answers import (
     ReleaseAnswer,
 )
 from ganger.client.states import state_of
+from ganger.core.books.empty import EmptyCluster
 from ganger.core.books.ledger import Ledger
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan, Reason
 from ganger.core.protocols import Policy
+from ganger.core.spec import Shape
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND, WHOLE, format_duration
 from ganger.lab.ahead.alternatives import Waits
@@ -208,6 +210,8 @@ def compare(scene: Scene, found: Explanation, there: Waits) -> None:
     )  # fmt: skip
     found.free_gpus, room = there.free_gpus, there.room
     found.recipe_waits, found.starts_next = there.fits and not there.starts, there.starts
+    if not there.fits and not there.ends and scene.kernel.jobs.within[found.job - 1] < 0:
+        found.lines += _hopes(scene.kernel, shape)
     if room is not None:
         found.best = BestNode(
             name=names[room.node], gpus_free=room.gpus, cpus_free=room.cpus / WHOLE,
@@ -224,6 +228,17 @@ def compare(scene: Scene, found: Explanation, there: Waits) -> None:
     found.alternatives = [
         AlternativeAnswer(options=one.options, nodes=one.nodes) for one in there.alternatives
     ]
+
+
+def _hopes(kernel: Kernel, shape: Shape) -> list[str]:
+    """What would end the wait of a job that no releases make room for."""
+    if not EmptyCluster(kernel.nodes).fits(shape, tuple(role.range[0] for role in shape.roles)):
+        return [
+            "Nothing in this cluster could take it, even if no job ran: cancel it, or add nodes."
+        ]
+    if any(kernel.barred(node) or kernel.withheld(node) for node in range(kernel.nodes.n)):
+        return ["It can start when nodes or GPUs that are out of use come back."]
+    return []
 
 
 def _holders(scene: Scene, ledger: Ledger | None, types: tuple[str, ...]) -> list[int]:

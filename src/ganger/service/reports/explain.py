@@ -64,10 +64,16 @@ def _blocked(daemon: Daemon, row: int, found: Explanation) -> None:
         found.lines.append(f"It may start in {left}.")
     elif found.reason == "AssocGrpGRES":
         tenant = kernel.jobs.tenants[kernel.jobs.tenant[row]]
-        found.lines.append(f"{tenant} may have {_room(daemon, ('tenant', tenant))} GPUs at once.")
+        found.lines.append(
+            f"{tenant} may have {_room(daemon, ('tenant', tenant))} GPUs at once: it enters the"
+            f" queue when jobs of {tenant} end, or when `ganger quota` allows more."
+        )
     elif found.reason == "JobArrayTaskLimit":
         room = _room(daemon, ("array", str(facts.array)))
-        found.lines.append(f"Its array may have {room} tasks in the queue at once.")
+        found.lines.append(
+            f"Its array may have {room} tasks in the queue at once: it enters the queue when one of"
+            f" them ends, or when `ganger update {facts.array + 1} --throttle` allows more."
+        )
     elif found.reason == "Priority":
         found.lines.append("It is about to enter the queue.")
     else:
