@@ -115,6 +115,53 @@ def test_a_log_whose_events_contradict_each_other_is_wrong_input(place: Path) ->
     assert "submitted twice" in ganger(place, "replay", "run.log", "--check", code=2).stderr
 
 
+def test_a_log_says_why_a_job_waited(place: Path) -> None:
+    runs(place, "--recipe", "fifo", "--log", "run.log")
+    lines = ganger(place, "explain", "d", "--log", "run.log").stdout.splitlines()
+    assert lines[:2] == [
+        "job d at 0:10 of the log: PENDING (Resources)",
+        "  It waits for 1 GPU; none is free on node-0; job a is expected to release 1 at 0:30.",
+    ]
+    asked = ganger(place, "explain", "d", "--log", "run.log", "--at", "5s", "--json").stdout
+    found = json.loads(asked)
+    assert (found["at"], found["reason"], found["ahead"]) == (5, "Resources", 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["zz", "--log", "run.log"], "no job 'zz'"),
+        (["d", "--log", "run.log", "--at", "2h"], "run.log is from 0 s to 1m 10s"),
+        (["d", "--log", "run.log", "--at", "soon"], "'soon' is not a valid duration"),
+        (["d", "--log", "jobs.csv"], "jobs.csv:1: format '' is not ganger.log/1"),
+        (["d", "--log", "not.db"], "not.db"),
+        (["d", "--at", "5s"], "give --log, too"),
+        (["d", "--log", "run.log", "--slurm"], "they exclude each other"),
+    ],
+)
+def test_a_log_that_cannot_say_it_is_one_clear_error(
+    place: Path, words: list[str], said: str
+) -> None:
+    runs(place, "--recipe", "fifo", "--log", "run.log")
+    (place / "not.db").write_bytes(b"SQLite format 3\0" + b"x" * 4000)
+    complaint = ganger(place, "explain", *words, code=2).stderr
+    assert said in complaint
+    assert len(complaint.splitlines()) == 1
+
+
+def test_why_jobs_waited_is_added_up_where_it_is_asked_for(place: Path) -> None:
+    words = ("simulate", "jobs.csv", "--cluster", "1x2xV100", "--report", "r.html")
+    table = ganger(place, *words, "--why").stdout.splitlines()
+    assert max(map(len, table)) <= 80
+    assert any(line.startswith("nothing free fits it (the ordered queue)") for line in table)
+    assert "Why jobs waited" in (place / "r.html").read_text()
+    assert "why jobs waited" not in ganger(place, *words).stdout
+    assert "Why jobs waited" not in (place / "r.html").read_text()
+    (found,) = runs(place, "--why")
+    assert sum(one["job_hours"] for one in found["waited"]) * 3600 == pytest.approx(9 + 26)
+    assert "waited" not in runs(place)[0]
+
+
 @pytest.mark.parametrize("cut", [0.1, 0.5, 0.95])
 def test_a_log_that_was_cut_short_is_one_clear_error(place: Path, cut: float) -> None:
     runs(place, "--recipe", "fifo", "--log", "run.log")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ganger.client.request import JobRequest, convert, read_file
+from ganger.client.states import exit_code, phases_of, state_of
 from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.state.cluster import Nodes
@@ -17,7 +18,6 @@ from ganger.service.jobs.dependencies import Condition
 from ganger.service.jobs.job_facts import Facts, Prepared
 from ganger.service.jobs.launches import pattern
 from ganger.service.jobs.submission import Fits, Who, moment, prepare, shape_of, tasks_of
-from ganger.service.reports.states import exit_code, phases_of, state_of
 
 ANN = Who("ann", 1000, 100)
 NOW = 1_000_000 * HOUR

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from ganger.cli.text import folded
 from ganger.client.answers import Explanation
 from ganger.client.why import sentence
+from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec, NodeSpec, TenantSpec
 from ganger.core.units import HOUR, SECOND
 from ganger.engines.fake import Script
 from ganger.service.commands import NodeOrder
+from ganger.service.durable.journal import Journal
 from ganger.service.durable.recovery import header_of
 from ganger.service.durable.sandbox import prospects
 from ganger.service.reports.explain import expect, explain
+from ganger.service.reports.journalled import explain_journalled
 from service.desk import Desk, box
 
 Make = Callable[..., Desk]
@@ -182,3 +187,79 @@ def test_labels_and_pools_without_which_it_would_start_are_named(make: Make) -> 
     desk.order("cancel", labelled)
     (pooled,) = desk.submit(gpus=3, pool="right")
     assert "no --pool right" in [one.options for one in told(desk, pooled).alternatives]
+
+
+def test_a_journal_says_of_a_time_what_the_daemon_said_then(make: Make) -> None:
+    desk = make("backfill", box(4))
+    desk.submit(gpus=3, time_limit="40m")
+    desk.submit(gpus=4, time_limit="1h")
+    (row,) = desk.submit(gpus=1, time_limit="2h")
+    then, at = told(desk, row), desk.daemon.now()
+    desk.engine.now += SECOND
+    (task, _) = desk.submit(array="0-1", gpus=1, time_limit="9h")
+    desk.steps(3)
+    journal = Journal(desk.daemon.journal.path, readonly=True)
+    try:
+        again = explain_journalled(journal, str(row + 1), at)
+        assert sentence(again, str) == sentence(then, str)
+        assert (again.reason, again.by, again.evidence) == (then.reason, then.by, then.evidence)
+        assert (again.ahead, again.until) == (then.ahead, then.until)
+        assert explain_journalled(journal, f"{task + 1}_1").label == f"{task + 1}_1"
+        with pytest.raises(BadInput, match=r"no job 99 .*it has jobs 1 to 5"):
+            explain_journalled(journal, "99")
+        with pytest.raises(BadInput, match="is outside of the log"):
+            explain_journalled(journal, str(row + 1), at + 99 * LONG)
+        with pytest.raises(BadInput, match="was not submitted by"):
+            explain_journalled(journal, f"{task + 1}_1", at)
+    finally:
+        journal.close()
+
+
+def test_a_sentence_is_folded_on_a_terminal_and_whole_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    long = "It waits for 8 GPUs in one node; " * 5
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((80, 24)))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False, raising=False)
+    assert folded(long) == f"  {long}"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    lines = folded(long).splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("  ") and len(line) <= 80 for line in lines)
+
+
+def test_who_comes_between_two_decisions_is_told_when_the_next_one_is(make: Make) -> None:
+    desk = make("backfill(interval=5m)", box(4))
+    desk.submit(gpus=3)
+    desk.submit(gpus=4)
+    desk.engine.now += 60 * SECOND
+    (row,) = desk.submit(gpus=1)
+    found = told(desk, row)
+    assert (found.reason, found.by) == ("Priority", "Periodic")
+    assert found.evidence["decides_at_s"] == (desk.daemon.now() + 240 * SECOND) / SECOND
+    assert found.until == ["a time comes at which the recipe decides"]
+
+
+def test_what_no_node_could_take_is_told_whether_waiting_helps(make: Make) -> None:
+    desk = make("fifo", box(3, "a"), box(2, "b"))
+    (never,) = desk.submit(gpus=4)
+    assert (
+        "Nothing in this cluster could take it, even if no job ran: cancel it, or add nodes."
+        in told(desk, never).lines
+    )
+    desk.order("cancel", never)
+    desk.ask(NodeOrder([0], "drain"))
+    (later,) = desk.submit(gpus=3)
+    assert (
+        "It can start when nodes or GPUs that are out of use come back." in told(desk, later).lines
+    )
+
+
+def test_limits_say_what_would_end_the_wait(make: Make) -> None:
+    desk = make("fifo", box(4))
+    tasks = desk.submit(array="0-1%1", gpus=1)
+    lines = told(desk, tasks[1]).lines
+    assert lines == [
+        "Its array may have 1 (now 1) tasks in the queue at once: it enters the queue when one of"
+        f" them ends, or when `ganger update {tasks[0] + 1} --throttle` allows more."
+    ]

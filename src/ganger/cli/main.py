@@ -28,7 +28,10 @@ _JOB: Final = {
         "live.jobs",
         queue="List running and waiting jobs, and why they wait.",
         show="Show everything known about jobs.",
-        explain="Say why a job waits.",
+    ),
+    **_of("live.explained", explain="Say why a job waits."),
+    **_of(
+        "live.jobs",
         logs="Print what a job wrote.",
         wait="Wait until jobs are over.",
         history="List jobs that are over.",

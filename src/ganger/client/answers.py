@@ -331,7 +331,8 @@ class Explanation(msgspec.Struct, kw_only=True):
     kinds of change without which it does not start; what it `asks` for; the `best` node; the
     `releases` that make room for it; and `alternatives` with which it would start now.
     `recipe_waits`: there is room for it, but the recipe does not start it. `starts_next`: the
-    recipe starts it when it decides again. `free_gpus`: on all nodes that it may use."""
+    recipe starts it when it decides again. `free_gpus`: on all nodes that it may use. `at`: of a
+    log, the time that is explained: seconds since its begin, or Unix seconds for a journal."""
 
     job: int
     label: str
@@ -354,6 +355,7 @@ class Explanation(msgspec.Struct, kw_only=True):
     expected_start: float | None = None
     expected_start_low: float | None = None
     expected_start_high: float | None = None
+    at: float | None = None
 
 
 class FutureAnswer(msgspec.Struct, kw_only=True):

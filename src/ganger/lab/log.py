@@ -11,10 +11,11 @@ import gzip
 import hashlib
 import platform
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,9 +27,11 @@ from ganger.core.events import Accepted, AnyEvent, Batch
 from ganger.core.kernel import Kernel
 from ganger.core.plan import AnyAction, Plan
 from ganger.core.profiles import Profiles
+from ganger.core.protocols import Journal
 from ganger.core.spec import ClusterSpec, JobSpec
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
+from ganger.core.state.snapshot import Snapshot, restore
 from ganger.lab.simulation import (
     Setup,
     composed,
@@ -229,6 +232,8 @@ class Replay:
         self._truth = truth
         self._present: Step | None = None
         self.compared = 0
+        self.plan: Plan | None = None
+        """The last that the policy made."""
 
     def poll(self, until: int) -> Batch | None:
         """The next recorded batch."""
@@ -258,16 +263,51 @@ class Replay:
                 " or memory"
             )
         self.compared += 1
+        self.plan = plan if plan is not None else self.plan
 
 
 def replay(path: Path) -> int:
     """Decide a log again; the number of steps that agreed. Raises Divergence or BadInput, also
     where another user wrote a log that names a Python file."""
     log = Log(path)
+    refuse_others_policy(log)
+    world = world_of(log)
+    engine = Replay(log, world.truth)
+    kernel = remade(log, world, engine)
+    with contradictions(path):
+        kernel.run(engine)
+    return engine.compared
+
+
+def refuse_others_policy(log: Log) -> None:
+    """Raise BadInput if the log names a Python file and another user wrote it."""
     header = log.header
     named = [name for name in (header.policy, header.inner, header.serving) if name]
     if any(needs_of(name) == "own" for name in named):
-        refuse_others_file(path)
+        refuse_others_file(log.path)
+
+
+@contextmanager
+def contradictions(path: Path) -> Iterator[None]:
+    """Replaying events within it raises BadInput where they contradict each other."""
+    try:
+        yield
+    except (InvariantError, ArithmeticError, LookupError, ValueError) as error:
+        raise BadInput(f"its events contradict each other: {error}", where=str(path)) from error
+
+
+class World(NamedTuple):
+    """What the run of a log was simulated in: `truth` knows the durations."""
+
+    nodes: Nodes
+    setup: Setup
+    physics: Physics
+    truth: Truth
+
+
+def world_of(log: Log, late: Sequence[int] = ()) -> World:
+    """The world of a log. `late`: durations of jobs that came after those that it declares."""
+    header = log.header
     setup = Setup(
         header.seed, header.knows, header.noise, Costs(**header.costs), header.profiles,
         speed_noise=header.speed_noise,
@@ -275,16 +315,23 @@ def replay(path: Path) -> int:
     nodes = Nodes(header.cluster)
     physics = Physics(nodes, setup.profiles, setup.costs)
     truth = Truth(log.trace.duration, physics)
-    engine = Replay(log, truth)
+    for duration in late:
+        truth.add(duration)
+    return World(nodes, setup, physics, truth)
+
+
+def remade(
+    log: Log, world: World, journal: Journal | None = None, snapshot: Snapshot | None = None
+) -> Kernel:
+    """A kernel as that of the logged run: at its begin, or in the state of `snapshot`."""
+    header, setup = log.header, world.setup
     policy = load_policy(header.policy, recorded=True, bounded=False)
     policy = composed(policy, log.trace, header.inner or "fifo", header.serving, recorded=True)
-    kernel = Kernel(
-        nodes, log.trace.declared, policy,
-        oracle=make_oracle(log.trace, physics, setup, truth),
-        journal=engine, seed=setup.seed,
-    )  # fmt: skip
-    try:
-        kernel.run(engine)
-    except (InvariantError, ArithmeticError, LookupError, ValueError) as error:
-        raise BadInput(f"its events contradict each other: {error}", where=str(path)) from error
-    return engine.compared
+    oracle = make_oracle(log.trace, world.physics, setup, world.truth)
+    if snapshot is not None:
+        return restore(
+            snapshot, world.nodes, policy, oracle=oracle, journal=journal, seed=setup.seed
+        )
+    return Kernel(
+        world.nodes, log.trace.declared, policy, oracle=oracle, journal=journal, seed=setup.seed
+    )

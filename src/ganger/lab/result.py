@@ -22,6 +22,18 @@ class Segment(NamedTuple):
     """Bit mask of the GPUs held."""
 
 
+class Waited(NamedTuple):
+    """How many jobs a reason held up and for how long in all, once and with the GPUs that each asks
+    for. `code`: the word of the plan's reason; `by`: the class that refused; both "" if no reason
+    was given."""
+
+    code: str
+    by: str
+    jobs: int
+    job_hours: float
+    gpu_hours: float
+
+
 @dataclass(repr=False)
 class Timeline:
     """Samples over time; every array as long as `seconds`. Each value holds until the next."""
@@ -106,6 +118,8 @@ class Run:
     """How many rows the trace's file had; 0 if it was not a file."""
     left_out: dict[str, int] = field(default_factory=dict)
     """How many of them became no job, by reason."""
+    waited: list[Waited] | None = None
+    """Why jobs waited, if that was asked for (`Setup.why`)."""
     notes: list[str] = field(default_factory=list)
     """What a reader of the figures must know, as sentences without a full stop."""
 

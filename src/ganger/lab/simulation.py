@@ -26,6 +26,7 @@ from ganger.lab.progress import Ticker
 from ganger.lab.recorder import GANTT_JOBS, Recorder
 from ganger.lab.result import JobTable, Run
 from ganger.lab.user_policy import OwnPolicy, load_own
+from ganger.lab.waited import WaitRecorder
 from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel, searches
 from ganger.recipes import registry
@@ -68,6 +69,8 @@ class Setup:
     loads: Mapping[str, Load] = field(default_factory=dict)
     """By service: its requests. They are reported to the recipe each `window` (microseconds)."""
     window: int = 10 * SECOND
+    why: bool = False
+    """Whether to add up why jobs wait (`Run.waited`)."""
 
 
 def load_policy(spec: str, *, recorded: bool = False, bounded: bool = True) -> Policy:
@@ -291,11 +294,9 @@ def run_one(
         nodes, trace.declared, both,
         oracle=make_oracle(trace, physics, setup, truth), seed=setup.seed, validate=setup.validate,
     )  # fmt: skip
-    recorder, each = None, nodes.gpus[: nodes.n].tolist()
-    journals: list[Journal] = []
-    if record:
-        recorder = Recorder(kernel.jobs, each, segments=trace.jobs <= GANTT_JOBS)
-        journals.append(recorder)
+    recorder = _recorder(kernel, trace) if record else None
+    waited = WaitRecorder(kernel) if setup.why else None
+    journals: list[Journal] = [one for one in (recorder, waited) if one is not None]
     if journal is not None:
         journals.append(journal(kernel))
     if progress is not None:
@@ -323,7 +324,8 @@ def run_one(
             "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         },
         segments=recorder.segments if recorder is not None else None,
-        node_gpus=each, rows=trace.rows, left_out=dict(trace.left_out),
+        node_gpus=nodes.gpus[: nodes.n].tolist(), rows=trace.rows, left_out=dict(trace.left_out),
+        waited=waited.close(kernel.now) if waited is not None else None,
         notes=[*trace.notes, *_doubts(recipe, trace, setup)],
     )  # fmt: skip
     from ganger.lab.metrics import compute
@@ -340,6 +342,12 @@ def _world(trace: Trace, physics: Physics, truth: Truth, setup: Setup) -> Engine
         return engine
     refuse_unknown_services(trace, setup.loads)
     return Hosted(engine, [Fluid(trace.declared, setup.loads, setup.window)])
+
+
+def _recorder(kernel: Kernel, trace: Trace) -> Recorder:
+    """What keeps placements and samples, and for small runs the segments of the Gantt chart."""
+    gpus = kernel.nodes.gpus[: kernel.nodes.n].tolist()
+    return Recorder(kernel.jobs, gpus, segments=trace.jobs <= GANTT_JOBS)
 
 
 def _wrong(policy: Policy, error: InvariantError) -> Exception:

@@ -17,6 +17,7 @@ from rich.text import Text
 from ganger.core.units import SECOND, format_duration
 from ganger.lab.metrics import By, Group, aggregate, breakdown
 from ganger.lab.result import Run
+from ganger.lab.waited import hours, shares
 from ganger.lab.words import headline, leaders, notes, remarks, same_each_time
 
 
@@ -66,6 +67,26 @@ def breakdown_table(run: Run, by: By = "tenant") -> Table:
     for row in breakdown(run, by):
         table.add_row(Text(printable(str(row[by])) or "(none)"), *_breakdown_cells(row))
     return table
+
+
+def waiting_table(runs: Sequence[Run]) -> RenderableType:
+    """Why jobs waited: for every recipe a row for each reason, means over its seeds."""
+    found: list[RenderableType] = []
+    groups = aggregate(runs)
+    for group in groups:
+        known = [run.waited for run in group.runs if run.waited is not None]
+        at = f", load {group.load:g}" if len({each.load for each in groups}) > 1 else ""
+        table = _table(f"{printable(group.label)}{at}, why jobs waited")
+        table.add_column("reason", overflow="fold", ratio=1)
+        for title in ("jobs", "job-\nhours", "GPU-\nhours", "share"):
+            table.add_column(title, justify="right", no_wrap=True)
+        rows = shares(known)
+        for one in rows:
+            lasted = hours(one.job_hours), hours(one.gpu_hours)
+            table.add_row(printable(one.reason), f"{one.jobs:,.0f}", *lasted, f"{one.share:.0%}")
+        found.append(table if rows else Text(f"{printable(group.label)}: no job waited."))
+    said = "A job that waited for several reasons counts in each; share: of the GPU-hours waited."
+    return Stack(*found, Text(said, style="dim"))
 
 
 def footnotes(groups: Sequence[Group]) -> list[str]:

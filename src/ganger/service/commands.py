@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from ganger.client.states import state_of
 from ganger.core.errors import BadInput
 from ganger.core.events import Accepted, AnyEvent, Command, NodeCommand
 from ganger.core.kernel import Kernel
@@ -21,7 +22,6 @@ from ganger.engines.launch import Launch
 from ganger.service.durable.journal import NUMBERS_FROM, Journal
 from ganger.service.jobs.job_facts import Facts, Prepared
 from ganger.service.jobs.limits import Group
-from ganger.service.reports.states import state_of
 
 if TYPE_CHECKING:
     from ganger.service.daemon import Daemon

@@ -51,6 +51,11 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(["tenant", "gpus", "gpu_type"]),
             help="Also print a table of every run by tenant, gang size or GPU type.",
         ),
+        click.option(
+            "--why",
+            is_flag=True,
+            help="Also add up why jobs waited, and for how long: a table here and in the report.",
+        ),
         click.option("--report", type=target, help="Write an HTML report here."),
         click.option("--per-job", type=target, help=per_job),
         click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores)."),
@@ -170,6 +175,7 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
         serving=options["serving"],
         loads=_rates(options["rates"]),
         window=_window(options["window"]),
+        why=options["why"],
     )
     names = split_specs(recipe)
     if not names:
@@ -347,12 +353,14 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
     else:
         from rich.console import Console
 
-        from ganger.lab.tables import breakdown_table, comparison
+        from ganger.lab.tables import breakdown_table, comparison, waiting_table
 
         console = Console()
         console.print(comparison(runs))
         for run in runs if options["by"] else ():
             console.print(breakdown_table(run, options["by"]))
+        if options["why"]:
+            console.print(waiting_table(runs))
     if options["report"] is not None:
         from ganger.lab.origin import origin_of
         from ganger.lab.report import write_report
@@ -395,6 +403,6 @@ def demo(seeds: str, **options: Any) -> None:
     tasks = []
     for seed in parse_seeds(seeds):
         trace = workload(seed=seed)
-        setup = Setup(seed=seed, validate=options["validate"])
+        setup = Setup(seed=seed, validate=options["validate"], why=options["why"])
         tasks += [Task(name, trace, setup) for name in split_specs(DEMO_RECIPES)]
     run_and_show(tasks, load_cluster("8x8xV100"), options)

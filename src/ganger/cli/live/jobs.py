@@ -1,4 +1,4 @@
-"""`ganger queue`, `show`, `explain`, `logs`, `wait`, `history` and what people order of jobs."""
+"""`ganger queue`, `show`, `logs`, `wait`, `history` and what people order of jobs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.columns import format_options, gpus, ran, say, where_or_why
-from ganger.cli.live.explained import say_why
 from ganger.cli.text import WATCH_SECONDS, clock, day, moment, print_json, table, times, watch
 from ganger.cli.words import SPAN
-from ganger.client.answers import AttemptAnswer, Changed, Explanation, JobDetail, JobPage
+from ganger.client.answers import AttemptAnswer, Changed, JobDetail, JobPage
 from ganger.client.connection import Client, NoDaemon
 from ganger.client.shown import shown
 from ganger.core.errors import BadInput
@@ -235,26 +234,6 @@ def _spoken(job: JobDetail) -> str:
         how += f"; {one.note}" if one.note else ""
         text.append(f"  attempt {one.attempt}: {span} on {' '.join(one.devices)}: {shown(how)}")
     return "\n".join(text)
-
-
-@click.command(epilog="\b\nExamples:\n  ganger explain 7\n  ganger explain --slurm 81422_3")
-@click.argument("job", shell_complete=completion.jobs)
-@click.option(
-    "--slurm", is_flag=True, help="Explain one of Slurm's own jobs. This needs no daemon."
-)
-@_json
-def explain(job: str, slurm: bool, as_json: bool) -> None:
-    """Say why a job waits, which jobs hold what it waits for, and what would change that."""
-    if slurm:
-        from ganger.cli.live.site import explain as say
-
-        say(job, as_json)
-        return
-    found = Client().call("GET", f"/v1/jobs/{path_of([job])}/explain", Explanation)
-    if as_json:
-        print_json(found)
-        return
-    say_why(found)
 
 
 @click.command()

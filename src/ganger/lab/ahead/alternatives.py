@@ -21,6 +21,8 @@ from ganger.mechanisms.common.waiting import Release, Room, enough, releases, re
 
 TRIED_MAX: Final = 6
 """So many changes that there is room for are tried on the policy."""
+WAITING_MAX: Final = 5000
+"""With more jobs in the queue than this, the policy takes too long to be asked on copies."""
 _CORE, _GIB = WHOLE, 1024
 
 

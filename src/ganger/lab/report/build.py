@@ -27,6 +27,7 @@ from ganger.lab.metrics import Estimate, Group, aggregate
 from ganger.lab.origin import Origin
 from ganger.lab.report import series
 from ganger.lab.result import Run
+from ganger.lab.waited import hours, shares
 
 COLOURS = 12
 
@@ -94,6 +95,7 @@ def render(
             facts=_facts(runs, labels),
             provenance=_provenance(runs, origin),
             one_seed=_one_seed(groups),
+            has_waited=any(p["waited"] for p in panels),
             has_gantt=any(g["gantt"] for p in panels for g in p["chart"]["groups"]),
         )
     )
@@ -133,10 +135,27 @@ def _panel(groups: list[Group], labels: list[str]) -> dict[str, Any]:
         "rows": [_row(group, colours[group.label], leading) for group in groups],
         "everything": _everything(groups),
         "names": [(group.label, colours[group.label]) for group in groups],
+        "waited": _waited(groups, colours),
         "tenants": series.tenants(groups),
         "undrawn": _undrawn(groups),
         "chart": series.panel(groups, colours),
     }
+
+
+def _waited(groups: list[Group], colours: dict[str, int]) -> list[dict[str, Any]]:
+    """Why jobs waited under each recipe of which that was recorded, and what is shown of it."""
+    found = []
+    for group in groups:
+        known = [run.waited for run in group.runs if run.waited is not None]
+        if not known:
+            continue
+        rows = [
+            {"reason": one.reason, "jobs": _whole(round(one.jobs, 1)), "share": one.share,
+             "job_hours": hours(one.job_hours), "gpu_hours": hours(one.gpu_hours)}
+            for one in shares(known)
+        ]  # fmt: skip
+        found.append({"label": group.label, "colour": colours[group.label], "rows": rows})
+    return found
 
 
 def _undrawn(groups: list[Group]) -> list[str]:

@@ -42,6 +42,8 @@ class Periodic:
         plan, memory = decide(view, revived(memory, decide))
         if len(view.pending) or plan.actions:
             plan.wake, plan.until = due + self.every, 0
+            if all(one.shape >= 0 or one.tenant >= 0 for one in plan.reasons):  # of who comes yet
+                plan.reasons = [*plan.reasons, _next(due + self.every)]
         elif plan.wake < NEVER:
             plan.wake = -(-plan.wake // self.every) * self.every
         return plan, memory
@@ -49,9 +51,12 @@ class Periodic:
 
 def _until_then(view: View, due: int) -> list[Reason]:
     """Nobody is looked at before `due`."""
-    if not len(view.pending):
-        return []
-    return [Reason("Priority", "Periodic", evidence={"decides_at_s": due / SECOND}, until=WOKE)]
+    return [_next(due)] if len(view.pending) else []
+
+
+def _next(due: int) -> Reason:
+    """Jobs are looked at when `due`."""
+    return Reason("Priority", "Periodic", evidence={"decides_at_s": due / SECOND}, until=WOKE)
 
 
 def every(interval: int | None, policy: Policy) -> Policy:

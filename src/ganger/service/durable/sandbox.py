@@ -19,7 +19,7 @@ from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import Snapshot, capture, forget
 from ganger.core.units import DAY
 from ganger.engines.local import IGNORED
-from ganger.lab.ahead.alternatives import Waits, waits
+from ganger.lab.ahead.alternatives import WAITING_MAX, Waits, waits
 from ganger.lab.ahead.whatif import Outlook, expected_starts, future, past
 from ganger.lab.simulation import Setup, load_policy, run_one
 from ganger.service.daemon import Daemon
@@ -29,8 +29,6 @@ from ganger.service.http import looks
 from ganger.service.http.looks import Enough, TooLong
 from ganger.workloads.clusters import describe
 
-WAITING_MAX: Final = 5000
-"""With more jobs in the queue than this, looking ahead takes too long to be asked for."""
 SAMPLES: Final = 19
 SAMPLED_MAX: Final = 500
 """With more jobs than this waiting, an expected start comes without an interval."""

@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
+from ganger.client.states import state_of
 from ganger.core.events import AnyEvent
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan
 from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
-from ganger.service.reports.states import state_of
 
 KEPT: Final = 10_000
 

@@ -21,6 +21,7 @@ from ganger.client.answers import (
     Submitted,
 )  # fmt: skip
 from ganger.client.request import JobRequest
+from ganger.client.states import exit_code
 from ganger.core.errors import BadInput
 from ganger.core.state.commands import DECLARES
 from ganger.core.state.jobs import Phase
@@ -46,7 +47,6 @@ from ganger.service.jobs.job_facts import Prepared
 from ganger.service.jobs.submission import Who, moment, prepare, refuse_too_many, size_of, span
 from ganger.service.reports import rows, tail
 from ganger.service.reports.explain import expect, explain, spokesman
-from ganger.service.reports.states import exit_code
 
 Time = (
     Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ganger.client.answers import AsideAnswer, NotifyAnswer, SinkAnswer
+from ganger.client.states import state_of
 from ganger.core.errors import BadInput
 from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
@@ -44,7 +45,6 @@ from ganger.service.notices.notify import (
     subject_of,
 )  # fmt: skip
 from ganger.service.reports import rows
-from ganger.service.reports.states import state_of
 
 log = logging.getLogger("ganger.notify")
 TIMEOUT_SECONDS: Final = 10.0

@@ -19,18 +19,20 @@ from ganger.client.answers import (
     Quota,
     Share,
 )  # fmt: skip
+from ganger.client.states import exit_code, phases_of, state_of
 from ganger.core.books.bits import members
 from ganger.core.errors import BadInput
-from ganger.core.plan import Placement, Reason
+from ganger.core.plan import Placement
 from ganger.core.spec import Kind, OnPreempt
 from ganger.core.state.jobs import HOLDS_DEVICES, Jobs, Phase
 from ganger.core.units import HOUR, NEVER, SECOND, WHOLE
+from ganger.lab.ahead import explaining
+from ganger.lab.ahead.explaining import Scene
 from ganger.lab.ahead.whatif import Outlook
-from ganger.mechanisms.common.waiting import reason_for
 from ganger.service.daemon import Daemon
+from ganger.service.durable.recovery import guard_of
 from ganger.service.jobs.launches import pattern
 from ganger.service.jobs.rights import Rights
-from ganger.service.reports.states import exit_code, phases_of, state_of
 
 NAMED_MAX: Final = 1000
 """How many jobs and arrays one request may name."""
@@ -102,19 +104,16 @@ def reason_of(daemon: Daemon, row: int) -> str:
         return "Dependency" if row in kernel.blockers else daemon.gates.reason(row) or "Priority"
     if phase != Phase.PENDING:
         return ""
-    said = said_of(daemon, row)
-    if said is not None:
-        return said.code
-    within = int(kernel.jobs.within[row])
-    reasons = daemon.plan.reasons if daemon.plan is not None else []
-    return "Priority" if any(one.within == within for one in reasons) else "Resources"
+    return scene_of(daemon).reason_of(row)
 
 
-def said_of(daemon: Daemon, row: int) -> Reason | None:
-    """What the last plan says of a pending job; None: nothing."""
-    at = daemon.kernel.view.at
-    reasons = daemon.plan.reasons if daemon.plan is not None else []
-    return reason_for(reasons, at.shape[row], at.tenant[row], at.within[row])
+def scene_of(daemon: Daemon) -> Scene:
+    """What there is to say of jobs that wait."""
+    kernel = daemon.kernel
+    return Scene(
+        kernel, daemon.plan, daemon.header.policy, guard_of(kernel).policy, daemon.now(),
+        lambda row: label(daemon, row), daemon.warnings,
+    )  # fmt: skip
 
 
 def job_answer(daemon: Daemon, row: int) -> JobAnswer:
@@ -254,30 +253,7 @@ def job_page(daemon: Daemon, filters: dict[str, str], offset: int, limit: int) -
 
 def node_answers(daemon: Daemon) -> list[NodeAnswer]:
     """All nodes."""
-    kernel = daemon.kernel
-    nodes = kernel.nodes
-    used, holders = [0] * nodes.n, [[] for _ in range(nodes.n)]  # type: ignore[var-annotated]
-    for row, placement in kernel.ledger.holds.items():
-        for slot in placement[1]:
-            used[slot.node] |= slot.devices
-            if row + 1 not in holders[slot.node]:
-                holders[slot.node].append(row + 1)
-    return [
-        NodeAnswer(
-            name=nodes.names[node],
-            state=kernel.barred(node) or "up",
-            gpu_type=nodes.types[nodes.gpu_type[node]],
-            gpus=int(nodes.gpus[node]),
-            gpus_free=max(
-                int(nodes.gpus[node]) - kernel.withheld(node) - used[node].bit_count(), 0
-            ),
-            gpus_withheld=kernel.withheld(node),
-            cpus=int(nodes.cpus[node]) / WHOLE,
-            memory=int(nodes.memory[node]),
-            jobs=sorted(holders[node]),
-        )
-        for node in range(nodes.n)
-    ]
+    return explaining.node_answers(daemon.kernel)
 
 
 def quotas(daemon: Daemon, rights: Rights) -> list[Quota]:
