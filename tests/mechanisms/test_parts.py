@@ -51,3 +51,13 @@ def test_workers_of_two_roles_do_not_share_a_device() -> None:
     roles = tuple(Role(name, needs=Needs(share=200)) for name in ("actor", "learner", "critic"))
     found = shared().kernel.view.ledger.find(Shape(roles))
     assert found == (Slot(0, 0b010, 1, 0), Slot(0, 0b001, 1, 1), Slot(0, 0b100, 1, 2))
+
+
+def test_roles_come_together_where_their_host_memory_fits() -> None:
+    """The fuller node has GPUs enough, but 400 of its 1,000 MiB; the roles ask for 600."""
+    asks = job("asks", shape=Shape((Role(needs=Needs(memory=600)),)))
+    bench = Bench(asks, on=cluster(2, 3, memory=1000))
+    bench.feed(0, Submitted(0), then=[Start(0, 1, (Slot(0, 0b001),))])
+    roles = [Role(name, needs=Needs(memory=300)) for name in ("actor", "learner")]
+    found = bench.kernel.view.ledger.find(Shape(tuple(roles)))
+    assert found == (Slot(1, 0b001, 1, 0), Slot(1, 0b010, 1, 1))
