@@ -306,3 +306,12 @@ def test_first_fit_passes_who_does_not_fit(costs: list[int], room: int) -> None:
 def test_a_least_size_that_is_on_no_curve_is_refused(least: list[int]) -> None:
     with pytest.raises(BadInput, match="on no curve"):
         Curves.of([[1.0, 1.5]], least)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_best_of_many_steps_are_taken_wherever_they_stand(seed: int) -> None:
+    """A thousand jobs could take a step, 300 GPUs are left: the 300 that gain most take them."""
+    gains = np.random.default_rng(seed).permutation(1000).astype(np.float64) + np.float64(1)
+    curves = Curves.of([np.array([1.0, 2.0])] * 1000, [1] * 1000)
+    sizes = gain.grow(curves, np.ones(1000, np.int64), gains[:, None], 300)
+    assert sorted(gains[sizes == 2].tolist()) == [float(each) for each in range(701, 1001)]
