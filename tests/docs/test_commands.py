@@ -96,6 +96,9 @@ class Newcomer:
             text = f"ganger simulate jobs.csv --cluster 8x8xV100 --recipe fifo{text[3:]}"
         text = re.sub(r"^(ganger submit) ((?!.* -- ).*mail.*)", r"\1 \2 -- true", text)
         text = text.replace("-- ...", "-- true").replace("NAME", "max-min").replace("JOB", "1")
+        if re.match("ganger explain .*--log run.log", text):
+            self.sh("ganger simulate quarter.csv.gz --cluster 8x8xV100 -r fifo --log run.log")
+            text = re.sub(r"(?<=explain )(41|JOB|1)", "j41", text)
         if text.startswith("ganger restore"):
             text = f"ganger down && {text} && ganger up --gpus 8xV100 --name n1"
         if re.search(r"\b1[23]\b(?!:)", text) and one.page in MEANT:

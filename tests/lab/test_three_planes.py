@@ -120,6 +120,16 @@ def test_three_recipes_in_one_kernel_decide_the_same_from_their_log(tmp_path: Pa
     told.replay()
 
 
+def test_a_trial_that_came_late_is_explained_from_the_log(tmp_path: Path) -> None:
+    told = Told(tmp_path, "all.csv", *SERVICE, *SEARCH)
+    last = [name for name in told.names if name.startswith("search-trial")][-1]
+    said = ganger(tmp_path, "explain", last, "--log", str(told.log), "--at", "1m").stdout
+    assert f"job {last} at 1:00 of the log: PENDING" in said
+    assert "SuccessiveHalving" in said
+    wrong = ganger(tmp_path, "explain", "search-trial-99", "--log", str(told.log), code=2).stderr
+    assert "no job 'search-trial-99'" in wrong
+
+
 def retired_in_line(told: Told) -> int:
     """How many trials were retired while they were set aside."""
     from ganger.core.plan import Retire

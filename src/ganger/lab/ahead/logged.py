@@ -149,12 +149,17 @@ def _blocked(scene: Scene, row: int, found: Explanation) -> None:
 
 
 def _row_of(log: Log, job: str) -> int:
-    """The row of a job of that name, or of the number that is in its name, `41` for `job-41`."""
+    """The row of a job of that name, or of the number that is in its name, `41` for `job-41`; also
+    of one that came late."""
     for name in (job, f"job-{job}"):
         try:
             return log.trace.declared.find(name)
         except KeyError:
             continue
+    for step in Log(log.path).steps():
+        for event in step.events:
+            if isinstance(event, Accepted) and event.spec.name == job:
+                return event.job
     count = log.trace.jobs
     names = [log.trace.declared.name(row) for row in range(min(count, 3))]
     some = f": {', '.join(names)}{', ...' if count > len(names) else ''}" if names else ""
