@@ -43,7 +43,7 @@ def kernel_of(trials: int, reports: int) -> Kernel:
     search = JobSpec(name="search", kind=Kind.TUNE, shape=Shape((Role(size=gpus),)))
     specs = [search, *(JobSpec(name=f"t{at}", parent="search") for at in range(trials))]
     cluster = ClusterSpec((NodeSpec(count=-(-gpus // 8), gpus=8, gpu_type="V100"),)).check()
-    inner = load_policy(f"tune.sha(trials=1,eta=2,first={reports})")
+    inner = load_policy(f"tune.sha(trials=1,eta=2,first={reports})", plane="tuning")
     return Kernel(Nodes(cluster), declare(specs), TwoLevel(load_policy("fifo"), inner))
 
 

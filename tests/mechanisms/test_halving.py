@@ -205,11 +205,29 @@ def test_a_search_in_which_nothing_says_what_trials_are_is_refused() -> None:
 
 
 def test_it_divides_grants_and_nothing_else() -> None:
-    with pytest.raises(InvariantError, match=r"tune\.sha divides what a job of kind tune holds"):
-        run_one(trace_of([job("a")]), cluster(1, 2), "tune.sha", Setup())
     policy = registry.make("tune.sha")
-    assert isinstance(load_policy("Tune.SHA(eta=4)"), type(policy))
+    with pytest.raises(InvariantError, match=r"tune\.sha divides what a job of kind tune holds"):
+        run_one(trace_of([job("a")]), cluster(1, 2), policy, Setup())
+    assert isinstance(load_policy("Tune.SHA(eta=4)", plane="tuning"), type(policy))
     assert TwoLevel(registry.make("fifo"), policy).name == "fifo"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "plane", "mend"),
+    [
+        ("tune.sha", "training", "use it as --inner tune.sha"),
+        ("tune.sha(eta=4)", "serving", "use it as --inner tune.sha"),
+        ("scale.threshold", "training", "use it as --serving scale.threshold"),
+        ("SCALE.threshold", "tuning", "use it as --serving scale.threshold"),
+    ],
+)
+def test_a_recipe_for_some_jobs_is_refused_where_one_for_all_is_wanted(
+    recipe: str, plane: str, mend: str
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        load_policy(recipe, plane=plane)
+    assert mend in str(refused.value)
+    assert load_policy("fifo", plane=plane).name == "fifo"
 
 
 def test_the_searcher_is_seeded() -> None:

@@ -73,10 +73,13 @@ class Setup:
     """Whether to add up why jobs wait (`Run.waited`)."""
 
 
-def load_policy(spec: str, *, recorded: bool = False, bounded: bool = True) -> Policy:
+def load_policy(
+    spec: str, *, recorded: bool = False, bounded: bool = True, plane: str = "training"
+) -> Policy:
     """A recipe by name and parameters, or a user's own class as `FILE.py:Class`. `recorded`: a
     journal or log names it; then no file runs that another user wrote or may change. `bounded`:
     parameters must be within their bounds, which a version that recorded a recipe may not have had.
+    `plane`: one of `registry.PLANES`, of which the recipe has to be if it is not for all jobs.
     Raises BadInput."""
     path, colon, name = spec.partition(":")
     if colon and path.endswith(".py"):
@@ -84,7 +87,19 @@ def load_policy(spec: str, *, recorded: bool = False, bounded: bool = True) -> P
         if recorded and file.is_file():
             file = refuse_others_file(file, above=True)
         return load_own(file, name)
-    return registry.make(spec, bounded=bounded)
+    found, arguments = registry.parse(spec, bounded=bounded)
+    if found.plane not in ("training", plane):
+        what, option = OTHER_PLANES[found.plane]
+        raise BadInput(f"{found.name} decides over {what} only", where="recipe",
+                       mend=f"use it as {option} {found.name}")  # fmt: skip
+    return found.make(**arguments)
+
+
+OTHER_PLANES = {
+    "serving": ("services", "--serving"),
+    "tuning": ("the trials of a search", "--inner"),
+}
+"""What recipes decide over that are not for all jobs, and the option of `ganger simulate`."""
 
 
 def families(trace: Trace, inner: str, *, recorded: bool = False) -> bool:
@@ -94,13 +109,14 @@ def families(trace: Trace, inner: str, *, recorded: bool = False) -> bool:
     if not _has(trace, Kind.TUNE):
         return False
     return bool((declared.parent[:n] >= 0).any()) or searches(
-        load_policy(inner, recorded=recorded, bounded=not recorded)
+        load_policy(inner, recorded=recorded, bounded=not recorded, plane="tuning")
     )
 
 
 def with_inner(policy: Policy, inner: str, *, recorded: bool = False) -> Policy:
     """The policy, and inside each grant the recipe `inner`. Raises BadInput."""
-    return TwoLevel(policy, load_policy(inner, recorded=recorded, bounded=not recorded))
+    within = load_policy(inner, recorded=recorded, bounded=not recorded, plane="tuning")
+    return TwoLevel(policy, within)
 
 
 def composed(
@@ -111,7 +127,7 @@ def composed(
     if families(trace, inner, recorded=recorded):
         policy = with_inner(policy, inner, recorded=recorded)
     if serving and has_services(trace):
-        services = load_policy(serving, recorded=recorded, bounded=not recorded)
+        services = load_policy(serving, recorded=recorded, bounded=not recorded, plane="serving")
         policy = Planes(services, policy)
     return policy
 
@@ -211,7 +227,7 @@ def refuse_impossible(trace: Trace, nodes: Nodes, inner: str = "fifo") -> None:
                 ):
                     mend = "give nodes CPUs and memory: a file for --cluster, not `8x8xV100`"
                 _refuse(trace, code, f"asks for {shape} and can never fit in this cluster", mend)
-    if _has(trace, Kind.TUNE) and not searches(load_policy(inner)):
+    if _has(trace, Kind.TUNE) and not searches(load_policy(inner, plane="tuning")):
         _refuse_endless(trace)
 
 

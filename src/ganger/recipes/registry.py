@@ -62,6 +62,11 @@ class Recipe:
     parameters: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def plane(self) -> str:
+        """Which of `PLANES` it is of."""
+        return next(plane for plane, names in PLANES.items() if self.name in names)
+
+    @property
     def doc(self) -> str:
         """The recipe's own text."""
         return inspect.cleandoc(self.make.__doc__ or "")

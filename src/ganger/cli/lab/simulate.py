@@ -180,9 +180,9 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     names = split_specs(recipe)
     if not names:
         raise BadInput("it names none", where="--recipe", mend="write like fifo,las")
-    for part in (options["inner"], options["serving"]):
+    for part, plane in ((options["inner"], "tuning"), (options["serving"], "serving")):
         if part:  # also where the trace has no such jobs: a word that is wrong
-            load_policy(part)
+            load_policy(part, plane=plane)
     base = load_with_options(trace, options)
     spec = load_cluster(cluster or base.cluster or missing_cluster())
     seeds = parse_seeds(options["seeds"])
