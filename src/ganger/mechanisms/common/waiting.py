@@ -45,6 +45,8 @@ CHANGES: Final = {
 
 MECHANISMS: Final = {
     "QueuePolicy": "the ordered queue",
+    "Scaling": "the line of replicas",
+    "SuccessiveHalving": "successive halving",
     "FairPolicy": "progressive filling by shares",
     "VirtualClusters": "the tenants' virtual clusters",
     "LeasePolicy": "the contest for leases",
