@@ -8,22 +8,42 @@ from typing import Any, get_type_hints
 import pytest
 
 from ganger.core.errors import BadInput
+from ganger.core.protocols import Policy
+from ganger.core.spec import Kind, Role, Shape
 from ganger.core.units import HOUR, SECOND
+from ganger.mechanisms.common.planes import Planes
+from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.recipes import registry
 from ganger.recipes.parameters import Period, written
 from worlds import cluster, job, play
 
 HOSTILE = ("-1", "-4", "0", "", "nan", "inf", "-inf", "1e300", "99999999999999999999", "1us",
            "-1s", "150000000000d", "none", "X100", ";", "0.5", "\u0663", "true", "1,2")  # fmt: skip
-ALL = [(name, key) for name in registry.recipes() for key in registry.find(name).parameters]
+ALL = [
+    (name, key)
+    for plane in registry.PLANES for name in registry.recipes(plane)
+    for key in registry.find(name).parameters
+]  # fmt: skip
 WORKS = [job(f"j{i}", i / 1000, 0.005, size=1 + i % 2, tenant="ab"[i % 2]) for i in range(4)]
+
+OTHERS = [
+    job("web", 0, 1, kind=Kind.SERVE, shape=Shape((Role(size=1, least=1, most=2),))),
+    job("search", 0.001, 0.01, kind=Kind.TUNE), job("t", 0.001, 0.005, parent="search"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "key"), ALL)
 def test_a_hostile_value_is_one_error_or_a_run_that_ends(name: str, key: str) -> None:
+    plane = registry.find(name).plane
     for value in HOSTILE:
         with suppress(BadInput):  # anything else that is raised fails, and so does not ending
-            play(f"{name}({key}={value})", WORKS, cluster(1, 4), until=3600 * SECOND)
+            policy: Policy = registry.make(f"{name}({key}={value})")
+            works = WORKS if plane == "training" else WORKS + OTHERS
+            if plane == "serving":
+                policy = Planes(policy, registry.make("fifo"))
+            elif plane == "tuning":
+                policy = TwoLevel(registry.make("fifo"), policy)
+            play(policy, works, cluster(1, 4), until=3600 * SECOND)
 
 
 @pytest.mark.parametrize(("name", "key"), ALL)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ganger.core.events import CAPACITY_FREED, COMMANDED, QUEUED, SERVED
 from ganger.core.plan import Plan, Reason, Spawn
-from ganger.core.spec import JobSpec
+from ganger.core.spec import JobSpec, Kind
 from ganger.core.state.facts import Window
 from ganger.core.state.jobs import Phase
 from ganger.core.view import View
@@ -76,6 +76,8 @@ class Scaling:
         replicas = dict[int, list[int]]()
         waiting = view.pending.tolist()
         for job in [*view.active.tolist(), *waiting]:
+            if at.kind[job] != Kind.SERVE:
+                continue
             if at.parent[job] < 0:
                 replicas.setdefault(job, [])
             elif at.phase[job] != _STOPPING:
@@ -92,7 +94,7 @@ class Scaling:
             for job in _newest(view, have)[: max(-lack, 0)]:
                 view.draft.retire(job)
                 gone.add(job)
-        left = [job for job in waiting if at.parent[job] >= 0 and job not in gone]
+        left = [job for job in waiting if at.parent[job] in replicas and job not in gone]
         return view.draft.plan(self._start(view, left), until=_CHANGES), after
 
     def _wanted(self, view: View, service: int, memory: ScaledMemory | None) -> tuple[int, int]:
