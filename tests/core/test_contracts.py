@@ -161,9 +161,10 @@ class Hears:
 
 def heard(
     bench: Bench, at: float, *happened: AnyEvent, then: Sequence[AnyAction] = ()
-) -> list[int]:
+) -> list[int]:  # fmt: skip
     """What the policy hears has changed."""
-    bench.policy.next = Plan(list(then))
+    policy: Any = bench.policy
+    policy.next = Plan(list(then))
     bench.kernel.validate = False  # which asks twice
     bench.kernel.step(Batch(round(at * SECOND), list(happened)))
     found: list[int] = policy.changed[-1]
