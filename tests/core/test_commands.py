@@ -135,7 +135,7 @@ def test_a_node_gives_back_its_gpus_when_it_comes_and_nothing_when_it_goes() -> 
     """What a cell has given back tells who is looked at again: 4 GPUs, one at least."""
     bench = Bench(job("a"), on=cluster(1, 4))
     cell = bench.kernel.ledger.cells[0]
-    seen = []
+    seen: list[int] = []
     for event in (NodeDown(0), NodeUp(0), NodeCommand(0, "drain"), NodeCommand(0, "resume")):
         bench.feed(len(seen) + 1, event)
         seen.append(cell.returned)

@@ -8,7 +8,7 @@ from ganger.core.books.fit import Fit
 from ganger.core.spec import Locality
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.fairness.fair import FairPolicy, Owner, gpu_demands
-from ganger.mechanisms.ordering.queue import Walk
+from ganger.mechanisms.ordering.admit import Walk
 from ganger.mechanisms.placement.delay_scheduling import Patience, Relaxing
 from ganger.sim.rows import Outage
 from worlds import cluster, job, play
