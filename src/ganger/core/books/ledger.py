@@ -388,6 +388,7 @@ class Ledger(Capacity):
                 shared[device] = (used, memory)
             else:
                 del shared[device]
+        self.cell_of[slot.node].stale |= self.bit[slot.node]
         return turned
 
     # ------------------------------------------------------------------ checks
