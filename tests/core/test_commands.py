@@ -131,6 +131,17 @@ def test_a_drained_node_takes_nothing_new_and_a_repaired_one_only_once_it_is_res
     assert bench.phase(0) == Phase.STARTING
 
 
+def test_a_node_gives_back_its_gpus_when_it_comes_and_nothing_when_it_goes() -> None:
+    """What a cell has given back tells who is looked at again: 4 GPUs, one at least."""
+    bench = Bench(job("a"), on=cluster(1, 4))
+    cell = bench.kernel.ledger.cells[0]
+    seen: list[int] = []
+    for event in (NodeDown(0), NodeUp(0), NodeCommand(0, "drain"), NodeCommand(0, "resume")):
+        bench.feed(len(seen) + 1, event)
+        seen.append(cell.returned)
+    assert seen == [0, 4, 4, 8]
+
+
 def test_gpus_that_others_hold_are_not_planned_with_until_they_are_given_back() -> None:
     bench = Bench(job("a", size=2), job("b", size=3), policy=registry.make("fifo"))
     bench.feed(0, Withheld(0, 2), Submitted(0))

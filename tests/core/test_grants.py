@@ -5,16 +5,19 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from bench import on
 from core.test_kernel import Nested, family
 from ganger.core import events
+from ganger.core.books.ledger import Ledger
 from ganger.core.kernel import Kernel
 from ganger.core.state.cluster import Nodes
+from ganger.core.state.grants import Grants
 from ganger.core.state.snapshot import Snapshot, capture, restore
 from ganger.core.units import SECOND
 from ganger.lab.simulation import Setup, make_oracle
 from ganger.sim.detailed import simulator
 from ganger.sim.physics import Costs, Physics
-from worlds import Diary, cluster, job, trace_of
+from worlds import Diary, cluster, gpus, job, trace_of
 
 
 @pytest.mark.parametrize("at", [0, 1, 3, 5, 6, 7, 9, 12])
@@ -49,3 +52,16 @@ def test_at_one_instant_what_frees_comes_first_then_what_runs_then_who_comes_the
     ]  # fmt: skip
     for rank, names in enumerate(order):
         assert [getattr(events, name).rank for name in names] == [rank] * len(names)
+
+
+def test_who_leaves_a_grant_is_waited_for_when_the_grant_grows_and_when_it_is_closed() -> None:
+    """Trial 5 is told to leave GPU 0 of its parent's two; the parent gets a third, then goes."""
+    nodes = Nodes(cluster(1, 4))
+    grants = Grants(nodes, Ledger(nodes))
+    grants.open(1, on(0b0011))
+    grants.inner[1].take(5, gpus(1), on(0b0001))
+    grants.inner[1].give(5, leaving=True)
+    grants.open(1, on(0b0111))
+    assert {row[0] for row in grants.inner[1].leaving[0]} == {5}
+    grants.close(1)
+    assert {row[0] for row in grants.top.ledger.leaving[0]} == {5}
