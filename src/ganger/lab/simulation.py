@@ -87,12 +87,12 @@ def load_policy(
         if recorded and file.is_file():
             file = refuse_others_file(file, above=True)
         return load_own(file, name)
-    found, arguments = registry.parse(spec, bounded=bounded)
-    if found.plane not in ("training", plane):
+    found, _ = registry.parse(spec, bounded=bounded)
+    if found.plane not in ("training", "requests", plane):
         what, option = OTHER_PLANES[found.plane]
         raise BadInput(f"{found.name} decides over {what} only", where="recipe",
                        mend=f"use it as {option} {found.name}")  # fmt: skip
-    return found.make(**arguments)
+    return registry.make(spec, bounded=bounded)
 
 
 OTHER_PLANES = {

@@ -1,8 +1,8 @@
 """Recipes by name, with their papers and parameters.
 
-A recipe is a function whose parameters all have defaults and that returns a policy. Its module is
-named in `CATALOGUE`, so that listing names imports nothing. On the command line it is written
-`name` or `name(parameter=value, ...)`.
+A recipe is a function whose parameters all have defaults and that returns a policy, or a router.
+Its module is named in `PLANES`, so that listing names imports nothing. On the command line it is
+written `name` or `name(parameter=value, ...)`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from types import CodeType, FunctionType
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
+from ganger.core.serving.router import Router
 from ganger.recipes.parameters import Amount as Amount
 from ganger.recipes.parameters import Count as Count
 from ganger.recipes.parameters import Duration as Duration
@@ -54,7 +55,7 @@ class Recipe:
     recipe to be more than a plain queue, as words of `WANTS`."""
 
     name: str
-    make: Callable[..., Policy]
+    make: Callable[..., Policy | Router]
     paper: Paper
     needs: str = "nothing"
     reconstructed: str = ""
@@ -173,11 +174,20 @@ PLANES: dict[str, dict[str, str]] = {
     "training": CATALOGUE,
     "serving": {"scale.threshold": "ganger.recipes.serving.scaling"},
     "tuning": {"tune.sha": "ganger.recipes.tuning.baselines"},
-}
+    "requests": {
+        **dict.fromkeys(
+            ("serve.no-batch", "serve.fixed-batch", "serve.triton", "serve.round-robin",
+             "serve.least-loaded", "serve.power-of-two", "serve.dedicated"),
+            "ganger.recipes.serving.baselines",
+        ),
+        **dict.fromkeys(("clipper", "nanily", "clockwork"), "ganger.recipes.serving.systems"),
+    },
+}  # fmt: skip
 """By what a recipe decides over, the same: all jobs; services (`--serving`); the trials of one
-search (`--inner`)."""
+search (`--inner`); requests to models (`ganger simulate REQUESTS --models FILE`)."""
 _MODULES = {name: module for plane in PLANES.values() for name, module in plane.items()}
 
+Makes = TypeVar("Makes", bound=Callable[..., Policy | Router])
 _registered: dict[str, Recipe] = {}
 
 
@@ -188,10 +198,10 @@ def recipe(
     needs: str = "nothing",
     reconstructed: str = "",
     wants: tuple[str, ...] = (),
-) -> Callable[[Callable[..., Policy]], Callable[..., Policy]]:
+) -> Callable[[Makes], Makes]:
     """Register the decorated function under `name`, or its own name with dashes."""
 
-    def register(make: Callable[..., Policy]) -> Callable[..., Policy]:
+    def register(make: Makes) -> Makes:
         called = name or make.__name__.replace("_", "-")
         defaults = {key: p.default for key, p in inspect.signature(make).parameters.items()}
         _registered[called] = Recipe(called, make, paper, needs, reconstructed, wants, defaults)
@@ -206,6 +216,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(word for word in words if word)
 
 
+_S = "ganger.recipes.serving."
 _MECHANISMS = "ganger.mechanisms."
 _RECIPES = "ganger.recipes."
 
@@ -213,7 +224,7 @@ _RECIPES = "ganger.recipes."
 def _is_mechanism(part: Any) -> bool:
     """Whether it is defined in a mechanism: a shared one, or one that lives beside its recipe."""
     module = str(getattr(part, "__module__", ""))
-    private = module.startswith(_T) and module not in _MODULES.values()
+    private = module.startswith((_T, _S)) and module not in _MODULES.values()
     return private or module.startswith(_MECHANISMS)
 
 
@@ -387,4 +398,17 @@ def parse(spec: str, *, bounded: bool = True) -> tuple[Recipe, dict[str, Any]]:
 def make(spec: str, *, bounded: bool = True) -> Policy:
     """The policy that `spec` describes, as `parse` reads it. Raises BadInput."""
     found, arguments = parse(spec, bounded=bounded)
-    return found.make(**arguments)
+    if found.plane == "requests":
+        raise BadInput(f"{found.name} decides over requests, not over jobs", where="recipe",
+                       mend=f"ganger simulate REQUESTS --models FILE --recipe {found.name}"
+                       )  # fmt: skip
+    return cast("Policy", found.make(**arguments))
+
+
+def make_router(spec: str) -> Router:
+    """The router that `spec` describes, as `parse` reads it. Raises BadInput."""
+    found, arguments = parse(spec)
+    if found.plane != "requests":
+        raise BadInput(f"{found.name} decides over jobs, not over requests", where="recipe",
+                       mend="see `ganger recipes --plane requests`")  # fmt: skip
+    return cast("Router", found.make(**arguments))

@@ -324,3 +324,53 @@ def _fewer(counts: list[int], most: int) -> list[int]:
 def _print_remarks(loaded: Requests) -> None:
     for line in loaded.remarks.lines:
         click.echo(f"note: {line}", err=True)
+
+
+_SIMULATE = (
+    click.option("--models", required=True, metavar="FILE",
+                 help="What the models take (docs/models-file.md)."),
+    click.option("--fleet", "fleets", required=True, metavar="FLEETS",
+                 help="Devices, like T4:4 or T4:4+L4:2. Several fleets, comma separated, are "
+                 "compared."),
+    click.option("--recipe", "-r", default="serve.triton", show_default=True,
+                 help="Recipes, comma separated; parameters in parentheses. See `ganger recipes "
+                 "--plane requests`."),
+    click.option("--slo", metavar="TIME",
+                 help="The deadline after arrival of requests that state none."),
+    click.option("--faster", default="1", show_default=True, metavar="X,X,...",
+                 help="Requests come so many times as fast: a sweep over load."),
+    click.option("--seed", "seeds", default="0", show_default=True,
+                 help="Seeds of the spread of latencies, like 0 or 0,1,7 or 0-4."),
+    click.option("--latency-noise", "noise", type=click.FloatRange(0, 10), default=1.0,
+                 show_default=True,
+                 help="How much of the measured spread of latencies there is; 0: none."),
+    click.option("--per-request", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+                 help="Write what became of each request here, as CSV. Only for a single run."),
+    click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores)."),
+    click.option("--quiet", is_flag=True, help="No progress bar."),
+    click.option("--json", "as_json", is_flag=True, help="Print plain data instead of tables."),
+)  # fmt: skip
+
+
+@requests.command()
+@click.argument("file", metavar="FILE")
+@_with(_SIMULATE)
+@_with(_FILE)
+def simulate(file: str, **chosen: Any) -> None:
+    """Serve the requests of FILE under one or more recipes, simulated, and compare them.
+
+    Several recipes, fleets, loads and seeds run in parallel processes. A request is in time if it
+    is answered by its deadline; attainment is the share of all requests that were.
+
+    \b
+    Examples:
+      ganger requests simulate r.csv --models m.toml --fleet T4:4 --slo 100ms \\
+        --recipe serve.triton,clipper,clockwork
+      ganger requests simulate r.csv --models m.toml --fleet T4:2,T4:4,T4:8 \\
+        --slo 100ms -r clockwork --json
+      ganger requests simulate r.csv --models m.toml --fleet T4:4 \\
+        -r 'serve.fixed-batch(size=16,timeout=5ms)' --faster 0.5,1,2
+    """
+    from ganger.cli.lab.serving import compare
+
+    compare(file, lambda: _load(file, chosen), chosen)

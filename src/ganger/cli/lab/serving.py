@@ -1,0 +1,148 @@
+"""What `ganger requests simulate` does: read, run in parallel, print."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ganger.cli.lab.simulate import parse_seeds
+from ganger.cli.lab.trace import console, plain_table
+from ganger.cli.progress import Bar
+from ganger.core.errors import BadInput
+from ganger.core.units import NEVER, SECOND, format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from ganger.lab.serving.run import ServingRun
+    from ganger.workloads.requests.columns import Requests
+
+
+def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> None:
+    """Run every recipe on every fleet, at every load, with every seed. Raises BadInput."""
+    from ganger.lab.serving.fleet import read_fleet
+    from ganger.lab.serving.run import Setup
+    from ganger.lab.serving.sweep import Task, run_tasks
+    from ganger.recipes.registry import make_router, split_specs
+    from ganger.workloads.models.reading import read_models
+
+    recipes = split_specs(chosen["recipe"])
+    if not recipes:
+        raise BadInput("it names none", where="--recipe", mend="write like serve.triton,clockwork")
+    for recipe in recipes:
+        make_router(recipe)
+    fleets = [read_fleet(part) for part in chosen["fleets"].split(",")]
+    noise = chosen["noise"]
+    if noise != noise:
+        raise BadInput("nan is not a valid spread", where="--latency-noise",
+                       mend="give a number from 0 to 10")  # fmt: skip
+    slo = NEVER if chosen["slo"] is None else parse_duration(chosen["slo"], where="--slo")
+    if not slo:
+        raise BadInput("nothing is answered in no time", where="--slo", mend="write like 100ms")
+    setup = Setup(slo=slo, noise=noise)
+    tasks = [
+        Task(recipe, fleet, replace(setup, seed=seed, faster=faster))
+        for faster in _faster(chosen["faster"])
+        for fleet in fleets for recipe in recipes
+        for seed in parse_seeds(chosen["seeds"])
+    ]  # fmt: skip
+    target: Path | None = chosen["per_request"]
+    if target is not None and len(tasks) != 1:
+        raise BadInput(f"one file holds one run, not {len(tasks)}", where="--per-request",
+                       mend="name one recipe, fleet, load and seed")  # fmt: skip
+    if target is not None and not target.absolute().parent.is_dir():
+        raise BadInput(f"no folder {str(target.parent)!r}", where="--per-request",
+                       mend="make it first")  # fmt: skip
+    models = read_models(chosen["models"])
+    workers = chosen["workers"] or os.cpu_count() or 1
+    with Bar(f"{len(tasks)} runs", chosen["quiet"] or chosen["as_json"]) as bar:
+        runs = run_tasks(load, models, tasks, workers=workers, per_request=target,
+                         progress=lambda share: bar.show(share, 1.0))  # fmt: skip
+    if chosen["as_json"]:
+        click.echo(json.dumps({"requests": file, "runs": [run.to_json() for run in runs]},
+                              indent=2))  # fmt: skip
+        return
+    show(runs)
+
+
+def _faster(text: str) -> list[float]:
+    found = []
+    for part in text.split(","):
+        try:
+            value = float(part)
+        except ValueError:
+            value = math.nan
+        if not 1e-6 <= value <= 1e6:
+            raise BadInput(f"{part!r} is not a valid factor", where="--faster",
+                           mend="write like 2 or 0.5,1,2")  # fmt: skip
+        found.append(value)
+    return found
+
+
+def show(runs: list[ServingRun]) -> None:
+    """Print a row for every run, why requests were dropped, and what was left out."""
+    from rich.markup import escape
+
+    screen = console()
+    told = {
+        "recipe": [run.recipe for run in runs], "fleet": [run.fleet for run in runs],
+        "load": [f"{run.setup.faster:g}" for run in runs],
+        "seed": [str(run.setup.seed) for run in runs],
+    }  # fmt: skip
+    varies = {name: len(set(words)) > 1 for name, words in told.items()}
+    varies["recipe"] |= not any(varies.values())
+    table = plain_table()
+    table.show_header, table.padding = True, (0, 1, 0, 0)
+    shown = [name for name, several in varies.items() if several]
+    for title in shown:
+        table.add_column(
+            title, overflow="fold", min_width=min(16, max(map(len, [title, *told[title]])))
+        )
+    for title in _FIGURES:
+        table.add_column(title, justify="right", no_wrap=True)
+    for at, run in enumerate(runs):
+        table.add_row(
+            *(escape(told[name][at]) for name in shown),
+            *(write(run.metrics[name]) for name, write in _FIGURES.values()),
+        )  # fmt: skip
+    screen.print(table)
+    same = [f"{name} {told[name][0]}" for name in told if name not in shown]
+    screen.print(f"Everywhere: {', '.join(same)}.", style="dim", soft_wrap=False)
+    requests = runs[0].metrics["requests"]
+    screen.print(f"{requests:,} requests. In time: answered by the deadline, of all that came; "
+                 "good/s: these, a second. Latencies are of answered requests.", style="dim",
+                 soft_wrap=False)  # fmt: skip
+    for run in runs:
+        for reason, count in sorted(run.dropped.items(), key=lambda item: -item[1]):
+            screen.print(f"{escape(run.recipe)}, {run.fleet}: {count:,} dropped: {reason}",
+                         style="dim", soft_wrap=False)  # fmt: skip
+    for line in runs[0].remarks:
+        click.echo(f"note: {line}", err=True)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}%"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _time(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value * 1000:.1f}ms" if value < 1 else format_duration(value * SECOND)
+
+
+_FIGURES: Final = {
+    "in time": ("attainment", _percent), "good/s": ("goodput_per_second", _number),
+    "p50": ("latency_p50_seconds", _time), "p99": ("latency_p99_seconds", _time),
+    "dropped": ("dropped", "{:,}".format),
+    "batch": ("batch_mean", _number), "busy": ("utilisation", _percent),
+}  # fmt: skip
+"""Columns: the metric, and how it is written."""

@@ -1,0 +1,1 @@
+"""Serving: what a router sees (requests, lanes, stores) and what it can order, per batch."""

@@ -1,0 +1,99 @@
+"""What a router orders, and what it hears of it. Times in microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+
+OK: Final = "ok"
+FAILED: Final = "failed"
+CANCELLED: Final = "cancelled"
+INTERRUPTED: Final = "interrupted"
+
+
+class Part(Struct, frozen=True, gc=False):
+    """The tasks of one model in a batch.
+
+    `tasks`: a request's own number, or a negative number of `world.tasks`; `items`: their inputs
+    together; `first` and `last`: the operators that run, `last` 0 for all that follow.
+    """
+
+    model: int
+    tasks: Sequence[int]
+    items: int
+    first: int = 0
+    last: int = 0
+
+
+class Batch(Struct, frozen=True, gc=False):
+    """Run the parts together on a lane; `reason`: why now and why so many. A lane that is still
+    busy runs it next."""
+
+    lane: int
+    parts: tuple[Part, ...]
+    reason: str
+
+
+class Load(Struct, frozen=True):
+    """Copy a model's parameters into the store of this lane, which is one that copies."""
+
+    lane: int
+    model: int
+
+
+class Evict(Struct, frozen=True):
+    """Drop a model's parameters from a store."""
+
+    store: int
+    model: int
+
+
+class Cancel(Struct, frozen=True):
+    """End what runs on a lane at once: nothing of it is kept."""
+
+    lane: int
+
+
+class Interrupt(Struct, frozen=True):
+    """End what runs on a lane at the next border between two segments of its model."""
+
+    lane: int
+
+
+class Retire(Struct, frozen=True):
+    """The router asks the control half to take this lane away."""
+
+    lane: int
+
+
+class Wait(Struct, frozen=True):
+    """Ask again at `until`, or as soon as `rows` more requests have come; an end of a batch or any
+    other news is always a reason to ask."""
+
+    until: int
+    rows: int = 1
+
+
+Do: TypeAlias = Batch | Load | Evict | Cancel | Interrupt | Retire | Wait
+
+
+class Ended(Struct, frozen=True, gc=False):
+    """A batch or a load is over. `outcome`: OK, FAILED, CANCELLED or INTERRUPTED; `took`:
+    microseconds on the lane; `operator`: where an interrupted batch stopped."""
+
+    order: Batch | Load
+    outcome: str
+    took: int
+    operator: int = 0
+
+
+class News(Struct, frozen=True):
+    """What else a router is informed of: lanes that came or went, labels of requests that were
+    answered (request, class), requests that are due now."""
+
+    up: tuple[int, ...] = ()
+    down: tuple[int, ...] = ()
+    labels: tuple[tuple[int, int], ...] = ()
+    due: tuple[int, ...] = ()

@@ -1,0 +1,230 @@
+"""What a router sees: requests as columns, tasks, lanes, stores, predictions. Times: microseconds.
+
+Only the plane that drives the router changes lanes and stores; a router answers and refuses
+requests through the world, and orders the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from ganger.core.errors import InvariantError
+from ganger.core.serving.verbs import Batch, Load
+from ganger.core.state.names import Names
+from ganger.core.units import NEVER
+
+OPEN: Final = 0
+ANSWERED: Final = 1
+"""Outcomes of requests; every other is the number of a reason why it was dropped, plus 2."""
+
+
+_WORD: Final = (1 << 64) - 1
+
+
+class Requests:
+    """The requests that are not all over yet, as columns: row `i` stands at `i - base`.
+
+    `model`: what is asked for, as a code; `deadline`: NEVER where none is; `items`: inputs;
+    `input` and `label`: -1 where not known. `outcome`, `ended` and `by` are results: when a request
+    was answered or dropped, and by which model it was answered (-1: by none).
+    """
+
+    def __init__(self) -> None:
+        self.base = 0
+        self.arrival: list[int] = []
+        self.deadline: list[int] = []
+        self.model: list[int] = []
+        self.tenant: list[int] = []
+        self.items: list[int] = []
+        self.input: list[int] = []
+        self.label: list[int] = []
+        self.outcome = bytearray()
+        self.ended: list[int] = []
+        self.by: list[int] = []
+        self.each_one_item = True
+        """Whether no request brings more than one input."""
+
+    @property
+    def end(self) -> int:
+        """The number of the next request that comes."""
+        return self.base + len(self.arrival)
+
+    def add(self, columns: Mapping[str, Sequence[int]]) -> None:
+        """Take requests in order of arrival; columns that are not stated have their blanks."""
+        count = len(columns["arrival"])
+        blanks = {"deadline": NEVER, "model": 0, "tenant": 0, "items": 1, "input": -1, "label": -1}
+        self.arrival.extend(columns["arrival"])
+        for name, blank in blanks.items():
+            column = columns.get(name)
+            getattr(self, name).extend([blank] * count if column is None else column)
+        if "items" in columns and max(columns["items"], default=1) > 1:
+            self.each_one_item = False
+        self.outcome.extend(bytes(count))
+        self.ended.extend([0] * count)
+        self.by.extend([-1] * count)
+
+    def count_items(self, rows: Sequence[int]) -> int:
+        """The inputs that these requests bring together."""
+        if self.each_one_item:
+            return len(rows)
+        items, base = self.items, self.base
+        return sum(items[row - base] for row in rows)
+
+    def drop_first(self, count: int) -> None:
+        """Forget the first rows, which are over."""
+        for column in (self.arrival, self.deadline, self.model, self.tenant, self.items,
+                       self.input, self.label, self.outcome, self.ended, self.by):  # fmt: skip
+            del column[:count]
+        self.base += count
+
+
+class Task(Struct):
+    """Work for a request that is more than one batch entry: a stage, a copy, a member of an
+    ensemble. `request`: whose it is; `step`: what the router calls this part of the work."""
+
+    request: int
+    model: int
+    items: int = 1
+    step: int = 0
+
+
+class Lane(Struct, eq=False):
+    """Something that runs one batch at a time, or copies one model.
+
+    `type`: of device; `device`: lanes of one device share it; `store`: its memory, -1 where memory
+    is not watched; `share`: of the device; `copies`: whether it loads models and runs none;
+    `ahead`: how long before its batch should end it asks for the next.
+    """
+
+    number: int
+    type: str
+    device: int = 0
+    store: int = -1
+    share: float = 1.0
+    copies: bool = False
+    ahead: int = 0
+    models: frozenset[int] | None = None
+    """What it may run; None: everything."""
+    running: Batch | Load | None = None
+    since: int = 0
+    due: int = 0
+    """When it should be free, by what is predicted."""
+    queued: list[Batch | Load] = []
+    """What it runs after that."""
+    down: bool = False
+
+
+class Store(Struct, eq=False):
+    """Memory that models lie in: `capacity` and `used` in bytes, `resident` with the moment of
+    last use; `loading`: what is being copied into it."""
+
+    number: int
+    capacity: int
+    used: int = 0
+    resident: dict[int, int] = {}
+    loading: set[int] = set()
+
+
+class Latencies(Struct, frozen=True):
+    """Microseconds of a batch by its items: `mean[n]` and `p99[n]`, from 0 (0) to the largest that
+    was measured."""
+
+    mean: Sequence[int]
+    p99: Sequence[int]
+
+    @property
+    def largest(self) -> int:
+        """The largest batch."""
+        return len(self.mean) - 1
+
+
+class Known(Struct, frozen=True):
+    """What is known of a model: latency by (type of device, share), bytes, microseconds to load by
+    type, accuracy (nan: not known), segment borders as shares of its time."""
+
+    name: str
+    latencies: Mapping[tuple[str, float], Latencies]
+    bytes: int = 0
+    load: int = 0
+    accuracy: float = float("nan")
+    borders: tuple[float, ...] = ()
+
+
+class World:
+    """Everything that a router may look at. `models` by code, `lanes` and `stores` by number."""
+
+    def __init__(
+        self, models: Sequence[Known], lanes: Sequence[Lane], stores: Sequence[Store] = (), *,
+        seed: int = 0,
+    ) -> None:  # fmt: skip
+        self.now = 0
+        self.requests = Requests()
+        self.tasks: dict[int, Task] = {}
+        self.models, self.lanes, self.stores = models, lanes, stores
+        self.memory: Any = None
+        self.reasons = Names[str]()
+        self.open = 0
+        """How many requests have come and are not over."""
+        self._seed, self._last_task = seed, 0
+        self._tables: dict[tuple[int, str, float], Latencies] = {}
+
+    # ------------------------------------------------------------------ predictions
+
+    def latencies(self, model: int, lane: Lane) -> Latencies | None:
+        """What is predicted of batches of a model on a lane; None where it cannot run there."""
+        key = (model, lane.type, lane.share)
+        if key not in self._tables:
+            found = self.models[model].latencies.get((lane.type, lane.share))
+            if found is None:
+                return None
+            self._tables[key] = found
+        return self._tables[key]
+
+    def draw(self, row: int, salt: int = 0) -> float:
+        """A number from [0, 1), always the same for a request (and a `salt`, for a second one): it
+        does not depend on the ranges in which requests come. (Steele et al.: Fast splittable
+        pseudorandom number generators, OOPSLA 2014.)"""
+        at = (self._seed * 0x9E3779B97F4A7C15 + row * 0xD1342543DE82EF95 + salt + 1) & _WORD
+        at = ((at ^ at >> 30) * 0xBF58476D1CE4E5B9) & _WORD
+        at = ((at ^ at >> 27) * 0x94D049BB133111EB) & _WORD
+        return (at ^ at >> 31) / (1 << 64)
+
+    # ------------------------------------------------------------------ tasks
+
+    def add_task(self, task: Task) -> int:
+        """Note a task: its number, which is negative."""
+        self._last_task -= 1
+        self.tasks[self._last_task] = task
+        return self._last_task
+
+    # ------------------------------------------------------------------ ends of requests
+
+    def answer(self, rows: Iterable[int], by: int = -1, *, at: int = -1) -> None:
+        """Requests are answered by this model, now or at `at`. Raises InvariantError for a request
+        that is over."""
+        self._over(rows, ANSWERED, by, self.now if at < 0 else at)
+
+    def refuse(self, rows: Iterable[int], reason: str, *, at: int = -1) -> None:
+        """Requests are dropped for this reason, now or at `at`. Raises InvariantError for a request
+        that is over."""
+        code = self.reasons.code(reason) + 2
+        self._over(rows, code, -1, self.now if at < 0 else at)
+
+    def _over(self, rows: Iterable[int], outcome: int, by: int, at: int) -> None:
+        requests = self.requests
+        base, outcomes, ended, models = (
+            requests.base, requests.outcome, requests.ended, requests.by
+        )  # fmt: skip
+        count = 0
+        for row in rows:
+            i = row - base
+            if i < 0 or outcomes[i]:
+                raise InvariantError(f"request {row} ends twice")
+            outcomes[i] = outcome
+            ended[i] = at
+            models[i] = by
+            count += 1
+        self.open -= count

@@ -1,0 +1,1 @@
+"""Requests simulated: fleets, runs of routers, and what became of the requests."""

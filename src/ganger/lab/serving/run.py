@@ -1,0 +1,225 @@
+"""One run: a router over requests on a fleet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isnan
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.errors import BadInput
+from ganger.core.serving.router import Router
+from ganger.core.serving.world import Known, Latencies, World
+from ganger.core.units import NEVER, SECOND
+from ganger.lab.serving.fleet import Fleet
+from ganger.lab.serving.tally import Tally
+from ganger.recipes.registry import make_router
+from ganger.sim.requests.physics import Physics
+from ganger.sim.requests.plane import Plane
+from ganger.workloads.models.matching import matched
+from ganger.workloads.models.profiles import Model, Models
+from ganger.workloads.requests.columns import Chunk, Requests
+
+_TIERS: Final = ("host", "disk", "remote")
+_LARGEST: Final = 1 << 14
+"""No table of latencies is longer."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What decides how a run goes, besides requests, models, fleet and recipe.
+
+    `slo`: microseconds until the deadline of requests that state none; `noise`: how much of the
+    measured spread of latencies there is; `faster`: requests come so many times as fast.
+    """
+
+    slo: int = NEVER
+    noise: float = 1.0
+    seed: int = 0
+    faster: float = 1.0
+
+
+@dataclass
+class ServingRun:
+    """What one run leaves behind: figures, drops by reason, and figures by model."""
+
+    recipe: str
+    fleet: str
+    setup: Setup
+    metrics: Mapping[str, float | int | None]
+    dropped: Mapping[str, int]
+    models: list[dict[str, Any]]
+    remarks: list[str] = field(default_factory=list)
+    cpu_seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        per_second = self.metrics["requests"] or 0
+        return {
+            "recipe": self.recipe, "fleet": self.fleet, "seed": self.setup.seed,
+            "faster": self.setup.faster, "metrics": dict(self.metrics),
+            "dropped_by_reason": dict(self.dropped), "models": self.models,
+            "simulation": {
+                "cpu_seconds": self.cpu_seconds,
+                "requests_per_cpu_second": per_second / self.cpu_seconds
+                if self.cpu_seconds else None,
+            },
+        }  # fmt: skip
+
+
+def serve(
+    requests: Requests, models: Models, fleet: Fleet, recipe: str | Router, setup: Setup, *,
+    per_request: Path | None = None, progress: Callable[[int], None] = lambda count: None,
+) -> ServingRun:  # fmt: skip
+    """Drive the router over all requests; `progress` hears how many have come. Raises BadInput."""
+    router = make_router(recipe) if isinstance(recipe, str) else recipe
+    began = time.process_time()
+    known = [_known(model, fleet) for model in models.models.values()]
+    lanes, stores = fleet.lanes(_memory(known, models, fleet, router))
+    world = World(known, lanes, stores, seed=setup.seed)
+    physics = Physics(known, noise=setup.noise, seed=setup.seed)
+    right = [_right(model) for model in models.models.values()]
+    source = _Source(requests, models, fleet, known, setup, progress)
+    out = None if per_request is None else per_request.open("w", newline="", encoding="utf-8")
+    try:
+        tally = Tally(world, right, out)
+        plane = Plane(world, router, physics, source.chunks(), [tally])
+        plane.advance()
+        plane.finish()
+    finally:
+        if out is not None:
+            out.close()
+    if not tally.requests:
+        raise BadInput("there are no requests", where=requests.name, mend="give some")
+    asked, in_time, dropped = tally.by_model.tolist()
+    by_model = [
+        {"model": model.name, "requests": asked[at], "attainment": in_time[at] / asked[at],
+         "dropped": dropped[at]}
+        for at, model in enumerate(known) if asked[at]
+    ]  # fmt: skip
+    return ServingRun(
+        recipe if isinstance(recipe, str) else router.name, str(fleet), setup,
+        tally.metrics(fleet.size), tally.dropped, by_model, requests.remarks.lines,
+        time.process_time() - began,
+    )  # fmt: skip
+
+
+def _known(model: Model, fleet: Fleet) -> Known:
+    """What routers and the simulator know of a model on the types of the fleet."""
+    tables: dict[tuple[str, float], Latencies] = {}
+    for name, _ in fleet.devices:
+        found = model.on(name)
+        if found is not None:
+            sizes = np.arange(1, min(found.largest, _LARGEST) + 1)
+            tables[name, 1.0] = Latencies(_micros(found.mean_seconds(sizes)),
+                                          _micros(found.p99_seconds(sizes)))  # fmt: skip
+    load = next((model.load[tier] for tier in _TIERS if tier in model.load), 0.0)
+    return Known(model.name, tables, model.bytes, round(load * SECOND), model.accuracy)
+
+
+def _micros(seconds: NDArray[np.float64]) -> list[int]:
+    return [0, *np.maximum(np.rint(seconds * SECOND), 1).astype(np.int64).tolist()]
+
+
+def _right(model: Model) -> NDArray[np.bool_] | float | None:
+    if model.predicted is not None and model.labels is not None:
+        return np.equal(model.predicted, model.labels)
+    return None if isnan(model.accuracy) else model.accuracy
+
+
+def _memory(
+    known: Sequence[Known], models: Models, fleet: Fleet, router: Router
+) -> dict[str, int] | None:
+    """MiB by type where memory is watched: where all sizes are stated and not all models fit.
+    Raises BadInput where the recipe cannot load models."""
+    sizes = {name: models.devices.get(name, 0) for name, _ in fleet.devices}
+    need = sum(model.bytes for model in known)
+    if not all(sizes.values()) or not all(model.bytes for model in known):
+        return None
+    tight = [name for name, mib in sizes.items() if mib << 20 < need]
+    if not tight:
+        return None
+    if not router.loads:
+        raise BadInput(
+            f"the models need {need / (1 << 30):.1f} GiB, {tight[0]} has"
+            f" {sizes[tight[0]] / 1024:.1f}", where=router.name,
+            mend="use a recipe that loads models, such as clockwork",
+        )  # fmt: skip
+    return sizes
+
+
+class _Source:
+    """The requests as columns for the plane: models by their place in the file, deadlines set."""
+
+    def __init__(
+        self, requests: Requests, models: Models, fleet: Fleet, known: Sequence[Known],
+        setup: Setup, progress: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        self._requests, self._models, self._fleet = requests, models, fleet
+        self._setup, self._progress = setup, progress
+        self._code = {model.name: at for at, model in enumerate(known)}
+        self._largest = np.array(
+            [max((each.largest for each in model.latencies.values()), default=0)
+             for model in known], np.int64,
+        )  # fmt: skip
+        self._codes = np.zeros(0, np.int64)
+
+    def chunks(self) -> Iterator[dict[str, list[int]]]:
+        """One after the other. Raises BadInput."""
+        before = 0
+        for chunk in matched(self._requests, self._models).chunks():
+            yield self._columns(chunk, before)
+            before += len(chunk)
+            self._progress(before)
+
+    def _columns(self, chunk: Chunk, before: int) -> dict[str, list[int]]:
+        names = self._requests.models
+        if len(names) > len(self._codes):
+            self._codes = np.array([self._of(name) for name in names], np.int64)
+        model = self._codes[chunk.model]
+        faster = self._setup.faster
+        arrival = chunk.arrival if faster == 1 else np.rint(chunk.arrival / faster).astype(np.int64)
+        due = np.full(len(chunk), NEVER) if chunk.deadline is None else chunk.deadline
+        given = np.where(due < NEVER, due - chunk.arrival, self._setup.slo)
+        columns: dict[str, list[int]] = {
+            "arrival": arrival.tolist(), "model": model.tolist(),
+            "deadline": np.where(given < NEVER, arrival + np.minimum(given, NEVER - 1), NEVER)
+            .clip(max=NEVER).tolist(),
+        }  # fmt: skip
+        for name in ("tenant", "items", "input", "label"):
+            column = getattr(chunk, name)
+            if column is not None:
+                columns[name] = column.tolist()
+        if chunk.items is not None:
+            self._fits(chunk.items, model, before)
+        return columns
+
+    def _of(self, name: str) -> int:
+        """The place of a model. Raises BadInput for what is none, or runs nowhere here."""
+        at = self._code.get(name)
+        if at is None:
+            kind = "a pipeline" if name in self._models.pipelines else "a family of models"
+            raise BadInput(f"{name!r} is {kind}, and no recipe chooses among models yet",
+                           where=self._requests.name, mend="let requests name a model"
+                           )  # fmt: skip
+        if not self._largest[at]:
+            raise BadInput(f"model {name!r} was not measured on {self._fleet}",
+                           where=self._requests.name,
+                           mend="add its latency there to the models file")  # fmt: skip
+        return at
+
+    def _fits(self, items: NDArray[np.int32], model: NDArray[np.int64], before: int) -> None:
+        over = np.flatnonzero(items > self._largest[model])
+        if len(over):
+            row = int(over[0])
+            most = int(self._largest[model[row]])
+            raise BadInput(
+                f"it brings {int(items[row])} inputs, and its model was measured to batches of"
+                f" {most}", where=f"{self._requests.name}: request {before + row + 1}",
+                mend="measure larger batches, or split the request",
+            )  # fmt: skip

@@ -1,0 +1,179 @@
+"""What became of requests, added up while they are forgotten: counts, latencies, work of lanes."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from typing import Any, Final, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.serving.verbs import Batch, Load
+from ganger.core.serving.world import ANSWERED, Lane, World
+from ganger.core.units import NEVER, SECOND
+
+I64 = NDArray[np.int64]
+EXACT: Final = 1 << 22
+"""Up to so many latencies are kept one by one."""
+_FINE: Final = 1000.0
+"""Bins for each factor of e, once there are more: a quantile is then true to 0.1 %."""
+
+
+class Latencies:
+    """A distribution of microseconds in constant memory; exact until there are many."""
+
+    def __init__(self) -> None:
+        self.count, self.total = 0, 0
+        self._kept: list[I64] = []
+        self._bins: NDArray[np.int64] | None = None
+
+    def add(self, values: I64) -> None:
+        """Add some; none is negative."""
+        self.count += len(values)
+        self.total += int(values.sum())
+        self._kept.append(values)
+        if self._bins is not None or self.count > EXACT:
+            self._fold()
+
+    def _fold(self) -> None:
+        if self._bins is None:
+            self._bins = np.zeros(45_000, np.int64)
+        for values in self._kept:
+            at = (np.log(np.maximum(values, 1)) * _FINE).astype(np.int64)
+            self._bins += np.bincount(at, minlength=len(self._bins))
+        self._kept.clear()
+
+    @property
+    def mean(self) -> float:
+        """Microseconds; nan if there are none."""
+        return self.total / self.count if self.count else float("nan")
+
+    def quantiles(self, shares: Sequence[float]) -> list[float]:
+        """The smallest latency that so great a share does not exceed; nan if there are none."""
+        if not self.count:
+            return [float("nan")] * len(shares)
+        ranks = [max(int(np.ceil(share * self.count - 1e-9)), 1) for share in shares]
+        if self._bins is None:
+            every = np.sort(np.concatenate(self._kept))
+            return [float(every[rank - 1]) for rank in ranks]
+        at = np.searchsorted(self._bins.cumsum(), ranks)
+        return [float(np.exp((int(each) + 0.5) / _FINE)) for each in at]
+
+
+class Tally:
+    """Watches a plane. `right`: by model, whether it answers an input rightly (a recorded matrix),
+    or how often it does; None where neither is known."""
+
+    def __init__(
+        self, world: World, right: Sequence[NDArray[np.bool_] | float | None],
+        per_request: TextIO | None = None, names: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        count = len(world.models)
+        self.requests = self.answered = self.late = self.batches = self.executed = 0
+        self.dropped: dict[str, int] = {}
+        self.latencies = Latencies()
+        self.busy = [0] * len(world.lanes)
+        self.loads = 0
+        self.first, self.last = NEVER, 0
+        self.by_model = np.zeros((3, count), np.int64)
+        """Requests, those answered in time, those dropped; by what was asked for."""
+        self.right = 0.0
+        self.judged = True
+        self._right = right
+        self._names = names
+        self._rows = None if per_request is None else csv.writer(per_request)
+        if self._rows is not None:
+            self._rows.writerow(["request", "model", "arrival_seconds", "latency_seconds",
+                                 "outcome", "answered_by"])  # fmt: skip
+
+    def ran(self, lane: Lane, order: Batch | Load, began: int, ended: int, outcome: str) -> None:
+        """A lane was busy."""
+        self.last = max(self.last, ended)
+        if isinstance(order, Load):
+            self.loads += 1
+            return
+        self.busy[lane.number] += ended - began
+        self.batches += 1
+        self.executed += sum(len(part.tasks) for part in order.parts)
+
+    def settled(self, world: World, count: int) -> None:
+        """The first `count` rows are over."""
+        if not count:
+            return
+        requests = world.requests
+        arrival = np.array(requests.arrival[:count], np.int64)
+        ended = np.array(requests.ended[:count], np.int64)
+        outcome = np.frombuffer(bytes(requests.outcome[:count]), np.uint8)
+        asked = np.array(requests.model[:count], np.int64)
+        answered = outcome == ANSWERED
+        in_time = answered & (ended <= np.array(requests.deadline[:count], np.int64))
+        self.first = min(self.first, int(arrival[0]))
+        self.last = max(self.last, int(arrival[-1]), int(ended.max()))
+        self.requests += count
+        self.answered += int(answered.sum())
+        self.late += int((answered & ~in_time).sum())
+        for code, number in enumerate(np.bincount(outcome).tolist()):
+            if number and code > ANSWERED:
+                reason = world.reasons[code - 2]
+                self.dropped[reason] = self.dropped.get(reason, 0) + number
+        models = len(world.models)
+        self.by_model += [np.bincount(asked[rows], minlength=models)
+                          for rows in (slice(None), in_time, ~answered)]  # fmt: skip
+        self.latencies.add((ended - arrival)[answered])
+        self._judge(world, count, in_time)
+        if self._rows is not None:
+            self._write(world, arrival, ended, outcome, asked)
+
+    def _judge(self, world: World, count: int, in_time: NDArray[np.bool_]) -> None:
+        by = np.array(world.requests.by[:count], np.int64)[in_time]
+        inputs = np.array(world.requests.input[:count], np.int64)[in_time]
+        for model in np.unique(by).tolist():
+            right = self._right[model] if model >= 0 else None
+            here = inputs[by == model]
+            if right is None:
+                self.judged = False
+            elif isinstance(right, float):
+                self.right += right * len(here)
+            else:
+                known = here >= 0
+                self.right += float(right[here[known] % len(right)].sum())
+                self.right += float(right.mean()) * int((~known).sum())
+
+    def _write(self, world: World, arrival: I64, ended: I64, outcome: Any, asked: I64) -> None:
+        assert self._rows is not None
+        base, by = world.requests.base, world.requests.by
+        for at in range(len(arrival)):
+            code = int(outcome[at])
+            said = "answered" if code == ANSWERED else world.reasons[code - 2]
+            who = world.models[by[at]].name if by[at] >= 0 else ""
+            self._rows.writerow([
+                base + at, world.models[int(asked[at])].name, f"{arrival[at] / SECOND:.6f}",
+                f"{(ended[at] - arrival[at]) / SECOND:.6f}", said, who,
+            ])  # fmt: skip
+
+    def metrics(self, lanes: int) -> dict[str, float | int | None]:
+        """All figures; None where there is none."""
+        span = max(self.last - self.first, 0) / SECOND
+        in_time = self.answered - self.late
+        p50, p99, p999 = self.latencies.quantiles((0.5, 0.99, 0.999))
+        found: dict[str, float | int | None] = {
+            "requests": self.requests,
+            "answered": self.answered,
+            "late": self.late,
+            "dropped": self.requests - self.answered,
+            "attainment": in_time / self.requests if self.requests else None,
+            "goodput_per_second": in_time / span if span else None,
+            "latency_mean_seconds": self.latencies.mean / SECOND,
+            "latency_p50_seconds": p50 / SECOND,
+            "latency_p99_seconds": p99 / SECOND,
+            "latency_p999_seconds": p999 / SECOND,
+            "batches": self.batches,
+            "batch_mean": self.executed / self.batches if self.batches else None,
+            "utilisation": sum(self.busy) / SECOND / span / lanes if span else None,
+            "effective_accuracy": self.right / self.requests
+            if self.requests and self.judged else None,
+            "loads": self.loads,
+            "span_seconds": span,
+        }  # fmt: skip
+        return {name: None if value != value else value for name, value in found.items()}

@@ -1,0 +1,1 @@
+"""Mechanisms of routers: queues, batching, dispatch, admission."""

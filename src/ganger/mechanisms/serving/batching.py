@@ -1,0 +1,219 @@
+"""How many of the requests that wait form the next batch, and how long to wait for more.
+
+Batches are counted in requests where each brings one input, in inputs otherwise: `taken` is the one
+place that knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from ganger.core.serving.verbs import Part
+from ganger.core.serving.world import Lane, World
+from ganger.core.units import NEVER
+from ganger.mechanisms.serving.queues import Queue
+
+
+class Form(NamedTuple):
+    """Send `size` requests now, for this reason; none: ask again at `until`, or once `missing`
+    more requests have come."""
+
+    size: int
+    reason: str = ""
+    until: int = NEVER
+    missing: int = 1
+
+
+class Batching(Protocol):
+    """Forms batches. What it learns is in the memory that `begin` makes."""
+
+    def begin(self, world: World) -> Any:
+        """The memory to begin with."""
+
+    def form(self, world: World, memory: Any, queue: Queue, lane: Lane) -> Form:
+        """The next batch of a queue that is not empty, on a lane that is idle. May refuse requests
+        at the head, which it takes off."""
+
+    def learn(self, world: World, memory: Any, part: Part, lane: Lane, took: int) -> None:
+        """A batch was executed in so many microseconds."""
+
+
+def taken(world: World, queue: Queue, lane: Lane, most: int) -> tuple[int, int]:
+    """How many requests at the head bring at most `most` inputs together, and how many inputs; no
+    more than the largest batch that was measured there, and one request at least."""
+    known = world.latencies(queue.model, lane)
+    if known is not None:
+        most = min(most, known.largest)
+    requests = world.requests
+    if requests.each_one_item:
+        count = min(len(queue), max(most, 1))
+        return count, count
+    total = count = 0
+    for row in queue.upcoming():
+        items = requests.items[row - requests.base]
+        if total + items > most and count:
+            break
+        total += items
+        count += 1
+    return count, total
+
+
+def drop_late(world: World, queue: Queue, earliest: int) -> int:
+    """Refuse the requests at the head that are due before `earliest`: how many they were."""
+    dropped = 0
+    while len(queue) and queue.due < earliest:
+        world.refuse(queue.pop(1), "it could not be answered in time")
+        dropped += 1
+    return dropped
+
+
+class _Plain:
+    """Learns nothing."""
+
+    def begin(self, world: World) -> None:
+        """Nothing."""
+
+    def learn(self, world: World, memory: Any, part: Part, lane: Lane, took: int) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class Single(_Plain):
+    """One request at a time."""
+
+    def form(self, world: World, memory: Any, queue: Queue, lane: Lane) -> Form:
+        """The head."""
+        return Form(1, "one at a time")
+
+
+@dataclass(frozen=True)
+class SizeOrTimeout(_Plain):
+    """A full batch of `size` as soon as there is one, or what is there once the oldest has waited
+    for `timeout` (microseconds), as TensorFlow Serving and TorchServe do."""
+
+    size: int
+    timeout: int
+
+    def form(self, world: World, memory: Any, queue: Queue, lane: Lane) -> Form:
+        """A full batch, or what came within the timeout."""
+        known = world.latencies(queue.model, lane)
+        size = self.size if known is None else min(self.size, known.largest)
+        count, inputs = taken(world, queue, lane, size)
+        if inputs >= size or count < len(queue):
+            return Form(count, "full")
+        requests = world.requests
+        until = requests.arrival[queue.head - requests.base] + self.timeout
+        if until <= world.now:
+            return Form(count, "the oldest waited for the timeout")
+        return Form(0, until=until, missing=size - inputs if requests.each_one_item else 1)
+
+
+@dataclass(frozen=True)
+class Preferred(_Plain):
+    """Triton's dynamic batcher: the largest of the `preferred` sizes that the waiting requests
+    fill, else what is there once the oldest has waited for `delay`; without preferred sizes, or
+    with no delay, whatever is there, up to `size`."""
+
+    size: int
+    delay: int
+    preferred: Sequence[int] = ()
+
+    def form(self, world: World, memory: Any, queue: Queue, lane: Lane) -> Form:
+        """A preferred size, or what came within the delay."""
+        count, inputs = taken(world, queue, lane, self.size)
+        if count < len(queue) or inputs >= self.size:
+            return Form(count, "the next would exceed the largest batch")
+        if not self.delay:
+            return Form(count, "whatever waits")
+        for size in sorted(self.preferred, reverse=True):
+            some, exactly = taken(world, queue, lane, size)
+            if exactly == size:
+                return Form(some, "a preferred size")
+        requests = world.requests
+        until = requests.arrival[queue.head - requests.base] + self.delay
+        if until <= world.now:
+            return Form(count, "the oldest waited for the delay")
+        return Form(0, until=until)
+
+
+class _Sizes(Struct):
+    """The largest batch by model and type of device, as it was learned."""
+
+    sizes: dict[tuple[int, str], float] = {}
+
+
+@dataclass(frozen=True)
+class Aimd:
+    """Additive increase, multiplicative decrease: the size grows by `step` with every full batch
+    that is executed within the SLO, and is cut to `back` of it by one that is not.
+
+    (Crankshaw et al.: Clipper, NSDI 2017, section 4.3.1.) The SLO of a batch is the time that its
+    first request was given.
+    """
+
+    step: int = 1
+    back: float = 0.9
+
+    def begin(self, world: World) -> _Sizes:
+        """Every size begins with 1."""
+        return _Sizes()
+
+    def form(self, world: World, memory: Any, queue: Queue, lane: Lane) -> Form:
+        """As many as wait, up to the size."""
+        assert isinstance(memory, _Sizes)
+        size = int(memory.sizes.get((queue.model, lane.type), 1))
+        return Form(taken(world, queue, lane, size)[0], "up to the size that kept the SLO")
+
+    def learn(self, world: World, memory: Any, part: Part, lane: Lane, took: int) -> None:
+        """Grow or shrink."""
+        assert isinstance(memory, _Sizes)
+        key = (part.model, lane.type)
+        size = int(memory.sizes.get(key, 1))
+        requests = world.requests
+        slack = min(
+            requests.deadline[row - requests.base] - requests.arrival[row - requests.base]
+            for row in part.tasks
+        )
+        if took > slack:
+            memory.sizes[key] = max(int(self.back * size), 1)
+        elif part.items >= size:
+            known = world.latencies(part.model, lane)
+            most = known.largest if known is not None else size
+            memory.sizes[key] = min(size + self.step, most)
+
+
+@dataclass(frozen=True)
+class WithinSlack(_Plain):
+    """The largest batch that the tightest request can still wait for: its execution ends by the
+    deadline of the first. Who cannot be answered in time even alone is refused.
+
+    (Tang et al.: Nanily, HPCC 2019: the batch whose execution time comes closest below the
+    remaining time.) With `p99` the 99th percentile is what counts, else the mean.
+    """
+
+    p99: bool = False
+
+    def form(self, world: World, memory: Any, queue: Queue, lane: Lane) -> Form:
+        """The largest batch that ends in time."""
+        known = world.latencies(queue.model, lane)
+        assert known is not None, "a lane that serves a model has its latencies"
+        took = known.p99 if self.p99 else known.mean
+        drop_late(world, queue, world.now + took[1])
+        if not len(queue):
+            return Form(0)
+        most, _ = taken(world, queue, lane, known.largest)
+        left = queue.due - world.now
+        count = most
+        while count > 1 and took[_items(world, queue, count)] > left:
+            count -= 1
+        return Form(count, "all that wait" if count == most else "the most that ends in time")
+
+
+def _items(world: World, queue: Queue, count: int) -> int:
+    if world.requests.each_one_item:
+        return count
+    return world.requests.count_items(queue.upcoming()[:count])

@@ -1,0 +1,312 @@
+"""A router put together from slots: admit, dispatch, order, batch. An absent slot costs nothing.
+
+Requests wait in queues by model, and by lane where a dispatcher chooses one when they come. Lanes
+that may run the same models form a *group*; an idle lane takes from the queue of its group whose
+head comes first in the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from ganger.core.errors import BadInput
+from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part, Wait
+from ganger.core.serving.world import Lane, World
+from ganger.core.units import NEVER
+from ganger.mechanisms.serving.batching import Batching, Form
+from ganger.mechanisms.serving.dispatch import Dispatch
+from ganger.mechanisms.serving.queues import Earliest, Fifo
+
+_FEW: Final = 8
+_NOTHING: Final[tuple[Do, ...]] = ()
+Queues: TypeAlias = Fifo | Earliest
+
+
+class Memory(Struct):
+    """What a composed router remembers. `ready`: by group, a heap of (key of the head, queue)."""
+
+    group_of: list[int]
+    """By lane."""
+    groups_of: list[list[int]]
+    """By model: the groups that may run it."""
+    lanes_of: list[list[int]]
+    """By group: its lanes that are up."""
+    queues: list[Queues]
+    queue_of: dict[tuple[int, int], int]
+    ready: list[list[tuple[int, int]]]
+    listed: list[int]
+    """By queue: its key in `ready`, -1 where it is not there; other entries of it are stale."""
+    parked: dict[int, int]
+    """By queue that waits for more: the length at which it is ready."""
+    timers: list[tuple[int, int]]
+    """A heap of (until, queue) for those; others are stale."""
+    load: list[int]
+    """By lane: inputs that wait there or run; kept only where a dispatcher asks for it."""
+    turns: list[int]
+    """By model: requests that were dispatched."""
+    stranded: list[int]
+    """Requests for which no lane is up."""
+    learned: Any
+
+
+@dataclass(frozen=True)
+class Composed:
+    """See the module. `queue`: the order inside a queue and among queues; `longest`: of a queue, 0
+    for no limit; `apart`: every model has an equal part of the lanes for itself."""
+
+    name: str
+    batching: Batching
+    dispatch: Dispatch | None = None
+    queue: type[Fifo] | type[Earliest] = Fifo
+    longest: int = 0
+    apart: bool = False
+    loads: bool = False
+
+    # ------------------------------------------------------------------ Router
+
+    def begin(self, world: World) -> Memory:
+        """Find the groups. Raises BadInput where models can run in several and none is chosen."""
+        lanes = [lane for lane in world.lanes if not lane.copies]
+        may_run = self._parted(world, lanes) if self.apart else [
+            frozenset(
+                model for model in range(len(world.models))
+                if (lane.models is None or model in lane.models)
+                and world.latencies(model, lane) is not None
+            )
+            for lane in lanes
+        ]  # fmt: skip
+        kinds: dict[int | frozenset[int], int] = {}
+        group_of = [-1] * len(world.lanes)
+        groups_of: list[list[int]] = [[] for _ in world.models]
+        for lane, models in zip(lanes, may_run, strict=True):
+            key = lane.number if self.dispatch is not None else models
+            if key not in kinds:
+                kinds[key] = len(kinds)
+                for model in models:
+                    groups_of[model].append(kinds[key])
+            group_of[lane.number] = kinds[key]
+        lanes_of: list[list[int]] = [[] for _ in kinds]
+        for lane in lanes:
+            if not lane.down:
+                lanes_of[group_of[lane.number]].append(lane.number)
+        for model, groups in enumerate(groups_of):
+            if len(groups) > 1 and self.dispatch is None:
+                raise BadInput(
+                    f"model {world.models[model].name} runs on lanes that serve different models",
+                    where=self.name, mend="use a recipe that dispatches to lanes",
+                )  # fmt: skip
+        return Memory(
+            group_of, groups_of, lanes_of, [], {}, [[] for _ in kinds], [], {}, [],
+            [0] * len(world.lanes), [0] * len(world.models), [], self.batching.begin(world),
+        )  # fmt: skip
+
+    def _parted(self, world: World, lanes: Sequence[Lane]) -> list[frozenset[int]]:
+        """One model for each lane, in turn; a lane that cannot run its own runs none. Raises
+        BadInput where there are fewer lanes than models."""
+        count = len(world.models)
+        if len(lanes) < count:
+            raise BadInput(f"{count} models and {len(lanes)} lanes", where=self.name,
+                           mend="give at least a lane for each model")  # fmt: skip
+        return [
+            frozenset({at % count} if world.latencies(at % count, lane) is not None else ())
+            for at, lane in enumerate(lanes)
+        ]
+
+    def arrive(self, world: World, rows: range) -> None:
+        """Each waits in the queue of its model, and of its lane where one is chosen."""
+        memory: Memory = world.memory
+        requests = world.requests
+        base = requests.base
+        if len(rows) > 1 and self.dispatch is None and not self.longest:
+            models = requests.model[rows.start - base : rows.stop - base]
+            first = models[0]
+            if models.count(first) == len(models):
+                self._push(world, memory, first, memory.groups_of[first], rows)
+                return
+            by_model: dict[int, list[int]] = {}
+            for row, model in zip(rows, models, strict=True):
+                found = by_model.get(model)
+                if found is None:
+                    by_model[model] = [row]
+                else:
+                    found.append(row)
+            for model, some in by_model.items():
+                self._push(world, memory, model, memory.groups_of[model], some)
+            return
+        model_of = requests.model
+        for row in rows:
+            model = model_of[row - base]
+            groups = memory.groups_of[model]
+            if self.dispatch is not None:
+                groups = self._chosen(world, memory, row, model, groups)
+            self._push(world, memory, model, groups, range(row, row + 1))
+
+    def _chosen(
+        self, world: World, memory: Memory, row: int, model: int, groups: list[int]
+    ) -> list[int]:
+        """The group of the lane that the dispatcher chooses; none if no lane is up."""
+        assert self.dispatch is not None
+        lanes = [lane for group in groups for lane in memory.lanes_of[group]]
+        if not lanes:
+            return groups[:1]
+        turn = memory.turns[model]
+        memory.turns[model] = turn + 1
+        lane = self.dispatch.choose(world, row, turn, lanes, memory.load)
+        memory.load[lane] += world.requests.items[row - world.requests.base]
+        return [memory.group_of[lane]]
+
+    def _push(
+        self, world: World, memory: Memory, model: int, groups: list[int],
+        rows: range | list[int],
+    ) -> None:  # fmt: skip
+        if not groups:
+            self._refuse(world, rows, "no lane runs its model")
+            return
+        group = groups[0]
+        if not memory.lanes_of[group]:
+            memory.stranded.extend(rows)
+            return
+        at = memory.queue_of.get((group, model))
+        if at is None:
+            at = memory.queue_of[group, model] = len(memory.queues)
+            memory.queues.append(self.queue(model, group))
+            memory.listed.append(-1)
+        queue = memory.queues[at]
+        if self.longest and len(queue) >= self.longest:
+            self._refuse(world, rows, "the queue was full")
+            return
+        queue.push(world.requests, rows)
+        if at in memory.parked:
+            if len(queue) < memory.parked[at]:
+                return
+            del memory.parked[at]
+        self._list(memory, at)
+
+    def _list(self, memory: Memory, at: int) -> None:
+        """The queue is ready, or has another head."""
+        queue = memory.queues[at]
+        listed, key = memory.listed[at], self._key(queue)
+        if listed < 0 or key < listed:
+            memory.listed[at] = key
+            heappush(memory.ready[queue.group], (key, at))
+
+    def _refuse(self, world: World, rows: range | list[int], why: str) -> None:
+        requests = world.requests
+        for row in rows:
+            world.refuse((row,), why, at=requests.arrival[row - requests.base])
+
+    def _key(self, queue: Queues) -> int:
+        return queue.head if self.queue is Fifo else queue.due
+
+    def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
+        """A batch for each lane whose group has one ready."""
+        memory: Memory = world.memory
+        timers = memory.timers
+        while timers and (timers[0][0] <= world.now or timers[0][1] not in memory.parked):
+            _, at = heappop(timers)
+            if memory.parked.pop(at, 0):
+                self._list(memory, at)
+        orders: list[Do] = []
+        for lane in idle:
+            group = memory.group_of[lane.number]
+            if group < 0:
+                continue
+            ready = memory.ready[group]
+            while ready:
+                key, at = ready[0]
+                if key != memory.listed[at]:
+                    heappop(ready)
+                    continue
+                queue = memory.queues[at]
+                form = self._form(world, memory, queue, lane)
+                if form.size:
+                    orders.append(self._batch(world, queue, form.size, form.reason, lane))
+                    self._settle(memory, ready, at)
+                    break
+                if len(queue):
+                    self._park(memory, at, form)
+                    memory.listed[at] = -1
+                    heappop(ready)
+                else:  # all were refused
+                    self._settle(memory, ready, at)
+        if timers:
+            orders.append(Wait(timers[0][0], self._missing(memory)))
+        return orders
+
+    def _park(self, memory: Memory, at: int, form: Form) -> None:
+        """The queue waits for more requests, or for a time."""
+        memory.parked[at] = len(memory.queues[at]) + form.missing
+        if form.until < NEVER:
+            heappush(memory.timers, (form.until, at))
+
+    def _missing(self, memory: Memory) -> int:
+        """How many requests have to come before any queue that waits for more can be ready."""
+        if len(memory.parked) > _FEW:
+            return 1
+        return min((length - len(memory.queues[at]) for at, length in memory.parked.items()),
+                   default=1)  # fmt: skip
+
+    def _form(self, world: World, memory: Memory, queue: Queues, lane: Lane) -> Form:
+        """What the batching says; whom it refuses no longer counts as load."""
+        if self.dispatch is None:
+            return self.batching.form(world, memory.learned, queue, lane)
+        before = world.open
+        form = self.batching.form(world, memory.learned, queue, lane)
+        memory.load[lane.number] -= before - world.open
+        return form
+
+    def _settle(self, memory: Memory, ready: list[tuple[int, int]], at: int) -> None:
+        """The queue in front has another head now, or none."""
+        heappop(ready)
+        queue = memory.queues[at]
+        key = memory.listed[at] = self._key(queue) if len(queue) else -1
+        if key >= 0:
+            heappush(ready, (key, at))
+
+    def _batch(self, world: World, queue: Queues, count: int, reason: str, lane: Lane) -> Batch:
+        rows = queue.pop(count)
+        part = Part(queue.model, rows, world.requests.count_items(rows))
+        return Batch(lane.number, (part,), reason)
+
+    def ended(self, world: World, done: Ended) -> Sequence[Do]:
+        """Answer the requests of a batch; those of one that failed wait again."""
+        order = done.order
+        if isinstance(order, Load):
+            return _NOTHING
+        memory: Memory = world.memory
+        part = order.parts[0]
+        if self.dispatch is not None:
+            memory.load[order.lane] -= part.items
+        if done.outcome == OK:
+            world.answer(part.tasks, part.model)
+            self.batching.learn(world, memory.learned, part, world.lanes[order.lane], done.took)
+        else:
+            for row in part.tasks:
+                self.arrive(world, range(row, row + 1))
+        return _NOTHING
+
+    def told(self, world: World, news: News) -> Sequence[Do]:
+        """Lanes come and go: what waits at one that goes is dispatched again."""
+        memory: Memory = world.memory
+        for number in news.up:
+            memory.lanes_of[memory.group_of[number]].append(number)
+            memory.lanes_of[memory.group_of[number]].sort()
+            memory.load[number] = 0
+        for number in news.down:
+            group = memory.group_of[number]
+            memory.lanes_of[group].remove(number)
+            if not memory.lanes_of[group]:
+                for (of, _), at in memory.queue_of.items():
+                    if of == group:
+                        queue = memory.queues[at]
+                        memory.stranded.extend(queue.pop(len(queue)))
+        if news.up or news.down:
+            again, memory.stranded = sorted(memory.stranded), []
+            for row in again:
+                self.arrive(world, range(row, row + 1))
+        return _NOTHING

@@ -1,0 +1,123 @@
+"""Requests that wait: first come, first served, or the earliest deadline first."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Protocol
+
+from msgspec import Struct
+
+from ganger.core.serving.world import Requests
+
+
+class Queue(Protocol):
+    """Requests of one model that wait for the same lanes."""
+
+    model: int
+    group: int
+
+    def __len__(self) -> int: ...
+
+    def push(self, requests: Requests, rows: range | list[int]) -> None:
+        """Requests begin to wait."""
+
+    @property
+    def head(self) -> int:
+        """The request that would go first. Asked only while one waits."""
+
+    @property
+    def due(self) -> int:
+        """Its deadline."""
+
+    def pop(self, count: int) -> list[int]:
+        """Take so many off the head."""
+
+    def upcoming(self) -> list[int]:
+        """All that wait, in the order in which they go."""
+
+
+class Fifo(Struct):
+    """First come, first served."""
+
+    model: int
+    group: int
+    rows: list[int] = []
+    deadlines: list[int] = []
+    first: int = 0
+
+    def __len__(self) -> int:
+        return len(self.rows) - self.first
+
+    def push(self, requests: Requests, rows: range | list[int]) -> None:
+        """Requests begin to wait."""
+        self.rows.extend(rows)
+        base = requests.base
+        if isinstance(rows, range):
+            self.deadlines.extend(requests.deadline[rows.start - base : rows.stop - base])
+        else:
+            deadline = requests.deadline
+            self.deadlines.extend([deadline[row - base] for row in rows])
+
+    @property
+    def head(self) -> int:
+        """The request that came first."""
+        return self.rows[self.first]
+
+    @property
+    def due(self) -> int:
+        """Its deadline."""
+        return self.deadlines[self.first]
+
+    def pop(self, count: int) -> list[int]:
+        """Take so many off the head."""
+        first = self.first
+        taken = self.rows[first : first + count]
+        self.first = first = first + count
+        if first > 1024 and 2 * first > len(self.rows):
+            del self.rows[:first], self.deadlines[:first]
+            self.first = 0
+        return taken
+
+    def upcoming(self) -> list[int]:
+        """All that wait, in the order in which they go."""
+        return self.rows[self.first :]
+
+
+class Earliest(Struct):
+    """The earliest deadline first; at equal deadlines the one that came first."""
+
+    model: int
+    group: int
+    heap: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self.heap)
+
+    def push(self, requests: Requests, rows: range | list[int]) -> None:
+        """Requests begin to wait."""
+        deadline, base = requests.deadline, requests.base
+        new = [(deadline[row - base], row) for row in rows]
+        if len(new) > len(self.heap):
+            self.heap += new
+            heapify(self.heap)
+        else:
+            for entry in new:
+                heappush(self.heap, entry)
+
+    @property
+    def head(self) -> int:
+        """The request that is due first."""
+        return self.heap[0][1]
+
+    @property
+    def due(self) -> int:
+        """Its deadline."""
+        return self.heap[0][0]
+
+    def pop(self, count: int) -> list[int]:
+        """Take so many off the head."""
+        return [heappop(self.heap)[1] for _ in range(min(count, len(self.heap)))]
+
+    def upcoming(self) -> list[int]:
+        """All that wait, in the order in which they go."""
+        return [row for _, row in sorted(self.heap)]

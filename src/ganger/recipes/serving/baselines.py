@@ -1,0 +1,80 @@
+"""How requests are batched and spread where nobody has thought about it much."""
+
+from __future__ import annotations
+
+from ganger.core.serving.router import Router
+from ganger.core.units import SECOND
+from ganger.mechanisms.serving.batching import Preferred, Single, SizeOrTimeout
+from ganger.mechanisms.serving.composed import Composed
+from ganger.mechanisms.serving.dispatch import LeastLoaded, PowerOfTwo, RoundRobin
+from ganger.mechanisms.serving.queues import Fifo
+from ganger.recipes.registry import Count, Duration, Many, Paper, recipe
+
+_MS = SECOND // 1000
+NAIVE = Paper("No batching", "a baseline", objective="latency")
+FIXED = Paper("TensorFlow-Serving: Flexible, High-Performance ML Serving",
+              "Olston et al.", "ML Systems workshop at NIPS", 2017, "throughput")  # fmt: skip
+TRITON = Paper("Triton Inference Server: dynamic batcher", "NVIDIA", "software", 2018,
+               "latency, throughput")  # fmt: skip
+SPREAD = Paper("Request balancing", "a baseline", objective="latency")
+CHOICES = Paper("The power of two choices in randomized load balancing", "Mitzenmacher", "TPDS",
+                2001, "latency")  # fmt: skip
+APART = Paper("A fleet for each model", "a baseline", objective="SLO")
+
+
+@recipe(NAIVE, name="serve.no-batch")
+def no_batch() -> Router:
+    """One request at a time, first come, first served.
+
+    All models share all lanes.
+    """
+    return Composed("serve.no-batch", Single())
+
+
+@recipe(FIXED, name="serve.fixed-batch")
+def fixed_batch(size: Count = 8, timeout: Duration = 10 * _MS) -> Router:
+    """A full batch of `size`, or what is there once the oldest request has waited for `timeout`.
+
+    This is how TensorFlow Serving, TorchServe and the MXNet Model Server batch.
+    """
+    return Composed("serve.fixed-batch", SizeOrTimeout(size, timeout))
+
+
+@recipe(TRITON, name="serve.triton")
+def triton(
+    size: Count = 64, delay: Duration = 0, preferred: tuple[Count, ...] = (), longest: Many = 0
+) -> Router:
+    """Whatever waits goes at once, up to `size`; with a `delay`, requests wait for others.
+
+    With `preferred` sizes the largest that the waiting requests fill is sent at once, and the rest
+    waits until the oldest has waited for `delay`. A queue of `longest` requests refuses the next
+    (0: queues have no limit). Triton's priority levels are left out.
+    """
+    return Composed("serve.triton", Preferred(size, delay, preferred), longest=longest)
+
+
+@recipe(SPREAD, name="serve.round-robin")
+def round_robin(size: Count = 1) -> Router:
+    """The lanes take turns; each has a queue of its own, and runs what waits there up to `size`."""
+    return Composed("serve.round-robin", Preferred(size, 0), RoundRobin())
+
+
+@recipe(SPREAD, name="serve.least-loaded")
+def least_loaded(size: Count = 1) -> Router:
+    """A request goes to the lane that has the fewest inputs waiting or running; up to `size` of
+    them run together."""
+    return Composed("serve.least-loaded", Preferred(size, 0), LeastLoaded())
+
+
+@recipe(CHOICES, name="serve.power-of-two")
+def power_of_two(size: Count = 1) -> Router:
+    """A request goes to the less loaded of two lanes that are drawn at random; up to `size` of them
+    run together. Ray Serve spreads requests like this."""
+    return Composed("serve.power-of-two", Preferred(size, 0), PowerOfTwo())
+
+
+@recipe(APART, name="serve.dedicated")
+def dedicated(size: Count = 64) -> Router:
+    """Every model has lanes of its own, as many as every other; whatever waits goes at once, up to
+    `size`. Lanes that are left over go to the models that come first in the file."""
+    return Composed("serve.dedicated", Preferred(size, 0), queue=Fifo, apart=True)

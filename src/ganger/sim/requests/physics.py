@@ -1,0 +1,108 @@
+"""How long batches and loads really take: what was measured, times noise, times who runs beside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, log, sqrt
+from typing import Final
+
+import numpy as np
+
+from ganger.core.errors import InvariantError
+from ganger.core.serving.verbs import Batch, Part
+from ganger.core.serving.world import Known, Lane
+
+_BLOCK: Final = 1 << 14
+_Z99: Final = 2.3263478740408408
+"""Of which 99 in 100 standard normal numbers are smaller."""
+
+
+class Physics:
+    """Draws what batches take: lognormal, with the mean and the 99th percentile that were measured.
+
+    `noise`: how much of the measured spread there is; 0 for none. The draws of batches follow each
+    other, so what comes later changes none before. `beside`: by how many batches run on the device
+    already, how many times longer one takes (the last entry for more); none: alone or not is the
+    same.
+    """
+
+    def __init__(
+        self, models: Sequence[Known], *, noise: float = 1.0, seed: int = 0,
+        beside: Sequence[float] = (),
+    ) -> None:  # fmt: skip
+        self._models, self._noise = models, noise
+        self._rng = np.random.default_rng([seed, 0x5E])
+        self._normals: list[float] = []
+        self._beside = tuple(beside)
+        self._mean: dict[tuple[int, str, float], tuple[Sequence[int], list[float] | None]] = {}
+
+    def micros(self, batch: Batch, lane: Lane, beside: int = 0) -> int:
+        """Of a batch that begins now. Raises InvariantError where nobody measured it."""
+        total = 0.0
+        for part in batch.parts:
+            total += self._part(part, lane)
+        if beside and self._beside:
+            total *= self._beside[min(beside, len(self._beside) - 1)]
+        return max(round(total), 1)
+
+    def _part(self, part: Part, lane: Lane) -> float:
+        key = (part.model, lane.type, lane.share)
+        found = self._mean.get(key)
+        if found is None:
+            found = self._mean[key] = self._table(key)
+        mean, spread = found
+        try:
+            took: float = mean[part.items]
+        except IndexError:
+            name = self._models[part.model].name
+            raise InvariantError(
+                f"a batch of {part.items} of {name}, measured to {len(mean) - 1}"
+            ) from None
+        if part.first or part.last:
+            took *= self._share(part)
+        if spread is not None:
+            if not self._normals:
+                self._normals = self._rng.standard_normal(_BLOCK).tolist()
+            sigma = spread[part.items]
+            took *= exp(sigma * self._normals.pop() - sigma * sigma / 2)
+        return took
+
+    def _table(self, key: tuple[int, str, float]) -> tuple[Sequence[int], list[float] | None]:
+        known = self._models[key[0]].latencies.get(key[1:])
+        if known is None:
+            raise InvariantError(f"{self._models[key[0]].name} was not measured on {key[1]}")
+        if not self._noise or all(a == b for a, b in zip(known.mean, known.p99, strict=True)):
+            return known.mean, None
+        return known.mean, [
+            self._noise * _sigma(p99 / mean) if mean else 0.0
+            for mean, p99 in zip(known.mean, known.p99, strict=True)
+        ]
+
+    def _share(self, part: Part) -> float:
+        """The share of a model's time that operators `first` to `last` take."""
+        borders = (0.0, *self._models[part.model].borders, 1.0)
+        return borders[part.last or len(borders) - 1] - borders[part.first]
+
+    def next_border(self, batch: Batch, began: int, ends: int, now: int) -> tuple[int, int]:
+        """When the running batch can be interrupted first, and the operator that it stops before;
+        its end where there is no border before."""
+        part = batch.parts[0]
+        borders = (0.0, *self._models[part.model].borders, 1.0)
+        first, last = part.first, part.last or len(borders) - 1
+        whole = borders[last] - borders[first]
+        for operator in range(first + 1, last):
+            at = began + round((ends - began) * (borders[operator] - borders[first]) / whole)
+            if at >= now:
+                return at, operator
+        return ends, 0
+
+    def load_micros(self, model: int) -> int:
+        """Of copying a model to where it runs."""
+        return max(self._models[model].load, 1)
+
+
+def _sigma(ratio: float) -> float:
+    """Of the lognormal whose 99th percentile is so many times its mean. (The ratio cannot be more
+    than exp(z^2 / 2), about 15.)"""
+    most = exp(_Z99 * _Z99 / 2)
+    return _Z99 - sqrt(_Z99 * _Z99 - 2 * log(min(max(ratio, 1.0), most)))

@@ -1,0 +1,381 @@
+"""The loop of the request plane: arrivals, ends and timers in order, and a router that decides.
+
+A lane that is busy needs no event per arrival: what comes until the next event is one range.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from operator import attrgetter
+from typing import Final, Protocol
+
+from ganger.core.errors import InvariantError
+from ganger.core.serving.router import Router
+from ganger.core.serving.verbs import (
+    CANCELLED,
+    FAILED,
+    INTERRUPTED,
+    OK,
+    Batch,
+    Cancel,
+    Do,
+    Ended,
+    Evict,
+    Interrupt,
+    Load,
+    News,
+    Wait,
+)
+from ganger.core.serving.world import OPEN, Lane, World
+from ganger.core.units import NEVER
+from ganger.sim.requests.physics import Physics
+
+_number = attrgetter("number")
+_KEEP: Final = 1 << 16
+"""So many rows that are over are forgotten at once."""
+Columns = Mapping[str, Sequence[int]]
+
+
+class Watch(Protocol):
+    """Looks on: what ran when, and rows whose requests are over."""
+
+    def ran(self, lane: Lane, order: Batch | Load, began: int, ended: int, outcome: str) -> None:
+        """A lane was busy."""
+
+    def settled(self, world: World, count: int) -> None:
+        """The first `count` rows are over, and are forgotten after this."""
+
+
+class _End:
+    """What a lane is busy with, until when."""
+
+    __slots__ = ("at", "began", "operator", "order", "outcome", "valid")
+
+    def __init__(self, order: Batch | Load, began: int, at: int) -> None:
+        self.order, self.began, self.at = order, began, at
+        self.outcome, self.operator, self.valid = OK, 0, True
+
+
+class Plane:
+    """Drives one router over requests that come in chunks (columns as of `Requests.add`).
+
+    `on_retire` hears of lanes that the router gives back.
+    """
+
+    def __init__(
+        self, world: World, router: Router, physics: Physics, chunks: Iterator[Columns],
+        watches: Sequence[Watch] = (), on_retire: Callable[[int], None] = lambda lane: None,
+    ) -> None:  # fmt: skip
+        self.world, self.router = world, router
+        self._physics, self._chunks, self._watches = physics, chunks, watches
+        self._on_retire = on_retire
+        self._heap: list[tuple[int, int, int, _End | None]] = []
+        """(time, sequence, lane, what ends); no end: only a time at which to ask."""
+        self._sequence = 0
+        self._busy: dict[int, _End] = {}
+        self._idle: list[Lane] = [lane for lane in world.lanes if not lane.down]
+        self._on_device: dict[int, int] = {}
+        """How many lanes of a device run a batch."""
+        self._arrived = 0
+        """The first row of which the router has not heard."""
+        self._wait_rows = 0
+        """The router need not be asked before this row has come."""
+        self._wait_until = self._timer = 0
+        """When to ask again, and the last time for which there is an event to do so."""
+        self._more = True
+        self.batches = 0
+        self._read()
+        world.memory = router.begin(world)
+
+    # ------------------------------------------------------------------ time
+
+    @property
+    def next_time(self) -> int:
+        """When something happens next; NEVER once all is over."""
+        event = self._heap[0][0] if self._heap else NEVER
+        return min(event, self._arrival())
+
+    def _arrival(self) -> int:
+        requests = self.world.requests
+        at = self._arrived - requests.base
+        return requests.arrival[at] if at < len(requests.arrival) else NEVER
+
+    def advance(self, until: int = NEVER) -> None:
+        """Work through all that happens until `until`, that moment included."""
+        world, heap = self.world, self._heap
+        while True:
+            event = heap[0][0] if heap else NEVER
+            arrival = self._arrival()
+            now = min(event, arrival)
+            if now > until or now == NEVER:
+                return
+            if arrival < event and (not self._idle or self._wait_rows > self._arrived + 1):
+                self._come_unasked(min(event, until + 1))
+                continue
+            world.now = now
+            asks = False
+            while heap and heap[0][0] == now:
+                _, _, lane, end = heappop(heap)
+                if end is None:
+                    asks = asks or now == self._wait_until
+                elif end.valid:
+                    asks = True
+                    self._free(self.world.lanes[lane], end)
+            while self._arrival() == now:  # also those of the next chunk
+                first = self._arrived - world.requests.base
+                self._come(bisect_right(world.requests.arrival, now, first))
+                asks = True
+            if asks and self._idle:
+                self._ask()
+
+    def _come_unasked(self, before: int) -> None:
+        """Arrivals while nobody need be asked, in one range."""
+        requests = self.world.requests
+        first = self._arrived - requests.base
+        last = bisect_left(requests.arrival, before, first)
+        if self._idle:
+            last = min(last, self._wait_rows - requests.base - 1)
+        self.world.now = requests.arrival[last - 1]
+        self._come(last)
+
+    def _come(self, last: int) -> None:
+        """The router hears of the rows until before position `last`."""
+        requests = self.world.requests
+        end = last + requests.base
+        rows = range(self._arrived, end)
+        self._arrived = end
+        self.world.open += len(rows)
+        self.router.arrive(self.world, rows)
+        if last == len(requests.arrival):
+            self._read()
+
+    def _read(self) -> None:
+        """Take the next chunk, once all rows that are there have come."""
+        requests = self.world.requests
+        over = requests.outcome.find(OPEN)
+        over = len(requests.outcome) if over < 0 else over
+        if over >= _KEEP or (over and not self._more):
+            self._settle(over)
+        while self._more and self._arrived == requests.end:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                self._more = False
+            else:
+                requests.add(chunk)
+
+    def _settle(self, count: int) -> None:
+        for watch in self._watches:
+            watch.settled(self.world, count)
+        self.world.requests.drop_first(count)
+
+    def finish(self) -> None:
+        """Nothing more happens: whoever watches hears of the last rows. Raises InvariantError where
+        a request was forgotten by its router."""
+        requests = self.world.requests
+        lost = [requests.base + i for i, outcome in enumerate(requests.outcome) if not outcome]
+        if lost:
+            raise InvariantError(
+                f"{self.router.name} forgot {len(lost)} requests, the first is {lost[0]}"
+            )
+        self._settle(len(requests.arrival))
+
+    # ------------------------------------------------------------------ orders
+
+    def _ask(self) -> None:
+        self._wait_rows = self._wait_until = 0
+        self._do(self.router.next(self.world, tuple(self._idle)))
+
+    def _do(self, orders: Sequence[Do]) -> None:
+        for order in orders:
+            kind = type(order)
+            if kind is Batch:
+                assert isinstance(order, Batch)
+                self._give(self.world.lanes[order.lane], order)
+            elif isinstance(order, Wait):
+                self._wait(order)
+            elif isinstance(order, Load):
+                self._load(order)
+            elif isinstance(order, Evict):
+                self._evict(order)
+            elif isinstance(order, Cancel):
+                self._cut(order.lane, CANCELLED)
+            elif isinstance(order, Interrupt):
+                self._interrupt(order.lane)
+            else:
+                assert not isinstance(order, Batch)
+                self._on_retire(order.lane)
+
+    def _wait(self, order: Wait) -> None:
+        world = self.world
+        if order.until <= world.now:
+            raise InvariantError(f"{self.router.name} waits until {order.until}, now {world.now}")
+        if order.until < NEVER and order.until != self._timer:
+            self._push(order.until, -1, None)
+            self._timer = order.until
+        self._wait_until = order.until
+        self._wait_rows = self._arrived + order.rows
+
+    def _push(self, at: int, lane: int, end: _End | None) -> None:
+        self._sequence += 1
+        heappush(self._heap, (at, self._sequence, lane, end))
+
+    def _give(self, lane: Lane, order: Batch | Load) -> None:
+        self._check(lane, order)
+        if lane.running is None:
+            self._begin(lane, order)
+        elif lane.ahead and not lane.queued:
+            lane.queued = [order]
+            if lane in self._idle:
+                self._idle.remove(lane)
+        else:
+            raise InvariantError(f"lane {lane.number} runs a batch already")
+
+    def _check(self, lane: Lane, order: Batch | Load) -> None:
+        if lane.down or lane.copies != isinstance(order, Load):
+            raise InvariantError(f"lane {lane.number} cannot do {order!r}")
+        if isinstance(order, Load):
+            return
+        for part in order.parts:
+            if lane.models is not None and part.model not in lane.models:
+                raise InvariantError(f"lane {lane.number} does not run model {part.model}")
+            if lane.store >= 0 and part.model not in self.world.stores[lane.store].resident:
+                raise InvariantError(f"model {part.model} is not in store {lane.store}")
+
+    def _begin(self, lane: Lane, order: Batch | Load) -> None:
+        now = self.world.now
+        if isinstance(order, Batch):
+            beside = self._on_device.get(lane.device, 0)
+            took = self._physics.micros(order, lane, beside)
+            self._on_device[lane.device] = beside + 1
+            self.batches += 1
+            lane.due = now + self._predicted(lane, order)
+        else:
+            took = self._physics.load_micros(order.model)
+            lane.due = now + took
+        lane.running, lane.since = order, now
+        end = self._busy[lane.number] = _End(order, now, now + took)
+        if lane in self._idle:
+            self._idle.remove(lane)
+        self._push(end.at, lane.number, end)
+        if lane.ahead:
+            self._offer(lane)
+
+    def _predicted(self, lane: Lane, batch: Batch) -> int:
+        known = self.world.latencies(batch.parts[0].model, lane)
+        return known.mean[batch.parts[0].items] if known is not None else 0
+
+    def _offer(self, lane: Lane) -> None:
+        """A lane that asks ahead of time is idle for the router from then on."""
+        at = max(lane.due - lane.ahead, self.world.now)
+        self._push(at, lane.number, _Offer(lane.running))
+
+    def _free(self, lane: Lane, end: _End) -> None:
+        """A lane has come to the end of what it did."""
+        if isinstance(end, _Offer):
+            if lane.running is end.order and not lane.queued and lane not in self._idle:
+                insort(self._idle, lane, key=_number)
+            return
+        now = self.world.now
+        del self._busy[lane.number]
+        order = end.order
+        lane.running = None
+        if isinstance(order, Batch):
+            self._on_device[lane.device] -= 1
+        else:
+            self._loaded(order, end.outcome)
+        for watch in self._watches:
+            watch.ran(lane, order, end.began, now, end.outcome)
+        if lane.down:
+            pass
+        elif lane.queued:
+            self._begin(lane, lane.queued.pop())
+        elif lane not in self._idle:
+            insort(self._idle, lane, key=_number)
+        self._do(self.router.ended(self.world, Ended(order, end.outcome, now - end.began,
+                                                     end.operator)))  # fmt: skip
+
+    def _cut(self, number: int, outcome: str) -> None:
+        end = self._busy.get(number)
+        if end is not None:
+            end.valid = False
+            end.outcome = outcome
+            self._free(self.world.lanes[number], end)
+
+    def _interrupt(self, number: int) -> None:
+        end = self._busy.get(number)
+        if end is None or not isinstance(end.order, Batch):
+            return
+        at, operator = self._physics.next_border(end.order, end.began, end.at, self.world.now)
+        if operator:
+            end.valid = False
+            cut = self._busy[number] = _End(end.order, end.began, at)
+            cut.outcome, cut.operator = INTERRUPTED, operator
+            self._push(at, number, cut)
+
+    # ------------------------------------------------------------------ memory
+
+    def _load(self, order: Load) -> None:
+        lane = self.world.lanes[order.lane]
+        store = self.world.stores[lane.store]
+        size = self.world.models[order.model].bytes
+        if order.model in store.resident or order.model in store.loading:
+            raise InvariantError(f"model {order.model} is in store {store.number} already")
+        if store.used + size > store.capacity:
+            raise InvariantError(f"model {order.model} does not fit in store {store.number}")
+        store.used += size
+        store.loading.add(order.model)
+        self._give(lane, order)
+
+    def _loaded(self, order: Load, outcome: str) -> None:
+        store = self.world.stores[self.world.lanes[order.lane].store]
+        store.loading.discard(order.model)
+        if outcome == OK:
+            store.resident[order.model] = self.world.now
+        else:
+            store.used -= self.world.models[order.model].bytes
+
+    def _evict(self, order: Evict) -> None:
+        store = self.world.stores[order.store]
+        for lane in self.world.lanes:
+            if lane.store != order.store or lane.copies:
+                continue
+            for batch in (lane.running, *lane.queued):
+                if isinstance(batch, Batch) and any(p.model == order.model for p in batch.parts):
+                    raise InvariantError(f"model {order.model} is evicted while it runs")
+        if store.resident.pop(order.model, None) is None:
+            raise InvariantError(f"model {order.model} is not in store {order.store}")
+        store.used -= self.world.models[order.model].bytes
+
+    # ------------------------------------------------------------------ lanes
+
+    def turn(self, number: int, *, up: bool) -> None:
+        """A lane comes or goes, now; what runs on one that goes has failed."""
+        lane = self.world.lanes[number]
+        if lane.down != up:
+            return
+        lane.down = not up
+        if up:
+            insort(self._idle, lane, key=_number)
+        elif lane in self._idle:
+            self._idle.remove(lane)
+        lost, lane.queued = lane.queued, []
+        if not up:
+            self._cut(number, FAILED)
+            for order in lost:
+                self._do(self.router.ended(self.world, Ended(order, FAILED, 0)))
+        news = News(up=(number,)) if up else News(down=(number,))
+        self._do(self.router.told(self.world, news))
+        if self._idle:
+            self._ask()
+
+
+class _Offer(_End):
+    """The moment at which a busy lane asks for its next batch."""
+
+    __slots__ = ()
+
+    def __init__(self, order: Batch | Load | None) -> None:
+        assert order is not None
+        super().__init__(order, 0, 0)

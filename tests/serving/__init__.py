@@ -1,0 +1,1 @@
+"""The request plane: routers, and the loop that drives them."""

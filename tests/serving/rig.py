@@ -1,0 +1,158 @@
+"""Small worlds of models and lanes, and a watch that lets no rule of the plane be broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ganger.core.serving.router import Router
+from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News
+from ganger.core.serving.world import ANSWERED, Known, Lane, Latencies, Store, World
+from ganger.core.units import NEVER
+from ganger.sim.requests.physics import Physics
+from ganger.sim.requests.plane import Plane
+
+MS = 1000
+
+
+def table(*milliseconds: float, p99: float = 1.0) -> Latencies:
+    """What batches of 1, 2, ... take."""
+    mean = [0, *(round(each * MS) for each in milliseconds)]
+    return Latencies(mean, [round(each * p99) for each in mean])
+
+
+def affine(base: float, each: float, largest: int = 32, p99: float = 1.0) -> Latencies:
+    """`base` + `each` n milliseconds."""
+    return table(*(base + each * n for n in range(1, largest + 1)), p99=p99)
+
+
+def model(name: str, latencies: Latencies, *, bytes_: int = 0, load: float = 0.0,
+          borders: Sequence[float] = (), type_: str = "gpu") -> Known:  # fmt: skip
+    """A model on the one type of device; `load` in milliseconds."""
+    return Known(name, {(type_, 1.0): latencies}, bytes_, round(load * MS), 1.0, tuple(borders))
+
+
+def lanes(count: int, **given: Any) -> list[Lane]:
+    """Lanes of one type, each on a device of its own."""
+    return [Lane(at, "gpu", device=at, **given) for at in range(count)]
+
+
+class Asked(NamedTuple):
+    """A request: milliseconds."""
+
+    at: float
+    model: int = 0
+    within: float = 1e9
+    items: int = 1
+
+
+class Ran(NamedTuple):
+    """What a lane did, in milliseconds."""
+
+    lane: int
+    model: int
+    tasks: tuple[int, ...]
+    began: float
+    ended: float
+    outcome: str = OK
+
+
+class Seen:
+    """Watches: no lane runs two things at once, nothing runs that is not resident, memory is never
+    exceeded, and every request ends once, not before it could."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.ran_: list[Ran] = []
+        self.loads: list[tuple[int, float, float]] = []
+        self.free = [0] * len(world.lanes)
+        self.outcomes: list[str] = []
+        self.ended: list[float] = []
+        self.by: list[int] = []
+
+    def ran(self, lane: Lane, order: Batch | Load, began: int, ended: int, outcome: str) -> None:
+        assert began >= self.free[lane.number], "a lane runs two things at once"
+        assert ended >= began
+        self.free[lane.number] = ended
+        for store in self.world.stores:
+            assert 0 <= store.used <= store.capacity
+            there = [*store.resident, *store.loading]
+            assert store.used == sum(self.world.models[each].bytes for each in there)
+        if isinstance(order, Load):
+            self.loads.append((order.model, began / MS, ended / MS))
+            return
+        assert order.reason
+        for part in order.parts:
+            assert part.tasks
+            assert len(set(part.tasks)) == len(part.tasks)
+            self.ran_.append(Ran(lane.number, part.model, tuple(part.tasks), began / MS,
+                                 ended / MS, outcome))  # fmt: skip
+
+    def settled(self, world: World, count: int) -> None:
+        requests = world.requests
+        for at in range(count):
+            code = requests.outcome[at]
+            assert code, "a request was forgotten before it was over"
+            assert requests.ended[at] >= requests.arrival[at]
+            self.outcomes.append("answered" if code == ANSWERED else world.reasons[code - 2])
+            self.ended.append(requests.ended[at] / MS)
+            self.by.append(requests.by[at])
+
+    @property
+    def batches(self) -> list[Ran]:
+        """In the order in which they began."""
+        return sorted(self.ran_, key=lambda ran: (ran.began, ran.lane))
+
+
+def columns(asked: Iterable[Asked]) -> dict[str, list[int]]:
+    """As the plane takes them."""
+    rows = sorted(asked, key=lambda one: one.at)
+    return {
+        "arrival": [round(one.at * MS) for one in rows],
+        "deadline": [min(round((one.at + one.within) * MS), NEVER) for one in rows],
+        "model": [one.model for one in rows],
+        "items": [one.items for one in rows],
+    }
+
+
+def play(
+    router: Router, models: Sequence[Known], lanes_: Sequence[Lane], asked: Sequence[Asked], *,
+    stores: Sequence[Store] = (), noise: float = 0.0, seed: int = 0, beside: Sequence[float] = (),
+    chunk: int = 1 << 30,
+) -> Seen:  # fmt: skip
+    """Serve all requests."""
+    world = World(models, lanes_, stores, seed=seed)
+    seen = Seen(world)
+    rows = sorted(asked, key=lambda one: one.at)
+    chunks = (columns(rows[at : at + chunk]) for at in range(0, len(rows), chunk))
+    plane = Plane(world, router, Physics(models, noise=noise, seed=seed, beside=beside), chunks,
+                  [seen])  # fmt: skip
+    plane.advance()
+    plane.finish()
+    assert len(seen.outcomes) == len(asked)
+    assert not world.open
+    return seen
+
+
+class OneByOne:
+    """Hands requests to a router one at a time, however they come."""
+
+    def __init__(self, router: Router) -> None:
+        self.router = router
+        self.name, self.loads = router.name, router.loads
+
+    def begin(self, world: World) -> Any:
+        return self.router.begin(world)
+
+    def arrive(self, world: World, rows: range) -> None:
+        for row in rows:
+            self.router.arrive(world, range(row, row + 1))
+
+    def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
+        return self.router.next(world, idle)
+
+    def ended(self, world: World, done: Ended) -> Sequence[Do]:
+        return self.router.ended(world, done)
+
+    def told(self, world: World, news: News) -> Sequence[Do]:
+        return self.router.told(world, news)

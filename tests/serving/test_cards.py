@@ -1,0 +1,117 @@
+"""The checks by hand of the systems' cards."""
+
+from __future__ import annotations
+
+import pytest
+
+from ganger.recipes.registry import make_router
+from serving.rig import Asked, affine, lanes, model, play, table
+
+
+def test_clippers_sizes_are_a_saw_tooth() -> None:
+    """10 + 2b ms and 50 ms: sizes grow to 21, whose 52 ms are too many, and go on from 18."""
+    asked = [Asked(0, within=50)] * 600
+    seen = play(make_router("clipper"), [model("m", affine(10, 2, 64))], lanes(1), asked)
+    sizes = [len(batch.tasks) for batch in seen.batches]
+    assert sizes[:26] == [*range(1, 22), 18, 19, 20, 21, 18]
+
+
+def test_nanily_takes_what_the_tightest_request_can_still_wait_for() -> None:
+    """60 ms of slack, a lane that is free in 10 ms, 10 + 5b ms: a batch of 8 takes all of it."""
+    first, rest = Asked(0, within=1000), [Asked(5, within=60)] * 12
+    models = [model("first", table(15)), model("m", affine(10, 5))]
+    asked = [first, *(one._replace(model=1) for one in rest)]
+    seen = play(make_router("nanily"), models, lanes(1), asked)
+    assert [(len(each.tasks), each.began, each.ended) for each in seen.batches[:2]] == [
+        (1, 0, 15), (8, 15, 65)]  # fmt: skip
+    assert seen.outcomes.count("it could not be answered in time") == 4
+
+
+A = model("a", table(5, 8, 10, 12))
+B = model("b", table(9, 18, 27, 36))
+
+
+def test_clockwork_tries_the_largest_batch_first_and_takes_the_next_that_there_are_enough_for() -> (
+    None
+):
+    """Three requests: four are too few, two go at 0, one at 8."""
+    seen = play(make_router("clockwork(margin=0)"), [A, B], lanes(1), [Asked(0, 0, 25)] * 3)
+    assert [(len(each.tasks), each.began, each.ended) for each in seen.batches] == [
+        (2, 0, 8), (1, 8, 13)]  # fmt: skip
+
+
+def test_clockwork_refuses_at_once_what_cannot_be_in_time() -> None:
+    """The lane is busy until 8, and 9 ms more are past the deadline at 12."""
+    asked = [*[Asked(0, 0, 25)] * 3, Asked(1, 1, 11)]
+    seen = play(make_router("clockwork(margin=0)"), [A, B], lanes(1), asked)
+    assert seen.outcomes[3] == "it could not be answered in time"
+    assert seen.ended[3] == 1
+    assert all(each.model == 0 for each in seen.batches)
+
+
+def test_clockwork_answers_all_that_it_admits_in_time_where_nothing_takes_longer_than_planned() -> (
+    None
+):
+    asked = [Asked(0.9 * at, at % 2, 10 + at % 7) for at in range(400)]
+    seen = play(make_router("clockwork(margin=0)"), [A, B], lanes(2), asked)
+    for one, outcome, ended in zip(asked, seen.outcomes, seen.ended, strict=True):
+        assert outcome != "answered" or ended <= one.at + one.within
+    assert 0 < seen.outcomes.count("answered") < 400
+
+
+def test_clockworks_estimate_is_the_largest_of_the_last_ten() -> None:
+    """It plans with what it measured, once it has, and forgets what is ten batches ago."""
+    slow = table(5, p99=4.0)
+    asked = [Asked(100.0 * at, 0, 19) for at in range(3)]
+    seen = play(make_router("clockwork(margin=0)"), [model("m", slow)], lanes(1), asked)
+    assert seen.outcomes == ["it could not be answered in time"] * 3  # the profile says 20 ms
+    asked = [Asked(0, 0, 21), *(Asked(100.0 + at, 0, 6) for at in range(0, 50, 10))]
+    seen = play(make_router("clockwork(margin=0)"), [model("m", slow)], lanes(1), asked)
+    assert seen.outcomes == ["answered"] * 6  # the first was measured: 5 ms
+
+
+@pytest.mark.parametrize(("timeout", "ends"), [(20, 32), (3, 15)])
+def test_a_fixed_batch_waits_until_it_is_full_or_the_oldest_has_waited(
+    timeout: int, ends: float
+) -> None:
+    router = make_router(f"serve.fixed-batch(size=4,timeout={timeout}ms)")
+    seen = play(router, [model("m", affine(10, 2))], lanes(1), [Asked(0)])
+    assert seen.ended == [ends]
+    asked = [Asked(0), Asked(1), Asked(2), Asked(2.5)]
+    full = play(router, [model("m", affine(10, 2))], lanes(1), asked)
+    assert full.batches[0].began == 2.5
+    assert len(full.batches[0].tasks) == 4
+
+
+def test_triton_sends_a_preferred_size_at_once_and_lets_the_rest_wait() -> None:
+    router = make_router("serve.triton(size=8,delay=20ms,preferred=2;4)")
+    asked = [Asked(at / 10) for at in range(5)]
+    seen = play(router, [model("m", affine(10, 2))], lanes(1), asked)
+    assert [(each.began, len(each.tasks)) for each in seen.batches] == [(0.1, 2), (14.1, 2),
+                                                                        (28.1, 1)]  # fmt: skip
+    seen = play(router, [model("m", affine(10, 2))], lanes(1), asked[:1])
+    assert seen.batches[0].began == 20
+
+
+def test_a_full_queue_refuses_the_next() -> None:
+    router = make_router("serve.triton(size=1,longest=2)")
+    seen = play(router, [model("m", table(10))], lanes(1), [Asked(at / 10) for at in range(5)])
+    assert seen.outcomes == ["answered"] * 3 + ["the queue was full"] * 2
+
+
+def test_lanes_take_turns_or_the_least_loaded_is_chosen() -> None:
+    asked = [Asked(0), Asked(0.1), Asked(0.2, 1), Asked(0.3), Asked(0.4)]
+    models = [model("m", table(10)), model("long", table(100))]
+    turns = play(make_router("serve.round-robin"), models, lanes(2), asked)
+    assert {batch.tasks[0]: batch.lane for batch in turns.batches} == {
+        0: 0, 1: 1, 2: 0, 3: 0, 4: 1}  # fmt: skip
+    least = play(make_router("serve.least-loaded"), models, lanes(2), asked)
+    assert {batch.tasks[0]: batch.lane for batch in least.batches} == {
+        0: 0, 1: 1, 2: 0, 3: 1, 4: 0}  # fmt: skip
+
+
+def test_every_model_has_lanes_for_itself() -> None:
+    asked = [Asked(at / 10, at % 2) for at in range(12)]
+    models = [model("a", table(10)), model("b", table(10))]
+    seen = play(make_router("serve.dedicated"), models, lanes(3), asked)
+    assert {(batch.lane, batch.model) for batch in seen.batches} == {(0, 0), (2, 0), (1, 1)}
