@@ -40,7 +40,18 @@ from provenance import made
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = Path(__file__).with_suffix(".md")
 ROOMS = ("core", "mechanisms", "recipes")
-TESTS = ("core", "estimate", "lab", "lesson", "mechanisms", "recipes", "sim", "solve", "workloads")
+TESTS = (
+    "core",
+    "estimate",
+    "lab",
+    "lesson",
+    "mechanisms",
+    "recipes",
+    "serving",
+    "sim",
+    "solve",
+    "workloads",
+)
 LONGEST_SECONDS = 60.0
 """Tests that take longer than this together are tried no further for one mutant."""
 

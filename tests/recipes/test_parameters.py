@@ -15,6 +15,8 @@ from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.recipes import registry
 from ganger.recipes.parameters import Period, written
+from serving.rig import Asked, affine, lanes, model
+from serving.rig import play as serve
 from worlds import cluster, job, play
 
 HOSTILE = ("-1", "-4", "0", "", "nan", "inf", "-inf", "1e300", "99999999999999999999", "1us",
@@ -31,12 +33,18 @@ OTHERS = [
     job("search", 0.001, 0.01, kind=Kind.TUNE), job("t", 0.001, 0.005, parent="search"),
 ]  # fmt: skip
 
+MODELS = [model("a", affine(2, 1, 8, p99=1.5)), model("b", affine(5, 2, 4))]
+ASKED = [Asked(at / 2, at % 2, 20) for at in range(60)]
+
 
 @pytest.mark.parametrize(("name", "key"), ALL)
 def test_a_hostile_value_is_one_error_or_a_run_that_ends(name: str, key: str) -> None:
     plane = registry.find(name).plane
     for value in HOSTILE:
         with suppress(BadInput):  # anything else that is raised fails, and so does not ending
+            if plane == "requests":
+                serve(registry.make_router(f"{name}({key}={value})"), MODELS, lanes(2), ASKED)
+                continue
             policy: Policy = registry.make(f"{name}({key}={value})")
             works = WORKS if plane == "training" else WORKS + OTHERS
             if plane == "serving":
