@@ -180,6 +180,9 @@ def _unknown(head: Head, path: Path) -> BadInput:
     if lacks[1]:
         return BadInput(f"column {lacks[2]!r} is missing", where=f"{path}: line 1",
                         mend=f"format {lacks[1]} needs it")  # fmt: skip
+    if "ganger.requests/" in head.first:
+        return BadInput("it holds requests, not jobs", where=str(path),
+                        mend="see `ganger requests simulate --help`")  # fmt: skip
     if spelt.issuperset(own.REQUIRED):
         return BadInput(f"no known format begins with {head.first[:80]!r}", where=f"{path}: line 1",
                         mend="write columns in small letters, with commas between")  # fmt: skip

@@ -56,8 +56,8 @@ _SYNTH = (
     click.option("--to", type=float, metavar="R", help="step, spike: the other rate."),
     click.option("--at", metavar="TIME", help="step, spike: when it begins."),
     click.option("--width", metavar="TIME", help="spike: how long it lasts."),
-    click.option("--models", type=int, default=1, show_default=True, metavar="N",
-                 help="How many models are asked for."),
+    click.option("--models", default="1", show_default=True, metavar="N|NAMES",
+                 help="How many models are asked for, or their names, comma separated."),
     click.option("--zipf", type=float, default=0.0, show_default=True, metavar="S",
                  help="The k-th model is asked for in proportion to 1/k^S; 0: all alike."),
     click.option("--tenants", type=int, default=0, metavar="N", help="How many tenants ask."),
@@ -109,6 +109,8 @@ def synth(kind: str, output: str, duration: str | None, most: int | None, seed: 
       ganger requests synth poisson --rate 100 --duration 1h -o r.csv
       ganger requests synth gamma --rate 20 --cv 4 --duration 10m --slo 100ms \\
         --models 50 --zipf 1 -o bursty.csv.gz
+      ganger requests synth poisson --rate 300 --duration 5m \\
+        --models resnet50,bert --zipf 1 --slo 100ms -o two.csv
       ganger requests synth mmpp --rates 20,400 --stays 5m,20s --duration 1d \\
         -o m.csv
       ganger requests synth spike --rate 10 --to 200 --at 10m --width 30s \\
@@ -118,7 +120,9 @@ def synth(kind: str, output: str, duration: str | None, most: int | None, seed: 
     from ganger.workloads.requests.synthetic import Mix, generated
 
     cv = chosen.pop("cv")
-    mix = Mix(slo=_time(chosen.pop("slo"), "--slo"),
+    names = _names(chosen["models"])
+    chosen["models"] = len(names) if names else int(chosen["models"])
+    mix = Mix(names=names, slo=_time(chosen.pop("slo"), "--slo"),
               **{name: chosen.pop(name) for name in (
                   "models", "zipf", "tenants", "items", "prompt_tokens", "output_tokens",
                   "tokens_cv", "inputs", "inputs_zipf")})  # fmt: skip
@@ -131,6 +135,17 @@ def synth(kind: str, output: str, duration: str | None, most: int | None, seed: 
         cv=1.0 if cv is None else cv, mix=mix, name=kind, source=f"synthetic: {kind}, seed {seed}",
     )  # fmt: skip
     _written(own.write(made, Path(output)), output)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """The models' names; none where only their number is given. Raises BadInput."""
+    if text.lstrip("-").isdecimal():
+        return ()
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
+        raise BadInput(f"{text!r} has an empty name", where="--models",
+                       mend="write like 20 or resnet50,bert")  # fmt: skip
+    return names
 
 
 def _curve(kind: str, chosen: dict[str, Any]) -> Curve:

@@ -85,48 +85,61 @@ def _faster(text: str) -> list[float]:
 
 
 def show(runs: list[ServingRun]) -> None:
-    """Print a row for every run, why requests were dropped, and what was left out."""
+    """Print a row for each recipe, fleet and load: means over the seeds; why requests were dropped;
+    what was left out."""
     from rich.markup import escape
 
     screen = console()
-    told = {
-        "recipe": [run.recipe for run in runs], "fleet": [run.fleet for run in runs],
-        "load": [f"{run.setup.faster:g}" for run in runs],
-        "seed": [str(run.setup.seed) for run in runs],
-    }  # fmt: skip
-    varies = {name: len(set(words)) > 1 for name, words in told.items()}
-    varies["recipe"] |= not any(varies.values())
+    groups: dict[tuple[str, str, str], list[ServingRun]] = {}
+    for run in runs:
+        key = (run.recipe, run.fleet, f"{run.setup.faster:g}")
+        groups.setdefault(key, []).append(run)
+    columns = dict(zip(("recipe", "fleet", "load"), zip(*groups, strict=True), strict=True))
+    shown = [name for name, words in columns.items() if len(set(words)) > 1] or ["recipe"]
     table = plain_table()
     table.show_header, table.padding = True, (0, 1, 0, 0)
-    shown = [name for name, several in varies.items() if several]
+    widest = 16 if len(shown) < len(columns) else 12
     for title in shown:
-        table.add_column(
-            title, overflow="fold", min_width=min(16, max(map(len, [title, *told[title]])))
-        )
+        words = [title, *columns[title]]
+        table.add_column(title, overflow="fold", min_width=min(widest, max(map(len, words))))
     for title in _FIGURES:
         table.add_column(title, justify="right", no_wrap=True)
-    for at, run in enumerate(runs):
+    for at, group in enumerate(groups.values()):
         table.add_row(
-            *(escape(told[name][at]) for name in shown),
-            *(write(run.metrics[name]) for name, write in _FIGURES.values()),
+            *(escape(columns[name][at]) for name in shown),
+            *(write(_mean(group, name)) for name, write in _FIGURES.values()),
         )  # fmt: skip
     screen.print(table)
-    same = [f"{name} {told[name][0]}" for name in told if name not in shown]
-    screen.print(f"Everywhere: {', '.join(same)}.", style="dim", soft_wrap=False)
-    requests = runs[0].metrics["requests"]
-    screen.print(f"{requests:,} requests. In time: answered by the deadline, of all that came; "
-                 "good/s: these, a second. Latencies are of answered requests.", style="dim",
-                 soft_wrap=False)  # fmt: skip
-    for run in runs:
-        for reason, count in sorted(run.dropped.items(), key=lambda item: -item[1]):
-            screen.print(f"{escape(run.recipe)}, {run.fleet}: {count:,} dropped: {reason}",
-                         style="dim", soft_wrap=False)  # fmt: skip
-    for line in runs[0].remarks:
-        click.echo(f"note: {line}", err=True)
+    same = [f"{name} {words[0]}" for name, words in columns.items() if name not in shown]
+    seeds = len({run.setup.seed for run in runs})
+    same += [f"means over {seeds} seeds"] * (seeds > 1)
+    said = ", ".join([f"{runs[0].metrics['requests']:,} requests", *same])
+    lines = [f"{said}. In time: answered by the deadline, of all that came; good/s: these, a"
+             " second. Latencies are of answered requests."]  # fmt: skip
+    for (recipe, fleet, load), group in groups.items():
+        for reason, count in sorted(group[0].dropped.items(), key=lambda item: -item[1]):
+            about = " ".join({"recipe": recipe, "fleet": fleet, "load": load}[name]
+                             for name in shown)  # fmt: skip
+            lines.append(f"{about}: {count:,} dropped: {reason}")
+    for line in lines:
+        screen.print(escape(line), style="dim", soft_wrap=False)
+    for remark in runs[0].remarks:
+        click.echo(f"note: {remark}", err=True)
+
+
+def _mean(group: list[ServingRun], name: str) -> float | None:
+    """Over its seeds; None where a run has no such figure."""
+    values = [run.metrics[name] for run in group]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None
 
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}%"
+
+
+def _round(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.0f}%"
 
 
 def _number(value: float | None) -> str:
@@ -142,7 +155,7 @@ def _time(value: float | None) -> str:
 _FIGURES: Final = {
     "in time": ("attainment", _percent), "good/s": ("goodput_per_second", _number),
     "p50": ("latency_p50_seconds", _time), "p99": ("latency_p99_seconds", _time),
-    "dropped": ("dropped", "{:,}".format),
-    "batch": ("batch_mean", _number), "busy": ("utilisation", _percent),
+    "drops": ("dropped", "{:,.0f}".format),
+    "batch": ("batch_mean", _number), "busy": ("utilisation", _round),
 }  # fmt: skip
 """Columns: the metric, and how it is written."""

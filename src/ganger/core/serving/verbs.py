@@ -69,8 +69,9 @@ class Retire(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """Ask again at `until`, or as soon as `rows` more requests have come; an end of a batch or any
-    other news is always a reason to ask."""
+    """Ask again at `until`, whether lanes are idle then or not; while some are, also as soon as
+    `rows` more requests have come. An end of a batch or any other news is always a reason to ask,
+    and what was said to be waited for is then forgotten."""
 
     until: int
     rows: int = 1
@@ -90,10 +91,7 @@ class Ended(Struct, frozen=True, gc=False):
 
 
 class News(Struct, frozen=True):
-    """What else a router is informed of: lanes that came or went, labels of requests that were
-    answered (request, class), requests that are due now."""
+    """What else a router is informed of: lanes that came or went."""
 
     up: tuple[int, ...] = ()
     down: tuple[int, ...] = ()
-    labels: tuple[tuple[int, int], ...] = ()
-    due: tuple[int, ...] = ()

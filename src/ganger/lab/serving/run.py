@@ -146,8 +146,8 @@ def _memory(
         return None
     if not router.loads:
         raise BadInput(
-            f"the models need {need / (1 << 30):.1f} GiB, {tight[0]} has"
-            f" {sizes[tight[0]] / 1024:.1f}", where=router.name,
+            f"the models need {need / (1 << 30):.2f} GiB, {tight[0]} has"
+            f" {sizes[tight[0]] / 1024:.2f}", where=router.name,
             mend="use a recipe that loads models, such as clockwork",
         )  # fmt: skip
     return sizes

@@ -115,11 +115,11 @@ class Plane:
                 self._come_unasked(min(event, until + 1))
                 continue
             world.now = now
-            asks = False
+            asks = due = False
             while heap and heap[0][0] == now:
                 _, _, lane, end = heappop(heap)
                 if end is None:
-                    asks = asks or now == self._wait_until
+                    due = due or now == self._wait_until
                 elif end.valid:
                     asks = True
                     self._free(self.world.lanes[lane], end)
@@ -127,7 +127,7 @@ class Plane:
                 first = self._arrived - world.requests.base
                 self._come(bisect_right(world.requests.arrival, now, first))
                 asks = True
-            if asks and self._idle:
+            if due or (asks and self._idle):
                 self._ask()
 
     def _come_unasked(self, before: int) -> None:
@@ -305,7 +305,7 @@ class Plane:
 
     def _interrupt(self, number: int) -> None:
         end = self._busy.get(number)
-        if end is None or not isinstance(end.order, Batch):
+        if end is None or not isinstance(end.order, Batch) or end.outcome == INTERRUPTED:
             return
         at, operator = self._physics.next_border(end.order, end.began, end.at, self.world.now)
         if operator:

@@ -27,10 +27,11 @@ class Mix:
     """What requests are, beside when they come.
 
     `models`: how many models, and `zipf`: the k-th most popular is asked for in proportion to
-    1 / k^zipf. `tenants`: so many, alike (0: none). `slo`: the deadline of each request, in
-    microseconds after its arrival (None: none). `items`: inputs a request. `prompt_tokens`,
-    `output_tokens`: means, lognormal with coefficient of variation `tokens_cv` (0: not a language
-    model). `inputs`: how many different inputs there are (0: not said), drawn by `inputs_zipf`.
+    1 / k^zipf; `names`: what they are called (model-0, ... if empty). `tenants`: so many, alike (0:
+    none). `slo`: the deadline of each request, in microseconds after its arrival (None: none).
+    `items`: inputs a request. `prompt_tokens`, `output_tokens`: means, lognormal with coefficient
+    of variation `tokens_cv` (0: not a language model). `inputs`: how many different inputs there
+    are (0: not said), drawn by `inputs_zipf`.
     """
 
     models: int = 1
@@ -43,6 +44,7 @@ class Mix:
     tokens_cv: float = 1.0
     inputs: int = 0
     inputs_zipf: float = 0.0
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         bounds = {
@@ -56,6 +58,9 @@ class Mix:
             if not least <= value <= most:
                 raise BadInput(f"{value:g}", where=name.replace("_", "-"),
                                mend=f"give {least:,} to {most:,}")  # fmt: skip
+        if self.names and not len(self.names) == len(set(self.names)) == self.models:
+            raise BadInput(f"{', '.join(self.names)[:60]!r} are not {self.models} different names",
+                           where="models", mend="name each once")  # fmt: skip
         if self.slo is not None and self.slo <= 0:
             raise BadInput("an SLO of 0 s", where="slo", mend="give a time above 0")
 
@@ -85,7 +90,7 @@ def generated(curve: Curve, *, seed: int = 0, duration: float | None = None,
                 return
 
     return Requests(produce, name=name, source=source or f"synthetic, seed {seed}",
-                    models=_numbered("model", mix.models),
+                    models=Names(mix.names) if mix.names else _numbered("model", mix.models),
                     tenants=Names(["", *_numbered("tenant", mix.tenants)]))  # fmt: skip
 
 

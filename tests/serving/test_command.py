@@ -1,0 +1,176 @@
+"""`ganger requests simulate`: what people see, and what they get wrong."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ganger.cli.lab.requests import requests
+from ganger.core.errors import BadInput
+from ganger.lab.serving.fleet import Fleet, read_fleet
+from ganger.lab.serving.run import Setup, serve
+from ganger.workloads.models.reading import read_models
+from ganger.workloads.requests.formats import load_requests
+
+MODELS = """format = "ganger.models/1"
+devices = [{ name = "T4", memory = "800MiB" }, { name = "L4" }]
+[[models]]
+name = "small"
+family = "faces"
+bytes = 600_000_000
+accuracy = 0.5
+load = { host = 0.01 }
+latency = [{ device = "T4", base = 0.004, each = 0.001, largest = 8 }]
+[[models]]
+name = "large"
+family = "faces"
+bytes = 300_000_000
+latency = [{ device = "T4", batch = [1, 4], mean = [0.01, 0.02], p99 = [0.012, 0.03] }]
+[[pipelines]]
+name = "both"
+stages = [{ name = "one", model = "small" }, { name = "two", model = "large" }]
+edges = [{ from = "one", to = "two" }]
+"""
+ROWS = "arrival,model,deadline,items\n0,small,0.1,1\n0.001,small,0.1,2\n0.002,large,0.2,1\n"
+
+
+def call(folder: Path, *words: str, rows: str = ROWS, models: str = MODELS) -> Result:
+    """Run it in a folder with both files."""
+    (folder / "r.csv").write_text(rows)
+    (folder / "m.toml").write_text(models)
+    paths = [str(folder / "r.csv"), "--models", str(folder / "m.toml")]
+    return CliRunner().invoke(requests, ["simulate", *paths, *words], env={"COLUMNS": "80"})
+
+
+def good(folder: Path, *words: str, **files: str) -> Any:
+    result = call(folder, *words, "--json", **files)
+    assert result.exception is None, result.output
+    return json.loads(result.stdout)["runs"]
+
+
+def wrong(folder: Path, *words: str, **files: str) -> str:
+    result = call(folder, *words, **files)
+    assert isinstance(result.exception, BadInput), result.output
+    return str(result.exception)
+
+
+def test_figures_of_three_requests_by_hand(tmp_path: Path) -> None:
+    """5 ms; then two inputs, 6 ms; the large model on the other device, 10 ms."""
+    (run,) = good(tmp_path, "--fleet", "T4:2", "--latency-noise", "0", "-r", "serve.no-batch",
+                  models=MODELS.replace("bytes = 600_000_000\n", ""))  # fmt: skip
+    found = run["metrics"]
+    assert found["requests"] == found["answered"] == 3
+    assert found["late"] == found["dropped"] == 0
+    assert found["attainment"] == 1
+    assert found["latency_mean_seconds"] == pytest.approx((0.005 + 0.006 + 0.013) / 3)
+    assert found["latency_p50_seconds"] == pytest.approx(0.006)
+    assert found["latency_p99_seconds"] == pytest.approx(0.013)
+    assert found["span_seconds"] == pytest.approx(0.015)
+    assert found["utilisation"] == pytest.approx((0.005 + 0.006 + 0.010) / 0.030)
+    assert found["goodput_per_second"] == pytest.approx(3 / 0.015)
+    assert found["batch_mean"] == 1
+    assert found["effective_accuracy"] is None  # nobody says how good the large model is
+    assert run["models"] == [
+        {"model": "small", "requests": 2, "attainment": 1.0, "dropped": 0},
+        {"model": "large", "requests": 1, "attainment": 1.0, "dropped": 0},
+    ]
+
+
+def test_late_and_dropped_requests_are_not_in_time(tmp_path: Path) -> None:
+    rows = "arrival,model\n" + "0,small\n" * 4
+    words = ("--fleet", "T4:1", "--latency-noise", "0", "--slo", "11ms")
+    plain = MODELS.replace("bytes = 600_000_000\n", "")
+    late, dropped = good(tmp_path, *words, "-r", "serve.no-batch,clockwork(margin=0,largest=1)",
+                         rows=rows, models=plain)  # fmt: skip
+    assert (late["metrics"]["answered"], late["metrics"]["late"]) == (4, 2)
+    assert (dropped["metrics"]["answered"], dropped["metrics"]["late"]) == (2, 0)
+    assert dropped["dropped_by_reason"] == {"it could not be answered in time": 2}
+    for run in (late, dropped):
+        assert run["metrics"]["attainment"] == 0.5
+        assert run["metrics"]["effective_accuracy"] == 0.25
+
+
+def test_recipes_fleets_loads_and_seeds_are_compared_in_eighty_columns(tmp_path: Path) -> None:
+    shown = call(tmp_path, "--fleet", "T4:1,T4:2", "-r", "clockwork,clockwork(largest=1)",
+                 "--faster", "1,100", "--seed", "0-1", "--quiet").stdout  # fmt: skip
+    assert max(map(len, shown.splitlines())) <= 80
+    for words in ("T4:1", "T4:2", "clockwork", "100", "in time", "p99", "means over 2 seeds"):
+        assert words in shown
+    assert shown.count("%") == 2 * 8
+    runs = good(tmp_path, "--fleet", "T4:1,T4:2", "-r", "clockwork", "--faster", "1,100",
+                rows="arrival,model\n0,small\n50,large\n")  # fmt: skip
+    assert [(run["fleet"], run["faster"]) for run in runs] == [
+        ("T4:1", 1), ("T4:2", 1), ("T4:1", 100), ("T4:2", 100)]  # fmt: skip
+    assert 50 < runs[0]["metrics"]["span_seconds"] < 51
+    assert 0.5 < runs[2]["metrics"]["span_seconds"] < 0.6
+
+
+def test_a_file_says_what_became_of_each_request(tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    good(tmp_path, "--fleet", "T4:1", "-r", "clockwork", "--per-request", str(out))
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["model"] for row in rows] == ["small", "small", "large"]
+    assert [row["outcome"] for row in rows] == ["answered"] * 3
+    assert [row["answered_by"] for row in rows] == ["small", "small", "large"]
+    assert float(rows[0]["latency_seconds"]) >= 0.015  # it was loaded first
+
+
+@pytest.mark.parametrize(("words", "files", "said"), [
+    (("--fleet", "T4"), {}, "'T4' is not a part of a fleet"),
+    (("--fleet", "T4:1+T4:2"), {}, "T4 is named twice"),
+    (("--fleet", "T4:0"), {}, "0 devices"),
+    (("--fleet", "T4:99999999"), {}, "99999999 devices"),
+    (("--fleet", "L4:1"), {}, "model 'small' was not measured on L4:1"),
+    (("--fleet", "T4:1"), {}, "the models need 0.84 GiB, T4 has 0.78"),
+    (("--fleet", "T4:1", "-r", "fifo"), {}, "fifo decides over jobs, not over requests"),
+    (("--fleet", "T4:1", "-r", "clockwerk"), {}, "did you mean clockwork or"),
+    (("--fleet", "T4:1", "-r", "clockwork(largest=0)"), {}, "clockwork(largest): it is out of"),
+    (("--fleet", "T4:1", "-r", " "), {}, "--recipe: it names none"),
+    (("--fleet", "T4:1", "--faster", "0"), {}, "'0' is not a valid factor"),
+    (("--fleet", "T4:1", "--faster", "x"), {}, "'x' is not a valid factor"),
+    (("--fleet", "T4:1", "--slo", "0s"), {}, "nothing is answered in no time"),
+    (("--fleet", "T4:1", "--slo", "soon"), {}, "--slo: 'soon' is not a valid duration"),
+    (("--fleet", "T4:1", "--latency-noise", "nan"), {}, "nan is not a valid spread"),
+    (("--fleet", "T4:1", "--seed", "4-1"), {}, "'4-1' runs backwards"),
+    (("--fleet", "T4:1,T4:2", "--per-request", "x.csv"), {}, "one file holds one run, not 2"),
+    (("--fleet", "T4:1", "--per-request", "no/where/x.csv"), {}, "no folder 'no/where'"),
+    (("--fleet", "T4:1", "-r", "clockwork"), {"rows": ROWS.replace("large", "huge")},
+     "there is no model 'huge'"),
+    (("--fleet", "T4:1", "-r", "clockwork"), {"rows": ROWS.replace("large", "faces")},
+     "'faces' is a family of models"),
+    (("--fleet", "T4:1", "-r", "clockwork"), {"rows": ROWS.replace("large", "both")},
+     "'both' is a pipeline"),
+    (("--fleet", "T4:1", "-r", "clockwork"), {"rows": ROWS.replace("0.1,2", "0.1,9")},
+     "request 2: it brings 9 inputs"),
+    (("--fleet", "T4:1", "-r", "clockwork"), {"rows": ROWS.replace("0.2,1", "0.003,1")},
+     "no variant answers in less"),
+    (("--fleet", "T4:1", "-r", "clockwork"), {"rows": "arrival,model\n"}, "no rows"),
+    (("--fleet", "T4:1", "-r", "serve.dedicated"),
+     {"models": MODELS.replace("bytes = 600_000_000\n", "")}, "2 models and 1 lanes"),
+])  # fmt: skip
+def test_what_is_wrong_is_one_clear_error(
+    tmp_path: Path, words: tuple[str, ...], files: dict[str, str], said: str
+) -> None:
+    assert said in wrong(tmp_path, *words, **files)
+
+
+def test_a_fleet_is_written_as_it_is_read() -> None:
+    assert str(read_fleet(" T4:3 + L4:1")) == "T4:3+L4:1"
+    assert read_fleet("T4:0+L4:1") == Fleet((("L4", 1),))
+    assert read_fleet("T4:3+L4:1").size == 4
+
+
+def test_progress_and_the_reports_of_a_stream(tmp_path: Path) -> None:
+    call(tmp_path, "--fleet", "T4:1", "-r", "clockwork")
+    heard: list[int] = []
+    run = serve(load_requests(tmp_path / "r.csv"), read_models(tmp_path / "m.toml"),
+                read_fleet("T4:1"), "clockwork", Setup(), progress=heard.append)  # fmt: skip
+    assert heard == [3]
+    assert run.metrics["loads"] == 2
+    assert run.to_json()["simulation"]["requests_per_cpu_second"] > 0
