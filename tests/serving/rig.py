@@ -10,7 +10,7 @@ from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News
 from ganger.core.serving.world import ANSWERED, Known, Lane, Latencies, Store, World
 from ganger.core.units import NEVER
 from ganger.sim.requests.physics import Physics
-from ganger.sim.requests.plane import Plane
+from ganger.sim.requests.plane import KEEP, Plane
 
 MS = 1000
 
@@ -120,13 +120,13 @@ def play(
     stores: Sequence[Store] = (), noise: float = 0.0, seed: int = 0, beside: Sequence[float] = (),
     chunk: int = 1 << 30,
 ) -> Seen:  # fmt: skip
-    """Serve all requests."""
+    """Serve all requests; in chunks, rows that are over are forgotten as soon as can be."""
     world = World(models, lanes_, stores, seed=seed)
     seen = Seen(world)
     rows = sorted(asked, key=lambda one: one.at)
     chunks = (columns(rows[at : at + chunk]) for at in range(0, len(rows), chunk))
     plane = Plane(world, router, Physics(models, noise=noise, seed=seed, beside=beside), chunks,
-                  [seen])  # fmt: skip
+                  [seen], keep=min(chunk, KEEP))  # fmt: skip
     plane.advance()
     plane.finish()
     assert len(seen.outcomes) == len(asked)

@@ -110,8 +110,16 @@ def test_lanes_take_turns_or_the_least_loaded_is_chosen() -> None:
         0: 0, 1: 1, 2: 0, 3: 1, 4: 0}  # fmt: skip
 
 
+def test_a_lane_that_is_done_counts_as_empty() -> None:
+    """Three go to lanes 0, 1 and 0; when all are over, lane 0 is the first of two that are free."""
+    asked = [Asked(0), Asked(0), Asked(0), Asked(100)]
+    seen = play(make_router("serve.least-loaded"), [model("m", table(10))], lanes(2), asked)
+    assert [batch.lane for batch in seen.batches] == [0, 1, 0, 0]
+
+
 def test_every_model_has_lanes_for_itself() -> None:
     asked = [Asked(at / 10, at % 2) for at in range(12)]
     models = [model("a", table(10)), model("b", table(10))]
     seen = play(make_router("serve.dedicated"), models, lanes(3), asked)
     assert {(batch.lane, batch.model) for batch in seen.batches} == {(0, 0), (2, 0), (1, 1)}
+    assert [batch.began for batch in seen.batches[:3]] == [0, 0.1, 0.2]

@@ -230,8 +230,6 @@ class Composed:
                     break
                 if len(queue):
                     self._park(memory, at, form)
-                    memory.listed[at] = -1
-                    heappop(ready)
                 else:  # all were refused
                     self._settle(memory, ready, at)
         if timers:
@@ -241,6 +239,7 @@ class Composed:
     def _park(self, memory: Memory, at: int, form: Form) -> None:
         """The queue waits for more requests, or for a time."""
         memory.parked[at] = len(memory.queues[at]) + form.missing
+        memory.listed[at] = -1
         if form.until < NEVER:
             heappush(memory.timers, (form.until, at))
 

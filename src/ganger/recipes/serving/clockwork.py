@@ -6,6 +6,7 @@ ahead from estimates; a request that cannot be answered in time is refused as so
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -13,13 +14,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from ganger.core.serving.verbs import OK, Batch, Do, Ended, Evict, Load, News, Part
+from ganger.core.serving.verbs import OK, Batch, Do, Ended, Evict, Load, News, Part, Wait
 from ganger.core.serving.world import Lane, Store, World
 from ganger.core.units import NEVER, SECOND
 
 WINDOW: Final = SECOND // 10
 """Over which demand is measured."""
 _LOOK: Final = SECOND // 100
+"""While all lanes are busy, loads are thought about so often."""
 _KEPT: Final = 10
 """So many measurements make an estimate."""
 LATE: Final = "it could not be answered in time"
@@ -52,6 +54,8 @@ class Memory(Struct):
     waiting: list[Waiting]
     pool_of: list[int]
     """By lane."""
+    type_of: list[str]
+    """By pool: the type of its lanes."""
     lanes_of: list[list[int]]
     """By pool: lanes that run batches and are up."""
     pools_of: list[list[int]]
@@ -64,6 +68,8 @@ class Memory(Struct):
     """By lane: when it will be free, by the estimates."""
     measured: dict[tuple[int, str, int], list[int]] = {}
     estimates: dict[tuple[int, str, int], int] = {}
+    sizes: dict[tuple[int, str], list[int]] = {}
+    """By model and type: the sizes that it may run in."""
     cold: dict[int, None] = {}
     """Models that requests wait for and that are loaded nowhere."""
     looked: int = -_LOOK
@@ -98,9 +104,9 @@ class Clockwork:
         for lane in world.lanes:
             pool_of[lane.number] = pools.setdefault((lane.store, lane.type), len(pools))
         memory = Memory(
-            [Waiting() for _ in world.models], pool_of, [[] for _ in pools],
-            [[] for _ in world.models], [[] for _ in pools], [{} for _ in pools],
-            [0] * len(world.lanes),
+            [Waiting() for _ in world.models], pool_of, [type_ for _, type_ in pools],
+            [[] for _ in pools], [[] for _ in world.models], [[] for _ in pools],
+            [{} for _ in pools], [0] * len(world.lanes),
         )  # fmt: skip
         for lane in lanes:
             pool = pool_of[lane.number]
@@ -146,26 +152,37 @@ class Clockwork:
     def _soonest(self, world: World, memory: Memory, model: int) -> tuple[int, int]:
         """When a lane will be free for the model, and what it takes there alone, by the estimates;
         the load comes first where it is resident nowhere."""
-        best = NEVER, 1
+        free, lanes_of = memory.free, memory.lanes_of
+        by_type: dict[str, int] = {}
         for pool in memory.pools_of[model]:
-            for number in memory.lanes_of[pool][:1]:
-                free = min(memory.free[lane] for lane in memory.lanes_of[pool])
-                alone = self._estimate(world, memory, model, world.lanes[number], 1)
-                best = min(best, (free, alone), key=sum)
-        if memory.pools_of[model]:
-            return best
+            type_ = memory.type_of[pool]
+            soonest = by_type.get(type_, NEVER)
+            for number in lanes_of[pool]:
+                soonest = min(soonest, free[number])
+            by_type[type_] = soonest
+        if by_type:
+            found = [(soonest, self._estimate(world, memory, model, type_, 1))
+                     for type_, soonest in by_type.items()]  # fmt: skip
+            return min(found, key=sum)
         known = world.models[model]
         return 0, known.load + min(each.p99[1] for each in known.latencies.values())
 
-    def _estimate(self, world: World, memory: Memory, model: int, lane: Lane, size: int) -> int:
+    def _estimate(self, world: World, memory: Memory, model: int, type_: str, size: int) -> int:
         """The 99th percentile of the last measurements, which of ten is the largest; what the
         profile says before there are any."""
-        found = memory.estimates.get((model, lane.type, size))
-        if found is not None:
-            return found
-        known = world.latencies(model, lane)
-        assert known is not None, "a model waits only for lanes that run it"
-        return known.p99[size]
+        found = memory.estimates.get((model, type_, size))
+        return world.models[model].latencies[type_, 1.0].p99[size] if found is None else found
+
+    def _sizes(self, world: World, memory: Memory, model: int, type_: str) -> list[int]:
+        """The sizes that a model may run in on a type: measured, and not too long."""
+        found = memory.sizes.get((model, type_))
+        if found is None:
+            known = world.models[model].latencies[type_, 1.0]
+            found = memory.sizes[model, type_] = [
+                size for size in self.sizes
+                if size == 1 or (size <= known.largest and known.p99[size] <= self.longest)
+            ]  # fmt: skip
+        return found
 
     # ------------------------------------------------------------------ what runs
 
@@ -174,36 +191,41 @@ class Clockwork:
         waiting = memory.waiting[model]
         if not waiting.rows:
             return
+        count, due = len(waiting.rows), waiting.due[0]
+        keys: dict[str, int] = {}
         for pool in memory.pools_of[model]:
-            if not memory.lanes_of[pool]:
-                continue
-            lane = world.lanes[memory.lanes_of[pool][0]]
-            size = self._largest(world, model, lane, len(waiting.rows))
-            key = waiting.due[0] - self._estimate(world, memory, model, lane, size)
+            type_ = memory.type_of[pool]
+            key = keys.get(type_)
+            if key is None:
+                sizes = self._sizes(world, memory, model, type_)
+                size = sizes[bisect_right(sizes, count) - 1]
+                key = keys[type_] = due - self._estimate(world, memory, model, type_, size)
             listed = memory.listed[pool].get(model)
             if listed is None or key < listed:
                 memory.listed[pool][model] = key
                 heappush(memory.ready[pool], (key, model))
 
-    def _largest(self, world: World, model: int, lane: Lane, waiting: int) -> int:
-        """The largest size for which enough wait and that is not too long."""
-        known = world.latencies(model, lane)
-        assert known is not None, "a model waits only for lanes that run it"
-        most = min(waiting, known.largest)
-        return max(
-            size for size in self.sizes
-            if size == 1 or (size <= most and known.p99[size] <= self.longest)
-        )  # fmt: skip
-
     def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
         """The most urgent batch for each lane; loads for those that copy."""
         memory: Memory = world.memory
         orders: list[Do] = []
+        copying: list[Lane] = []
+        busy = True
         for lane in idle:
             if lane.copies:
-                orders += self._loads(world, memory, lane, orders)
+                copying.append(lane)
+            elif not memory.ready[memory.pool_of[lane.number]]:
+                busy = False
             else:
-                orders += self._next(world, memory, lane)
+                given = self._next(world, memory, lane)
+                busy = busy and bool(given)
+                orders += given
+        if copying:
+            if memory.cold or world.now - memory.looked >= _LOOK:
+                memory.looked = world.now
+                orders += self._loads(world, memory, copying, orders)
+            if busy:  # nothing but a load could follow from an arrival
+                orders.append(Wait(world.now + _LOOK, 1 << 30))
         return orders
 
     def _next(self, world: World, memory: Memory, lane: Lane) -> list[Do]:
@@ -232,7 +254,7 @@ class Clockwork:
             del listed[model]
             rows = waiting.take(choice.first, choice.size)
             inputs = world.requests.count_items(rows)
-            took = self._estimate(world, memory, model, lane, inputs)
+            took = self._estimate(world, memory, model, lane.type, inputs)
             memory.free[lane.number] = starts + took
             if lane.store >= 0:
                 world.stores[lane.store].resident[model] = world.now
@@ -248,10 +270,9 @@ class Clockwork:
         waiting = memory.waiting[model]
         due = waiting.due
         self._drop_late(world, memory, model, lane, starts)
-        largest = self._largest(world, model, lane, len(due))
         best: Choice | None = None
-        for size in self.sizes:
-            if size > largest:
+        for size in self._sizes(world, memory, model, lane.type):
+            if size > len(due):
                 break
             first = 0 if best is None else best.first
             ends = self._ends(world, memory, model, lane, starts, first, size)
@@ -293,38 +314,41 @@ class Clockwork:
             known = world.latencies(model, lane)
             if known is None or size > known.largest:
                 return NEVER
-        return starts + self._estimate(world, memory, model, lane, size)
+        return starts + self._estimate(world, memory, model, lane.type, size)
 
     # ------------------------------------------------------------------ what is loaded
 
-    def _loads(self, world: World, memory: Memory, lane: Lane, given: Sequence[Do]) -> list[Do]:
-        """Load the model whose demand is served least, if there is one that is not served; `given`:
-        what was ordered in this instant."""
-        if not memory.cold and world.now - memory.looked < _LOOK:
-            return []
-        memory.looked = world.now
-        store = world.stores[lane.store]
+    def _loads(
+        self, world: World, memory: Memory, copying: Sequence[Lane], given: Sequence[Do]
+    ) -> list[Do]:
+        """Load the models whose demand is served least, if there are any that are not served;
+        `given`: what was ordered in this instant."""
         served = self._served(memory)
-        best, most = -1, 0.0
-        for model, waiting in enumerate(memory.waiting):
-            missing = waiting.demand - served.get(model, 0.0)
-            if missing > most and model not in store.resident and model not in store.loading:
-                best, most = model, missing
-        if best < 0:
-            return []
-        evicted = self._room(world, store, world.models[best].bytes, given)
-        if evicted is None:
-            return []
+        missing = [(served.get(model, 0.0) - waiting.demand, model)
+                   for model, waiting in enumerate(memory.waiting) if waiting.rows]  # fmt: skip
+        wanted = [model for lack, model in sorted(missing) if lack < 0]
         orders: list[Do] = []
-        pool = memory.pool_of[lane.number]
-        for model in evicted:
-            memory.pools_of[model].remove(pool)
-            memory.listed[pool].pop(model, None)
-            if memory.waiting[model].rows and not memory.pools_of[model]:
-                memory.cold[model] = None
-            orders.append(Evict(store.number, model))
-        memory.cold.pop(best, None)
-        return [*orders, Load(lane.number, best)]
+        for lane in copying:
+            store = world.stores[lane.store]
+            model = next((model for model in wanted if model not in store.resident
+                          and model not in store.loading), -1)  # fmt: skip
+            if model < 0:
+                continue
+            evicted = self._room(world, store, world.models[model].bytes, given)
+            if evicted is not None:
+                wanted.remove(model)
+                memory.cold.pop(model, None)
+                pool = memory.pool_of[lane.number]
+                orders += [self._evict(memory, pool, store, each) for each in evicted]
+                orders.append(Load(lane.number, model))
+        return orders
+
+    def _evict(self, memory: Memory, pool: int, store: Store, model: int) -> Evict:
+        memory.pools_of[model].remove(pool)
+        memory.listed[pool].pop(model, None)
+        if memory.waiting[model].rows and not memory.pools_of[model]:
+            memory.cold[model] = None
+        return Evict(store.number, model)
 
     def _served(self, memory: Memory) -> dict[int, float]:
         """How much of each model's demand its holders can serve: it is split over them in inverse
@@ -385,7 +409,7 @@ class Clockwork:
             world.refuse(part.tasks, "its lane failed")
         ahead = [each for each in (lane.running, *lane.queued) if isinstance(each, Batch)]
         memory.free[lane.number] = world.now + sum(
-            self._estimate(world, memory, each.parts[0].model, lane, each.parts[0].items)
+            self._estimate(world, memory, each.parts[0].model, lane.type, each.parts[0].items)
             for each in ahead
         )
         return ()

@@ -33,8 +33,7 @@ from ganger.core.units import NEVER
 from ganger.sim.requests.physics import Physics
 
 _number = attrgetter("number")
-_KEEP: Final = 1 << 16
-"""So many rows that are over are forgotten at once."""
+KEEP: Final = 1 << 16
 Columns = Mapping[str, Sequence[int]]
 
 
@@ -61,16 +60,18 @@ class _End:
 class Plane:
     """Drives one router over requests that come in chunks (columns as of `Requests.add`).
 
-    `on_retire` hears of lanes that the router gives back.
+    `on_retire` hears of lanes that the router gives back. Rows that are over are forgotten once
+    there are `keep` of them.
     """
 
     def __init__(
         self, world: World, router: Router, physics: Physics, chunks: Iterator[Columns],
         watches: Sequence[Watch] = (), on_retire: Callable[[int], None] = lambda lane: None,
+        keep: int = KEEP,
     ) -> None:  # fmt: skip
         self.world, self.router = world, router
         self._physics, self._chunks, self._watches = physics, chunks, watches
-        self._on_retire = on_retire
+        self._on_retire, self._keep = on_retire, keep
         self._heap: list[tuple[int, int, int, _End | None]] = []
         """(time, sequence, lane, what ends); no end: only a time at which to ask."""
         self._sequence = 0
@@ -156,7 +157,7 @@ class Plane:
         requests = self.world.requests
         over = requests.outcome.find(OPEN)
         over = len(requests.outcome) if over < 0 else over
-        if over >= _KEEP or (over and not self._more):
+        if over >= self._keep or (over and not self._more):
             self._settle(over)
         while self._more and self._arrived == requests.end:
             chunk = next(self._chunks, None)

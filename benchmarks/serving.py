@@ -1,0 +1,185 @@
+"""How many requests the simulated request plane works through in a CPU second.
+
+    python benchmarks/serving.py [--requests 300000] [--rounds 5] [--no-write]
+
+Requests come as a Poisson process to 16 lanes of one type, with a deadline of 100 ms; a batch of n
+takes 3 + 1.5 n ms with a lognormal spread (p99 1.3 times the mean). Two loads: 1,600 a second,
+where nearly every batch is a single request, and 7,000, where batches have about four. One model,
+or 16 that are asked for alike. Noise and reasons are on; for clockwork and 16 models memory is
+watched as well: each device has room for 12 of them. Beside each row, in turns, the limit: a loop
+over lists and a heap that sends whatever waits to the first free lane, with no router, no noise and
+no outcome but a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from provenance import machine, made, write
+
+from ganger.core.serving.world import Known, Lane, Latencies, Store, World
+from ganger.lab.serving.tally import Tally
+from ganger.recipes.registry import make_router
+from ganger.sim.requests.physics import Physics
+from ganger.sim.requests.plane import Plane
+
+PAGE = Path(__file__).with_name("serving.md")
+LANES, SLO, LARGEST = 16, 100_000, 64
+MEAN = [0, *(3_000 + 1_500 * n for n in range(1, LARGEST + 1))]
+RECIPES = ("serve.triton", "clipper", "nanily", "clockwork", "serve.least-loaded(size=64)")
+GOAL = (
+    "The goal is 200 thousand where batches hold four and more, 60 thousand where they hold one,"
+    " and never under a twentieth of the limit."
+)
+HEAD = (
+    "| recipe | models | requests a second | in a batch | answered | late | dropped |\n"
+    "|:---|---:|---:|---:|---:|---:|---:|"
+)
+RATES = (
+    "| recipe | models | in a batch | thousand requests a CPU second | least | most |"
+    " share of the limit |\n|:---|---:|---:|---:|---:|---:|---:|"
+)
+
+
+class Case(NamedTuple):
+    """What is measured."""
+
+    recipe: str
+    models: int
+    per_second: int
+    requests: int
+
+    def columns(self) -> dict[str, list[int]]:
+        """The requests."""
+        rng = np.random.default_rng(1)
+        at = rng.exponential(1e6 / self.per_second, self.requests).cumsum().astype(np.int64)
+        return {"arrival": at.tolist(), "deadline": (at + SLO).tolist(),
+                "model": rng.integers(0, self.models, self.requests).tolist()}  # fmt: skip
+
+    def world(self) -> World:
+        """Models and lanes; memory that holds three quarters of the models for who loads them."""
+        table = Latencies(MEAN, [round(1.3 * each) for each in MEAN])
+        models = [Known(f"m{at}", {("gpu", 1.0): table}, 1 << 20, 5_000, 1.0)
+                  for at in range(self.models)]  # fmt: skip
+        if not (make_router(self.recipe).loads and self.models > 1):
+            return World(models, [Lane(at, "gpu", device=at) for at in range(LANES)])
+        lanes = [Lane(at, "gpu", device=at % LANES, store=at % LANES, copies=at >= LANES)
+                 for at in range(2 * LANES)]  # fmt: skip
+        room = self.models * 3 // 4 << 20
+        return World(models, lanes, [Store(at, room) for at in range(LANES)])
+
+
+def served(case: Case) -> tuple[float, Tally]:
+    """Requests a CPU second, and what became of them."""
+    columns, world = case.columns(), case.world()
+    tally = Tally(world, [1.0] * case.models)
+    began = time.process_time()
+    plane = Plane(world, make_router(case.recipe), Physics(world.models), iter([columns]), [tally])
+    plane.advance()
+    plane.finish()
+    return case.requests / (time.process_time() - began), tally
+
+
+def bare(case: Case) -> float:
+    """The limit."""
+    columns = case.columns()
+    arrival, model = columns["arrival"], columns["model"]
+    began = time.process_time()
+    free = list(range(LANES))
+    ends: list[tuple[int, int]] = []
+    waiting: list[list[int]] = [[] for _ in range(case.models)]
+    order: list[int] = []
+    latency = [0] * case.requests
+    at, now = 0, 0
+    while at < case.requests or ends:
+        if free and not order:
+            now = arrival[at] if at < case.requests else ends[0][0]
+        elif ends:
+            now = ends[0][0]
+        while ends and ends[0][0] <= now:
+            free.append(heappop(ends)[1])
+        while at < case.requests and arrival[at] <= now:
+            rows = waiting[model[at]]
+            if not rows:
+                order.append(model[at])
+            rows.append(at)
+            at += 1
+        while free and order:
+            which = order.pop(0)
+            rows, waiting[which] = waiting[which][:LARGEST], waiting[which][LARGEST:]
+            if waiting[which]:
+                order.append(which)
+            end = now + MEAN[len(rows)]
+            for row in rows:
+                latency[row] = end - arrival[row]
+            heappush(ends, (end, free.pop()))
+    return case.requests / (time.process_time() - began)
+
+
+def counted(case: Case) -> str:
+    """A row of what happened, which is the same on every machine."""
+    _, tally = served(case)
+    return (
+        f"| `{case.recipe}` | {case.models} | {case.per_second:,} |"
+        f" {tally.executed / tally.batches:.2f} | {tally.answered:,} | {tally.late:,} |"
+        f" {tally.requests - tally.answered:,} |"
+    )
+
+
+def cases(requests: int) -> list[Case]:
+    """All of them."""
+    return [Case(recipe, models, rate, requests) for rate in (1600, 7000) for models in (1, 16)
+            for recipe in RECIPES]  # fmt: skip
+
+
+def main() -> None:
+    """Measure in turns, print, write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--requests", type=int, default=300_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--no-write", action="store_true")
+    args = parser.parse_args()
+    rows, rates = list[str](), list[str]()
+    for case in cases(args.requests):
+        rows.append(counted(case))
+        ours, limit = list[float](), list[float]()
+        for _ in range(args.rounds):
+            ours.append(served(case)[0])
+            limit.append(bare(case))
+        mean = float(rows[-1].split("|")[4])
+        middle = statistics.median(ours)
+        rates.append(
+            f"| `{case.recipe}` | {case.models} | {mean:.1f} | {middle / 1000:,.0f} |"
+            f" {min(ours) / 1000:,.0f} | {max(ours) / 1000:,.0f} |"
+            f" 1/{statistics.median(limit) / middle:.1f} |"
+        )
+        print(rates[-1], flush=True)
+    if not args.no_write:
+        text = __doc__.split("\n\n")[2].replace("\n", " ")
+        table, speeds = "\n".join(rows), "\n".join(rates)
+        write(PAGE, f"""# Requests, simulated
+
+Made by {made()}; {machine()}. Medians of {args.rounds} rounds in
+turns, {args.requests:,} requests each.
+
+{GOAL}
+
+{text}
+
+{RATES}
+{speeds}
+
+## What became of them
+{HEAD}
+{table}
+""")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
