@@ -24,6 +24,7 @@ from ganger.core.events import (
     Progressed,
     Refused,
     Released,
+    Served,
     Started,
     Submitted,
     Withheld,
@@ -232,3 +233,27 @@ def test_a_good_job_before_a_bad_one_counts() -> None:
     kept = without_unfit(Batch(7, [good, bad]), [bad], jobs=1)
     names = [event.spec.name for event in kept.events if isinstance(event, Accepted)]
     assert names == ["a", "3"]
+
+
+def test_a_job_that_the_tables_cannot_hold_is_refused_when_it_is_accepted() -> None:
+    assert goes(Accepted(1, JobSpec(name="b", priority=INT32)))
+    assert not goes(Accepted(1, JobSpec(name="b", priority=INT32 + 1)))
+
+
+def test_a_report_of_a_trial_has_at_most_16_metrics_beside_its_value() -> None:
+    for count, holds in ((0, True), (16, True), (17, False)):
+        metrics = {f"m{number}": 1.0 for number in range(count)}
+        assert goes(Evaluated(0, 1, 1.0, 0.5, metrics)) == holds
+
+
+def test_a_report_of_services_has_at_most_64_figures_with_one_entry_a_service() -> None:
+    for count, holds in ((0, True), (64, True), (65, False)):
+        figures: dict[str, tuple[float | None, ...]] = {
+            f"f{number}": (1.0,) for number in range(count)
+        }
+        assert goes(Served(0, (0,), figures)) == holds
+    for column, holds in (((), False), ((None,), True), ((1.0, 1.0), False)):
+        assert goes(Served(0, (0,), {"p99": column})) == holds
+    for since, holds in ((-1, False), (0, True), (NEVER, True), (NEVER + 1, False)):
+        assert goes(Served(since, (0,), {})) == holds
+    assert not goes(Served(0, (1,), {"p99": (1.0,)})), "there is no job 2"
