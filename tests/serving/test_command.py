@@ -174,3 +174,12 @@ def test_progress_and_the_reports_of_a_stream(tmp_path: Path) -> None:
     assert heard == [3]
     assert run.metrics["loads"] == 2
     assert run.to_json()["simulation"]["requests_per_cpu_second"] > 0
+
+
+def test_a_run_that_fails_leaves_the_file_of_the_one_before(tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    out.write_text("before")
+    wrong(tmp_path, "--fleet", "T4:1", "-r", "clockwork", "--per-request", str(out),
+          rows=ROWS.replace("large", "huge"))  # fmt: skip
+    assert out.read_text() == "before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.toml", "out.csv", "r.csv"]

@@ -24,12 +24,10 @@ def played(recipe: str, turns: list[tuple[int, int, bool]], asked: list[Asked], 
                   [seen])  # fmt: skip
     for at, lane, up in turns:
         plane.advance(at * MS)
-        world.now = max(world.now, at * MS)
-        plane.turn(lane, up=up)
+        plane.turn(lane, at * MS, up=up)
     plane.advance(1000 * MS)
-    world.now = 1000 * MS
     for lane in range(count):
-        plane.turn(lane, up=True)
+        plane.turn(lane, 1000 * MS, up=True)
     plane.advance(NEVER - 1)
     plane.finish()
     return seen

@@ -439,6 +439,7 @@ def _run_json(run: Run, path: str | None) -> dict[str, Any]:
         "rows": run.rows,
         "rows_left_out": dict(run.left_out),
         "notes": list(run.notes),
+        **({"services": run.services} if run.services else {}),
         **({} if run.waited is None else {"waited": [one._asdict() for one in run.waited]}),
     }
 

@@ -25,6 +25,7 @@ from ganger.core.units import NEVER, SECOND
 from ganger.lab.progress import Ticker
 from ganger.lab.recorder import GANTT_JOBS, Recorder
 from ganger.lab.result import JobTable, Run
+from ganger.lab.serving.hosting import Served, Traffic
 from ganger.lab.user_policy import OwnPolicy, load_own
 from ganger.lab.waited import WaitRecorder
 from ganger.mechanisms.common.planes import Planes
@@ -69,6 +70,8 @@ class Setup:
     loads: Mapping[str, Load] = field(default_factory=dict)
     """By service: its requests. They are reported to the recipe each `window` (microseconds)."""
     window: int = 10 * SECOND
+    traffic: Traffic | None = None
+    """Requests that the services of the trace answer one by one, reported in the same way."""
     why: bool = False
     """Whether to add up why jobs wait (`Run.waited`)."""
 
@@ -319,7 +322,7 @@ def run_one(
         journals.append(Ticker(kernel, trace, setup.until, progress))
     if journals:
         kernel.journal = journals[0] if len(journals) == 1 else _Both(journals)
-    engine = _world(trace, physics, truth, setup)
+    engine, served = _world(trace, nodes, physics, truth, setup)
     started = time.process_time()
     try:
         kernel.run(engine, setup.until)
@@ -343,6 +346,7 @@ def run_one(
         node_gpus=nodes.gpus[: nodes.n].tolist(), rows=trace.rows, left_out=dict(trace.left_out),
         waited=waited.close(kernel.now) if waited is not None else None,
         notes=[*trace.notes, *_doubts(recipe, trace, setup)],
+        services=served.figures(kernel.now) if served is not None else {},
     )  # fmt: skip
     from ganger.lab.metrics import compute
 
@@ -350,14 +354,19 @@ def run_one(
     return run
 
 
-def _world(trace: Trace, physics: Physics, truth: Truth, setup: Setup) -> Engine:
+def _world(
+    trace: Trace, nodes: Nodes, physics: Physics, truth: Truth, setup: Setup
+) -> tuple[Engine, Served | None]:
     """The simulator, what children truly are, and beside it what is hosted. Raises BadInput."""
     engine = simulator(trace.declared, trace.duration, physics, setup.outages)
     engine.searcher, engine.late = FromCurves(setup.profiles, setup.seed), truth.add
-    if not setup.loads:
-        return engine
-    refuse_unknown_services(trace, setup.loads)
-    return Hosted(engine, [Fluid(trace.declared, setup.loads, setup.window)])
+    if setup.traffic is not None:
+        served = Served(trace, nodes, setup.traffic, setup.window, setup.seed)
+        return Hosted(engine, [served.host]), served
+    if setup.loads:
+        refuse_unknown_services(trace, setup.loads)
+        return Hosted(engine, [Fluid(trace.declared, setup.loads, setup.window)]), None
+    return engine, None
 
 
 def _recorder(kernel: Kernel, trace: Trace) -> Recorder:

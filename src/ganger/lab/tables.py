@@ -89,6 +89,32 @@ def waiting_table(runs: Sequence[Run]) -> RenderableType:
     return Stack(*found, Text(said, style="dim"))
 
 
+def services_table(runs: Sequence[Run]) -> RenderableType:
+    """How the services of every run did whose requests were simulated."""
+    table = _table("services")
+    table.add_column("recipe", overflow="fold")
+    table.add_column("service", overflow="fold")
+    for title in ("requests", "in time", "p50", "p99", "drops", "batch"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for run in runs:
+        for name, found in run.services.items():
+            share, batch = found["attainment"], found["batch_mean"]
+            table.add_row(
+                printable(run.recipe), printable(name), f"{found['requests']:,}",
+                "-" if share is None else f"{share:.1%}",
+                *(_latency(found[f"latency_{which}_seconds"]) for which in ("p50", "p99")),
+                f"{found['dropped']:,}", "-" if batch is None else f"{batch:.1f}",
+            )  # fmt: skip
+    said = "In time: answered by the deadline, of all requests that came."
+    return Stack(table, Text(said, style="dim"))
+
+
+def _latency(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else duration(seconds)
+
+
 def footnotes(groups: Sequence[Group]) -> list[str]:
     """What a reader of the table must know: the seeds, what `knows` means, which jobs and rows are
     in no figure."""

@@ -88,7 +88,16 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
               help="Requests to the services of the trace: CSV with service, time,"
               " requests_per_second, replica_per_second.")  # fmt: skip
 @click.option("--window", default="10s", show_default=True, metavar="TIME",
-              help="How often services report how they do, with --rates.")  # fmt: skip
+              help="How often services report how they do, with --rates or --requests."
+                   "")  # fmt: skip
+@click.option("--requests", type=click.Path(dir_okay=False, path_type=Path),
+              help="Requests that the services of the trace answer one by one: those that name a "
+                   "service's model (docs/serving.md). Needs --models.")  # fmt: skip
+@click.option("--models", type=click.Path(dir_okay=False, path_type=Path),
+              help="What the models of --requests take.")  # fmt: skip
+@click.option("--router", default="serve.triton", show_default=True, metavar="RECIPE",
+              help="The recipe that batches --requests.")  # fmt: skip
+@click.option("--slo", metavar="TIME", help="Deadline of --requests that state none.")
 @click.option(
     "--knows", default="truth", show_default=True,
     type=click.Choice(
@@ -174,6 +183,7 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
         inner=options["inner"],
         serving=options["serving"],
         loads=_rates(options["rates"]),
+        traffic=_traffic(options),
         window=_window(options["window"]),
         why=options["why"],
     )
@@ -195,7 +205,7 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
             for name in names
             for seed in seeds
         ]
-    files = (options[name] or "" for name in ("rates", "profiles", "outages"))
+    files = (options[name] or "" for name in ("rates", "requests", "models", "profiles", "outages"))
     own = (name.partition(":")[0] for name in names)
     options["inputs"] = [trace, cluster or "", *files, *own]
     if options["log"] is not None:
@@ -210,6 +220,28 @@ def _rates(path: Path | None) -> Any:
     from ganger.workloads.measured.loads import read_loads
 
     return read_loads(path)
+
+
+def _traffic(options: dict[str, Any]) -> Any:
+    """The requests that services answer one by one, if any are given. Raises BadInput."""
+    if options["requests"] is None:
+        if options["models"] is not None or options["slo"] is not None:
+            raise BadInput("there are no requests", where="--models, --slo",
+                           mend="add --requests FILE")  # fmt: skip
+        return None
+    if options["models"] is None or options["rates"] is not None:
+        raise BadInput("requests need a models file, and no --rates", where="--requests",
+                       mend="add --models FILE")  # fmt: skip
+    from ganger.core.units import NEVER, parse_duration
+    from ganger.lab.serving.hosting import Traffic
+    from ganger.recipes.registry import make_router
+    from ganger.workloads.models.reading import read_models
+    from ganger.workloads.requests.formats import load_requests
+
+    make_router(options["router"])
+    slo = NEVER if options["slo"] is None else parse_duration(options["slo"], where="--slo")
+    return Traffic(load_requests(options["requests"]), read_models(options["models"]),
+                   options["router"], slo)  # fmt: skip
 
 
 def _window(text: str) -> int:
@@ -353,12 +385,14 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
     else:
         from rich.console import Console
 
-        from ganger.lab.tables import breakdown_table, comparison, waiting_table
+        from ganger.lab.tables import breakdown_table, comparison, services_table, waiting_table
 
         console = Console()
         console.print(comparison(runs))
         for run in runs if options["by"] else ():
             console.print(breakdown_table(run, options["by"]))
+        if any(run.services for run in runs):
+            console.print(services_table(runs))
         if options["why"]:
             console.print(waiting_table(runs))
     if options["report"] is not None:

@@ -6,7 +6,7 @@ requests through the world, and orders the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -166,6 +166,8 @@ class World:
         self.models, self.lanes, self.stores = models, lanes, stores
         self.memory: Any = None
         self.reasons = Names[str]()
+        self.heard: Callable[[Collection[int], int, int], None] | None = None
+        """Who hears of requests that are over: rows, outcome, when."""
         self.open = 0
         """How many requests have come and are not over."""
         self._seed, self._last_task = seed, 0
@@ -202,23 +204,22 @@ class World:
 
     # ------------------------------------------------------------------ ends of requests
 
-    def answer(self, rows: Iterable[int], by: int = -1, *, at: int = -1) -> None:
+    def answer(self, rows: Collection[int], by: int = -1, *, at: int = -1) -> None:
         """Requests are answered by this model, now or at `at`. Raises InvariantError for a request
         that is over."""
         self._over(rows, ANSWERED, by, self.now if at < 0 else at)
 
-    def refuse(self, rows: Iterable[int], reason: str, *, at: int = -1) -> None:
+    def refuse(self, rows: Collection[int], reason: str, *, at: int = -1) -> None:
         """Requests are dropped for this reason, now or at `at`. Raises InvariantError for a request
         that is over."""
         code = self.reasons.code(reason) + 2
         self._over(rows, code, -1, self.now if at < 0 else at)
 
-    def _over(self, rows: Iterable[int], outcome: int, by: int, at: int) -> None:
+    def _over(self, rows: Collection[int], outcome: int, by: int, at: int) -> None:
         requests = self.requests
         base, outcomes, ended, models = (
             requests.base, requests.outcome, requests.ended, requests.by
         )  # fmt: skip
-        count = 0
         for row in rows:
             i = row - base
             if i < 0 or outcomes[i]:
@@ -226,5 +227,6 @@ class World:
             outcomes[i] = outcome
             ended[i] = at
             models[i] = by
-            count += 1
-        self.open -= count
+        self.open -= len(rows)
+        if self.heard is not None:
+            self.heard(rows, outcome, at)

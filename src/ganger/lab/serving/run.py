@@ -79,23 +79,29 @@ def serve(
     """Drive the router over all requests; `progress` hears how many have come. Raises BadInput."""
     router = make_router(recipe) if isinstance(recipe, str) else recipe
     began = time.process_time()
-    known = [_known(model, fleet) for model in models.models.values()]
+    known = [known_of(model, fleet) for model in models.models.values()]
     lanes, stores = fleet.lanes(_memory(known, models, fleet, router))
     world = World(known, lanes, stores, seed=setup.seed)
     physics = Physics(known, noise=setup.noise, seed=setup.seed)
-    right = [_right(model) for model in models.models.values()]
-    source = _Source(requests, models, fleet, known, setup, progress)
-    out = None if per_request is None else per_request.open("w", newline="", encoding="utf-8")
+    right = [right_of(model) for model in models.models.values()]
+    source = Source(requests, models, fleet, known, setup, progress)
+    made = None if per_request is None else per_request.with_name(per_request.name + ".new")
+    out = None if made is None else made.open("w", newline="", encoding="utf-8")
     try:
         tally = Tally(world, right, out)
         plane = Plane(world, router, physics, source.chunks(), [tally])
         plane.advance()
         plane.finish()
-    finally:
-        if out is not None:
+        if not tally.requests:
+            raise BadInput("there are no requests", where=requests.name, mend="give some")
+    except BaseException:
+        if out is not None and made is not None:
             out.close()
-    if not tally.requests:
-        raise BadInput("there are no requests", where=requests.name, mend="give some")
+            made.unlink(missing_ok=True)
+        raise
+    if out is not None and made is not None and per_request is not None:
+        out.close()
+        made.replace(per_request)  # what was there before is lost only to a whole one
     asked, in_time, dropped = tally.by_model.tolist()
     by_model = [
         {"model": model.name, "requests": asked[at], "attainment": in_time[at] / asked[at],
@@ -109,7 +115,7 @@ def serve(
     )  # fmt: skip
 
 
-def _known(model: Model, fleet: Fleet) -> Known:
+def known_of(model: Model, fleet: Fleet) -> Known:
     """What routers and the simulator know of a model on the types of the fleet."""
     tables: dict[tuple[str, float], Latencies] = {}
     for name, _ in fleet.devices:
@@ -126,7 +132,8 @@ def _micros(seconds: NDArray[np.float64]) -> list[int]:
     return [0, *np.maximum(np.rint(seconds * SECOND), 1).astype(np.int64).tolist()]
 
 
-def _right(model: Model) -> NDArray[np.bool_] | float | None:
+def right_of(model: Model) -> NDArray[np.bool_] | float | None:
+    """Which inputs a model answers rightly, or how often; None where neither is known."""
     if model.predicted is not None and model.labels is not None:
         return np.equal(model.predicted, model.labels)
     return None if isnan(model.accuracy) else model.accuracy
@@ -153,7 +160,7 @@ def _memory(
     return sizes
 
 
-class _Source:
+class Source:
     """The requests as columns for the plane: models by their place in the file, deadlines set."""
 
     def __init__(
@@ -179,8 +186,11 @@ class _Source:
 
     def _columns(self, chunk: Chunk, before: int) -> dict[str, list[int]]:
         names = self._requests.models
-        if len(names) > len(self._codes):
-            self._codes = np.array([self._of(name) for name in names], np.int64)
+        new = len(names) - len(self._codes)
+        self._codes = np.concatenate((self._codes, np.full(new, -1, np.int64)))
+        for code in np.unique(chunk.model).tolist():
+            if self._codes[code] < 0:
+                self._codes[code] = self._of(names[code])
         model = self._codes[chunk.model]
         faster = self._setup.faster
         arrival = chunk.arrival if faster == 1 else np.rint(chunk.arrival / faster).astype(np.int64)

@@ -153,7 +153,8 @@ class Tally:
             ])  # fmt: skip
 
     def metrics(self, lanes: int) -> dict[str, float | int | None]:
-        """All figures; None where there is none."""
+        """All figures; None where there is none. `lanes`: how many there were all the time; 0 where
+        they came and went."""
         span = max(self.last - self.first, 0) / SECOND
         in_time = self.answered - self.late
         p50, p99, p999 = self.latencies.quantiles((0.5, 0.99, 0.999))
@@ -170,7 +171,7 @@ class Tally:
             "latency_p999_seconds": p999 / SECOND,
             "batches": self.batches,
             "batch_mean": self.executed / self.batches if self.batches else None,
-            "utilisation": sum(self.busy) / SECOND / span / lanes if span else None,
+            "utilisation": sum(self.busy) / SECOND / span / lanes if span and lanes else None,
             "effective_accuracy": self.right / self.requests
             if self.requests and self.judged else None,
             "loads": self.loads,

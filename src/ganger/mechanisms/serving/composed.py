@@ -295,7 +295,9 @@ class Composed:
         for number in news.up:
             memory.lanes_of[memory.group_of[number]].append(number)
             memory.lanes_of[memory.group_of[number]].sort()
-            memory.load[number] = 0
+            running = world.lanes[number].running
+            parts = running.parts if isinstance(running, Batch) else ()
+            memory.load[number] = sum(part.items for part in parts)
         for number in news.down:
             group = memory.group_of[number]
             memory.lanes_of[group].remove(number)

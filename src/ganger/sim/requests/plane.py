@@ -70,7 +70,7 @@ class Plane:
         keep: int = KEEP,
     ) -> None:  # fmt: skip
         self.world, self.router = world, router
-        self._physics, self._chunks, self._watches = physics, chunks, watches
+        self._physics, self._chunks, self._watches = physics, chunks, list(watches)
         self._on_retire, self._keep = on_retire, keep
         self._heap: list[tuple[int, int, int, _End | None]] = []
         """(time, sequence, lane, what ends); no end: only a time at which to ask."""
@@ -79,16 +79,21 @@ class Plane:
         self._idle: list[Lane] = [lane for lane in world.lanes if not lane.down]
         self._on_device: dict[int, int] = {}
         """How many lanes of a device run a batch."""
-        self._arrived = 0
-        """The first row of which the router has not heard."""
+        self.arrived = 0
+        """How many requests have come: the first row of which the router has not heard."""
         self._wait_rows = 0
         """The router need not be asked before this row has come."""
         self._wait_until = self._timer = 0
         """When to ask again, and the last time for which there is an event to do so."""
         self._more = True
+        self._closed = ""
         self.batches = 0
         self._read()
         world.memory = router.begin(world)
+
+    def watch(self, watch: Watch) -> None:
+        """One more looks on."""
+        self._watches.append(watch)
 
     # ------------------------------------------------------------------ time
 
@@ -100,11 +105,14 @@ class Plane:
 
     def _arrival(self) -> int:
         requests = self.world.requests
-        at = self._arrived - requests.base
+        at = self.arrived - requests.base
         return requests.arrival[at] if at < len(requests.arrival) else NEVER
 
     def advance(self, until: int = NEVER) -> None:
         """Work through all that happens until `until`, that moment included."""
+        if self._closed:
+            self._refuse_all(min(until, NEVER - 1))
+            return
         world, heap = self.world, self._heap
         while True:
             event = heap[0][0] if heap else NEVER
@@ -112,7 +120,7 @@ class Plane:
             now = min(event, arrival)
             if now > until or now == NEVER:
                 return
-            if arrival < event and (not self._idle or self._wait_rows > self._arrived + 1):
+            if arrival < event and (not self._idle or self._wait_rows > self.arrived + 1):
                 self._come_unasked(min(event, until + 1))
                 continue
             world.now = now
@@ -125,7 +133,7 @@ class Plane:
                     asks = True
                     self._free(self.world.lanes[lane], end)
             while self._arrival() == now:  # also those of the next chunk
-                first = self._arrived - world.requests.base
+                first = self.arrived - world.requests.base
                 self._come(bisect_right(world.requests.arrival, now, first))
                 asks = True
             if due or (asks and self._idle):
@@ -134,7 +142,7 @@ class Plane:
     def _come_unasked(self, before: int) -> None:
         """Arrivals while nobody need be asked, in one range."""
         requests = self.world.requests
-        first = self._arrived - requests.base
+        first = self.arrived - requests.base
         last = bisect_left(requests.arrival, before, first)
         if self._idle:
             last = min(last, self._wait_rows - requests.base - 1)
@@ -145,8 +153,8 @@ class Plane:
         """The router hears of the rows until before position `last`."""
         requests = self.world.requests
         end = last + requests.base
-        rows = range(self._arrived, end)
-        self._arrived = end
+        rows = range(self.arrived, end)
+        self.arrived = end
         self.world.open += len(rows)
         self.router.arrive(self.world, rows)
         if last == len(requests.arrival):
@@ -159,7 +167,7 @@ class Plane:
         over = len(requests.outcome) if over < 0 else over
         if over >= self._keep or (over and not self._more):
             self._settle(over)
-        while self._more and self._arrived == requests.end:
+        while self._more and self.arrived == requests.end:
             chunk = next(self._chunks, None)
             if chunk is None:
                 self._more = False
@@ -170,6 +178,34 @@ class Plane:
         for watch in self._watches:
             watch.settled(self.world, count)
         self.world.requests.drop_first(count)
+
+    def close(self, at: int, reason: str) -> None:
+        """From now on nobody answers: what runs is cancelled, what has come is dropped, and so is
+        what comes later."""
+        self._closed = reason
+        self.world.now = at
+        for number, end in self._busy.items():
+            for watch in self._watches:
+                watch.ran(self.world.lanes[number], end.order, end.began, at, CANCELLED)
+        self._busy.clear()
+        self._heap.clear()
+        requests = self.world.requests
+        outcomes = requests.outcome[: self.arrived - requests.base]
+        open_ = [requests.base + i for i, outcome in enumerate(outcomes) if outcome == OPEN]
+        self.world.refuse(open_, reason)
+
+    def _refuse_all(self, until: int) -> None:
+        """What comes to a closed plane."""
+        requests = self.world.requests
+        while self._arrival() <= until:
+            at = self._arrival()
+            last = bisect_right(requests.arrival, at, self.arrived - requests.base)
+            rows = range(self.arrived, last + requests.base)
+            self.arrived = rows.stop
+            self.world.open += len(rows)
+            self.world.refuse(rows, self._closed, at=at)
+            if last == len(requests.arrival):
+                self._read()
 
     def finish(self) -> None:
         """Nothing more happens: whoever watches hears of the last rows. Raises InvariantError where
@@ -216,7 +252,7 @@ class Plane:
             self._push(order.until, -1, None)
             self._timer = order.until
         self._wait_until = order.until
-        self._wait_rows = self._arrived + order.rows
+        self._wait_rows = self.arrived + order.rows
 
     def _push(self, at: int, lane: int, end: _End | None) -> None:
         self._sequence += 1
@@ -351,19 +387,22 @@ class Plane:
 
     # ------------------------------------------------------------------ lanes
 
-    def turn(self, number: int, *, up: bool) -> None:
-        """A lane comes or goes, now; what runs on one that goes has failed."""
+    def turn(self, number: int, at: int, *, up: bool, drains: bool = False) -> None:
+        """A lane comes or goes at a time up to which all has happened; what runs on one that goes
+        has failed, unless it `drains`: then it ends what it began."""
+        self.world.now = at
         lane = self.world.lanes[number]
         if lane.down != up:
             return
         lane.down = not up
-        if up:
+        if up and lane.running is None:  # else once it has drained
             insort(self._idle, lane, key=_number)
         elif lane in self._idle:
             self._idle.remove(lane)
         lost, lane.queued = lane.queued, []
         if not up:
-            self._cut(number, FAILED)
+            if not drains:
+                self._cut(number, FAILED)
             for order in lost:
                 self._do(self.router.ended(self.world, Ended(order, FAILED, 0)))
         news = News(up=(number,)) if up else News(down=(number,))

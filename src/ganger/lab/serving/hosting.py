@@ -1,0 +1,106 @@
+"""Services of a trace with their requests: what the simulator's host needs, and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ganger.core.errors import BadInput
+from ganger.core.serving.world import Lane, World
+from ganger.core.spec import Kind
+from ganger.core.state.cluster import Nodes
+from ganger.core.units import NEVER
+from ganger.lab.serving.fleet import Fleet
+from ganger.lab.serving.run import Setup, Source, known_of, right_of
+from ganger.lab.serving.tally import Tally
+from ganger.recipes.registry import make_router
+from ganger.sim.requests.host import Requested, Requesting
+from ganger.sim.requests.physics import Physics
+from ganger.sim.requests.plane import Plane
+from ganger.workloads.models.profiles import Models
+from ganger.workloads.requests.columns import Chunk, Requests
+from ganger.workloads.trace import Trace
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Requests to the services of a trace: those that name a service's model are its own. `slo`:
+    microseconds, for requests without a deadline; `router`: a recipe."""
+
+    requests: Requests
+    models: Models
+    router: str
+    slo: int = NEVER
+    noise: float = 1.0
+
+
+class Served:
+    """The host of a run, and the figures of its services at the end."""
+
+    def __init__(
+        self, trace: Trace, nodes: Nodes, traffic: Traffic, window: int, seed: int
+    ) -> None:
+        self._tallies: dict[str, Tally] = {}
+        declared = trace.declared
+        types = [name for name in nodes.types.values if name]
+        services: dict[str, Requested] = {}
+        known = {model.name for model in traffic.models.models.values()}
+        for job in np.flatnonzero(declared.kind[: trace.jobs] == Kind.SERVE).tolist():
+            name, model = declared.name(job), declared.models[int(declared.model[job])]
+            if model in known:
+                most = declared.shapes[int(declared.shape[job])].roles[0].range[1]
+                services[name] = self._requested(name, model, types, most, traffic, seed)
+        if not services:
+            raise BadInput("no job of kind serve names a model of the models file",
+                           where=trace.name, mend="give services a `model`")  # fmt: skip
+        self.host = Requesting(declared, services, window,
+                               lambda node: nodes.types[int(nodes.gpu_type[node])])  # fmt: skip
+
+    def _requested(
+        self, name: str, model: str, types: Sequence[str], most: int, traffic: Traffic, seed: int
+    ) -> Requested:
+        fleet = Fleet(tuple((type_, most) for type_ in types))
+        models = Models({model: traffic.models.models[model]}, traffic.models.devices)
+        known = [known_of(models.models[model], fleet)]
+        lanes: list[Lane] = []
+        for type_, count in fleet.devices:
+            lanes += [Lane(len(lanes) + at, type_, device=len(lanes) + at, down=True)
+                      for at in range(count)]  # fmt: skip
+        lacks = [type_ for type_ in types if (type_, 1.0) not in known[0].latencies]
+        if lacks:
+            raise BadInput(f"model {model!r} was not measured on {lacks[0]}", where=name,
+                           mend="add its latency there to the models file")  # fmt: skip
+        world = World(known, lanes, seed=seed)
+        tally = Tally(world, [right_of(models.models[model])])
+        source = Source(_only(traffic.requests, model), models, fleet, known,
+                        Setup(slo=traffic.slo), lambda count: None)  # fmt: skip
+        plane = Plane(world, make_router(traffic.router),
+                      Physics(known, noise=traffic.noise, seed=seed), source.chunks(), [tally]
+                      )  # fmt: skip
+        self._tallies[name] = tally
+        return Requested(plane, known[0].load)
+
+    def figures(self, now: int) -> dict[str, dict[str, Any]]:
+        """By service, once the run is over: its figures, and why requests were dropped."""
+        self.host.close(now)
+        return {
+            name: {**tally.metrics(0), "dropped_by_reason": dict(tally.dropped)}
+            for name, tally in self._tallies.items()
+        }
+
+
+def _only(requests: Requests, model: str) -> Requests:
+    """The requests that name this model."""
+
+    def produce(some: Requests) -> Any:
+        for chunk in requests.chunks():
+            some.remarks = requests.remarks
+            code = requests.models.find(model)
+            rows: Chunk = chunk.take(chunk.model == code)
+            if len(rows):
+                yield rows
+
+    return Requests(produce, requests.name, requests.source, requests.models, requests.tenants)

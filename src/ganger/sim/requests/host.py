@@ -1,0 +1,248 @@
+"""Services in the simulator: their replicas are lanes, and requests are served one by one.
+
+A replica that has started loads its model and is then a lane of its service's plane. One that is
+told to go ends the batch that it has begun; one that is lost does not. How services do is reported
+after each window; nothing else of the requests reaches the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import ceil
+
+from ganger.core.events import Accepted, AnyEvent, Failed, Finished, Released, Served, Started
+from ganger.core.plan import AnyAction, Placement, Resize, Resume, Start, Stop, Suspend
+from ganger.core.serving.verbs import Batch, Load
+from ganger.core.serving.world import ANSWERED, Lane, World
+from ganger.core.spec import Kind
+from ganger.core.state.jobs import Declared
+from ganger.core.units import NEVER, SECOND
+from ganger.sim.load import workers
+from ganger.sim.requests.plane import Plane
+
+ENDED = "the service ended"
+
+
+@dataclass
+class Requested:
+    """The requests of one service. `plane`: over lanes that are all down, enough of every type;
+    `load`: microseconds that a replica loads before it answers."""
+
+    plane: Plane
+    load: int
+
+
+class _Window:
+    """What is counted of one service since the last report."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.clear(0)
+
+    def clear(self, now: int) -> None:
+        """A window begins."""
+        self.since = now
+        self.answered = self.late = self.dropped = self.batches = self.executed = 0
+        self.busy = self.up = 0
+        self.latencies: list[int] = []
+
+    def over(self, rows: Collection[int], outcome: int, at: int) -> None:
+        """Requests are over."""
+        if outcome != ANSWERED:
+            self.dropped += len(rows)
+            return
+        requests = self._world.requests
+        self.answered += len(rows)
+        for row in rows:
+            self.latencies.append(at - requests.arrival[row - requests.base])
+            self.late += at > requests.deadline[row - requests.base]
+
+    def ran(self, lane: Lane, order: Batch | Load, began: int, ended: int, outcome: str) -> None:
+        """A lane was busy."""
+        self.busy += ended - max(began, self.since)
+        self.batches += 1
+        self.executed += sum(len(part.tasks) for part in order.parts) if isinstance(
+            order, Batch) else 0  # fmt: skip
+
+    def settled(self, world: World, count: int) -> None:
+        """Nothing: they were counted when they were over."""
+
+
+class _Service:
+    """One service: its plane, its replicas, its window."""
+
+    def __init__(self, requested: Requested) -> None:
+        self.plane, self.load = requested.plane, requested.load
+        self.world = requested.plane.world
+        self.window = _Window(self.world)
+        self.world.heard = self.window.over
+        self.plane.watch(self.window)
+        self.lanes: dict[int, list[int]] = {}
+        """By job: its lanes, also those that are still loading."""
+        self.changed = 0
+        self.over = False
+        self.came = 0
+        """How many requests had come when the window began."""
+
+    @property
+    def up(self) -> int:
+        """How many lanes answer."""
+        return sum(not lane.down for lane in self.world.lanes)
+
+    def pass_time(self, now: int) -> None:
+        """Serve until `now`."""
+        if now > self.changed:
+            self.window.up += self.up * (now - self.changed)
+            self.changed = now
+            self.plane.advance(now)
+
+    def begin(self, job: int, types: Sequence[str]) -> list[int]:
+        """A replica starts on devices of these types: the lanes that it will be."""
+        taken = {lane for lanes in self.lanes.values() for lane in lanes}
+        found: list[int] = []
+        for type_ in types:
+            found += [next(lane.number for lane in self.world.lanes if lane.type == type_
+                           and lane.number not in taken and lane.number not in found)]  # fmt: skip
+        self.lanes[job] = found
+        return found
+
+    def end(self, now: int, job: int, *, drains: bool) -> None:
+        """A replica takes nothing more; it ends what it began, if it `drains`."""
+        for lane in () if self.over else self.lanes.pop(job, ()):
+            self.pass_time(now)
+            self.plane.turn(lane, now, up=False, drains=drains)
+
+    def close(self, now: int) -> None:
+        """The service is over: nothing more is answered."""
+        if not self.over:
+            self.over = True
+            self.pass_time(now)
+            self.plane.close(now, ENDED)
+
+    def figures(self, now: int) -> dict[str, float | None]:
+        """What the window that ends now was like."""
+        window, arrived = self.window, self.plane.arrived
+        running = sum(now - max(lane.since, window.since) for lane in self.world.lanes
+                      if lane.running is not None)  # fmt: skip
+        every = sorted(window.latencies)
+        found: dict[str, float | None] = {
+            "arrivals": float(arrived - self.came), "answered": float(window.answered),
+            "late": float(window.late), "dropped": float(window.dropped),
+            "queue": float(self.world.open), "replicas": float(self.up),
+            "busy": (window.busy + running) / window.up if window.up else None,
+            "batch": window.executed / window.batches if window.batches else None,
+            "p50": _quantile(every, 0.5), "p99": _quantile(every, 0.99),
+        }  # fmt: skip
+        self.came = arrived
+        window.clear(now)
+        return found
+
+
+def _quantile(every: list[int], share: float) -> float | None:
+    return every[ceil(share * len(every)) - 1] / SECOND if every else None
+
+
+class Requesting:
+    """A host: services by name whose requests are served, reported each `window` (microseconds)
+    while there are any; `type_of` gives the type of a node's devices."""
+
+    def __init__(
+        self, declared: Declared, services: Mapping[str, Requested], window: int,
+        type_of: Callable[[int], str],
+    ) -> None:  # fmt: skip
+        self._window, self._type_of = window, type_of
+        self._services = {
+            job: _Service(services[declared.name(job)]) for job in range(declared.n)
+            if declared.kind[job] == Kind.SERVE and declared.name(job) in services
+        }  # fmt: skip
+        self._names = {declared.name(job): job for job in self._services}
+        self._service_of = {job: job for job in self._services}
+        for job in range(declared.n):
+            if int(declared.parent[job]) in self._services:
+                self._service_of[job] = int(declared.parent[job])
+        self._placed: dict[int, Placement] = {}
+        self._coming: list[tuple[int, int, int, int]] = []
+        """A heap of (when, service, job, lane): replicas that load."""
+        self._next = window if self._services else NEVER
+
+    def next_time(self) -> int:
+        """The end of the window, or the moment at which a replica has loaded."""
+        return min(self._next, self._coming[0][0] if self._coming else NEVER)
+
+    def advance(self, now: int) -> list[AnyEvent]:
+        """Replicas have loaded; the window ends."""
+        while self._coming and self._coming[0][0] <= now:
+            _, job, replica, lane = heappop(self._coming)
+            service = self._services[job]
+            if lane in service.lanes.get(replica, ()) and not service.over:
+                service.pass_time(now)
+                service.plane.turn(lane, now, up=True)
+        if now < self._next:
+            return []
+        told: list[tuple[int, dict[str, float | None]]] = []
+        for job, service in sorted(self._services.items()):
+            if not service.over:
+                service.pass_time(now)
+                told.append((job, service.figures(now)))
+        self._next = now + self._window if self._goes_on() else NEVER
+        if not told:
+            return []
+        columns = {name: tuple(figures[name] for _, figures in told) for name in told[0][1]}
+        return [Served(now - self._window, tuple(job for job, _ in told), columns)]
+
+    def _goes_on(self) -> bool:
+        """Whether requests are still to come, or to be answered by replicas that there are."""
+        return any(
+            service.plane.next_time < NEVER or (service.lanes and service.world.open)
+            for service in self._services.values() if not service.over
+        )  # fmt: skip
+
+    def happened(self, now: int, events: Sequence[AnyEvent]) -> None:
+        """Replicas come, begin and end."""
+        for event in events:
+            if isinstance(event, Accepted) and event.spec.parent in self._names:
+                self._service_of[event.job] = self._names[event.spec.parent]
+            elif isinstance(event, Started):
+                self._begin(now, event.job)
+            elif isinstance(event, Finished | Failed | Released):
+                self._end(now, event.job, drains=isinstance(event, Finished))
+                if event.job in self._services and isinstance(event, Finished):
+                    self._services[event.job].close(now)
+
+    def planned(self, now: int, actions: Sequence[AnyAction]) -> None:
+        """Replicas that are told to go take nothing more."""
+        for action in actions:
+            if isinstance(action, Start | Resize):
+                self._placed[action.job] = action.placement
+            if isinstance(action, Stop | Suspend | Resize):
+                self._end(now, action.job, drains=True)
+            elif isinstance(action, Resume):
+                self._begin(now, action.job)
+
+    def _begin(self, now: int, job: int) -> None:
+        service = self._services.get(self._service_of.get(job, -1))
+        placement = self._placed.get(job, ())
+        if service is None or service.over or job in service.lanes or not placement:
+            return
+        service.pass_time(now)
+        types = [self._type_of(slot.node) for slot in placement if not slot.role
+                 for _ in range(slot.workers)]  # fmt: skip
+        assert len(types) == workers(placement)
+        for lane in service.begin(job, types):
+            heappush(self._coming, (now + service.load, self._service_of[job], job, lane))
+        if self._next == NEVER:
+            self._next = (now // self._window + 1) * self._window
+
+    def _end(self, now: int, job: int, *, drains: bool) -> None:
+        service = self._services.get(self._service_of.get(job, -1))
+        if service is not None:
+            service.end(now, job, drains=drains)
+
+    def close(self, now: int) -> None:
+        """The simulation is over: what still waits is refused."""
+        for service in self._services.values():
+            service.close(now)
+            service.plane.advance()
+            service.plane.finish()

@@ -1,0 +1,223 @@
+"""Services in the simulator: replicas are lanes, and windows are reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ganger.core.errors import BadInput
+from ganger.core.events import (
+    Accepted,
+    Failed,
+    Finished,
+    Released,
+    Served,
+    Started,
+)
+from ganger.core.plan import Placement, Resume, Slot, Start, Stop, Suspend
+from ganger.core.serving.world import Known, Lane, Latencies, World
+from ganger.core.spec import JobSpec, Kind, Role, Shape
+from ganger.core.units import NEVER, SECOND
+from ganger.lab.log import replay
+from ganger.lab.serving.hosting import Traffic
+from ganger.lab.simulation import Setup, run_one
+from ganger.recipes.registry import make_router
+from ganger.sim.requests.host import Requested, Requesting
+from ganger.sim.requests.physics import Physics
+from ganger.sim.requests.plane import Plane
+from ganger.workloads.clusters import load_cluster
+from ganger.workloads.formats import load_trace
+from ganger.workloads.models.reading import read_models
+from ganger.workloads.requests.processes import constant, spike
+from ganger.workloads.requests.synthetic import Mix, generated
+from serving.rig import MS, Seen, table
+from worlds import job, trace_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples/serving"
+WEB = job("web", at=0, lasts=None, kind=Kind.SERVE, shape=Shape((Role(size=1, least=1, most=3),)))
+ONE: Placement = (Slot(0, 1, 1),)
+
+
+class Desk:
+    """A host with one service, 100 ms a request, 2 s to load; requests at these seconds."""
+
+    def __init__(self, *at: float, latencies: Latencies | None = None) -> None:
+        models = [Known("m", {("gpu", 1.0): latencies or table(100)})]
+        self.world = World(models, [Lane(n, "gpu", device=n, down=True) for n in range(3)])
+        self.seen = Seen(self.world)
+        rows = {"arrival": [round(each * SECOND) for each in at]}
+        plane = Plane(self.world, make_router("serve.no-batch"), Physics(models), iter([rows]),
+                      [self.seen])  # fmt: skip
+        self.host = Requesting(trace_of((WEB,)).declared, {"web": Requested(plane, 2 * SECOND)},
+                               10 * SECOND, lambda node: "gpu")  # fmt: skip
+
+    def starts(self, row: int, at: float) -> None:
+        """A replica is accepted, and starts."""
+        spec = JobSpec(name=f"r{row}", parent="web")
+        self.host.happened(round(at * SECOND), [Accepted(row, spec, spawned=True)])
+        self.host.planned(round(at * SECOND), [Start(row, 1, ONE)])
+        self.host.happened(round(at * SECOND), [Started(row, 1)])
+
+    def until(self, at: float) -> list[dict[str, float | None]]:
+        """The windows that end by then."""
+        told = []
+        while self.host.next_time() <= round(at * SECOND):
+            for event in self.host.advance(self.host.next_time()):
+                assert isinstance(event, Served)
+                told.append({name: column[0] for name, column in event.figures.items()})
+        return told
+
+    def ended(self) -> list[float]:
+        """When each request was over, in seconds."""
+        self.host.close(1000 * SECOND)
+        return [each / MS for each in self.seen.ended]
+
+
+def test_a_replica_answers_once_it_has_loaded() -> None:
+    desk = Desk(0, 1, 5)
+    desk.starts(1, 1)
+    (window,) = desk.until(10)
+    assert window == {
+        "arrivals": 3, "answered": 3, "late": 0, "dropped": 0, "queue": 0, "replicas": 1,
+        "busy": pytest.approx(0.3 / 7), "batch": 1, "p50": pytest.approx(2.2), "p99": 3.1,
+    }  # fmt: skip
+    assert desk.host.next_time() == NEVER
+    assert desk.ended() == [3.1, 3.2, 5.1]
+
+
+def test_a_window_without_replicas_has_no_share_that_was_busy() -> None:
+    desk = Desk(3, 30)
+    (first, *_) = desk.until(20)
+    assert (first["busy"], first["p99"], first["queue"], first["answered"]) == (None, None, 1, 0)
+
+
+def test_one_that_is_told_to_go_ends_what_it_began_and_one_that_is_lost_does_not() -> None:
+    for event, ends in ((Stop(1, 1), [3.1, 3.2]), (None, [3.15, 3.25])):
+        desk = Desk(0, 0.5)
+        desk.starts(1, 1)
+        desk.starts(2, 1.05)
+        desk.until(3.04)  # the first runs request 0
+        if event is not None:
+            desk.host.planned(round(3.04 * SECOND), [event])
+            desk.host.happened(round(3.04 * SECOND), [Released(1, 1)])
+        else:
+            desk.host.happened(round(3.04 * SECOND), [Failed(1, 1, 0.0, "NodeFail")])
+        desk.until(20)
+        assert desk.ended() == (ends if event is None else [3.1, 3.15])
+
+
+def test_a_replica_that_is_frozen_comes_back() -> None:
+    desk = Desk(0, 4, 9)
+    desk.starts(1, 0)
+    desk.until(3)
+    desk.host.planned(3 * SECOND, [Suspend(1, 1)])
+    desk.until(8)
+    desk.host.planned(8 * SECOND, [Resume(1, 1)])
+    desk.until(30)
+    assert desk.ended() == [2.1, 10.1, 10.2]
+
+
+def test_what_waits_when_the_service_ends_is_dropped() -> None:
+    desk = Desk(0, 1)
+    desk.host.happened(5 * SECOND, [Finished(0, 1)])
+    desk.host.close(7 * SECOND)
+    assert desk.seen.outcomes == ["the service ended"] * 2
+    assert desk.seen.ended == [5000, 5000]
+
+
+def test_lanes_that_are_left_are_taken_again() -> None:
+    desk = Desk(*[each / 10 for each in range(40)])
+    for row in range(1, 10):
+        desk.starts(row, 10.0 * row)
+        desk.until(10.0 * row + 5)
+        desk.host.happened(round((10.0 * row + 5) * SECOND), [Released(row, 1)])
+    assert len(desk.ended()) == 40
+
+
+def traffic(seed: int, router: str = "serve.triton") -> Traffic:
+    mix = Mix(models=2, names=("resnet50", "bert"), zipf=2, slo=SECOND // 10)
+    curve = spike(100, 2500, 120.0, 60.0) if seed else constant(200)
+    return Traffic(generated(curve, seed=seed, duration=400.0, mix=mix),
+                   read_models(EXAMPLES / "models.toml"), router)  # fmt: skip
+
+
+@pytest.mark.parametrize("serving", ["scale.threshold(up=0.5,cooldown=20s)", ""])
+def test_services_share_a_cluster_with_training_and_the_log_needs_no_requests(
+    tmp_path: Path, serving: str
+) -> None:
+    """Replicas, if the recipe for services makes any; else each service as one gang."""
+    from ganger.lab.log import LogWriter
+
+    trace, cluster = load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4")
+    setup = Setup(traffic=traffic(1), serving=serving, validate=True)
+    log = tmp_path / "all.log"
+    writers: list[LogWriter] = []
+
+    def journal(kernel: object) -> LogWriter:
+        writers.append(LogWriter(log, kernel, trace, cluster, "fifo", setup).__enter__())  # type: ignore[arg-type]
+        return writers[0]
+
+    run = run_one(trace, cluster, "fifo", setup, journal=journal)
+    writers[0].__exit__(None, None, None)
+    assert set(run.services) == {"web", "bert"}
+    total = sum(found["requests"] for found in run.services.values())
+    assert total == len(traffic(1).requests.gather())
+    for found in run.services.values():
+        assert found["answered"] + found["dropped"] == found["requests"]
+    assert run.metrics["jobs_finished"] == 2  # services are counted apart
+    assert replay(log) > 10
+
+
+def test_more_replicas_answer_more_in_time() -> None:
+    trace, cluster = load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4")
+    same, more = (
+        run_one(trace, cluster, "fifo", Setup(traffic=traffic(1), serving=serving)).services["web"]
+        for serving in ("scale.threshold(up=1,down=0)",
+                        "scale.threshold(up=0.5,down=0,cooldown=10s)")
+    )  # fmt: skip
+    assert same["attainment"] < more["attainment"]
+
+
+def test_models_that_no_service_has_are_one_error() -> None:
+    trace = trace_of((WEB,))
+    with pytest.raises(BadInput, match="no job of kind serve names a model"):
+        run_one(trace, load_cluster("1x4xT4"), "fifo", Setup(traffic=traffic(0)))
+    with pytest.raises(BadInput, match="was not measured on V100"):
+        run_one(load_trace(EXAMPLES / "trace.csv"), load_cluster("1x8xV100"), "fifo",
+                Setup(traffic=traffic(0)))  # fmt: skip
+
+
+def test_a_lane_that_drains_is_not_given_a_second_batch_when_it_is_taken_again() -> None:
+    desk = Desk(0, 0.01, 2.5, latencies=table(9000))
+    desk.starts(1, 0)
+    desk.until(5)  # request 0 runs until 11 s
+    desk.host.planned(5 * SECOND, [Stop(1, 1)])
+    desk.host.happened(5 * SECOND, [Released(1, 1)])
+    desk.starts(2, 6)  # on the same lane, which is up at 8 s
+    desk.until(60)
+    assert desk.ended() == [11, 20, 29]
+
+
+def test_what_runs_when_the_service_ends_is_dropped_and_so_is_what_comes_later() -> None:
+    desk = Desk(0, 2.05, 400)
+    desk.starts(1, 0)
+    desk.until(2.12)  # request 1 runs from 2.1 s on
+    desk.host.happened(round(2.15 * SECOND), [Finished(0, 1)])
+    desk.starts(2, 3)  # too late
+    desk.until(500)
+    assert desk.host.next_time() == NEVER
+    assert desk.ended() == [2.1, 2.15, 400]
+    assert desk.seen.outcomes == ["answered", "the service ended", "the service ended"]
+
+
+def test_requests_that_outlast_the_trace_are_dropped() -> None:
+    short = traffic(0)
+    longer = Traffic(generated(constant(20), seed=1, duration=1500.0, mix=Mix(
+        names=("resnet50",), slo=SECOND)), short.models, short.router)  # fmt: skip
+    run = run_one(load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4"), "fifo",
+                  Setup(traffic=longer))  # fmt: skip
+    found = run.services["web"]
+    assert set(found["dropped_by_reason"]) == {"the service ended"}
+    assert 0.55 < found["dropped"] / found["requests"] < 0.65  # it runs for 10 of 25 minutes
+    assert run.services["bert"]["requests"] == 0
