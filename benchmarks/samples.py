@@ -5,8 +5,9 @@
     python benchmarks/samples.py speed --write    # put them into the page, under "A sample"
 
 A cell that is a time, or memory, is printed as `*`: it is what it is on each machine. Rows of
-`calibration`, `placement`, `reports` and `scale` are rows of the pages' own tables; the others have
-a section for what can be made again in seconds, which the commands that measure leave as it is.
+`calibration`, `placement`, `reports`, `scale` and `serving` are rows of the pages' own tables; the
+others have a section for what can be made again in seconds, which the commands that measure leave
+as it is.
 `pilots` and `slurm` need Slurm, and root; `placement` and `traces` need GANGER_TRACES.
 """
 
@@ -216,6 +217,14 @@ def reports() -> Sample:
     return Sample("", (), [cells(counted(2000, 52))], own=True)
 
 
+def serving() -> Sample:
+    """What becomes of requests under the quickest recipes."""
+    from serving import SERVED, cases, counted
+
+    rows = [cells(counted(case)) for case in cases(SERVED)[:3]]
+    return Sample("", (), rows, own=True)
+
+
 def scale() -> Sample:
     """One of the cheapest recipes, on all jobs."""
     from scale import line, measure
@@ -279,7 +288,7 @@ def cells(line: str) -> tuple[str, ...]:
 PAGES: dict[str, Callable[[], Sample]] = {
     make.__name__: make
     for make in (allocate, calibration, live, parity, pilots, placement, reading, reports, scale,
-                 slurm, speed, traces)
+                 serving, slurm, speed, traces)
 }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """How many requests the simulated request plane works through in a CPU second.
 
-    python benchmarks/serving.py [--requests 300000] [--rounds 5] [--no-write]
+    python benchmarks/serving.py [--requests 100000] [--rounds 5] [--no-write]
 
 Requests come as a Poisson process to 16 lanes of one type, with a deadline of 100 ms; a batch of n
 takes 3 + 1.5 n ms with a lognormal spread (p99 1.3 times the mean). Two loads: 1,600 a second,
@@ -30,6 +30,8 @@ from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
 
 PAGE = Path(__file__).with_name("serving.md")
+SERVED = 100_000
+"""Requests of each row."""
 LANES, SLO, LARGEST = 16, 100_000, 64
 MEAN = [0, *(3_000 + 1_500 * n for n in range(1, LARGEST + 1))]
 RECIPES = ("serve.triton", "clipper", "nanily", "clockwork", "serve.least-loaded(size=64)")
@@ -141,7 +143,7 @@ def cases(requests: int) -> list[Case]:
 def main() -> None:
     """Measure in turns, print, write the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--requests", type=int, default=300_000)
+    parser.add_argument("--requests", type=int, default=SERVED)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--no-write", action="store_true")
     args = parser.parse_args()

@@ -32,7 +32,8 @@ def printed(script: str, *arguments: str) -> list[str]:
 
 
 SAMPLES = [
-    "allocate", "calibration", "live", "parity", "reading", "reports", "scale", "speed",
+    "allocate", "calibration", "live", "parity", "reading", "reports", "scale", "serving",
+    "speed",
     pytest.param("placement", marks=REAL), pytest.param("traces", marks=REAL),
     pytest.param("pilots", marks=SLURM), pytest.param("slurm", marks=SLURM),
 ]  # fmt: skip

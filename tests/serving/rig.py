@@ -37,6 +37,14 @@ def lanes(count: int, **given: Any) -> list[Lane]:
     return [Lane(at, "gpu", device=at, **given) for at in range(count)]
 
 
+def placed(count: int) -> list[Lane]:
+    """Devices with a store each: a lane that runs, and one that copies."""
+    both = [*lanes(count), *lanes(count, copies=True)]
+    for at, lane in enumerate(both):
+        lane.number, lane.store = at, at % count
+    return both
+
+
 class Asked(NamedTuple):
     """A request: milliseconds."""
 
@@ -115,18 +123,32 @@ def columns(asked: Iterable[Asked]) -> dict[str, list[int]]:
     }
 
 
+class Stated(Physics):
+    """Batches take what was stated, in milliseconds, one after the other."""
+
+    def __init__(self, models: Sequence[Known], takes: Sequence[float]) -> None:
+        super().__init__(models)
+        self._left = list(takes)
+
+    def micros(self, batch: Batch, lane: Lane, beside: int = 0) -> int:
+        return round(self._left.pop(0) * MS)
+
+
 def play(
     router: Router, models: Sequence[Known], lanes_: Sequence[Lane], asked: Sequence[Asked], *,
     stores: Sequence[Store] = (), noise: float = 0.0, seed: int = 0, beside: Sequence[float] = (),
-    chunk: int = 1 << 30,
+    chunk: int = 1 << 30, takes: Sequence[float] = (),
 ) -> Seen:  # fmt: skip
-    """Serve all requests; in chunks, rows that are over are forgotten as soon as can be."""
+    """Serve all requests; in chunks, rows that are over are forgotten as soon as can be. `takes`:
+    milliseconds of the batches one after the other, instead of what the profile says."""
     world = World(models, lanes_, stores, seed=seed)
     seen = Seen(world)
     rows = sorted(asked, key=lambda one: one.at)
     chunks = (columns(rows[at : at + chunk]) for at in range(0, len(rows), chunk))
-    plane = Plane(world, router, Physics(models, noise=noise, seed=seed, beside=beside), chunks,
-                  [seen], keep=min(chunk, KEEP))  # fmt: skip
+    physics = Physics(models, noise=noise, seed=seed, beside=beside)
+    if takes:
+        physics = Stated(models, takes)
+    plane = Plane(world, router, physics, chunks, [seen], keep=min(chunk, KEEP))
     plane.advance()
     plane.finish()
     assert len(seen.outcomes) == len(asked)

@@ -24,7 +24,7 @@ from ganger.core.serving.verbs import (
     Wait,
 )
 from ganger.core.serving.world import Lane, Store, Task, World
-from serving.rig import MS, Asked, affine, lanes, model, play, table
+from serving.rig import MS, Asked, affine, lanes, model, placed, play, table
 
 
 class Mini:
@@ -276,9 +276,7 @@ class Functions(Mini):
 
 
 def test_a_function_starts_cold_once_and_is_warm_after_that() -> None:
-    both = [*lanes(2), *lanes(2, copies=True)]
-    for at, lane in enumerate(both):
-        lane.number, lane.store = at, at % 2
+    both = placed(2)
     stores = [Store(at, 10) for at in range(2)]
     models = [model("f", table(5), bytes_=10, load=30)]
     asked = [Asked(0), Asked(1), Asked(100), Asked(100)]
@@ -338,9 +336,7 @@ class Evicting(Functions):
 
 
 def test_a_load_runs_beside_a_batch() -> None:
-    both = [*lanes(1), *lanes(1, copies=True)]
-    both[1].number = 1
-    both[0].store = both[1].store = 0
+    both = placed(1)
     models = [model("a", table(50), bytes_=10, load=5), model("b", table(5), bytes_=10, load=20)]
     seen = play(Evicting(), models, both, [Asked(0), Asked(10, 1)], stores=[Store(0, 20)])
     assert seen.loads == [(0, 0, 5), (1, 10, 30)]

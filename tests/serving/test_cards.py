@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ganger.recipes.registry import make_router
-from serving.rig import Asked, affine, lanes, model, play, table
+from ganger.core.serving.world import Store
+from ganger.recipes.registry import find, make_router
+from serving.rig import Asked, affine, lanes, model, placed, play, table
 
 
 def test_clippers_sizes_are_a_saw_tooth() -> None:
@@ -70,6 +71,72 @@ def test_clockworks_estimate_is_the_largest_of_the_last_ten() -> None:
     assert seen.outcomes == ["answered"] * 6  # the first was measured: 5 ms
 
 
+def test_clockwork_forgets_a_measurement_after_ten_others() -> None:
+    """One batch took 50 ms; until ten others have been measured, 20 ms are not enough."""
+    asked = [Asked(100.0 * at, 0, 60) for at in range(11)]
+    late = [Asked(950.5, 0, 20), Asked(1050.5, 0, 20)]
+    seen = play(make_router("clockwork(margin=0)"), [model("m", table(5))], lanes(1),
+                sorted([*asked, *late]), takes=[50, *[5] * 11])  # fmt: skip
+    assert seen.outcomes[10] == "it could not be answered in time"
+    assert seen.outcomes[12] == "answered"
+
+
+def test_clockwork_admits_what_any_lane_can_answer_in_time() -> None:
+    asked = [Asked(0, 0, 100), Asked(0, 0, 100), Asked(0.5, 1, 12)]
+    models = [model("long", table(50)), model("short", table(9))]
+    seen = play(make_router("clockwork(margin=0)"), models, lanes(3), asked)
+    assert seen.outcomes == ["answered"] * 3
+    assert seen.ended == [50, 50, 9.5]
+
+
+@pytest.mark.parametrize(("largest", "sizes"), [
+    (1, [1] * 8), (2, [2] * 4), (4, [4, 4]), (7, [4, 4]), (8, [8])])  # fmt: skip
+def test_clockworks_sizes_are_powers_of_two_up_to_the_largest(
+    largest: int, sizes: list[int]
+) -> None:
+    router = make_router(f"clockwork(margin=0,largest={largest})")
+    seen = play(router, [model("m", affine(1, 0.5))], lanes(1), [Asked(0, 0, 1000)] * 8)
+    assert [len(batch.tasks) for batch in seen.batches] == sizes
+
+
+def test_clockwork_has_no_batch_that_takes_too_long() -> None:
+    router = make_router("clockwork(margin=0,longest=5ms)")
+    seen = play(router, [model("m", affine(1, 1))], lanes(1), [Asked(0, 0, 1000)] * 8)
+    assert [len(batch.tasks) for batch in seen.batches] == [4, 4]
+
+
+def test_clockwork_loads_what_is_served_least_and_evicts_what_was_used_longest_ago() -> None:
+    """Room for two of three models. The third is loaded, in place of the first."""
+    models = [model(name, table(5), bytes_=10, load=10) for name in "abc"]
+    asked = [Asked(0, 0, 500), Asked(1, 1, 500), *[Asked(100, 2, 500)] * 2, Asked(101, 0, 500),
+             Asked(300, 1, 500)]  # fmt: skip
+    seen = play(make_router("clockwork"), models, placed(1), asked, stores=[Store(0, 20)])
+    assert seen.loads == [(0, 0, 10), (1, 10, 20), (2, 100, 110), (0, 110, 120), (1, 300, 310)]
+    assert seen.outcomes == ["answered"] * 6
+
+
+def test_a_busy_model_is_loaded_on_a_second_device() -> None:
+    """What one device cannot serve within the window is demand that is not served."""
+    models = [model("a", table(20), bytes_=10, load=5)]
+    few, many = (
+        play(make_router("clockwork"), models, placed(2), [Asked(0, 0, 400)] * count,
+             stores=[Store(0, 10), Store(1, 10)])
+        for count in (2, 30)
+    )  # fmt: skip
+    assert len(few.loads) == 1
+    assert len(many.loads) == 2
+    assert many.outcomes == ["answered"] * 30
+
+
+@pytest.mark.parametrize(("name", "where"), [
+    ("clipper", "Crankshaw et al., NSDI 2017"), ("nanily", "Tang et al., HPCC 2019"),
+    ("clockwork", "Gujarati et al., OSDI 2020"), ("serve.power-of-two", "Mitzenmacher, TPDS 2001"),
+    ("serve.fixed-batch", "NIPS 2017"),
+])  # fmt: skip
+def test_papers_are_those_of_the_cards(name: str, where: str) -> None:
+    assert where in str(find(name).paper)
+
+
 @pytest.mark.parametrize(("timeout", "ends"), [(20, 32), (3, 15)])
 def test_a_fixed_batch_waits_until_it_is_full_or_the_oldest_has_waited(
     timeout: int, ends: float
@@ -108,6 +175,17 @@ def test_lanes_take_turns_or_the_least_loaded_is_chosen() -> None:
     least = play(make_router("serve.least-loaded"), models, lanes(2), asked)
     assert {batch.tasks[0]: batch.lane for batch in least.batches} == {
         0: 0, 1: 1, 2: 0, 3: 1, 4: 0}  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_turns_go_round_all_lanes_and_of_two_the_less_loaded_is_chosen(count: int) -> None:
+    asked = [Asked(at / 10) for at in range(2 * count)]
+    turns = play(make_router("serve.round-robin"), [model("m", table(10))], lanes(count), asked)
+    assert {batch.tasks[0]: batch.lane for batch in turns.batches} == {
+        at: at % count for at in range(2 * count)}  # fmt: skip
+    two = play(make_router("serve.power-of-two"), [model("m", table(10))], lanes(count), asked)
+    if count < 3:  # the two that are drawn are all that there are
+        assert [batch.lane for batch in two.batches] == [*range(count)] * 2
 
 
 def test_a_lane_that_is_done_counts_as_empty() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ganger.core.serving.world import Known, Latencies, Store
 from ganger.recipes.registry import make_router, recipes
-from serving.rig import MS, Asked, OneByOne, Seen, lanes, model, play, table
+from serving.rig import MS, Asked, OneByOne, Seen, lanes, model, placed, play, table
 
 ROUTERS = [
     *recipes("requests"),
@@ -79,9 +79,7 @@ def test_models_are_loaded_before_they_run_and_memory_is_never_exceeded(
     recipe: str, asked: list[Asked], room: int, count: int
 ) -> None:
     """`Seen` looks at the stores after everything that a lane does."""
-    both = [*lanes(count), *lanes(count, copies=True)]
-    for at, lane in enumerate(both):
-        lane.number, lane.store = at, at % count
+    both = placed(count)
     stores = [Store(at, room) for at in range(count)]
     seen = play(make_router(recipe), MODELS, both, asked, stores=stores, noise=1.0)
     for batch in seen.batches:
@@ -90,9 +88,7 @@ def test_models_are_loaded_before_they_run_and_memory_is_never_exceeded(
 
 
 def test_a_model_is_loaded_for_the_first_request_and_evicted_for_another() -> None:
-    both = [*lanes(1), *lanes(1, copies=True)]
-    both[1].number = 1
-    both[0].store = both[1].store = 0
+    both = placed(1)
     asked = [Asked(0, 0, 100), Asked(1, 0, 100), Asked(50, 1, 100), Asked(120, 0, 100)]
     seen = play(make_router("clockwork"), MODELS, both, asked, stores=[Store(0, 60)])
     assert seen.loads == [(0, 0, 3), (1, 50, 70), (0, 120, 123)]

@@ -62,13 +62,10 @@ def taken(world: World, queue: Queue, lane: Lane, most: int) -> tuple[int, int]:
     return count, total
 
 
-def drop_late(world: World, queue: Queue, earliest: int) -> int:
-    """Refuse the requests at the head that are due before `earliest`: how many they were."""
-    dropped = 0
+def drop_late(world: World, queue: Queue, earliest: int) -> None:
+    """Refuse the requests at the head that are due before `earliest`."""
     while len(queue) and queue.due < earliest:
         world.refuse(queue.pop(1), "it could not be answered in time")
-        dropped += 1
-    return dropped
 
 
 class _Plain:
@@ -192,16 +189,14 @@ class WithinSlack(_Plain):
     deadline of the first. Who cannot be answered in time even alone is refused.
 
     (Tang et al.: Nanily, HPCC 2019: the batch whose execution time comes closest below the
-    remaining time.) With `p99` the 99th percentile is what counts, else the mean.
+    remaining time.) The mean is what counts.
     """
-
-    p99: bool = False
 
     def form(self, world: World, memory: Any, queue: Queue, lane: Lane) -> Form:
         """The largest batch that ends in time."""
         known = world.latencies(queue.model, lane)
         assert known is not None, "a lane that serves a model has its latencies"
-        took = known.p99 if self.p99 else known.mean
+        took = known.mean
         drop_late(world, queue, world.now + took[1])
         if not len(queue):
             return Form(0)

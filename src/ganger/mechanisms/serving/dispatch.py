@@ -54,13 +54,3 @@ class PowerOfTwo:
         second = int(world.draw(row, 1) * (len(lanes) - 1))
         one, other = lanes[first], lanes[second + (second >= first)]
         return one if load[one] <= load[other] else other
-
-
-@dataclass(frozen=True)
-class AtRandom:
-    """Any of them."""
-
-    def choose(self, world: World, row: int, turn: int, lanes: Sequence[int],
-               load: Sequence[int]) -> int:  # fmt: skip
-        """One drawn at random."""
-        return lanes[int(world.draw(row) * len(lanes))]
