@@ -161,7 +161,7 @@ class OneByOne:
 
     def __init__(self, router: Router) -> None:
         self.router = router
-        self.name, self.loads = router.name, router.loads
+        self.name, self.loads, self.divides = router.name, router.loads, router.divides
 
     def begin(self, world: World) -> Any:
         return self.router.begin(world)

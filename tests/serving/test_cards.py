@@ -71,6 +71,25 @@ def test_clockworks_estimate_is_the_largest_of_the_last_ten() -> None:
     assert seen.outcomes == ["answered"] * 6  # the first was measured: 5 ms
 
 
+@pytest.mark.parametrize(("recipe", "large", "small"), [
+    ("serve.no-batch", 1, 17), ("dybatch", 68 / 64, 3), ("dybatch(slice=4)", 68 / 64, 2),
+    ("dybatch(slice=64)", 1, 17),
+])  # fmt: skip
+def test_dybatchs_slices_make_the_slow_down_alike(recipe: str, large: float, small: float) -> None:
+    """64 inputs and 4, a millisecond each, the large request first."""
+    asked = [Asked(0, items=64), Asked(0, items=4)]
+    seen = play(make_router(recipe), [model("m", affine(0, 1, 64))], lanes(1), asked)
+    assert seen.ended == [large * 64, small * 4]
+
+
+def test_dybatch_takes_requests_larger_than_a_batch() -> None:
+    seen = play(
+        make_router("dybatch"), [model("m", affine(0, 1, 5))], lanes(2), [Asked(0, items=12)]
+    )
+    assert [(batch.began, batch.lane) for batch in seen.batches] == [(0, 0), (5, 0), (10, 0)]
+    assert seen.ended == [12]
+
+
 def test_clockwork_forgets_a_measurement_after_ten_others() -> None:
     """One batch took 50 ms; until ten others have been measured, 20 ms are not enough."""
     asked = [Asked(100.0 * at, 0, 60) for at in range(11)]
@@ -131,7 +150,7 @@ def test_a_busy_model_is_loaded_on_a_second_device() -> None:
 @pytest.mark.parametrize(("name", "where"), [
     ("clipper", "Crankshaw et al., NSDI 2017"), ("nanily", "Tang et al., HPCC 2019"),
     ("clockwork", "Gujarati et al., OSDI 2020"), ("serve.power-of-two", "Mitzenmacher, TPDS 2001"),
-    ("serve.fixed-batch", "NIPS 2017"),
+    ("serve.fixed-batch", "NIPS 2017"), ("dybatch", "CCGrid 2020"),
 ])  # fmt: skip
 def test_papers_are_those_of_the_cards(name: str, where: str) -> None:
     assert where in str(find(name).paper)

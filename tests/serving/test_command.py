@@ -160,6 +160,13 @@ def test_what_is_wrong_is_one_clear_error(
     assert said in wrong(tmp_path, *words, **files)
 
 
+def test_a_recipe_that_cuts_requests_takes_large_ones(tmp_path: Path) -> None:
+    rows, models = ROWS.replace("0.1,2", "0.1,90"), MODELS.replace("bytes = 600_000_000\n", "")
+    (run,) = good(tmp_path, "--fleet", "T4:1", "-r", "dybatch", rows=rows, models=models)
+    assert run["metrics"]["answered"] == 3
+    assert run["metrics"]["batches"] == 1 + 12 + 1
+
+
 def test_a_fleet_is_written_as_it_is_read() -> None:
     assert str(read_fleet(" T4:3 + L4:1")) == "T4:3+L4:1"
     assert read_fleet("T4:0+L4:1") == Fleet((("L4", 1),))

@@ -180,7 +180,9 @@ PLANES: dict[str, dict[str, str]] = {
              "serve.least-loaded", "serve.power-of-two", "serve.dedicated"),
             "ganger.recipes.serving.baselines",
         ),
-        **dict.fromkeys(("clipper", "nanily", "clockwork"), "ganger.recipes.serving.systems"),
+        **dict.fromkeys(
+            ("clipper", "nanily", "clockwork", "dybatch"), "ganger.recipes.serving.systems"
+        ),
     },
 }  # fmt: skip
 """By what a recipe decides over, the same: all jobs; services (`--serving`); the trials of one

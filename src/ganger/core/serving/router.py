@@ -23,6 +23,10 @@ class Router(Protocol):
     def loads(self) -> bool:
         """Whether it loads models into memory, so that not all must fit at once."""
 
+    @property
+    def divides(self) -> bool:
+        """Whether it cuts requests into parts, so that one may bring more than a batch can hold."""
+
     def begin(self, world: World) -> Any:
         """The memory to begin with, in plain structs."""
 

@@ -75,9 +75,10 @@ class Served:
                            mend="add its latency there to the models file")  # fmt: skip
         world = World(known, lanes, seed=seed)
         tally = Tally(world, [right_of(models.models[model])])
+        router = make_router(traffic.router)
         source = Source(_only(traffic.requests, model), models, fleet, known,
-                        Setup(slo=traffic.slo), lambda count: None)  # fmt: skip
-        plane = Plane(world, make_router(traffic.router),
+                        Setup(slo=traffic.slo), router.divides)  # fmt: skip
+        plane = Plane(world, router,
                       Physics(known, noise=traffic.noise, seed=seed), source.chunks(), [tally]
                       )  # fmt: skip
         self._tallies[name] = tally

@@ -84,7 +84,7 @@ def serve(
     world = World(known, lanes, stores, seed=setup.seed)
     physics = Physics(known, noise=setup.noise, seed=setup.seed)
     right = [right_of(model) for model in models.models.values()]
-    source = Source(requests, models, fleet, known, setup, progress)
+    source = Source(requests, models, fleet, known, setup, router.divides, progress)
     made = None if per_request is None else per_request.with_name(per_request.name + ".new")
     out = None if made is None else made.open("w", newline="", encoding="utf-8")
     try:
@@ -165,10 +165,10 @@ class Source:
 
     def __init__(
         self, requests: Requests, models: Models, fleet: Fleet, known: Sequence[Known],
-        setup: Setup, progress: Callable[[int], None],
+        setup: Setup, divides: bool, progress: Callable[[int], None] = lambda count: None,
     ) -> None:  # fmt: skip
         self._requests, self._models, self._fleet = requests, models, fleet
-        self._setup, self._progress = setup, progress
+        self._setup, self._divides, self._progress = setup, divides, progress
         self._code = {model.name: at for at, model in enumerate(known)}
         self._largest = np.array(
             [max((each.largest for each in model.latencies.values()), default=0)
@@ -205,7 +205,7 @@ class Source:
             column = getattr(chunk, name)
             if column is not None:
                 columns[name] = column.tolist()
-        if chunk.items is not None:
+        if chunk.items is not None and not self._divides:
             self._fits(chunk.items, model, before)
         return columns
 

@@ -66,6 +66,7 @@ class Composed:
     longest: int = 0
     apart: bool = False
     loads: bool = False
+    divides: bool = False
 
     # ------------------------------------------------------------------ Router
 

@@ -94,7 +94,7 @@ class Clockwork:
     margin: int
     name: str = "clockwork"
     loads: bool = True
-    """Whether it loads models into memory."""
+    divides: bool = False
 
     def begin(self, world: World) -> Memory:
         """Nothing waits; what is resident may run."""

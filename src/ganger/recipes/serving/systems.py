@@ -9,12 +9,16 @@ from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.queues import Earliest
 from ganger.recipes.registry import Count, Duration, Paper, Part, recipe
 from ganger.recipes.serving.clockwork import Clockwork
+from ganger.recipes.serving.dybatch import DyBatch
 
 _MS = SECOND // 1000
 CLIPPER = Paper("Clipper: A Low-Latency Online Prediction Serving System", "Crankshaw et al.",
                 "NSDI", 2017, "accuracy, latency, throughput")  # fmt: skip
 NANILY = Paper("Nanily: A QoS-Aware Scheduling for DNN Inference Workload in Clouds",
                "Tang et al.", "HPCC", 2019, "SLO, throughput")  # fmt: skip
+DYBATCH = Paper("DyBatch: Efficient Batching and Fair Scheduling for Deep Learning Inference on"
+                " Time-sharing Devices", "Zhang et al.", "CCGrid", 2020,
+                "fairness, throughput")  # fmt: skip
 CLOCKWORK = Paper("Serving DNNs like Clockwork: Performance Predictability from the Bottom Up",
                   "Gujarati et al.", "OSDI", 2020, "SLO")  # fmt: skip
 
@@ -70,3 +74,16 @@ def clockwork(
         sizes.append(size)
         size *= 2
     return Clockwork(tuple(sizes), longest, margin)
+
+
+@recipe(
+    DYBATCH,
+    reconstructed="a workload is a request with several inputs; the size of slices is ours",
+)
+def dybatch(slice: Count = 8) -> Router:  # noqa: A002 - the paper's word
+    """A large request is cut into slices; the request that had the device least so far goes next.
+
+    A slice has at most `slice` inputs. Small requests do not wait for large ones, and the slow-down
+    of all is alike. Requests are not batched with each other.
+    """
+    return DyBatch(slice)
