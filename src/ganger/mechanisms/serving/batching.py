@@ -62,9 +62,14 @@ def taken(world: World, queue: Queue, lane: Lane, most: int) -> tuple[int, int]:
     return count, total
 
 
+def due_of(world: World, queue: Queue) -> int:
+    """The deadline of the request at the head."""
+    return world.requests.deadline[queue.head - world.requests.base]
+
+
 def drop_late(world: World, queue: Queue, earliest: int) -> None:
     """Refuse the requests at the head that are due before `earliest`."""
-    while len(queue) and queue.due < earliest:
+    while len(queue) and due_of(world, queue) < earliest:
         world.refuse(queue.pop(1), "it could not be answered in time")
 
 
@@ -201,7 +206,7 @@ class WithinSlack(_Plain):
         if not len(queue):
             return Form(0)
         most, _ = taken(world, queue, lane, known.largest)
-        left = queue.due - world.now
+        left = due_of(world, queue) - world.now
         count = most
         while count > 1 and took[_items(world, queue, count)] > left:
             count -= 1

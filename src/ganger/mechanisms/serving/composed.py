@@ -18,7 +18,7 @@ from ganger.core.errors import BadInput
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part, Wait
 from ganger.core.serving.world import Lane, World
 from ganger.core.units import NEVER
-from ganger.mechanisms.serving.batching import Batching, Form
+from ganger.mechanisms.serving.batching import Batching, Form, due_of
 from ganger.mechanisms.serving.dispatch import Dispatch
 from ganger.mechanisms.serving.queues import Earliest, Fifo
 
@@ -72,7 +72,7 @@ class Composed:
 
     def begin(self, world: World) -> Memory:
         """Find the groups. Raises BadInput where models can run in several and none is chosen."""
-        lanes = [lane for lane in world.lanes if not lane.copies]
+        lanes = world.lanes
         may_run = self._parted(world, lanes) if self.apart else [
             frozenset(
                 model for model in range(len(world.models))
@@ -186,12 +186,12 @@ class Composed:
             if len(queue) < memory.parked[at]:
                 return
             del memory.parked[at]
-        self._list(memory, at)
+        self._list(world, memory, at)
 
-    def _list(self, memory: Memory, at: int) -> None:
+    def _list(self, world: World, memory: Memory, at: int) -> None:
         """The queue is ready, or has another head."""
         queue = memory.queues[at]
-        listed, key = memory.listed[at], self._key(queue)
+        listed, key = memory.listed[at], self._key(world, queue)
         if listed < 0 or key < listed:
             memory.listed[at] = key
             heappush(memory.ready[queue.group], (key, at))
@@ -201,8 +201,8 @@ class Composed:
         for row in rows:
             world.refuse((row,), why, at=requests.arrival[row - requests.base])
 
-    def _key(self, queue: Queues) -> int:
-        return queue.head if self.queue is Fifo else queue.due
+    def _key(self, world: World, queue: Queues) -> int:
+        return queue.head if self.queue is Fifo else due_of(world, queue)
 
     def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
         """A batch for each lane whose group has one ready."""
@@ -211,13 +211,10 @@ class Composed:
         while timers and (timers[0][0] <= world.now or timers[0][1] not in memory.parked):
             _, at = heappop(timers)
             if memory.parked.pop(at, 0):
-                self._list(memory, at)
+                self._list(world, memory, at)
         orders: list[Do] = []
         for lane in idle:
-            group = memory.group_of[lane.number]
-            if group < 0:
-                continue
-            ready = memory.ready[group]
+            ready = memory.ready[memory.group_of[lane.number]]
             while ready:
                 key, at = ready[0]
                 if key != memory.listed[at]:
@@ -227,12 +224,12 @@ class Composed:
                 form = self._form(world, memory, queue, lane)
                 if form.size:
                     orders.append(self._batch(world, queue, form.size, form.reason, lane))
-                    self._settle(memory, ready, at)
+                    self._settle(world, memory, ready, at)
                     break
                 if len(queue):
                     self._park(memory, at, form)
                 else:  # all were refused
-                    self._settle(memory, ready, at)
+                    self._settle(world, memory, ready, at)
         if timers:
             orders.append(Wait(timers[0][0], self._missing(memory)))
         return orders
@@ -260,11 +257,11 @@ class Composed:
         memory.load[lane.number] -= before - world.open
         return form
 
-    def _settle(self, memory: Memory, ready: list[tuple[int, int]], at: int) -> None:
+    def _settle(self, world: World, memory: Memory, ready: list[tuple[int, int]], at: int) -> None:
         """The queue in front has another head now, or none."""
         heappop(ready)
         queue = memory.queues[at]
-        key = memory.listed[at] = self._key(queue) if len(queue) else -1
+        key = memory.listed[at] = self._key(world, queue) if len(queue) else -1
         if key >= 0:
             heappush(ready, (key, at))
 

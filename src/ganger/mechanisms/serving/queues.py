@@ -25,10 +25,6 @@ class Queue(Protocol):
     def head(self) -> int:
         """The request that would go first. Asked only while one waits."""
 
-    @property
-    def due(self) -> int:
-        """Its deadline."""
-
     def pop(self, count: int) -> list[int]:
         """Take so many off the head."""
 
@@ -42,7 +38,6 @@ class Fifo(Struct):
     model: int
     group: int
     rows: list[int] = []
-    deadlines: list[int] = []
     first: int = 0
 
     def __len__(self) -> int:
@@ -51,22 +46,11 @@ class Fifo(Struct):
     def push(self, requests: Requests, rows: range | list[int]) -> None:
         """Requests begin to wait."""
         self.rows.extend(rows)
-        base = requests.base
-        if isinstance(rows, range):
-            self.deadlines.extend(requests.deadline[rows.start - base : rows.stop - base])
-        else:
-            deadline = requests.deadline
-            self.deadlines.extend([deadline[row - base] for row in rows])
 
     @property
     def head(self) -> int:
         """The request that came first."""
         return self.rows[self.first]
-
-    @property
-    def due(self) -> int:
-        """Its deadline."""
-        return self.deadlines[self.first]
 
     def pop(self, count: int) -> list[int]:
         """Take so many off the head."""
@@ -74,7 +58,7 @@ class Fifo(Struct):
         taken = self.rows[first : first + count]
         self.first = first = first + count
         if first > 1024 and 2 * first > len(self.rows):
-            del self.rows[:first], self.deadlines[:first]
+            del self.rows[:first]
             self.first = 0
         return taken
 
@@ -108,11 +92,6 @@ class Earliest(Struct):
     def head(self) -> int:
         """The request that is due first."""
         return self.heap[0][1]
-
-    @property
-    def due(self) -> int:
-        """Its deadline."""
-        return self.heap[0][0]
 
     def pop(self, count: int) -> list[int]:
         """Take so many off the head."""

@@ -84,6 +84,26 @@ class Choice(Struct):
     priority: int
 
 
+def served_demand(memory: Memory) -> dict[int, float]:
+    """How much of each model's demand those that hold it can serve, in microseconds a window: it is
+    split over them in inverse proportion to what they have to do already."""
+    busy = [1.0] * len(memory.ready)
+    shares: list[tuple[int, int, float]] = []
+    for model, waiting in enumerate(memory.waiting):
+        pools = memory.pools_of[model]
+        if waiting.demand and pools:
+            total = sum(1 / busy[pool] for pool in pools)
+            some = [(model, pool, waiting.demand / busy[pool] / total) for pool in pools]
+            for _, pool, share in some:
+                busy[pool] += share
+            shares += some
+    served: dict[int, float] = {}
+    for model, pool, share in shares:
+        able = min(1.0, WINDOW * len(memory.lanes_of[pool]) / busy[pool])
+        served[model] = served.get(model, 0.0) + share * able
+    return served
+
+
 @dataclass(frozen=True)
 class Clockwork:
     """See the module. `sizes` rise; batches of more than one take at most `longest`; `margin` is
@@ -323,7 +343,7 @@ class Clockwork:
     ) -> list[Do]:
         """Load the models whose demand is served least, if there are any that are not served;
         `given`: what was ordered in this instant."""
-        served = self._served(memory)
+        served = served_demand(memory)
         missing = [(served.get(model, 0.0) - waiting.demand, model)
                    for model, waiting in enumerate(memory.waiting) if waiting.rows]  # fmt: skip
         wanted = [model for lack, model in sorted(missing) if lack < 0]
@@ -349,26 +369,6 @@ class Clockwork:
         if memory.waiting[model].rows and not memory.pools_of[model]:
             memory.cold[model] = None
         return Evict(store.number, model)
-
-    def _served(self, memory: Memory) -> dict[int, float]:
-        """How much of each model's demand its holders can serve: it is split over them in inverse
-        proportion to what they have to do."""
-        busy = [1.0] * len(memory.ready)
-        shares: list[tuple[int, int, float]] = []
-        for model, waiting in enumerate(memory.waiting):
-            pools = memory.pools_of[model]
-            if waiting.demand and pools:
-                total = sum(1 / busy[pool] for pool in pools)
-                for pool in pools:
-                    share = waiting.demand / busy[pool] / total
-                    shares.append((model, pool, share))
-                for pool, (_, _, share) in zip(pools, shares[-len(pools) :], strict=True):
-                    busy[pool] += share
-        served: dict[int, float] = {}
-        for model, pool, share in shares:
-            able = min(1.0, WINDOW * len(memory.lanes_of[pool]) / busy[pool])
-            served[model] = served.get(model, 0.0) + share * able
-        return served
 
     def _room(self, world: World, store: Store, size: int, given: Sequence[Do]) -> list[int] | None:
         """The models that go so that `size` bytes fit, least recently used first; None if those
@@ -433,6 +433,4 @@ class Clockwork:
             lanes = memory.lanes_of[memory.pool_of[number]]
             if number in lanes:
                 lanes.remove(number)
-        for model in range(len(memory.waiting)):
-            self._list(world, memory, model)
         return ()

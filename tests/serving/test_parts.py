@@ -1,0 +1,131 @@
+"""The parts that routers are made of, one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ganger.core.serving.world import World
+from ganger.mechanisms.serving.batching import Aimd, WithinSlack
+from ganger.mechanisms.serving.composed import Composed
+from ganger.mechanisms.serving.dispatch import LeastLoaded, RoundRobin
+from ganger.mechanisms.serving.queues import Earliest, Fifo
+from ganger.recipes.registry import find, make_router, recipes
+from ganger.recipes.serving.clockwork import WINDOW, Clockwork, Waiting, served_demand
+from ganger.sim.requests.physics import Physics
+from ganger.sim.requests.plane import Plane
+from serving.rig import MS, Asked, Seen, affine, columns, lanes, model, placed, play, table
+
+
+def test_a_request_that_does_not_fit_into_the_batch_is_not_overtaken() -> None:
+    """Inputs 2, 2 and 1, at most 3 in a batch."""
+    asked = [Asked(0, items=2), Asked(0, items=2), Asked(0, items=1)]
+    for recipe in ("serve.triton", "serve.fixed-batch(size=3)", "nanily", "clockwork(margin=0)"):
+        seen = play(make_router(recipe), [model("m", table(1, 2, 3))], lanes(1), asked)
+        first, second = seen.batches[0].tasks, seen.batches[1].tasks
+        assert first == (0,), recipe
+        assert second[0] == 1, recipe
+
+
+def test_one_request_may_fill_the_largest_batch() -> None:
+    for recipe in recipes("requests"):
+        if recipe == "serve.fixed-batch":
+            continue
+        seen = play(make_router(recipe), [model("m", table(1, 2, 3))], lanes(1),
+                    [Asked(0, within=50, items=3)])  # fmt: skip
+        assert seen.outcomes == ["answered"], recipe
+
+
+@pytest.mark.parametrize("recipe", ["nanily", "clockwork(margin=0)"])
+def test_a_request_that_would_end_at_its_deadline_is_in_time(recipe: str) -> None:
+    asked = [Asked(0, within=5), Asked(0, within=10), Asked(0, within=14.999)]
+    seen = play(make_router(recipe), [model("m", table(5))], lanes(1), asked)
+    assert seen.outcomes == ["answered", "answered", "it could not be answered in time"]
+
+
+def test_the_first_deadline_of_a_batch_judges_it() -> None:
+    """Sizes 1 and 2 keep it; the third batch has a request that was given too little."""
+    asked = [*[Asked(0, within=100)] * 4, Asked(0, within=12), Asked(0, within=100)]
+    asked += [Asked(0, within=100)] * 6
+    seen = play(Composed("aimd", Aimd()), [model("m", affine(10, 1))], lanes(1), asked)
+    assert [len(batch.tasks) for batch in seen.batches][:5] == [1, 2, 3, 2, 3]
+
+
+@pytest.mark.parametrize("dispatch", [LeastLoaded(), RoundRobin()])
+@pytest.mark.parametrize("queue", [Fifo, Earliest])
+def test_what_was_refused_or_answered_is_no_load(dispatch: Any, queue: Any) -> None:
+    router = Composed("mix", WithinSlack(), dispatch, queue)
+    models = [model("m", affine(4, 1, 8))]
+    asked = [Asked(at / 4, 0, 9 + at % 5) for at in range(200)]
+    world = World(models, lanes(3))
+    seen = Seen(world)
+    plane = Plane(world, router, Physics(models, noise=0), iter([columns(asked)]), [seen])
+    plane.advance(20 * MS)
+    assert sum(world.memory.load) == world.open
+    plane.advance()
+    plane.finish()
+    assert world.memory.load == [0, 0, 0]
+    assert 0 < seen.outcomes.count("answered") < 200
+
+
+def test_two_choices_keep_lanes_level() -> None:
+    seen = play(make_router("serve.power-of-two"), [model("m", table(10))], lanes(5),
+                [Asked(0)] * 500)  # fmt: skip
+    at = [batch.lane for batch in seen.batches]
+    counts = [at.count(lane) for lane in range(5)]
+    assert max(counts) - min(counts) <= 4  # at random: about 25
+
+
+def test_what_each_recipe_does_by_default() -> None:
+    assert {name: find(name).defaults() for name in recipes("requests")} == {
+        "clipper": {"step": "1", "back": "0.9"},
+        "clockwork": {"largest": "16", "longest": "25 ms", "margin": "5 ms"},
+        "dybatch": {"slice": "8"},
+        "nanily": {},
+        "serve.dedicated": {"size": "64"},
+        "serve.fixed-batch": {"size": "8", "timeout": "10 ms"},
+        "serve.least-loaded": {"size": "1"},
+        "serve.no-batch": {},
+        "serve.power-of-two": {"size": "1"},
+        "serve.round-robin": {"size": "1"},
+        "serve.triton": {"size": "64", "delay": "0 s", "preferred": "", "longest": "0"},
+    }
+    assert find("clockwork").parameters["margin"] == 5 * MS
+
+
+def test_demand_is_split_by_what_holders_have_to_do_and_served_as_far_as_they_can() -> None:
+    """Model 0 waits for half a window on both devices. Model 1 is on the first alone: with it that
+    has more to do than it can. Model 2 is on both, and asks most of the second. Nobody holds 3."""
+    world = World([model("m", table(10))] * 4, placed(2), [])
+    for lane in world.lanes:
+        lane.store = -1
+    memory = Clockwork((1,), WINDOW, 0).begin(world)
+    memory.ready, memory.lanes_of = [[], []], [[0], [1]]
+    memory.pools_of = [[0, 1], [0], [0, 1], []]
+    memory.waiting = [Waiting(demand=part * WINDOW) for part in (0.5, 1.0, 0.6, 2.0)]
+    served = served_demand(memory)
+    first, second = 1.25 * WINDOW, 0.25 * WINDOW  # what they have to do before model 2 comes
+    more = 0.6 * (1 / first) / (1 / first + 1 / second), 0.6 * (1 / second) / (
+        1 / first + 1 / second)  # fmt: skip
+    able = 1 / (1.25 + more[0])
+    assert served[0] == pytest.approx((0.25 * able + 0.25) * WINDOW, rel=1e-4)
+    assert served[1] == pytest.approx(able * WINDOW, rel=1e-4)
+    assert served[2] == pytest.approx((more[0] * able + more[1]) * WINDOW, rel=1e-4)
+    assert 3 not in served
+
+
+def test_a_lane_that_comes_back_is_free() -> None:
+    """It was lost with a long batch; what comes after can be in time."""
+    models = [model("long", table(500)), model("short", table(5))]
+    world = World(models, lanes(1))
+    seen = Seen(world)
+    asked = [Asked(0), Asked(30, 1, 10)]
+    plane = Plane(world, make_router("clockwork(margin=0)"), Physics(models, noise=0),
+                  iter([columns(asked)]), [seen])  # fmt: skip
+    plane.advance(10 * MS)
+    plane.turn(0, 10 * MS, up=False)
+    plane.turn(0, 20 * MS, up=True)
+    plane.advance()
+    plane.finish()
+    assert seen.outcomes == ["its lane failed", "answered"]
