@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ganger.core.serving.world import Store
-from ganger.recipes.registry import find, make_router
+from ganger.recipes.registry import make_router
 from serving.rig import Asked, affine, lanes, model, placed, play, table
 
 
@@ -145,15 +145,6 @@ def test_a_busy_model_is_loaded_on_a_second_device() -> None:
     assert len(few.loads) == 1
     assert len(many.loads) == 2
     assert many.outcomes == ["answered"] * 30
-
-
-@pytest.mark.parametrize(("name", "where"), [
-    ("clipper", "Crankshaw et al., NSDI 2017"), ("nanily", "Tang et al., HPCC 2019"),
-    ("clockwork", "Gujarati et al., OSDI 2020"), ("serve.power-of-two", "Mitzenmacher, TPDS 2001"),
-    ("serve.fixed-batch", "NIPS 2017"), ("dybatch", "CCGrid 2020"),
-])  # fmt: skip
-def test_papers_are_those_of_the_cards(name: str, where: str) -> None:
-    assert where in str(find(name).paper)
 
 
 @pytest.mark.parametrize(("timeout", "ends"), [(20, 32), (3, 15)])

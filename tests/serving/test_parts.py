@@ -91,7 +91,56 @@ def test_what_each_recipe_does_by_default() -> None:
         "serve.round-robin": {"size": "1"},
         "serve.triton": {"size": "64", "delay": "0 s", "preferred": "", "longest": "0"},
     }
+    assert [find(name).make().name for name in recipes("requests")] == recipes("requests")
     assert find("clockwork").parameters["margin"] == 5 * MS
+
+
+@pytest.mark.parametrize(("name", "where"), [
+    ("clipper", "Crankshaw et al., NSDI 2017"), ("nanily", "Tang et al., HPCC 2019"),
+    ("clockwork", "Gujarati et al., OSDI 2020"), ("serve.power-of-two", "Mitzenmacher, TPDS 2001"),
+    ("serve.fixed-batch", "NIPS 2017"), ("dybatch", "CCGrid 2020"),
+])  # fmt: skip
+def test_papers_are_those_of_the_cards(name: str, where: str) -> None:
+    assert where in str(find(name).paper)
+    assert find(name).make().name == name
+
+
+def test_clockwork_prefers_the_size_whose_first_request_has_to_start_soonest() -> None:
+    """The head is too tight for a batch of two, and goes alone; the rest goes together."""
+    asked = [Asked(0, 0, 6), Asked(0, 0, 30), Asked(0, 0, 30), Asked(0, 0, 30)]
+    seen = play(make_router("clockwork(margin=0)"), [model("m", table(5, 8, 10, 12))], lanes(1),
+                asked)  # fmt: skip
+    assert [batch.tasks for batch in seen.batches] == [(0,), (1, 2), (3,)]
+    assert seen.outcomes == ["answered"] * 4
+
+
+def test_clockwork_drops_each_that_is_late_and_no_other() -> None:
+    """While the lane was busy, the first, second and fourth became late."""
+    models = [model("long", table(20)), model("m", table(5, 6, 7, 8))]
+    asked = [Asked(0, 0, 100), *(Asked(1, 1, within) for within in (30, 31, 60, 32, 61))]
+    seen = play(make_router("clockwork(margin=0)"), models, lanes(1), asked, takes=[35, 6, 6])
+    late = "it could not be answered in time"
+    assert seen.outcomes == ["answered", late, late, "answered", late, "answered"]
+    assert [batch.tasks for batch in seen.batches] == [(0,), (3, 5)]
+
+
+def test_a_slice_goes_to_a_lane_that_can_run_it() -> None:
+    """The lane of the other type has not been measured for the first workload."""
+    models = [model("m", table(1, 2)), model("other", table(3), type_="cpu")]
+    two = lanes(2)
+    two[0].type = "cpu"
+    seen = play(make_router("dybatch"), models, two, [Asked(0), Asked(0, 1), Asked(0)])
+    assert {(batch.lane, batch.model) for batch in seen.batches} == {(0, 1), (1, 0)}
+
+
+def test_clockwork_counts_what_a_lane_has_been_given_ahead() -> None:
+    """Asked 4 ms ahead, a lane has its next batch when the first ends."""
+    one = lanes(1, ahead=4 * MS)
+    asked = [Asked(0, 0, 100), Asked(1, 0, 100), Asked(2, 0, 16), Asked(7, 0, 20)]
+    seen = play(make_router("clockwork(margin=0,largest=1)"), [model("m", table(5))], one, asked)
+    assert [(batch.tasks, batch.began) for batch in seen.batches] == [
+        ((0,), 0), ((1,), 5), ((2,), 10), ((3,), 15)]  # fmt: skip
+    assert seen.outcomes == ["answered"] * 4
 
 
 def test_demand_is_split_by_what_holders_have_to_do_and_served_as_far_as_they_can() -> None:

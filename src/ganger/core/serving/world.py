@@ -154,12 +154,16 @@ class Known(Struct, frozen=True):
 
 
 class World:
-    """Everything that a router may look at. `models` by code, `lanes` and `stores` by number."""
+    """Everything that a router may look at. `models` by code, `lanes` and `stores` by number; lanes
+    that copy come last."""
 
     def __init__(
         self, models: Sequence[Known], lanes: Sequence[Lane], stores: Sequence[Store] = (), *,
         seed: int = 0,
     ) -> None:  # fmt: skip
+        for at, lane in enumerate(lanes):
+            if lane.number != at or (at and lanes[at - 1].copies and not lane.copies):
+                raise InvariantError(f"lane {lane.number} is out of order")
         self.now = 0
         self.requests = Requests()
         self.tasks: dict[int, Task] = {}

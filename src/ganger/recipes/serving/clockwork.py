@@ -6,10 +6,11 @@ ahead from estimates; a request that cannot be answered in time is refused as so
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
@@ -24,6 +25,7 @@ _LOOK: Final = SECOND // 100
 """While all lanes are busy, loads are thought about so often."""
 _KEPT: Final = 10
 """So many measurements make an estimate."""
+_copies = attrgetter("copies")
 LATE: Final = "it could not be answered in time"
 
 
@@ -70,6 +72,8 @@ class Memory(Struct):
     estimates: dict[tuple[int, str, int], int] = {}
     sizes: dict[tuple[int, str], list[int]] = {}
     """By model and type: the sizes that it may run in."""
+    awake: set[int] = set()
+    """The pools in which something is ready."""
     cold: dict[int, None] = {}
     """Models that requests wait for and that are loaded nowhere."""
     looked: int = -_LOOK
@@ -224,27 +228,26 @@ class Clockwork:
             if listed is None or key < listed:
                 memory.listed[pool][model] = key
                 heappush(memory.ready[pool], (key, model))
+                memory.awake.add(pool)
 
     def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
-        """The most urgent batch for each lane; loads for those that copy."""
+        """The most urgent batch for each lane; loads for those that copy, which come last."""
         memory: Memory = world.memory
         orders: list[Do] = []
-        copying: list[Lane] = []
-        busy = True
-        for lane in idle:
-            if lane.copies:
-                copying.append(lane)
-            elif not memory.ready[memory.pool_of[lane.number]]:
-                busy = False
-            else:
-                given = self._next(world, memory, lane)
-                busy = busy and bool(given)
-                orders += given
+        for pool in sorted(memory.awake):
+            for number in memory.lanes_of[pool]:
+                lane = world.lanes[number]
+                if lane.running is None or (lane.ahead and lane in idle):
+                    orders += self._next(world, memory, lane)
+            if not memory.ready[pool]:
+                memory.awake.discard(pool)
+        runs = bisect_left(idle, True, key=_copies)
+        copying, busy = idle[runs:], len(orders) == runs
         if copying:
             if memory.cold or world.now - memory.looked >= _LOOK:
                 memory.looked = world.now
                 orders += self._loads(world, memory, copying, orders)
-            if busy:  # nothing but a load could follow from an arrival
+            if busy:  # nothing but a load could follow an arrival
                 orders.append(Wait(world.now + _LOOK, 1 << 30))
         return orders
 
@@ -427,7 +430,7 @@ class Clockwork:
         for number in news.up:
             lanes = memory.lanes_of[memory.pool_of[number]]
             if not world.lanes[number].copies and number not in lanes:
-                lanes.append(number)
+                insort(lanes, number)
                 memory.free[number] = world.now
         for number in news.down:
             lanes = memory.lanes_of[memory.pool_of[number]]
