@@ -21,6 +21,8 @@ from ganger.mechanisms.common.waiting import (
     releases,
     reserved_at,
 )
+from ganger.mechanisms.ordering.admit import Walk
+from ganger.mechanisms.ordering.order import By, priority_largest
 from ganger.mechanisms.ordering.periodic import Periodic
 from ganger.mechanisms.ordering.queue import QueuePolicy
 from worlds import Work, cluster, gpus, job
@@ -70,6 +72,24 @@ def test_what_would_change_it_is_said_in_words() -> None:
         "a job enters the queue",
         "a time comes at which the recipe decides",
     ]
+
+
+@pytest.mark.parametrize("walk", list(Walk))
+def test_before_a_job_stand_those_of_a_better_key_and_of_the_same_key_that_came_earlier(
+    walk: Walk,
+) -> None:
+    """Where each tenant has a queue of its own, only the tenant's own jobs stand before it."""
+    those = enumerate([("ann", 0), ("bob", 0), ("ann", 0), ("ann", 1), ("bob", 1)])
+    works = [job(f"job {i}", tenant=name, priority=priority) for i, (name, priority) in those]
+    bench = Bench(*works)
+    bench.feed(0, *(Submitted(row) for row in range(5)))
+    queue, view = QueuePolicy("q", By((priority_largest,)), walk), bench.kernel.view
+    before = [queue.ahead(view, row).tolist() for row in range(5)]
+    assert before == (
+        [[3], [4], [0, 3], [], []]
+        if walk is Walk.TENANT
+        else [[3, 4], [0, 3, 4], [0, 1, 3, 4], [], [3]]
+    )
 
 
 # ---------------------------------------------------------------------- what the running give back
