@@ -55,13 +55,13 @@ def test_of_jobs_that_are_filed_again_and_again_only_the_last_entries_are_kept(
     for priority in range(100):
         bench.jobs.priority[1] = priority
         assert pending.add(view, 1) == (-priority, 1)
+        for entries in (pending._all, pending._list):
+            assert entries is not None
+            assert len(entries) <= 2 * 3 + 10
         first = [1, 0, 2] if priority > 5 else [0, 1, 2] if priority == 5 else [0, 2, 1]
         assert pending.in_order(9) == first
         assert pending.in_order(2) == first[:2]
         assert pending.first() == pending.entry[first[0]]
-        for entries in (pending._all, pending._list):
-            assert entries is not None
-            assert len(entries) <= 2 * 3 + 10
     pending.remove(0)
     pending.remove(1)
     assert (pending.in_order(9), pending.first()) == ([2], pending.entry[2])
