@@ -116,7 +116,7 @@ def test_what_went_with_a_parent_is_of_no_more_interest_once_that_is_booked() ->
         books.settle()
     assert draft.stop(A) == on(0b0011)
     plan = draft.plan()
-    assert {action.job for action in plan.actions if isinstance(action, Stop)} == {A, B}
+    assert plan.actions == [Stop(B, 0, "parent"), Stop(A, 0)]
     assert draft.book(plan) == {A: on(0b0011), B: on(0b0001)}
     del inner[A]
     ledger.take(A, draft.shape(A), on(0b1100))
