@@ -43,6 +43,8 @@ def test_of_the_use_of_nodes_two_days_are_kept() -> None:
         (Use((6.0,) * 6, 6), 6, (6, 0)),
         (Use((6.0,) * 6, 8), 5, (8, 0)),
         (Use((6.0,) * 6, 8), 4, (5, 0)),
+        (Use((6.0,) * 6, 6), 4, (5, 0)),
+        (Use((9.0, 6.0, 5.0, 5.0, 5.0, 5.0), 8), 4, (5, 0)),
         (Use((6.0,) * 6, 5), 4, (5, 0)),
         (Use((6.0,) * 6, 8, hold=2), 4, (8, 1)),
         (Use((6.0,) * 6, 8, hold=2), 9, (10, 3)),
@@ -50,6 +52,7 @@ def test_of_the_use_of_nodes_two_days_are_kept() -> None:
     ],
     ids=[
         "more than are on", "as many as are on", "fallen by too little", "fallen enough",
+        "one would go", "fallen by just enough",
         "nothing would go", "held", "held, but more is used", "no more than there are",
     ],
 )  # fmt: skip
@@ -60,6 +63,18 @@ def test_how_many_nodes_are_on_after_one_more_bin(
     after = SAVING.step(use, used, nodes, falling)
     assert (after.active, after.hold) == then
     assert after.used == (*use.used, float(used))
+
+
+@pytest.mark.parametrize(
+    ("soon", "later", "on"), [(3.0, 3.0, 5), (3.1, 3.1, 8), (3.0, 2.0, 5), (3.0, 3.1, 8)],
+    ids=["just enough lower", "too little lower", "and lower still", "and then higher again"],
+)  # fmt: skip
+def test_nodes_go_off_if_the_next_hours_are_forecast_as_much_lower_and_no_higher_after_that(
+    soon: float, later: float, on: int
+) -> None:
+    """Four nodes are used where it were six; eighteen bins are soon, and as many later."""
+    coming = [soon] * 18 + [later] * 18
+    assert SAVING.step(Use((6.0,) * 6, 8), 4, 10, lambda series, ahead: coming).active == on
 
 
 def saver(*works: int, nodes: int = 4, each: int = 2) -> Bench:
@@ -103,4 +118,5 @@ def test_as_many_nodes_are_woken_as_those_who_wait_ask_for_and_the_buffer(
     memory.off, memory.use = [1, 2, 3], Use((1.0,) * 6, 1)
     plan, after = policy.decide(bench.kernel.view, memory)
     assert plan.actions == [Provision(node, "on") for node in woken]
+    assert after.off == [node for node in (1, 2, 3) if node not in woken]
     assert (after.use.active, after.use.hold) == (1 + len(woken), 3)
