@@ -7,6 +7,7 @@ import pytest
 from ganger.core.books.draft import Draft
 from ganger.core.books.ledger import Ledger
 from ganger.core.plan import Placement, Resize, Slot, Start, Stop
+from ganger.core.spec import Kind
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Jobs
 from worlds import cluster, job, trace_of
@@ -99,3 +100,27 @@ def test_a_plan_that_was_not_drawn_here_is_booked_anew(draft: Draft) -> None:
     assert draft.book(plan) == {A: on(0b0011)}
     assert draft.holds(A) is None
     assert draft.holds(B) == on(0b1100)
+
+
+def test_what_went_with_a_parent_is_of_no_more_interest_once_that_is_booked() -> None:
+    """B, inside A's grant, goes with A. A runs again, without a grant, and a look at what it would
+    give back brings only A back."""
+    jobs = Jobs.of(trace_of([job("a", size=2, kind=Kind.TUNE), job("b", parent="a")]).declared)
+    nodes = Nodes(cluster(1, 4))
+    ledger, grant = Ledger(nodes), Ledger(nodes, {0: 0b0011})
+    inner = {A: grant}
+    draft = Draft(jobs, ledger, inner)
+    ledger.take(A, draft.shape(A), on(0b0011))
+    grant.take(B, draft.shape(B), on(0b0001))
+    for books in (ledger, grant):
+        books.settle()
+    assert draft.stop(A) == on(0b0011)
+    plan = draft.plan()
+    assert plan.actions == [Stop(B, 0, "parent"), Stop(A, 0)]
+    assert draft.book(plan) == {A: on(0b0011), B: on(0b0001)}
+    del inner[A]
+    ledger.take(A, draft.shape(A), on(0b1100))
+    ledger.settle()
+    draft.restore(A, draft.stop(A))
+    assert draft.plan().actions == []
+    assert (draft.holds(A), draft.holds(B)) == (on(0b1100), None)

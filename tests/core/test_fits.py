@@ -163,3 +163,19 @@ def test_workers_with_cores_that_want_one_island_get_one(within: Locality) -> No
     found = ledger.find(shape)
     assert found is not None
     assert where(found) == ("1:2,3" if within is Locality.ISLAND else "0:1,3")
+
+
+@pytest.mark.parametrize(
+    ("size", "rack", "place"),
+    [(5, "the fuller", "2:0,1,2 3:1,2"), (6, "the fuller", "2:0,1,2 3:1,2,3"),
+     (7, "the emptier", "0:0,1,2,3 1:1,2,3"), (8, "none", None)],
+)  # fmt: skip
+def test_workers_with_cores_that_want_one_rack_get_the_one_with_the_least_room(
+    size: int, rack: str, place: str | None
+) -> None:
+    """Racks of two nodes: 7 GPUs are free in the first and 6 in the second; a node has 4."""
+    ledger = Ledger(Nodes(cluster(4, 4, cpus=8000, nodes_per_rack=2)))
+    for node, mask in ((1, 0b0001), (2, 0b1000), (3, 0b0001)):
+        ledger.take(node, gpus(1), (Slot(node, mask, 1),))
+    found = ledger.find(Shape((Role(size=size, needs=CORES),), locality=Locality.RACK))
+    assert (where(found) if found else None) == place, rack

@@ -5,13 +5,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bench import on
+from bench import Bench, on
 from core.test_kernel import Nested, family
 from ganger.core import events
 from ganger.core.books.ledger import Ledger
+from ganger.core.events import Command, Released, Started, Submitted
 from ganger.core.kernel import Kernel
+from ganger.core.plan import Start
+from ganger.core.spec import Kind
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.grants import Grants
+from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import Snapshot, capture, restore
 from ganger.core.units import SECOND
 from ganger.lab.simulation import Setup, make_oracle
@@ -65,3 +69,23 @@ def test_who_leaves_a_grant_is_waited_for_when_the_grant_grows_and_when_it_is_cl
     assert {row[0] for row in grants.inner[1].leaving[0]} == {5}
     grants.close(1)
     assert {row[0] for row in grants.top.ledger.leaving[0]} == {5}
+
+
+@pytest.mark.parametrize("verb", ["requeue", "cancel"])
+def test_whoever_runs_inside_a_grant_goes_with_its_parent_in_the_same_instant(verb: str) -> None:
+    """A person stops the search; its trial saves for 2 s, and its GPU is waited for."""
+    works = [job("search", lasts=None, size=2, kind=Kind.TUNE), job("trial", parent="search"),
+             job("other", size=4)]  # fmt: skip
+    bench = Bench(*works, on=cluster(1, 4))
+    bench.feed(0, *map(Submitted, range(3)), then=[Start(0, 1, on(0b0011))])
+    bench.feed(0, Started(0, 1), then=[Start(1, 1, on(0b0001))])
+    bench.feed(0, Started(1, 1))
+    assert bench.kernel.view.inside(0) is not None
+    bench.feed(5, Command(0, verb), then=[Start(2, 1, on(0b1111), (0, 1))])
+    assert (bench.phase(0), bench.phase(1)) == (Phase.STOPPING, Phase.STOPPING)
+    assert bench.kernel.view.inside(0) is None
+    bench.feed(6, Released(0, 1))
+    assert bench.phase(1) == Phase.STOPPING
+    bench.feed(7, Released(1, 1))
+    bench.feed(7, Started(2, 1))
+    assert bench.phase(2) == Phase.RUNNING

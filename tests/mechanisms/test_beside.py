@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bench import Bench
+from bench import Bench, on
 from ganger.core.events import Started, Submitted
 from ganger.core.plan import Slot, Start
+from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
 from ganger.mechanisms.common.reconcile import Want, _runs_so
 from worlds import cluster, job
 
@@ -27,3 +28,33 @@ def test_half_a_gpu_is_kept_while_half_is_wanted(want: Want, so: bool) -> None:
     bench.feed(0, Submitted(0), Submitted(1), then=[Start(0, 1, half), Start(1, 1, half)])
     bench.feed(0, Started(0, 1), Started(1, 1))
     assert _runs_so(bench.kernel.view, want) is so
+
+
+@pytest.mark.parametrize(
+    ("want", "so"),
+    [
+        (Want(0, 2), True),
+        (Want(0, 2, "A"), True),
+        (Want(0, 2, "B"), False),
+        (Want(0, 1), False),
+        (Want(0, 3), False),
+        (Want(0, 2, nodes=((0, 2),)), True),
+        (Want(0, 2, nodes=((1, 2),)), False),
+        (Want(0, 2, nodes=((0, 1), (1, 1))), False),
+    ],
+    ids=str,
+)
+def test_what_runs_runs_as_wanted_by_size_type_and_nodes(want: Want, so: bool) -> None:
+    spec = ClusterSpec((NodeSpec(gpus=4, gpu_type="A"), NodeSpec(gpus=4, gpu_type="B")))
+    bench = Bench(job("a", size=2), on=spec)
+    bench.feed(0, Submitted(0), then=[Start(0, 1, on(0b11))])
+    bench.feed(0, Started(0, 1))
+    assert _runs_so(bench.kernel.view, want) is so
+
+
+def test_a_job_without_gpus_always_runs_as_wanted() -> None:
+    cores = Shape((Role(needs=Needs(gpus=0, cpus=1000)),))
+    bench = Bench(job("a", shape=cores), on=cluster(1, 1, cpus=4000))
+    bench.feed(0, Submitted(0), then=[Start(0, 1, (Slot(0, 0, 1),))])
+    bench.feed(0, Started(0, 1))
+    assert _runs_so(bench.kernel.view, Want(0, 3))

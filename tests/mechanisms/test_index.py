@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from bench import Bench
 from ganger.mechanisms.ordering import queue_index as index
-from ganger.mechanisms.ordering.queue_index import QueueIndex, StandingIndex
+from ganger.mechanisms.ordering.order import By, priority_largest
+from ganger.mechanisms.ordering.queue import QueuePolicy
+from ganger.mechanisms.ordering.queue_index import Pending, QueueIndex, StandingIndex
 from worlds import cluster, job, play
 
 RECIPES = ["srtf", "las(quantum=3s)", "tiresias(thresholds=6s;15s)", "priority", "backfill"]
@@ -37,3 +40,30 @@ def test_the_heaps_stay_as_small_as_what_waits_and_runs(
     assert len(queue._silent) <= 2 * 8 + 10
     for entries in (queue.pending._all, queue.pending._list):
         assert len(entries or ()) <= 2 * 20 + 10
+
+
+def test_of_jobs_that_are_filed_again_and_again_only_the_last_entries_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three wait; the priority of one rises a hundred times, then all others go."""
+    monkeypatch.setattr(index, "SLACK", 10)
+    bench = Bench(*(job(name, priority=5) for name in "abc"))
+    view, order = bench.kernel.view, By((priority_largest,))
+    pending = Pending(order, QueuePolicy("q", order), ranked=True, listed=True)
+    for row in range(3):
+        pending.add(view, row)
+    for priority in range(100):
+        bench.jobs.priority[1] = priority
+        assert pending.add(view, 1) == (-priority, 1)
+        for entries in (pending._all, pending._list):
+            assert entries is not None
+            assert len(entries) <= 2 * 3 + 10
+        first = [1, 0, 2] if priority > 5 else [0, 1, 2] if priority == 5 else [0, 2, 1]
+        assert pending.in_order(9) == first
+        assert pending.in_order(2) == first[:2]
+        assert pending.first() == pending.entry[first[0]]
+    pending.remove(0)
+    pending.remove(1)
+    assert (pending.in_order(9), pending.first()) == ([2], pending.entry[2])
+    pending.remove(2)
+    assert (pending.in_order(9), pending.first()) == ([], None)

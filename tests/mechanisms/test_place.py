@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ from bench import Bench
 from ganger.core.allocation import Allocation
 from ganger.core.books.fit import Fit
 from ganger.core.books.ledger import Ledger
-from ganger.core.plan import Slot
+from ganger.core.events import Submitted
+from ganger.core.plan import Slot, Start
 from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, Role, Shape
 from ganger.core.state.cluster import Nodes
-from ganger.mechanisms.placement.place import Place, counted, on_nodes
+from ganger.mechanisms.placement.place import Place, Sampled, counted, on_nodes
 from worlds import cluster, gpus, job, play
 
 
@@ -149,3 +151,48 @@ def test_parts_of_a_gpu_are_as_many_as_cores_and_host_memory_feed(
     for recipe in ("space-sharing", "fifo", "ali-mlaas"):
         run = play(recipe, works, one)
         assert [run.started(f"j{i}") for i in range(4)] == starts, recipe
+
+
+# ---------------------------------------------------------------------- sampled assignments
+
+
+def held(each: int, *gone: int, bias: float, samples: int = 100) -> Callable[[int], Any]:
+    """Where a gang of so many GPUs is put on nodes of `each`, of which so many are held."""
+    works = [*(job(f"held {node}", size=count) for node, count in enumerate(gone) if count),
+             *(job(f"gang {size}", size=size) for size in range(1, 20))]  # fmt: skip
+    bench = Bench(*works, on=cluster(len(gone), each))
+    taken = [node for node, count in enumerate(gone) if count]
+    starts = [
+        Start(row, 1, (Slot(node, (1 << gone[node]) - 1, gone[node]),))
+        for row, node in enumerate(taken)
+    ]
+    bench.feed(0, *(Submitted(row) for row in range(len(taken))), then=starts)
+    view, place = bench.kernel.view, Sampled(samples=samples, bias=bias)
+
+    def put(size: int) -> Any:
+        found = place.find(view, view.ledger, bench.jobs.find(f"gang {size}"))
+        return found and counted(found)
+
+    return put
+
+
+def test_of_the_samples_the_one_on_the_fewest_nodes_wins_whatever_it_leaves_beside_it() -> None:
+    """Nine GPUs: on three nodes with 3 free each nothing would be left, on two with 5 one is."""
+    put = held(5, 0, 0, 2, 2, 2, bias=0.0)(9)
+    assert put in (((0, 4), (1, 5)), ((0, 5), (1, 4)))
+
+
+def test_of_those_on_as_few_nodes_the_one_that_leaves_the_least_beside_it_wins() -> None:
+    """Five GPUs on nodes with 3, 3 and 2 free: a three and the two."""
+    put = held(4, 1, 1, 2, bias=0.0)
+    assert put(5) in (((0, 3), (2, 2)), ((1, 3), (2, 2)))
+    assert put(2) == ((2, 2),)
+    assert put(8) == ((0, 3), (1, 3), (2, 2))
+    assert put(9) is None
+
+
+def test_the_fuller_a_node_the_likelier_it_is_drawn() -> None:
+    """One sample each: with a strong bias it is always the fullest node that has room."""
+    assert held(8, 0, 3, 6, 5, bias=60.0, samples=1)(2) == ((2, 2),)
+    assert held(8, 0, 3, 6, 5, bias=60.0, samples=1)(3) == ((3, 3),)
+    assert held(8, 0, 3, 6, 5, bias=60.0, samples=1)(6) == ((0, 6),)

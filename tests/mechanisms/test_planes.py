@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ganger.core.plan import Provision, Route, Tune
 from ganger.core.spec import Kind
 from ganger.lab.log import LogWriter, replay
 from ganger.lab.simulation import Setup, run_one
@@ -96,3 +97,19 @@ def test_services_have_one_recipe_with_the_others_unless_another_is_named() -> N
         for serving in ("", "priority(walk=skip)")
     ]
     assert ends == [[30, 50, 34, 40, 39], [30, 50, 15, 11, 20]]
+
+
+class Ordering:
+    """A policy that uses some actions beside starts and stops, and decides nothing."""
+
+    def __init__(self, name: str, *orders: type) -> None:
+        self.name, self.orders = name, orders
+
+
+def test_both_recipes_may_use_their_orders_and_a_run_has_the_name_of_the_one_for_training() -> None:
+    serving, training = Ordering("s", Route, Provision), Ordering("t", Provision, Tune)
+    both = Planes(serving, training)  # type: ignore[arg-type]
+    assert both.orders == (Route, Provision, Tune), "each once"
+    assert both.name == "t"
+    assert Planes(registry.make("fifo"), training).orders == (Provision, Tune)  # type: ignore[arg-type]
+    assert Planes(registry.make("fifo"), registry.make("srtf")).orders == ()
