@@ -115,8 +115,10 @@ def test_as_many_nodes_are_woken_as_those_who_wait_ask_for_and_the_buffer(
     memory = policy.decide(view, None)[1]
     bench.feed(1, *(NodeDown(node) for node in (1, 2, 3)))
     bench.feed(2, *(Submitted(row) for row in range(1, bench.jobs.n)))
+    assert memory is not None
     memory.off, memory.use = [1, 2, 3], Use((1.0,) * 6, 1)
     plan, after = policy.decide(bench.kernel.view, memory)
     assert plan.actions == [Provision(node, "on") for node in woken]
+    assert after is not None
     assert after.off == [node for node in (1, 2, 3) if node not in woken]
     assert (after.use.active, after.use.hold) == (1 + len(woken), 3)

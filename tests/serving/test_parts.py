@@ -115,13 +115,14 @@ def test_clockwork_prefers_the_size_whose_first_request_has_to_start_soonest() -
 
 
 def test_clockwork_drops_each_that_is_late_and_no_other() -> None:
-    """While the lane was busy, the first, second and fourth became late."""
+    """While the lane was busy, the first, second and fourth became late. A batch takes those that
+    came one after the other, so the fourth parts the third and the fifth."""
     models = [model("long", table(20)), model("m", table(5, 6, 7, 8))]
     asked = [Asked(0, 0, 100), *(Asked(1, 1, within) for within in (30, 31, 60, 32, 61))]
     seen = play(make_router("clockwork(margin=0)"), models, lanes(1), asked, takes=[35, 6, 6])
     late = "it could not be answered in time"
     assert seen.outcomes == ["answered", late, late, "answered", late, "answered"]
-    assert [batch.tasks for batch in seen.batches] == [(0,), (3, 5)]
+    assert [batch.tasks for batch in seen.batches] == [(0,), (3,), (5,)]
 
 
 def test_a_slice_goes_to_a_lane_that_can_run_it() -> None:
