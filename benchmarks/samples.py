@@ -5,7 +5,7 @@
     python benchmarks/samples.py speed --write    # put them into the page, under "A sample"
 
 A cell that is a time, or memory, is printed as `*`: it is what it is on each machine. Rows of
-`calibration`, `placement`, `reports`, `scale` and `serving` are rows of the pages' own tables; the
+`calibration`, `placement`, `reports`, `routers` and `scale` are rows of the pages' own tables; the
 others have a section for what can be made again in seconds, which the commands that measure leave
 as it is.
 `pilots` and `slurm` need Slurm, and root; `placement` and `traces` need GANGER_TRACES.
@@ -217,9 +217,9 @@ def reports() -> Sample:
     return Sample("", (), [cells(counted(2000, 52))], own=True)
 
 
-def serving() -> Sample:
+def routers() -> Sample:
     """What becomes of requests under the quickest recipes."""
-    from serving import SERVED, cases, counted
+    from routers import SERVED, cases, counted
 
     rows = [cells(counted(case)) for case in cases(SERVED)[:3]]
     return Sample("", (), rows, own=True)
@@ -287,8 +287,8 @@ def cells(line: str) -> tuple[str, ...]:
 
 PAGES: dict[str, Callable[[], Sample]] = {
     make.__name__: make
-    for make in (allocate, calibration, live, parity, pilots, placement, reading, reports, scale,
-                 serving, slurm, speed, traces)
+    for make in (allocate, calibration, live, parity, pilots, placement, reading, reports, routers,
+                 scale, slurm, speed, traces)
 }  # fmt: skip
 
 

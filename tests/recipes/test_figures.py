@@ -32,7 +32,7 @@ def printed(script: str, *arguments: str) -> list[str]:
 
 
 SAMPLES = [
-    "allocate", "calibration", "live", "parity", "reading", "reports", "scale", "serving",
+    "allocate", "calibration", "live", "parity", "reading", "reports", "routers", "scale",
     "speed",
     pytest.param("placement", marks=REAL), pytest.param("traces", marks=REAL),
     pytest.param("pilots", marks=SLURM), pytest.param("slurm", marks=SLURM),

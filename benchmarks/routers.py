@@ -1,6 +1,6 @@
 """How many requests the simulated request plane works through in a CPU second.
 
-    python benchmarks/serving.py [--requests 100000] [--rounds 5] [--no-write]
+    python benchmarks/routers.py [--requests 100000] [--rounds 5] [--no-write]
 
 Requests come as a Poisson process to 16 lanes of one type, with a deadline of 100 ms; a batch of n
 takes 3 + 1.5 n ms with a lognormal spread (p99 1.3 times the mean). Two loads: 1,600 a second,
@@ -29,7 +29,7 @@ from ganger.recipes.registry import make_router
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
 
-PAGE = Path(__file__).with_name("serving.md")
+PAGE = Path(__file__).with_name("routers.md")
 SERVED = 100_000
 """Requests of each row."""
 LANES, SLO, LARGEST = 16, 100_000, 64
