@@ -1,9 +1,11 @@
-"""`ganger models`: files that say what models take, checked."""
+"""`ganger models`: files that say what models take, checked and shown."""
 
 from __future__ import annotations
 
 import json
 import math
+import textwrap
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,12 +16,12 @@ from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, format_duration
 
 if TYPE_CHECKING:
-    from ganger.workloads.models.profiles import Model, Models
+    from ganger.workloads.models.profiles import Latency, Model, Models
 
 
 @click.group("models", cls=Suggesting)
 def models() -> None:
-    """Check files of models: latency, memory, accuracy, load times."""
+    """Check and show files of models: latency, memory, accuracy, load times."""
 
 
 @models.command()
@@ -63,6 +65,109 @@ def check(file: str | None, as_schema: bool, requests: str | None, as_json: bool
     _print(found)
 
 
+@models.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print plain data instead of a table.")
+def shown_list(as_json: bool) -> None:
+    """List the models files that come with Ganger. Their names stand wherever a models file does.
+
+    \b
+    Examples:
+      ganger models list
+      ganger models list --json
+    """
+    from ganger.workloads.models.reading import read_models
+    from ganger.workloads.models.shipped import SHIPPED
+
+    files = {name: read_models(name) for name in SHIPPED}
+    if as_json:
+        click.echo(json.dumps([
+            {"name": name, "about": each.about, "models": list(each.models),
+             "devices": list(each.devices)} for name, each in files.items()
+        ], indent=2))  # fmt: skip
+        return
+    for name, each in files.items():
+        click.echo(f"{name}: {len(each.models)} models on {', '.join(each.devices)}")
+        click.echo(textwrap.indent(textwrap.fill(each.about, 76), "    "))
+
+
+@models.command()
+@click.argument("file", metavar="NAME")
+@click.argument("model", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print plain data instead of tables.")
+def show(file: str, model: str | None, as_json: bool) -> None:
+    """Show a models file, shipped or your own, or all that it knows of one MODEL: latency and
+    memory by batch, with the source of each row.
+
+    \b
+    Examples:
+      ganger models show papers
+      ganger models show papers resnet50
+      ganger models show papers resnet50 --json
+    """
+    from ganger.workloads.models.reading import read_models
+
+    found = read_models(file)
+    chosen = list(found.models.values())
+    if model is not None:
+        if model not in found.models:
+            near = get_close_matches(model, found.models, 1)
+            mend = f"did you mean {near[0]!r}?" if near else f"see: ganger models show {file}"
+            raise BadInput(f"there is no model {model!r}", where=file, mend=mend)
+        chosen = [found.models[model]]
+    if as_json:
+        click.echo(json.dumps({"about": found.about, "models": [_whole(each) for each in chosen]},
+                              indent=2))  # fmt: skip
+    elif model is None:
+        click.echo(textwrap.fill(found.about, 80))
+        _print(found)
+    else:
+        _print_one(chosen[0])
+
+
+def _whole(model: Model) -> dict[str, Any]:
+    """All that a file knows of a model's batches, as plain data."""
+    return {
+        "name": model.name, "family": model.family, "source": model.source,
+        "accuracy": None if math.isnan(model.accuracy) else model.accuracy,
+        "bytes": model.bytes, "load_seconds": model.load,
+        "latency": [
+            {"device": each.device, "share": each.share, "batch": each.batch.tolist(),
+             "mean_seconds": each.mean.tolist(), "p99_seconds": each.p99.tolist(),
+             "memory_bytes": None if each.memory_bytes is None else each.memory_bytes.tolist(),
+             "source": each.source or model.source} for each in model.latency],
+    }  # fmt: skip
+
+
+def _print_one(model: Model) -> None:
+    from rich.markup import escape
+
+    screen = console()
+    facts = [
+        model.name,
+        f"family {model.family}" if model.family else "",
+        "" if math.isnan(model.accuracy) else f"accuracy {model.accuracy:.1%}",
+        _size(model),
+        *(f"loads in {_short(time)} from {tier}" for tier, time in model.load.items()),
+    ]
+    click.echo(", ".join(filter(None, facts)))
+    if model.source:
+        click.echo(textwrap.fill(model.source, 80))
+    for each in model.latency:
+        screen.print(f"\n{escape(_device(each))}: {escape(each.source or 'no source is stated')}")
+        table = plain_table("batch", "mean", "p99", "items/s", "memory", right=(0, 1, 2, 3, 4))
+        for at, batch in enumerate(each.batch.tolist()):
+            memory = (
+                "" if each.memory_bytes is None else f"{each.memory_bytes[at] / 2**20:,.1f} MiB"
+            )
+            table.add_row(f"{batch:,}", _short(each.mean[at]), _short(each.p99[at]),
+                          f"{batch / each.mean[at]:,.4g}", memory)  # fmt: skip
+        screen.print(table)
+
+
+def _device(latency: Latency) -> str:
+    return latency.device if latency.share == 1 else f"{latency.share:g} {latency.device}"
+
+
 def _facts(found: Models) -> dict[str, Any]:
     return {
         "source": found.source, "devices": found.devices,
@@ -97,11 +202,10 @@ def _print(found: Models) -> None:
         known = "" if math.isnan(model.accuracy) else f"{model.accuracy:.1%}"
         first = (escape(model.name), known, _size(model))
         for latency in model.latency:
-            device = latency.device if latency.share == 1 else f"{latency.share:g} {latency.device}"
             batch, rate = latency.best
             most = f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
-            table.add_row(first[0], escape(device), *first[1:], _short(latency.mean_seconds(1)),
-                          most, str(batch))  # fmt: skip
+            alone = _short(latency.mean_seconds(1))
+            table.add_row(first[0], escape(_device(latency)), *first[1:], alone, most, str(batch))
             first = ("", "", "")
         for tokens in model.tokens:
             device = tokens.device if tokens.devices == 1 else f"{tokens.devices}x{tokens.device}"

@@ -46,7 +46,7 @@ class Load(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 class Latency(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Seconds for a batch on a `share` of a device: a table by batch, or `base` + `each` x
-    batch."""
+    batch. `source`: where the figures are from."""
 
     device: _Name
     share: _Share = 1.0
@@ -58,6 +58,7 @@ class Latency(Struct, forbid_unknown_fields=True, omit_defaults=True):
     each: _Rate | None = None
     largest: _Count | None = None
     p99_over_mean: Annotated[float, Meta(ge=1, le=1e3)] | None = None
+    source: str = ""
 
 
 class Prefill(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -138,12 +139,13 @@ class Pipeline(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Document(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A models file."""
+    """A models file. `about`: what it holds, and how and when that was found."""
 
     format: str
     devices: list[Device]
     models: list[Model]
     pipelines: list[Pipeline] = []
+    about: str = ""
 
 
 def schema() -> dict[str, Any]:

@@ -18,7 +18,7 @@ class Latency:
 
     `batch` rises; a batch smaller than the first takes as long as the first. `p99`: of which 99 in
     100 batches take no more; the mean where it was not measured. `memory_bytes`: of the model and a
-    batch; None: not measured.
+    batch; None: not measured. `source`: where the figures are from.
     """
 
     device: str
@@ -27,6 +27,7 @@ class Latency:
     mean: F64
     p99: F64
     memory_bytes: I64 | None = None
+    source: str = ""
 
     @property
     def largest(self) -> int:
@@ -127,9 +128,11 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class Models:
-    """A models file: models and pipelines by name, and MiB of memory by device (0: not stated)."""
+    """A models file: models and pipelines by name, and MiB of memory by device (0: not stated).
+    `about`: what it holds, and how and when that was found."""
 
     models: dict[str, Model]
     devices: dict[str, int]
     pipelines: dict[str, Pipeline] = field(default_factory=dict)
     source: str = ""
+    about: str = ""

@@ -22,14 +22,16 @@ from ganger.workloads.models import document
 from ganger.workloads.models.document import FORMAT, TIERS, Document
 from ganger.workloads.models.predictions import read_predictions
 from ganger.workloads.models.profiles import Latency, Model, Models, Pipeline, Tokens
+from ganger.workloads.models.shipped import resolved
 
 DOCS: Final = "docs/models-file.md"
 MIB: Final = 1 << 20
 
 
 def read_models(path: str | Path) -> Models:
-    """The models in a TOML, YAML or JSON file. Raises BadInput, with the first thing wrong."""
-    file = open_text(path)
+    """The models in a TOML, YAML or JSON file, or in one that the package ships, by its name.
+    Raises BadInput, with the first thing wrong."""
+    file = open_text(resolved(path))
     try:
         found = read_document(file, FORMAT, Document, docs=DOCS)
     except BadInput as error:
@@ -60,7 +62,7 @@ class _Reader:
                   f"{self.where}: models and pipelines")  # fmt: skip
         models = {each.name: self._model(each) for each in found.models}
         pipelines = {each.name: self._pipeline(each) for each in found.pipelines}
-        return Models(models, self.devices, pipelines, str(self.path))
+        return Models(models, self.devices, pipelines, str(self.path), self.found.about)
 
     def _model(self, model: document.Model) -> Model:
         where = f"{self.where}: model {model.name!r}"
@@ -206,7 +208,7 @@ def _of_table(given: document.Latency, where: str) -> Latency:
     if given.memory_bytes:
         found = _series(given.batch, given.memory_bytes, "batch", "memory_bytes", where)[1]
         memory = found.astype(np.int64)
-    return Latency(given.device, given.share, batch, mean, p99, memory)
+    return Latency(given.device, given.share, batch, mean, p99, memory, given.source)
 
 
 def _of_line(given: document.Latency, where: str) -> Latency:
@@ -221,7 +223,8 @@ def _of_line(given: document.Latency, where: str) -> Latency:
         raise BadInput("largest is missing", where=where, mend="name the largest batch")
     batch = np.unique([1, given.largest]).astype(np.int64)
     mean = (base + each * batch).astype(np.float64)
-    return Latency(given.device, given.share, batch, mean, mean * (given.p99_over_mean or 1.0))
+    p99 = mean * (given.p99_over_mean or 1.0)
+    return Latency(given.device, given.share, batch, mean, p99, source=given.source)
 
 
 def _series(at: Sequence[int], values: Sequence[float], by: str, name: str, where: str
