@@ -6,7 +6,7 @@ import json
 import math
 import textwrap
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,7 +16,10 @@ from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, format_duration
 
 if TYPE_CHECKING:
-    from ganger.workloads.models.profiles import Latency, Model, Models
+    from ganger.workloads.models.profiles import Latency, Model, Models, Utilisation
+
+_SEGMENTS: Final = 12
+"""No more are printed."""
 
 
 @click.group("models", cls=Suggesting)
@@ -135,6 +138,13 @@ def _whole(model: Model) -> dict[str, Any]:
              "mean_seconds": each.mean.tolist(), "p99_seconds": each.p99.tolist(),
              "memory_bytes": None if each.memory_bytes is None else each.memory_bytes.tolist(),
              "source": each.source or model.source} for each in model.latency],
+        "segments": [] if model.operators is None else [
+            {"first": model.operators.names[first], "last": model.operators.names[after - 1],
+             "time": part} for first, after, part in model.operators.segments],
+        "utilisation": [
+            {"device": each.device, "share": each.share, "every_seconds": each.every_seconds,
+             **{name: values.tolist() for name, values in each.series.items()},
+             "source": each.source} for each in model.utilisation],
     }  # fmt: skip
 
 
@@ -163,8 +173,26 @@ def _print_one(model: Model) -> None:
                           f"{batch / each.mean[at]:,.4g}", memory)  # fmt: skip
         screen.print(table)
 
+    if model.operators is not None:
+        parts = [part for *_, part in model.operators.segments]
+        most = ", ".join(f"{part:.1%}" for part in parts[:_SEGMENTS])
+        more = ", ..." if len(parts) > _SEGMENTS else ""
+        click.echo(
+            textwrap.fill(
+                f"{len(model.operators.names)} operators; a batch can be cut into"
+                f" {len(parts)} segments of {most}{more} of its time",
+                80,
+            )
+        )
+    for series in model.utilisation:
+        for name, values in series.series.items():
+            mean, peak = (f"{each:.0%}" if name != "memory_bytes" else f"{each / 2**20:,.1f} MiB"
+                          for each in (values.mean(), values.max()))  # fmt: skip
+            screen.print(f"{escape(_device(series))} uses {name.replace('_', ' ')}: mean {mean},"
+                         f" peak {peak}")  # fmt: skip
 
-def _device(latency: Latency) -> str:
+
+def _device(latency: Latency | Utilisation) -> str:
     return latency.device if latency.share == 1 else f"{latency.share:g} {latency.device}"
 
 

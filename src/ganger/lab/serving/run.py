@@ -125,7 +125,8 @@ def known_of(model: Model, fleet: Fleet) -> Known:
             tables[name, 1.0] = Latencies(_micros(found.mean_seconds(sizes)),
                                           _micros(found.p99_seconds(sizes)))  # fmt: skip
     load = next((model.load[tier] for tier in _TIERS if tier in model.load), 0.0)
-    return Known(model.name, tables, model.bytes, round(load * SECOND), model.accuracy)
+    borders = model.operators.borders if model.operators is not None else ()
+    return Known(model.name, tables, model.bytes, round(load * SECOND), model.accuracy, borders)
 
 
 def _micros(seconds: NDArray[np.float64]) -> list[int]:

@@ -20,6 +20,7 @@ _Rate = Annotated[float, Meta(ge=0, le=1e6)]
 _Size = Annotated[int, Meta(ge=1, le=1 << 50)]
 _Count = Annotated[int, Meta(ge=1, le=1 << 24)]
 _Share = Annotated[float, Meta(gt=0, le=1)]
+_Part = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Device(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -100,19 +101,47 @@ class Tokens(Struct, forbid_unknown_fields=True, omit_defaults=True):
     cache_bytes_per_token: _Size | None = None
 
 
+class Operator(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A step of a model's graph: its part of a batch's `time`, the operators before it that it
+    reads (`inputs`; left out, the one above), `output_bytes` for each item, the identity of its
+    `parameters`, and whether a batch may be cut behind it (`border`)."""
+
+    name: _Name
+    time: _Part
+    inputs: list[_Name] | None = None
+    output_bytes: _Size | None = None
+    parameters: str = ""
+    border: bool = True
+
+
+class Utilisation(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What runs of the model use of a `share` of a device, sampled `every` so many seconds: parts
+    of its `compute` and of its memory's `bandwidth`, and `memory_bytes`."""
+
+    device: _Name
+    every: _Seconds
+    share: _Share = 1.0
+    compute: list[_Part] = []
+    bandwidth: list[_Part] = []
+    memory_bytes: list[_Size] = []
+    source: str = ""
+
+
 class Model(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A model: what it is, how well it answers, how fast, and what it needs."""
 
     name: _Name
     family: str = ""
     source: str = ""
-    accuracy: Annotated[float, Meta(ge=0, le=1)] | None = None
+    accuracy: _Part | None = None
     predictions: str | None = None
     bytes: _Size | None = None
     parameters: list[Parameters] = []
     load: Load = msgspec.field(default_factory=Load)
     latency: list[Latency] = []
     tokens: list[Tokens] = []
+    operators: list[Operator] = []
+    utilisation: list[Utilisation] = []
 
 
 class Stage(Struct, forbid_unknown_fields=True, omit_defaults=True):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
+_NO_TIME: Final = 1e-9
+"""Of a batch's time; less cannot be told from nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +95,55 @@ def _beyond(at: Any, table: tuple[I64, F64] | None) -> F64:
 
 
 @dataclass(frozen=True, eq=False)
+class Operators:
+    """The graph of a model in the order in which it runs.
+
+    `time`: parts of a batch's time, one together; `inputs`: the numbers of the operators that each
+    reads; `output_bytes`: for each item, 0 where not stated; `parameters`: identities, empty where
+    it has none that are named; `border`: whether a batch may be cut behind it.
+    """
+
+    names: tuple[str, ...]
+    time: F64
+    inputs: tuple[tuple[int, ...], ...]
+    output_bytes: I64
+    parameters: tuple[str, ...]
+    border: NDArray[np.bool_]
+
+    @property
+    def segments(self) -> list[tuple[int, int, float]]:
+        """What runs uncut: the first operator, the one behind the last, the part of the time.
+        Operators that take no time are no segment of their own."""
+        found: list[tuple[int, int, float]] = []
+        first, count = 0, len(self.names)
+        for at in range(count):
+            part = float(self.time[first : at + 1].sum())
+            if (self.border[at] or at == count - 1) and part > _NO_TIME:
+                found.append((first, at + 1, part))
+                first = at + 1
+        begin, _, part = found[-1]
+        found[-1] = begin, count, part
+        return found
+
+    @property
+    def borders(self) -> tuple[float, ...]:
+        """Where a batch may be cut: after which parts of its time, above 0, rising, below 1."""
+        return tuple(np.cumsum([part for *_, part in self.segments])[:-1].tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class Utilisation:
+    """What runs of a model use of a `share` of a device, sampled every so many seconds. `series`:
+    of `compute` and `bandwidth` (parts of the whole) and `memory_bytes`, those that are known."""
+
+    device: str
+    share: float
+    every_seconds: float
+    series: dict[str, F64]
+    source: str = ""
+
+
+@dataclass(frozen=True, eq=False)
 class Model:
     """A model that services run. `accuracy`: nan where not known. `predicted`: the class that it
     gives each input of a data set, whose true classes are `labels`. `bytes`: 0 where not stated.
@@ -109,6 +160,8 @@ class Model:
     load: dict[str, float] = field(default_factory=dict)
     latency: tuple[Latency, ...] = ()
     tokens: tuple[Tokens, ...] = ()
+    operators: Operators | None = None
+    utilisation: tuple[Utilisation, ...] = ()
 
     def on(self, device: str, share: float = 1.0) -> Latency | None:
         """Its profile on a share of a device, if it was measured there."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +19,17 @@ from ganger.workloads.documents import read_document
 from ganger.workloads.files import TextFile, open_text, suffix_of
 from ganger.workloads.models import document
 from ganger.workloads.models.document import FORMAT, TIERS, Document
+from ganger.workloads.models.graph import operators_of, utilisation_of
+from ganger.workloads.models.names import distinct, meant
 from ganger.workloads.models.predictions import read_predictions
-from ganger.workloads.models.profiles import Latency, Model, Models, Pipeline, Tokens
+from ganger.workloads.models.profiles import (
+    Latency,
+    Model,
+    Models,
+    Pipeline,
+    Tokens,
+    Utilisation,
+)
 from ganger.workloads.models.shipped import resolved
 
 DOCS: Final = "docs/models-file.md"
@@ -53,12 +61,12 @@ class _Reader:
         found = self.found
         if not found.models:
             raise BadInput("it has no models", where=self.where, mend="add [[models]]")
-        _distinct([each.name for each in found.devices], f"{self.where}: devices")
+        distinct([each.name for each in found.devices], f"{self.where}: devices")
         for device in found.devices:
             memory = 0 if device.memory is None else parse_memory(
                 device.memory, where=f"{self.where}: device {device.name!r}: memory")  # fmt: skip
             self.devices[device.name] = memory
-        _distinct([*(each.name for each in found.models), *(each.name for each in found.pipelines)],
+        distinct([*(each.name for each in found.models), *(each.name for each in found.pipelines)],
                   f"{self.where}: models and pipelines")  # fmt: skip
         models = {each.name: self._model(each) for each in found.models}
         pipelines = {each.name: self._pipeline(each) for each in found.pipelines}
@@ -69,9 +77,9 @@ class _Reader:
         if not model.latency and not model.tokens:
             raise BadInput("it has neither latency nor tokens", where=where,
                            mend="add [[models.latency]] or [[models.tokens]]")  # fmt: skip
-        _distinct([f"{each.device} at share {each.share:g}" for each in model.latency],
+        distinct([f"{each.device} at share {each.share:g}" for each in model.latency],
                   f"{where}: latency")  # fmt: skip
-        _distinct([f"{each.devices} x {each.device}" for each in model.tokens], f"{where}: tokens")
+        distinct([f"{each.devices} x {each.device}" for each in model.tokens], f"{where}: tokens")
         accuracy, predicted, labels = self._accuracy(model, where)
         self._parameters(model, where)
         return Model(
@@ -79,6 +87,7 @@ class _Reader:
             tuple((each.id, each.bytes) for each in model.parameters), _load(model, where),
             tuple(self._latency(each, where) for each in model.latency),
             tuple(self._tokens(each, where) for each in model.tokens),
+            operators_of(model, where), self._utilisation(model, where),
         )  # fmt: skip
 
     def _accuracy(
@@ -102,7 +111,7 @@ class _Reader:
 
     def _parameters(self, model: document.Model, where: str) -> None:
         place = f"{where}: parameters"
-        _distinct([each.id for each in model.parameters], place)
+        distinct([each.id for each in model.parameters], place)
         total = sum(each.bytes for each in model.parameters)
         if model.bytes is not None and total > model.bytes:
             raise BadInput(f"they are {total:,} bytes, the model {model.bytes:,}", where=place,
@@ -155,10 +164,17 @@ class _Reader:
             given.cache_bytes_per_token or 0,
         )  # fmt: skip
 
+    def _utilisation(self, model: document.Model, where: str) -> tuple[Utilisation, ...]:
+        distinct([f"{each.device} at share {each.share:g}" for each in model.utilisation],
+                 f"{where}: utilisation")  # fmt: skip
+        for each in model.utilisation:
+            self._known(each.device, f"{where}: utilisation on {each.device!r}")
+        return tuple(utilisation_of(each, where) for each in model.utilisation)
+
     def _known(self, device: str, where: str) -> None:
         if device not in self.devices:
             raise BadInput("the device is not known", where=where,
-                           mend=_meant(device, self.devices, "add it to [[devices]]"))  # fmt: skip
+                           mend=meant(device, self.devices, "add it to [[devices]]"))  # fmt: skip
 
     def _pipeline(self, pipeline: document.Pipeline) -> Pipeline:
         where = f"{self.where}: pipeline {pipeline.name!r}"
@@ -166,20 +182,20 @@ class _Reader:
         if not stages:
             raise BadInput("it has no stages", where=where, mend="add stages, or remove it")
         names = [each.name for each in stages]
-        _distinct(names, f"{where}: stages")
+        distinct(names, f"{where}: stages")
         for stage in stages:
             if stage.model not in models:
                 raise BadInput(f"there is no model {stage.model!r}",
                                where=f"{where}: stage {stage.name!r}",
-                               mend=_meant(stage.model, models, "add it to [[models]]")
+                               mend=meant(stage.model, models, "add it to [[models]]")
                                )  # fmt: skip
-        _distinct([f"{each.source} to {each.target}" for each in pipeline.edges], f"{where}: edges")
+        distinct([f"{each.source} to {each.target}" for each in pipeline.edges], f"{where}: edges")
         feeds: dict[str, list[str]] = {name: [] for name in names}
         for edge in pipeline.edges:
             for name in (edge.source, edge.target):
                 if name not in feeds:
                     raise BadInput(f"there is no stage {name!r}", where=f"{where}: edges",
-                                   mend=_meant(name, names, "add it to stages"))  # fmt: skip
+                                   mend=meant(name, names, "add it to stages"))  # fmt: skip
             feeds[edge.target].append(edge.source)
         try:
             order = list(TopologicalSorter(feeds).static_order())
@@ -282,21 +298,6 @@ def _either(table: bool, line: bool, of_table: str, of_line: str, where: str) ->
     if table == line:
         what = f"both {of_table} and {of_line}" if table else f"neither {of_table} nor {of_line}"
         raise BadInput(f"it has {what}", where=where, mend="give one of them")
-
-
-def _distinct(names: Sequence[str], where: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise BadInput(f"{name!r} is there twice", where=where, mend="rename or remove one")
-        if not name.isprintable():
-            raise BadInput(f"{name!r} holds control characters", where=where, mend="rename it")
-        seen.add(name)
-
-
-def _meant(name: str, known: Iterable[str], mend: str) -> str:
-    near = get_close_matches(name, list(known), 1)
-    return f"did you mean {near[0]!r}?" if near else mend
 
 
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")

@@ -12,7 +12,7 @@ import msgspec
 from ganger.workloads.files import write_bytes
 from ganger.workloads.models.document import Document
 
-_TABLES: Final = ("devices", "models", "pipelines", "latency", "tokens")
+_TABLES: Final = ("devices", "models", "pipelines", "latency", "tokens", "operators", "utilisation")
 """Lists of which every entry gets a heading; others stand on one line."""
 
 
