@@ -8,7 +8,7 @@ from bench import Bench, on
 from ganger.core.events import Started, Submitted
 from ganger.core.plan import Slot, Start
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
-from ganger.mechanisms.common.reconcile import Want, _runs_so
+from ganger.mechanisms.common.reconcile import Want, _runs_so, towards
 from worlds import cluster, job
 
 
@@ -58,3 +58,17 @@ def test_a_job_without_gpus_always_runs_as_wanted() -> None:
     bench.feed(0, Submitted(0), then=[Start(0, 1, (Slot(0, 0, 1),))])
     bench.feed(0, Started(0, 1))
     assert _runs_so(bench.kernel.view, Want(0, 3))
+
+
+def test_who_is_wanted_alone_keeps_its_gpu_and_the_one_beside_it_moves_to_its_new_company() -> None:
+    """`a` and `b` share GPU 0. From now on `a` is to be alone, and `b` beside `c`."""
+    bench = Bench(job("a"), job("b"), job("c"), on=cluster(1, 2))
+    half = (Slot(0, 0b1, share=500),)
+    starts = [Start(0, 1, half), Start(1, 1, half)]
+    bench.feed(0, Submitted(0), Submitted(1), Submitted(2), then=starts)
+    bench.feed(0, Started(0, 1), Started(1, 1))
+    view = bench.kernel.view
+    towards(view, [Want(0, 1), Want(1, 1, share=500, beside=2), Want(2, 1, share=500, beside=1)])
+    held = [view.draft.holds(row) for row in range(3)]
+    view.draft.rollback()
+    assert held == [half, (Slot(0, 0b10, share=500),), (Slot(0, 0b10, share=500),)]
