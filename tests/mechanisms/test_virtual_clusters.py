@@ -70,7 +70,7 @@ def test_who_waits_is_told_its_quota_and_what_it_uses_of_it() -> None:
 
 @pytest.mark.parametrize("quotas", [{}, {"mine": 2}], ids=["without quotas", "with quotas"])
 def test_only_where_there_are_quotas_does_a_start_make_anybody_a_victim(
-    quotas: dict[str, int],
+    quotas: dict[str, Any],
 ) -> None:
     works = [job("all", size=4, tenant="mine"), job("next", tenant="mine")]
     bench = shared(*works, **quotas)
@@ -154,7 +154,8 @@ def test_what_is_tried_in_vain_for_one_tenant_is_forgotten_before_the_next_is_se
         job("pair", 2, shape=gpus(2, locality=Locality.NODE), tenant="a pair"),
         job("single", 3, tenant="a single"), job("more", 3, tenant="mine"),
     ]  # fmt: skip
-    bench = shared(*works, nodes=2, each=2, mine=2, **{"a pair": 2, "a single": 1})
+    quotas: dict[str, Any] = {"mine": 2, "a pair": 2, "a single": 1}
+    bench = shared(*works, nodes=2, each=2, **quotas)
     comes(bench, 0, 0, 1, 2, 3)
     assert comes(bench, 2, 4, 6) == []
     assert told(bench, 2)["mine"][1]["used_gpus"] == 4.0
