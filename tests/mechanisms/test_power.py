@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -114,7 +115,8 @@ def test_as_many_nodes_are_woken_as_those_who_wait_ask_for_and_the_buffer(
     bench.feed(1, *(NodeDown(node) for node in (1, 2, 3)))
     bench.feed(2, *(Submitted(row) for row in range(1, bench.jobs.n)))
     memory = PowerMemory(None, Use((1.0,) * 6, 1), 10 * SECOND, [1, 2, 3])
-    plan, after = bench.policy.decide(bench.kernel.view, memory)
+    saving: Any = bench.policy
+    plan, after = saving.decide(bench.kernel.view, memory)
     assert plan.actions == [Provision(node, "on") for node in woken]
     assert after.off == [node for node in (1, 2, 3) if node not in woken]
     assert (after.use.active, after.use.hold) == (1 + len(woken), 3)
