@@ -259,3 +259,16 @@ def test_orders_in_flight_survive_a_snapshot() -> None:
 def test_an_empty_table_is_a_kernel_too() -> None:
     kernel = Kernel(Nodes(cluster()), declare([]), registry.make("fifo"), validate=True)
     assert kernel.jobs.n == 0
+
+
+@pytest.mark.parametrize("end", [Finished(0, 1), Failed(0, 1)], ids=["finished", "failed"])
+def test_a_job_that_was_cancelled_while_it_waited_for_another_stays_cancelled(
+    end: Finished | Failed,
+) -> None:
+    bench = running(job("a", size=2), job("b", size=2, after=("a",)))
+    bench.feed(3, Command(1, "cancel"))
+    assert (bench.phase(1), dict(bench.kernel.blockers)) == (Phase.CANCELLED, {})
+    bench.feed(5, end)
+    assert bench.phase(1) == Phase.CANCELLED
+    assert 1 not in bench.kernel.view.pending.tolist()
+    assert bench.jobs.finished[1] == 3 * SECOND

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, QUEUED, NodeDown, 
 from ganger.core.plan import Provision
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.ordering.queue import QueuePolicy
-from ganger.mechanisms.provisioning.provision import EnergySaving, PowerSaver, Use
+from ganger.mechanisms.provisioning.provision import EnergySaving, PowerMemory, PowerSaver, Use
 from worlds import cluster, job
 
 SAVING = EnergySaving(buffer=1, hold=3, falls=1.0)
@@ -111,14 +112,11 @@ def test_as_many_nodes_are_woken_as_those_who_wait_ask_for_and_the_buffer(
     bench = saver(2, *waits)
     bench.feed(0, Submitted(0))
     bench.feed(0, Started(0, 1))
-    view, policy = bench.kernel.view, bench.policy
-    memory = policy.decide(view, None)[1]
     bench.feed(1, *(NodeDown(node) for node in (1, 2, 3)))
     bench.feed(2, *(Submitted(row) for row in range(1, bench.jobs.n)))
-    assert memory is not None
-    memory.off, memory.use = [1, 2, 3], Use((1.0,) * 6, 1)
-    plan, after = policy.decide(bench.kernel.view, memory)
+    memory = PowerMemory(None, Use((1.0,) * 6, 1), 10 * SECOND, [1, 2, 3])
+    saving: Any = bench.policy
+    plan, after = saving.decide(bench.kernel.view, memory)
     assert plan.actions == [Provision(node, "on") for node in woken]
-    assert after is not None
     assert after.off == [node for node in (1, 2, 3) if node not in woken]
     assert (after.use.active, after.use.hold) == (1 + len(woken), 3)

@@ -154,8 +154,8 @@ def test_what_is_tried_in_vain_for_one_tenant_is_forgotten_before_the_next_is_se
         job("pair", 2, shape=gpus(2, locality=Locality.NODE), tenant="a pair"),
         job("single", 3, tenant="a single"), job("more", 3, tenant="mine"),
     ]  # fmt: skip
-    quotas: dict[str, Any] = {"a pair": 2, "a single": 1}
-    bench = shared(*works, nodes=2, each=2, mine=2, **quotas)
+    quotas: dict[str, Any] = {"mine": 2, "a pair": 2, "a single": 1}
+    bench = shared(*works, nodes=2, each=2, **quotas)
     comes(bench, 0, 0, 1, 2, 3)
     assert comes(bench, 2, 4, 6) == []
     assert told(bench, 2)["mine"][1]["used_gpus"] == 4.0
