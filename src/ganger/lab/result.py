@@ -121,7 +121,7 @@ class Run:
     waited: list[Waited] | None = None
     """Why jobs waited, if that was asked for (`Setup.why`)."""
     services: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By service whose requests were simulated: its figures, as of `ganger requests simulate`."""
+    """By service whose requests were simulated: its figures, as in docs/serving.md."""
     notes: list[str] = field(default_factory=list)
     """What a reader of the figures must know, as sentences without a full stop."""
 
