@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -86,6 +87,50 @@ def test_published_figures_are_taken_as_printed_and_changes_are_said() -> None:
     assert "reconstructed" in rate.source
 
 
+def test_dense_nets_gain_from_batches_and_convolutions_do_not() -> None:
+    models = read_models("measured").models
+    dense = [each for each in models.values() if each.family == "dense"]
+    assert len(dense) == 4
+    for model in [*dense, models["resnet50"], models["vgg19"]]:
+        row = model.on("cpu-1")
+        assert row is not None
+        gain = float(row.best[1] * row.mean[0])
+        assert gain > 3 if model.family == "dense" else gain < 2, model.name
+        assert row.memory_bytes is not None
+        assert model.bytes > 0
+        assert model.load
+    assert len(models) == 4 + 9 + 10
+
+
+def test_convolutions_can_be_cut_into_segments() -> None:
+    vgg = read_models("measured").models["vgg19"].operators
+    assert vgg is not None
+    assert len(vgg.segments) > 5
+    assert vgg.time.sum() == pytest.approx(1)
+
+
+def test_classifiers_that_are_shipped_err_on_the_same_inputs() -> None:
+    """A vote of three is not as good as if their errors were independent."""
+    models = read_models("measured").models
+    digits = [each for each in models.values() if each.family == "digits"]
+    assert len(digits) == 10
+    assert len({each.accuracy for each in digits}) > 5
+    right = []
+    for each in digits:
+        assert each.predicted is not None
+        assert each.labels is not None
+        assert len(each.labels) == 899
+        assert 0.75 < each.accuracy < 1
+        right.append(each.predicted == each.labels)
+    best = np.array(sorted(right, key=np.sum)[-3:])
+    alone = best.mean(axis=1)
+    independent = sum(
+        float(np.prod(np.where(held, alone, 1 - alone)))
+        for held in np.ndindex(2, 2, 2) if sum(held) >= 2
+    )  # fmt: skip
+    assert (best.sum(axis=0) >= 2).mean() < independent - 0.002
+
+
 def test_the_command_lists_what_is_shipped() -> None:
     done = call("list")
     assert done.exit_code == 0, done.output
@@ -100,7 +145,7 @@ def test_the_command_shows_a_file_and_a_model_by_batch(tmp_path: Path) -> None:
     assert whole.exit_code == 0, whole.output
     assert "resnet152" in whole.stdout
     one = call("show", "papers", "resnet50")
-    for word in ("accuracy 77.0%", "loads in 8.52 ms", "T4: NVIDIA", "23.4 ms", "341.7"):
+    for word in ("accuracy 77.0%", "loads in 8.52 ms", "T4: NVIDIA", "23.4 ms", "342"):
         assert word in one.stdout, word
     assert "resnet152" not in one.stdout
     plain = json.loads(call("show", "papers", "resnet50", "--json").stdout)

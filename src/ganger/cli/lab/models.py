@@ -163,14 +163,14 @@ def _print_one(model: Model) -> None:
     if model.source:
         click.echo(textwrap.fill(model.source, 80))
     for each in model.latency:
-        screen.print(f"\n{escape(_device(each))}: {escape(each.source or 'no source is stated')}")
+        screen.print("\n" + escape(": ".join(filter(None, (_device(each), each.source)))))
         table = plain_table("batch", "mean", "p99", "items/s", "memory", right=(0, 1, 2, 3, 4))
         for at, batch in enumerate(each.batch.tolist()):
             memory = (
                 "" if each.memory_bytes is None else f"{each.memory_bytes[at] / 2**20:,.1f} MiB"
             )
             table.add_row(f"{batch:,}", _short(each.mean[at]), _short(each.p99[at]),
-                          f"{batch / each.mean[at]:,.4g}", memory)  # fmt: skip
+                          _rate(batch / each.mean[at]), memory)  # fmt: skip
         screen.print(table)
 
     if model.operators is not None:
@@ -231,7 +231,7 @@ def _print(found: Models) -> None:
         first = (escape(model.name), known, _size(model))
         for latency in model.latency:
             batch, rate = latency.best
-            most = f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
+            most = f"{_rate(rate)}/s"
             alone = _short(latency.mean_seconds(1))
             table.add_row(first[0], escape(_device(latency)), *first[1:], alone, most, str(batch))
             first = ("", "", "")
@@ -258,6 +258,10 @@ def _size(model: Model) -> str:
         if model.bytes >= unit:
             return f"{model.bytes / unit:,.1f} {name}"
     return f"{model.bytes} B" if model.bytes else ""
+
+
+def _rate(each_second: float) -> str:
+    return f"{each_second:,.0f}" if each_second >= 100 else f"{each_second:.3g}"
 
 
 def _short(seconds: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 from ganger.core.errors import BadInput
 from ganger.workloads.files import suffix_of
 
-SHIPPED: Final = ("papers",)
+SHIPPED: Final = ("papers", "measured")
 """Their names."""
 _FOLDER: Final = Path(__file__).parent / "files"
 
