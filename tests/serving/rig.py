@@ -9,6 +9,7 @@ from ganger.core.serving.router import Router
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News
 from ganger.core.serving.world import ANSWERED, Known, Lane, Latencies, Store, World
 from ganger.core.units import NEVER
+from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import KEEP, Plane
 
@@ -52,6 +53,9 @@ class Asked(NamedTuple):
     model: int = 0
     within: float = 1e9
     items: int = 1
+    input: int = -1
+    label: int = -1
+    tenant: int = 0
 
 
 class Ran(NamedTuple):
@@ -77,6 +81,7 @@ class Seen:
         self.outcomes: list[str] = []
         self.ended: list[float] = []
         self.by: list[int] = []
+        self.said: list[int] = []
 
     def ran(self, lane: Lane, order: Batch | Load, began: int, ended: int, outcome: str) -> None:
         assert began >= self.free[lane.number], "a lane runs two things at once"
@@ -105,6 +110,7 @@ class Seen:
             self.outcomes.append("answered" if code == ANSWERED else world.reasons[code - 2])
             self.ended.append(requests.ended[at] / MS)
             self.by.append(requests.by[at])
+            self.said.append(world.said.get(requests.base + at, -1))
 
     @property
     def batches(self) -> list[Ran]:
@@ -120,6 +126,9 @@ def columns(asked: Iterable[Asked]) -> dict[str, list[int]]:
         "deadline": [min(round((one.at + one.within) * MS), NEVER) for one in rows],
         "model": [one.model for one in rows],
         "items": [one.items for one in rows],
+        "input": [one.input for one in rows],
+        "label": [one.label for one in rows],
+        "tenant": [one.tenant for one in rows],
     }
 
 
@@ -138,17 +147,21 @@ def play(
     router: Router, models: Sequence[Known], lanes_: Sequence[Lane], asked: Sequence[Asked], *,
     stores: Sequence[Store] = (), noise: float = 0.0, seed: int = 0, beside: Sequence[float] = (),
     chunk: int = 1 << 30, takes: Sequence[float] = (),
+    families: Sequence[tuple[str, tuple[int, ...]]] = (),
+    says: Sequence[Sequence[int] | None] = (),
 ) -> Seen:  # fmt: skip
     """Serve all requests; in chunks, rows that are over are forgotten as soon as can be. `takes`:
-    milliseconds of the batches one after the other, instead of what the profile says."""
-    world = World(models, lanes_, stores, seed=seed)
+    milliseconds of the batches one after the other, instead of what the profile says; `says`: by
+    model, the class that it gives each input."""
+    world = World(models, lanes_, stores, families=families, seed=seed)
     seen = Seen(world)
     rows = sorted(asked, key=lambda one: one.at)
     chunks = (columns(rows[at : at + chunk]) for at in range(0, len(rows), chunk))
     physics = Physics(models, noise=noise, seed=seed, beside=beside)
     if takes:
         physics = Stated(models, takes)
-    plane = Plane(world, router, physics, chunks, [seen], keep=min(chunk, KEEP))
+    plane = Plane(world, router, physics, chunks, [seen], keep=min(chunk, KEEP),
+                  outputs=Outputs(says) if says else None)  # fmt: skip
     plane.advance()
     plane.finish()
     assert len(seen.outcomes) == len(asked)
@@ -162,6 +175,7 @@ class OneByOne:
     def __init__(self, router: Router) -> None:
         self.router = router
         self.name, self.loads, self.divides = router.name, router.loads, router.divides
+        self.chooses = router.chooses
 
     def begin(self, world: World) -> Any:
         return self.router.begin(world)

@@ -30,7 +30,7 @@ from serving.rig import MS, Asked, affine, lanes, model, placed, play, table
 class Mini:
     """Remembers in a dictionary; answers what is over."""
 
-    name, loads, divides = "mini", False, False
+    name, loads, divides, chooses = "mini", False, False, False
 
     def begin(self, world: World) -> Any:
         return {"waiting": [], "open": {}}

@@ -167,6 +167,29 @@ def test_a_recipe_that_cuts_requests_takes_large_ones(tmp_path: Path) -> None:
     assert run["metrics"]["batches"] == 1 + 12 + 1
 
 
+DIGITS = "arrival,model,input\n" + "".join(f"{at / 100},digits,{at % 899}\n" for at in range(1500))
+
+
+def test_a_family_answers_better_by_vote_than_by_its_worst_and_by_lot(tmp_path: Path) -> None:
+    """Real classifiers of digits: labels are those of their file, and a vote is judged by what was
+    voted, not by any one of them."""
+
+    def right(recipe: str, rows: str = DIGITS) -> float:
+        (run,) = good(tmp_path, "--models", "measured", "--fleet", "cpu-1:4", "--recipe", recipe,
+                      "--slo", "50ms", rows=rows)  # fmt: skip
+        assert run["metrics"]["attainment"] == 1
+        assert [each["requests"] for each in run["models"]] == [1500]
+        return float(run["metrics"]["effective_accuracy"])
+
+    voted, drawn = right("clipper(selection=exp4)"), right("clipper")
+    best = right("serve.triton", DIGITS.replace("digits", "digits-rbf-svm"))
+    worst = right("serve.triton", DIGITS.replace("digits", "digits-bayes"))
+    assert worst < drawn < best
+    assert best - 0.01 < voted
+    blind = right("clipper(selection=exp4)", DIGITS.replace("input", "x_input"))
+    assert worst < blind < best
+
+
 def test_a_fleet_is_written_as_it_is_read() -> None:
     assert str(read_fleet(" T4:3 + L4:1")) == "T4:3+L4:1"
     assert read_fleet("T4:0+L4:1") == Fleet((("L4", 1),))

@@ -79,9 +79,20 @@ def test_two_choices_keep_lanes_level() -> None:
 
 def test_what_each_recipe_does_by_default() -> None:
     assert {name: find(name).defaults() for name in recipes("requests")} == {
-        "clipper": {"step": "1", "back": "0.9"},
+        "clipper": {
+            "sizes": "aimd",
+            "step": "1",
+            "back": "0.9",
+            "selection": "exp3",
+            "rate": "0.1",
+            "by_tenant": "false",
+            "agree": "0.0",
+            "otherwise": "0",
+            "keeps": "0",
+        },
         "clockwork": {"largest": "16", "longest": "25 ms", "margin": "5 ms"},
         "dybatch": {"slice": "8"},
+        "model-switching": {"every": "1.0 s", "better": "0.0", "size": "64"},
         "nanily": {},
         "serve.dedicated": {"size": "64"},
         "serve.fixed-batch": {"size": "8", "timeout": "10 ms"},
@@ -179,3 +190,15 @@ def test_a_lane_that_comes_back_is_free() -> None:
     plane.advance()
     plane.finish()
     assert seen.outcomes == ["its lane failed", "answered"]
+
+
+def test_a_fitted_line_says_how_many_end_in_time() -> None:
+    """10 + 2b ms: after five batches of 1 to 5, 50 ms are enough for 18 (0.92 x 50 = 46)."""
+    router = make_router("clipper(sizes=latency_regression)")
+    asked = [Asked(0, 0, 1e4)] * 15 + [
+        Asked(1000.0 * at, 0, 50) for at in (1, 2) for _ in range(40)
+    ]
+    seen = play(router, [model("m", affine(10, 2, 64))], lanes(1), asked)
+    assert [len(batch.tasks) for batch in seen.batches][:6] == [1, 2, 3, 4, 5, 18]
+    noisy = play(router, [model("m", affine(10, 2, 64, p99=1.6))], lanes(1), asked, noise=1.0)
+    assert len(noisy.batches[5].tasks) < 18  # three deviations are kept free

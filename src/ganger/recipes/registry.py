@@ -181,7 +181,8 @@ PLANES: dict[str, dict[str, str]] = {
             "ganger.recipes.serving.baselines",
         ),
         **dict.fromkeys(
-            ("clipper", "nanily", "clockwork", "dybatch"), "ganger.recipes.serving.systems"
+            ("clipper", "nanily", "clockwork", "dybatch", "model-switching"),
+            "ganger.recipes.serving.systems",
         ),
     },
 }  # fmt: skip

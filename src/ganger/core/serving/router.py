@@ -27,6 +27,11 @@ class Router(Protocol):
     def divides(self) -> bool:
         """Whether it cuts requests into parts, so that one may bring more than a batch can hold."""
 
+    @property
+    def chooses(self) -> bool:
+        """Whether requests may name a family, of which it chooses who answers; it then reads what
+        models answered, and the labels of requests that are over."""
+
     def begin(self, world: World) -> Any:
         """The memory to begin with, in plain structs."""
 

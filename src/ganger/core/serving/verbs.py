@@ -82,12 +82,14 @@ Do: TypeAlias = Batch | Load | Evict | Cancel | Interrupt | Retire | Wait
 
 class Ended(Struct, frozen=True, gc=False):
     """A batch or a load is over. `outcome`: OK, FAILED, CANCELLED or INTERRUPTED; `took`:
-    microseconds on the lane; `operator`: where an interrupted batch stopped."""
+    microseconds on the lane; `operator`: where an interrupted batch stopped; `outputs`: by part,
+    the class that each task was given (-1: not known), where the router `chooses` among models."""
 
     order: Batch | Load
     outcome: str
     took: int
     operator: int = 0
+    outputs: tuple[Sequence[int], ...] = ()
 
 
 class News(Struct, frozen=True):

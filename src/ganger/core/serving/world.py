@@ -66,13 +66,6 @@ class Requests:
         self.ended.extend([0] * count)
         self.by.extend([-1] * count)
 
-    def count_items(self, rows: Sequence[int]) -> int:
-        """The inputs that these requests bring together."""
-        if self.each_one_item:
-            return len(rows)
-        items, base = self.items, self.base
-        return sum(items[row - base] for row in rows)
-
     def drop_first(self, count: int) -> None:
         """Forget the first rows, which are over."""
         for column in (self.arrival, self.deadline, self.model, self.tenant, self.items,
@@ -83,12 +76,15 @@ class Requests:
 
 class Task(Struct):
     """Work for a request that is more than one batch entry: a stage, a copy, a member of an
-    ensemble. `request`: whose it is; `step`: what the router calls this part of the work."""
+    ensemble. `request`: whose it is; `step`: what the router calls this part of the work;
+    `arrival` and `deadline`: of this part, where the router batches it by them."""
 
     request: int
     model: int
     items: int = 1
     step: int = 0
+    arrival: int = 0
+    deadline: int = NEVER
 
 
 class Lane(Struct, eq=False):
@@ -155,11 +151,12 @@ class Known(Struct, frozen=True):
 
 class World:
     """Everything that a router may look at. `models` by code, `lanes` and `stores` by number; lanes
-    that copy come last."""
+    that copy come last. `families`: names of models among which a router may choose, with their
+    codes; a request for the k-th family has the code `len(models) + k`."""
 
     def __init__(
         self, models: Sequence[Known], lanes: Sequence[Lane], stores: Sequence[Store] = (), *,
-        seed: int = 0,
+        families: Sequence[tuple[str, tuple[int, ...]]] = (), seed: int = 0,
     ) -> None:  # fmt: skip
         for at, lane in enumerate(lanes):
             if lane.number != at or (at and lanes[at - 1].copies and not lane.copies):
@@ -168,12 +165,20 @@ class World:
         self.requests = Requests()
         self.tasks: dict[int, Task] = {}
         self.models, self.lanes, self.stores = models, lanes, stores
+        self.families = families
+        self.variants = [
+            *((model,) for model in range(len(models))), *(those for _, those in families)
+        ]  # fmt: skip
+        """By what a request may ask for: the models that can answer it."""
         self.memory: Any = None
         self.reasons = Names[str]()
         self.heard: Callable[[Collection[int], int, int], None] | None = None
         """Who hears of requests that are over: rows, outcome, when."""
         self.open = 0
         """How many requests have come and are not over."""
+        self.said: dict[int, int] = {}
+        """The classes that requests were answered with, where it is not what `by` says: of votes.
+        Whoever forgets a request forgets this too."""
         self._seed, self._last_task = seed, 0
         self._tables: dict[tuple[int, str, float], Latencies] = {}
 
@@ -198,6 +203,11 @@ class World:
         at = ((at ^ at >> 27) * 0x94D049BB133111EB) & _WORD
         return (at ^ at >> 31) / (1 << 64)
 
+    def asked(self, code: int) -> str:
+        """The name of the model or the family that a request asks for."""
+        count = len(self.models)
+        return self.models[code].name if code < count else self.families[code - count][0]
+
     # ------------------------------------------------------------------ tasks
 
     def add_task(self, task: Task) -> int:
@@ -205,6 +215,25 @@ class World:
         self._last_task -= 1
         self.tasks[self._last_task] = task
         return self._last_task
+
+    def arrival_of(self, number: int) -> int:
+        """When a request came, or a task began to be wanted."""
+        if number < 0:
+            return self.tasks[number].arrival
+        return self.requests.arrival[number - self.requests.base]
+
+    def deadline_of(self, number: int) -> int:
+        """By when a request or a task is wanted."""
+        if number < 0:
+            return self.tasks[number].deadline
+        return self.requests.deadline[number - self.requests.base]
+
+    def count_items(self, numbers: Sequence[int]) -> int:
+        """The inputs that these requests and tasks bring together."""
+        if self.requests.each_one_item:
+            return len(numbers)
+        items, base, tasks = self.requests.items, self.requests.base, self.tasks
+        return sum(items[each - base] if each >= 0 else tasks[each].items for each in numbers)
 
     # ------------------------------------------------------------------ ends of requests
 

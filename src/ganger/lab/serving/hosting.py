@@ -76,8 +76,8 @@ class Served:
         world = World(known, lanes, seed=seed)
         tally = Tally(world, [right_of(models.models[model])])
         router = make_router(traffic.router)
-        source = Source(_only(traffic.requests, model), models, fleet, known,
-                        Setup(slo=traffic.slo), router.divides)  # fmt: skip
+        source = Source(_only(traffic.requests, model), models, fleet, world,
+                        Setup(slo=traffic.slo), router)  # fmt: skip
         plane = Plane(world, router,
                       Physics(known, noise=traffic.noise, seed=seed), source.chunks(), [tally]
                       )  # fmt: skip

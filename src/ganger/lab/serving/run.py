@@ -19,6 +19,7 @@ from ganger.core.units import NEVER, SECOND
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.tally import Tally
 from ganger.recipes.registry import make_router
+from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
 from ganger.workloads.models.matching import matched
@@ -81,15 +82,17 @@ def serve(
     began = time.process_time()
     known = [known_of(model, fleet) for model in models.models.values()]
     lanes, stores = fleet.lanes(_memory(known, models, fleet, router))
-    world = World(known, lanes, stores, seed=setup.seed)
+    families = families_of(models, known) if router.chooses else []
+    world = World(known, lanes, stores, families=families, seed=setup.seed)
     physics = Physics(known, noise=setup.noise, seed=setup.seed)
     right = [right_of(model) for model in models.models.values()]
-    source = Source(requests, models, fleet, known, setup, router.divides, progress)
+    source = Source(requests, models, fleet, world, setup, router, progress)
     made = None if per_request is None else per_request.with_name(per_request.name + ".new")
     out = None if made is None else made.open("w", newline="", encoding="utf-8")
     try:
         tally = Tally(world, right, out)
-        plane = Plane(world, router, physics, source.chunks(), [tally])
+        plane = Plane(world, router, physics, source.chunks(), [tally],
+                      outputs=outputs_of(models) if families else None)  # fmt: skip
         plane.advance()
         plane.finish()
         if not tally.requests:
@@ -104,9 +107,9 @@ def serve(
         made.replace(per_request)  # what was there before is lost only to a whole one
     asked, in_time, dropped = tally.by_model.tolist()
     by_model = [
-        {"model": model.name, "requests": asked[at], "attainment": in_time[at] / asked[at],
+        {"model": world.asked(at), "requests": asked[at], "attainment": in_time[at] / asked[at],
          "dropped": dropped[at]}
-        for at, model in enumerate(known) if asked[at]
+        for at in range(len(world.variants)) if asked[at]
     ]  # fmt: skip
     return ServingRun(
         recipe if isinstance(recipe, str) else router.name, str(fleet), setup,
@@ -127,6 +130,21 @@ def known_of(model: Model, fleet: Fleet) -> Known:
     load = next((model.load[tier] for tier in _TIERS if tier in model.load), 0.0)
     borders = model.operators.borders if model.operators is not None else ()
     return Known(model.name, tables, model.bytes, round(load * SECOND), model.accuracy, borders)
+
+
+def families_of(models: Models, known: Sequence[Known]) -> list[tuple[str, tuple[int, ...]]]:
+    """The families, with those of their models that run on the fleet."""
+    found: dict[str, list[int]] = {}
+    for at, model in enumerate(models.models.values()):
+        if model.family and model.family not in models.models and known[at].latencies:
+            found.setdefault(model.family, []).append(at)
+    return [(name, tuple(variants)) for name, variants in found.items()]
+
+
+def outputs_of(models: Models) -> Outputs:
+    """What models were recorded to say."""
+    return Outputs([None if model.predicted is None else model.predicted.tolist()
+                    for model in models.models.values()])  # fmt: skip
 
 
 def _micros(seconds: NDArray[np.float64]) -> list[int]:
@@ -165,17 +183,24 @@ class Source:
     """The requests as columns for the plane: models by their place in the file, deadlines set."""
 
     def __init__(
-        self, requests: Requests, models: Models, fleet: Fleet, known: Sequence[Known],
-        setup: Setup, divides: bool, progress: Callable[[int], None] = lambda count: None,
+        self, requests: Requests, models: Models, fleet: Fleet, world: World,
+        setup: Setup, router: Router, progress: Callable[[int], None] = lambda count: None,
     ) -> None:  # fmt: skip
         self._requests, self._models, self._fleet = requests, models, fleet
-        self._setup, self._divides, self._progress = setup, divides, progress
-        self._code = {model.name: at for at, model in enumerate(known)}
-        self._largest = np.array(
-            [max((each.largest for each in model.latencies.values()), default=0)
-             for model in known], np.int64,
-        )  # fmt: skip
+        self._setup, self._router, self._progress = setup, router, progress
+        self._code = {world.asked(at): at for at in range(len(world.variants))}
+        largest = [max((each.largest for each in model.latencies.values()), default=0)
+                   for model in world.models]  # fmt: skip
+        self._largest = np.array([min(largest[model] for model in those)
+                                  for those in world.variants], np.int64)  # fmt: skip
+        """By what is asked for: of a family, what every variant can take."""
+        self._labels = [self._labels_of(those) for those in world.variants]
         self._codes = np.zeros(0, np.int64)
+
+    def _labels_of(self, variants: Sequence[int]) -> NDArray[np.int64] | None:
+        """The true classes of the inputs that one of these models was recorded on."""
+        models = list(self._models.models.values())
+        return next((models[at].labels for at in variants if models[at].labels is not None), None)
 
     def chunks(self) -> Iterator[dict[str, list[int]]]:
         """One after the other. Raises BadInput."""
@@ -206,18 +231,39 @@ class Source:
             column = getattr(chunk, name)
             if column is not None:
                 columns[name] = column.tolist()
-        if chunk.items is not None and not self._divides:
+        if chunk.label is None and chunk.input is not None and self._router.chooses:
+            columns["label"] = self._true(chunk.input, model)
+        if chunk.items is not None and not self._router.divides:
             self._fits(chunk.items, model, before)
         return columns
+
+    def _true(self, inputs: NDArray[np.int64], model: NDArray[np.int64]) -> list[int]:
+        """The labels of inputs, where they were recorded; -1 elsewhere."""
+        found = np.full(len(inputs), -1, np.int64)
+        for code in np.unique(model).tolist():
+            labels = self._labels[code]
+            if labels is not None:
+                here = (model == code) & (inputs >= 0)
+                found[here] = labels[inputs[here] % len(labels)]
+        return found.tolist()
 
     def _of(self, name: str) -> int:
         """The place of a model. Raises BadInput for what is none, or runs nowhere here."""
         at = self._code.get(name)
         if at is None:
-            kind = "a pipeline" if name in self._models.pipelines else "a family of models"
-            raise BadInput(f"{name!r} is {kind}, and no recipe chooses among models yet",
-                           where=self._requests.name, mend="let requests name a model"
-                           )  # fmt: skip
+            if name in self._models.pipelines:
+                raise BadInput(f"{name!r} is a pipeline, and no recipe runs pipelines yet",
+                               where=self._requests.name, mend="let requests name a model"
+                               )  # fmt: skip
+            if not self._router.chooses:
+                raise BadInput(
+                    f"{name!r} is a family of models, and {self._router.name} does not choose"
+                    " among models", where=self._requests.name,
+                    mend="use a recipe that does, such as clipper, or let requests name a model",
+                )  # fmt: skip
+            raise BadInput(f"no model of the family {name!r} was measured on {self._fleet}",
+                           where=self._requests.name,
+                           mend="add a latency there to the models file")  # fmt: skip
         if not self._largest[at]:
             raise BadInput(f"model {name!r} was not measured on {self._fleet}",
                            where=self._requests.name,

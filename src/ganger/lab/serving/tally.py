@@ -67,9 +67,9 @@ class Tally:
 
     def __init__(
         self, world: World, right: Sequence[NDArray[np.bool_] | float | None],
-        per_request: TextIO | None = None, names: Sequence[str] = (),
+        per_request: TextIO | None = None,
     ) -> None:  # fmt: skip
-        count = len(world.models)
+        count = len(world.variants)
         self.requests = self.answered = self.late = self.batches = self.executed = 0
         self.dropped: dict[str, int] = {}
         self.latencies = Latencies()
@@ -81,7 +81,6 @@ class Tally:
         self.right = 0.0
         self.judged = True
         self._right = right
-        self._names = names
         self._rows = None if per_request is None else csv.writer(per_request)
         if self._rows is not None:
             self._rows.writerow(["request", "model", "arrival_seconds", "latency_seconds",
@@ -117,7 +116,7 @@ class Tally:
             if number and code > ANSWERED:
                 reason = world.reasons[code - 2]
                 self.dropped[reason] = self.dropped.get(reason, 0) + number
-        models = len(world.models)
+        models = len(world.variants)
         self.by_model += [np.bincount(asked[rows], minlength=models)
                           for rows in (slice(None), in_time, ~answered)]  # fmt: skip
         self.latencies.add((ended - arrival)[answered])
@@ -126,8 +125,16 @@ class Tally:
             self._write(world, arrival, ended, outcome, asked)
 
     def _judge(self, world: World, count: int, in_time: NDArray[np.bool_]) -> None:
-        by = np.array(world.requests.by[:count], np.int64)[in_time]
-        inputs = np.array(world.requests.input[:count], np.int64)[in_time]
+        requests = world.requests
+        if world.said:
+            in_time = in_time.copy()
+            for at in np.flatnonzero(in_time).tolist():
+                said = world.said.get(requests.base + at)
+                if said is not None:
+                    in_time[at] = False
+                    self.right += said == requests.label[at]
+        by = np.array(requests.by[:count], np.int64)[in_time]
+        inputs = np.array(requests.input[:count], np.int64)[in_time]
         for model in np.unique(by).tolist():
             right = self._right[model] if model >= 0 else None
             here = inputs[by == model]
@@ -148,7 +155,7 @@ class Tally:
             said = "answered" if code == ANSWERED else world.reasons[code - 2]
             who = world.models[by[at]].name if by[at] >= 0 else ""
             self._rows.writerow([
-                base + at, world.models[int(asked[at])].name, f"{arrival[at] / SECOND:.6f}",
+                base + at, world.asked(int(asked[at])), f"{arrival[at] / SECOND:.6f}",
                 f"{(ended[at] - arrival[at]) / SECOND:.6f}", said, who,
             ])  # fmt: skip
 

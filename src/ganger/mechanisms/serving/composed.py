@@ -1,4 +1,5 @@
-"""A router put together from slots: admit, dispatch, order, batch. An absent slot costs nothing.
+"""A router put together from slots: choose, admit, dispatch, order, batch. An absent slot costs
+nothing.
 
 Requests wait in queues by model, and by lane where a dispatcher chooses one when they come. Lanes
 that may run the same models form a *group*; an idle lane takes from the queue of its group whose
@@ -18,6 +19,7 @@ from ganger.core.errors import BadInput
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part, Wait
 from ganger.core.serving.world import Lane, World
 from ganger.core.units import NEVER
+from ganger.mechanisms.serving.asking import Asked, Asking
 from ganger.mechanisms.serving.batching import Batching, Form, due_of
 from ganger.mechanisms.serving.dispatch import Dispatch
 from ganger.mechanisms.serving.queues import Earliest, Fifo
@@ -50,14 +52,17 @@ class Memory(Struct):
     turns: list[int]
     """By model: requests that were dispatched."""
     stranded: list[int]
-    """Requests for which no lane is up."""
+    """Requests and tasks for which no lane is up."""
     learned: Any
+    asked: Asked | None
+    """None where no request names a family and nothing is kept."""
 
 
 @dataclass(frozen=True)
 class Composed:
     """See the module. `queue`: the order inside a queue and among queues; `longest`: of a queue, 0
-    for no limit; `apart`: every model has an equal part of the lanes for itself."""
+    for no limit; `apart`: every model has an equal part of the lanes for itself; `asking`: which
+    models answer a request, if it is not just the one that it names."""
 
     name: str
     batching: Batching
@@ -65,8 +70,14 @@ class Composed:
     queue: type[Fifo] | type[Earliest] = Fifo
     longest: int = 0
     apart: bool = False
+    asking: Asking | None = None
     loads: bool = False
     divides: bool = False
+
+    @property
+    def chooses(self) -> bool:
+        """Whether there is a choice among the models of a family."""
+        return self.asking is not None and self.asking.choice is not None
 
     # ------------------------------------------------------------------ Router
 
@@ -104,6 +115,8 @@ class Composed:
         return Memory(
             group_of, groups_of, lanes_of, [], {}, [[] for _ in kinds], [], {}, [],
             [0] * len(world.lanes), [0] * len(world.models), [], self.batching.begin(world),
+            self.asking.begin(world)
+            if self.asking is not None and (world.families or self.asking.keeps) else None,
         )  # fmt: skip
 
     def _parted(self, world: World, lanes: Sequence[Lane]) -> list[frozenset[int]]:
@@ -121,6 +134,15 @@ class Composed:
     def arrive(self, world: World, rows: range) -> None:
         """Each waits in the queue of its model, and of its lane where one is chosen."""
         memory: Memory = world.memory
+        if memory.asked is not None:
+            assert self.asking is not None
+            for row in rows:
+                at = row - world.requests.base
+                runnable = [model for model in world.variants[world.requests.model[at]]
+                            if memory.groups_of[model]]  # fmt: skip
+                for model, number in self.asking.arrive(world, memory.asked, row, runnable):
+                    self._send(world, memory, model, number)
+            return
         requests = world.requests
         base = requests.base
         if len(rows) > 1 and self.dispatch is None and not self.longest:
@@ -141,13 +163,16 @@ class Composed:
             return
         model_of = requests.model
         for row in rows:
-            model = model_of[row - base]
-            groups = memory.groups_of[model]
-            if self.dispatch is not None:
-                groups = self._chosen(world, memory, row, model, groups)
-            self._push(world, memory, model, groups, range(row, row + 1))
+            self._send(world, memory, model_of[row - base], row)
 
-    def _chosen(
+    def _send(self, world: World, memory: Memory, model: int, number: int) -> None:
+        """A request or a task waits where it is dispatched to."""
+        groups = memory.groups_of[model]
+        if self.dispatch is not None:
+            groups = self._dispatched(world, memory, number, model, groups)
+        self._push(world, memory, model, groups, [number])
+
+    def _dispatched(
         self, world: World, memory: Memory, row: int, model: int, groups: list[int]
     ) -> list[int]:
         """The group of the lane that the dispatcher chooses; none if no lane is up."""
@@ -158,7 +183,7 @@ class Composed:
         turn = memory.turns[model]
         memory.turns[model] = turn + 1
         lane = self.dispatch.choose(world, row, turn, lanes, memory.load)
-        memory.load[lane] += world.requests.items[row - world.requests.base]
+        memory.load[lane] += world.count_items((row,))
         return [memory.group_of[lane]]
 
     def _push(
@@ -181,7 +206,7 @@ class Composed:
         if self.longest and len(queue) >= self.longest:
             self._refuse(world, rows, "the queue was full")
             return
-        queue.push(world.requests, rows)
+        queue.push(world, rows)
         if at in memory.parked:
             if len(queue) < memory.parked[at]:
                 return
@@ -197,12 +222,19 @@ class Composed:
             heappush(memory.ready[queue.group], (key, at))
 
     def _refuse(self, world: World, rows: range | list[int], why: str) -> None:
-        requests = world.requests
+        memory: Memory = world.memory
         for row in rows:
-            world.refuse((row,), why, at=requests.arrival[row - requests.base])
+            at = world.arrival_of(row)
+            if memory.asked is not None:
+                assert self.asking is not None
+                self.asking.refuse(world, memory.asked, row, why, at)
+            else:
+                world.refuse((row,), why, at=at)
 
     def _key(self, world: World, queue: Queues) -> int:
-        return queue.head if self.queue is Fifo else due_of(world, queue)
+        if self.queue is Earliest:
+            return due_of(world, queue)
+        return queue.head if queue.head >= 0 else world.tasks[queue.head].request
 
     def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
         """A batch for each lane whose group has one ready."""
@@ -221,7 +253,10 @@ class Composed:
                     heappop(ready)
                     continue
                 queue = memory.queues[at]
-                form = self._form(world, memory, queue, lane)
+                if memory.asked is not None:
+                    assert self.asking is not None
+                    self.asking.skip(world, memory.asked, queue)
+                form = self._form(world, memory, queue, lane) if len(queue) else Form(0)
                 if form.size:
                     orders.append(self._batch(world, queue, form.size, form.reason, lane))
                     self._settle(world, memory, ready, at)
@@ -267,7 +302,7 @@ class Composed:
 
     def _batch(self, world: World, queue: Queues, count: int, reason: str, lane: Lane) -> Batch:
         rows = queue.pop(count)
-        part = Part(queue.model, rows, world.requests.count_items(rows))
+        part = Part(queue.model, rows, world.count_items(rows))
         return Batch(lane.number, (part,), reason)
 
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
@@ -279,13 +314,24 @@ class Composed:
         part = order.parts[0]
         if self.dispatch is not None:
             memory.load[order.lane] -= part.items
-        if done.outcome == OK:
+        if done.outcome != OK:
+            self._again(world, memory, part.tasks)
+            return _NOTHING
+        self.batching.learn(world, memory.learned, part, world.lanes[order.lane], done.took)
+        if memory.asked is None:
             world.answer(part.tasks, part.model)
-            self.batching.learn(world, memory.learned, part, world.lanes[order.lane], done.took)
         else:
-            for row in part.tasks:
-                self.arrive(world, range(row, row + 1))
+            assert self.asking is not None
+            self.asking.ended(world, memory.asked, part, done.outputs)
         return _NOTHING
+
+    def _again(self, world: World, memory: Memory, numbers: Sequence[int]) -> None:
+        """Requests and tasks wait anew."""
+        for number in numbers:
+            if number < 0:
+                self._send(world, memory, world.tasks[number].model, number)
+            else:
+                self.arrive(world, range(number, number + 1))
 
     def told(self, world: World, news: News) -> Sequence[Do]:
         """Lanes come and go: what waits at one that goes is dispatched again."""
@@ -306,6 +352,5 @@ class Composed:
                         memory.stranded.extend(queue.pop(len(queue)))
         if news.up or news.down:
             again, memory.stranded = sorted(memory.stranded), []
-            for row in again:
-                self.arrive(world, range(row, row + 1))
+            self._again(world, memory, again)
         return _NOTHING

@@ -7,18 +7,18 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ganger.core.serving.world import Requests
+from ganger.core.serving.world import World
 
 
 class Queue(Protocol):
-    """Requests of one model that wait for the same lanes."""
+    """Requests (and tasks) of one model that wait for the same lanes."""
 
     model: int
     group: int
 
     def __len__(self) -> int: ...
 
-    def push(self, requests: Requests, rows: range | list[int]) -> None:
+    def push(self, world: World, numbers: range | list[int]) -> None:
         """Requests begin to wait."""
 
     @property
@@ -43,9 +43,9 @@ class Fifo(Struct):
     def __len__(self) -> int:
         return len(self.rows) - self.first
 
-    def push(self, requests: Requests, rows: range | list[int]) -> None:
+    def push(self, world: World, numbers: range | list[int]) -> None:
         """Requests begin to wait."""
-        self.rows.extend(rows)
+        self.rows.extend(numbers)
 
     @property
     def head(self) -> int:
@@ -77,10 +77,10 @@ class Earliest(Struct):
     def __len__(self) -> int:
         return len(self.heap)
 
-    def push(self, requests: Requests, rows: range | list[int]) -> None:
+    def push(self, world: World, numbers: range | list[int]) -> None:
         """Requests begin to wait."""
-        deadline, base = requests.deadline, requests.base
-        new = [(deadline[row - base], row) for row in rows]
+        deadline_of = world.deadline_of
+        new = [(deadline_of(number), number) for number in numbers]
         if len(new) > len(self.heap):
             self.heap += new
             heapify(self.heap)

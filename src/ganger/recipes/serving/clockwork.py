@@ -119,6 +119,7 @@ class Clockwork:
     name: str = "clockwork"
     loads: bool = True
     divides: bool = False
+    chooses: bool = False
 
     def begin(self, world: World) -> Memory:
         """Nothing waits; what is resident may run."""
@@ -276,7 +277,7 @@ class Clockwork:
             heappop(ready)
             del listed[model]
             rows = waiting.take(choice.first, choice.size)
-            inputs = world.requests.count_items(rows)
+            inputs = world.count_items(rows)
             took = self._estimate(world, memory, model, lane.type, inputs)
             memory.free[lane.number] = starts + took
             if lane.store >= 0:
@@ -333,7 +334,7 @@ class Clockwork:
         are more than were measured."""
         if not world.requests.each_one_item:
             rows = memory.waiting[model].rows[first : first + size]
-            size = world.requests.count_items(rows)
+            size = world.count_items(rows)
             known = world.latencies(model, lane)
             if known is None or size > known.largest:
                 return NEVER

@@ -40,6 +40,7 @@ class DyBatch:
     name: str = "dybatch"
     loads: bool = False
     divides: bool = True
+    chooses: bool = False
 
     def begin(self, world: World) -> Memory:
         """Nothing waits."""

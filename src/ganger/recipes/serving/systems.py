@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from ganger.core.serving.router import Router
 from ganger.core.units import SECOND
-from ganger.mechanisms.serving.batching import Aimd, WithinSlack
+from ganger.mechanisms.serving.asking import Asking
+from ganger.mechanisms.serving.batching import Aimd, FittedLatency, Preferred, WithinSlack
+from ganger.mechanisms.serving.choice import Exp3, Exp4, Switching
 from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.queues import Earliest
-from ganger.recipes.registry import Count, Duration, Paper, Part, recipe
+from ganger.recipes.registry import Count, Duration, Many, Paper, Part, Positive, recipe
 from ganger.recipes.serving.clockwork import Clockwork
 from ganger.recipes.serving.dybatch import DyBatch
 
@@ -16,6 +20,8 @@ CLIPPER = Paper("Clipper: A Low-Latency Online Prediction Serving System", "Cran
                 "NSDI", 2017, "accuracy, latency, throughput")  # fmt: skip
 NANILY = Paper("Nanily: A QoS-Aware Scheduling for DNN Inference Workload in Clouds",
                "Tang et al.", "HPCC", 2019, "SLO, throughput")  # fmt: skip
+SWITCHING = Paper("Model-Switching: Dealing with Fluctuating Workloads in MLaaS Systems",
+                  "Zhang et al.", "HotCloud", 2020, "accuracy, latency")  # fmt: skip
 DYBATCH = Paper("DyBatch: Efficient Batching and Fair Scheduling for Deep Learning Inference on"
                 " Time-sharing Devices", "Zhang et al.", "CCGrid", 2020,
                 "fairness, throughput")  # fmt: skip
@@ -23,19 +29,66 @@ CLOCKWORK = Paper("Serving DNNs like Clockwork: Performance Predictability from 
                   "Gujarati et al.", "OSDI", 2020, "SLO")  # fmt: skip
 
 
+class Sizes(Enum):
+    """How Clipper finds the size of batches."""
+
+    AIMD = "aimd"
+    LATENCY_REGRESSION = "latency_regression"
+
+
+class Selection(Enum):
+    """How Clipper chooses among the models of a family."""
+
+    EXP3 = "exp3"
+    EXP4 = "exp4"
+
+
 @recipe(
     CLIPPER,
-    reconstructed="the cut of a tenth is from memory; the choice among models (Exp3, Exp4) and the"
-    " cache of predictions are not part of it yet",
+    reconstructed="the cut of a tenth and the rate of learning are from memory; the cache is off"
+    " unless `keeps` says how large it is; the regression is of the mean and of deviations, not of"
+    " quantiles",
 )
-def clipper(step: Count = 1, back: Part = 0.9) -> Router:
-    """A batch size for every model that grows while batches keep the SLO and shrinks when one does
-    not.
+def clipper(
+    sizes: Sizes = Sizes.AIMD, step: Count = 1, back: Part = 0.9,
+    selection: Selection = Selection.EXP3, rate: Positive = 0.1, by_tenant: bool = False,
+    agree: Part = 0.0, otherwise: Many = 0, keeps: Many = 0,
+) -> Router:  # fmt: skip
+    """A batch size for every model that grows while batches keep the SLO; the model of a family by
+    what its answers were worth.
 
     The size grows by `step` with each full batch that takes no longer than the SLO, and is cut to
-    `back` of itself by one that does. A lane never waits for requests: it takes what is there.
+    `back` of itself by one that does; or (`sizes=latency_regression`) a line is fitted to the
+    latencies and the size is what the head can wait for. A lane never waits for requests. A request
+    that names a family is asked of one model, drawn by weights (`exp3`), or of all, which vote by
+    weights (`exp4`); models that err lose weight by `rate`, for each tenant apart with `by_tenant`.
+    At its deadline a vote is counted with what has come; where less than `agree` of the weight is
+    behind the class that wins, the class `otherwise` is answered. The last `keeps` answers are kept
+    and given to requests with the same input.
     """
-    return Composed("clipper", Aimd(step, back))
+    batching = Aimd(step, back) if sizes is Sizes.AIMD else FittedLatency()
+    choice = Exp3(rate, by_tenant) if selection is Selection.EXP3 else (
+        Exp4(rate, by_tenant, agree, otherwise)
+    )  # fmt: skip
+    return Composed("clipper", batching, asking=Asking(choice, keeps))
+
+
+@recipe(
+    SWITCHING,
+    name="model-switching",
+    needs="latencies",
+    reconstructed="what the load allows is found by a queue of our own before, and a change wants"
+    " nothing more than a better value unless `better` says so",
+)
+def model_switching(every: Duration = SECOND, better: Part = 0.0, size: Count = 64) -> Router:
+    """A large model while there is time for it, a small one when there is not.
+
+    Of the models of a family that one answers of which accuracy x P(in time) is greatest at the
+    load of the last `every`; a change wants a value that is greater by the part `better`. All stay
+    loaded, and a lane takes whatever waits, up to `size`. What counts is the part of answers that
+    are right and in time.
+    """
+    return Composed("model-switching", Preferred(size, 0), asking=Asking(Switching(every, better)))
 
 
 @recipe(

@@ -30,6 +30,7 @@ from ganger.core.serving.verbs import (
 )
 from ganger.core.serving.world import OPEN, Lane, World
 from ganger.core.units import NEVER
+from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
 
 _number = attrgetter("number")
@@ -60,16 +61,18 @@ class _End:
 class Plane:
     """Drives one router over requests that come in chunks (columns as of `Requests.add`).
 
-    `on_retire` hears of lanes that the router gives back. Rows that are over are forgotten once
+    `outputs`: what models say, for routers that choose among models. `on_retire` hears of lanes
+    that the router gives back. Rows that are over are forgotten once
     there are `keep` of them.
     """
 
     def __init__(
         self, world: World, router: Router, physics: Physics, chunks: Iterator[Columns],
         watches: Sequence[Watch] = (), on_retire: Callable[[int], None] = lambda lane: None,
-        keep: int = KEEP,
+        keep: int = KEEP, outputs: Outputs | None = None,
     ) -> None:  # fmt: skip
         self.world, self.router = world, router
+        self._outputs = outputs
         self._physics, self._chunks, self._watches = physics, chunks, list(watches)
         self._on_retire, self._keep = on_retire, keep
         self._heap: list[tuple[int, int, int, _End | None]] = []
@@ -177,6 +180,10 @@ class Plane:
     def _settle(self, count: int) -> None:
         for watch in self._watches:
             watch.settled(self.world, count)
+        base, said = self.world.requests.base, self.world.said
+        if said:
+            for row in range(base, base + count):
+                said.pop(row, None)
         self.world.requests.drop_first(count)
 
     def close(self, at: int, reason: str) -> None:
@@ -330,8 +337,11 @@ class Plane:
             self._begin(lane, lane.queued.pop())
         elif lane not in self._idle:
             insort(self._idle, lane, key=_number)
-        self._do(self.router.ended(self.world, Ended(order, end.outcome, now - end.began,
-                                                     end.operator)))  # fmt: skip
+        said: tuple[Sequence[int], ...] = ()
+        if self._outputs is not None and isinstance(order, Batch) and end.outcome == OK:
+            said = tuple(self._outputs.of(self.world, part) for part in order.parts)
+        done = Ended(order, end.outcome, now - end.began, end.operator, said)
+        self._do(self.router.ended(self.world, done))
 
     def _cut(self, number: int, outcome: str) -> None:
         end = self._busy.get(number)

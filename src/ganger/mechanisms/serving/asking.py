@@ -1,0 +1,171 @@
+"""Whom a request is asked of: one model of its family or several, or nobody, where the answer is
+known already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any
+
+from msgspec import Struct
+
+from ganger.core.serving.verbs import Part
+from ganger.core.serving.world import Task, World
+from ganger.core.units import NEVER
+from ganger.mechanisms.serving.choice import Choice
+from ganger.mechanisms.serving.queues import Queue
+
+
+class Ensemble(Struct):
+    """A request that several models answer: how many have not yet, and what the others said."""
+
+    missing: int
+    said: dict[int, int] = {}
+
+
+class Asked(Struct):
+    """What is open and what is kept."""
+
+    chosen: Any = None
+    """What the choice has learned."""
+    open: dict[int, Ensemble] = {}
+    """By request that is asked of several models."""
+    due: list[tuple[int, int]] = []
+    """A heap of (deadline, request) of those; others are over."""
+    kept: dict[tuple[int, int], int] = {}
+    """By model and input: what it said (-1: not known); what was used last is at the end."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """`choice`: among the models of a family; `keeps`: how many answers are kept, by model and
+    input, and given to later requests with the same input, the least recently used gone first."""
+
+    choice: Choice | None = None
+    keeps: int = 0
+
+    def begin(self, world: World) -> Asked:
+        """Nothing was asked."""
+        return Asked(None if self.choice is None else self.choice.begin(world))
+
+    def arrive(
+        self, world: World, memory: Asked, row: int, variants: Sequence[int]
+    ) -> list[tuple[int, int]]:
+        """The (model, number) pairs that have to run for a request that comes: itself, or a task
+        for each of several models. None, where all is known."""
+        requests = world.requests
+        at = row - requests.base
+        if not variants:
+            return [(world.variants[requests.model[at]][0], row)]
+        if len(variants) > 1:
+            assert self.choice is not None, "only a router that chooses is asked for a family"
+            variants = self.choice.choose(world, memory.chosen, row, variants)
+        known = self._known(memory, variants, requests.input[at])
+        if len(variants) == 1 and not known:
+            return [(variants[0], row)]
+        missing = [model for model in variants if model not in known]
+        memory.open[row] = Ensemble(len(missing), known)
+        if not missing:
+            self._close(world, memory, row, requests.arrival[at])
+            return []
+        arrival, deadline = requests.arrival[at], requests.deadline[at]
+        if deadline < NEVER:
+            heappush(memory.due, (deadline, row))
+        return [
+            (model, world.add_task(Task(row, model, requests.items[at], arrival=arrival,
+                                        deadline=deadline)))
+            for model in missing
+        ]  # fmt: skip
+
+    def _known(self, memory: Asked, models: Sequence[int], given: int) -> dict[int, int]:
+        """What was kept of these models for an input; it is now the most recently used."""
+        found: dict[int, int] = {}
+        if self.keeps and given >= 0:
+            for model in models:
+                said = memory.kept.pop((model, given), None)
+                if said is not None:
+                    memory.kept[model, given] = found[model] = said
+        return found
+
+    def _keep(self, world: World, memory: Asked, model: int, row: int, said: int) -> None:
+        given = world.requests.input[row - world.requests.base]
+        if self.keeps and given >= 0:
+            memory.kept.pop((model, given), None)
+            memory.kept[model, given] = said
+            if len(memory.kept) > self.keeps:
+                del memory.kept[next(iter(memory.kept))]
+
+    def skip(self, world: World, memory: Asked, queue: Queue) -> None:
+        """Take tasks off the head whose request is over."""
+        self._close_due(world, memory)
+        while len(queue) and queue.head < 0 and world.tasks[queue.head].request not in memory.open:
+            (number,) = queue.pop(1)
+            del world.tasks[number]
+
+    def ended(
+        self, world: World, memory: Asked, part: Part, outputs: tuple[Sequence[int], ...]
+    ) -> None:
+        """A batch was executed: answer what is complete, learn, and keep."""
+        self._close_due(world, memory)
+        said = outputs[0] if outputs else [-1] * len(part.tasks)
+        for number, output in zip(part.tasks, said, strict=True):
+            if number >= 0:
+                self._keep(world, memory, part.model, number, output)
+                self._learn(world, memory, number, {part.model: output})
+                world.answer((number,), part.model)
+                continue
+            row = world.tasks.pop(number).request
+            ensemble = memory.open.get(row)
+            if ensemble is None:
+                continue  # it was answered without this one
+            self._keep(world, memory, part.model, row, output)
+            ensemble.said[part.model] = output
+            self._less(world, memory, row, world.now)
+
+    def refuse(self, world: World, memory: Asked, number: int, why: str, at: int) -> None:
+        """What should have waited does not: a request is dropped, a task is not waited for."""
+        if number >= 0:
+            world.refuse((number,), why, at=at)
+            return
+        row = world.tasks.pop(number).request
+        if row in memory.open:
+            self._less(world, memory, row, at, why)
+
+    def _less(self, world: World, memory: Asked, row: int, at: int, why: str = "") -> None:
+        """One model less is waited for."""
+        ensemble = memory.open[row]
+        ensemble.missing -= 1
+        if not ensemble.missing:
+            self._close(world, memory, row, at, why)
+
+    def _close_due(self, world: World, memory: Asked) -> None:
+        """Answer those whose deadline has passed with what had come by then."""
+        while memory.due and memory.due[0][0] < world.now:
+            deadline, row = heappop(memory.due)
+            if row in memory.open:
+                self._close(world, memory, row, deadline)
+
+    def _close(self, world: World, memory: Asked, row: int, at: int, why: str = "") -> None:
+        said = memory.open.pop(row).said
+        if not said:
+            world.refuse((row,), why or "no model answered in time", at=at)
+            return
+        by, class_ = next(iter(said.items()))
+        if self._chooses(world, row):
+            assert self.choice is not None
+            by, class_ = self.choice.combine(world, memory.chosen, row, said)
+            self._learn(world, memory, row, said)
+        if class_ != said[by]:
+            world.said[row] = class_
+        world.answer((row,), by, at=at)
+
+    def _learn(self, world: World, memory: Asked, row: int, said: dict[int, int]) -> None:
+        if self._chooses(world, row):
+            assert self.choice is not None
+            self.choice.learn(world, memory.chosen, row, said)
+
+    def _chooses(self, world: World, row: int) -> bool:
+        """Whether the request names a family."""
+        asked = world.requests.model[row - world.requests.base]
+        return self.choice is not None and asked >= len(world.models)
