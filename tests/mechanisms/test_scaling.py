@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,14 @@ from ganger.core.state.facts import Window
 from ganger.core.state.jobs import Phase
 from ganger.core.units import MINUTE, SECOND
 from ganger.lab.simulation import Setup, run_one
-from ganger.mechanisms.scaling.replicas import Scaling, Threshold, replica_of
+from ganger.mechanisms.scaling.replicas import (
+    Concurrency,
+    Fixed,
+    Scaling,
+    Threshold,
+    open_requests,
+    replica_of,
+)
 from worlds import Diary, Work, cluster, job, play, trace_of
 
 RULE = Threshold(up=0.8, down=0.3, cooldown=60)
@@ -54,6 +62,59 @@ def test_the_last_whole_window_says_whether_there_are_too_few(
     assert RULE.wanted(3, since, now, told) == wanted
 
 
+def open_(*counts: float, each: int = 10) -> list[Window]:
+    """Windows of 10 microseconds from 0 on, with so many requests open."""
+    return [Window(at * each, (at + 1) * each, {"ongoing": count})
+            for at, count in enumerate(counts)]  # fmt: skip
+
+
+AT_ONCE = Concurrency(target=2, look_back=10, up_delay=0, down_delay=0, up=1, down=1)
+
+
+@pytest.mark.parametrize(("rule", "have", "since", "windows", "wanted"), [
+    (AT_ONCE, 3, 0, open_(6), 3),
+    (AT_ONCE, 3, 0, open_(6.1), 4),
+    (AT_ONCE, 3, 0, open_(20), 10),
+    (AT_ONCE, 3, 0, open_(2.1), 2),
+    (AT_ONCE, 3, 0, open_(0), 1),
+    (AT_ONCE, 3, 0, [], 3),
+    (AT_ONCE, 3, 10, open_(20), 3),  # before the last change
+    (AT_ONCE, 0, 0, open_(5), 3),
+    (replace(AT_ONCE, look_back=20), 3, 0, open_(0, 20, 4), 6),  # the mean of the last two
+    (replace(AT_ONCE, look_back=21), 3, 0, open_(0, 20, 4), 4),
+    (replace(AT_ONCE, up=0.5), 3, 0, open_(20), 7),  # 3 + 3.5
+    (replace(AT_ONCE, down=0.2), 3, 0, open_(4), 2),  # 2.8 is 3: one at least
+    (replace(AT_ONCE, down=0.2), 10, 0, open_(4), 9),  # 8.4
+    (replace(AT_ONCE, up_delay=20), 3, 0, open_(20, 20), 3),
+    (replace(AT_ONCE, up_delay=20), 3, 0, open_(20, 20, 9), 5),
+    (replace(AT_ONCE, up_delay=20), 3, 0, open_(20, 6, 20), 3),  # not without a break
+    (replace(AT_ONCE, up_delay=20), 3, 0, open_(20, 0, 20), 3),
+    (replace(AT_ONCE, up_delay=20), 3, 10, open_(20, 20, 20), 3),  # the first was before
+    (replace(AT_ONCE, down_delay=20), 3, 0, open_(0, 0), 3),
+    (replace(AT_ONCE, down_delay=20), 3, 0, open_(0, 0, 1), 1),
+    (replace(AT_ONCE, down_delay=9000), 3, 0, open_(*[0] * 63), 3),
+    (replace(AT_ONCE, down_delay=9000), 3, 0, open_(*[0] * 64), 1),  # as far as windows are kept
+])  # fmt: skip
+def test_replicas_follow_the_requests_that_are_open(
+    rule: Concurrency, have: int, since: int, windows: list[Window], wanted: int
+) -> None:
+    assert rule.wanted(have, since, 10_000, windows) == wanted
+
+
+def test_a_fluid_service_has_open_what_waits_and_what_runs() -> None:
+    assert open_requests(Window(0, 1, {"queue": 3, "busy": 0.5, "replicas": 4})) == 5
+    assert open_requests(Window(0, 1, {"queue": 3})) == 3
+    assert open_requests(Window(0, 1, {})) is None
+    assert AT_ONCE.wanted(3, 0, 9, [Window(0, 1, {})]) == 3
+
+
+def test_a_fixed_number_is_kept_and_the_most_is_what_the_service_allows() -> None:
+    assert Fixed(4).wanted(1, 0, 0, ()) == 4
+    for recipe, count in (("scale.static-peak", 3), ("scale.static-peak(replicas=1)", 1)):
+        kernel, diary = served([service("web", 2, 1, 3)], {}, serving=recipe)
+        assert counts(diary, kernel, "web")[-1][1] == count
+
+
 def test_a_replica_is_one_worker_of_the_first_role_and_all_of_the_others() -> None:
     roles = (Role("front", 3, 1, 5, Needs(gpus=2)), Role("cache", 2, needs=Needs(0, cpus=1000)))
     service = JobSpec(
@@ -75,16 +136,20 @@ def service(name: str, size: int, least: int, most: int, **more: Any) -> Work:
 
 
 def served(
-    works: list[Work], loads: dict[str, Load], gpus: int = 8, until: float = 1000
+    works: list[Work],
+    loads: dict[str, Load],
+    gpus: int = 8,
+    until: float = 1000,
+    serving: str = "scale.threshold",
 ) -> tuple[Any, Diary]:
-    """A run with `scale.threshold` for services, which each minute may change; its kernel."""
+    """A run with a recipe for services, which each minute may change; its kernel."""
     diary, kernels = Diary(), list[Any]()
 
     def journal(kernel: Any) -> Diary:
         kernels.append(kernel)
         return diary
 
-    setup = Setup(serving="scale.threshold", loads=loads, validate=True,
+    setup = Setup(serving=serving, loads=loads, validate=True,
                   until=round(until * SECOND))  # fmt: skip
     run_one(trace_of(works), cluster(1, gpus), "fifo", setup, journal=journal)
     return kernels[0], diary
@@ -132,6 +197,14 @@ def test_what_waits_goes_before_what_runs() -> None:
     reasons = [reason for _, plan in diary.steps if plan for reason in plan.reasons]
     assert reasons[0].by == "Scaling"
     assert kernel.jobs.phase[1:4].tolist() == [Phase.RUNNING, Phase.FINISHED, Phase.FINISHED]
+
+
+def test_replicas_follow_what_is_open_once_that_has_lasted() -> None:
+    """Three replicas of 40 a second: at 60 a second, 1.5 run; at 250, ever more wait."""
+    load = Load((0.0, 200.0, 300.0, 1000.0), (60.0, 250.0, 1.0, 0.0), 40.0)
+    recipe = "scale.reactive(up_delay=20s,down_delay=60s)"
+    kernel, diary = served([service("web", 3, 2, 5)], {"web": load}, serving=recipe)
+    assert counts(diary, kernel, "web") == [(0, 0), (0, 3), (70, 2), (230, 5), (430, 2)]
 
 
 def test_training_beside_it_is_neither_stopped_nor_stops_it() -> None:

@@ -80,6 +80,7 @@ def test_a_replica_answers_once_it_has_loaded() -> None:
     (window,) = desk.until(10)
     assert window == {
         "arrivals": 3, "answered": 3, "late": 0, "dropped": 0, "queue": 0, "replicas": 1,
+        "ongoing": pytest.approx((3.1 + 2.2 + 0.1) / 10),
         "busy": pytest.approx(0.3 / 7), "batch": 1, "p50": pytest.approx(2.2), "p99": 3.1,
     }  # fmt: skip
     assert desk.host.next_time() == NEVER

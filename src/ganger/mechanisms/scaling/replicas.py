@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Final, Protocol
 
 import msgspec
@@ -13,7 +14,7 @@ import numpy as np
 from ganger.core.events import CAPACITY_FREED, COMMANDED, QUEUED, SERVED
 from ganger.core.plan import Plan, Reason, Spawn
 from ganger.core.spec import JobSpec, Kind
-from ganger.core.state.facts import Window
+from ganger.core.state.facts import WINDOWS_MAX, Window
 from ganger.core.state.jobs import Phase
 from ganger.core.view import View
 from ganger.mechanisms.placement.place import PACK, Placer
@@ -48,6 +49,92 @@ class Threshold:
         if busy is None:
             return have
         return have + (busy > self.up) - (busy < self.down)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Always `replicas`; 0: the most that the service allows."""
+
+    replicas: int
+
+    def wanted(self, have: int, since: int, now: int, windows: Sequence[Window]) -> int:
+        """The number."""
+        return self.replicas or int(np.iinfo(np.int32).max)
+
+
+@dataclass(frozen=True)
+class Concurrency:
+    """So many replicas that each has `target` requests open, on the mean of the last `look_back`.
+
+    A change is made once it was wanted, in the same direction, by every window for `up_delay`, or
+    `down_delay`; of the difference the part `up` or `down` is made, and one at least. A delay is
+    never longer than the windows that are kept reach back. (Ray Serve 2.60's formula.)
+    """
+
+    target: float
+    look_back: int
+    up_delay: int
+    down_delay: int
+    up: float
+    down: float
+
+    def wanted(self, have: int, since: int, now: int, windows: Sequence[Window]) -> int:
+        """By the requests that were open in the windows that ended after the last change."""
+        windows = list(windows)
+        later = [at for at, window in enumerate(windows) if window.until > since]
+        if not later:
+            return have
+        wanted = self._scaled(self._open(windows), have)
+        if wanted == have:
+            return have
+        first = len(windows) - 1
+        for at in reversed(later[:-1]):
+            before = self._scaled(self._open(windows[: at + 1]), have)
+            if (before > have) != (wanted > have) or before == have:
+                break
+            first = at
+        delay = self.up_delay if wanted > have else self.down_delay
+        if len(windows) == WINDOWS_MAX:
+            delay = min(delay, windows[-1].until - windows[0].until)
+        return wanted if windows[-1].until - windows[first].until >= delay else have
+
+    def _open(self, windows: Sequence[Window]) -> float | None:
+        """The mean over the look-back, which ends with the last window; of that one at least."""
+        begins = windows[-1].until - self.look_back
+        total = span = 0.0
+        for window in reversed(windows):
+            if window.until <= begins and span:
+                break
+            some = open_requests(window)
+            if some is None:
+                continue
+            total += some * (window.until - window.since)
+            span += window.until - window.since
+        return total / span if span else None
+
+    def _scaled(self, open_: float | None, have: int) -> int:
+        if open_ is None:
+            return have
+        desired = open_ / self.target
+        if not have:
+            return ceil(desired)
+        part = self.up if desired > have else self.down
+        scaled = ceil(have + part * (desired - have) - 1e-9)
+        if ceil(desired) < have and scaled == have:
+            scaled -= 1
+        return max(scaled, 1)
+
+
+def open_requests(window: Window) -> float | None:
+    """How many requests were open on average: as reported, or those that waited in the end and
+    those that ran."""
+    figures = window.figures
+    if figures.get("ongoing") is not None:
+        return figures["ongoing"]
+    busy, queue, replicas = (figures.get(name) for name in ("busy", "queue", "replicas"))
+    if queue is None:
+        return None
+    return queue + (busy or 0.0) * (replicas or 0.0)
 
 
 class ScaledMemory(msgspec.Struct):

@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 from ganger.core.protocols import Policy
-from ganger.core.units import MINUTE
-from ganger.mechanisms.scaling.replicas import Scaling, Threshold
-from ganger.recipes.registry import Duration, Paper, Part, recipe
+from ganger.core.units import MINUTE, SECOND
+from ganger.mechanisms.scaling.replicas import Concurrency, Fixed, Scaling, Threshold
+from ganger.recipes.registry import Duration, Many, Paper, Part, Positive, recipe
 
 CLOUD = Paper("Threshold-based scaling of replicas", "a baseline", objective="cost, SLO")
+PEAK = Paper("Enough for the peak", "a baseline", objective="SLO")
+RAY = Paper("Ray Serve: autoscaling", "Anyscale", "software", 2026, "latency, cost")
+
+
+@recipe(PEAK, name="scale.static-peak")
+def static_peak(replicas: Many = 0) -> Policy:
+    """As many replicas all the time as the peak needs.
+
+    `replicas` 0 stands for the most that a service allows. What it costs when there is no peak is
+    what scaling is measured against.
+    """
+    return Scaling("scale.static-peak", Fixed(replicas))
+
+
+@recipe(RAY, name="scale.reactive")
+def reactive(
+    target: Positive = 2.0, look_back: Duration = 30 * SECOND, up_delay: Duration = 30 * SECOND,
+    down_delay: Duration = 10 * MINUTE, up: Positive = 1.0, down: Positive = 1.0,
+) -> Policy:  # fmt: skip
+    """So many replicas that each has `target` requests open, as Ray Serve scales.
+
+    The mean of the last `look_back` counts. More replicas are asked for once that was wanted for
+    `up_delay` without a break, fewer after `down_delay`. `up` and `down` are the part of the
+    difference that is made at once. No service scales to zero.
+    """
+    rule = Concurrency(target, look_back, up_delay, down_delay, up, down)
+    return Scaling("scale.reactive", rule)
 
 
 @recipe(CLOUD, name="scale.threshold")

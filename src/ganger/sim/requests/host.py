@@ -15,7 +15,7 @@ from math import ceil
 from ganger.core.events import Accepted, AnyEvent, Failed, Finished, Released, Served, Started
 from ganger.core.plan import AnyAction, Placement, Resize, Resume, Start, Stop, Suspend
 from ganger.core.serving.verbs import Batch, Load
-from ganger.core.serving.world import ANSWERED, Lane, World
+from ganger.core.serving.world import ANSWERED, OPEN, Lane, World
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, SECOND
@@ -45,19 +45,33 @@ class _Window:
         """A window begins."""
         self.since = now
         self.answered = self.late = self.dropped = self.batches = self.executed = 0
-        self.busy = self.up = 0
+        self.busy = self.up = self.open = 0
+        """Microseconds: of lanes that ran, of lanes that were up, of requests that were open."""
         self.latencies: list[int] = []
 
     def over(self, rows: Collection[int], outcome: int, at: int) -> None:
         """Requests are over."""
+        requests = self._world.requests
+        for row in rows:
+            since = max(requests.arrival[row - requests.base], self.since)
+            self.open += max(at - since, 0)
         if outcome != ANSWERED:
             self.dropped += len(rows)
             return
-        requests = self._world.requests
         self.answered += len(rows)
         for row in rows:
             self.latencies.append(at - requests.arrival[row - requests.base])
             self.late += at > requests.deadline[row - requests.base]
+
+    def ongoing(self, now: int, arrived: int) -> float | None:
+        """How many requests were open on average until now, of those before row `arrived`."""
+        requests = self._world.requests
+        still = sum(
+            now - max(requests.arrival[at], self.since)
+            for at in range(arrived - requests.base) if requests.outcome[at] == OPEN
+        )  # fmt: skip
+        span = now - self.since
+        return (self.open + still) / span if span else None
 
     def ran(self, lane: Lane, order: Batch | Load, began: int, ended: int, outcome: str) -> None:
         """A lane was busy."""
@@ -130,7 +144,8 @@ class _Service:
         found: dict[str, float | None] = {
             "arrivals": float(arrived - self.came), "answered": float(window.answered),
             "late": float(window.late), "dropped": float(window.dropped),
-            "queue": float(self.world.open), "replicas": float(self.up),
+            "queue": float(self.world.open), "ongoing": window.ongoing(now, arrived),
+            "replicas": float(self.up),
             "busy": (window.busy + running) / window.up if window.up else None,
             "batch": window.executed / window.batches if window.batches else None,
             "p50": _quantile(every, 0.5), "p99": _quantile(every, 0.99),
