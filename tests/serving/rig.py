@@ -28,9 +28,11 @@ def affine(base: float, each: float, largest: int = 32, p99: float = 1.0) -> Lat
 
 
 def model(name: str, latencies: Latencies, *, bytes_: int = 0, load: float = 0.0,
-          borders: Sequence[float] = (), type_: str = "gpu") -> Known:  # fmt: skip
+          borders: Sequence[float] = (), type_: str = "gpu",
+          beside: Sequence[float] = ()) -> Known:  # fmt: skip
     """A model on the one type of device; `load` in milliseconds."""
-    return Known(name, {(type_, 1.0): latencies}, bytes_, round(load * MS), 1.0, tuple(borders))
+    return Known(name, {(type_, 1.0): latencies}, bytes_, round(load * MS), 1.0, tuple(borders),
+                 {(type_, 1.0): tuple(beside)} if beside else {})  # fmt: skip
 
 
 def lanes(count: int, **given: Any) -> list[Lane]:
@@ -145,7 +147,7 @@ class Stated(Physics):
 
 def play(
     router: Router, models: Sequence[Known], lanes_: Sequence[Lane], asked: Sequence[Asked], *,
-    stores: Sequence[Store] = (), noise: float = 0.0, seed: int = 0, beside: Sequence[float] = (),
+    stores: Sequence[Store] = (), noise: float = 0.0, seed: int = 0,
     chunk: int = 1 << 30, takes: Sequence[float] = (),
     families: Sequence[tuple[str, tuple[int, ...]]] = (),
     says: Sequence[Sequence[int] | None] = (),
@@ -157,7 +159,7 @@ def play(
     seen = Seen(world)
     rows = sorted(asked, key=lambda one: one.at)
     chunks = (columns(rows[at : at + chunk]) for at in range(0, len(rows), chunk))
-    physics = Physics(models, noise=noise, seed=seed, beside=beside)
+    physics = Physics(models, noise=noise, seed=seed)
     if takes:
         physics = Stated(models, takes)
     plane = Plane(world, router, physics, chunks, [seen], keep=min(chunk, KEEP),
@@ -175,7 +177,7 @@ class OneByOne:
     def __init__(self, router: Router) -> None:
         self.router = router
         self.name, self.loads, self.divides = router.name, router.loads, router.divides
-        self.chooses = router.chooses
+        self.chooses, self.streams = router.chooses, router.streams
 
     def begin(self, world: World) -> Any:
         return self.router.begin(world)

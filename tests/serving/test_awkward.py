@@ -30,7 +30,7 @@ from serving.rig import MS, Asked, affine, lanes, model, placed, play, table
 class Mini:
     """Remembers in a dictionary; answers what is over."""
 
-    name, loads, divides, chooses = "mini", False, False, False
+    name, loads, divides, chooses, streams = "mini", False, False, False, 1
 
     def begin(self, world: World) -> Any:
         return {"waiting": [], "open": {}}
@@ -348,5 +348,5 @@ def test_what_runs_beside_costs_what_the_table_says() -> None:
     """Two lanes of one device: whoever begins second takes half as long again."""
     two = lanes(2)
     two[1].device = 0
-    seen = play(Mini(), [model("m", affine(9, 1))], two, [Asked(0), Asked(0)], beside=(1.0, 1.5))
+    seen = play(Mini(), [model("m", affine(9, 1), beside=[1.5])], two, [Asked(0), Asked(0)])
     assert seen.ended == [10, 15]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ganger.core.serving.world import Store
+from ganger.core.serving.world import Lane, Store
 from ganger.recipes.registry import make_router
 from serving.rig import Asked, affine, lanes, model, placed, play, table
 
@@ -211,3 +211,48 @@ def test_every_model_has_lanes_for_itself() -> None:
     seen = play(make_router("serve.dedicated"), models, lanes(3), asked)
     assert {(batch.lane, batch.model) for batch in seen.batches} == {(0, 0), (2, 0), (1, 1)}
     assert [batch.began for batch in seen.batches[:3]] == [0, 0.1, 0.2]
+
+
+def workers(devices: int = 1) -> list[Lane]:
+    """Four lanes on each device."""
+    return [Lane(at, "gpu", device=at // 4) for at in range(4 * devices)]
+
+
+def test_ebird_covers_thirteen_requests_with_batches_of_eight_four_and_one() -> None:
+    """All at the first tick after they came; the worker of two stays idle."""
+    models = [model("m", affine(9, 1), beside=[1.5, 2.0, 2.5])]
+    seen = play(make_router("ebird"), models, workers(), [Asked(0.3)] * 13)
+    assert [(batch.lane, len(batch.tasks), batch.began) for batch in seen.batches] == [
+        (0, 8, 1), (1, 4, 1), (3, 1, 1)]  # fmt: skip
+    assert [batch.ended for batch in seen.batches] == [1 + 17, 1 + 13 * 1.5, 1 + 10 * 2]
+
+
+def test_no_more_run_on_a_device_than_fill_it() -> None:
+    models = [model("m", affine(9, 1), beside=[1.0])]
+    seen = play(make_router("ebird(most=10)"), models, workers(), [Asked(0)] * 13)
+    assert [(len(batch.tasks), batch.began) for batch in seen.batches] == [
+        (8, 0), (2, 0), (2, 11), (1, 17)]  # fmt: skip
+    two = play(make_router("ebird(most=10)"), models, workers(2), [Asked(0)] * 13)
+    assert [(batch.lane, len(batch.tasks)) for batch in two.batches] == [(0, 8), (3, 1), (5, 4)]
+
+
+def test_ebird_is_quicker_than_one_size_of_batch_when_a_burst_is_just_above_it() -> None:
+    """Bursts of nine, again and again: the ninth does not wait for another round or a timeout."""
+    models = [model("m", affine(4, 2), beside=[1.2, 1.4, 1.6])]
+    asked = [Asked(60.0 * at) for at in range(50) for _ in range(9)]
+    late = {}
+    for recipe in ("ebird", "serve.fixed-batch(size=8)", "serve.triton(size=8)"):
+        on = workers() if recipe == "ebird" else lanes(1)
+        seen = play(make_router(recipe), models, on, asked)
+        took = sorted(ended - one.at for ended, one in zip(seen.ended, asked, strict=True))
+        late[recipe] = sum(took), took[-1]
+    assert late["ebird"] < min(late["serve.fixed-batch(size=8)"], late["serve.triton(size=8)"])
+    assert late["ebird"][1] == 20
+    assert late["serve.triton(size=8)"][1] == late["serve.fixed-batch(size=8)"][1] == 26
+
+
+def test_the_smallest_worker_of_ebird_takes_what_there_is() -> None:
+    models = [model("m", affine(9, 1), beside=[1.0])]
+    seen = play(make_router("ebird(sizes=2;4)"), models, workers()[:2], [Asked(0)] * 5)
+    assert [(batch.lane, len(batch.tasks), batch.began) for batch in seen.batches] == [
+        (0, 4, 0), (1, 1, 0)]  # fmt: skip

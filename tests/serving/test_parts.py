@@ -92,6 +92,7 @@ def test_what_each_recipe_does_by_default() -> None:
         },
         "clockwork": {"largest": "16", "longest": "25 ms", "margin": "5 ms"},
         "dybatch": {"slice": "8"},
+        "ebird": {"sizes": "8;4;2;1", "most": "0", "tick": "1 ms"},
         "model-switching": {"every": "1.0 s", "better": "0.0", "size": "64"},
         "nanily": {},
         "serve.dedicated": {"size": "64"},

@@ -182,7 +182,7 @@ PLANES: dict[str, dict[str, str]] = {
             "ganger.recipes.serving.baselines",
         ),
         **dict.fromkeys(
-            ("clipper", "nanily", "clockwork", "dybatch", "model-switching"),
+            ("clipper", "nanily", "clockwork", "dybatch", "ebird", "model-switching"),
             "ganger.recipes.serving.systems",
         ),
     },

@@ -28,6 +28,10 @@ class Router(Protocol):
         """Whether it cuts requests into parts, so that one may bring more than a batch can hold."""
 
     @property
+    def streams(self) -> int:
+        """How many batches it runs on a device at once: so many lanes share each."""
+
+    @property
     def chooses(self) -> bool:
         """Whether requests may name a family, of which it chooses who answers; it then reads what
         models answered, and the labels of requests that are over."""

@@ -139,7 +139,8 @@ class Latencies(Struct, frozen=True):
 
 class Known(Struct, frozen=True):
     """What is known of a model: latency by (type of device, share), bytes, microseconds to load by
-    type, accuracy (nan: not known), segment borders as shares of its time."""
+    type, accuracy (nan: not known), segment borders as shares of its time; `beside`: like latency,
+    how many times longer a batch takes with 1, 2, ... others on the device (the last for more)."""
 
     name: str
     latencies: Mapping[tuple[str, float], Latencies]
@@ -147,6 +148,7 @@ class Known(Struct, frozen=True):
     load: int = 0
     accuracy: float = float("nan")
     borders: tuple[float, ...] = ()
+    beside: Mapping[tuple[str, float], tuple[float, ...]] = {}
 
 
 class World:

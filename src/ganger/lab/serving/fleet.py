@@ -29,15 +29,20 @@ class Fleet:
         """All devices."""
         return sum(count for _, count in self.devices)
 
-    def lanes(self, memory: dict[str, int] | None) -> tuple[list[Lane], list[Store]]:
-        """A lane for each device; with `memory` (MiB by type) also a store and a lane that copies
-        models into it."""
+    def lanes(
+        self, memory: dict[str, int] | None, streams: int = 1
+    ) -> tuple[list[Lane], list[Store]]:
+        """So many lanes for each device; with `memory` (MiB by type) also a store and a lane that
+        copies models into it."""
         types = [name for name, count in self.devices for _ in range(count)]
+        lanes = [Lane(at, types[at // streams], device=at // streams)
+                 for at in range(len(types) * streams)]  # fmt: skip
         if memory is None:
-            return [Lane(at, name, device=at) for at, name in enumerate(types)], []
-        lanes = [Lane(at, name, device=at, store=at) for at, name in enumerate(types)]
+            return lanes, []
+        for lane in lanes:
+            lane.store = lane.device
         lanes += [
-            Lane(len(types) + at, name, device=at, store=at, copies=True)
+            Lane(len(lanes) + at, name, device=at, store=at, copies=True)
             for at, name in enumerate(types)
         ]
         return lanes, [Store(at, memory[name] * _MIB) for at, name in enumerate(types)]

@@ -76,6 +76,9 @@ class Served:
         world = World(known, lanes, seed=seed)
         tally = Tally(world, [right_of(models.models[model])])
         router = make_router(traffic.router)
+        if router.streams > 1:
+            raise BadInput(f"{router.name} runs batches beside each other, and a replica runs one",
+                           where="--router", mend="name another recipe")  # fmt: skip
         source = Source(_only(traffic.requests, model), models, fleet, world,
                         Setup(slo=traffic.slo), router)  # fmt: skip
         plane = Plane(world, router,

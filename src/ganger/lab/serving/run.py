@@ -81,7 +81,9 @@ def serve(
     router = make_router(recipe) if isinstance(recipe, str) else recipe
     began = time.process_time()
     known = [known_of(model, fleet) for model in models.models.values()]
-    lanes, stores = fleet.lanes(_memory(known, models, fleet, router))
+    lanes, stores = fleet.lanes(_memory(known, models, fleet, router), router.streams)
+    if router.streams > 1:
+        _priced(known, fleet, router)
     families = families_of(models, known) if router.chooses else []
     world = World(known, lanes, stores, families=families, seed=setup.seed)
     physics = Physics(known, noise=setup.noise, seed=setup.seed)
@@ -113,7 +115,7 @@ def serve(
     ]  # fmt: skip
     return ServingRun(
         recipe if isinstance(recipe, str) else router.name, str(fleet), setup,
-        tally.metrics(fleet.size), tally.dropped, by_model, requests.remarks.lines,
+        tally.metrics(fleet.size * router.streams), tally.dropped, by_model, requests.remarks.lines,
         time.process_time() - began,
     )  # fmt: skip
 
@@ -129,7 +131,10 @@ def known_of(model: Model, fleet: Fleet) -> Known:
                                           _micros(found.p99_seconds(sizes)))  # fmt: skip
     load = next((model.load[tier] for tier in _TIERS if tier in model.load), 0.0)
     borders = model.operators.borders if model.operators is not None else ()
-    return Known(model.name, tables, model.bytes, round(load * SECOND), model.accuracy, borders)
+    beside = {(each.device, 1.0): each.beside for each in model.latency
+              if each.share == 1 and each.beside}  # fmt: skip
+    return Known(model.name, tables, model.bytes, round(load * SECOND), model.accuracy, borders,
+                 beside)  # fmt: skip
 
 
 def families_of(models: Models, known: Sequence[Known]) -> list[tuple[str, tuple[int, ...]]]:
@@ -177,6 +182,18 @@ def _memory(
             mend="use a recipe that loads models, such as clockwork",
         )  # fmt: skip
     return sizes
+
+
+def _priced(known: Sequence[Known], fleet: Fleet, router: Router) -> None:
+    """Complain where nobody measured what batches beside each other take. Raises BadInput."""
+    for model in known:
+        for type_, share in model.latencies:
+            if (type_, share) not in model.beside:
+                raise BadInput(
+                    f"{router.name} runs batches beside each other, and what that costs"
+                    f" {model.name!r} on {type_} is not known", where=str(fleet),
+                    mend="add `beside` to its latency in the models file",
+                )  # fmt: skip
 
 
 class Source:

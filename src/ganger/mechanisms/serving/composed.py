@@ -73,6 +73,7 @@ class Composed:
     asking: Asking | None = None
     loads: bool = False
     divides: bool = False
+    streams: int = 1
 
     @property
     def chooses(self) -> bool:

@@ -120,6 +120,7 @@ class Clockwork:
     loads: bool = True
     divides: bool = False
     chooses: bool = False
+    streams: int = 1
 
     def begin(self, world: World) -> Memory:
         """Nothing waits; what is resident may run."""

@@ -41,6 +41,7 @@ class DyBatch:
     loads: bool = False
     divides: bool = True
     chooses: bool = False
+    streams: int = 1
 
     def begin(self, world: World) -> Memory:
         """Nothing waits."""

@@ -14,12 +14,15 @@ from ganger.mechanisms.serving.queues import Earliest
 from ganger.recipes.registry import Count, Duration, Many, Paper, Part, Positive, recipe
 from ganger.recipes.serving.clockwork import Clockwork
 from ganger.recipes.serving.dybatch import DyBatch
+from ganger.recipes.serving.ebird import Ebird
 
 _MS = SECOND // 1000
 CLIPPER = Paper("Clipper: A Low-Latency Online Prediction Serving System", "Crankshaw et al.",
                 "NSDI", 2017, "accuracy, latency, throughput")  # fmt: skip
 NANILY = Paper("Nanily: A QoS-Aware Scheduling for DNN Inference Workload in Clouds",
                "Tang et al.", "HPCC", 2019, "SLO, throughput")  # fmt: skip
+EBIRD = Paper("Ebird: Elastic Batch for Improving Responsiveness and Throughput of Deep Learning"
+              " Services", "Cui et al.", "ICCD", 2019, "latency, throughput")  # fmt: skip
 SWITCHING = Paper("Model-Switching: Dealing with Fluctuating Workloads in MLaaS Systems",
                   "Zhang et al.", "HotCloud", 2020, "accuracy, latency")  # fmt: skip
 DYBATCH = Paper("DyBatch: Efficient Batching and Fair Scheduling for Deep Learning Inference on"
@@ -89,6 +92,23 @@ def model_switching(every: Duration = SECOND, better: Part = 0.0, size: Count = 
     are right and in time.
     """
     return Composed("model-switching", Preferred(size, 0), asking=Asking(Switching(every, better)))
+
+
+@recipe(
+    EBIRD,
+    needs="latencies",
+    reconstructed="sizes of workers and the tick are those of the public code; that inputs are"
+    " copied while others are computed is not modelled",
+)
+def ebird(sizes: tuple[Count, ...] = (8, 4, 2, 1), most: Many = 0, tick: Duration = _MS) -> Router:
+    """A burst is covered by several batches that run beside each other.
+
+    Every device has a worker for each of the `sizes`. At each `tick`, from the largest idle worker
+    down, each is started that the waiting requests can fill, and the smallest with what there is;
+    no more than `most` inputs run on a device (0: no limit). No batch waits for others, and none is
+    padded. What runs beside others takes longer, as the models file says (`beside`).
+    """
+    return Ebird(tuple(sorted(sizes, reverse=True)), most, tick)
 
 
 @recipe(

@@ -21,29 +21,29 @@ class Physics:
     """Draws what batches take: lognormal, with the mean and the 99th percentile that were measured.
 
     `noise`: how much of the measured spread there is; 0 for none. The draws of batches follow each
-    other, so what comes later changes none before. `beside`: by how many batches run on the device
-    already, how many times longer one takes (the last entry for more); none: alone or not is the
-    same.
+    other, so what comes later changes none before. A batch that begins beside others takes so many
+    times longer as was measured; where nobody measured it, alone or not is the same.
     """
 
-    def __init__(
-        self, models: Sequence[Known], *, noise: float = 1.0, seed: int = 0,
-        beside: Sequence[float] = (),
-    ) -> None:  # fmt: skip
+    def __init__(self, models: Sequence[Known], *, noise: float = 1.0, seed: int = 0) -> None:
         self._models, self._noise = models, noise
         self._rng = np.random.default_rng([seed, 0x5E])
         self._normals: list[float] = []
-        self._beside = tuple(beside)
         self._mean: dict[tuple[int, str, float], tuple[Sequence[int], list[float] | None]] = {}
 
     def micros(self, batch: Batch, lane: Lane, beside: int = 0) -> int:
         """Of a batch that begins now. Raises InvariantError where nobody measured it."""
         total = 0.0
         for part in batch.parts:
-            total += self._part(part, lane)
-        if beside and self._beside:
-            total *= self._beside[min(beside, len(self._beside) - 1)]
+            took = self._part(part, lane)
+            if beside:
+                took *= self._longer(part.model, lane, beside)
+            total += took
         return max(round(total), 1)
+
+    def _longer(self, model: int, lane: Lane, beside: int) -> float:
+        factors = self._models[model].beside.get((lane.type, lane.share))
+        return factors[min(beside, len(factors)) - 1] if factors else 1.0
 
     def _part(self, part: Part, lane: Lane) -> float:
         key = (part.model, lane.type, lane.share)

@@ -47,7 +47,8 @@ class Load(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 class Latency(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Seconds for a batch on a `share` of a device: a table by batch, or `base` + `each` x
-    batch. `source`: where the figures are from."""
+    batch. `beside`: how many times longer it takes with 1, 2, ... other batches on the device.
+    `source`: where the figures are from."""
 
     device: _Name
     share: _Share = 1.0
@@ -59,6 +60,7 @@ class Latency(Struct, forbid_unknown_fields=True, omit_defaults=True):
     each: _Rate | None = None
     largest: _Count | None = None
     p99_over_mean: Annotated[float, Meta(ge=1, le=1e3)] | None = None
+    beside: list[Annotated[float, Meta(ge=1, le=1e3)]] = []
     source: str = ""
 
 

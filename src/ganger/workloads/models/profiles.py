@@ -20,7 +20,8 @@ class Latency:
 
     `batch` rises; a batch smaller than the first takes as long as the first. `p99`: of which 99 in
     100 batches take no more; the mean where it was not measured. `memory_bytes`: of the model and a
-    batch; None: not measured. `source`: where the figures are from.
+    batch; None: not measured. `beside`: how many times longer a batch takes with 1, 2, ... others
+    on the device. `source`: where the figures are from.
     """
 
     device: str
@@ -30,6 +31,7 @@ class Latency:
     p99: F64
     memory_bytes: I64 | None = None
     source: str = ""
+    beside: tuple[float, ...] = ()
 
     @property
     def largest(self) -> int:

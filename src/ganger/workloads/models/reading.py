@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
@@ -139,7 +140,10 @@ class _Reader:
         if memory is not None and room and int(memory[0]) > room * MIB:
             raise BadInput(f"{int(memory[0]):,} bytes do not fit into its {room:,} MiB",
                            where=f"{where}: memory_bytes", mend="correct one of them")  # fmt: skip
-        return found
+        if given.beside != sorted(given.beside):
+            raise BadInput("it falls with more batches", where=f"{where}: beside",
+                           mend="measure again, or give both the larger value")  # fmt: skip
+        return replace(found, beside=tuple(given.beside))
 
     def _tokens(self, given: document.Tokens, model: str) -> Tokens:
         where = f"{model}: tokens on {given.device!r}"
