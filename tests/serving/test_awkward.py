@@ -5,7 +5,7 @@ They are driven by the watch of all others (`rig.Seen`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ganger.core.serving.verbs import (
@@ -350,3 +350,17 @@ def test_what_runs_beside_costs_what_the_table_says() -> None:
     two[1].device = 0
     seen = play(Mini(), [model("m", affine(9, 1), beside=[1.5])], two, [Asked(0), Asked(0)])
     assert seen.ended == [10, 15]
+
+
+MINIS: dict[str, tuple[Callable[[], Mini], bool]] = {
+    "next": (Mini, False),
+    "ensemble with a deadline": (Ensemble, False),
+    "hedge": (Hedge, False),
+    "pipeline": (Pipeline, False),
+    "cascade": (Cascade, False),
+    "fused batch": (Fused, False),
+    "interrupt at a border": (Interrupting, False),
+    "functions": (Functions, True),
+    "routers that share lanes": (Frontends, False),
+}
+"""By what is awkward; whether it loads models."""

@@ -209,7 +209,7 @@ class Composed:
             return
         queue.push(world, rows)
         if at in memory.parked:
-            if len(queue) < memory.parked[at]:
+            if len(queue) < memory.parked[at] and world.requests.each_one_item:
                 return
             del memory.parked[at]
         self._list(world, memory, at)

@@ -174,8 +174,11 @@ class Plane:
             chunk = next(self._chunks, None)
             if chunk is None:
                 self._more = False
-            else:
-                requests.add(chunk)
+                continue
+            each_one_item = requests.each_one_item
+            requests.add(chunk)
+            if each_one_item and not requests.each_one_item:
+                self._wait_rows = 0  # what is waited for was counted in requests of one item
 
     def _settle(self, count: int) -> None:
         for watch in self._watches:

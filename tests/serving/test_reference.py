@@ -1,0 +1,73 @@
+"""The plane of columns and ranges decides as one that handles every request by itself."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganger.core.serving.world import Lane, Store
+from ganger.recipes.registry import make_router
+from serving.reference import Naive
+from serving.rig import MS, Asked, lanes, placed, play
+from serving.test_awkward import MINIS
+from serving.test_every_router import MODELS, REQUESTS, ROUTERS
+
+
+def some_lanes(count: int, streams: int) -> list[Lane]:
+    """Devices with so many lanes each."""
+    return [Lane(at, "gpu", device=at // streams) for at in range(count * streams)]
+
+
+@pytest.mark.parametrize("recipe", ROUTERS)
+@given(asked=REQUESTS, count=st.integers(3, 4), seed=st.integers(0, 3))
+def test_every_router_is_driven_as_by_the_naive_plane(
+    recipe: str, asked: list[Asked], count: int, seed: int
+) -> None:
+    streams = make_router(recipe).streams
+    naive = Naive(make_router(recipe), MODELS, some_lanes(count, streams), asked, (), seed)
+    naive.play()
+    seen = play(make_router(recipe), MODELS, some_lanes(count, streams), asked, noise=1.0,
+                seed=seed)  # fmt: skip
+    assert sorted(naive.ran, key=lambda ran: (ran.began, ran.lane)) == seen.batches
+    assert [ended / MS for ended in naive.world.requests.ended] == seen.ended
+    assert naive.world.requests.by == seen.by
+
+
+@pytest.mark.parametrize("recipe", [each for each in ROUTERS if make_router(each).loads])
+@given(asked=REQUESTS, room=st.integers(50, 130), count=st.integers(1, 3))
+def test_so_is_one_that_loads_models(
+    recipe: str, asked: list[Asked], room: int, count: int
+) -> None:
+    stores = [Store(at, room) for at in range(count)]
+    naive = Naive(make_router(recipe), MODELS, placed(count), asked, stores, 0)
+    naive.play()
+    again = [Store(at, room) for at in range(count)]
+    seen = play(make_router(recipe), MODELS, placed(count), asked, stores=again, noise=1.0)
+    assert sorted(naive.ran, key=lambda ran: (ran.began, ran.lane)) == seen.batches
+
+
+@pytest.mark.parametrize("mini", MINIS)
+@given(
+    asked=st.lists(st.builds(Asked, st.integers(0, 120).map(lambda at: at / 2), st.integers(0, 1),
+                             st.sampled_from([15.0, 60.0, 1e4])), min_size=1, max_size=20),
+    seed=st.integers(0, 3),
+)  # fmt: skip
+def test_the_awkward_ones_keep_the_rules_and_are_driven_alike(
+    mini: str, asked: list[Asked], seed: int
+) -> None:
+    """The watch holds the rules: see `Seen`."""
+    router, loads = MINIS[mini]
+
+    def where() -> tuple[list[Lane], list[Store]]:
+        return (placed(2), [Store(at, 90) for at in range(2)]) if loads else (lanes(3), [])
+
+    if loads:
+        asked = [one._replace(model=0) for one in asked]
+    naive_lanes, naive_stores = where()
+    naive = Naive(router(), MODELS[:2], naive_lanes, asked, naive_stores, seed)
+    naive.play()
+    seen_lanes, seen_stores = where()
+    seen = play(router(), MODELS[:2], seen_lanes, asked, stores=seen_stores, noise=1.0, seed=seed)
+    assert sorted(naive.ran, key=lambda ran: (ran.began, ran.lane)) == seen.batches
+    assert [ended / MS for ended in naive.world.requests.ended] == seen.ended
