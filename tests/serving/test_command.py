@@ -190,6 +190,28 @@ def test_a_family_answers_better_by_vote_than_by_its_worst_and_by_lot(tmp_path: 
     assert worst < blind < best
 
 
+def test_requests_are_served_by_the_gpus_of_a_cluster(tmp_path: Path) -> None:
+    """`ganger simulate` with a file of requests is `ganger requests simulate`."""
+    from ganger.cli.lab.simulate import simulate
+
+    models = MODELS.replace("bytes = 600_000_000\n", "")
+    (want,) = good(tmp_path, "--fleet", "T4:8", "--recipe", "clipper", models=models)
+    paths = [str(tmp_path / "r.csv"), "--models", str(tmp_path / "m.toml")]
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(simulate, [*paths, *words], env={"COLUMNS": "80"})
+
+    (found,) = json.loads(run("--cluster", "2x4xT4", "-r", "clipper", "--json").stdout)["runs"]
+    assert found["metrics"] == want["metrics"]
+    (usual,) = json.loads(run("--cluster", "2x4xT4", "--json").stdout)["runs"]
+    assert usual["recipe"] == "serve.triton"
+    for option in (["--why"], ["--serving", "scale.threshold"], ["--knows", "truth"]):
+        error = run("--cluster", "2x4xT4", *option).exception
+        assert isinstance(error, BadInput)
+        assert f"{option[0]}: it is about jobs" in str(error)
+    assert "the trace does not state a cluster" in str(run("-r", "clipper").exception)
+
+
 def test_a_fleet_is_written_as_it_is_read() -> None:
     assert str(read_fleet(" T4:3 + L4:1")) == "T4:3+L4:1"
     assert read_fleet("T4:0+L4:1") == Fleet((("L4", 1),))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ganger.cli.lab.recipes import complete_recipe
 from ganger.cli.options import load_with_options, profiles_option, trace_options
@@ -34,6 +35,7 @@ Examples:
   ganger simulate jobs.csv --cluster 8x8xV100 --recipe mine.py:MyPolicy --json
   ganger simulate jobs.csv --cluster 8x8xV100 --recipe las --outages mtbf=30d,mttr=4h
   ganger simulate jobs.csv --cluster 9x4xV100+9x4xK80 -r gavel,afs --profiles models.toml
+  ganger simulate requests.csv --models papers --cluster 1x4xT4 -r clipper,clockwork
 """
 
 
@@ -148,6 +150,9 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> None:
     """Replay TRACE under one or more recipes and compare them.
 
+    TRACE may also hold requests to models: with --models and without --requests, the GPUs of the
+    cluster serve them (`ganger requests simulate` has more options for that).
+
     Several recipes, seeds and loads run in parallel processes. A job's time limit counts its run
     time over the attempts whose work is kept. An attempt that begins from nothing has the whole
     limit again. Means over jobs cover the jobs that finished under every recipe.
@@ -159,11 +164,10 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     from ganger.sim.physics import Costs
     from ganger.workloads.clusters import load_cluster
 
-    for option, spread in (("--noise", options["noise"]), ("--speed-noise", options["speeds"])):
-        if spread != spread:
-            raise BadInput(
-                "nan is not a valid spread", where=option, mend="give a number from 0 to 10"
-            )
+    if options["models"] is not None and options["requests"] is None:
+        _serve(trace, cluster, recipe, options)
+        return
+    _refuse_nan(options)
     costs = Costs(
         start=parse_duration(options["begin"], where="--start-cost"),
         finish=parse_duration(options["finish"], where="--finish-cost"),
@@ -214,6 +218,40 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
         run_and_show(tasks, spec, options)
 
 
+def _serve(requests: Path, cluster: str | None, recipe: str, options: dict[str, Any]) -> None:
+    """Requests on all GPUs of a cluster. Raises BadInput."""
+    from ganger.cli.lab.serving import compare
+    from ganger.workloads.clusters import load_cluster
+    from ganger.workloads.requests.formats import load_requests
+
+    given = click.get_current_context().get_parameter_source
+    for name in ("inner", "serving", "rates", "knows", "load", "per_job", "log", "report", "why"):
+        if given(name) not in (None, ParameterSource.DEFAULT):
+            option = name.replace("_", "-")
+            raise BadInput("it is about jobs, and these are requests", where=f"--{option}",
+                           mend="leave it out; see `ganger requests simulate`")  # fmt: skip
+    counts: dict[str, int] = {}
+    for node in load_cluster(cluster or missing_cluster()).nodes:
+        if node.gpus:
+            counts[node.gpu_type] = counts.get(node.gpu_type, 0) + node.count * node.gpus
+    chosen = {
+        "recipe": recipe if given("recipe") != ParameterSource.DEFAULT else options["router"],
+        "fleets": "+".join(f"{name}:{count}" for name, count in counts.items()),
+        "models": str(options["models"]), "faster": "1", "noise": 1.0, "per_request": None,
+        **{name: options[name] for name in ("slo", "seeds", "workers", "quiet", "as_json")},
+    }  # fmt: skip
+    compare(str(requests), lambda: load_requests(requests), chosen)
+
+
+def _refuse_nan(options: dict[str, Any]) -> None:
+    """Raise BadInput for a spread that is not a number."""
+    for option, spread in (("--noise", options["noise"]), ("--speed-noise", options["speeds"])):
+        if spread != spread:
+            raise BadInput(
+                "nan is not a valid spread", where=option, mend="give a number from 0 to 10"
+            )
+
+
 def _rates(path: Path | None) -> Any:
     if path is None:
         return {}
@@ -225,8 +263,8 @@ def _rates(path: Path | None) -> Any:
 def _traffic(options: dict[str, Any]) -> Any:
     """The requests that services answer one by one, if any are given. Raises BadInput."""
     if options["requests"] is None:
-        if options["models"] is not None or options["slo"] is not None:
-            raise BadInput("there are no requests", where="--models, --slo",
+        if options["slo"] is not None:
+            raise BadInput("there are no requests", where="--slo",
                            mend="add --requests FILE")  # fmt: skip
         return None
     if options["models"] is None or options["rates"] is not None:
