@@ -89,6 +89,10 @@ def test_late_and_dropped_requests_are_not_in_time(tmp_path: Path) -> None:
                          rows=rows, models=plain)  # fmt: skip
     assert (late["metrics"]["answered"], late["metrics"]["late"]) == (4, 2)
     assert (dropped["metrics"]["answered"], dropped["metrics"]["late"]) == (2, 0)
+    bounds = json.loads(call(tmp_path, *words, "-r", "clockwork", "--json", rows=rows,
+                             models=plain).stdout)["bounds"]  # fmt: skip
+    assert bounds == [{"fleet": "T4:1", "faster": 1, "attainment": 1.0,
+                       "goodput_per_second": None}]  # fmt: skip
     assert dropped["dropped_by_reason"] == {"it could not be answered in time": 2}
     for run in (late, dropped):
         assert run["metrics"]["attainment"] == 0.5
@@ -108,6 +112,21 @@ def test_recipes_fleets_loads_and_seeds_are_compared_in_eighty_columns(tmp_path:
         ("T4:1", 1), ("T4:2", 1), ("T4:1", 100), ("T4:2", 100)]  # fmt: skip
     assert 50 < runs[0]["metrics"]["span_seconds"] < 51
     assert 0.5 < runs[2]["metrics"]["span_seconds"] < 0.6
+
+
+def test_the_most_that_any_recipe_could_have_in_time_is_said(tmp_path: Path) -> None:
+    """Twenty at once, 1.5 ms each in a batch of eight: ten of them in 15 ms."""
+    rows = "arrival,model\n" + "0,small\n" * 20 + "1,small\n" * 20
+    plain = MODELS.replace("bytes = 600_000_000\n", "")
+    words = ("--fleet", "T4:1,T4:9", "--slo", "15ms", "-r", "clockwork", "--quiet")
+    shown = call(tmp_path, *words, rows=rows, models=plain).stdout
+    assert "T4:1: no recipe can have more than 50.0% in time, without luck" in shown
+    assert "T4:9: no" not in shown
+    text = call(tmp_path, *words, "--json", rows=rows, models=plain).stdout
+    (one, nine) = json.loads(text)["bounds"]
+    assert one["attainment"] == pytest.approx(0.5)
+    assert one["goodput_per_second"] == pytest.approx(20)
+    assert nine["attainment"] == 1
 
 
 def test_a_file_says_what_became_of_each_request(tmp_path: Path) -> None:

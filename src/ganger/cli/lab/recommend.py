@@ -13,6 +13,7 @@ from ganger.cli.lab.recipes import complete_recipe
 from ganger.cli.lab.simulate import missing_cluster, parse_seeds
 from ganger.cli.options import load_with_options, profiles_option, trace_options
 from ganger.cli.progress import Bar
+from ganger.core.errors import BadInput
 
 if TYPE_CHECKING:
     from ganger.lab.recommend.race import Recommendation
@@ -24,6 +25,7 @@ Examples:
   ganger recommend jobs.csv --cluster 8x8xV100 --objective fairness --load 0.9
   ganger recommend jobs.csv --cluster 8x8xV100 --recipes 'las,mlfq,tiresias,tiresias(starvation=2)'
   ganger recommend jobs.csv --cluster 8x8xV100 --json | jq .pick
+  ganger recommend requests.csv --models m.toml --slo 100ms --fleets T4:1-64,L4:1-64
 
 \b
 Exit codes: 0 a recipe is recommended; 1 none is surely better than --current (or
@@ -65,6 +67,20 @@ fifo); 2 wrong input.
               help="Time for which a preempted job saves, before its GPUs are free.")  # fmt: skip
 @click.option("--restore-cost", "restore", default="0s", show_default=True,
               help="Time a resumed job needs before it computes again.")  # fmt: skip
+@click.option(
+    "--models",
+    metavar="FILE",
+    help="What models take: TRACE holds requests, and fleets are recommended.",
+)
+@click.option("--slo", metavar="TIME", help="Deadline of requests that state none.")
+@click.option("--fleets", metavar="RANGES",
+              help="Fleets to try, like T4:1-64,L4:1-64 (each type alone) or T4:0-8+L4:0-8 (mixes)."
+                   "")  # fmt: skip
+@click.option("--attainment", type=click.FloatRange(0, 1, min_open=True), default=0.99,
+              show_default=True, help="The part of requests that has to be in time.")  # fmt: skip
+@click.option("--price", "prices", metavar="TYPE=X,...",
+              help="What a device of each type costs; others cost 1. Default: devices are counted."
+                   "")  # fmt: skip
 @click.option("--time-limit", default="2m", show_default=True, metavar="TIME",
               help="CPU time of one run. A recipe that needs more drops out.")  # fmt: skip
 @profiles_option
@@ -75,9 +91,21 @@ fifo); 2 wrong input.
 def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
     """Recommend a recipe for TRACE, with its gain over the others and a confidence interval.
 
+    TRACE may also hold requests to models: with --models, the answer is which recipe keeps the SLO
+    on which smallest fleet.
+
     Candidate recipes run over windows of the trace in parallel. Clearly worse ones drop out
     early. The answer states what information the recipe needs. See docs/recommend.md.
     """
+    if options["models"] is not None:
+        from ganger.cli.lab.sizing import recommend_fleet
+
+        recommend_fleet(trace, options)
+        return
+    for name in ("slo", "fleets", "prices"):
+        if options[name] is not None:
+            raise BadInput("it is about requests, and these are jobs", where=f"--{name}",
+                           mend="add --models FILE if TRACE holds requests")  # fmt: skip
     from ganger.core.units import SECOND, parse_duration
     from ganger.lab.recommend.race import recommend as race
     from ganger.lab.simulation import Setup

@@ -19,7 +19,10 @@ from ganger.core.errors import BadInput
 from ganger.core.units import NEVER, SECOND, format_duration, parse_duration
 
 if TYPE_CHECKING:
+    from ganger.lab.serving.bound import Bound
     from ganger.lab.serving.run import ServingRun
+    from ganger.lab.serving.sweep import Task
+    from ganger.workloads.models.profiles import Models
     from ganger.workloads.requests.columns import Requests
 
 
@@ -63,11 +66,33 @@ def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> 
     with Bar(f"{len(tasks)} runs", chosen["quiet"] or chosen["as_json"]) as bar:
         runs = run_tasks(load, models, tasks, workers=workers, per_request=target,
                          progress=lambda share: bar.show(share, 1.0))  # fmt: skip
+    bounds = _bounds(load, models, tasks)
     if chosen["as_json"]:
-        click.echo(json.dumps({"requests": file, "runs": [run.to_json() for run in runs]},
-                              indent=2))  # fmt: skip
+        click.echo(json.dumps({
+            "requests": file, "runs": [run.to_json() for run in runs],
+            "bounds": [
+                {"fleet": fleet, "faster": faster, "attainment": bound.attainment,
+                 "goodput_per_second": bound.goodput_per_second}
+                for (fleet, faster), bound in bounds.items()
+            ],
+        }, indent=2))  # fmt: skip
         return
-    show(runs)
+    show(runs, bounds)
+
+
+def _bounds(
+    load: Callable[[], Requests], models: Models, tasks: list[Task]
+) -> dict[tuple[str, float], Bound]:
+    """The most that can be in time, by fleet and load."""
+    from ganger.lab.serving.run import bound_of
+    from ganger.recipes.registry import make_router
+
+    streams = max(make_router(task.recipe).streams for task in tasks)
+    asked = {(str(task.fleet), task.setup.faster): task for task in tasks}
+    return {
+        key: bound_of(load(), models, task.fleet, task.setup, streams)
+        for key, task in asked.items()
+    }
 
 
 def _faster(text: str) -> list[float]:
@@ -84,9 +109,9 @@ def _faster(text: str) -> list[float]:
     return found
 
 
-def show(runs: list[ServingRun]) -> None:
-    """Print a row for each recipe, fleet and load: means over the seeds; why requests were dropped;
-    what was left out."""
+def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None:
+    """Print a row for each recipe, fleet and load: means over the seeds; the most that any recipe
+    could have in time; why requests were dropped; what was left out."""
     from rich.markup import escape
 
     screen = console()
@@ -116,6 +141,13 @@ def show(runs: list[ServingRun]) -> None:
     said = ", ".join([f"{runs[0].metrics['requests']:,} requests", *same])
     lines = [f"{said}. In time: answered by the deadline, of all that came; good/s: these, a"
              " second. Latencies are of answered requests."]  # fmt: skip
+    for (fleet, faster), bound in bounds.items():
+        if bound.attainment > _ALL:
+            continue
+        about = " ".join({"fleet": fleet, "load": f"load {faster:g}"}[name]
+                         for name in shown if name != "recipe")  # fmt: skip
+        lines.append(f"{about}{': no' if about else 'No'} recipe can have more than"
+                     f" {percent(bound.attainment)} in time, without luck")  # fmt: skip
     for (recipe, fleet, load), group in groups.items():
         for reason, count in sorted(group[0].dropped.items(), key=lambda item: -item[1]):
             about = " ".join({"recipe": recipe, "fleet": fleet, "load": load}[name]
@@ -134,7 +166,8 @@ def _mean(group: list[ServingRun], name: str) -> float | None:
     return sum(known) / len(known) if len(known) == len(values) else None
 
 
-def _percent(value: float | None) -> str:
+def percent(value: float | None) -> str:
+    """A part, as it is shown."""
     return "-" if value is None else f"{100 * value:.1f}%"
 
 
@@ -146,15 +179,18 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def _time(value: float | None) -> str:
+def time_of(value: float | None) -> str:
+    """Seconds, as they are shown."""
     if value is None:
         return "-"
     return f"{value * 1000:.1f}ms" if value < 1 else format_duration(value * SECOND)
 
 
+_ALL: Final = 0.9995
+"""Bounds above it are no news."""
 _FIGURES: Final = {
-    "in time": ("attainment", _percent), "good/s": ("goodput_per_second", _number),
-    "p50": ("latency_p50_seconds", _time), "p99": ("latency_p99_seconds", _time),
+    "in time": ("attainment", percent), "good/s": ("goodput_per_second", _number),
+    "p50": ("latency_p50_seconds", time_of), "p99": ("latency_p99_seconds", time_of),
     "drops": ("dropped", "{:,.0f}".format),
     "batch": ("batch_mean", _number), "busy": ("utilisation", _round),
 }  # fmt: skip

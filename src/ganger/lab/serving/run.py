@@ -16,6 +16,7 @@ from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
 from ganger.core.serving.world import Known, Latencies, World
 from ganger.core.units import NEVER, SECOND
+from ganger.lab.serving.bound import Bound, Rates, bounded
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.tally import Tally
 from ganger.recipes.registry import make_router
@@ -57,6 +58,8 @@ class ServingRun:
     models: list[dict[str, Any]]
     remarks: list[str] = field(default_factory=list)
     cpu_seconds: float = 0.0
+    in_time: list[tuple[int, int]] = field(default_factory=list)
+    """Of blocks of requests that follow each other: how many, and how many in time."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -116,8 +119,20 @@ def serve(
     return ServingRun(
         recipe if isinstance(recipe, str) else router.name, str(fleet), setup,
         tally.metrics(fleet.size * router.streams), tally.dropped, by_model, requests.remarks.lines,
-        time.process_time() - began,
+        time.process_time() - began, tally.in_time(),
     )  # fmt: skip
+
+
+def bound_of(
+    requests: Requests, models: Models, fleet: Fleet, setup: Setup, streams: int = 1
+) -> Bound:
+    """The most that any recipe can have in time that runs at most `streams` batches on a device at
+    once. Raises BadInput, as `serve` would."""
+    known = [known_of(model, fleet) for model in models.models.values()]
+    families = families_of(models, known)
+    world = World(known, (), families=families)
+    source = Source(requests, models, fleet, world, setup, None)
+    return bounded(source.chunks(), Rates(known, fleet.devices, world.variants, streams))
 
 
 def known_of(model: Model, fleet: Fleet) -> Known:
@@ -197,11 +212,12 @@ def _priced(known: Sequence[Known], fleet: Fleet, router: Router) -> None:
 
 
 class Source:
-    """The requests as columns for the plane: models by their place in the file, deadlines set."""
+    """The requests as columns for the plane: models by their place in the file, deadlines set.
+    Without a router, for whatever could answer them."""
 
     def __init__(
         self, requests: Requests, models: Models, fleet: Fleet, world: World,
-        setup: Setup, router: Router, progress: Callable[[int], None] = lambda count: None,
+        setup: Setup, router: Router | None, progress: Callable[[int], None] = lambda count: None,
     ) -> None:  # fmt: skip
         self._requests, self._models, self._fleet = requests, models, fleet
         self._setup, self._router, self._progress = setup, router, progress
@@ -248,9 +264,10 @@ class Source:
             column = getattr(chunk, name)
             if column is not None:
                 columns[name] = column.tolist()
-        if chunk.label is None and chunk.input is not None and self._router.chooses:
+        router = self._router
+        if chunk.label is None and chunk.input is not None and router and router.chooses:
             columns["label"] = self._true(chunk.input, model)
-        if chunk.items is not None and not self._router.divides:
+        if chunk.items is not None and router and not router.divides:
             self._fits(chunk.items, model, before)
         return columns
 
@@ -272,7 +289,7 @@ class Source:
                 raise BadInput(f"{name!r} is a pipeline, and no recipe runs pipelines yet",
                                where=self._requests.name, mend="let requests name a model"
                                )  # fmt: skip
-            if not self._router.chooses:
+            if self._router is not None and not self._router.chooses:
                 raise BadInput(
                     f"{name!r} is a family of models, and {self._router.name} does not choose"
                     " among models", where=self._requests.name,

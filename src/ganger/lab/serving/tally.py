@@ -14,6 +14,8 @@ from ganger.core.serving.world import ANSWERED, Lane, World
 from ganger.core.units import NEVER, SECOND
 
 I64 = NDArray[np.int64]
+BLOCK: Final = 64
+"""So many requests that follow each other are counted together, for intervals."""
 EXACT: Final = 1 << 22
 """Up to so many latencies are kept one by one."""
 _FINE: Final = 1000.0
@@ -78,6 +80,10 @@ class Tally:
         self.first, self.last = NEVER, 0
         self.by_model = np.zeros((3, count), np.int64)
         """Requests, those answered in time, those dropped; by what was asked for."""
+        self._blocks = bytearray()
+        """Of each block, how many were in time."""
+        self._block = 0
+        """The same of the block that is not full yet."""
         self.right = 0.0
         self.judged = True
         self._right = right
@@ -109,6 +115,7 @@ class Tally:
         in_time = answered & (ended <= np.array(requests.deadline[:count], np.int64))
         self.first = min(self.first, int(arrival[0]))
         self.last = max(self.last, int(arrival[-1]), int(ended.max()))
+        self._count_blocks(in_time)
         self.requests += count
         self.answered += int(answered.sum())
         self.late += int((answered & ~in_time).sum())
@@ -123,6 +130,24 @@ class Tally:
         self._judge(world, count, in_time)
         if self._rows is not None:
             self._write(world, arrival, ended, outcome, asked)
+
+    def _count_blocks(self, in_time: NDArray[np.bool_]) -> None:
+        """Add to the block that has begun, then whole ones; what is left begins another."""
+        first = min(-self.requests % BLOCK, len(in_time))
+        self._block += int(in_time[:first].sum())
+        if first and not (self.requests + first) % BLOCK:
+            self._blocks.append(self._block)
+            self._block = 0
+        whole = (len(in_time) - first) // BLOCK * BLOCK
+        counts = in_time[first : first + whole].reshape(-1, BLOCK).sum(axis=1)
+        self._blocks += counts.astype(np.uint8).tobytes()
+        self._block += int(in_time[first + whole :].sum())
+
+    def in_time(self) -> list[tuple[int, int]]:
+        """Of blocks of requests that follow each other: how many, and how many in time."""
+        found = [(BLOCK, count) for count in self._blocks]
+        left = self.requests % BLOCK
+        return [*found, (left, self._block)] if left else found
 
     def _judge(self, world: World, count: int, in_time: NDArray[np.bool_]) -> None:
         requests = world.requests

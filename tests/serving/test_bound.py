@@ -1,0 +1,123 @@
+"""The bound on goodput: never below what is possible, and near it where it should be."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganger.core.serving.world import Known, Lane
+from ganger.lab.serving.bound import Bound, Rates, bounded
+from ganger.recipes.registry import make_router
+from serving.rig import MS, Asked, affine, columns, lanes, model, play, table
+
+
+def bound(models: list[Known], count: int, asked: list[Asked], chunk: int = 10_000) -> Bound:
+    rows = sorted(asked, key=lambda one: one.at)
+    chunks = (columns(rows[at : at + chunk]) for at in range(0, len(rows), chunk))
+    return bounded(chunks, Rates(models, [("gpu", count)], [(at,) for at in range(len(models))]))
+
+
+def optimum(models: list[Known], count: int, asked: list[Asked]) -> int:
+    """The most in time, by trying every batch on every lane that is free first."""
+    rows = sorted(asked, key=lambda one: one.at)
+
+    @cache
+    def most(free: tuple[int, ...], left: frozenset[int]) -> int:
+        at, *others = free
+        found = 0
+        for which in {rows[each].model for each in left}:
+            mine = [each for each in left if rows[each].model == which]
+            latencies = models[which].latencies["gpu", 1.0]
+            for size in range(1, min(len(mine), latencies.largest) + 1):
+                for batch in combinations(mine, size):
+                    begins = max(at, *(round(rows[each].at * MS) for each in batch))
+                    ends = begins + latencies.mean[size]
+                    if all(ends <= round((rows[each].at + rows[each].within) * MS)
+                           for each in batch):  # fmt: skip
+                        after = most(tuple(sorted((ends, *others))), left.difference(batch))
+                        found = max(found, size + after)
+        return found
+
+    return most((0,) * count, frozenset(range(len(rows))))
+
+
+ONE = [model("a", table(5, 6, 8))]
+TWO = [*ONE, model("b", table(3, 5))]
+
+
+@given(
+    asked=st.lists(st.builds(Asked, st.integers(0, 20), st.just(0), st.integers(3, 25),
+                             st.just(1)), min_size=1, max_size=6),
+    count=st.integers(1, 2), chunk=st.integers(1, 8),
+)  # fmt: skip
+def test_it_is_never_below_the_optimum_of_one_model(
+    asked: list[Asked], count: int, chunk: int
+) -> None:
+    found = bound(ONE, count, asked, chunk)
+    assert found.in_time >= optimum(ONE, count, asked) - 1e-6
+    assert found.in_time == pytest.approx(bound(ONE, count, asked).in_time)
+
+
+@given(
+    asked=st.lists(st.builds(Asked, st.integers(0, 20), st.integers(0, 1), st.integers(3, 25),
+                             st.just(1)), min_size=1, max_size=6),
+    count=st.integers(1, 2),
+)  # fmt: skip
+def test_it_is_never_below_the_optimum_of_two_models(asked: list[Asked], count: int) -> None:
+    assert bound(TWO, count, asked).in_time >= optimum(TWO, count, asked) - 1e-6
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.9, 1.1, 2.0])
+def test_it_is_near_what_a_recipe_reaches_where_batches_fill(rate: float) -> None:
+    """Requests come evenly, at a part of what full batches can do: within five in a hundred."""
+    models = [model("m", affine(4, 1, 16))]
+    each = (4 + 16) / 16 / rate
+    asked = [Asked(at * each, 0, 100) for at in range(4000)]
+    seen = play(make_router("clockwork(margin=0,largest=16)"), models, lanes(1), asked)
+    found = bound(models, 1, asked)
+    assert seen.outcomes.count("answered") <= found.in_time + 1e-6
+    assert found.in_time <= 1.05 * seen.outcomes.count("answered")
+    assert found.attainment == pytest.approx(min(1 / rate, 1), abs=0.03)
+
+
+def test_the_programme_of_one_model_is_near_the_exact_bound() -> None:
+    """A second model that nobody asks for in time sends all through the programme."""
+    models = [model("m", affine(4, 1, 16)), model("slow", table(1000))]
+    asked = [Asked(at * 0.7, 0, 60) for at in range(3000)]
+    exact = bound(models, 1, asked).in_time
+    mixed = bound(models, 1, [*asked, Asked(0, 1, 2000)]).in_time
+    assert exact - 3 < mixed < 1.03 * exact
+
+
+def test_what_is_too_late_alone_counts_nothing_and_what_is_never_due_counts() -> None:
+    assert bound(ONE, 4, [Asked(0, 0, 4.9)]).in_time == 0
+    assert bound(ONE, 4, [Asked(0, 0, 5)]).in_time == 1
+    assert bound(ONE, 1, [Asked(0)] * 50).attainment == 1
+    assert bound(ONE, 1, [Asked(0, 0, 50, items=9)]).in_time == 1  # it may be cut
+    assert bound(ONE, 1, [Asked(0)]).goodput_per_second is None
+    assert bound(ONE, 1, [Asked(0), Asked(500)]).goodput_per_second == 4
+
+
+def test_batches_beside_each_other_do_more_than_one_alone() -> None:
+    """With one beside it a batch takes 1.25 times as long: two do 1.8 times as much."""
+    models = [model("m", affine(4, 1, 16), beside=[1.25])]
+    asked = [Asked(at * 0.5, 0, 60) for at in range(2000)]
+    rows = columns(asked)
+    alone = bounded(iter([rows]), Rates(models, [("gpu", 1)], [(0,)]))
+    two = bounded(iter([rows]), Rates(models, [("gpu", 1)], [(0,)], 2))
+    assert two.in_time == pytest.approx(1.8 * alone.in_time, rel=0.03)
+    pair = [Lane(0, "gpu"), Lane(1, "gpu")]
+    seen = play(make_router("ebird(sizes=16;16)"), models, pair, asked)
+    late = sum(ended > one.at + 60 for ended, one in zip(seen.ended, asked, strict=True))
+    assert len(asked) - late <= two.in_time
+
+
+def test_a_family_is_bounded_by_its_best_variant() -> None:
+    asked = [Asked(at * 1.0, 0, 60) for at in range(500)]
+    models = [model("slow", table(9)), model("quick", table(2))]
+    both = bounded(iter([columns(asked)]), Rates(models, [("gpu", 1)], [(0, 1)]))
+    assert both.in_time == pytest.approx(bound([models[1]], 1, asked).in_time)
