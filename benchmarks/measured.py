@@ -78,8 +78,8 @@ def main(target: Path) -> None:
         f" load average {before:.2f} before, {after:.2f} after, of which it is one itself;"
         f" onnxruntime {onnxruntime.__version__}, onnx {onnx.__version__},"
         f" scikit-learn {sklearn.__version__}. {DEVICE} is one core of this machine. A 99th"
-        " percentile of fewer than a hundred runs is about their longest. Dense nets and CNNs have random weights, so"
-        " they have latencies and no accuracy."
+        " percentile of fewer than a hundred runs is about their longest. Dense nets and CNNs have"
+        " random weights, so they have latencies and no accuracy."
     )  # fmt: skip
     models = [*nets.document.models, *convolutions.document.models, *digits]
     write_models(Document(FORMAT, nets.document.devices, models, about=about), target)
