@@ -69,7 +69,7 @@ class Case(NamedTuple):
         table = Latencies(MEAN, [round(1.3 * each) for each in MEAN])
         models = [Known(f"m{at}", {("gpu", 1.0): table}, 1 << 20, 5_000, 1.0)
                   for at in range(self.models)]  # fmt: skip
-        if not (make_router(self.recipe).loads and self.models > 1):
+        if not (make_router(self.recipe).can.loads and self.models > 1):
             return World(models, [Lane(at, "gpu", device=at) for at in range(LANES)])
         lanes = [Lane(at, "gpu", device=at % LANES, store=at % LANES, copies=at >= LANES)
                  for at in range(2 * LANES)]  # fmt: skip

@@ -176,8 +176,7 @@ class OneByOne:
 
     def __init__(self, router: Router) -> None:
         self.router = router
-        self.name, self.loads, self.divides = router.name, router.loads, router.divides
-        self.chooses, self.streams = router.chooses, router.streams
+        self.name, self.can = router.name, router.can
 
     def begin(self, world: World) -> Any:
         return self.router.begin(world)

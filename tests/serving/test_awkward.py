@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ganger.core.serving.router import PLAIN, Abilities
 from ganger.core.serving.verbs import (
     CANCELLED,
     INTERRUPTED,
@@ -30,7 +31,7 @@ from serving.rig import MS, Asked, affine, lanes, model, placed, play, table
 class Mini:
     """Remembers in a dictionary; answers what is over."""
 
-    name, loads, divides, chooses, streams = "mini", False, False, False, 1
+    name, can = "mini", PLAIN
 
     def begin(self, world: World) -> Any:
         return {"waiting": [], "open": {}}
@@ -258,7 +259,7 @@ def test_a_batch_is_interrupted_at_a_border_and_goes_on_from_there() -> None:
 class Functions(Mini):
     """A pool of functions: a warm one if there is one, else a cold one that loads first."""
 
-    loads = True
+    can = Abilities(loads=True)
 
     def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
         orders: list[Do] = []

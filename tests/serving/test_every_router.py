@@ -74,7 +74,7 @@ def test_what_comes_later_changes_no_batch_before(
         assert before == [batch for batch in some.batches if batch.began < cut]
 
 
-@pytest.mark.parametrize("recipe", [each for each in ROUTERS if make_router(each).loads])
+@pytest.mark.parametrize("recipe", [each for each in ROUTERS if make_router(each).can.loads])
 @given(asked=REQUESTS, room=st.integers(50, 130), count=st.integers(1, 3))
 def test_models_are_loaded_before_they_run_and_memory_is_never_exceeded(
     recipe: str, asked: list[Asked], room: int, count: int

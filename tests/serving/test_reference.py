@@ -24,7 +24,7 @@ def some_lanes(count: int, streams: int) -> list[Lane]:
 def test_every_router_is_driven_as_by_the_naive_plane(
     recipe: str, asked: list[Asked], count: int, seed: int
 ) -> None:
-    streams = make_router(recipe).streams
+    streams = make_router(recipe).can.streams
     naive = Naive(make_router(recipe), MODELS, some_lanes(count, streams), asked, (), seed)
     naive.play()
     seen = play(make_router(recipe), MODELS, some_lanes(count, streams), asked, noise=1.0,
@@ -34,7 +34,15 @@ def test_every_router_is_driven_as_by_the_naive_plane(
     assert naive.world.requests.by == seen.by
 
 
-@pytest.mark.parametrize("recipe", [each for each in ROUTERS if make_router(each).loads])
+def test_a_model_of_small_batches_is_not_waited_for_as_one_of_large_ones() -> None:
+    """A batch of model 2 is full with two requests; while one of model 0, whose batches hold four,
+    waits for three more, two of model 2 are sent as soon as they come."""
+    asked = [Asked(0.0, 0, 4.0), Asked(0.5, 2, 4.0), Asked(0.5, 2, 4.0)]
+    seen = play(make_router("serve.fixed-batch"), MODELS, some_lanes(3, 1), asked)
+    assert [(batch.model, batch.began) for batch in seen.batches] == [(2, 0.5), (0, 10.0)]
+
+
+@pytest.mark.parametrize("recipe", [each for each in ROUTERS if make_router(each).can.loads])
 @given(asked=REQUESTS, room=st.integers(50, 130), count=st.integers(1, 3))
 def test_so_is_one_that_loads_models(
     recipe: str, asked: list[Asked], room: int, count: int

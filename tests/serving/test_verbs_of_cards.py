@@ -124,17 +124,17 @@ def test_the_table_has_all_cards_and_names_what_there_is() -> None:
 def shown(card: Card) -> Recorded:
     """What shows the card, after 120 requests of two models, half of them in a hurry."""
     router = Recorded(MINIS[card.by][0]() if card.by in MINIS else make_router(card.by))
-    loads = MINIS[card.by][1] if card.by in MINIS else router.loads
+    loads = MINIS[card.by][1] if card.by in MINIS else router.can.loads
     one_model = loads and card.by in MINIS
     asked = [Asked(1.7 * at, 0 if one_model else at % 2, (11, 90)[at % 4 // 2])
              for at in range(60)]  # fmt: skip
     more: dict[str, Any] = {}
-    if router.chooses:
+    if router.can.chooses:
         more = {"families": [("both", (0, 1))], "says": [[1], [0]]}
         asked += [Asked(0.9 * at, 2, 90, input=0, label=1) for at in range(60)]
     stores = [Store(at, 60) for at in range(2)] if loads else []
-    on = placed(2) if loads else [Lane(at, "gpu", device=at // router.streams)
-                                  for at in range(2 * router.streams)]  # fmt: skip
+    on = placed(2) if loads else [Lane(at, "gpu", device=at // router.can.streams)
+                                  for at in range(2 * router.can.streams)]  # fmt: skip
     models = [replace(each, borders=(0.3, 0.6)) for each in MODELS[:2]]
     play(router, models, on, asked, stores=stores, noise=1.0, **more)
     return router

@@ -87,7 +87,7 @@ def _bounds(
     from ganger.lab.serving.run import bound_of
     from ganger.recipes.registry import make_router
 
-    streams = max(make_router(task.recipe).streams for task in tasks)
+    streams = max(make_router(task.recipe).can.streams for task in tasks)
     asked = {(str(task.fleet), task.setup.faster): task for task in tasks}
     return {
         key: bound_of(load(), models, task.fleet, task.setup, streams)

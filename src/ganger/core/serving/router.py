@@ -5,8 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from ganger.core.serving.verbs import Do, Ended, News
 from ganger.core.serving.world import Lane, World
+
+
+class Abilities(Struct, frozen=True):
+    """What a router can do beyond batches of whole requests to one model each.
+
+    `loads`: it loads models into memory, so that not all must fit at once. `divides`: it cuts
+    requests into parts, so that one may bring more than a batch can hold. `chooses`: requests may
+    name a family, of which it chooses who answers; it then reads what models answered, and the
+    labels of requests that are over. `streams`: batches that it runs on a device at once: so many
+    lanes share each.
+    """
+
+    loads: bool = False
+    divides: bool = False
+    chooses: bool = False
+    streams: int = 1
+
+
+PLAIN = Abilities()
+LOADS = Abilities(loads=True)
+DIVIDES = Abilities(divides=True)
 
 
 class Router(Protocol):
@@ -20,21 +43,8 @@ class Router(Protocol):
         """What it is called."""
 
     @property
-    def loads(self) -> bool:
-        """Whether it loads models into memory, so that not all must fit at once."""
-
-    @property
-    def divides(self) -> bool:
-        """Whether it cuts requests into parts, so that one may bring more than a batch can hold."""
-
-    @property
-    def streams(self) -> int:
-        """How many batches it runs on a device at once: so many lanes share each."""
-
-    @property
-    def chooses(self) -> bool:
-        """Whether requests may name a family, of which it chooses who answers; it then reads what
-        models answered, and the labels of requests that are over."""
+    def can(self) -> Abilities:
+        """What it can do beyond the plain."""
 
     def begin(self, world: World) -> Any:
         """The memory to begin with, in plain structs."""

@@ -144,11 +144,12 @@ class _Fluid:
 
     def __init__(self, model: int, rate: float) -> None:
         self.model, self._rate = model, rate
-        self._now, self._served = 0.0, 0.0
+        self._now, self._came, self._lost = 0.0, 0, 0.0
         self._open: list[tuple[int, float]] = []
 
     def come(self, arrivals: Sequence[int], deadlines: Sequence[int]) -> None:
         """More requests."""
+        self._came += len(arrivals)
         for at, due in zip(arrivals, deadlines, strict=True):
             self._run(at)
             heappush(self._open, (due, 1.0))
@@ -156,7 +157,7 @@ class _Fluid:
     def finish(self) -> float:
         """What is served by its deadline in all."""
         self._run(NEVER)
-        return self._served
+        return self._came - self._lost
 
     def _run(self, until: float) -> None:
         """Serve until then."""
@@ -164,13 +165,14 @@ class _Fluid:
         while waiting and self._now < until:
             due, part = heappop(waiting)
             ends = min(self._now + part / rate, due, until)
-            if ends <= self._now:
-                continue  # it is too late for this one
-            done = min((ends - self._now) * rate, part)
-            self._served += done
-            self._now = ends
-            if part - done > _DONE and ends < due:
-                heappush(waiting, (due, part - done))
+            left = part - max(ends - self._now, 0.0) * rate
+            self._now = max(self._now, ends)
+            if left <= _DONE:
+                continue
+            if ends < due:
+                heappush(waiting, (due, left))
+            else:
+                self._lost += left  # it is too late for this one
         self._now = max(self._now, until)
 
 

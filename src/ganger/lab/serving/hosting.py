@@ -76,7 +76,7 @@ class Served:
         world = World(known, lanes, seed=seed)
         tally = Tally(world, [right_of(models.models[model])])
         router = make_router(traffic.router)
-        if router.streams > 1:
+        if router.can.streams > 1:
             raise BadInput(f"{router.name} runs batches beside each other, and a replica runs one",
                            where="--router", mend="name another recipe")  # fmt: skip
         source = Source(_only(traffic.requests, model), models, fleet, world,

@@ -84,10 +84,10 @@ def serve(
     router = make_router(recipe) if isinstance(recipe, str) else recipe
     began = time.process_time()
     known = [known_of(model, fleet) for model in models.models.values()]
-    lanes, stores = fleet.lanes(_memory(known, models, fleet, router), router.streams)
-    if router.streams > 1:
+    lanes, stores = fleet.lanes(_memory(known, models, fleet, router), router.can.streams)
+    if router.can.streams > 1:
         _priced(known, fleet, router)
-    families = families_of(models, known) if router.chooses else []
+    families = families_of(models, known) if router.can.chooses else []
     world = World(known, lanes, stores, families=families, seed=setup.seed)
     physics = Physics(known, noise=setup.noise, seed=setup.seed)
     right = [right_of(model) for model in models.models.values()]
@@ -118,8 +118,8 @@ def serve(
     ]  # fmt: skip
     return ServingRun(
         recipe if isinstance(recipe, str) else router.name, str(fleet), setup,
-        tally.metrics(fleet.size * router.streams), tally.dropped, by_model, requests.remarks.lines,
-        time.process_time() - began, tally.in_time(),
+        tally.metrics(fleet.size * router.can.streams), tally.dropped, by_model,
+        requests.remarks.lines, time.process_time() - began, tally.in_time(),
     )  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def _memory(
     tight = [name for name, mib in sizes.items() if mib << 20 < need]
     if not tight:
         return None
-    if not router.loads:
+    if not router.can.loads:
         raise BadInput(
             f"the models need {need / (1 << 30):.2f} GiB, {tight[0]} has"
             f" {sizes[tight[0]] / 1024:.2f}", where=router.name,
@@ -265,9 +265,9 @@ class Source:
             if column is not None:
                 columns[name] = column.tolist()
         router = self._router
-        if chunk.label is None and chunk.input is not None and router and router.chooses:
+        if chunk.label is None and chunk.input is not None and router and router.can.chooses:
             columns["label"] = self._true(chunk.input, model)
-        if chunk.items is not None and router and not router.divides:
+        if chunk.items is not None and router and not router.can.divides:
             self._fits(chunk.items, model, before)
         return columns
 
@@ -289,7 +289,7 @@ class Source:
                 raise BadInput(f"{name!r} is a pipeline, and no recipe runs pipelines yet",
                                where=self._requests.name, mend="let requests name a model"
                                )  # fmt: skip
-            if self._router is not None and not self._router.chooses:
+            if self._router is not None and not self._router.can.chooses:
                 raise BadInput(
                     f"{name!r} is a family of models, and {self._router.name} does not choose"
                     " among models", where=self._requests.name,

@@ -92,16 +92,31 @@ class Single(_Plain):
         return Form(1, "one at a time")
 
 
+class _Full(Struct):
+    """The fewest requests that are a full batch of any model on any lane."""
+
+    least: int
+
+
 @dataclass(frozen=True)
-class SizeOrTimeout(_Plain):
+class SizeOrTimeout:
     """A full batch of `size` as soon as there is one, or what is there once the oldest has waited
     for `timeout` (microseconds), as TensorFlow Serving and TorchServe do."""
 
     size: int
     timeout: int
 
+    def begin(self, world: World) -> _Full:
+        """A queue that is empty now may be full after as many requests as this."""
+        largest = (table.largest for known in world.models for table in known.latencies.values())
+        return _Full(min(self.size, min(largest, default=1)))
+
+    def learn(self, world: World, memory: Any, part: Part, lane: Lane, took: int) -> None:
+        """Nothing."""
+
     def form(self, world: World, memory: Any, queue: Queue, lane: Lane) -> Form:
         """A full batch, or what came within the timeout."""
+        assert isinstance(memory, _Full)
         known = world.latencies(queue.model, lane)
         size = self.size if known is None else min(self.size, known.largest)
         count, inputs = taken(world, queue, lane, size)
@@ -110,7 +125,8 @@ class SizeOrTimeout(_Plain):
         until = world.arrival_of(queue.head) + self.timeout
         if until <= world.now:
             return Form(count, "the oldest waited for the timeout")
-        return Form(0, until=until, missing=size - inputs if world.requests.each_one_item else 1)
+        missing = min(size - inputs, memory.least) if world.requests.each_one_item else 1
+        return Form(0, until=until, missing=missing)
 
 
 @dataclass(frozen=True)

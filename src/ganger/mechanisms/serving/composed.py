@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 
 from ganger.core.errors import BadInput
+from ganger.core.serving.router import Abilities
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part, Wait
 from ganger.core.serving.world import Lane, World
 from ganger.core.units import NEVER
@@ -71,14 +72,11 @@ class Composed:
     longest: int = 0
     apart: bool = False
     asking: Asking | None = None
-    loads: bool = False
-    divides: bool = False
-    streams: int = 1
 
     @property
-    def chooses(self) -> bool:
-        """Whether there is a choice among the models of a family."""
-        return self.asking is not None and self.asking.choice is not None
+    def can(self) -> Abilities:
+        """It chooses where there is a choice among the models of a family."""
+        return Abilities(chooses=self.asking is not None and self.asking.choice is not None)
 
     # ------------------------------------------------------------------ Router
 

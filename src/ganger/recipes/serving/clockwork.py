@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from ganger.core.serving.router import LOADS, Abilities
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Evict, Load, News, Part, Wait
 from ganger.core.serving.world import Lane, Store, World
 from ganger.core.units import NEVER, SECOND
@@ -117,10 +118,7 @@ class Clockwork:
     longest: int
     margin: int
     name: str = "clockwork"
-    loads: bool = True
-    divides: bool = False
-    chooses: bool = False
-    streams: int = 1
+    can: Abilities = LOADS
 
     def begin(self, world: World) -> Memory:
         """Nothing waits; what is resident may run."""

@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 
 from msgspec import Struct
 
+from ganger.core.serving.router import DIVIDES, Abilities
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part
 from ganger.core.serving.world import Lane, Task, World
 
@@ -38,10 +39,7 @@ class DyBatch:
 
     most: int
     name: str = "dybatch"
-    loads: bool = False
-    divides: bool = True
-    chooses: bool = False
-    streams: int = 1
+    can: Abilities = DIVIDES
 
     def begin(self, world: World) -> Memory:
         """Nothing waits."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
+from ganger.core.serving.router import Abilities
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part, Wait
 from ganger.core.serving.world import Lane, World
 from ganger.mechanisms.serving.batching import taken
@@ -38,14 +39,11 @@ class Ebird:
     most: int
     tick: int
     name: str = "ebird"
-    loads: bool = False
-    divides: bool = False
-    chooses: bool = False
 
     @property
-    def streams(self) -> int:
+    def can(self) -> Abilities:
         """A lane for every worker."""
-        return len(self.sizes)
+        return Abilities(streams=len(self.sizes))
 
     def begin(self, world: World) -> Memory:
         """The lanes of a device are its workers, the largest first."""
