@@ -53,7 +53,7 @@ def play(
     return kernel, diary
 
 
-@pytest.mark.parametrize("recipe", ["fifo", "las(quantum=2s)", "tiresias(thresholds=200ms)"])
+@pytest.mark.parametrize("recipe", ["fifo", "las(quantum=1s)", "tiresias(thresholds=200ms)"])
 def test_a_published_policy_runs_real_jobs(bench: LocalBench, recipe: str) -> None:
     shapes = [gpus(size) for size in (2, 4, 1, 4, 2, 1, 4, 2)]
     kernel, diary = play(bench, registry.make(recipe), shapes, 40)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -37,24 +38,41 @@ def read_outages(text: str, cluster: ClusterSpec, trace: Trace, seed: int) -> tu
 def _from_file(path: Path, nodes: Nodes) -> tuple[Outage, ...]:
     found: list[Outage] = []
     names = {name: row for row, name in enumerate(nodes.names)}
+    for where, row in read_spans(path, ("node", "down", "up"), _MEND):
+        name = row["node"].strip()
+        number = int(name) if name.isdecimal() and int(name) < nodes.n else -1
+        node = names.get(name, number)
+        if node < 0:
+            raise BadInput(f"no node {name!r}", where=f"{where}: node", mend="see the cluster")
+        found.append(Outage(node, *span_of(row, ("down", "up"), where)))
+    return _apart(found, str(path))
+
+
+def read_spans(
+    path: Path, columns: tuple[str, ...], mend: str
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """The rows of a CSV file that has at least these columns, each with where it stands. Raises
+    BadInput."""
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         rows = csv.DictReader(file)
-        missing = {"node", "down", "up"} - set(rows.fieldnames or ())
+        missing = set(columns) - set(rows.fieldnames or ())
         if missing:
-            raise BadInput(f"no column {min(missing)!r}", where=f"{path}:1", mend=_MEND)
+            raise BadInput(f"no column {min(missing)!r}", where=f"{path}:1", mend=mend)
         for row in rows:
-            where = f"{path}:{rows.line_num}"
-            name = (row["node"] or "").strip()
-            number = int(name) if name.isdecimal() and int(name) < nodes.n else -1
-            node = names.get(name, number)
-            if node < 0:
-                raise BadInput(f"no node {name!r}", where=f"{where}: node", mend="see the cluster")
-            down = parse_duration(row["down"] or "", where=f"{where}: down")
-            up = parse_duration(row["up"], where=f"{where}: up") if row["up"] else NEVER
-            if up <= down:
-                raise BadInput("it is up before it is down", where=where, mend="swap down and up")
-            found.append(Outage(node, down, up))
-    return _apart(found, str(path))
+            yield f"{path}:{rows.line_num}", {name: row[name] or "" for name in columns}
+
+
+def span_of(row: dict[str, str], names: tuple[str, str], where: str) -> tuple[int, int]:
+    """When something begins and ends: microseconds; NEVER for an end that is not stated. Raises
+    BadInput."""
+    first, last = names
+    begins = parse_duration(row[first], where=f"{where}: {first}")
+    ends = parse_duration(row[last], where=f"{where}: {last}") if row[last] else NEVER
+    if ends <= begins:
+        raise BadInput(
+            f"it is {last} before it is {first}", where=where, mend=f"swap {first} and {last}"
+        )
+    return begins, ends
 
 
 def _apart(found: list[Outage], where: str) -> tuple[Outage, ...]:
@@ -68,25 +86,29 @@ def _apart(found: list[Outage], where: str) -> tuple[Outage, ...]:
 
 
 def _drawn(text: str, nodes: Nodes, trace: Trace, seed: int) -> tuple[Outage, ...]:
-    given = {}
-    for part in text.split(","):
-        key, equals, value = part.strip().partition("=")
-        if not equals or key not in ("mtbf", "mttr"):
-            raise BadInput(
-                f"{part!r} is not a valid time between failures", where="--outages", mend=_MEND
-            )
-        given[key] = parse_duration(value, where=f"--outages: {key}")
-        if given[key] <= 0:
-            raise BadInput(f"{key} must be longer than 0", where="--outages", mend=_MEND)
-    if len(given) != 2:
-        raise BadInput("it needs mtbf and mttr", where="--outages", mend=_MEND)
+    fails, repaired = parse_means(text, ("mtbf", "mttr"), "--outages", _MEND)
     declared = trace.declared
     end = 2 * int(declared.submitted[: declared.n].max(initial=0)) + DAY
     rng = np.random.default_rng([seed, 0x0FF])
     found: list[Outage] = []
     for node in range(nodes.n):
         at = 0
-        while (down := at + 1 + round(rng.exponential(given["mtbf"]))) < end:
-            at = down + 1 + round(rng.exponential(given["mttr"]))
+        while (down := at + 1 + round(rng.exponential(fails))) < end:
+            at = down + 1 + round(rng.exponential(repaired))
             found.append(Outage(node, down, at))
     return tuple(found)
+
+
+def parse_means(text: str, names: tuple[str, ...], where: str, mend: str) -> list[int]:
+    """Mean times (microseconds), by these names, from `mtbf=30d,mttr=4h`. Raises BadInput."""
+    given = {}
+    for part in text.split(","):
+        key, equals, value = part.strip().partition("=")
+        if not equals or key not in names:
+            raise BadInput(f"{part!r} is not a valid time between failures", where=where, mend=mend)
+        given[key] = parse_duration(value, where=f"{where}: {key}")
+        if given[key] <= 0:
+            raise BadInput(f"{key} must be longer than 0", where=where, mend=mend)
+    if len(given) != len(names):
+        raise BadInput(f"it needs {' and '.join(names)}", where=where, mend=mend)
+    return [given[name] for name in names]

@@ -359,6 +359,12 @@ _SIMULATE = (
     click.option("--latency-noise", "noise", type=click.FloatRange(0, 10), default=1.0,
                  show_default=True,
                  help="How much of the measured spread of latencies there is; 0: none."),
+    click.option("--outages", default="", metavar="FILE|mtbf=..,mttr=..",
+                 help="Failures of devices: a CSV file (device,down,up), or random ones, like "
+                 "mtbf=2h,mttr=1m. What runs there is lost, and models must be loaded again."),
+    click.option("--stragglers", default="", metavar="FILE|every=..,for=..,times=..",
+                 help="Devices that are slow for a while: a CSV file (device,from,to,times), or "
+                 "random ones, like every=10m,for=5s,times=4."),
     click.option("--per-request", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                  help="Write what became of each request here, as CSV. Only for a single run."),
     click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores)."),

@@ -31,6 +31,7 @@ def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> 
     from ganger.lab.serving.fleet import read_fleet
     from ganger.lab.serving.run import Setup
     from ganger.lab.serving.sweep import Task, run_tasks
+    from ganger.lab.serving.trouble import Trouble
     from ganger.recipes.registry import make_router, split_specs
     from ganger.workloads.models.reading import read_models
 
@@ -47,7 +48,10 @@ def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> 
     slo = NEVER if chosen["slo"] is None else parse_duration(chosen["slo"], where="--slo")
     if not slo:
         raise BadInput("nothing is answered in no time", where="--slo", mend="write like 100ms")
-    setup = Setup(slo=slo, noise=noise)
+    trouble = Trouble(chosen.get("outages", ""), chosen.get("stragglers", ""))
+    for fleet in fleets:
+        trouble.changes(fleet, 0)
+    setup = Setup(slo=slo, noise=noise, trouble=trouble)
     tasks = [
         Task(recipe, fleet, replace(setup, seed=seed, faster=faster))
         for faster in _faster(chosen["faster"])

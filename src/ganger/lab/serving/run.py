@@ -19,10 +19,12 @@ from ganger.core.units import NEVER, SECOND
 from ganger.lab.serving.bound import Bound, Rates, bounded
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.tally import Tally
+from ganger.lab.serving.trouble import UNTROUBLED, Trouble
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
+from ganger.sim.requests.trouble import drive
 from ganger.workloads.models.matching import matched
 from ganger.workloads.models.profiles import Model, Models
 from ganger.workloads.requests.columns import Chunk, Requests
@@ -37,13 +39,15 @@ class Setup:
     """What decides how a run goes, besides requests, models, fleet and recipe.
 
     `slo`: microseconds until the deadline of requests that state none; `noise`: how much of the
-    measured spread of latencies there is; `faster`: requests come so many times as fast.
+    measured spread of latencies there is; `faster`: requests come so many times as fast; `trouble`:
+    devices that fail or are slow.
     """
 
     slo: int = NEVER
     noise: float = 1.0
     seed: int = 0
     faster: float = 1.0
+    trouble: Trouble = UNTROUBLED
 
 
 @dataclass
@@ -98,7 +102,7 @@ def serve(
         tally = Tally(world, right, out)
         plane = Plane(world, router, physics, source.chunks(), [tally],
                       outputs=outputs_of(models) if families else None)  # fmt: skip
-        plane.advance()
+        drive(plane, setup.trouble.changes(fleet, setup.seed))
         plane.finish()
         if not tally.requests:
             raise BadInput("there are no requests", where=requests.name, mend="give some")

@@ -349,6 +349,7 @@ class Composed:
                     if of == group:
                         queue = memory.queues[at]
                         memory.stranded.extend(queue.pop(len(queue)))
+                        memory.parked.pop(at, None)
         if news.up or news.down:
             again, memory.stranded = sorted(memory.stranded), []
             self._again(world, memory, again)

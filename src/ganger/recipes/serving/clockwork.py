@@ -369,9 +369,13 @@ class Clockwork:
     def _evict(self, memory: Memory, pool: int, store: Store, model: int) -> Evict:
         memory.pools_of[model].remove(pool)
         memory.listed[pool].pop(model, None)
+        self._note_cold(memory, model)
+        return Evict(store.number, model)
+
+    def _note_cold(self, memory: Memory, model: int) -> None:
+        """Think about loading a model at once, if requests wait for it and it is nowhere."""
         if memory.waiting[model].rows and not memory.pools_of[model]:
             memory.cold[model] = None
-        return Evict(store.number, model)
 
     def _room(self, world: World, store: Store, size: int, given: Sequence[Do]) -> list[int] | None:
         """The models that go so that `size` bytes fit, least recently used first; None if those
@@ -403,6 +407,7 @@ class Clockwork:
             if done.outcome == OK:
                 memory.pools_of[order.model].append(memory.pool_of[lane.number])
                 self._list(world, memory, order.model)
+            self._note_cold(memory, order.model)
             return ()
         part = order.parts[0]
         if done.outcome == OK:
@@ -436,4 +441,15 @@ class Clockwork:
             lanes = memory.lanes_of[memory.pool_of[number]]
             if number in lanes:
                 lanes.remove(number)
+            self._lose(world, memory, world.lanes[number])
         return ()
+
+    def _lose(self, world: World, memory: Memory, lane: Lane) -> None:
+        """Models are gone from the memory of a lane that failed."""
+        pool = memory.pool_of[lane.number]
+        held = None if lane.store < 0 else world.stores[lane.store].resident
+        for model, pools in enumerate(memory.pools_of):
+            if held is not None and model not in held and pool in pools:
+                pools.remove(pool)
+                memory.listed[pool].pop(model, None)
+                self._note_cold(memory, model)

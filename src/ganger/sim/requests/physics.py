@@ -22,13 +22,15 @@ class Physics:
 
     `noise`: how much of the measured spread there is; 0 for none. The draws of batches follow each
     other, so what comes later changes none before. A batch that begins beside others takes so many
-    times longer as was measured; where nobody measured it, alone or not is the same.
+    times longer as was measured; where nobody measured it, alone or not is the same. A batch that
+    begins on a device with a `pace` takes that many times as long.
     """
 
     def __init__(self, models: Sequence[Known], *, noise: float = 1.0, seed: int = 0) -> None:
         self._models, self._noise = models, noise
         self._rng = np.random.default_rng([seed, 0x5E])
         self._normals: list[float] = []
+        self.pace: dict[int, float] = {}
         self._mean: dict[tuple[int, str, float], tuple[Sequence[int], list[float] | None]] = {}
 
     def micros(self, batch: Batch, lane: Lane, beside: int = 0) -> int:
@@ -39,6 +41,8 @@ class Physics:
             if beside:
                 took *= self._longer(part.model, lane, beside)
             total += took
+        if self.pace:
+            total *= self.pace.get(lane.device, 1.0)
         return max(round(total), 1)
 
     def _longer(self, model: int, lane: Lane, beside: int) -> float:

@@ -73,7 +73,7 @@ class Plane:
     ) -> None:  # fmt: skip
         self.world, self.router = world, router
         self._outputs = outputs
-        self._physics, self._chunks, self._watches = physics, chunks, list(watches)
+        self.physics, self._chunks, self._watches = physics, chunks, list(watches)
         self._on_retire, self._keep = on_retire, keep
         self._heap: list[tuple[int, int, int, _End | None]] = []
         """(time, sequence, lane, what ends); no end: only a time at which to ask."""
@@ -294,12 +294,12 @@ class Plane:
         now = self.world.now
         if isinstance(order, Batch):
             beside = self._on_device.get(lane.device, 0)
-            took = self._physics.micros(order, lane, beside)
+            took = self.physics.micros(order, lane, beside)
             self._on_device[lane.device] = beside + 1
             self.batches += 1
             lane.due = now + self._predicted(lane, order)
         else:
-            took = self._physics.load_micros(order.model)
+            took = self.physics.load_micros(order.model)
             lane.due = now + took
         lane.running, lane.since = order, now
         end = self._busy[lane.number] = _End(order, now, now + took)
@@ -357,7 +357,7 @@ class Plane:
         end = self._busy.get(number)
         if end is None or not isinstance(end.order, Batch) or end.outcome == INTERRUPTED:
             return
-        at, operator = self._physics.next_border(end.order, end.began, end.at, self.world.now)
+        at, operator = self.physics.next_border(end.order, end.began, end.at, self.world.now)
         if operator:
             end.valid = False
             cut = self._busy[number] = _End(end.order, end.began, at)
@@ -398,11 +398,20 @@ class Plane:
             raise InvariantError(f"model {order.model} is not in store {order.store}")
         store.used -= self.world.models[order.model].bytes
 
+    def _forget(self, lane: Lane) -> None:
+        """The device of this lane has failed: nothing lies in its memory any more."""
+        if lane.store >= 0 and not lane.copies:
+            store = self.world.stores[lane.store]
+            for model in store.resident:
+                store.used -= self.world.models[model].bytes
+            store.resident.clear()
+
     # ------------------------------------------------------------------ lanes
 
     def turn(self, number: int, at: int, *, up: bool, drains: bool = False) -> None:
         """A lane comes or goes at a time up to which all has happened; what runs on one that goes
-        has failed, unless it `drains`: then it ends what it began."""
+        has failed, unless it `drains`: then it ends what it began. Memory is lost with the lane
+        that runs batches."""
         self.world.now = at
         lane = self.world.lanes[number]
         if lane.down != up:
@@ -416,6 +425,7 @@ class Plane:
         if not up:
             if not drains:
                 self._cut(number, FAILED)
+                self._forget(lane)
             for order in lost:
                 self._do(self.router.ended(self.world, Ended(order, FAILED, 0)))
         news = News(up=(number,)) if up else News(down=(number,))
