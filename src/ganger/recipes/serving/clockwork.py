@@ -7,11 +7,11 @@ ahead from estimates; a request that cannot be answered in time is refused as so
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from itertools import accumulate
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -31,8 +31,8 @@ LATE: Final = "it could not be answered in time"
 
 
 class Waiting(Struct):
-    """The requests of one model, in order of arrival: their deadlines (less the safety margin) and
-    the work that they bring, in microseconds a window."""
+    """The requests of one model, in order of arrival: their deadlines (less the safety margin) and,
+    where models are loaded, the work that they bring, in microseconds a window."""
 
     rows: list[int] = []
     due: list[int] = []
@@ -43,62 +43,107 @@ class Waiting(Struct):
         """Take some out."""
         last = first + count
         rows = self.rows[first:last]
-        self.demand -= sum(self.work[first:last])
-        del self.rows[first:last], self.due[first:last], self.work[first:last]
+        del self.rows[first:last], self.due[first:last]
+        if self.work:
+            self.demand -= sum(self.work[first:last])
+            del self.work[first:last]
         if not self.rows:
             self.demand = 0.0
         return rows
 
 
+class Spans(Struct):
+    """What batches of a model take on a type of device: `every` by inputs, the 99th percentile of
+    the last measurements, which of ten is the largest, or what the profile says before there are
+    any; `sizes`: those that it may run in; `most`: of these and all smaller ones, what takes
+    longest; `measured` by inputs."""
+
+    every: list[int]
+    sizes: list[int]
+    most: list[int] = []
+    longest: int = 0
+    """Of all."""
+    measured: dict[int, list[int]] = {}
+
+    def __post_init__(self) -> None:
+        self.changed()
+
+    def changed(self) -> None:
+        """An estimate is another."""
+        self.most = list(accumulate((self.every[size] for size in self.sizes), max))
+        self.longest = max(self.every)
+
+    def measure(self, inputs: int, took: int) -> None:
+        """A batch took so long."""
+        last = self.measured.setdefault(inputs, [])
+        last.append(took)
+        if len(last) > _KEPT:
+            del last[0]
+        found = max(last)
+        if found != self.every[inputs]:
+            self.every[inputs] = found
+            self.changed()
+
+
 class Memory(Struct):
-    """What the controller remembers. A *pool* is lanes that hold the same models: all of them where
-    memory is not watched, else those of one store."""
+    """What the controller remembers. A *pool* is lanes that hold the same models: all of one type
+    where memory is not watched, else those of one store. Sets of models are bits."""
 
     waiting: list[Waiting]
     pool_of: list[int]
     """By lane."""
-    type_of: list[str]
-    """By pool: the type of its lanes."""
+    spans: list[dict[int, Spans]]
+    """By pool and model; those of one type are one."""
     lanes_of: list[list[int]]
     """By pool: lanes that run batches and are up."""
     pools_of: list[list[int]]
     """By model: where it is resident."""
-    ready: list[list[tuple[int, int]]]
-    """By pool, a heap of (priority, model)."""
-    listed: list[dict[int, int]]
-    """By pool and model: its priority in `ready`; other entries are stale."""
+    holds: list[int]
+    """By pool: the models that are resident."""
     free: list[int]
     """By lane: when it will be free, by the estimates."""
-    measured: dict[tuple[int, str, int], list[int]] = {}
-    estimates: dict[tuple[int, str, int], int] = {}
-    sizes: dict[tuple[int, str], list[int]] = {}
-    """By model and type: the sizes that it may run in."""
-    awake: set[int] = set()
-    """The pools in which something is ready."""
+    places: list[list[tuple[Spans, list[int]]] | None]
+    """By model: for each type what batches take, and the lanes that may run it; None: to be found
+    again."""
+    loads: bool
+    """Whether there are lanes that copy."""
+    mixed: bool
+    """Whether lanes of a pool have others between them."""
+    some: int = 0
+    """Models that requests wait for."""
     cold: dict[int, None] = {}
     """Models that requests wait for and that are loaded nowhere."""
     looked: int = -_LOOK
     """When loads were last thought about."""
 
 
-class Choice(Struct):
-    """A batch of a model: the position of its first request, how many, and its priority."""
+class Choice(NamedTuple):
+    """A batch of a model: its priority, the position of its first request, and how many."""
 
+    priority: int
+    model: int
     first: int
     size: int
-    priority: int
+
+
+def _each(models: int) -> Iterator[int]:
+    """The members of a set."""
+    while models:
+        low = models & -models
+        yield low.bit_length() - 1
+        models ^= low
 
 
 def served_demand(memory: Memory) -> dict[int, float]:
     """How much of each model's demand those that hold it can serve, in microseconds a window: it is
     split over them in inverse proportion to what they have to do already."""
-    busy = [1.0] * len(memory.ready)
+    busy = [1.0] * len(memory.lanes_of)
     shares: list[tuple[int, int, float]] = []
-    for model, waiting in enumerate(memory.waiting):
-        pools = memory.pools_of[model]
-        if waiting.demand and pools:
-            total = sum(1 / busy[pool] for pool in pools)
-            some = [(model, pool, waiting.demand / busy[pool] / total) for pool in pools]
+    for model in _each(memory.some):
+        demand, pools = memory.waiting[model].demand, memory.pools_of[model]
+        if demand and pools:
+            total = sum([1 / busy[pool] for pool in pools])
+            some = [(model, pool, demand / busy[pool] / total) for pool in pools]
             for _, pool, share in some:
                 busy[pool] += share
             shares += some
@@ -124,37 +169,44 @@ class Clockwork:
         """Nothing waits; what is resident may run."""
         lanes = [lane for lane in world.lanes if not lane.copies]
         pools: dict[tuple[int, str], int] = {}
-        pool_of = [-1] * len(world.lanes)
-        for lane in world.lanes:
-            pool_of[lane.number] = pools.setdefault((lane.store, lane.type), len(pools))
+        pool_of = [pools.setdefault((lane.store, lane.type), len(pools)) for lane in world.lanes]
+        order = pool_of[: len(lanes)]
+        models = range(len(world.models))
+        spans = {type_: self._spans(world, type_) for type_ in dict.fromkeys(t for _, t in pools)}
         memory = Memory(
-            [Waiting() for _ in world.models], pool_of, [type_ for _, type_ in pools],
-            [[] for _ in pools], [[] for _ in world.models], [[] for _ in pools],
-            [{} for _ in pools], [0] * len(world.lanes),
+            [Waiting() for _ in models], pool_of, [spans[type_] for _, type_ in pools],
+            [[] for _ in pools], [[] for _ in models], [0] * len(pools), [0] * len(world.lanes),
+            [None for _ in models], len(lanes) < len(world.lanes), order != sorted(order),
         )  # fmt: skip
         for lane in lanes:
             pool = pool_of[lane.number]
             if not lane.down:
                 memory.lanes_of[pool].append(lane.number)
-            for model in range(len(world.models)):
+            for model in models:
                 held = lane.store < 0 or model in world.stores[lane.store].resident
                 able = world.latencies(model, lane) is not None
-                if held and able and pool not in memory.pools_of[model]:
-                    memory.pools_of[model].append(pool)
+                if held and able and not memory.holds[pool] >> model & 1:
+                    self._holds(memory, model, pool)
         return memory
+
+    def _holds(self, memory: Memory, model: int, pool: int) -> None:
+        """A pool has a model now."""
+        memory.pools_of[model].append(pool)
+        memory.holds[pool] |= 1 << model
+        memory.places[model] = None
 
     # ------------------------------------------------------------------ what comes
 
     def arrive(self, world: World, rows: range) -> None:
         """Refuse what cannot be in time even if it is next; the rest waits."""
         memory: Memory = world.memory
-        requests = world.requests
+        requests, margin = world.requests, self.margin
         base = requests.base
         soonest: dict[int, tuple[int, int]] = {}
         for row in rows:
             at = row - base
             model, now = requests.model[at], requests.arrival[at]
-            due = requests.deadline[at] - self.margin
+            due = requests.deadline[at] - margin
             found = soonest.get(model)
             if found is None:  # lanes do not change while requests come
                 found = soonest[model] = self._soonest(world, memory, model)
@@ -163,85 +215,74 @@ class Clockwork:
                 world.refuse((row,), LATE, at=now)
                 continue
             waiting = memory.waiting[model]
-            work = alone * WINDOW / max(due - now, 1)
+            if not waiting.rows:
+                memory.some |= 1 << model
             waiting.rows.append(row)
             waiting.due.append(due)
-            waiting.work.append(work)
-            waiting.demand += work
-            if len(waiting.rows) in self.sizes:
-                self._list(world, memory, model)
-            if not memory.pools_of[model]:
-                memory.cold[model] = None
+            if memory.loads:
+                work = alone * WINDOW / max(due - now, 1)
+                waiting.work.append(work)
+                waiting.demand += work
+                if not memory.pools_of[model]:
+                    memory.cold[model] = None
 
     def _soonest(self, world: World, memory: Memory, model: int) -> tuple[int, int]:
         """When a lane will be free for the model, and what it takes there alone, by the estimates;
         the load comes first where it is resident nowhere."""
-        free, lanes_of = memory.free, memory.lanes_of
-        by_type: dict[str, int] = {}
-        for pool in memory.pools_of[model]:
-            type_ = memory.type_of[pool]
-            soonest = by_type.get(type_, NEVER)
-            for number in lanes_of[pool]:
-                soonest = min(soonest, free[number])
-            by_type[type_] = soonest
-        if by_type:
-            found = [(soonest, self._estimate(world, memory, model, type_, 1))
-                     for type_, soonest in by_type.items()]  # fmt: skip
-            return min(found, key=sum)
+        places = memory.places[model]
+        if places is None:
+            places = memory.places[model] = self._places(memory, model)
+        free_at = memory.free.__getitem__
+        found = [(min(map(free_at, numbers), default=NEVER), spans.every[1])
+                 for spans, numbers in places]  # fmt: skip
+        if found:
+            return found[0] if len(found) == 1 else min(found, key=sum)
         known = world.models[model]
         return 0, known.load + min(each.p99[1] for each in known.latencies.values())
 
-    def _estimate(self, world: World, memory: Memory, model: int, type_: str, size: int) -> int:
-        """The 99th percentile of the last measurements, which of ten is the largest; what the
-        profile says before there are any."""
-        found = memory.estimates.get((model, type_, size))
-        return world.models[model].latencies[type_, 1.0].p99[size] if found is None else found
+    def _places(self, memory: Memory, model: int) -> list[tuple[Spans, list[int]]]:
+        """The lanes that may run a model, by what batches take there."""
+        found: list[tuple[Spans, list[int]]] = []
+        for pool in memory.pools_of[model]:
+            spans, lanes = memory.spans[pool][model], memory.lanes_of[pool]
+            here = next((numbers for each, numbers in found if each is spans), None)
+            if here is None:
+                found.append((spans, lanes.copy()))
+            else:
+                here += lanes
+        return found
 
-    def _sizes(self, world: World, memory: Memory, model: int, type_: str) -> list[int]:
-        """The sizes that a model may run in on a type: measured, and not too long."""
-        found = memory.sizes.get((model, type_))
-        if found is None:
-            known = world.models[model].latencies[type_, 1.0]
-            found = memory.sizes[model, type_] = [
-                size for size in self.sizes
-                if size == 1 or (size <= known.largest and known.p99[size] <= self.longest)
-            ]  # fmt: skip
+    def _spans(self, world: World, type_: str) -> dict[int, Spans]:
+        """What batches take on a type, by model; of those of several, no long ones are made."""
+        found: dict[int, Spans] = {}
+        for model, known in enumerate(world.models):
+            table = known.latencies.get((type_, 1.0))
+            if table is not None:
+                found[model] = Spans(list(table.p99), [
+                    size for size in self.sizes
+                    if size == 1 or (size <= table.largest and table.p99[size] <= self.longest)
+                ])  # fmt: skip
         return found
 
     # ------------------------------------------------------------------ what runs
-
-    def _list(self, world: World, memory: Memory, model: int) -> None:
-        """Note the model's priority wherever it is resident, which is never above the true one."""
-        waiting = memory.waiting[model]
-        if not waiting.rows:
-            return
-        count, due = len(waiting.rows), waiting.due[0]
-        keys: dict[str, int] = {}
-        for pool in memory.pools_of[model]:
-            type_ = memory.type_of[pool]
-            key = keys.get(type_)
-            if key is None:
-                sizes = self._sizes(world, memory, model, type_)
-                size = sizes[bisect_right(sizes, count) - 1]
-                key = keys[type_] = due - self._estimate(world, memory, model, type_, size)
-            listed = memory.listed[pool].get(model)
-            if listed is None or key < listed:
-                memory.listed[pool][model] = key
-                heappush(memory.ready[pool], (key, model))
-                memory.awake.add(pool)
 
     def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
         """The most urgent batch for each lane; loads for those that copy, which come last."""
         memory: Memory = world.memory
         orders: list[Do] = []
-        for pool in sorted(memory.awake):
-            for number in memory.lanes_of[pool]:
-                lane = world.lanes[number]
-                if lane.running is None or (lane.ahead and lane in idle):
-                    orders += self._next(world, memory, lane)
-            if not memory.ready[pool]:
-                memory.awake.discard(pool)
-        runs = bisect_left(idle, True, key=_copies)
+        runs = bisect_left(idle, True, key=_copies) if memory.loads else len(idle)
+        if memory.some:
+            lanes = idle if runs == len(idle) else idle[:runs]
+            if memory.mixed:
+                lanes = sorted(lanes, key=lambda lane: memory.pool_of[lane.number])
+            for lane in lanes:
+                some = memory.some & memory.holds[memory.pool_of[lane.number]]
+                if some:
+                    batch = self._next(world, memory, lane, some)
+                    if batch is not None:
+                        orders.append(batch)
+                    if not memory.some:
+                        break
         copying, busy = idle[runs:], len(orders) == runs
         if copying:
             if memory.cold or world.now - memory.looked >= _LOOK:
@@ -251,93 +292,100 @@ class Clockwork:
                 orders.append(Wait(world.now + _LOOK, 1 << 30))
         return orders
 
-    def _next(self, world: World, memory: Memory, lane: Lane) -> list[Do]:
-        pool = memory.pool_of[lane.number]
-        ready, listed = memory.ready[pool], memory.listed[pool]
+    def _next(self, world: World, memory: Memory, lane: Lane, some: int) -> Batch | None:
+        """The most urgent batch of these models, if one is still in time."""
         starts = max(world.now, memory.free[lane.number])
-        while ready:
-            key, model = ready[0]
-            if listed.get(model) != key:
-                heappop(ready)
-                continue
-            waiting = memory.waiting[model]
-            choice = self._choose(world, memory, model, lane, starts)
-            if choice is None:
-                heappop(ready)
-                del listed[model]
-                memory.cold.pop(model, None)
-                continue
-            if choice.priority > key and len(ready) > 1:
-                heappop(ready)
-                listed[model] = choice.priority
-                heappush(ready, (choice.priority, model))
-                if ready[0] != (choice.priority, model):
-                    continue
-            heappop(ready)
-            del listed[model]
-            rows = waiting.take(choice.first, choice.size)
-            inputs = world.count_items(rows)
-            took = self._estimate(world, memory, model, lane.type, inputs)
-            memory.free[lane.number] = starts + took
-            if lane.store >= 0:
-                world.stores[lane.store].resident[model] = world.now
-            self._list(world, memory, model)
-            part = Part(model, rows, inputs)
-            return [Batch(lane.number, (part,), "the most urgent, in the largest size in time")]
-        return []
+        spans_of = memory.spans[memory.pool_of[lane.number]]
+        if some & (some - 1):
+            best = self._most_urgent(world, memory, spans_of, some, starts)
+        else:
+            model = some.bit_length() - 1
+            best = self._choose(world, memory, model, spans_of[model], starts)
+        if best is None:
+            return None
+        rows = self._take(memory, best.model, best.first, best.size)
+        inputs = world.count_items(rows)
+        memory.free[lane.number] = starts + spans_of[best.model].every[inputs]
+        if lane.store >= 0:
+            world.stores[lane.store].resident[best.model] = world.now
+        part = Part(best.model, rows, inputs)
+        return Batch(lane.number, (part,), "the most urgent, in the largest size in time")
 
-    def _choose(
-        self, world: World, memory: Memory, model: int, lane: Lane, starts: int
+    def _most_urgent(
+        self, world: World, memory: Memory, spans_of: dict[int, Spans], some: int, starts: int
     ) -> Choice | None:
-        """The most urgent size of a model, then the largest that still keeps its deadlines."""
-        waiting = memory.waiting[model]
-        due = waiting.due
-        self._drop_late(world, memory, model, lane, starts)
+        """Of several models. None is more urgent than its first request would be in the size that
+        takes longest, so few are looked at closely; those whose first is late are among them."""
+        single = world.requests.each_one_item
+        urgent: list[tuple[int, int]] = []
+        for model in _each(some):
+            spans, due = spans_of[model], memory.waiting[model].due
+            most = spans.most[bisect_right(spans.sizes, len(due)) - 1] if single else spans.longest
+            urgent.append((due[0] - most, model))
+        urgent.sort()
         best: Choice | None = None
-        for size in self._sizes(world, memory, model, lane.type):
-            if size > len(due):
+        for key in urgent:
+            if best is not None and best < key:
                 break
-            first = 0 if best is None else best.first
-            ends = self._ends(world, memory, model, lane, starts, first, size)
-            while first < len(due) and due[first] < ends:
-                first += 1
-            if len(due) - first < size:
-                break
-            if not world.requests.each_one_item:
-                ends = self._ends(world, memory, model, lane, starts, first, size)
-            if min(due[first : first + size]) < ends:
-                continue
-            priority = due[first] - (ends - starts)
-            if best is None or priority <= best.priority:
-                best = Choice(first, size, priority)
-            elif first == best.first:
-                best.size = size
+            choice = self._choose(world, memory, key[1], spans_of[key[1]], starts)
+            if choice is not None and (best is None or choice < best):
+                best = choice
         return best
 
-    def _drop_late(self, world: World, memory: Memory, model: int, lane: Lane, starts: int) -> None:
-        """Refuse the first requests that could not be in time even alone."""
+    def _take(self, memory: Memory, model: int, first: int, count: int) -> list[int]:
         waiting = memory.waiting[model]
+        rows = waiting.take(first, count)
+        if not waiting.rows:
+            memory.some &= ~(1 << model)
+        return rows
+
+    def _choose(
+        self, world: World, memory: Memory, model: int, spans: Spans, starts: int
+    ) -> Choice | None:
+        """The most urgent size of a model, then the largest that still keeps its deadlines. Refuses
+        the first requests that could not be in time even alone; None if no others wait."""
+        waiting = memory.waiting[model]
+        due, single = waiting.due, world.requests.each_one_item
         late = 0
-        while late < len(waiting.due) and waiting.due[late] < self._ends(
-            world, memory, model, lane, starts, late, 1
+        while late < len(due) and due[late] < starts + (
+            spans.every[1] if single else self._takes(world, waiting, spans, late, 1)
         ):
             late += 1
         if late:
-            world.refuse(waiting.take(0, late), LATE)
+            world.refuse(self._take(memory, model, 0, late), LATE)
+            if not due:
+                return None
+        best: Choice | None = None
+        for size in spans.sizes:
+            if size > len(due):
+                break
+            first = 0 if best is None else best.first
+            takes = (
+                spans.every[size] if single
+                else self._takes(world, waiting, spans, first, size)
+            )  # fmt: skip
+            while first < len(due) and due[first] < starts + takes:
+                first += 1
+            if len(due) - first < size:
+                break
+            if not single:
+                takes = self._takes(world, waiting, spans, first, size)
+            if min(due[first : first + size]) < starts + takes:
+                continue
+            priority = due[first] - takes
+            if best is None or priority <= best.priority:
+                best = Choice(priority, model, first, size)
+            elif first == best.first:
+                best = best._replace(size=size)
+        return best
 
-    def _ends(
-        self, world: World, memory: Memory, model: int, lane: Lane, starts: int, first: int,
-        size: int,
+    def _takes(
+        self, world: World, waiting: Waiting, spans: Spans, first: int, size: int
     ) -> int:  # fmt: skip
-        """When a batch of `size` requests from position `first` would end; never, if their inputs
-        are more than were measured."""
-        if not world.requests.each_one_item:
-            rows = memory.waiting[model].rows[first : first + size]
-            size = world.count_items(rows)
-            known = world.latencies(model, lane)
-            if known is None or size > known.largest:
-                return NEVER
-        return starts + self._estimate(world, memory, model, lane.type, size)
+        """What a batch of `size` requests from position `first` would take; for ever, if their
+        inputs are more than were measured."""
+        inputs = world.count_items(waiting.rows[first : first + size])
+        return spans.every[inputs] if inputs < len(spans.every) else NEVER
 
     # ------------------------------------------------------------------ what is loaded
 
@@ -347,8 +395,8 @@ class Clockwork:
         """Load the models whose demand is served least, if there are any that are not served;
         `given`: what was ordered in this instant."""
         served = served_demand(memory)
-        missing = [(served.get(model, 0.0) - waiting.demand, model)
-                   for model, waiting in enumerate(memory.waiting) if waiting.rows]  # fmt: skip
+        missing = [(served.get(model, 0.0) - memory.waiting[model].demand, model)
+                   for model in _each(memory.some)]  # fmt: skip
         wanted = [model for lack, model in sorted(missing) if lack < 0]
         orders: list[Do] = []
         for lane in copying:
@@ -367,10 +415,15 @@ class Clockwork:
         return orders
 
     def _evict(self, memory: Memory, pool: int, store: Store, model: int) -> Evict:
-        memory.pools_of[model].remove(pool)
-        memory.listed[pool].pop(model, None)
-        self._note_cold(memory, model)
+        self._gone(memory, pool, model)
         return Evict(store.number, model)
+
+    def _gone(self, memory: Memory, pool: int, model: int) -> None:
+        """A model does not lie in the memory of a pool any more."""
+        memory.pools_of[model].remove(pool)
+        memory.holds[pool] &= ~(1 << model)
+        memory.places[model] = None
+        self._note_cold(memory, model)
 
     def _note_cold(self, memory: Memory, model: int) -> None:
         """Think about loading a model at once, if requests wait for it and it is nowhere."""
@@ -405,33 +458,28 @@ class Clockwork:
         lane = world.lanes[order.lane]
         if isinstance(order, Load):
             if done.outcome == OK:
-                memory.pools_of[order.model].append(memory.pool_of[lane.number])
-                self._list(world, memory, order.model)
+                self._holds(memory, order.model, memory.pool_of[lane.number])
+                memory.cold.pop(order.model, None)
             self._note_cold(memory, order.model)
             return ()
-        part = order.parts[0]
+        part, spans_of = order.parts[0], memory.spans[memory.pool_of[lane.number]]
         if done.outcome == OK:
             world.answer(part.tasks, part.model)
-            self._measure(memory, (part.model, lane.type, part.items), done.took)
+            spans_of[part.model].measure(part.items, done.took)
         else:
             world.refuse(part.tasks, "its lane failed")
-        ahead = [each for each in (lane.running, *lane.queued) if isinstance(each, Batch)]
-        memory.free[lane.number] = world.now + sum(
-            self._estimate(world, memory, each.parts[0].model, lane.type, each.parts[0].items)
-            for each in ahead
-        )
+        free = world.now
+        for each in () if lane.running is None else (lane.running, *lane.queued):
+            if isinstance(each, Batch):
+                (ahead,) = each.parts
+                free += spans_of[ahead.model].every[ahead.items]
+        memory.free[lane.number] = free
         return ()
-
-    def _measure(self, memory: Memory, key: tuple[int, str, int], took: int) -> None:
-        last = memory.measured.setdefault(key, [])
-        last.append(took)
-        if len(last) > _KEPT:
-            del last[0]
-        memory.estimates[key] = max(last)
 
     def told(self, world: World, news: News) -> Sequence[Do]:
         """Lanes come and go."""
         memory: Memory = world.memory
+        memory.places = [None for _ in memory.places]
         for number in news.up:
             lanes = memory.lanes_of[memory.pool_of[number]]
             if not world.lanes[number].copies and number not in lanes:
@@ -450,6 +498,4 @@ class Clockwork:
         held = None if lane.store < 0 else world.stores[lane.store].resident
         for model, pools in enumerate(memory.pools_of):
             if held is not None and model not in held and pool in pools:
-                pools.remove(pool)
-                memory.listed[pool].pop(model, None)
-                self._note_cold(memory, model)
+                self._gone(memory, pool, model)

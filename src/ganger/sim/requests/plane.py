@@ -321,7 +321,8 @@ class Plane:
     def _free(self, lane: Lane, end: _End) -> None:
         """A lane has come to the end of what it did."""
         if isinstance(end, _Offer):
-            if lane.running is end.order and not lane.queued and lane not in self._idle:
+            asks = lane.running is end.order and not lane.queued and not lane.down
+            if asks and lane not in self._idle:
                 insort(self._idle, lane, key=_number)
             return
         now = self.world.now
