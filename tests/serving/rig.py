@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 
 from ganger.core.serving.router import Router
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News
-from ganger.core.serving.world import ANSWERED, Known, Lane, Latencies, Pipeline, Stage, Store, World
+from ganger.core.serving.world import (
+    ANSWERED,
+    Known,
+    Lane,
+    Latencies,
+    Pipeline,
+    Stage,
+    Store,
+    World,
+)
 from ganger.core.units import NEVER
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics

@@ -169,8 +169,10 @@ def bound(asked: list[Asked], count: int, types: int = 1) -> Bound:
 def test_no_recipe_exceeds_the_bound(recipe: str, asked: list[Asked], seed: int) -> None:
     seen = play(make_router(recipe), MODELS, lanes(2), asked, seed=seed, pipelines=BOTH)
     rows = sorted(asked, key=lambda one: one.at)
-    in_time = sum(outcome == "answered" and ended <= one.at + one.within
-                  for one, outcome, ended in zip(rows, seen.outcomes, seen.ended, strict=True))
+    in_time = sum(
+        outcome == "answered" and ended <= one.at + one.within
+        for one, outcome, ended in zip(rows, seen.outcomes, seen.ended, strict=True)
+    )
     assert in_time <= bound(asked, 2).in_time + 1e-6
 
 

@@ -374,7 +374,7 @@ class Composed:
     ) -> None:
         """Tasks of pipelines hand on what they gave. The rest is answered, or counts for a request
         that several models are asked for."""
-        staged, rest = [], []
+        staged, rest = list[int](), list[int]()
         for at, number in enumerate(part.tasks):
             (staged if number < 0 and world.tasks[number].step else rest).append(at)
         if memory.asked is None:
