@@ -354,7 +354,8 @@ class Source:
                 if name in self._models.pipelines:
                     why = f"the stages of {name!r} then have more than {_TASKS:,}"
             raise BadInput(
-                f"it brings {int(items[row])} inputs, and {why}", where=f"{self._requests.name}: request {before + row + 1}",
+                f"it brings {int(items[row])} inputs, and {why}",
+                where=f"{self._requests.name}: request {before + row + 1}",
                 mend="measure larger batches, or split the request",
             )  # fmt: skip
 

@@ -27,6 +27,7 @@ from ganger.mechanisms.serving.pipeline import Staged, Staging
 from ganger.mechanisms.serving.queues import Earliest, Fifo
 
 _FEW: Final = 8
+_STAGING: Final = Staging()
 _NOTHING: Final[tuple[Do, ...]] = ()
 Queues: TypeAlias = Fifo | Earliest
 
@@ -76,7 +77,7 @@ class Composed:
     longest: int = 0
     apart: bool = False
     asking: Asking | None = None
-    staging: Staging | None = Staging()
+    staging: Staging | None = _STAGING
 
     @property
     def can(self) -> Abilities:
