@@ -20,7 +20,7 @@ from ganger.core.serving.verbs import (
     Load,
     Wait,
 )
-from ganger.core.serving.world import Known, Lane, Store, World
+from ganger.core.serving.world import Known, Lane, Pipeline, Store, World
 from ganger.sim.requests.physics import Physics
 from serving.rig import Asked, Ran, columns
 
@@ -45,8 +45,9 @@ class Naive:
     def __init__(
         self, router: Router, models: Sequence[Known], lanes: Sequence[Lane],
         asked: Sequence[Asked], stores: Sequence[Store], seed: int,
+        pipelines: Sequence[Pipeline] = (),
     ) -> None:  # fmt: skip
-        self.world = World(models, lanes, stores, seed=seed)
+        self.world = World(models, lanes, stores, pipelines=pipelines, seed=seed)
         self.router, self.physics = router, Physics(models, noise=1.0, seed=seed)
         self.asked = sorted(asked, key=lambda one: one.at)
         self.busy: list[Busy] = []

@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 
 from ganger.core.serving.router import Router
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News
-from ganger.core.serving.world import ANSWERED, Known, Lane, Latencies, Store, World
+from ganger.core.serving.world import (
+    ANSWERED,
+    Known,
+    Lane,
+    Latencies,
+    Pipeline,
+    Stage,
+    Store,
+    World,
+)
 from ganger.core.units import NEVER
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
@@ -46,6 +55,16 @@ def placed(count: int) -> list[Lane]:
     for at, lane in enumerate(both):
         lane.number, lane.store = at, at % count
     return both
+
+
+def pipeline(name: str, models: Sequence[int], *edges: tuple[int, int, float]) -> Pipeline:
+    """Stages by their models, and (from, to, items for each)."""
+    return Pipeline(name, tuple(
+        Stage(f"{name}-{at}", which, tuple((to, items) for source, to, items in edges
+                                           if source == at),
+              sum(to == at for _, to, _ in edges))
+        for at, which in enumerate(models)
+    ))  # fmt: skip
 
 
 class Asked(NamedTuple):
@@ -149,13 +168,13 @@ def play(
     router: Router, models: Sequence[Known], lanes_: Sequence[Lane], asked: Sequence[Asked], *,
     stores: Sequence[Store] = (), noise: float = 0.0, seed: int = 0,
     chunk: int = 1 << 30, takes: Sequence[float] = (),
-    families: Sequence[tuple[str, tuple[int, ...]]] = (),
+    families: Sequence[tuple[str, tuple[int, ...]]] = (), pipelines: Sequence[Pipeline] = (),
     says: Sequence[Sequence[int] | None] = (),
 ) -> Seen:  # fmt: skip
     """Serve all requests; in chunks, rows that are over are forgotten as soon as can be. `takes`:
     milliseconds of the batches one after the other, instead of what the profile says; `says`: by
     model, the class that it gives each input."""
-    world = World(models, lanes_, stores, families=families, seed=seed)
+    world = World(models, lanes_, stores, families=families, pipelines=pipelines, seed=seed)
     seen = Seen(world)
     rows = sorted(asked, key=lambda one: one.at)
     chunks = (columns(rows[at : at + chunk]) for at in range(0, len(rows), chunk))

@@ -231,6 +231,48 @@ def test_requests_are_served_by_the_gpus_of_a_cluster(tmp_path: Path) -> None:
     assert "the trace does not state a cluster" in str(run("-r", "clipper").exception)
 
 
+PLAIN = MODELS.replace("bytes = 600_000_000\n", "")
+
+
+def test_requests_name_a_pipeline(tmp_path: Path) -> None:
+    """5 ms and then 10 ms alone; in a batch of two 6 ms, and 13.3 ms."""
+    rows = "arrival,model,slo\n0,both,0.5\n1,both,0.5\n1,both,0.5\n2,small,0.5\n"
+    out = tmp_path / "out.csv"
+    (run,) = good(tmp_path, "--fleet", "T4:1", "--latency-noise", "0", "-r", "serve.triton",
+                  "--per-request", str(out), rows=rows, models=PLAIN)  # fmt: skip
+    assert run["models"] == [
+        {"model": "small", "requests": 1, "attainment": 1.0, "dropped": 0},
+        {"model": "both", "requests": 3, "attainment": 1.0, "dropped": 0},
+    ]
+    assert run["metrics"]["batches"] == 5
+    assert run["metrics"]["effective_accuracy"] is None  # the right end of a pipeline is not known
+    with out.open() as file:
+        found = [(row["model"], row["latency_seconds"], row["answered_by"])
+                 for row in csv.DictReader(file)]  # fmt: skip
+    assert found == [("both", "0.015000", ""), *[("both", "0.019333", "")] * 2,
+                     ("small", "0.005000", "small")]  # fmt: skip
+    shown = call(tmp_path, "--fleet", "T4:1", "-r", "serve.triton", "--quiet",
+                 rows="arrival,model,slo\n" + "0,both,0.1\n" * 99, models=PLAIN).stdout  # fmt: skip
+    assert "No recipe can have more than 15.5% in time" in shown  # 1.5 and 5 ms of 100 each
+
+
+@pytest.mark.parametrize(("recipe", "models", "rows", "said"), [
+    ("clockwork", PLAIN, "0,both,1", "'both' is a pipeline, and clockwork does not run pipelines"),
+    ("serve.triton", PLAIN.replace('"two", model = "large"', '"two", model = "other"')
+     + '[[models]]\nname = "other"\nlatency = [{ device = "L4", base = 1, each = 1, largest = 1 }]',
+     "0,both,1", "pipeline 'both': model 'other' of stage 'two' was not measured on T4:1"),
+    ("serve.triton", PLAIN.replace('to = "two"', 'to = "two", items = 2e4'), "0,both,1",
+     "pipeline 'both': an item of a request is more than 10,000 items of its stages"),
+    ("serve.triton", PLAIN, "0,both,5001", "request 1: it brings 5001 inputs, and the stages of"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_pipeline(
+    tmp_path: Path, recipe: str, models: str, rows: str, said: str
+) -> None:
+    error = wrong(tmp_path, "--fleet", "T4:1", "-r", recipe, models=models,
+                  rows=f"arrival,model,items\n{rows}\n")  # fmt: skip
+    assert said in error
+
+
 def test_a_fleet_is_written_as_it_is_read() -> None:
     assert str(read_fleet(" T4:3 + L4:1")) == "T4:3+L4:1"
     assert read_fleet("T4:0+L4:1") == Fleet((("L4", 1),))

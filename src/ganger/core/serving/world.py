@@ -151,14 +151,33 @@ class Known(Struct, frozen=True):
     beside: Mapping[tuple[str, float], tuple[float, ...]] = {}
 
 
+class Stage(Struct, frozen=True):
+    """A step of a pipeline: `model` runs. `feeds`: the stages behind it, by number, and how many
+    items each is handed for each of its own, on average; `after`: how many stages feed it."""
+
+    name: str
+    model: int
+    feeds: tuple[tuple[int, float], ...] = ()
+    after: int = 0
+
+
+class Pipeline(Struct, frozen=True):
+    """Models that answer a request together; a stage comes after those that feed it."""
+
+    name: str
+    stages: tuple[Stage, ...]
+
+
 class World:
     """Everything that a router may look at. `models` by code, `lanes` and `stores` by number; lanes
     that copy come last. `families`: names of models among which a router may choose, with their
-    codes; a request for the k-th family has the code `len(models) + k`."""
+    codes; a request for the k-th family has the code `len(models) + k`. `pipelines`: the codes of
+    requests for them come after those."""
 
     def __init__(
         self, models: Sequence[Known], lanes: Sequence[Lane], stores: Sequence[Store] = (), *,
-        families: Sequence[tuple[str, tuple[int, ...]]] = (), seed: int = 0,
+        families: Sequence[tuple[str, tuple[int, ...]]] = (),
+        pipelines: Sequence[Pipeline] = (), seed: int = 0,
     ) -> None:  # fmt: skip
         for at, lane in enumerate(lanes):
             if lane.number != at or (at and lanes[at - 1].copies and not lane.copies):
@@ -167,11 +186,15 @@ class World:
         self.requests = Requests()
         self.tasks: dict[int, Task] = {}
         self.models, self.lanes, self.stores = models, lanes, stores
-        self.families = families
+        self.families, self.pipelines = families, pipelines
         self.variants = [
-            *((model,) for model in range(len(models))), *(those for _, those in families)
+            *((model,) for model in range(len(models))), *(those for _, those in families),
+            *(() for _ in pipelines),
         ]  # fmt: skip
-        """By what a request may ask for: the models that can answer it."""
+        """By what a request may ask for: the models that can answer it; of a pipeline none can
+        alone."""
+        self.first_pipeline = len(models) + len(families)
+        """The code of the first pipeline."""
         self.memory: Any = None
         self.reasons = Names[str]()
         self.heard: Callable[[Collection[int], int, int], None] | None = None
@@ -206,7 +229,9 @@ class World:
         return (at ^ at >> 31) / (1 << 64)
 
     def asked(self, code: int) -> str:
-        """The name of the model or the family that a request asks for."""
+        """The name of the model, the family or the pipeline that a request asks for."""
+        if code >= self.first_pipeline:
+            return self.pipelines[code - self.first_pipeline].name
         count = len(self.models)
         return self.models[code].name if code < count else self.families[code - count][0]
 

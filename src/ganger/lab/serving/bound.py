@@ -3,7 +3,8 @@
 The relaxation: work is divisible and preemptible, an input costs the least that it costs in any
 batch, all lanes may work on one request, and the part of a request that was done by its deadline
 counts. A request that could not be in time even alone on an idle lane counts nothing. Latencies are
-the means: a run with noise may be a little above it by luck.
+the means: a run with noise may be a little above it by luck. Of a pipeline only those items of its
+stages count that there are whatever the lot says, and no stage waits for another.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from ganger.core.errors import InvariantError
-from ganger.core.serving.world import Known
+from ganger.core.serving.world import Known, Pipeline
 from ganger.core.units import NEVER, SECOND
+from ganger.mechanisms.serving.pipeline import rests
 
 WINDOW: Final = 10_000
 """Requests of one linear programme."""
@@ -27,6 +29,7 @@ _SLICES: Final = 64
 """Pieces of time of one; what a request's time touches of a piece, it may use."""
 _VARIABLES: Final = 100_000
 _DONE: Final = 1e-9
+_MANY: Final = 1e12
 Columns = Mapping[str, Sequence[int]]
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -54,11 +57,12 @@ class Rates:
     """What devices can do at best. `each`: by what is asked for and type of device, microseconds of
     an input (infinite where it does not run); `counts`: devices by type. `variants`: by what is
     asked for, the models that can answer; `streams`: batches that run on a device at once. Of
-    those that run, the i-th that began has at least i - 1 beside it."""
+    those that run, the i-th that began has at least i - 1 beside it. `pipelines`: asked for by the
+    last codes."""
 
     def __init__(
         self, known: Sequence[Known], devices: Sequence[tuple[str, int]],
-        variants: Sequence[Sequence[int]], streams: int = 1,
+        variants: Sequence[Sequence[int]], streams: int = 1, pipelines: Sequence[Pipeline] = (),
     ) -> None:  # fmt: skip
         self.counts = np.array([count for _, count in devices], np.float64)
         self.each = np.full((len(variants), len(devices)), np.inf)
@@ -74,6 +78,25 @@ class Rates:
                 self.each[at, column] = min(self.each[at, column], least)
                 np.minimum(floor[: len(mean)], mean, out=floor[: len(mean)])
             self._floor.append(floor)
+        for at, pipeline in enumerate(pipelines, len(variants) - len(pipelines)):
+            self._add(at, pipeline)
+
+    def _add(self, at: int, pipeline: Pipeline) -> None:
+        """A pipeline as one model. Whatever part of each stage is done on which type, `shared`
+        makes parts of the whole of them, and no type does so many at less than the cost here; with
+        one type it is what the stages cost."""
+        times = np.array(_certain(pipeline), np.float64)
+        some = np.flatnonzero(times)
+        cost = times[some, None] * self.each[[pipeline.stages[stage].model for stage in some]]
+        runs = np.isfinite(cost)
+        part = np.where(runs, cost, 0.0)
+        part = part / np.maximum(part.sum(axis=0), 1e-300)
+        shared = part.sum(axis=1) / np.maximum(runs.sum(axis=1), 1)
+        shared = np.maximum(shared, 1e-12) / np.maximum(shared, 1e-12).sum()
+        self.each[at] = (cost / shared[:, None]).min(axis=0)
+        alone = [float(self._floor[stage.model][1:].min(initial=np.inf)) if count else 0.0
+                 for stage, count in zip(pipeline.stages, times, strict=True)]  # fmt: skip
+        self._floor[at] = np.array([0.0, max(rests(pipeline, alone))])
 
     def rate(self, model: int) -> float:
         """Inputs a microsecond, of all devices."""
@@ -89,6 +112,15 @@ class Rates:
             least = np.where(inside, floor[np.minimum(items[here], len(floor) - 1)], 0.0)
             found[here] = slack[here] >= least
         return found
+
+
+def _certain(pipeline: Pipeline) -> list[int]:
+    """Items of each stage, at least, for an item of a request."""
+    found = [0 if stage.after else 1 for stage in pipeline.stages]
+    for at, stage in enumerate(pipeline.stages):
+        for to, items in stage.feeds:
+            found[to] = max(found[to], int(min(found[at] * items, _MANY)))
+    return found
 
 
 def _together(beside: Sequence[float], streams: int) -> float:

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
-from ganger.core.serving.world import Known, Latencies, World
+from ganger.core.serving.world import Known, Latencies, Pipeline, Stage, World
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.serving.bound import Bound, Rates, bounded
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.trouble import UNTROUBLED, Trouble
+from ganger.mechanisms.serving.pipeline import expected
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
@@ -32,6 +33,8 @@ from ganger.workloads.requests.columns import Chunk, Requests
 _TIERS: Final = ("host", "disk", "remote")
 _LARGEST: Final = 1 << 14
 """No table of latencies is longer."""
+_TASKS: Final = 10_000
+"""No request is more tasks, on average."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,8 @@ def serve(
     if router.can.streams > 1:
         _priced(known, fleet, router)
     families = families_of(models, known) if router.can.chooses else []
-    world = World(known, lanes, stores, families=families, seed=setup.seed)
+    pipelines = pipelines_of(models) if router.can.pipelines else []
+    world = World(known, lanes, stores, families=families, pipelines=pipelines, seed=setup.seed)
     physics = Physics(known, noise=setup.noise, seed=setup.seed)
     right = [right_of(model) for model in models.models.values()]
     source = Source(requests, models, fleet, world, setup, router, progress)
@@ -134,9 +138,10 @@ def bound_of(
     once. Raises BadInput, as `serve` would."""
     known = [known_of(model, fleet) for model in models.models.values()]
     families = families_of(models, known)
-    world = World(known, (), families=families)
+    world = World(known, (), families=families, pipelines=pipelines_of(models))
     source = Source(requests, models, fleet, world, setup, None)
-    return bounded(source.chunks(), Rates(known, fleet.devices, world.variants, streams))
+    return bounded(source.chunks(), Rates(known, fleet.devices, world.variants, streams,
+                                          world.pipelines))  # fmt: skip
 
 
 def known_of(model: Model, fleet: Fleet) -> Known:
@@ -163,6 +168,23 @@ def families_of(models: Models, known: Sequence[Known]) -> list[tuple[str, tuple
         if model.family and model.family not in models.models and known[at].latencies:
             found.setdefault(model.family, []).append(at)
     return [(name, tuple(variants)) for name, variants in found.items()]
+
+
+def pipelines_of(models: Models) -> list[Pipeline]:
+    """The pipelines, with the places of their models."""
+    place = {name: at for at, name in enumerate(models.models)}
+    found = []
+    for pipeline in models.pipelines.values():
+        number = {name: at for at, (name, _) in enumerate(pipeline.stages)}
+        feeds: list[list[tuple[int, float]]] = [[] for _ in number]
+        for source, target, items in pipeline.edges:
+            feeds[number[source]].append((number[target], items))
+        fed = [to for some in feeds for to, _ in some]
+        found.append(Pipeline(pipeline.name, tuple(
+            Stage(name, place[model], tuple(sorted(feeds[at])), fed.count(at))
+            for at, (name, model) in enumerate(pipeline.stages)
+        )))  # fmt: skip
+    return found
 
 
 def outputs_of(models: Models) -> Outputs:
@@ -228,9 +250,12 @@ class Source:
         self._code = {world.asked(at): at for at in range(len(world.variants))}
         largest = [max((each.largest for each in model.latencies.values()), default=0)
                    for model in world.models]  # fmt: skip
-        self._largest = np.array([min(largest[model] for model in those)
-                                  for those in world.variants], np.int64)  # fmt: skip
-        """By what is asked for: of a family, what every variant can take."""
+        self._largest = np.array(
+            [*(min(largest[model] for model in those) for those in world.variants if those),
+             *(_most_items(each, largest) for each in world.pipelines)], np.int64
+        )  # fmt: skip
+        """By what is asked for: of a family, what every variant can take; of a pipeline, what is
+        not too many tasks."""
         self._labels = [self._labels_of(those) for those in world.variants]
         self._codes = np.zeros(0, np.int64)
 
@@ -289,10 +314,12 @@ class Source:
         """The place of a model. Raises BadInput for what is none, or runs nowhere here."""
         at = self._code.get(name)
         if at is None:
-            if name in self._models.pipelines:
-                raise BadInput(f"{name!r} is a pipeline, and no recipe runs pipelines yet",
-                               where=self._requests.name, mend="let requests name a model"
-                               )  # fmt: skip
+            if self._router is not None and name in self._models.pipelines:
+                raise BadInput(
+                    f"{name!r} is a pipeline, and {self._router.name} does not run pipelines",
+                    where=self._requests.name,
+                    mend="use a recipe that does, such as nexus, or let requests name a model",
+                )  # fmt: skip
             if self._router is not None and not self._router.can.chooses:
                 raise BadInput(
                     f"{name!r} is a family of models, and {self._router.name} does not choose"
@@ -303,18 +330,42 @@ class Source:
                            where=self._requests.name,
                            mend="add a latency there to the models file")  # fmt: skip
         if not self._largest[at]:
+            if name in self._models.pipelines:
+                self._refuse_pipeline(name)
             raise BadInput(f"model {name!r} was not measured on {self._fleet}",
                            where=self._requests.name,
                            mend="add its latency there to the models file")  # fmt: skip
         return at
+
+    def _refuse_pipeline(self, name: str) -> None:
+        """Complain about a pipeline of which not a single item can be worked on."""
+        for stage, model in self._models.pipelines[name].stages:
+            if not self._largest[self._code[model]]:
+                raise BadInput(f"model {model!r} of stage {stage!r} was not measured on"
+                               f" {self._fleet}", where=f"pipeline {name!r}",
+                               mend="add its latency there to the models file")  # fmt: skip
+        raise BadInput(f"an item of a request is more than {_TASKS:,} items of its stages",
+                       where=f"pipeline {name!r}", mend="let its edges hand on fewer")  # fmt: skip
 
     def _fits(self, items: NDArray[np.int32], model: NDArray[np.int64], before: int) -> None:
         over = np.flatnonzero(items > self._largest[model])
         if len(over):
             row = int(over[0])
             most = int(self._largest[model[row]])
+            why = f"its model was measured to batches of {most}"
+            if self._router is not None and self._router.can.pipelines:
+                name = next((each for each, code in self._code.items() if code == model[row]), "")
+                if name in self._models.pipelines:
+                    why = f"the stages of {name!r} then have more than {_TASKS:,}"
             raise BadInput(
-                f"it brings {int(items[row])} inputs, and its model was measured to batches of"
-                f" {most}", where=f"{self._requests.name}: request {before + row + 1}",
+                f"it brings {int(items[row])} inputs, and {why}",
+                where=f"{self._requests.name}: request {before + row + 1}",
                 mend="measure larger batches, or split the request",
             )  # fmt: skip
+
+
+def _most_items(pipeline: Pipeline, largest: Sequence[int]) -> int:
+    """Of a request for a pipeline; 0 where a stage cannot run."""
+    if not all(largest[stage.model] for stage in pipeline.stages):
+        return 0
+    return int(_TASKS / sum(expected(pipeline)))

@@ -14,7 +14,6 @@ from ganger.core.serving.verbs import Part
 from ganger.core.serving.world import Task, World
 from ganger.core.units import NEVER
 from ganger.mechanisms.serving.choice import Choice
-from ganger.mechanisms.serving.queues import Queue
 
 
 class Ensemble(Struct):
@@ -96,18 +95,15 @@ class Asking:
             if len(memory.kept) > self.keeps:
                 del memory.kept[next(iter(memory.kept))]
 
-    def skip(self, world: World, memory: Asked, queue: Queue) -> None:
-        """Take tasks off the head whose request is over."""
-        self._close_due(world, memory)
-        while len(queue) and queue.head < 0 and world.tasks[queue.head].request not in memory.open:
-            (number,) = queue.pop(1)
-            del world.tasks[number]
+    def gone(self, world: World, memory: Asked, number: int) -> bool:
+        """Whether a task need not be run, because its request is over."""
+        return world.tasks[number].request not in memory.open
 
     def ended(
         self, world: World, memory: Asked, part: Part, outputs: tuple[Sequence[int], ...]
     ) -> None:
         """A batch was executed: answer what is complete, learn, and keep."""
-        self._close_due(world, memory)
+        self.close_due(world, memory)
         said = outputs[0] if outputs else [-1] * len(part.tasks)
         for number, output in zip(part.tasks, said, strict=True):
             if number >= 0:
@@ -139,7 +135,7 @@ class Asking:
         if not ensemble.missing:
             self._close(world, memory, row, at, why)
 
-    def _close_due(self, world: World, memory: Asked) -> None:
+    def close_due(self, world: World, memory: Asked) -> None:
         """Answer those whose deadline has passed with what had come by then."""
         while memory.due and memory.due[0][0] < world.now:
             deadline, row = heappop(memory.due)

@@ -23,9 +23,11 @@ from ganger.core.units import NEVER
 from ganger.mechanisms.serving.asking import Asked, Asking
 from ganger.mechanisms.serving.batching import Batching, Form, due_of
 from ganger.mechanisms.serving.dispatch import Dispatch
+from ganger.mechanisms.serving.pipeline import Staged, Staging
 from ganger.mechanisms.serving.queues import Earliest, Fifo
 
 _FEW: Final = 8
+_STAGING: Final = Staging()
 _NOTHING: Final[tuple[Do, ...]] = ()
 Queues: TypeAlias = Fifo | Earliest
 
@@ -57,13 +59,16 @@ class Memory(Struct):
     learned: Any
     asked: Asked | None
     """None where no request names a family and nothing is kept."""
+    staged: Staged | None
+    """None where there are no pipelines."""
 
 
 @dataclass(frozen=True)
 class Composed:
     """See the module. `queue`: the order inside a queue and among queues; `longest`: of a queue, 0
     for no limit; `apart`: every model has an equal part of the lanes for itself; `asking`: which
-    models answer a request, if it is not just the one that it names."""
+    models answer a request, if it is not just the one that it names; `staging`: how pipelines
+    run."""
 
     name: str
     batching: Batching
@@ -72,11 +77,13 @@ class Composed:
     longest: int = 0
     apart: bool = False
     asking: Asking | None = None
+    staging: Staging | None = _STAGING
 
     @property
     def can(self) -> Abilities:
         """It chooses where there is a choice among the models of a family."""
-        return Abilities(chooses=self.asking is not None and self.asking.choice is not None)
+        return Abilities(chooses=self.asking is not None and self.asking.choice is not None,
+                         pipelines=self.staging is not None)  # fmt: skip
 
     # ------------------------------------------------------------------ Router
 
@@ -116,6 +123,7 @@ class Composed:
             [0] * len(world.lanes), [0] * len(world.models), [], self.batching.begin(world),
             self.asking.begin(world)
             if self.asking is not None and (world.families or self.asking.keeps) else None,
+            self.staging.begin(world) if self.staging is not None and world.pipelines else None,
         )  # fmt: skip
 
     def _parted(self, world: World, lanes: Sequence[Lane]) -> list[frozenset[int]]:
@@ -133,14 +141,9 @@ class Composed:
     def arrive(self, world: World, rows: range) -> None:
         """Each waits in the queue of its model, and of its lane where one is chosen."""
         memory: Memory = world.memory
-        if memory.asked is not None:
-            assert self.asking is not None
+        if memory.asked is not None or memory.staged is not None:
             for row in rows:
-                at = row - world.requests.base
-                runnable = [model for model in world.variants[world.requests.model[at]]
-                            if memory.groups_of[model]]  # fmt: skip
-                for model, number in self.asking.arrive(world, memory.asked, row, runnable):
-                    self._send(world, memory, model, number)
+                self._arrive(world, memory, row)
             return
         requests = world.requests
         base = requests.base
@@ -163,6 +166,25 @@ class Composed:
         model_of = requests.model
         for row in rows:
             self._send(world, memory, model_of[row - base], row)
+
+    def _arrive(self, world: World, memory: Memory, row: int) -> None:
+        """A request that may be more than one entry of a batch."""
+        asked = world.requests.model[row - world.requests.base]
+        if asked >= world.first_pipeline:
+            assert self.staging is not None
+            assert memory.staged is not None
+            self._send_tasks(world, memory, self.staging.arrive(world, memory.staged, row))
+        elif memory.asked is not None:
+            assert self.asking is not None
+            runnable = [model for model in world.variants[asked] if memory.groups_of[model]]
+            for model, number in self.asking.arrive(world, memory.asked, row, runnable):
+                self._send(world, memory, model, number)
+        else:
+            self._send(world, memory, asked, row)
+
+    def _send_tasks(self, world: World, memory: Memory, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._send(world, memory, world.tasks[number].model, number)
 
     def _send(self, world: World, memory: Memory, model: int, number: int) -> None:
         """A request or a task waits where it is dispatched to."""
@@ -203,6 +225,8 @@ class Composed:
             memory.listed.append(-1)
         queue = memory.queues[at]
         if self.longest and len(queue) >= self.longest:
+            if self.dispatch is not None:
+                memory.load[memory.lanes_of[group][0]] -= world.count_items(rows)
             self._refuse(world, rows, "the queue was full")
             return
         queue.push(world, rows)
@@ -224,7 +248,10 @@ class Composed:
         memory: Memory = world.memory
         for row in rows:
             at = world.arrival_of(row)
-            if memory.asked is not None:
+            if memory.staged is not None and row < 0 and world.tasks[row].step:
+                assert self.staging is not None
+                self.staging.refuse(world, memory.staged, row, why, at)
+            elif memory.asked is not None:
                 assert self.asking is not None
                 self.asking.refuse(world, memory.asked, row, why, at)
             else:
@@ -252,9 +279,8 @@ class Composed:
                     heappop(ready)
                     continue
                 queue = memory.queues[at]
-                if memory.asked is not None:
-                    assert self.asking is not None
-                    self.asking.skip(world, memory.asked, queue)
+                if memory.asked is not None or memory.staged is not None:
+                    self._skip(world, memory, queue, lane)
                 form = self._form(world, memory, queue, lane) if len(queue) else Form(0)
                 if form.size:
                     orders.append(self._batch(world, queue, form.size, form.reason, lane))
@@ -267,6 +293,27 @@ class Composed:
         if timers:
             orders.append(Wait(timers[0][0], self._missing(memory)))
         return orders
+
+    def _skip(self, world: World, memory: Memory, queue: Queues, lane: Lane) -> None:
+        """Take tasks off the head whose request is over."""
+        if memory.asked is not None:
+            assert self.asking is not None
+            self.asking.close_due(world, memory.asked)
+        while len(queue) and queue.head < 0:
+            number = queue.head
+            if memory.staged is not None and world.tasks[number].step:
+                assert self.staging is not None
+                gone = self.staging.gone(world, memory.staged, number)
+            else:
+                assert self.asking is not None
+                assert memory.asked is not None
+                gone = self.asking.gone(world, memory.asked, number)
+            if not gone:
+                return
+            queue.pop(1)
+            if self.dispatch is not None:
+                memory.load[lane.number] -= world.tasks[number].items
+            del world.tasks[number]
 
     def _park(self, memory: Memory, at: int, form: Form) -> None:
         """The queue waits for more requests, or for a time."""
@@ -317,12 +364,32 @@ class Composed:
             self._again(world, memory, part.tasks)
             return _NOTHING
         self.batching.learn(world, memory.learned, part, world.lanes[order.lane], done.took)
-        if memory.asked is None:
+        if memory.asked is None and memory.staged is None:
             world.answer(part.tasks, part.model)
         else:
-            assert self.asking is not None
-            self.asking.ended(world, memory.asked, part, done.outputs)
+            self._over(world, memory, part, done.outputs)
         return _NOTHING
+
+    def _over(
+        self, world: World, memory: Memory, part: Part, outputs: tuple[Sequence[int], ...]
+    ) -> None:
+        """Tasks of pipelines hand on what they gave. The rest is answered, or counts for a request
+        that several models are asked for."""
+        staged, rest = list[int](), list[int]()
+        for at, number in enumerate(part.tasks):
+            (staged if number < 0 and world.tasks[number].step else rest).append(at)
+        if memory.asked is None:
+            world.answer([part.tasks[at] for at in rest], part.model)
+        elif rest:
+            assert self.asking is not None
+            some = Part(part.model, [part.tasks[at] for at in rest], part.items)
+            said = tuple([of[at] for at in rest] for of in outputs)
+            self.asking.ended(world, memory.asked, some, said)
+        for at in staged:
+            assert self.staging is not None
+            assert memory.staged is not None
+            wanted = self.staging.over(world, memory.staged, part.tasks[at])
+            self._send_tasks(world, memory, wanted)
 
     def _again(self, world: World, memory: Memory, numbers: Sequence[int]) -> None:
         """Requests and tasks wait anew."""

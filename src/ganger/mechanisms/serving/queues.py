@@ -68,19 +68,24 @@ class Fifo(Struct):
 
 
 class Earliest(Struct):
-    """The earliest deadline first; at equal deadlines the one that came first."""
+    """The earliest deadline first; at equal deadlines the one that came first. An entry begins with
+    the deadline and ends with the number; that of a task has its request between them."""
 
     model: int
     group: int
-    heap: list[tuple[int, int]] = []
+    heap: list[tuple[int, ...]] = []
 
     def __len__(self) -> int:
         return len(self.heap)
 
     def push(self, world: World, numbers: range | list[int]) -> None:
         """Requests begin to wait."""
-        deadline_of = world.deadline_of
-        new = [(deadline_of(number), number) for number in numbers]
+        deadline_of, tasks = world.deadline_of, world.tasks
+        new: list[tuple[int, ...]] = [
+            (deadline_of(number), number) if number >= 0
+            else (deadline_of(number), tasks[number].request, number)
+            for number in numbers
+        ]  # fmt: skip
         if len(new) > len(self.heap):
             self.heap += new
             heapify(self.heap)
@@ -91,12 +96,12 @@ class Earliest(Struct):
     @property
     def head(self) -> int:
         """The request that is due first."""
-        return self.heap[0][1]
+        return self.heap[0][-1]
 
     def pop(self, count: int) -> list[int]:
         """Take so many off the head."""
-        return [heappop(self.heap)[1] for _ in range(min(count, len(self.heap)))]
+        return [heappop(self.heap)[-1] for _ in range(min(count, len(self.heap)))]
 
     def upcoming(self) -> list[int]:
         """All that wait, in the order in which they go."""
-        return [row for _, row in sorted(self.heap)]
+        return [entry[-1] for entry in sorted(self.heap)]

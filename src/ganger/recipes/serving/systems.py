@@ -10,6 +10,7 @@ from ganger.mechanisms.serving.asking import Asking
 from ganger.mechanisms.serving.batching import Aimd, FittedLatency, Preferred, WithinSlack
 from ganger.mechanisms.serving.choice import Exp3, Exp4, Switching
 from ganger.mechanisms.serving.composed import Composed
+from ganger.mechanisms.serving.pipeline import Staging
 from ganger.mechanisms.serving.queues import Earliest
 from ganger.recipes.registry import Count, Duration, Many, Paper, Part, Positive, Tick, recipe
 from ganger.recipes.serving.clockwork import Clockwork
@@ -123,7 +124,7 @@ def nanily() -> Router:
     Requests go in the order of their deadlines. One that could not be answered in time even alone
     is refused.
     """
-    return Composed("nanily", WithinSlack(), queue=Earliest)
+    return Composed("nanily", WithinSlack(), queue=Earliest, staging=Staging(drops=True))
 
 
 @recipe(
