@@ -21,6 +21,7 @@ from ganger.core.serving.verbs import (
     Wait,
 )
 from ganger.core.serving.world import Known, Lane, Store, World
+from ganger.lab.serving.future import Future
 from ganger.sim.requests.physics import Physics
 from serving.rig import Asked, Ran, columns
 
@@ -52,6 +53,8 @@ class Naive:
         self.busy: list[Busy] = []
         self.waits: set[int] = set()
         self.ran: list[Ran] = []
+        if router.can.foresees:
+            self.world.future = Future.of(iter([columns(self.asked)]))
         self.world.memory = router.begin(self.world)
 
     def play(self) -> None:

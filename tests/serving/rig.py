@@ -9,6 +9,7 @@ from ganger.core.serving.router import Router
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News
 from ganger.core.serving.world import ANSWERED, Known, Lane, Latencies, Store, World
 from ganger.core.units import NEVER
+from ganger.lab.serving.future import Future
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import KEEP, Plane
@@ -158,6 +159,8 @@ def play(
     world = World(models, lanes_, stores, families=families, seed=seed)
     seen = Seen(world)
     rows = sorted(asked, key=lambda one: one.at)
+    if router.can.foresees:
+        world.future = Future.of(iter([columns(rows)]))
     chunks = (columns(rows[at : at + chunk]) for at in range(0, len(rows), chunk))
     physics = Physics(models, noise=noise, seed=seed)
     if takes:

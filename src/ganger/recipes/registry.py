@@ -182,6 +182,10 @@ PLANES: dict[str, dict[str, str]] = {
             "ganger.recipes.serving.baselines",
         ),
         **dict.fromkeys(
+            ("cache.lru", "cache.lfu", "cache.random", "cache.clairvoyant"),
+            "ganger.recipes.serving.caches",
+        ),
+        **dict.fromkeys(
             ("clipper", "nanily", "clockwork", "dybatch", "ebird", "model-switching"),
             "ganger.recipes.serving.systems",
         ),

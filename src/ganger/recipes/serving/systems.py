@@ -12,6 +12,7 @@ from ganger.mechanisms.serving.choice import Exp3, Exp4, Switching
 from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.queues import Earliest
 from ganger.recipes.registry import Count, Duration, Many, Paper, Part, Positive, recipe
+from ganger.recipes.serving.caches import Cache, cached
 from ganger.recipes.serving.clockwork import Clockwork
 from ganger.recipes.serving.dybatch import DyBatch
 from ganger.recipes.serving.ebird import Ebird
@@ -55,7 +56,7 @@ class Selection(Enum):
 def clipper(
     sizes: Sizes = Sizes.AIMD, step: Count = 1, back: Part = 0.9,
     selection: Selection = Selection.EXP3, rate: Positive = 0.1, by_tenant: bool = False,
-    agree: Part = 0.0, otherwise: Many = 0, keeps: Many = 0,
+    agree: Part = 0.0, otherwise: Many = 0, keeps: Many = 0, cache: Cache | None = None,
 ) -> Router:  # fmt: skip
     """A batch size for every model that grows while batches keep the SLO; the model of a family by
     what its answers were worth.
@@ -67,13 +68,14 @@ def clipper(
     weights (`exp4`); models that err lose weight by `rate`, for each tenant apart with `by_tenant`.
     At its deadline a vote is counted with what has come; where less than `agree` of the weight is
     behind the class that wins, the class `otherwise` is answered. The last `keeps` answers are kept
-    and given to requests with the same input.
+    and given to requests with the same input. `cache` is another thing: it says which models stay
+    in memory.
     """
     batching = Aimd(step, back) if sizes is Sizes.AIMD else FittedLatency()
     choice = Exp3(rate, by_tenant) if selection is Selection.EXP3 else (
         Exp4(rate, by_tenant, agree, otherwise)
     )  # fmt: skip
-    return Composed("clipper", batching, asking=Asking(choice, keeps))
+    return Composed("clipper", batching, asking=Asking(choice, keeps), residency=cached(cache))
 
 
 @recipe(
@@ -117,13 +119,13 @@ def ebird(sizes: tuple[Count, ...] = (8, 4, 2, 1), most: Many = 0, tick: Duratio
     reconstructed="the bound of a batch is what its tightest request can still spend; scaling of"
     " instances is not part of it",
 )
-def nanily() -> Router:
+def nanily(cache: Cache | None = None) -> Router:
     """The largest batch that ends before the deadline of its tightest request.
 
     Requests go in the order of their deadlines. One that could not be answered in time even alone
     is refused.
     """
-    return Composed("nanily", WithinSlack(), queue=Earliest)
+    return Composed("nanily", WithinSlack(), queue=Earliest, residency=cached(cache))
 
 
 @recipe(
