@@ -20,6 +20,7 @@ ROUTERS = [
     "serve.least-loaded(size=4)",
     "serve.power-of-two(size=4)",
     "clockwork(margin=0)",
+    "serve.bentoml(size=3,latency=20ms)",
     "serve.fixed-batch(size=3,timeout=2ms,cache=random)",
     "serve.least-loaded(size=4,cache=lfu)",
     "nanily(cache=lru)",

@@ -10,6 +10,7 @@ from ganger.mechanisms.serving.dispatch import LeastLoaded, PowerOfTwo, RoundRob
 from ganger.mechanisms.serving.queues import Fifo
 from ganger.recipes.registry import Count, Duration, Many, Paper, recipe
 from ganger.recipes.serving.caches import Cache, cached
+from ganger.recipes.serving.cork import Cork
 
 _MS = SECOND // 1000
 NAIVE = Paper("No batching", "a baseline", objective="latency")
@@ -20,6 +21,7 @@ TRITON = Paper("Triton Inference Server: dynamic batcher", "NVIDIA", "software",
 SPREAD = Paper("Request balancing", "a baseline", objective="latency")
 CHOICES = Paper("The power of two choices in randomized load balancing", "Mitzenmacher", "TPDS",
                 2001, "latency")  # fmt: skip
+BENTO = Paper("BentoML: adaptive batching", "BentoML", "software", 2026, "latency, throughput")
 APART = Paper("A fleet for each model", "a baseline", objective="SLO")
 
 
@@ -60,6 +62,26 @@ def triton(
     return Composed(
         "serve.triton", Preferred(size, delay, preferred), longest=longest, residency=cached(cache)
     )
+
+
+@recipe(
+    BENTO,
+    name="serve.bentoml",
+    reconstructed="a batch that ends is followed at once, not at the next look; the first 11 "
+    "batches do not wait for a second and a third request; a request is not divided",
+)
+def bentoml(
+    size: Count = 100, latency: Duration = 60 * SECOND, cache: Cache | None = None
+) -> Router:
+    """Requests wait for others while that shortens the mean latency, as in BentoML 1.4.
+
+    The lanes take turns, and each has a queue of its own for every model. The time of a batch is a
+    line of its requests, fitted to the last 50 batches every 5 s. With n requests, the last of
+    which came w ago, another is waited for while n (w + 1 ms + the time of one more) is at most
+    0.95 of what first requests wait on average; that is looked at every millisecond. The head is
+    given up where all that wait together would take it past `latency`.
+    """
+    return Composed("serve.bentoml", Cork(size, latency), RoundRobin(), residency=cached(cache))
 
 
 @recipe(SPREAD, name="serve.round-robin")
