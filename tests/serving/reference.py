@@ -18,6 +18,7 @@ from ganger.core.serving.verbs import (
     Evict,
     Interrupt,
     Load,
+    Retire,
     Wait,
 )
 from ganger.core.serving.world import Known, Lane, Store, World
@@ -102,7 +103,7 @@ class Naive:
                 world.stores[order.store].used -= world.models[order.model].bytes
             elif isinstance(order, Cancel | Interrupt):
                 self.cut(order)
-            else:
+            elif not isinstance(order, Retire):  # the lanes of this plane stay
                 raise InvariantError(str(order))
 
     def begin(self, order: Batch | Load) -> None:

@@ -186,7 +186,7 @@ PLANES: dict[str, dict[str, str]] = {
             "ganger.recipes.serving.caches",
         ),
         **dict.fromkeys(
-            ("clipper", "nanily", "clockwork", "dybatch", "ebird", "model-switching"),
+            ("clipper", "nanily", "clockwork", "dybatch", "ebird", "model-switching", "swayam"),
             "ganger.recipes.serving.systems",
         ),
     },

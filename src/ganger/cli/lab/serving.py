@@ -128,7 +128,12 @@ def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None
         words = [title, *columns[title]]
         table.add_column(title, overflow="fold", min_width=min(widest, max(map(len, words))))
     loads = any(run.metrics["loads"] for run in runs)
-    figures = _FIGURES | ({"loads": ("loads", "{:,.0f}".format)} if loads else {})
+    used = any(_gave_back(run) for run in runs)
+    figures = {
+        **_FIGURES,
+        **({"loads": ("loads", "{:,.0f}".format)} if loads else {}),
+        **({"lanes": ("lanes_used_mean", _number)} if used else {}),
+    }
     for title in figures:
         table.add_column(title, justify="right", no_wrap=True)
     for at, group in enumerate(groups.values()):
@@ -163,6 +168,13 @@ def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None
         screen.print(escape(line), style="dim", soft_wrap=False)
     for remark in runs[0].remarks:
         click.echo(f"note: {remark}", err=True)
+
+
+def _gave_back(run: ServingRun) -> bool:
+    """Whether its router gives lanes back, so that not all are used all the time."""
+    from ganger.recipes.registry import make_router
+
+    return make_router(run.recipe).can.retires
 
 
 def _mean(group: list[ServingRun], name: str) -> float | None:

@@ -183,6 +183,8 @@ class World:
         self.said: dict[int, int] = {}
         """The classes that requests were answered with, where it is not what `by` says: of votes.
         Whoever forgets a request forgets this too."""
+        self.wanted = 0
+        """How many lanes a router that `retires` wants, whether there are so many or not."""
         self._seed, self._last_task = seed, 0
         self._tables: dict[tuple[int, str, float], Latencies] = {}
 

@@ -102,7 +102,7 @@ def serve(
     out = None if made is None else made.open("w", newline="", encoding="utf-8")
     try:
         tally = Tally(world, right, out)
-        plane = Plane(world, router, physics, source.chunks(), [tally],
+        plane = Plane(world, router, physics, source.chunks(), [tally], tally.retired,
                       outputs=outputs_of(models) if families else None)  # fmt: skip
         plane.advance()
         plane.finish()

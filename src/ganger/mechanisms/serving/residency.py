@@ -90,10 +90,10 @@ class NextUse:
     size. It must be told the future."""
 
     def begin(self, world: World) -> None:
-        """Raises BadInput where the future is not told."""
+        """Raises BadInput where it is not told the future."""
         if world.stores and world.future is None:
             raise BadInput(
-                "nobody tells it which requests will come",
+                "it is not told which requests will come",
                 where="cache.clairvoyant",
                 mend="use it in `ganger requests simulate`",
             )
