@@ -7,7 +7,7 @@ COUNT ?= 300
 SEED ?= $(shell date +%Y%m%d)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types floors soak mutants bench pages lock clean
+.PHONY: help demo test check lint types floors soak mutants bench peers pages lock clean
 
 help: ## What can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,14 @@ mutants: $(VENV)/dev ## Do the tests notice what one changed line does? (an hour
 bench: $(VENV)/run ## Speed on this machine (minutes)
 	$(BIN)/python benchmarks/speed.py
 
+.peers/%/made: benchmarks/peers/%.txt
+	$(PYTHON) -m venv .peers/$*
+	.peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+peers: $(VENV)/run .peers/bentoml/made .peers/ray/made ## Our BentoML and Ray Serve beside the real ones (downloads them)
+	$(BIN)/python benchmarks/peers
+
 pages: $(VENV)/run ## Make again what is made from the code: docs/recipes, docs/api.md, the tables in docs/live.md
 	$(BIN)/ganger recipes --pages docs/recipes
 	$(BIN)/python -m ganger.lab.docs.api_page > docs/api.md.new && mv docs/api.md.new docs/api.md
@@ -66,4 +74,4 @@ lock: ## Rewrite the lock files (needs uv)
 	  pyproject.toml requirements/build.in --group dev -o requirements/dev.lock
 
 clean: ## Remove what was made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -18,9 +18,11 @@ from ganger.core.serving.verbs import (
     Evict,
     Interrupt,
     Load,
+    Retire,
     Wait,
 )
 from ganger.core.serving.world import Known, Lane, Pipeline, Store, World
+from ganger.lab.serving.future import Future
 from ganger.sim.requests.physics import Physics
 from serving.rig import Asked, Ran, columns
 
@@ -53,6 +55,8 @@ class Naive:
         self.busy: list[Busy] = []
         self.waits: set[int] = set()
         self.ran: list[Ran] = []
+        if router.can.foresees:
+            self.world.future = Future.of(iter([columns(self.asked)]))
         self.world.memory = router.begin(self.world)
 
     def play(self) -> None:
@@ -100,7 +104,7 @@ class Naive:
                 world.stores[order.store].used -= world.models[order.model].bytes
             elif isinstance(order, Cancel | Interrupt):
                 self.cut(order)
-            else:
+            elif not isinstance(order, Retire):  # the lanes of this plane stay
                 raise InvariantError(str(order))
 
     def begin(self, order: Batch | Load) -> None:

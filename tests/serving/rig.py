@@ -18,6 +18,7 @@ from ganger.core.serving.world import (
     World,
 )
 from ganger.core.units import NEVER
+from ganger.lab.serving.future import Future
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import KEEP, Plane
@@ -177,6 +178,8 @@ def play(
     world = World(models, lanes_, stores, families=families, pipelines=pipelines, seed=seed)
     seen = Seen(world)
     rows = sorted(asked, key=lambda one: one.at)
+    if router.can.foresees:
+        world.future = Future.of(iter([columns(rows)]))
     chunks = (columns(rows[at : at + chunk]) for at in range(0, len(rows), chunk))
     physics = Physics(models, noise=noise, seed=seed)
     if takes:

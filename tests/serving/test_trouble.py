@@ -16,6 +16,7 @@ from ganger.cli.lab.requests import requests
 from ganger.core.errors import BadInput
 from ganger.core.serving.world import Store, World
 from ganger.lab.serving.fleet import read_fleet
+from ganger.lab.serving.future import Future
 from ganger.lab.serving.trouble import Trouble
 from ganger.recipes.registry import make_router, recipes
 from ganger.sim.requests.physics import Physics
@@ -35,6 +36,7 @@ def played(
     stores = [Store(at, room) for at in range(devices)] if room else []
     models = LOADED if room else PLAIN
     world = World(models, placed(devices) if room else lanes(devices), stores)
+    world.future = Future.of(iter([columns(asked)]))
     seen = Seen(world)
     plane = Plane(world, make_router(recipe), Physics(models, noise=0), iter([columns(asked)]),
                   [seen])  # fmt: skip

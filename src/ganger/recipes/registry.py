@@ -179,11 +179,15 @@ PLANES: dict[str, dict[str, str]] = {
     "requests": {
         **dict.fromkeys(
             ("serve.no-batch", "serve.fixed-batch", "serve.triton", "serve.round-robin",
-             "serve.least-loaded", "serve.power-of-two", "serve.dedicated"),
+             "serve.least-loaded", "serve.power-of-two", "serve.dedicated", "serve.bentoml"),
             "ganger.recipes.serving.baselines",
         ),
         **dict.fromkeys(
-            ("clipper", "nanily", "clockwork", "dybatch", "ebird", "model-switching"),
+            ("cache.lru", "cache.lfu", "cache.random", "cache.clairvoyant"),
+            "ganger.recipes.serving.caches",
+        ),
+        **dict.fromkeys(
+            ("clipper", "nanily", "clockwork", "dybatch", "ebird", "model-switching", "swayam"),
             "ganger.recipes.serving.systems",
         ),
     },

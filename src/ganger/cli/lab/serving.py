@@ -131,12 +131,19 @@ def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None
     for title in shown:
         words = [title, *columns[title]]
         table.add_column(title, overflow="fold", min_width=min(widest, max(map(len, words))))
-    for title in _FIGURES:
+    loads = any(run.metrics["loads"] for run in runs)
+    used = any(_gave_back(run) for run in runs)
+    figures = {
+        **_FIGURES,
+        **({"loads": ("loads", "{:,.0f}".format)} if loads else {}),
+        **({"lanes": ("lanes_used_mean", _number)} if used else {}),
+    }
+    for title in figures:
         table.add_column(title, justify="right", no_wrap=True)
     for at, group in enumerate(groups.values()):
         table.add_row(
             *(escape(columns[name][at]) for name in shown),
-            *(write(_mean(group, name)) for name, write in _FIGURES.values()),
+            *(write(_mean(group, name)) for name, write in figures.values()),
         )  # fmt: skip
     screen.print(table)
     same = [f"{name} {words[0]}" for name, words in columns.items() if name not in shown]
@@ -152,6 +159,10 @@ def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None
                          for name in shown if name != "recipe")  # fmt: skip
         lines.append(f"{about}{': no' if about else 'No'} recipe can have more than"
                      f" {percent(bound.attainment)} in time, without luck")  # fmt: skip
+    lines += [
+        f"{recipe} needs the future: it was told which requests come; it cannot be deployed"
+        for recipe in dict.fromkeys(run.recipe for run in runs if run.needs)
+    ]
     for (recipe, fleet, load), group in groups.items():
         for reason, count in sorted(group[0].dropped.items(), key=lambda item: -item[1]):
             about = " ".join({"recipe": recipe, "fleet": fleet, "load": load}[name]
@@ -161,6 +172,13 @@ def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None
         screen.print(escape(line), style="dim", soft_wrap=False)
     for remark in runs[0].remarks:
         click.echo(f"note: {remark}", err=True)
+
+
+def _gave_back(run: ServingRun) -> bool:
+    """Whether its router gives lanes back, so that not all are used all the time."""
+    from ganger.recipes.registry import make_router
+
+    return make_router(run.recipe).can.retires
 
 
 def _mean(group: list[ServingRun], name: str) -> float | None:

@@ -19,6 +19,8 @@ class Abilities(Struct, frozen=True):
     name a family, of which it chooses who answers; it then reads what models answered, and the
     labels of requests that are over. `streams`: batches that it runs on a device at once: so many
     lanes share each. `pipelines`: requests may name a pipeline, whose stages it runs as tasks.
+    `foresees`: it is told all requests before they come (`world.future`), which nobody can deploy.
+    `retires`: it says how many lanes it wants (`world.wanted`), and gives lanes back.
     """
 
     loads: bool = False
@@ -26,11 +28,14 @@ class Abilities(Struct, frozen=True):
     chooses: bool = False
     streams: int = 1
     pipelines: bool = False
+    foresees: bool = False
+    retires: bool = False
 
 
 PLAIN = Abilities()
 LOADS = Abilities(loads=True)
 DIVIDES = Abilities(divides=True)
+RETIRES = Abilities(retires=True)
 
 
 class Router(Protocol):

@@ -196,6 +196,8 @@ class World:
         self.first_pipeline = len(models) + len(families)
         """The code of the first pipeline."""
         self.memory: Any = None
+        self.future: Any = None
+        """All requests before they come, for a router that `foresees`; None for every other."""
         self.reasons = Names[str]()
         self.heard: Callable[[Collection[int], int, int], None] | None = None
         """Who hears of requests that are over: rows, outcome, when."""
@@ -204,6 +206,8 @@ class World:
         self.said: dict[int, int] = {}
         """The classes that requests were answered with, where it is not what `by` says: of votes.
         Whoever forgets a request forgets this too."""
+        self.wanted = 0
+        """How many lanes a router that `retires` wants, whether there are so many or not."""
         self._seed, self._last_task = seed, 0
         self._tables: dict[tuple[int, str, float], Latencies] = {}
 

@@ -18,6 +18,7 @@ from ganger.core.serving.world import Known, Latencies, Pipeline, Stage, World
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.serving.bound import Bound, Rates, bounded
 from ganger.lab.serving.fleet import Fleet
+from ganger.lab.serving.future import Future
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.trouble import UNTROUBLED, Trouble
 from ganger.mechanisms.serving.pipeline import expected
@@ -67,12 +68,15 @@ class ServingRun:
     cpu_seconds: float = 0.0
     in_time: list[tuple[int, int]] = field(default_factory=list)
     """Of blocks of requests that follow each other: how many, and how many in time."""
+    needs: str = ""
+    """`future`: it was told which requests would come, so it is a bound; else nothing."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         per_second = self.metrics["requests"] or 0
         return {
-            "recipe": self.recipe, "fleet": self.fleet, "seed": self.setup.seed,
+            "recipe": self.recipe, "needs": self.needs or None,
+            "fleet": self.fleet, "seed": self.setup.seed,
             "faster": self.setup.faster, "metrics": dict(self.metrics),
             "dropped_by_reason": dict(self.dropped), "models": self.models,
             "simulation": {
@@ -100,11 +104,13 @@ def serve(
     physics = Physics(known, noise=setup.noise, seed=setup.seed)
     right = [right_of(model) for model in models.models.values()]
     source = Source(requests, models, fleet, world, setup, router, progress)
+    if router.can.foresees:
+        world.future = Future.of(Source(requests, models, fleet, world, setup, router).chunks())
     made = None if per_request is None else per_request.with_name(per_request.name + ".new")
     out = None if made is None else made.open("w", newline="", encoding="utf-8")
     try:
         tally = Tally(world, right, out)
-        plane = Plane(world, router, physics, source.chunks(), [tally],
+        plane = Plane(world, router, physics, source.chunks(), [tally], tally.retired,
                       outputs=outputs_of(models) if families else None)  # fmt: skip
         drive(plane, setup.trouble.changes(fleet, setup.seed))
         plane.finish()
@@ -128,6 +134,7 @@ def serve(
         recipe if isinstance(recipe, str) else router.name, str(fleet), setup,
         tally.metrics(fleet.size * router.can.streams), tally.dropped, by_model,
         requests.remarks.lines, time.process_time() - began, tally.in_time(),
+        "future" if router.can.foresees else "",
     )  # fmt: skip
 
 
@@ -219,9 +226,11 @@ def _memory(
     if not router.can.loads:
         raise BadInput(
             f"the models need {need / (1 << 30):.2f} GiB, {tight[0]} has"
-            f" {sizes[tight[0]] / 1024:.2f}", where=router.name,
-            mend="use a recipe that loads models, such as clockwork",
-        )  # fmt: skip
+            f" {sizes[tight[0]] / 1024:.2f}",
+            where=router.name,
+            mend="use a recipe that loads models, such as clockwork or cache.lru, or give it a"
+            " cache, as in serve.triton(cache=lru)",
+        )
     return sizes
 
 

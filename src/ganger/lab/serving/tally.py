@@ -76,6 +76,11 @@ class Tally:
         self.dropped: dict[str, int] = {}
         self.latencies = Latencies()
         self.busy = [0] * len(world.lanes)
+        self._world = world
+        self._held = 0
+        """Microseconds in which lanes were used that were given back since."""
+        self._used: dict[int, int] = {}
+        """Lanes that are used, since their first batch."""
         self.loads = 0
         self.first, self.last = NEVER, 0
         self.by_model = np.zeros((3, count), np.int64)
@@ -99,8 +104,14 @@ class Tally:
             self.loads += 1
             return
         self.busy[lane.number] += ended - began
+        self._used.setdefault(lane.number, began)
         self.batches += 1
         self.executed += sum(len(part.tasks) for part in order.parts)
+
+    def retired(self, lane: int) -> None:
+        """The router gives a lane back: until it runs a batch again, it is not used."""
+        if lane in self._used:
+            self._held += self._world.now - self._used.pop(lane)
 
     def settled(self, world: World, count: int) -> None:
         """The first `count` rows are over."""
@@ -189,6 +200,7 @@ class Tally:
         they came and went."""
         span = max(self.last - self.first, 0) / SECOND
         in_time = self.answered - self.late
+        used = self._held + sum(max(self.last - since, 0) for since in self._used.values())
         p50, p99, p999 = self.latencies.quantiles((0.5, 0.99, 0.999))
         found: dict[str, float | int | None] = {
             "requests": self.requests,
@@ -204,6 +216,7 @@ class Tally:
             "batches": self.batches,
             "batch_mean": self.executed / self.batches if self.batches else None,
             "utilisation": sum(self.busy) / SECOND / span / lanes if span and lanes else None,
+            "lanes_used_mean": used / SECOND / span if span and lanes else None,
             "effective_accuracy": self.right / self.requests
             if self.requests and self.judged else None,
             "loads": self.loads,

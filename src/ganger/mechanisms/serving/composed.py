@@ -1,5 +1,5 @@
-"""A router put together from slots: choose, admit, dispatch, order, batch. An absent slot costs
-nothing.
+"""A router put together from slots: choose, admit, dispatch, order, batch, keep. An absent slot
+costs nothing.
 
 Requests wait in queues by model, and by lane where a dispatcher chooses one when they come. Lanes
 that may run the same models form a *group*; an idle lane takes from the queue of its group whose
@@ -25,6 +25,7 @@ from ganger.mechanisms.serving.batching import Batching, Form, due_of
 from ganger.mechanisms.serving.dispatch import Dispatch
 from ganger.mechanisms.serving.pipeline import Staged, Staging
 from ganger.mechanisms.serving.queues import Earliest, Fifo
+from ganger.mechanisms.serving.residency import Kept, NextUse, Residency
 
 _FEW: Final = 8
 _STAGING: Final = Staging()
@@ -61,14 +62,16 @@ class Memory(Struct):
     """None where no request names a family and nothing is kept."""
     staged: Staged | None
     """None where there are no pipelines."""
+    kept: Kept | None
+    """None where memory is not watched."""
 
 
 @dataclass(frozen=True)
 class Composed:
     """See the module. `queue`: the order inside a queue and among queues; `longest`: of a queue, 0
     for no limit; `apart`: every model has an equal part of the lanes for itself; `asking`: which
-    models answer a request, if it is not just the one that it names; `staging`: how pipelines
-    run."""
+    models answer a request, if it is not just the one that it names; `staging`: how pipelines run;
+    `residency`: which models stay in memory, where not all fit."""
 
     name: str
     batching: Batching
@@ -78,23 +81,30 @@ class Composed:
     apart: bool = False
     asking: Asking | None = None
     staging: Staging | None = _STAGING
+    residency: Residency | None = None
 
     @property
     def can(self) -> Abilities:
-        """It chooses where there is a choice among the models of a family."""
-        return Abilities(chooses=self.asking is not None and self.asking.choice is not None,
-                         pipelines=self.staging is not None)  # fmt: skip
+        """It chooses where there is a choice among the models of a family, and loads where there is
+        a cache of models."""
+        return Abilities(
+            loads=self.residency is not None,
+            chooses=self.asking is not None and self.asking.choice is not None,
+            pipelines=self.staging is not None,
+            foresees=self.residency is not None and isinstance(self.residency.worth, NextUse),
+        )
 
     # ------------------------------------------------------------------ Router
 
     def begin(self, world: World) -> Memory:
         """Find the groups. Raises BadInput where models can run in several and none is chosen."""
-        lanes = world.lanes
+        lanes = [lane for lane in world.lanes if not lane.copies]
         may_run = self._parted(world, lanes) if self.apart else [
             frozenset(
-                model for model in range(len(world.models))
+                model for model, known in enumerate(world.models)
                 if (lane.models is None or model in lane.models)
                 and world.latencies(model, lane) is not None
+                and (lane.store < 0 or known.bytes <= world.stores[lane.store].capacity)
             )
             for lane in lanes
         ]  # fmt: skip
@@ -124,6 +134,7 @@ class Composed:
             self.asking.begin(world)
             if self.asking is not None and (world.families or self.asking.keeps) else None,
             self.staging.begin(world) if self.staging is not None and world.pipelines else None,
+            None if self.residency is None else self.residency.begin(world),
         )  # fmt: skip
 
     def _parted(self, world: World, lanes: Sequence[Lane]) -> list[frozenset[int]]:
@@ -271,7 +282,12 @@ class Composed:
             if memory.parked.pop(at, 0):
                 self._list(world, memory, at)
         orders: list[Do] = []
+        copying: list[Lane] = []
+        passed: list[tuple[int, int]] = []
         for lane in idle:
+            if lane.copies:
+                copying.append(lane)
+                continue
             ready = memory.ready[memory.group_of[lane.number]]
             while ready:
                 key, at = ready[0]
@@ -279,6 +295,9 @@ class Composed:
                     heappop(ready)
                     continue
                 queue = memory.queues[at]
+                if lane.store >= 0 and queue.model not in world.stores[lane.store].resident:
+                    passed.append(heappop(ready))
+                    continue
                 if memory.asked is not None or memory.staged is not None:
                     self._skip(world, memory, queue, lane)
                 form = self._form(world, memory, queue, lane) if len(queue) else Form(0)
@@ -290,6 +309,10 @@ class Composed:
                     self._park(memory, at, form)
                 else:  # all were refused
                     self._settle(world, memory, ready, at)
+            while passed:
+                heappush(ready, passed.pop())
+        if copying:
+            orders += self._loads(world, memory, copying, orders)
         if timers:
             orders.append(Wait(timers[0][0], self._missing(memory)))
         return orders
@@ -314,6 +337,51 @@ class Composed:
             if self.dispatch is not None:
                 memory.load[lane.number] -= world.tasks[number].items
             del world.tasks[number]
+
+    def _loads(
+        self, world: World, memory: Memory, copying: Sequence[Lane], given: Sequence[Do]
+    ) -> list[Do]:
+        """On each lane that copies, the model whose requests go first among those that are loaded
+        nowhere; a device with nothing to run may load what another one has."""
+        assert self.residency is not None
+        assert memory.kept is not None
+        orders: list[Do] = []
+        busy = {order.lane for order in given if isinstance(order, Batch)}
+        coming: set[tuple[int, int]] = set()
+        for copies in copying:
+            store = world.stores[copies.store]
+            runs = [
+                lane
+                for lane in world.lanes
+                if lane.store == store.number and not lane.copies and not lane.down
+            ]
+            idle = all(lane.running is None and lane.number not in busy for lane in runs)
+            groups = {memory.group_of[lane.number] for lane in runs}
+            waits = self._waiting(world, memory, groups)
+            numbers = [number for group in groups for number in memory.lanes_of[group]]
+            others = [world.stores[world.lanes[number].store] for number in numbers]
+            for model, key in sorted(waits.items(), key=lambda item: item[1]):
+                if model in store.resident or any(
+                    model in other.loading
+                    or (other.number, model) in coming
+                    or (model in other.resident and not idle)
+                    for other in others
+                ):
+                    continue
+                orders += self.residency.load(world, memory.kept, copies, model, key, waits, given)
+                coming.add((store.number, model))
+                break
+        return orders
+
+    def _waiting(self, world: World, memory: Memory, groups: set[int]) -> dict[int, int]:
+        """The models whose requests wait for these groups, with the key of the first request."""
+        ready = {at for group in groups for _, at in memory.ready[group]}
+        queues = [memory.queues[at] for at in sorted(ready.union(memory.parked))]
+        return {
+            queue.model: self._key(world, queue)
+            for queue in queues
+            if queue.group in groups and len(queue)
+        }
 
     def _park(self, memory: Memory, at: int, form: Form) -> None:
         """The queue waits for more requests, or for a time."""
@@ -347,8 +415,12 @@ class Composed:
             heappush(ready, (key, at))
 
     def _batch(self, world: World, queue: Queues, count: int, reason: str, lane: Lane) -> Batch:
+        memory: Memory = world.memory
         rows = queue.pop(count)
         part = Part(queue.model, rows, world.count_items(rows))
+        if memory.kept is not None:
+            assert self.residency is not None
+            self.residency.used(world, memory.kept, lane.store, queue.model, count)
         return Batch(lane.number, (part,), reason)
 
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
@@ -403,12 +475,16 @@ class Composed:
         """Lanes come and go: what waits at one that goes is dispatched again."""
         memory: Memory = world.memory
         for number in news.up:
+            if world.lanes[number].copies:
+                continue
             memory.lanes_of[memory.group_of[number]].append(number)
             memory.lanes_of[memory.group_of[number]].sort()
             running = world.lanes[number].running
             parts = running.parts if isinstance(running, Batch) else ()
             memory.load[number] = sum(part.items for part in parts)
         for number in news.down:
+            if world.lanes[number].copies:
+                continue
             group = memory.group_of[number]
             memory.lanes_of[group].remove(number)
             if not memory.lanes_of[group]:
@@ -417,6 +493,7 @@ class Composed:
                         queue = memory.queues[at]
                         memory.stranded.extend(queue.pop(len(queue)))
                         memory.parked.pop(at, None)
+                        memory.listed[at] = -1
         if news.up or news.down:
             again, memory.stranded = sorted(memory.stranded), []
             self._again(world, memory, again)

@@ -9,6 +9,8 @@ from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.dispatch import LeastLoaded, PowerOfTwo, RoundRobin
 from ganger.mechanisms.serving.queues import Fifo
 from ganger.recipes.registry import Count, Duration, Many, Paper, recipe
+from ganger.recipes.serving.caches import Cache, cached
+from ganger.recipes.serving.cork import Cork
 
 _MS = SECOND // 1000
 NAIVE = Paper("No batching", "a baseline", objective="latency")
@@ -19,30 +21,37 @@ TRITON = Paper("Triton Inference Server: dynamic batcher", "NVIDIA", "software",
 SPREAD = Paper("Request balancing", "a baseline", objective="latency")
 CHOICES = Paper("The power of two choices in randomized load balancing", "Mitzenmacher", "TPDS",
                 2001, "latency")  # fmt: skip
+BENTO = Paper("BentoML: adaptive batching", "BentoML", "software", 2026, "latency, throughput")
 APART = Paper("A fleet for each model", "a baseline", objective="SLO")
 
 
 @recipe(NAIVE, name="serve.no-batch")
-def no_batch() -> Router:
+def no_batch(cache: Cache | None = None) -> Router:
     """One request at a time, first come, first served.
 
-    All models share all lanes.
+    All models share all lanes. Here and elsewhere a `cache` loads models where not all fit.
     """
-    return Composed("serve.no-batch", Single())
+    return Composed("serve.no-batch", Single(), residency=cached(cache))
 
 
 @recipe(FIXED, name="serve.fixed-batch")
-def fixed_batch(size: Count = 8, timeout: Duration = 10 * _MS) -> Router:
+def fixed_batch(
+    size: Count = 8, timeout: Duration = 10 * _MS, cache: Cache | None = None
+) -> Router:
     """A full batch of `size`, or what is there once the oldest request has waited for `timeout`.
 
     This is how TensorFlow Serving, TorchServe and the MXNet Model Server batch.
     """
-    return Composed("serve.fixed-batch", SizeOrTimeout(size, timeout))
+    return Composed("serve.fixed-batch", SizeOrTimeout(size, timeout), residency=cached(cache))
 
 
 @recipe(TRITON, name="serve.triton")
 def triton(
-    size: Count = 64, delay: Duration = 0, preferred: tuple[Count, ...] = (), longest: Many = 0
+    size: Count = 64,
+    delay: Duration = 0,
+    preferred: tuple[Count, ...] = (),
+    longest: Many = 0,
+    cache: Cache | None = None,
 ) -> Router:
     """Whatever waits goes at once, up to `size`; with a `delay`, requests wait for others.
 
@@ -50,31 +59,57 @@ def triton(
     waits until the oldest has waited for `delay`. A queue of `longest` requests refuses the next
     (0: queues have no limit). Triton's priority levels are left out.
     """
-    return Composed("serve.triton", Preferred(size, delay, preferred), longest=longest)
+    return Composed(
+        "serve.triton", Preferred(size, delay, preferred), longest=longest, residency=cached(cache)
+    )
+
+
+@recipe(
+    BENTO,
+    name="serve.bentoml",
+    reconstructed="a batch that ends is followed at once, not at the next look; the first 11 "
+    "batches do not wait for a second and a third request; a request is not divided",
+)
+def bentoml(
+    size: Count = 100, latency: Duration = 60 * SECOND, cache: Cache | None = None
+) -> Router:
+    """Requests wait for others while that shortens the mean latency, as in BentoML 1.4.
+
+    The lanes take turns, and each has a queue of its own for every model. The time of a batch is a
+    line of its requests, fitted to the last 50 batches every 5 s. With n requests, the last of
+    which came w ago, another is waited for while n (w + 1 ms + the time of one more) is at most
+    0.95 of what first requests wait on average; that is looked at every millisecond. The head is
+    given up where all that wait together would take it past `latency`.
+    """
+    return Composed("serve.bentoml", Cork(size, latency), RoundRobin(), residency=cached(cache))
 
 
 @recipe(SPREAD, name="serve.round-robin")
-def round_robin(size: Count = 1) -> Router:
+def round_robin(size: Count = 1, cache: Cache | None = None) -> Router:
     """The lanes take turns; each has a queue of its own, and runs what waits there up to `size`."""
-    return Composed("serve.round-robin", Preferred(size, 0), RoundRobin())
+    return Composed("serve.round-robin", Preferred(size, 0), RoundRobin(), residency=cached(cache))
 
 
 @recipe(SPREAD, name="serve.least-loaded")
-def least_loaded(size: Count = 1) -> Router:
+def least_loaded(size: Count = 1, cache: Cache | None = None) -> Router:
     """A request goes to the lane that has the fewest inputs waiting or running; up to `size` of
     them run together."""
-    return Composed("serve.least-loaded", Preferred(size, 0), LeastLoaded())
+    return Composed(
+        "serve.least-loaded", Preferred(size, 0), LeastLoaded(), residency=cached(cache)
+    )
 
 
 @recipe(CHOICES, name="serve.power-of-two")
-def power_of_two(size: Count = 1) -> Router:
+def power_of_two(size: Count = 1, cache: Cache | None = None) -> Router:
     """A request goes to the less loaded of two lanes that are drawn at random; up to `size` of them
     run together. Ray Serve spreads requests like this."""
-    return Composed("serve.power-of-two", Preferred(size, 0), PowerOfTwo())
+    return Composed("serve.power-of-two", Preferred(size, 0), PowerOfTwo(), residency=cached(cache))
 
 
 @recipe(APART, name="serve.dedicated")
-def dedicated(size: Count = 64) -> Router:
+def dedicated(size: Count = 64, cache: Cache | None = None) -> Router:
     """Every model has lanes of its own, as many as every other; whatever waits goes at once, up to
     `size`. Lanes that are left over go to the models that come first in the file."""
-    return Composed("serve.dedicated", Preferred(size, 0), queue=Fifo, apart=True)
+    return Composed(
+        "serve.dedicated", Preferred(size, 0), queue=Fifo, apart=True, residency=cached(cache)
+    )

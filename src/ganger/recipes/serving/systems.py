@@ -12,10 +12,22 @@ from ganger.mechanisms.serving.choice import Exp3, Exp4, Switching
 from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.pipeline import Staging
 from ganger.mechanisms.serving.queues import Earliest
-from ganger.recipes.registry import Count, Duration, Many, Paper, Part, Positive, Tick, recipe
+from ganger.recipes.registry import (
+    Count,
+    Duration,
+    Many,
+    Paper,
+    Part,
+    Period,
+    Positive,
+    Tick,
+    recipe,
+)
+from ganger.recipes.serving.caches import Cache, cached
 from ganger.recipes.serving.clockwork import Clockwork
 from ganger.recipes.serving.dybatch import DyBatch
 from ganger.recipes.serving.ebird import Ebird
+from ganger.recipes.serving.swayam import Swayam
 
 _MS = SECOND // 1000
 CLIPPER = Paper("Clipper: A Low-Latency Online Prediction Serving System", "Crankshaw et al.",
@@ -31,6 +43,10 @@ DYBATCH = Paper("DyBatch: Efficient Batching and Fair Scheduling for Deep Learni
                 "fairness, throughput")  # fmt: skip
 CLOCKWORK = Paper("Serving DNNs like Clockwork: Performance Predictability from the Bottom Up",
                   "Gujarati et al.", "OSDI", 2020, "SLO")  # fmt: skip
+
+SWAYAM = Paper("Swayam: Distributed Autoscaling to Meet SLAs of Machine Learning Inference Services"
+               " with Resource Efficiency", "Gujarati et al.", "Middleware", 2017,
+               "cost, SLO")  # fmt: skip
 
 
 class Sizes(Enum):
@@ -56,7 +72,7 @@ class Selection(Enum):
 def clipper(
     sizes: Sizes = Sizes.AIMD, step: Count = 1, back: Part = 0.9,
     selection: Selection = Selection.EXP3, rate: Positive = 0.1, by_tenant: bool = False,
-    agree: Part = 0.0, otherwise: Many = 0, keeps: Many = 0,
+    agree: Part = 0.0, otherwise: Many = 0, keeps: Many = 0, cache: Cache | None = None,
 ) -> Router:  # fmt: skip
     """A batch size for every model that grows while batches keep the SLO; the model of a family by
     what its answers were worth.
@@ -68,13 +84,14 @@ def clipper(
     weights (`exp4`); models that err lose weight by `rate`, for each tenant apart with `by_tenant`.
     At its deadline a vote is counted with what has come; where less than `agree` of the weight is
     behind the class that wins, the class `otherwise` is answered. The last `keeps` answers are kept
-    and given to requests with the same input.
+    and given to requests with the same input. `cache` is another thing: it says which models stay
+    in memory.
     """
     batching = Aimd(step, back) if sizes is Sizes.AIMD else FittedLatency()
     choice = Exp3(rate, by_tenant) if selection is Selection.EXP3 else (
         Exp4(rate, by_tenant, agree, otherwise)
     )  # fmt: skip
-    return Composed("clipper", batching, asking=Asking(choice, keeps))
+    return Composed("clipper", batching, asking=Asking(choice, keeps), residency=cached(cache))
 
 
 @recipe(
@@ -118,13 +135,19 @@ def ebird(sizes: tuple[Count, ...] = (8, 4, 2, 1), most: Many = 0, tick: Tick = 
     reconstructed="the bound of a batch is what its tightest request can still spend; scaling of"
     " instances is not part of it",
 )
-def nanily() -> Router:
+def nanily(cache: Cache | None = None) -> Router:
     """The largest batch that ends before the deadline of its tightest request.
 
     Requests go in the order of their deadlines. One that could not be answered in time even alone
     is refused.
     """
-    return Composed("nanily", WithinSlack(), queue=Earliest, staging=Staging(drops=True))
+    return Composed(
+        "nanily",
+        WithinSlack(),
+        queue=Earliest,
+        staging=Staging(drops=True),
+        residency=cached(cache),
+    )
 
 
 @recipe(
@@ -161,3 +184,30 @@ def dybatch(slice: Count = 8) -> Router:  # noqa: A002 - the paper's word
     of all is alike. Requests are not batched with each other.
     """
     return DyBatch(slice)
+
+
+@recipe(
+    SWAYAM,
+    needs="latencies",
+    reconstructed="windows and idle time are ours; to ask a busy backend costs nothing, and a"
+    " request that finds all of them busy waits at its frontend; backends at the front of the list"
+    " do not go away; one that goes while its device stays (a fleet) counts as not used",
+)
+def swayam(
+    frontends: Count = 2,
+    window: Period = 5 * SECOND,
+    windows: Count = 4,
+    horizon: Duration = 10 * SECOND,
+    idle: Duration = 20 * SECOND,
+    part: Part = 0.99,
+) -> Router:
+    """Frontends that do not talk with each other use as many backends as all requests need.
+
+    Each has its share of the requests, follows the trend of the last `windows` counts to the
+    `horizon` (at least the time that a backend needs to load), and multiplies by the number of
+    frontends. Of one list of backends it uses the fewest first ones with which the part `part` is
+    in time; each runs one request at a time, drawn among those that are not busy. A backend behind
+    those goes away by itself once it was idle for `idle`. With the services of a trace,
+    `--serving scale.asked` gives the backends that are wanted and takes those that go.
+    """
+    return Swayam(frontends, window, windows, horizon, idle, part)

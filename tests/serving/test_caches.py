@@ -1,0 +1,175 @@
+"""Which models stay in memory: caches of models, by hand and in shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import pytest
+
+from ganger.core.errors import BadInput
+from ganger.core.serving.router import Router
+from ganger.core.serving.world import Known, Store, World
+from ganger.mechanisms.serving.batching import Single
+from ganger.mechanisms.serving.composed import Composed
+from ganger.mechanisms.serving.residency import Kept, Residency
+from ganger.recipes.registry import make_router
+from ganger.workloads.requests.processes import constant
+from ganger.workloads.requests.synthetic import Mix, generated
+from serving.rig import Asked, Seen, model, placed, play, table
+
+A, B, C = (model(name, table(1), bytes_=gb, load=gb) for name, gb in (("a", 4), ("b", 4), ("c", 2)))
+
+
+def served(
+    router: str | Router, asks: str, room: int = 8, models: Sequence[Known] = (A, B, C)
+) -> Seen:
+    """One device; requests for the models that the letters name, 20 ms apart."""
+    asked = [Asked(20.0 * at, "abcde".index(each)) for at, each in enumerate(asks)]
+    router = make_router(router) if isinstance(router, str) else router
+    return play(router, models, placed(1), asked, stores=[Store(0, room)])
+
+
+def loaded(seen: Seen) -> str:
+    """The models that were loaded, in order, as letters."""
+    return "".join("abcde"[which] for which, _, _ in seen.loads)
+
+
+def test_the_least_recently_used_goes_and_the_rest_stays() -> None:
+    """Gilman et al.: 8 GB, A and B of 4, C of 2; A was used longest ago, so C takes its place, and
+    B is still there."""
+    seen = served("cache.lru", "abcb")
+    assert loaded(seen) == "abc"
+    assert seen.ended == [5, 25, 43, 61]  # load and run; the last is a hit
+    assert loaded(served("cache.lru", "abca")) == "abca"
+    assert loaded(served("cache.lru", "abcab")) == "abcab"  # B went for A, and C for B
+
+
+def test_the_least_frequently_used_goes_though_it_was_used_last() -> None:
+    assert loaded(served("cache.lfu", "aaabcb")) == "abcb"
+    assert loaded(served("cache.lru", "aaabcb")) == "abc"
+    assert loaded(served("cache.lfu", "bbaaacbbca")) == "bacbca"  # B's count was kept: 4 to 3
+
+
+def test_who_knows_the_future_keeps_what_is_asked_for_next() -> None:
+    """Belady's example: of three places for four models, the one that is needed last goes."""
+    models = [model(name, table(1), bytes_=1, load=1) for name in "abcd"]
+    asks = "abcdabdcab"
+    clairvoyant, lru = (
+        loaded(served(cache, asks, 3, models)) for cache in ("cache.clairvoyant", "cache.lru")
+    )
+    assert clairvoyant == "abcdc"
+    assert lru == "abcdabcab"
+
+
+@dataclass(frozen=True)
+class Gdsf:
+    """Greedy dual size frequency, in the one line that it takes."""
+
+    def begin(self, world: World) -> None:
+        """Nothing."""
+
+    def of(self, world: World, kept: Kept, store: int, model: int) -> float:
+        return kept.last[store][model].floor + kept.uses[model] * self.gain(world.models[model])
+
+    def gain(self, known: Known) -> float:
+        return known.load / known.bytes
+
+
+def test_a_worth_of_frequency_load_time_and_size_with_age_is_one_line_more() -> None:
+    """Gilman's rates: A 10/s, B 8/s, C 1/s, A used longest ago. B goes for C (8 < 10), and then C
+    for B; under LRU A goes. And what was used often goes at last, if that was long ago."""
+    gdsf = Composed("gdsf", Single(), residency=Residency(Gdsf()))
+    asks = "a" * 10 + "b" * 8 + "cba"
+    assert loaded(served(gdsf, asks)) == "abcb"
+    assert loaded(served("cache.lru", asks)) == "abca"
+    small = [model(name, table(1), bytes_=1, load=1) for name in "abc"]
+    asks = "aaaaaa" + "bc" * 12
+    assert loaded(served(gdsf, asks, 2, small)) == "abcbcb"
+    assert loaded(served("cache.lfu", asks, 2, small)) == "abcbcbcbcbcbc"
+
+
+def test_any_may_go_where_chance_says_it() -> None:
+    models = [model(name, table(1), bytes_=1, load=1) for name in "abcd"]
+    first_gone = set()
+    for seed in range(30):
+        asked = [Asked(20.0 * at, at) for at in range(4)]
+        more = [Asked(100.0 + 20 * at, at) for at in range(3)]
+        seen = play(
+            make_router("cache.random"),
+            models,
+            placed(1),
+            [*asked, *more],
+            stores=[Store(0, 3)],
+            seed=seed,
+        )
+        first_gone.add(loaded(seen)[4])
+    assert first_gone == {"a", "b", "c"}
+
+
+def test_what_an_earlier_request_waits_for_is_not_evicted() -> None:
+    """While A runs, requests for B and C come. One more place is there: B is loaded, and C waits
+    until B has run, though B was used longest ago."""
+    models = [
+        model("a", table(50), bytes_=4, load=4),
+        *(model(name, table(5), bytes_=4, load=4) for name in "bc"),
+    ]
+    asked = [Asked(0, 0), Asked(10, 1), Asked(11, 2)]
+    seen = play(make_router("cache.lru"), models, placed(1), asked, stores=[Store(0, 8)])
+    assert seen.loads == [(0, 0, 4), (1, 10, 14), (2, 54, 58)]
+    assert seen.ended == [54, 59, 64]
+
+
+def test_a_device_with_nothing_to_run_loads_what_another_one_has() -> None:
+    """A second request waits for A while it runs: the other device takes it, once it has A."""
+    models = [model("a", table(50), bytes_=4, load=4)]
+    seen = play(
+        make_router("cache.lru"),
+        models,
+        placed(2),
+        [Asked(0), Asked(10), Asked(11)],
+        stores=[Store(0, 4), Store(1, 4)],
+    )
+    assert seen.loads == [(0, 0, 4), (0, 10, 14)]
+    assert seen.ended == [54, 64, 104]
+
+
+def test_a_request_of_a_model_that_fits_nowhere_is_refused() -> None:
+    seen = served("cache.lru", "ab", 8, [A, model("huge", table(1), bytes_=9, load=1)])
+    assert seen.outcomes == ["answered", "no lane runs its model"]
+
+
+def test_batches_form_while_their_model_is_loaded() -> None:
+    models = [model("a", table(5, 6, 7, 8), bytes_=4, load=4)] * 2
+    asked = [Asked(0, 0), Asked(1, 0), Asked(2, 0)]
+    seen = play(
+        make_router("serve.triton(cache=lru)"), models, placed(1), asked, stores=[Store(0, 4)]
+    )
+    assert [(each.began, each.tasks) for each in seen.batches] == [(4, (0, 1, 2))]
+
+
+CACHES = ("cache.clairvoyant", "cache.lfu", "cache.lru", "cache.random")
+
+
+@pytest.mark.parametrize(("zipf", "room"), [*product((0.8, 1.2), (5, 10))])
+def test_the_better_a_cache_guesses_the_less_it_loads(zipf: float, room: int) -> None:
+    """Twenty models of one size, asked for by Zipf's law, seldom enough for one at a time: misses
+    of the clairvoyant <= LFU <= LRU <= random."""
+    models = [model(f"m{at}", table(1), bytes_=1, load=1) for at in range(20)]
+    rows = generated(constant(1.0), seed=3, most=3000, mix=Mix(models=20, zipf=zipf)).gather()
+    asked = [Asked(20.0 * at, which) for at, which in enumerate(rows.model.tolist())]
+    misses = [
+        len(play(make_router(cache), models, placed(1), asked, stores=[Store(0, room)]).loads)
+        for cache in CACHES
+    ]
+    assert misses == sorted(misses)
+    assert misses[0] < 0.8 * misses[2] < 0.8 * misses[3]
+
+
+def test_only_the_clairvoyant_is_told_the_future() -> None:
+    both = placed(1)
+    world = World([A, B], both, [Store(0, 4)])
+    with pytest.raises(BadInput, match="it is not told which requests will come"):
+        make_router("cache.clairvoyant").begin(world)
+    assert not any(make_router(each).can.foresees for each in CACHES[1:])
