@@ -330,8 +330,9 @@ class Plane:
             self._offer(lane)
 
     def _predicted(self, lane: Lane, batch: Batch) -> int:
-        known = self.world.latencies(batch.parts[0].model, lane)
-        return known.mean[batch.parts[0].items] if known is not None else 0
+        part = batch.parts[0]
+        known = None if part.tokens else self.world.latencies(part.model, lane)
+        return known.mean[part.items] if known is not None else 0
 
     def _offer(self, lane: Lane) -> None:
         """A lane that asks ahead of time is idle for the router from then on."""
