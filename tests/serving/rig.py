@@ -109,7 +109,7 @@ class Seen:
         assert ended >= began
         self.free[lane.number] = ended
         for each in self.world.lanes:
-            assert 0 <= each.cached
+            assert each.cached >= 0
             assert each.cached <= each.cache or each.cache < 0, "the cache is exceeded"
             assert each.cached == sum(have.tokens * have.each for have in self.world.cached.values()
                                       if have.lane == each.number) or each.running  # fmt: skip

@@ -130,7 +130,9 @@ class Continuous:
         return engine
 
     def _wait(self, world: World, memory: Memory, engine: Engine, row: int) -> None:
-        self.turns.come(world, memory.turns, row, engine.tokens)
+        if row not in memory.began:
+            self.turns.come(world, memory.turns, row, engine.tokens)
+        self.turns.waits(world, memory.turns, row, engine.tokens)
         engine.line.push(self.turns.group(world, row), row)
 
     def _count(self, world: World, memory: Memory) -> None:
@@ -162,6 +164,7 @@ class Continuous:
         """For each lane the next step of the engine that waited longest for its turn."""
         memory: Memory = world.memory
         orders: list[Do] = []
+        self._count(world, memory)
         for lane in idle:
             able = [each for each in memory.engines[lane.number].values() if each.works]
             able.sort(key=lambda each: each.turn)

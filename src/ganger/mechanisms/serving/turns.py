@@ -32,7 +32,7 @@ class Line(Struct):
 
 
 class Turns(Protocol):
-    """Orders the groups of a line. `moves`: whether the order changes while nobody comes or goes."""
+    """Orders the groups of a line. `moves`: whether that changes while nobody comes or goes."""
 
     @property
     def moves(self) -> bool: ...
@@ -44,7 +44,10 @@ class Turns(Protocol):
         """Which group a request waits in."""
 
     def come(self, world: World, memory: Any, row: int, kind: bool) -> None:
-        """A request is about to wait; `kind`: of a token model."""
+        """A new request is about to wait; `kind`: of a token model."""
+
+    def waits(self, world: World, memory: Any, row: int, kind: bool) -> None:
+        """A request waits, for the first time or again."""
 
     def first(self, memory: Any, line: Line, kind: bool) -> int:
         """The group whose turn it is."""
@@ -78,6 +81,9 @@ class Arrival:
         return self.before.index(tenant) if tenant in self.before else len(self.before)
 
     def come(self, world: World, memory: Any, row: int, kind: bool) -> None:
+        """Nothing."""
+
+    def waits(self, world: World, memory: Any, row: int, kind: bool) -> None:
         """Nothing."""
 
     def first(self, memory: Any, line: Line, kind: bool) -> int:
@@ -139,6 +145,10 @@ class LeastServed:
             left = memory.left.get(kind, key[1])
             least = min(others) if others else memory.had.get((kind, left), 0.0)
             memory.had[key] = max(memory.had.get(key, 0.0), least)
+
+    def waits(self, world: World, memory: Any, row: int, kind: bool) -> None:
+        """Its tenant has one more that waits."""
+        key = kind, self.group(world, row)
         memory.waiting[key] = memory.waiting.get(key, 0) + 1
 
     def first(self, memory: Any, line: Line, kind: bool) -> int:
