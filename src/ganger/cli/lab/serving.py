@@ -44,10 +44,9 @@ def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> 
     if noise != noise:
         raise BadInput("nan is not a valid spread", where="--latency-noise",
                        mend="give a number from 0 to 10")  # fmt: skip
-    slo = NEVER if chosen["slo"] is None else parse_duration(chosen["slo"], where="--slo")
-    if not slo:
-        raise BadInput("nothing is answered in no time", where="--slo", mend="write like 100ms")
-    setup = Setup(slo=slo, noise=noise)
+    slos = [_slo(chosen.get(name), f"--{name.replace('_', '-')}")
+            for name in ("slo", "slo_ttft", "slo_tpot")]  # fmt: skip
+    setup = Setup(slo=slos[0], noise=noise, slo_ttft=slos[1], slo_tpot=slos[2])
     tasks = [
         Task(recipe, fleet, replace(setup, seed=seed, faster=faster))
         for faster in _faster(chosen["faster"])
@@ -77,7 +76,7 @@ def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> 
             ],
         }, indent=2))  # fmt: skip
         return
-    show(runs, bounds)
+    show(runs, bounds, by_class=chosen.get("by_class", False))
 
 
 def _bounds(
@@ -89,10 +88,19 @@ def _bounds(
 
     streams = max(make_router(task.recipe).can.streams for task in tasks)
     asked = {(str(task.fleet), task.setup.faster): task for task in tasks}
-    return {
+    found = {
         key: bound_of(load(), models, task.fleet, task.setup, streams)
         for key, task in asked.items()
     }
+    return {key: bound for key, bound in found.items() if bound is not None}
+
+
+def _slo(text: str | None, where: str) -> int:
+    """Microseconds; NEVER where none is given. Raises BadInput."""
+    slo = NEVER if text is None else parse_duration(text, where=where)
+    if not slo:
+        raise BadInput("nothing is answered in no time", where=where, mend="write like 100ms")
+    return slo
 
 
 def _faster(text: str) -> list[float]:
@@ -109,9 +117,12 @@ def _faster(text: str) -> list[float]:
     return found
 
 
-def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None:
-    """Print a row for each recipe, fleet and load: means over the seeds; the most that any recipe
-    could have in time; why requests were dropped; what was left out."""
+def show(
+    runs: list[ServingRun], bounds: dict[tuple[str, float], Bound], *, by_class: bool = False
+) -> None:
+    """Print a row for each recipe, fleet and load: means over the seeds; `by_class` the same for
+    the classes of requests; the most that any recipe could have in time; why requests were dropped;
+    what was left out."""
     from rich.markup import escape
 
     screen = console()
@@ -127,20 +138,30 @@ def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None
     for title in shown:
         words = [title, *columns[title]]
         table.add_column(title, overflow="fold", min_width=min(widest, max(map(len, words))))
-    for title in _FIGURES:
+    spoke = any(run.metrics["output_tokens"] is not None for run in runs)
+    figures = _SPOKEN if spoke else _FIGURES
+    for title in figures:
         table.add_column(title, justify="right", no_wrap=True)
     for at, group in enumerate(groups.values()):
         table.add_row(
             *(escape(columns[name][at]) for name in shown),
-            *(write(_mean(group, name)) for name, write in _FIGURES.values()),
+            *(write(_mean(group, name)) for name, write in figures.values()),
         )  # fmt: skip
     screen.print(table)
+    if by_class:
+        _show_classes(screen, [
+            (" ".join(columns[name][at] for name in shown), row)
+            for at, group in enumerate(groups.values()) for row in group[0].classes
+        ])  # fmt: skip
     same = [f"{name} {words[0]}" for name, words in columns.items() if name not in shown]
     seeds = len({run.setup.seed for run in runs})
     same += [f"means over {seeds} seeds"] * (seeds > 1)
     said = ", ".join([f"{runs[0].metrics['requests']:,} requests", *same])
     lines = [f"{said}. In time: answered by the deadline, of all that came; good/s: these, a"
              " second. Latencies are of answered requests."]  # fmt: skip
+    if spoke:
+        lines.append("ttft, tpot: the 99th percentiles of the time to the first token, and of that"
+                     " for each further one; tok/s: tokens of outputs, a second.")  # fmt: skip
     for (fleet, faster), bound in bounds.items():
         if bound.attainment > _ALL:
             continue
@@ -157,6 +178,33 @@ def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None
         screen.print(escape(line), style="dim", soft_wrap=False)
     for remark in runs[0].remarks:
         click.echo(f"note: {remark}", err=True)
+
+
+def _show_classes(screen: Any, rows: list[tuple[str, dict[str, Any]]]) -> None:
+    """A row for each class of requests, by tenant and SLO, of the first seed of each group."""
+    from rich.markup import escape
+
+    if not rows:
+        screen.print("Each model has one class of requests.", style="dim")
+        return
+    every = [row for _, row in rows]
+    told = {
+        "run": [name for name, _ in rows],
+        "model": [row["model"] for row in every],
+        "tenant": [row["tenant"] or "" for row in every],
+        "SLO": [time_of(row["slo_seconds"]) for row in every],
+    }  # fmt: skip
+    table = plain_table()
+    table.show_header, table.padding = True, (0, 1, 0, 0)
+    names = [name for name, words in told.items() if len(set(words)) > 1]
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for title in ("requests", *_OF_CLASSES):
+        table.add_column(title, justify="right", no_wrap=True)
+    for at, row in enumerate(every):
+        table.add_row(*(escape(told[name][at]) for name in names), f"{row['requests']:,}",
+                      *(write(row[of]) for of, write in _OF_CLASSES.values()))  # fmt: skip
+    screen.print(table)
 
 
 def _mean(group: list[ServingRun], name: str) -> float | None:
@@ -195,3 +243,15 @@ _FIGURES: Final = {
     "batch": ("batch_mean", _number), "busy": ("utilisation", _round),
 }  # fmt: skip
 """Columns: the metric, and how it is written."""
+_SPOKEN: Final = {
+    "in time": ("attainment", percent), "good/s": ("goodput_per_second", _number),
+    "p99": ("latency_p99_seconds", time_of), "ttft": ("ttft_p99_seconds", time_of),
+    "tpot": ("tpot_p99_seconds", time_of), "tok/s": ("output_tokens_per_second", _number),
+    "batch": ("batch_mean", _number), "busy": ("utilisation", _round),
+}  # fmt: skip
+"""The same where token models ran."""
+_OF_CLASSES: Final = {
+    "in time": ("attainment", percent), "p50": ("latency_p50_seconds", time_of),
+    "p99": ("latency_p99_seconds", time_of), "ttft p99": ("ttft_p99_seconds", time_of),
+}  # fmt: skip
+"""The same of a class."""

@@ -20,7 +20,7 @@ from ganger.core.units import NEVER, SECOND
 from ganger.lab.serving.bound import Bound, Rates, bounded
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.tally import Tally
-from ganger.lab.serving.tokens import Lengths, Usual, rooms_of, speaks, usual_of
+from ganger.lab.serving.tokens import Lengths, Usual, lane_of, rooms_of, speaks, usual_of
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
@@ -137,10 +137,13 @@ def serve(
 
 def bound_of(
     requests: Requests, models: Models, fleet: Fleet, setup: Setup, streams: int = 1
-) -> Bound:
+) -> Bound | None:
     """The most that any recipe can have in time that runs at most `streams` batches on a device at
-    once. Raises BadInput, as `serve` would."""
+    once; None where token models run, of which no bound is known. Raises BadInput, as `serve`
+    would."""
     known = all_known(requests, models, fleet)
+    if any(model.tokens for model in known):
+        return None
     families = families_of(models, known)
     world = World(known, (), families=families)
     source = Source(requests, models, fleet, world, setup, None)
@@ -232,8 +235,9 @@ def _memory(
     """MiB by type where memory is watched: where all sizes are stated and not all models fit.
     Raises BadInput where the recipe cannot load models."""
     sizes = {name: models.devices.get(name, 0) for name, _ in fleet.devices}
-    need = sum(model.bytes for model in known)
-    if not all(sizes.values()) or not all(model.bytes for model in known):
+    there = [model.bytes for model in known if model.latencies]
+    need = sum(there)
+    if not all(sizes.values()) or not all(there):
         return None
     tight = [name for name, mib in sizes.items() if mib << 20 < need]
     if not tight:
@@ -351,7 +355,7 @@ class Source:
                            mend="add a latency there to the models file")  # fmt: skip
         if not self._largest[at]:
             model = self._models.models.get(name)
-            lanes = [f"{each.devices}x{each.device}" for each in model.tokens] if model else []
+            lanes = [lane_of(each) for each in model.tokens] if model is not None else []
             raise BadInput(f"model {name!r} was not measured on {self._fleet}",
                            where=self._requests.name,
                            mend=f"use lanes of {' or '.join(lanes)}, as in {lanes[0]}:4" if lanes

@@ -142,7 +142,7 @@ class Classes:
                 for what, value in zip(("p50", "p99"), times.quantiles((0.5, 0.99)), strict=True):
                     row[f"{name}_{what}_seconds"] = value / SECOND if value == value else None
             found.append(row)
-        return found
+        return sorted(found, key=lambda row: (row["model"], row["tenant"] or ""))
 
 
 def _groups(columns: list[I64]) -> dict[tuple[int, int, int], I64]:

@@ -56,10 +56,15 @@ def apart(type_: str) -> tuple[int, str]:
     return (int(match[1]), match[2]) if match else (1, type_)
 
 
+def lane_of(given: Tokens) -> str:
+    """The type of lane on which this holds."""
+    return given.device if given.devices == 1 else f"{given.devices}x{given.device}"
+
+
 def tokens_on(model: Model, type_: str) -> Tokens | None:
     """What is known of a token model on a type of lane."""
     return next((each for each in model.tokens
-                 if apart(type_) == (each.devices, each.device)), None)  # fmt: skip
+                 if (each.devices, each.device) in (apart(type_), (1, type_))), None)  # fmt: skip
 
 
 class Speaks(NamedTuple):

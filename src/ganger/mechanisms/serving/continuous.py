@@ -22,7 +22,7 @@ from msgspec import Struct
 from ganger.core.serving.router import PLAIN, Abilities
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part
 from ganger.core.serving.world import Lane, World
-from ganger.mechanisms.serving.turns import Arrival, Line, Turns
+from ganger.mechanisms.serving.turns import Line, Turns
 
 _LONG: Final = 1 << 20
 _NO_LIMIT: Final = 1 << 60
@@ -74,7 +74,7 @@ class Continuous:
     name: str
     tokens: int
     sequences: int
-    turns: Turns = Arrival()
+    turns: Turns
     can: Abilities = PLAIN
 
     def begin(self, world: World) -> Memory:
