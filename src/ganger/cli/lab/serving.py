@@ -245,9 +245,8 @@ _FIGURES: Final = {
 """Columns: the metric, and how it is written."""
 _SPOKEN: Final = {
     "in time": ("attainment", percent), "good/s": ("goodput_per_second", _number),
-    "p99": ("latency_p99_seconds", time_of), "ttft": ("ttft_p99_seconds", time_of),
-    "tpot": ("tpot_p99_seconds", time_of), "tok/s": ("output_tokens_per_second", _number),
-    "batch": ("batch_mean", _number), "busy": ("utilisation", _round),
+    "ttft": ("ttft_p99_seconds", time_of), "tpot": ("tpot_p99_seconds", time_of),
+    "tok/s": ("output_tokens_per_second", _number), "busy": ("utilisation", _round),
 }  # fmt: skip
 """The same where token models ran."""
 _OF_CLASSES: Final = {

@@ -16,7 +16,7 @@ _FINE: Final = 1000.0
 
 
 class Latencies:
-    """A distribution of microseconds in constant memory; exact until there are more than `exact`."""
+    """A distribution of microseconds in constant memory; exact up to so many."""
 
     def __init__(self, exact: int = EXACT) -> None:
         self._exact = exact
