@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from ganger.core.errors import InvariantError
 from ganger.core.serving.router import Router
@@ -25,6 +27,7 @@ from ganger.core.serving.world import Known, Lane, Pipeline, Store, World
 from ganger.lab.serving.future import Future
 from ganger.sim.requests.physics import Physics
 from serving.rig import Asked, Ran, columns
+from serving.talk import Talk, whole
 
 MS = 1000
 
@@ -39,6 +42,8 @@ class Busy:
     until: int
     outcome: str = OK
     operator: int = 0
+    talk: Talk | None = None
+    first: list[int] = field(default_factory=list)
 
 
 class Naive:
@@ -49,7 +54,8 @@ class Naive:
         asked: Sequence[Asked], stores: Sequence[Store], seed: int,
         pipelines: Sequence[Pipeline] = (),
     ) -> None:  # fmt: skip
-        self.world = World(models, lanes, stores, pipelines=pipelines, seed=seed)
+        self.world = World(models, lanes, stores, pipelines=pipelines, seed=seed,
+                           tenants=("", *"abcdefgh"))  # fmt: skip
         self.router, self.physics = router, Physics(models, noise=1.0, seed=seed)
         self.asked = sorted(asked, key=lambda one: one.at)
         self.busy: list[Busy] = []
@@ -57,6 +63,8 @@ class Naive:
         self.ran: list[Ran] = []
         if router.can.foresees:
             self.world.future = Future.of(iter([columns(self.asked)]))
+        self.outputs = [one.output for one in self.asked]
+        self.world.steps_done = self.steps_done
         self.world.memory = router.begin(self.world)
 
     def play(self) -> None:
@@ -72,6 +80,11 @@ class Naive:
             self.waits.discard(now)
             over = [busy for busy in self.busy if busy.until == now]
             for busy in over:
+                if busy.talk is not None and busy in self.busy and not busy.talk.end(world):
+                    if not busy.talk.cut:
+                        busy.until = now + busy.talk.begin(world)
+                        continue
+                    busy.outcome = INTERRUPTED
                 if busy in self.busy:
                     self.free(busy)
             came = 0
@@ -82,6 +95,8 @@ class Naive:
                 world.open += 1
                 self.router.arrive(world, range(row, row + 1))
                 row += 1
+                while world.cut:
+                    self.cut_steps(world.cut.pop(0))
             idle = self.idle()
             if waited or ((over or came) and idle):
                 self.waits.clear()
@@ -115,12 +130,44 @@ class Naive:
             store.used += world.models[order.model].bytes
             store.loading.add(order.model)
             took = self.physics.load_micros(order.model)
+        elif world.models[order.parts[0].model].tokens:
+            self.talks(lane, order)
+            return
         else:
             beside = sum(isinstance(each.order, Batch) and each.lane.device == lane.device
                          for each in self.busy)  # fmt: skip
             took = self.physics.micros(order, lane, beside)
         lane.running, lane.since = order, world.now
         self.busy.append(Busy(lane, order, world.now, world.now + took))
+
+    def talks(self, lane: Lane, order: Batch) -> None:
+        """A lane begins with a batch of a token model."""
+        world = self.world
+        lane.running, lane.since = order, world.now
+        if not order.parts[0].tokens:
+            took, first = whole(world, order, lane, self.outputs)
+            first = [world.now + each for each in first]
+            self.busy.append(Busy(lane, order, world.now, world.now + took, first=first))
+            return
+        times = world.models[order.parts[0].model].tokens[lane.type]
+        talk = Talk(times, lane, order, self.outputs)
+        until = world.now + talk.begin(world)
+        self.busy.append(Busy(lane, order, world.now, until, talk=talk))
+
+    def steps_done(self, lane: int) -> int:
+        """What is over of what runs on a lane."""
+        return next((busy.talk.done for busy in self.busy
+                     if busy.lane.number == lane and busy.talk is not None), 0)  # fmt: skip
+
+    def cut_steps(self, lane: int) -> None:
+        """What a lane runs ends with this step; at once where one has just ended."""
+        for busy in [each for each in self.busy if each.lane.number == lane and each.talk]:
+            assert busy.talk is not None
+            talk = busy.talk
+            if talk.done and talk.since == self.world.now:
+                busy.outcome = INTERRUPTED
+                self.free(busy)
+            talk.cut = True
 
     def cut(self, order: Cancel | Interrupt) -> None:
         """What runs ends now, or at the next border."""
@@ -144,6 +191,14 @@ class Naive:
         world, order = self.world, busy.order
         self.busy.remove(busy)
         busy.lane.running = None
+        over: tuple[int, ...] = ()
+        if busy.talk is not None:
+            order, over = replace(busy.talk.order, steps=busy.talk.done), busy.talk.over
+        elif busy.first and isinstance(order, Batch):
+            for task, at in zip(order.parts[0].tasks, busy.first, strict=True):
+                row = task if task >= 0 else world.tasks[task].request
+                world.requests.made[row] = self.outputs[row]
+                world.requests.first[row] = world.requests.first[row] or at
         if isinstance(order, Load):
             store = world.stores[busy.lane.store]
             store.loading.discard(order.model)
@@ -151,8 +206,8 @@ class Naive:
         else:
             self.ran += [
                 Ran(busy.lane.number, part.model, tuple(part.tasks), busy.began / MS,
-                    world.now / MS, busy.outcome)
+                    world.now / MS, busy.outcome, order.steps, tuple(part.tokens))
                 for part in order.parts
             ]  # fmt: skip
-        done = Ended(order, busy.outcome, world.now - busy.began, busy.operator)
+        done = Ended(order, busy.outcome, world.now - busy.began, busy.operator, (), over)
         self.do(self.router.ended(world, done))

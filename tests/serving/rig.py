@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ganger.core.serving.router import Router
+from ganger.core.serving.tokens import Times
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News
 from ganger.core.serving.world import (
     ANSWERED,
@@ -45,6 +46,18 @@ def model(name: str, latencies: Latencies, *, bytes_: int = 0, load: float = 0.0
                  {(type_, 1.0): tuple(beside)} if beside else {})  # fmt: skip
 
 
+def speaker(name: str, *, prefill: tuple[float, float, float] = (10, 1, 0),
+            decode: Sequence[tuple[float, float, float, float]] = ((1e9, 5, 1, 0),),
+            largest: int = 4, cache_bytes: int = 1) -> Known:  # fmt: skip
+    """A token model on the one type of device, in milliseconds: `prefill` as base, for each token,
+    for each squared; `decode` as largest batch, base, for each sequence, for each token behind."""
+    steps = tuple((most, *(each * MS for each in rest)) for most, *rest in decode)
+    times = Times(tuple(each * MS for each in prefill), steps)  # type: ignore[arg-type]
+    whole = [0, *(round(times.whole([4] * n, 4)) for n in range(1, largest + 1))]
+    return Known(name, {("gpu", 1.0): Latencies(whole, whole)}, tokens={"gpu": times},
+                 cache_bytes=cache_bytes)  # fmt: skip
+
+
 def lanes(count: int, **given: Any) -> list[Lane]:
     """Lanes of one type, each on a device of its own."""
     return [Lane(at, "gpu", device=at, **given) for at in range(count)]
@@ -78,6 +91,8 @@ class Asked(NamedTuple):
     input: int = -1
     label: int = -1
     tenant: int = 0
+    prompt: int = 0
+    output: int = 0
 
 
 class Ran(NamedTuple):
@@ -89,6 +104,8 @@ class Ran(NamedTuple):
     began: float
     ended: float
     outcome: str = OK
+    steps: int = 1
+    tokens: tuple[int, ...] = ()
 
 
 class Seen:
@@ -104,11 +121,18 @@ class Seen:
         self.ended: list[float] = []
         self.by: list[int] = []
         self.said: list[int] = []
+        self.first: list[float] = []
+        self.made: list[int] = []
 
     def ran(self, lane: Lane, order: Batch | Load, began: int, ended: int, outcome: str) -> None:
         assert began >= self.free[lane.number], "a lane runs two things at once"
         assert ended >= began
         self.free[lane.number] = ended
+        for each in self.world.lanes:
+            assert each.cached >= 0
+            assert each.cached <= each.cache or each.cache < 0, "the cache is exceeded"
+            assert each.cached == sum(have.tokens * have.each for have in self.world.cached.values()
+                                      if have.lane == each.number) or each.running  # fmt: skip
         for store in self.world.stores:
             assert 0 <= store.used <= store.capacity
             there = [*store.resident, *store.loading]
@@ -121,7 +145,8 @@ class Seen:
             assert part.tasks
             assert len(set(part.tasks)) == len(part.tasks)
             self.ran_.append(Ran(lane.number, part.model, tuple(part.tasks), began / MS,
-                                 ended / MS, outcome))  # fmt: skip
+                                 ended / MS, outcome, order.steps, tuple(part.tokens))
+                             )  # fmt: skip
 
     def settled(self, world: World, count: int) -> None:
         requests = world.requests
@@ -133,6 +158,10 @@ class Seen:
             self.ended.append(requests.ended[at] / MS)
             self.by.append(requests.by[at])
             self.said.append(world.said.get(requests.base + at, -1))
+            self.made.append(requests.made[at])
+            self.first.append(requests.first[at] / MS)
+            if requests.made[at]:
+                assert requests.arrival[at] < requests.first[at] <= requests.ended[at]
 
     @property
     def batches(self) -> list[Ran]:
@@ -151,6 +180,8 @@ def columns(asked: Iterable[Asked]) -> dict[str, list[int]]:
         "input": [one.input for one in rows],
         "label": [one.label for one in rows],
         "tenant": [one.tenant for one in rows],
+        "prompt": [one.prompt for one in rows],
+        "output": [one.output for one in rows],
     }
 
 
@@ -171,11 +202,13 @@ def play(
     chunk: int = 1 << 30, takes: Sequence[float] = (),
     families: Sequence[tuple[str, tuple[int, ...]]] = (), pipelines: Sequence[Pipeline] = (),
     says: Sequence[Sequence[int] | None] = (),
+    tenants: Sequence[str] = ("", *"abcdefgh"),
 ) -> Seen:  # fmt: skip
     """Serve all requests; in chunks, rows that are over are forgotten as soon as can be. `takes`:
     milliseconds of the batches one after the other, instead of what the profile says; `says`: by
     model, the class that it gives each input."""
-    world = World(models, lanes_, stores, families=families, pipelines=pipelines, seed=seed)
+    world = World(models, lanes_, stores, families=families, pipelines=pipelines, seed=seed,
+                  tenants=tenants)  # fmt: skip
     seen = Seen(world)
     rows = sorted(asked, key=lambda one: one.at)
     if router.can.foresees:

@@ -11,7 +11,7 @@ from ganger.core.serving.world import Known, Latencies, World
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
-from serving.rig import lanes, model, table
+from serving.rig import lanes, model, speaker, table
 
 REQUESTS, PARTS = 60_000, 30
 
@@ -43,15 +43,17 @@ class Drawn(Physics):
 
 
 def mean_and_half_width(
-    recipe: str, per_ms: float, count: int, latencies: Latencies, *, exponential: bool = False
-) -> tuple[float, float]:
+    recipe: str, per_ms: float, count: int, served: Latencies | Known, *,
+    exponential: bool = False, output: int = 1,
+) -> tuple[float, float]:  # fmt: skip
     """The mean time in the system, and half its 99.9 % interval, by batch means."""
     gaps = np.random.default_rng(5).exponential(1000 / per_ms, REQUESTS)
-    models = [model("m", latencies)]
+    models = [model("m", served) if isinstance(served, Latencies) else served]
     world = World(models, lanes(count))
     waits = Waits()
     physics = Drawn(models, 7) if exponential else Physics(models, noise=0)
-    chunk = {"arrival": gaps.cumsum().astype(np.int64).tolist()}
+    chunk = {"arrival": gaps.cumsum().astype(np.int64).tolist(), "prompt": [3] * REQUESTS,
+             "output": [output] * REQUESTS}  # fmt: skip
     plane = Plane(world, make_router(recipe), physics, iter([chunk]), [waits])
     plane.advance()
     plane.finish()
@@ -78,7 +80,17 @@ def test_several_servers_of_exponential_time(busy: float, count: int) -> None:
     assert abs(found - (10 + waits * 10 / (count * (1 - busy)))) < half
 
 
-def test_batches_of_all_that_wait() -> None:
+CONSTANT = speaker("m", prefill=(4, 0, 0), decode=((1e9, 2, 0, 0),), largest=64)
+"""A token model whose steps take the same whatever the batch."""
+STEP = speaker("m", prefill=(10, 0, 0), decode=((1e9, 10, 0, 0),))
+
+
+@pytest.mark.parametrize(("recipe", "served", "output"), [
+    ("serve.triton", table(*[10] * 64), 1),
+    ("serve.triton", CONSTANT, 4),  # 4 ms, and three steps of 2
+    ("serve.continuous-batching", STEP, 1),
+])  # fmt: skip
+def test_batches_of_all_that_wait(recipe: str, served: Latencies | Known, output: int) -> None:
     """A server of constant time whatever the batch: the batch sizes are a Markov chain, solved
     numerically (Bailey: On queueing processes with bulk service, JRSS B 1954)."""
     per_ms, service = 0.15, 10.0
@@ -91,5 +103,14 @@ def test_batches_of_all_that_wait() -> None:
     sizes = matrix[1] / matrix[1].sum()
     waited = (np.arange(most + 1) * comes * service / 2).sum()  # half a service, each that came
     expected = service + waited / (sizes * np.arange(most + 1)).sum()
-    found, half = mean_and_half_width("serve.triton", per_ms, 1, table(*[service] * 64))
+    found, half = mean_and_half_width(recipe, per_ms, 1, served, output=output)
     assert abs(found - expected) < half + 0.001
+
+
+def test_steps_that_take_the_same_whatever_runs() -> None:
+    """A request of five steps waits for the end of the step that runs: half a step on average if
+    the lane is busy as it comes, nothing else. A busy time of the lane is one of M/D/infinity, up
+    to the step in which it ends: with many requests at once the lane is always busy."""
+    found, half = mean_and_half_width("serve.continuous-batching(max_num_seqs=1000)", 0.2, 1, STEP,
+                                      output=5)  # fmt: skip
+    assert abs(found - (5 * 10 + 5)) < half + 0.02

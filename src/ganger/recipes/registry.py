@@ -190,6 +190,9 @@ PLANES: dict[str, dict[str, str]] = {
             ("clipper", "nanily", "clockwork", "dybatch", "ebird", "model-switching", "swayam"),
             "ganger.recipes.serving.systems",
         ),
+        **dict.fromkeys(
+            ("serve.continuous-batching", "serve.fair"), "ganger.recipes.serving.continuous"
+        ),
     },
 }  # fmt: skip
 """By what a recipe decides over, the same: all jobs; services (`--serving`); the trials of one

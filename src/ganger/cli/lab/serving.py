@@ -45,13 +45,12 @@ def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> 
     if noise != noise:
         raise BadInput("nan is not a valid spread", where="--latency-noise",
                        mend="give a number from 0 to 10")  # fmt: skip
-    slo = NEVER if chosen["slo"] is None else parse_duration(chosen["slo"], where="--slo")
-    if not slo:
-        raise BadInput("nothing is answered in no time", where="--slo", mend="write like 100ms")
+    slos = [_slo(chosen.get(name), f"--{name.replace('_', '-')}")
+            for name in ("slo", "slo_ttft", "slo_tpot")]  # fmt: skip
     trouble = Trouble(chosen.get("outages", ""), chosen.get("stragglers", ""))
     for fleet in fleets:
         trouble.changes(fleet, 0)
-    setup = Setup(slo=slo, noise=noise, trouble=trouble)
+    setup = Setup(slo=slos[0], noise=noise, trouble=trouble, slo_ttft=slos[1], slo_tpot=slos[2])
     tasks = [
         Task(recipe, fleet, replace(setup, seed=seed, faster=faster))
         for faster in _faster(chosen["faster"])
@@ -81,7 +80,7 @@ def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> 
             ],
         }, indent=2))  # fmt: skip
         return
-    show(runs, bounds)
+    show(runs, bounds, by_class=chosen.get("by_class", False))
 
 
 def _bounds(
@@ -93,10 +92,19 @@ def _bounds(
 
     streams = max(make_router(task.recipe).can.streams for task in tasks)
     asked = {(str(task.fleet), task.setup.faster): task for task in tasks}
-    return {
+    found = {
         key: bound_of(load(), models, task.fleet, task.setup, streams)
         for key, task in asked.items()
     }
+    return {key: bound for key, bound in found.items() if bound is not None}
+
+
+def _slo(text: str | None, where: str) -> int:
+    """Microseconds; NEVER where none is given. Raises BadInput."""
+    slo = NEVER if text is None else parse_duration(text, where=where)
+    if not slo:
+        raise BadInput("nothing is answered in no time", where=where, mend="write like 100ms")
+    return slo
 
 
 def _faster(text: str) -> list[float]:
@@ -113,9 +121,12 @@ def _faster(text: str) -> list[float]:
     return found
 
 
-def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None:
-    """Print a row for each recipe, fleet and load: means over the seeds; the most that any recipe
-    could have in time; why requests were dropped; what was left out."""
+def show(
+    runs: list[ServingRun], bounds: dict[tuple[str, float], Bound], *, by_class: bool = False
+) -> None:
+    """Print a row for each recipe, fleet and load: means over the seeds; `by_class` the same for
+    the classes of requests; the most that any recipe could have in time; why requests were dropped;
+    what was left out."""
     from rich.markup import escape
 
     screen = console()
@@ -131,10 +142,11 @@ def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None
     for title in shown:
         words = [title, *columns[title]]
         table.add_column(title, overflow="fold", min_width=min(widest, max(map(len, words))))
+    spoke = any(run.metrics["output_tokens"] is not None for run in runs)
     loads = any(run.metrics["loads"] for run in runs)
     used = any(_gave_back(run) for run in runs)
     figures = {
-        **_FIGURES,
+        **(_SPOKEN if spoke else _FIGURES),
         **({"loads": ("loads", "{:,.0f}".format)} if loads else {}),
         **({"lanes": ("lanes_used_mean", _number)} if used else {}),
     }
@@ -146,12 +158,20 @@ def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None
             *(write(_mean(group, name)) for name, write in figures.values()),
         )  # fmt: skip
     screen.print(table)
+    if by_class:
+        _show_classes(screen, [
+            (" ".join(columns[name][at] for name in shown), row)
+            for at, group in enumerate(groups.values()) for row in group[0].classes
+        ])  # fmt: skip
     same = [f"{name} {words[0]}" for name, words in columns.items() if name not in shown]
     seeds = len({run.setup.seed for run in runs})
     same += [f"means over {seeds} seeds"] * (seeds > 1)
     said = ", ".join([f"{runs[0].metrics['requests']:,} requests", *same])
     lines = [f"{said}. In time: answered by the deadline, of all that came; good/s: these, a"
              " second. Latencies are of answered requests."]  # fmt: skip
+    if spoke:
+        lines.append("ttft, tpot: the 99th percentiles of the time to the first token, and of that"
+                     " for each further one; tok/s: tokens of outputs, a second.")  # fmt: skip
     for (fleet, faster), bound in bounds.items():
         if bound.attainment > _ALL:
             continue
@@ -179,6 +199,33 @@ def _gave_back(run: ServingRun) -> bool:
     from ganger.recipes.registry import make_router
 
     return make_router(run.recipe).can.retires
+
+
+def _show_classes(screen: Any, rows: list[tuple[str, dict[str, Any]]]) -> None:
+    """A row for each class of requests, by tenant and SLO, of the first seed of each group."""
+    from rich.markup import escape
+
+    if not rows:
+        screen.print("Each model has one class of requests.", style="dim")
+        return
+    every = [row for _, row in rows]
+    words = {
+        "run": [name for name, _ in rows],
+        "model": [row["model"] for row in every],
+        "tenant": [row["tenant"] or "" for row in every],
+        "SLO": [time_of(row["slo_seconds"]) for row in every],
+    }  # fmt: skip
+    table = plain_table()
+    table.show_header, table.padding = True, (0, 1, 0, 0)
+    names = [name for name, column in words.items() if len(set(column)) > 1]
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for title in ("requests", *_OF_CLASSES):
+        table.add_column(title, justify="right", no_wrap=True)
+    for at, row in enumerate(every):
+        table.add_row(*(escape(words[name][at]) for name in names), f"{row['requests']:,}",
+                      *(write(row[of]) for of, write in _OF_CLASSES.values()))  # fmt: skip
+    screen.print(table)
 
 
 def _mean(group: list[ServingRun], name: str) -> float | None:
@@ -217,3 +264,14 @@ _FIGURES: Final = {
     "batch": ("batch_mean", _number), "busy": ("utilisation", _round),
 }  # fmt: skip
 """Columns: the metric, and how it is written."""
+_SPOKEN: Final = {
+    "in time": ("attainment", percent), "good/s": ("goodput_per_second", _number),
+    "ttft": ("ttft_p99_seconds", time_of), "tpot": ("tpot_p99_seconds", time_of),
+    "tok/s": ("output_tokens_per_second", _number), "busy": ("utilisation", _round),
+}  # fmt: skip
+"""The same where token models ran."""
+_OF_CLASSES: Final = {
+    "in time": ("attainment", percent), "p50": ("latency_p50_seconds", time_of),
+    "p99": ("latency_p99_seconds", time_of), "ttft p99": ("ttft_p99_seconds", time_of),
+}  # fmt: skip
+"""The same of a class."""

@@ -17,7 +17,9 @@ class Part(Struct, frozen=True, gc=False):
     """The tasks of one model in a batch.
 
     `tasks`: a request's own number, or a negative number of `world.tasks`; `items`: their inputs
-    together; `first` and `last`: the operators that run, `last` 0 for all that follow.
+    together; `first` and `last`: the operators that run, `last` 0 for all that follow. `tokens`: of
+    a token model, how many tokens of each task are computed; none: the requests as a whole, all
+    prompts and then as many steps as the longest output takes.
     """
 
     model: int
@@ -25,15 +27,24 @@ class Part(Struct, frozen=True, gc=False):
     items: int
     first: int = 0
     last: int = 0
+    tokens: Sequence[int] = ()
 
 
 class Batch(Struct, frozen=True, gc=False):
     """Run the parts together on a lane; `reason`: why now and why so many. A lane that is still
-    busy runs it next."""
+    busy runs it next.
+
+    Of a token model with `tokens`: a step, and up to `steps` - 1 more in which each task gets one
+    token. It ends early with the step in which an output ends, before one for which the cache has
+    no room, and at an `Interrupt`. `drops`: tasks whose cache is given up before (preemption by
+    recomputation).
+    """
 
     lane: int
     parts: tuple[Part, ...]
     reason: str
+    steps: int = 1
+    drops: tuple[int, ...] = ()
 
 
 class Load(Struct, frozen=True):
@@ -57,7 +68,8 @@ class Cancel(Struct, frozen=True):
 
 
 class Interrupt(Struct, frozen=True):
-    """End what runs on a lane at the next border between two segments of its model."""
+    """End what runs on a lane at the next border between two segments of its model, or two steps
+    of a token model."""
 
     lane: int
 
@@ -83,13 +95,16 @@ Do: TypeAlias = Batch | Load | Evict | Cancel | Interrupt | Retire | Wait
 class Ended(Struct, frozen=True, gc=False):
     """A batch or a load is over. `outcome`: OK, FAILED, CANCELLED or INTERRUPTED; `took`:
     microseconds on the lane; `operator`: where an interrupted batch stopped; `outputs`: by part,
-    the class that each task was given (-1: not known), where the router `chooses` among models."""
+    the class that each task was given (-1: not known), where the router `chooses` among models.
+    Of a token model, `order.steps` are those that were done, and `over` the tasks whose output
+    ended with the last."""
 
     order: Batch | Load
     outcome: str
     took: int
     operator: int = 0
     outputs: tuple[Sequence[int], ...] = ()
+    over: tuple[int, ...] = ()
 
 
 class News(Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ganger.core.errors import InvariantError
+from ganger.core.serving.tokens import Cached, Times
 from ganger.core.serving.verbs import Batch, Load
 from ganger.core.state.names import Names
 from ganger.core.units import NEVER
@@ -29,7 +30,9 @@ class Requests:
 
     `model`: what is asked for, as a code; `deadline`: NEVER where none is; `items`: inputs;
     `input` and `label`: -1 where not known. `outcome`, `ended` and `by` are results: when a request
-    was answered or dropped, and by which model it was answered (-1: by none).
+    was answered or dropped, and by which model it was answered (-1: by none). Of token models:
+    `prompt`, in tokens; as results `made`, the tokens of its output so far, and `first`, when the
+    first of them was there. How long the output will be stands nowhere here.
     """
 
     def __init__(self) -> None:
@@ -41,9 +44,12 @@ class Requests:
         self.items: list[int] = []
         self.input: list[int] = []
         self.label: list[int] = []
+        self.prompt: list[int] = []
         self.outcome = bytearray()
         self.ended: list[int] = []
         self.by: list[int] = []
+        self.made: list[int] = []
+        self.first: list[int] = []
         self.each_one_item = True
         """Whether no request brings more than one input."""
 
@@ -55,7 +61,8 @@ class Requests:
     def add(self, columns: Mapping[str, Sequence[int]]) -> None:
         """Take requests in order of arrival; columns that are not stated have their blanks."""
         count = len(columns["arrival"])
-        blanks = {"deadline": NEVER, "model": 0, "tenant": 0, "items": 1, "input": -1, "label": -1}
+        blanks = {"deadline": NEVER, "model": 0, "tenant": 0, "items": 1, "input": -1, "label": -1,
+                  "prompt": 0}  # fmt: skip
         self.arrival.extend(columns["arrival"])
         for name, blank in blanks.items():
             column = columns.get(name)
@@ -65,11 +72,14 @@ class Requests:
         self.outcome.extend(bytes(count))
         self.ended.extend([0] * count)
         self.by.extend([-1] * count)
+        self.made.extend([0] * count)
+        self.first.extend([0] * count)
 
     def drop_first(self, count: int) -> None:
         """Forget the first rows, which are over."""
         for column in (self.arrival, self.deadline, self.model, self.tenant, self.items,
-                       self.input, self.label, self.outcome, self.ended, self.by):  # fmt: skip
+                       self.input, self.label, self.prompt, self.outcome, self.ended, self.by,
+                       self.made, self.first):  # fmt: skip
             del column[:count]
         self.base += count
 
@@ -92,7 +102,8 @@ class Lane(Struct, eq=False):
 
     `type`: of device; `device`: lanes of one device share it; `store`: its memory, -1 where memory
     is not watched; `share`: of the device; `copies`: whether it loads models and runs none;
-    `ahead`: how long before its batch should end it asks for the next.
+    `ahead`: how long before its batch should end it asks for the next; `cache`: bytes for what
+    token models keep of sequences, -1 where that is not watched, and `cached`, those in use.
     """
 
     number: int
@@ -111,6 +122,8 @@ class Lane(Struct, eq=False):
     queued: list[Batch | Load] = []
     """What it runs after that."""
     down: bool = False
+    cache: int = -1
+    cached: int = 0
 
 
 class Store(Struct, eq=False):
@@ -140,7 +153,9 @@ class Latencies(Struct, frozen=True):
 class Known(Struct, frozen=True):
     """What is known of a model: latency by (type of device, share), bytes, microseconds to load by
     type, accuracy (nan: not known), segment borders as shares of its time; `beside`: like latency,
-    how many times longer a batch takes with 1, 2, ... others on the device (the last for more)."""
+    how many times longer a batch takes with 1, 2, ... others on the device (the last for more);
+    `tokens`: of a token model, what steps take, by type of device, and then `latencies` are of
+    whole requests of usual lengths; `cache_bytes`: of the cache for each token."""
 
     name: str
     latencies: Mapping[tuple[str, float], Latencies]
@@ -149,6 +164,8 @@ class Known(Struct, frozen=True):
     accuracy: float = float("nan")
     borders: tuple[float, ...] = ()
     beside: Mapping[tuple[str, float], tuple[float, ...]] = {}
+    tokens: Mapping[str, Times] = {}
+    cache_bytes: int = 0
 
 
 class Stage(Struct, frozen=True):
@@ -172,12 +189,13 @@ class World:
     """Everything that a router may look at. `models` by code, `lanes` and `stores` by number; lanes
     that copy come last. `families`: names of models among which a router may choose, with their
     codes; a request for the k-th family has the code `len(models) + k`. `pipelines`: the codes of
-    requests for them come after those."""
+    requests for them come after those. `tenants`: their names by code, as far as requests of them
+    have come."""
 
     def __init__(
         self, models: Sequence[Known], lanes: Sequence[Lane], stores: Sequence[Store] = (), *,
         families: Sequence[tuple[str, tuple[int, ...]]] = (),
-        pipelines: Sequence[Pipeline] = (), seed: int = 0,
+        pipelines: Sequence[Pipeline] = (), seed: int = 0, tenants: Sequence[str] = ("",),
     ) -> None:  # fmt: skip
         for at, lane in enumerate(lanes):
             if lane.number != at or (at and lanes[at - 1].copies and not lane.copies):
@@ -195,6 +213,13 @@ class World:
         alone."""
         self.first_pipeline = len(models) + len(families)
         """The code of the first pipeline."""
+        self.tenants = tenants
+        self.cached: dict[int, Cached] = {}
+        """By task: what a lane keeps of it for a token model."""
+        self.cut: list[int] = []
+        """Lanes that a router has asked to interrupt while requests came."""
+        self.steps_done: Callable[[int], int] = lambda lane: 0
+        """How many steps of what a lane runs are over already."""
         self.memory: Any = None
         self.future: Any = None
         """All requests before they come, for a router that `foresees`; None for every other."""
@@ -223,6 +248,12 @@ class World:
             self._tables[key] = found
         return self._tables[key]
 
+    def times(self, model: int, lane: Lane) -> Times | None:
+        """What steps of a token model take on a lane; None where it is none there."""
+        if lane.models is not None and model not in lane.models:
+            return None
+        return self.models[model].tokens.get(lane.type)
+
     def draw(self, row: int, salt: int = 0) -> float:
         """A number from [0, 1), always the same for a request (and a `salt`, for a second one): it
         does not depend on the ranges in which requests come. (Steele et al.: Fast splittable
@@ -238,6 +269,11 @@ class World:
             return self.pipelines[code - self.first_pipeline].name
         count = len(self.models)
         return self.models[code].name if code < count else self.families[code - count][0]
+
+    def interrupt(self, lane: int) -> None:
+        """What an `Interrupt` does to steps of a token model, from where requests come: the lane
+        ends with the step that runs at the arrival."""
+        self.cut.append(lane)
 
     # ------------------------------------------------------------------ tasks
 

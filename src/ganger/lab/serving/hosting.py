@@ -14,7 +14,7 @@ from ganger.core.spec import Kind
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import NEVER
 from ganger.lab.serving.fleet import Fleet
-from ganger.lab.serving.run import Setup, Source, known_of, right_of
+from ganger.lab.serving.run import Setup, Source, all_known, give_caches, right_of
 from ganger.lab.serving.tally import Tally
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.host import Requested, Requesting
@@ -64,7 +64,7 @@ class Served:
     ) -> Requested:
         fleet = Fleet(tuple((type_, most) for type_ in types))
         models = Models({model: traffic.models.models[model]}, traffic.models.devices)
-        known = [known_of(models.models[model], fleet)]
+        known = all_known(_only(traffic.requests, model), models, fleet)
         lanes: list[Lane] = []
         for type_, count in fleet.devices:
             lanes += [Lane(len(lanes) + at, type_, device=len(lanes) + at, down=True)
@@ -73,9 +73,10 @@ class Served:
         if lacks:
             raise BadInput(f"model {model!r} was not measured on {lacks[0]}", where=name,
                            mend="add its latency there to the models file")  # fmt: skip
-        world = World(known, lanes, seed=seed)
-        tally = Tally(world, [right_of(models.models[model])])
         router = make_router(traffic.router)
+        give_caches(lanes, known, models, router)
+        world = World(known, lanes, seed=seed, tenants=traffic.requests.tenants.values)
+        tally = Tally(world, [right_of(models.models[model])])
         if router.can.streams > 1:
             raise BadInput(f"{router.name} runs batches beside each other, and a replica runs one",
                            where="--router", mend="name another recipe")  # fmt: skip

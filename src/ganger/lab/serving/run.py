@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
-from ganger.core.serving.world import Known, Latencies, Pipeline, Stage, World
+from ganger.core.serving.tokens import Times
+from ganger.core.serving.world import Known, Lane, Latencies, Pipeline, Stage, World
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.serving.bound import Bound, Rates, bounded
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.future import Future
 from ganger.lab.serving.tally import Tally
+from ganger.lab.serving.tokens import Lengths, Usual, lane_of, rooms_of, speaks, usual_of
 from ganger.lab.serving.trouble import UNTROUBLED, Trouble
 from ganger.mechanisms.serving.pipeline import expected
 from ganger.recipes.registry import make_router
@@ -36,6 +38,7 @@ _LARGEST: Final = 1 << 14
 """No table of latencies is longer."""
 _TASKS: Final = 10_000
 """No request is more tasks, on average."""
+_USUAL: Final = Usual()
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class Setup:
 
     `slo`: microseconds until the deadline of requests that state none; `noise`: how much of the
     measured spread of latencies there is; `faster`: requests come so many times as fast; `trouble`:
-    devices that fail or are slow.
+    devices that fail or are slow; `slo_ttft`, `slo_tpot`: microseconds until the first token, and
+    for each further one, that an answer of a token model in time does not exceed.
     """
 
     slo: int = NEVER
@@ -52,6 +56,8 @@ class Setup:
     seed: int = 0
     faster: float = 1.0
     trouble: Trouble = UNTROUBLED
+    slo_ttft: int = NEVER
+    slo_tpot: int = NEVER
 
 
 @dataclass
@@ -70,6 +76,8 @@ class ServingRun:
     """Of blocks of requests that follow each other: how many, and how many in time."""
     needs: str = ""
     """`future`: it was told which requests would come, so it is a bound; else nothing."""
+    classes: list[dict[str, Any]] = field(default_factory=list)
+    """Figures by model, tenant and SLO; none where each model has one class."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -79,6 +87,7 @@ class ServingRun:
             "fleet": self.fleet, "seed": self.setup.seed,
             "faster": self.setup.faster, "metrics": dict(self.metrics),
             "dropped_by_reason": dict(self.dropped), "models": self.models,
+            "classes": self.classes,
             "simulation": {
                 "cpu_seconds": self.cpu_seconds,
                 "requests_per_cpu_second": per_second / self.cpu_seconds
@@ -94,13 +103,15 @@ def serve(
     """Drive the router over all requests; `progress` hears how many have come. Raises BadInput."""
     router = make_router(recipe) if isinstance(recipe, str) else recipe
     began = time.process_time()
-    known = [known_of(model, fleet) for model in models.models.values()]
+    known = all_known(requests, models, fleet)
     lanes, stores = fleet.lanes(_memory(known, models, fleet, router), router.can.streams)
+    give_caches(lanes, known, models, router)
     if router.can.streams > 1:
         _priced(known, fleet, router)
     families = families_of(models, known) if router.can.chooses else []
     pipelines = pipelines_of(models) if router.can.pipelines else []
-    world = World(known, lanes, stores, families=families, pipelines=pipelines, seed=setup.seed)
+    world = World(known, lanes, stores, families=families, pipelines=pipelines, seed=setup.seed,
+                  tenants=requests.tenants.values)  # fmt: skip
     physics = Physics(known, noise=setup.noise, seed=setup.seed)
     right = [right_of(model) for model in models.models.values()]
     source = Source(requests, models, fleet, world, setup, router, progress)
@@ -109,7 +120,7 @@ def serve(
     made = None if per_request is None else per_request.with_name(per_request.name + ".new")
     out = None if made is None else made.open("w", newline="", encoding="utf-8")
     try:
-        tally = Tally(world, right, out)
+        tally = Tally(world, right, out, setup.slo_ttft, setup.slo_tpot)
         plane = Plane(world, router, physics, source.chunks(), [tally], tally.retired,
                       outputs=outputs_of(models) if families else None)  # fmt: skip
         drive(plane, setup.trouble.changes(fleet, setup.seed))
@@ -134,16 +145,19 @@ def serve(
         recipe if isinstance(recipe, str) else router.name, str(fleet), setup,
         tally.metrics(fleet.size * router.can.streams), tally.dropped, by_model,
         requests.remarks.lines, time.process_time() - began, tally.in_time(),
-        "future" if router.can.foresees else "",
+        "future" if router.can.foresees else "", tally.classes.rows(),
     )  # fmt: skip
 
 
 def bound_of(
     requests: Requests, models: Models, fleet: Fleet, setup: Setup, streams: int = 1
-) -> Bound:
+) -> Bound | None:
     """The most that any recipe can have in time that runs at most `streams` batches on a device at
-    once. Raises BadInput, as `serve` would."""
-    known = [known_of(model, fleet) for model in models.models.values()]
+    once; None where token models run, of which no bound is known. Raises BadInput, as `serve`
+    would."""
+    known = all_known(requests, models, fleet)
+    if any(model.tokens for model in known):
+        return None
     families = families_of(models, known)
     world = World(known, (), families=families, pipelines=pipelines_of(models))
     source = Source(requests, models, fleet, world, setup, None)
@@ -151,10 +165,46 @@ def bound_of(
                                           world.pipelines))  # fmt: skip
 
 
-def known_of(model: Model, fleet: Fleet) -> Known:
-    """What routers and the simulator know of a model on the types of the fleet."""
+def all_known(requests: Requests, models: Models, fleet: Fleet) -> list[Known]:
+    """What is known of every model. Raises BadInput."""
+    usual, rooms = usual_of(requests, models), rooms_of(models, [name for name, _ in fleet.devices])
+    return [
+        known_of(model, fleet, usual.get(model.name, usual.get(model.family, Usual())), rooms)
+        for model in models.models.values()
+    ]
+
+
+def give_caches(
+    lanes: Sequence[Lane], known: Sequence[Known], models: Models, router: Router
+) -> None:
+    """Tell lanes how much room they have for caches of token models. Raises BadInput where lanes of
+    a device would share one, or models are loaded into it."""
+    rooms = rooms_of(models, [lane.type for lane in lanes])
+    for lane in lanes:
+        if not any(lane.type in each.tokens for each in known):
+            continue
+        if router.can.streams > 1 or lane.store >= 0:
+            raise BadInput(
+                f"{router.name} cannot share the memory of {lane.type} with the caches of token"
+                " models", where=router.name, mend="use another recipe, or devices on which all"
+                " models fit",
+            )  # fmt: skip
+        lane.cache = rooms.get(lane.type, -1)
+
+
+def known_of(
+    model: Model, fleet: Fleet, usual: Usual = _USUAL, rooms: Mapping[str, int] = {}
+) -> Known:
+    """What routers and the simulator know of a model on the types of the fleet; of a token model
+    with requests of the `usual` lengths, and `rooms` for caches by type."""
     tables: dict[tuple[str, float], Latencies] = {}
+    tokens: dict[str, Times] = {}
+    cache_bytes = 0
     for name, _ in fleet.devices:
+        speaking = speaks(model, name, usual, rooms.get(name, -1))
+        if speaking is not None:
+            tokens[name], tables[name, 1.0], cache_bytes = speaking
+            continue
         found = model.on(name)
         if found is not None:
             sizes = np.arange(1, min(found.largest, _LARGEST) + 1)
@@ -165,7 +215,7 @@ def known_of(model: Model, fleet: Fleet) -> Known:
     beside = {(each.device, 1.0): each.beside for each in model.latency
               if each.share == 1 and each.beside}  # fmt: skip
     return Known(model.name, tables, model.bytes, round(load * SECOND), model.accuracy, borders,
-                 beside)  # fmt: skip
+                 beside, tokens, cache_bytes)  # fmt: skip
 
 
 def families_of(models: Models, known: Sequence[Known]) -> list[tuple[str, tuple[int, ...]]]:
@@ -217,8 +267,9 @@ def _memory(
     """MiB by type where memory is watched: where all sizes are stated and not all models fit.
     Raises BadInput where the recipe cannot load models."""
     sizes = {name: models.devices.get(name, 0) for name, _ in fleet.devices}
-    need = sum(model.bytes for model in known)
-    if not all(sizes.values()) or not all(model.bytes for model in known):
+    there = [model.bytes for model in known if model.latencies]
+    need = sum(there)
+    if not all(sizes.values()) or not all(there):
         return None
     tight = [name for name, mib in sizes.items() if mib << 20 < need]
     if not tight:
@@ -265,6 +316,7 @@ class Source:
         )  # fmt: skip
         """By what is asked for: of a family, what every variant can take; of a pipeline, what is
         not too many tasks."""
+        self._lengths = Lengths(world, requests.name)
         self._labels = [self._labels_of(those) for those in world.variants]
         self._codes = np.zeros(0, np.int64)
 
@@ -302,6 +354,8 @@ class Source:
             column = getattr(chunk, name)
             if column is not None:
                 columns[name] = column.tolist()
+        columns.update(self._lengths.columns(chunk.prompt_tokens, chunk.output_tokens, chunk.items,
+                                             model, before))  # fmt: skip
         router = self._router
         if chunk.label is None and chunk.input is not None and router and router.can.chooses:
             columns["label"] = self._true(chunk.input, model)
@@ -341,9 +395,12 @@ class Source:
         if not self._largest[at]:
             if name in self._models.pipelines:
                 self._refuse_pipeline(name)
+            model = self._models.models.get(name)
+            lanes = [lane_of(each) for each in model.tokens] if model is not None else []
             raise BadInput(f"model {name!r} was not measured on {self._fleet}",
                            where=self._requests.name,
-                           mend="add its latency there to the models file")  # fmt: skip
+                           mend=f"use lanes of {' or '.join(lanes)}, as in {lanes[0]}:4" if lanes
+                           else "add its latency there to the models file")  # fmt: skip
         return at
 
     def _refuse_pipeline(self, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import ceil, log2, sqrt
 from typing import Any, Final, NamedTuple
@@ -157,7 +157,7 @@ def size(
         for search, fleet in asked:
             for seed in seeds:
                 tasks.append(Task(search.found.recipe, fleet,
-                                  Setup(setup.slo, setup.noise, seed, setup.faster)))  # fmt: skip
+                                  replace(setup, seed=seed)))  # fmt: skip
                 of.append(search)
         done = try_tasks(load, models, tasks, workers=workers)
         runs += len(tasks)

@@ -12,64 +12,22 @@ from numpy.typing import NDArray
 from ganger.core.serving.verbs import Batch, Load
 from ganger.core.serving.world import ANSWERED, Lane, World
 from ganger.core.units import NEVER, SECOND
+from ganger.lab.serving.distribution import Latencies
+from ganger.lab.serving.speech import Classes, Speech
 
 I64 = NDArray[np.int64]
 BLOCK: Final = 64
 """So many requests that follow each other are counted together, for intervals."""
-EXACT: Final = 1 << 22
-"""Up to so many latencies are kept one by one."""
-_FINE: Final = 1000.0
-"""Bins for each factor of e, once there are more: a quantile is then true to 0.1 %."""
-
-
-class Latencies:
-    """A distribution of microseconds in constant memory; exact until there are many."""
-
-    def __init__(self) -> None:
-        self.count, self.total = 0, 0
-        self._kept: list[I64] = []
-        self._bins: NDArray[np.int64] | None = None
-
-    def add(self, values: I64) -> None:
-        """Add some; none is negative."""
-        self.count += len(values)
-        self.total += int(values.sum())
-        self._kept.append(values)
-        if self._bins is not None or self.count > EXACT:
-            self._fold()
-
-    def _fold(self) -> None:
-        if self._bins is None:
-            self._bins = np.zeros(45_000, np.int64)
-        for values in self._kept:
-            at = (np.log(np.maximum(values, 1)) * _FINE).astype(np.int64)
-            self._bins += np.bincount(at, minlength=len(self._bins))
-        self._kept.clear()
-
-    @property
-    def mean(self) -> float:
-        """Microseconds; nan if there are none."""
-        return self.total / self.count if self.count else float("nan")
-
-    def quantiles(self, shares: Sequence[float]) -> list[float]:
-        """The smallest latency that so great a share does not exceed; nan if there are none."""
-        if not self.count:
-            return [float("nan")] * len(shares)
-        ranks = [max(int(np.ceil(share * self.count - 1e-9)), 1) for share in shares]
-        if self._bins is None:
-            every = np.sort(np.concatenate(self._kept))
-            return [float(every[rank - 1]) for rank in ranks]
-        at = np.searchsorted(self._bins.cumsum(), ranks)
-        return [float(np.exp((int(each) + 0.5) / _FINE)) for each in at]
 
 
 class Tally:
     """Watches a plane. `right`: by model, whether it answers an input rightly (a recorded matrix),
-    or how often it does; None where neither is known."""
+    or how often it does; None where neither is known. `slo_ttft`, `slo_tpot`: microseconds that an
+    answer of a token model in time takes at most to its first token, and for each further one."""
 
     def __init__(
         self, world: World, right: Sequence[NDArray[np.bool_] | float | None],
-        per_request: TextIO | None = None,
+        per_request: TextIO | None = None, slo_ttft: int = NEVER, slo_tpot: int = NEVER,
     ) -> None:  # fmt: skip
         count = len(world.variants)
         self.requests = self.answered = self.late = self.batches = self.executed = 0
@@ -81,7 +39,9 @@ class Tally:
         """Microseconds in which lanes were used that were given back since."""
         self._used: dict[int, int] = {}
         """Lanes that are used, since their first batch."""
-        self.loads = 0
+        self.loads = self.preempted = 0
+        self.speech = Speech(slo_ttft, slo_tpot)
+        self.classes = Classes(world)
         self.first, self.last = NEVER, 0
         self.by_model = np.zeros((3, count), np.int64)
         """Requests, those answered in time, those dropped; by what was asked for."""
@@ -105,8 +65,9 @@ class Tally:
             return
         self.busy[lane.number] += ended - began
         self._used.setdefault(lane.number, began)
-        self.batches += 1
-        self.executed += sum(len(part.tasks) for part in order.parts)
+        self.batches += order.steps
+        self.executed += order.steps * sum(len(part.tasks) for part in order.parts)
+        self.preempted += len(order.drops)
 
     def retired(self, lane: int) -> None:
         """The router gives a lane back: until it runs a batch again, it is not used."""
@@ -123,7 +84,10 @@ class Tally:
         outcome = np.frombuffer(bytes(requests.outcome[:count]), np.uint8)
         asked = np.array(requests.model[:count], np.int64)
         answered = outcome == ANSWERED
-        in_time = answered & (ended <= np.array(requests.deadline[:count], np.int64))
+        deadline = np.array(requests.deadline[:count], np.int64)
+        in_time = answered & (ended <= deadline)
+        ttft, tpot = self.speech.add(requests, arrival, ended, answered)
+        in_time &= self.speech.in_time(ttft, tpot)
         self.first = min(self.first, int(arrival[0]))
         self.last = max(self.last, int(arrival[-1]), int(ended.max()))
         self._count_blocks(in_time)
@@ -138,6 +102,7 @@ class Tally:
         self.by_model += [np.bincount(asked[rows], minlength=models)
                           for rows in (slice(None), in_time, ~answered)]  # fmt: skip
         self.latencies.add((ended - arrival)[answered])
+        self.classes.add(requests, deadline, ended - arrival, (answered, in_time), (ttft, tpot))
         self._judge(world, count, in_time)
         if self._rows is not None:
             self._write(world, arrival, ended, outcome, asked)
@@ -213,6 +178,8 @@ class Tally:
             "latency_p50_seconds": p50 / SECOND,
             "latency_p99_seconds": p99 / SECOND,
             "latency_p999_seconds": p999 / SECOND,
+            **self.speech.metrics(span),
+            "preempted": self.preempted if self.speech.ttft.count else None,
             "batches": self.batches,
             "batch_mean": self.executed / self.batches if self.batches else None,
             "utilisation": sum(self.busy) / SECOND / span / lanes if span and lanes else None,

@@ -32,6 +32,7 @@ from ganger.core.serving.world import OPEN, Lane, World
 from ganger.core.units import NEVER
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
+from ganger.sim.requests.tokens import Steps
 
 _number = attrgetter("number")
 KEEP: Final = 1 << 16
@@ -74,6 +75,7 @@ class Plane:
         self.world, self.router = world, router
         self._outputs = outputs
         self.physics, self._chunks, self._watches = physics, chunks, list(watches)
+        self._steps = Steps(world) if any(known.tokens for known in world.models) else None
         self._on_retire, self._keep = on_retire, keep
         self._heap: list[tuple[int, int, int, _End | None]] = []
         """(time, sequence, lane, what ends); no end: only a time at which to ask."""
@@ -139,6 +141,10 @@ class Plane:
                 first = self.arrived - world.requests.base
                 self._come(bisect_right(world.requests.arrival, now, first))
                 asks = True
+            while self._steps is not None and heap and heap[0][0] == now and heap[0][3]:
+                _, _, lane, end = heappop(heap)  # steps that end now, as something has come
+                if end is not None and end.valid:
+                    self._free(world.lanes[lane], end)
             if due or (asks and self._idle):
                 self._ask()
 
@@ -149,6 +155,8 @@ class Plane:
         last = bisect_left(requests.arrival, before, first)
         if self._idle:
             last = min(last, self._wait_rows - requests.base - 1)
+        if self._steps is not None and self._steps.breakable:
+            last = bisect_right(requests.arrival, requests.arrival[first], first, last)
         self.world.now = requests.arrival[last - 1]
         self._come(last)
 
@@ -160,6 +168,10 @@ class Plane:
         self.arrived = end
         self.world.open += len(rows)
         self.router.arrive(self.world, rows)
+        if self.world.cut:
+            lanes, self.world.cut = self.world.cut, []
+            for lane in lanes:
+                self._interrupt(lane)
         if last == len(requests.arrival):
             self._read()
 
@@ -177,6 +189,8 @@ class Plane:
                 continue
             each_one_item = requests.each_one_item
             requests.add(chunk)
+            if self._steps is not None:
+                self._steps.add(chunk)
             if each_one_item and not requests.each_one_item:
                 self._wait_rows = 0  # what is waited for was counted in requests of one item
 
@@ -188,6 +202,8 @@ class Plane:
             for row in range(base, base + count):
                 said.pop(row, None)
         self.world.requests.drop_first(count)
+        if self._steps is not None:
+            self._steps.drop_first(count)
 
     def close(self, at: int, reason: str) -> None:
         """From now on nobody answers: what runs is cancelled, what has come is dropped, and so is
@@ -294,7 +310,11 @@ class Plane:
         now = self.world.now
         if isinstance(order, Batch):
             beside = self._on_device.get(lane.device, 0)
-            took = self.physics.micros(order, lane, beside)
+            times = self._steps.times(order, lane) if self._steps is not None else None
+            if times is not None and self._steps is not None:
+                took = self._steps.begin(order, lane, times)
+            else:
+                took = self.physics.micros(order, lane, beside)
             self._on_device[lane.device] = beside + 1
             self.batches += 1
             lane.due = now + self._predicted(lane, order)
@@ -310,8 +330,9 @@ class Plane:
             self._offer(lane)
 
     def _predicted(self, lane: Lane, batch: Batch) -> int:
-        known = self.world.latencies(batch.parts[0].model, lane)
-        return known.mean[batch.parts[0].items] if known is not None else 0
+        part = batch.parts[0]
+        known = None if part.tokens else self.world.latencies(part.model, lane)
+        return known.mean[part.items] if known is not None else 0
 
     def _offer(self, lane: Lane) -> None:
         """A lane that asks ahead of time is idle for the router from then on."""
@@ -329,14 +350,18 @@ class Plane:
         del self._busy[lane.number]
         order = end.order
         lane.running = None
+        over: tuple[int, ...] = ()
         if isinstance(order, Batch):
             self._on_device[lane.device] -= 1
+            if self._steps is not None and self._steps.times(order, lane) is not None:
+                order, over = self._steps.end(lane, order, end.outcome)
         else:
             self._loaded(order, end.outcome)
         for watch in self._watches:
             watch.ran(lane, order, end.began, now, end.outcome)
         if lane.down:
-            pass
+            if self._steps is not None:
+                self._steps.lose(lane.number)
         elif lane.queued:
             self._begin(lane, lane.queued.pop())
         elif lane not in self._idle:
@@ -344,7 +369,7 @@ class Plane:
         said: tuple[Sequence[int], ...] = ()
         if self._outputs is not None and isinstance(order, Batch) and end.outcome == OK:
             said = tuple(self._outputs.of(self.world, part) for part in order.parts)
-        done = Ended(order, end.outcome, now - end.began, end.operator, said)
+        done = Ended(order, end.outcome, now - end.began, end.operator, said, over)
         self._do(self.router.ended(self.world, done))
 
     def _cut(self, number: int, outcome: str) -> None:
@@ -358,8 +383,13 @@ class Plane:
         end = self._busy.get(number)
         if end is None or not isinstance(end.order, Batch) or end.outcome == INTERRUPTED:
             return
-        at, operator = self.physics.next_border(end.order, end.began, end.at, self.world.now)
-        if operator:
+        if self._steps is not None and self._steps.times(end.order, self.world.lanes[number]):
+            at, operator = self._steps.border(number), 0
+            cuts = at >= 0
+        else:
+            at, operator = self.physics.next_border(end.order, end.began, end.at, self.world.now)
+            cuts = operator > 0
+        if cuts:
             end.valid = False
             cut = self._busy[number] = _End(end.order, end.began, at)
             cut.outcome, cut.operator = INTERRUPTED, operator
@@ -427,6 +457,8 @@ class Plane:
             if not drains:
                 self._cut(number, FAILED)
                 self._forget(lane)
+            if self._steps is not None and lane.running is None:
+                self._steps.lose(number)
             for order in lost:
                 self._do(self.router.ended(self.world, Ended(order, FAILED, 0)))
         news = News(up=(number,)) if up else News(down=(number,))

@@ -1,0 +1,165 @@
+"""Figures of token models, and of the classes of requests: times to the first token and for each
+further one, by tenant and by SLO."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.serving.world import Requests, World
+from ganger.core.units import NEVER, SECOND
+from ganger.lab.serving.distribution import Latencies
+
+I64 = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+_MOST: Final = 64
+"""Classes; where there would be more, SLOs are not told apart, or then tenants."""
+_EXACT: Final = 1 << 17
+"""Times of a class that are kept one by one."""
+
+
+class Speech:
+    """Times to first tokens (TTFT) and for each further one (TPOT) of answered requests."""
+
+    def __init__(self, slo_ttft: int, slo_tpot: int) -> None:
+        self.ttft, self.tpot = Latencies(), Latencies()
+        self._slo_ttft, self._slo_tpot = slo_ttft, slo_tpot
+        self.made = 0
+
+    def add(self, requests: Requests, arrival: I64, ended: I64, answered: Flags) -> tuple[I64, I64]:
+        """The first rows are over: both times of each in microseconds, -1 where there is none."""
+        count = len(arrival)
+        made = np.array(requests.made[:count], np.int64)
+        self.made += int(made.sum())
+        ttft = np.full(count, -1, np.int64)
+        tpot = np.full(count, -1, np.int64)
+        if not made.any():
+            return ttft, tpot
+        first = np.array(requests.first[:count], np.int64)
+        here = answered & (made > 0)
+        ttft[here] = (first - arrival)[here]
+        several = answered & (made > 1)
+        tpot[several] = np.rint((ended - first)[several] / (made[several] - 1)).astype(np.int64)
+        self.ttft.add(ttft[here])
+        self.tpot.add(tpot[several])
+        return ttft, tpot
+
+    def in_time(self, ttft: I64, tpot: I64) -> Flags:
+        """Which are within the SLOs on tokens; what has no tokens is."""
+        found: Flags = (ttft <= self._slo_ttft) & (tpot <= self._slo_tpot)
+        return found
+
+    def metrics(self, span: float) -> dict[str, float | int | None]:
+        """All figures; None where there was no token model."""
+        found: dict[str, float | int | None] = {}
+        for name, each in (("ttft", self.ttft), ("tpot", self.tpot)):
+            p50, p99 = each.quantiles((0.5, 0.99))
+            for what, value in (("mean", each.mean), ("p50", p50), ("p99", p99)):
+                found[f"{name}_{what}_seconds"] = value / SECOND
+        spoke = self.ttft.count > 0
+        found["output_tokens"] = self.made if spoke else None
+        found["output_tokens_per_second"] = self.made / span if spoke and span else None
+        return found
+
+
+class _Class:
+    """Requests of one model, tenant and SLO."""
+
+    def __init__(self) -> None:
+        self.requests = self.in_time = self.dropped = 0
+        self.latencies, self.ttft, self.tpot = (Latencies(_EXACT) for _ in range(3))
+
+
+class Classes:
+    """Figures by what is asked for, tenant and SLO (the time to the deadline)."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._found: dict[tuple[int, int, int], _Class] = {}
+        self._coarse = 0
+        """1: SLOs are not told apart (-1 stands for all); 2: nor are tenants."""
+
+    def add(
+        self, requests: Requests, deadline: I64, latency: I64, ended: tuple[Flags, Flags],
+        times: tuple[I64, I64],
+    ) -> None:  # fmt: skip
+        """The first rows are over: `ended` says which were answered, and which in time; `times` are
+        to the first token and for each further one."""
+        count = len(deadline)
+        arrival = np.array(requests.arrival[:count], np.int64)
+        columns = [np.array(requests.model[:count], np.int64),
+                   np.array(requests.tenant[:count], np.int64),
+                   np.where(deadline < NEVER, deadline - arrival, NEVER)]  # fmt: skip
+        while True:
+            for at in range(3 - self._coarse, 3):
+                columns[at] = np.full(count, -1)
+            groups = _groups(columns)
+            if len(self._found.keys() | groups.keys()) <= _MOST or self._coarse == 2:
+                break
+            self._coarsen()
+        answered, in_time = ended
+        for key, rows in groups.items():
+            found = self._found.setdefault(key, _Class())
+            found.requests += len(rows)
+            found.in_time += int(in_time[rows].sum())
+            found.dropped += int((~answered[rows]).sum())
+            found.latencies.add(latency[rows[answered[rows]]])
+            for name, each in (("ttft", times[0][rows]), ("tpot", times[1][rows])):
+                getattr(found, name).add(each[each >= 0])
+
+    def _coarsen(self) -> None:
+        """Put classes together that are no longer told apart."""
+        self._coarse += 1
+        merged: dict[tuple[int, int, int], _Class] = {}
+        for (model, tenant, _), each in self._found.items():
+            key = model, tenant if self._coarse == 1 else -1, -1
+            into = merged.setdefault(key, _Class())
+            into.requests += each.requests
+            into.in_time += each.in_time
+            into.dropped += each.dropped
+            for name in ("latencies", "ttft", "tpot"):
+                getattr(into, name).join(getattr(each, name))
+        self._found = merged
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One for each class, where some model has several; none else."""
+        models = {model for model, *_ in self._found}
+        if len(self._found) == len(models):
+            return []
+        found = []
+        for (model, tenant, slo), each in sorted(self._found.items()):
+            row: dict[str, Any] = {
+                "model": self._world.asked(model),
+                "tenant": self._world.tenants[tenant] if tenant >= 0 else None,
+                "slo_seconds": slo / SECOND if 0 <= slo < NEVER else None,
+                "requests": each.requests, "attainment": each.in_time / each.requests,
+                "dropped": each.dropped,
+            }  # fmt: skip
+            for name in ("latency", "ttft", "tpot"):
+                times = each.latencies if name == "latency" else getattr(each, name)
+                for what, value in zip(("p50", "p99"), times.quantiles((0.5, 0.99)), strict=True):
+                    row[f"{name}_{what}_seconds"] = value / SECOND if value == value else None
+            found.append(row)
+        return sorted(found, key=lambda row: (row["model"], row["tenant"] or ""))
+
+
+def _groups(columns: list[I64]) -> dict[tuple[int, int, int], I64]:
+    """The rows with each combination of values."""
+    code, values = np.zeros(len(columns[0]), np.int64), list[I64]()
+    for column in columns:
+        if (column == column[0]).all():
+            values.append(column[:1])
+            continue
+        every, at = np.unique(column, return_inverse=True)
+        values.append(every)
+        code = code * len(every) + at
+    order = np.argsort(code, kind="stable")
+    ends = np.flatnonzero(np.diff(code[order])) + 1
+    sizes = [len(each) for each in values]
+    found: dict[tuple[int, int, int], I64] = {}
+    for rows in np.split(order, ends):
+        model, tenant, slo = np.unravel_index(int(code[rows[0]]), sizes)
+        found[int(values[0][model]), int(values[1][tenant]), int(values[2][slo])] = rows
+    return found

@@ -1,0 +1,157 @@
+"""`ganger requests simulate` with token models: figures, classes, and what people get wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ganger.cli.lab.requests import requests
+from ganger.core.errors import BadInput
+
+MODELS = """format = "ganger.models/1"
+devices = [{ name = "A10", memory = "1GiB" }, { name = "L4" }]
+[[models]]
+name = "chat"
+bytes = 1_063_741_824
+[[models.tokens]]
+device = "A10"
+cache_bytes_per_token = 1_000_000
+prefill = { base = 0.01, token = 0.001 }
+decode = { parts = [{ base = 0.005, request = 0.001 }] }
+[[models.tokens]]
+device = "A10"
+devices = 2
+cache_bytes_per_token = 1_000_000
+prefill = { base = 0.005, token = 0.001 }
+decode = { batch = [1, 8], seconds = [0.003, 0.01] }
+[[models]]
+name = "faces"
+bytes = 1
+latency = [{ device = "L4", base = 0.004, each = 0.001, largest = 8 }]
+"""
+ROWS = """arrival,model,slo,tenant,prompt_tokens,output_tokens
+0,chat,50ms,a,4,3
+0.001,chat,50ms,b,2,2
+"""
+
+
+def call(folder: Path, *words: str, rows: str = ROWS, models: str = MODELS) -> Result:
+    (folder / "r.csv").write_text(rows)
+    (folder / "m.toml").write_text(models)
+    paths = [str(folder / "r.csv"), "--models", str(folder / "m.toml")]
+    return CliRunner().invoke(requests, ["simulate", *paths, *words], env={"COLUMNS": "80"})
+
+
+def good(folder: Path, *words: str, **files: str) -> Any:
+    result = call(folder, *words, "--json", **files)
+    assert result.exception is None, result.output
+    return json.loads(result.stdout)["runs"]
+
+
+def test_figures_of_two_requests_by_hand(tmp_path: Path) -> None:
+    """The first is read until 14 ms; one pass of 13 ms reads the second and gives the first one
+    more; 7 ms give each its last."""
+    (run,) = good(tmp_path, "--fleet", "A10:1", "--recipe", "serve.continuous-batching")
+    found = run["metrics"]
+    assert found["attainment"] == 1
+    assert found["ttft_mean_seconds"] == pytest.approx((0.014 + 0.026) / 2)
+    assert found["ttft_p50_seconds"] == pytest.approx(0.014)
+    assert found["ttft_p99_seconds"] == pytest.approx(0.026)
+    assert found["tpot_mean_seconds"] == pytest.approx((0.02 / 2 + 0.007) / 2)
+    assert found["tpot_p50_seconds"] == pytest.approx(0.007)
+    assert found["tpot_p99_seconds"] == pytest.approx(0.010)
+    assert found["output_tokens"] == 5
+    assert found["output_tokens_per_second"] == pytest.approx(5 / 0.034)
+    assert found["latency_p99_seconds"] == pytest.approx(0.034)
+    assert found["preempted"] == 0
+    assert found["batches"] == 3
+    assert found["batch_mean"] == pytest.approx(5 / 3)
+    assert [(row["tenant"], row["requests"], row["attainment"]) for row in run["classes"]] == [
+        ("a", 1, 1.0), ("b", 1, 1.0)]  # fmt: skip
+    assert [row["ttft_p99_seconds"] for row in run["classes"]] == pytest.approx([0.014, 0.026])
+
+
+def test_a_lane_of_two_devices_is_one_that_was_measured_so(tmp_path: Path) -> None:
+    """9 ms for the first prompt; the second joins: 7 + 3 - 3; then a step of two from the table."""
+    (run,) = good(tmp_path, "--fleet", "2xA10:1", "--recipe", "serve.continuous-batching")
+    assert run["metrics"]["ttft_p99_seconds"] == pytest.approx(0.009 + 0.007 - 0.001)
+    assert run["metrics"]["latency_p99_seconds"] == pytest.approx(0.016 + 0.004)
+
+
+def test_an_answer_in_time_keeps_the_slos_on_tokens_too(tmp_path: Path) -> None:
+    words = ("--fleet", "A10:1", "--recipe", "serve.continuous-batching")
+    for option, share in (("--slo-ttft=26ms", 1), ("--slo-ttft=25ms", 0.5), ("--slo-ttft=13ms", 0),
+                          ("--slo-tpot=10ms", 1), ("--slo-tpot=9ms", 0.5)):  # fmt: skip
+        (run,) = good(tmp_path, *words, option)
+        assert run["metrics"]["attainment"] == share, option
+
+
+def test_a_full_cache_is_counted(tmp_path: Path) -> None:
+    """Room for 10 tokens; both grow to 8."""
+    rows = ROWS.replace("4,3", "4,5").replace("2,2", "4,5")
+    models = MODELS.replace("1_063_741_824", "1_063_000_000")
+    (run,) = good(tmp_path, "--fleet", "A10:1", "--recipe", "serve.continuous-batching",
+                  rows=rows, models=models)  # fmt: skip
+    assert run["metrics"]["preempted"] == 1
+    assert run["metrics"]["answered"] == 2
+    (run,) = good(tmp_path, "--fleet", "A10:1", "--recipe", "serve.triton", rows=rows,
+                  models=models)  # fmt: skip
+    assert run["metrics"]["preempted"] == 0
+
+
+def test_token_models_have_columns_of_their_own_in_eighty(tmp_path: Path) -> None:
+    shown = call(tmp_path, "--fleet", "A10:1,2xA10:1", "-r", "serve.continuous-batching,serve.fair",
+                 "--faster", "1,2", "--by-class", "--quiet").stdout  # fmt: skip
+    assert max(map(len, shown.splitlines())) <= 80
+    for word in ("ttft", "tpot", "tok/s", "tenant", "99th percentiles"):
+        assert word in shown
+    assert "No recipe can have" not in shown
+    plain = call(tmp_path, "--fleet", "L4:1", "--by-class", "--quiet",
+                 rows="arrival,model\n0,faces\n").stdout  # fmt: skip
+    assert "tpot" not in plain
+    assert "Each model has one class of requests." in plain
+
+
+def test_many_slos_are_not_told_apart(tmp_path: Path) -> None:
+    """A hundred different ones of two tenants are two classes; a hundred tenants are one."""
+    head = "arrival,model,slo,tenant\n"
+    rows = head + "".join(f"{at},faces,{at + 1},{'ab'[at % 2]}\n" for at in range(100))
+    (run,) = good(tmp_path, "--fleet", "L4:1", rows=rows)
+    assert [(row["tenant"], row["slo_seconds"], row["requests"]) for row in run["classes"]] == [
+        ("a", None, 50), ("b", None, 50)]  # fmt: skip
+    rows = head + "".join(f"{at},faces,{1 + at % 2},t{at}\n" for at in range(100))
+    (run,) = good(tmp_path, "--fleet", "L4:1", rows=rows)
+    assert run["classes"] == []
+    rows = head + "".join(f"{at},faces,{1 + at % 2},\n" for at in range(100))
+    (run,) = good(tmp_path, "--fleet", "L4:1", rows=rows)
+    assert [(row["tenant"], row["slo_seconds"], row["requests"]) for row in run["classes"]] == [
+        ("", 1, 50), ("", 2, 50)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "files", "said"), [
+    (("--fleet", "A10:1"), {"rows": ROWS.replace("4,3", "8,4")},
+     "request 1: it needs a cache of 11 tokens, and a lane has room for 10"),
+    (("--fleet", "A10:1"), {"rows": "arrival,model\n0,chat\n"}, "states no lengths"),
+    (("--fleet", "A10:1"), {"rows": ROWS.replace("2,2", "0,2")}, "request 2: it asks a token model"
+     " and has no prompt"),
+    (("--fleet", "A10:1"), {"rows": ROWS.replace("tenant", "items").replace(",a,", ",2,")
+                            .replace(",b,", ",1,")}, "takes one input a request"),
+    (("--fleet", "L4:1"), {}, "use lanes of A10 or 2xA10, as in A10:4"),
+    (("--fleet", "A10:1"), {"models": MODELS.replace("1_063_741_824", "1_073_741_824")},
+     "chat leave no memory of A10 for a cache"),
+    (("--fleet", "A10:1", "-r", "ebird"), {}, "cannot share the memory of A10"),
+    (("--fleet", "A10:1", "--slo-ttft", "0s"), {}, "--slo-ttft: nothing is answered in no time"),
+    (("--fleet", "A10:1", "-r", "serve.fair(weights=a)"), {}, "'a' is not a tenant and a weight"),
+    (("--fleet", "A10:1", "-r", "serve.continuous-batching(max_num_seqs=0)"), {}, "out of range"),
+])  # fmt: skip
+def test_what_is_wrong_is_one_clear_error(
+    tmp_path: Path, words: tuple[str, ...], files: dict[str, str], said: str
+) -> None:
+    models = MODELS.replace("1_063_741_824", "1_063_000_000")
+    result = call(tmp_path, *words, **{"models": models, **files})
+    assert isinstance(result.exception, BadInput), result.output
+    assert said in str(result.exception)

@@ -1,0 +1,106 @@
+"""What holds for every router over token models, on random requests: as the naive plane has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from ganger.core.serving.verbs import Batch, Do
+from ganger.core.serving.world import Lane, World
+from ganger.recipes.registry import make_router, recipes
+from serving.reference import Naive
+from serving.rig import MS, Asked, OneByOne, Seen, lanes, play, speaker
+
+ROUTERS = [
+    *(each for each in recipes("requests") if make_router(each).can.streams == 1),
+    "serve.continuous-batching(max_num_batched_tokens=3,max_num_seqs=2)",
+    "serve.continuous-batching(max_num_batched_tokens=4,first=b;a)",
+    "serve.fair(max_num_seqs=3,weights=a:2;b:0.5)",
+]
+STEPWISE = [each for each in ROUTERS if each.startswith(("serve.cont", "serve.fair"))]
+MODELS = [
+    speaker("a", prefill=(2.1, 0.3, 0.01), decode=((2, 1.5, 0.2, 0.05), (1e9, 1.1, 0.4, 0.03))),
+    speaker("b", prefill=(1.0, 0.5, 0.0), decode=((1e9, 2.5, 0.1, 0.02),), cache_bytes=2),
+]
+ROOM = 34
+"""Bytes of cache: the largest request of the second model fits in alone, with four to spare."""
+REQUESTS = st.lists(
+    st.builds(Asked, st.integers(0, 120).map(lambda at: at / 4), st.integers(0, 1),
+              st.sampled_from([20.0, 90.0, 1e4]), st.just(1), st.just(-1), st.just(-1),
+              st.integers(1, 3), prompt=st.integers(1, 9), output=st.integers(1, 7)),
+    min_size=1, max_size=25,
+)  # fmt: skip
+
+
+def rows(asked: Sequence[Asked]) -> list[Asked]:
+    return sorted(asked, key=lambda one: one.at)
+
+
+def shown(seen: Seen) -> object:
+    return seen.batches, seen.outcomes, seen.ended, seen.first, seen.made
+
+
+@pytest.mark.parametrize("room", [-1, ROOM])
+@pytest.mark.parametrize("recipe", ROUTERS)
+@given(asked=REQUESTS, count=st.integers(2, 3))
+def test_it_keeps_the_rules_and_is_driven_as_by_the_naive_plane(
+    recipe: str, room: int, asked: list[Asked], count: int
+) -> None:
+    """The watch holds the rules: see `Seen`. Answered requests have their whole output, not before
+    the fastest way to it; in chunks and row by row it is the same."""
+    router = make_router(recipe)
+    seen = play(router, MODELS, lanes(count, cache=room), asked)
+    for at, one in enumerate(rows(asked)):
+        if seen.outcomes[at] == "answered":
+            assert seen.made[at] == one.output
+            least = MODELS[one.model].tokens["gpu"].whole([one.prompt], one.output) / MS
+            assert seen.ended[at] >= one.at + least - 0.001 * one.output
+    naive = Naive(make_router(recipe), MODELS, lanes(count, cache=room), asked, (), 0)
+    naive.play()
+    assert sorted(naive.ran, key=lambda ran: (ran.began, ran.lane)) == seen.batches
+    assert [ended / MS for ended in naive.world.requests.ended] == seen.ended
+    assert [first / MS for first in naive.world.requests.first] == seen.first
+    again = play(OneByOne(router), MODELS, lanes(count, cache=room), asked, chunk=3)
+    assert shown(again) == shown(seen)
+
+
+class StepByStep(OneByOne):
+    """Orders every step by itself."""
+
+    def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
+        return [replace(order, steps=1) if isinstance(order, Batch) else order
+                for order in super().next(world, idle)]  # fmt: skip
+
+
+@pytest.mark.parametrize("room", [-1, ROOM])
+@pytest.mark.parametrize("recipe", STEPWISE)
+@given(asked=REQUESTS, count=st.integers(1, 3))
+def test_a_run_of_steps_is_what_its_steps_are(
+    recipe: str, room: int, asked: list[Asked], count: int
+) -> None:
+    seen = play(make_router(recipe), MODELS, lanes(count, cache=room), asked)
+    steps = play(StepByStep(make_router(recipe)), MODELS, lanes(count, cache=room), asked)
+    assert (seen.ended, seen.first, seen.made) == (steps.ended, steps.first, steps.made)
+    assert len(seen.batches) <= len(steps.batches) == sum(each.steps for each in seen.batches)
+
+
+@pytest.mark.parametrize("recipe", ROUTERS)
+@given(asked=REQUESTS, cut=st.integers(1, 120).map(lambda at: at / 4))
+def test_what_comes_later_changes_no_step_before(
+    recipe: str, asked: list[Asked], cut: float
+) -> None:
+    """Of the steps that ended by then all are the same; a run is cut where something came."""
+    early = [one for one in asked if one.at < cut]
+    if early:
+        all_ = play(make_router(recipe), MODELS, lanes(2, cache=ROOM), asked)
+        some = play(make_router(recipe), MODELS, lanes(2, cache=ROOM), early)
+        assert [(ran.lane, ran.tasks, ran.began, ran.tokens) for ran in all_.batches
+                if ran.began < cut] == [(ran.lane, ran.tasks, ran.began, ran.tokens)
+                                        for ran in some.batches if ran.began < cut]  # fmt: skip
+        for at in range(len(early)):
+            if all_.first[at] < cut or some.first[at] < cut:
+                assert all_.first[at] == some.first[at]

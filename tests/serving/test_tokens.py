@@ -1,0 +1,143 @@
+"""Token models by hand: steps, the cache, whole batches, lanes that go."""
+
+from __future__ import annotations
+
+import pytest
+
+from ganger.core.errors import InvariantError
+from ganger.core.serving.tokens import Times
+from ganger.core.serving.world import World
+from ganger.recipes.registry import make_router
+from ganger.sim.requests.physics import Physics
+from ganger.sim.requests.plane import Plane
+from serving.rig import MS, Asked, Seen, columns, lanes, play, speaker
+
+CURVED = speaker("m", prefill=(3, 0.5, 0.01), decode=((1, 2, 0.5, 0.125), (1e9, 4, 0.25, 0.0625)))
+FLAT = speaker("m")
+"""A step: 10 ms and 1 for each token of prompts; 5 ms and 1 for each sequence that goes on."""
+
+
+def test_one_alone_takes_its_prompt_and_a_step_for_each_further_token() -> None:
+    """8 tokens: 3 + 4 + 0.64 ms; then steps with 8, 9, 10 tokens in the cache."""
+    seen = play(make_router("serve.continuous-batching"), [CURVED], lanes(1),
+                [Asked(0, prompt=8, output=4)])  # fmt: skip
+    assert seen.first == [7.64]
+    assert seen.ended == [7.64 + 3 * 2.5 + 0.125 * (8 + 9 + 10)]
+    assert [(ran.steps, ran.tokens) for ran in seen.batches] == [(4, (8,))]
+
+
+def test_a_long_prompt_is_read_in_pieces_within_the_budget() -> None:
+    """4, 4 and 2 tokens: the base three times, the squares once: 100 in all."""
+    seen = play(make_router("serve.continuous-batching(max_num_batched_tokens=4)"), [CURVED],
+                lanes(1), [Asked(0, prompt=10, output=1)])  # fmt: skip
+    assert [ran.tokens for ran in seen.batches] == [(4,), (4,), (2,)]
+    assert seen.ended == pytest.approx([3 * 3 + 10 * 0.5 + 100 * 0.01])
+
+
+def test_what_comes_joins_with_the_next_step_and_the_two_share_a_base() -> None:
+    """The first is read until 14 ms; then one pass reads two tokens and gives one: 12 + 6 - 5."""
+    asked = [Asked(0, prompt=4, output=3), Asked(1, prompt=2, output=6)]
+    seen = play(make_router("serve.continuous-batching"), [FLAT], lanes(1), asked)
+    assert seen.first == [14, 14 + 13]
+    assert seen.ended == [14 + 13 + 7, 14 + 13 + 7 + 4 * 6]
+
+
+def test_what_comes_at_the_end_of_a_step_joins_at_once() -> None:
+    """Alone, steps end at 14, 20, 26, ...; the second comes at 20."""
+    asked = [Asked(0, prompt=4, output=9), Asked(20, prompt=1, output=1)]
+    seen = play(make_router("serve.continuous-batching"), [FLAT], lanes(1), asked)
+    assert seen.ended[1] == 20 + 10 + 1 + 6 - 5
+
+
+def test_a_full_cache_preempts_the_last_which_is_computed_anew() -> None:
+    """Room for 12 tokens. At 42 ms the first has 7 and the second 5, and both lack one. The second
+    waits until the first has ended, and then reads its prompt and its three tokens once more."""
+    asked = [Asked(0, prompt=4, output=6), Asked(1, prompt=3, output=6)]
+    seen = play(make_router("serve.continuous-batching"), [FLAT], lanes(1, cache=12), asked)
+    assert [(ran.began, ran.tasks, ran.tokens, ran.steps) for ran in seen.batches] == [
+        (0, (0,), (4,), 1), (14, (0, 1), (1, 3), 3), (42, (0,), (1,), 1), (48, (0,), (1,), 1),
+        (54, (1,), (6,), 3)]  # fmt: skip
+    assert seen.first == [14, 28]
+    assert seen.ended == [54, 54 + 16 + 2 * 6]
+
+
+def test_no_more_sequences_run_than_the_limit() -> None:
+    asked = [Asked(0, prompt=1, output=2)] * 3
+    seen = play(make_router("serve.continuous-batching(max_num_seqs=2)"), [FLAT], lanes(1), asked)
+    assert seen.ended == [12 + 7, 12 + 7, 19 + 11 + 6]
+
+
+def test_tenants_that_are_named_go_first_and_are_preempted_last() -> None:
+    """Of three that wait for one place the one of b goes first; and its cache is not taken."""
+    one = "serve.continuous-batching(max_num_seqs=1,first=b)"
+    asked = [Asked(0, tenant=1, prompt=1, output=3), Asked(1, tenant=1, prompt=1, output=1),
+             Asked(2, tenant=2, prompt=1, output=1)]  # fmt: skip
+    seen = play(make_router(one), [FLAT], lanes(1), asked)
+    assert seen.ended == [23, 45, 34]
+    asked = [Asked(0, tenant=1, prompt=4, output=6), Asked(1, tenant=2, prompt=3, output=6)]
+    for first, order in (("b", [1, 0]), ("a", [0, 1])):
+        router = make_router(f"serve.continuous-batching(first={first})")
+        seen = play(router, [FLAT], lanes(1, cache=12), asked)
+        assert sorted((0, 1), key=seen.ended.__getitem__) == order
+
+
+def test_a_batch_of_whole_requests_takes_the_longest_output() -> None:
+    """Prompts of 4 and 2, outputs of 2 and 5: 16 ms, and four steps of two; all end together."""
+    asked = [Asked(0, prompt=4, output=2), Asked(0, prompt=2, output=5)]
+    seen = play(make_router("serve.triton"), [FLAT], lanes(1), asked)
+    assert seen.ended == [16 + 4 * 7] * 2
+    assert seen.first == [16, 16]
+    assert seen.made == [2, 5]
+
+
+def test_a_whole_batch_that_does_not_fit_is_done_in_rounds() -> None:
+    """Each grows to 6 tokens, and there is room for 13."""
+    asked = [Asked(0, prompt=4, output=3)] * 3
+    seen = play(make_router("serve.triton"), [FLAT], lanes(1, cache=13), asked)
+    assert seen.first == [18, 18, 18 + 14 + 14]
+    assert seen.ended == [18 + 14 + 14 + 12] * 3
+    with pytest.raises(InvariantError, match="room for 5 tokens, not 6"):
+        play(make_router("serve.triton"), [FLAT], lanes(1, cache=5), asked)
+
+
+def test_a_million_tokens_are_few_orders() -> None:
+    world = World([FLAT], lanes(1))
+    seen = Seen(world)
+    asked = [Asked(0, prompt=5, output=1_000_000), Asked(9_000, prompt=5, output=2)]
+    plane = Plane(world, make_router("serve.continuous-batching"), Physics([FLAT]),
+                  iter([columns(asked)]), [seen])  # fmt: skip
+    plane.advance()
+    plane.finish()
+    assert plane.batches == 3
+    assert seen.ended[0] == 15 + (1_000_000 - 1) * 6 + (15 - 5) + 1  # read beside, and a step of 7
+
+
+@pytest.mark.parametrize("drains", [False, True])
+def test_what_a_lane_that_goes_had_is_computed_anew_elsewhere(drains: bool) -> None:
+    """Both lanes have one; at 30 ms the first lane goes: of its request two tokens are there (at
+    14, 20 and 26, or more where it drains), and the other lane reads them with the prompt."""
+    world = World([FLAT], lanes(2, cache=100))
+    seen = Seen(world)
+    asked = [Asked(0, prompt=4, output=9), Asked(1, prompt=4, output=20)]
+    plane = Plane(world, make_router("serve.continuous-batching"), Physics([FLAT]),
+                  iter([columns(asked)]), [seen])  # fmt: skip
+    plane.advance(30 * MS)
+    plane.turn(0, 30 * MS, up=False, drains=drains)
+    plane.advance()
+    plane.finish()
+    assert seen.outcomes == ["answered"] * 2
+    assert seen.made == [9, 20]
+    assert seen.first == [14, 15]
+    if drains:
+        assert seen.ended[0] == 14 + 8 * 6
+    else:
+        again = [ran for ran in seen.batches if 0 in ran.tasks and ran.lane == 1]
+        assert again[0].tokens[again[0].tasks.index(0)] == 4 + 3
+
+
+def test_tables_are_linear_between_points_and_beyond() -> None:
+    times = Times(prefill_table=((10, 20), (4.0, 6.0)), decode_table=((1, 4), (2.0, 5.0)))
+    assert [times.micros(tokens, 0, 0, 0) for tokens in (1, 10, 15, 30)] == [4, 4, 5, 8]
+    assert [times.micros(0, 0, count, 99) for count in (1, 3, 6)] == [2, 4, 7]
+    assert times.micros(15, 0, 3, 99) == 5 + 4 - 2
+    assert times.whole([10, 10], 3) == 6 + 2 * 3
