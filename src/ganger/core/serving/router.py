@@ -18,13 +18,15 @@ class Abilities(Struct, frozen=True):
     requests into parts, so that one may bring more than a batch can hold. `chooses`: requests may
     name a family, of which it chooses who answers; it then reads what models answered, and the
     labels of requests that are over. `streams`: batches that it runs on a device at once: so many
-    lanes share each.
+    lanes share each. `foresees`: it is told all requests before they come (`world.future`), which
+    nobody can deploy.
     """
 
     loads: bool = False
     divides: bool = False
     chooses: bool = False
     streams: int = 1
+    foresees: bool = False
 
 
 PLAIN = Abilities()

@@ -173,6 +173,8 @@ class World:
         ]  # fmt: skip
         """By what a request may ask for: the models that can answer it."""
         self.memory: Any = None
+        self.future: Any = None
+        """All requests before they come, for a router that `foresees`; None for every other."""
         self.reasons = Names[str]()
         self.heard: Callable[[Collection[int], int, int], None] | None = None
         """Who hears of requests that are over: rows, outcome, when."""

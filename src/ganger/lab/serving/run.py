@@ -18,6 +18,7 @@ from ganger.core.serving.world import Known, Latencies, World
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.serving.bound import Bound, Rates, bounded
 from ganger.lab.serving.fleet import Fleet
+from ganger.lab.serving.future import Future
 from ganger.lab.serving.tally import Tally
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.outputs import Outputs
@@ -92,6 +93,8 @@ def serve(
     physics = Physics(known, noise=setup.noise, seed=setup.seed)
     right = [right_of(model) for model in models.models.values()]
     source = Source(requests, models, fleet, world, setup, router, progress)
+    if router.can.foresees:
+        world.future = Future.of(Source(requests, models, fleet, world, setup, router).chunks())
     made = None if per_request is None else per_request.with_name(per_request.name + ".new")
     out = None if made is None else made.open("w", newline="", encoding="utf-8")
     try:
