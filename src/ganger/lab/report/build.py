@@ -71,6 +71,7 @@ def render(
         title=title,
         labels=labels,
         panels=panels,
+        first=len(panels) - 1,
         columns=COLUMNS,
         facts=_facts(runs, labels),
         provenance=_provenance(runs, origin),

@@ -5,7 +5,7 @@ const state = { panel: data.panels.length - 1, hidden: new Set(), time: "held", 
 const CHARTS = {
   bars(box) {
     const items = shown().map((g) => ({ series: g.series, label: label(g), value: metric(g, "jct_mean_seconds")[0], half: metric(g, "jct_mean_seconds")[1] }));
-    bars(box, items, "Mean JCT of every recipe");
+    bars(box, items, { title: "Mean JCT of every recipe", what: "mean JCT", say: time });
   },
   gangs(box) {
     const names = panel().gangs;
@@ -33,7 +33,7 @@ const CHARTS = {
       grid.append(html("div", {}, html("h3", {}, html("i", { class: `swatch c${own.series % data.colours}` }), own.label, html("span", {}, text)), inner));
       return [inner, own];
     });
-    const o = { title: state.time.replace("_", " "), x1: p.horizon, ticks: marks };
+    const o = { title: state.time.replace("_", " "), x1: p.horizon, ticks: marks, say: count };
     for (const [inner, own] of parts) facet(inner, own, list.filter((l) => l !== own), o);
   },
   sweep(box) {

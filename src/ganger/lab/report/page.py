@@ -32,7 +32,7 @@ class Column:
 
     key: str
     title: str
-    kind: Literal["time", "ratio", "number"]
+    kind: Literal["time", "latency", "ratio", "number", "rate"]
     better: Literal["low", "high", ""] = ""
 
 
@@ -91,6 +91,12 @@ def text_of(value: float, kind: str) -> str:
         return ""
     if kind == "time":
         return words.duration(value)
+    if kind == "latency" and value < 1:
+        return f"{1000 * value:.1f} ms"
+    if kind == "latency":
+        return words.duration(value)
+    if kind == "rate" and value < 100:
+        return f"{value:.1f}"
     return per_cent(value) if kind == "ratio" else f"{value:,.0f}"
 
 

@@ -20,10 +20,11 @@ from ganger.lab.serving.bound import Bound, Rates, bounded
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.future import Future
 from ganger.lab.serving.tally import Tally
+from ganger.lab.serving.watching import Watched, Watching
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
-from ganger.sim.requests.plane import Plane
+from ganger.sim.requests.plane import Plane, Watch
 from ganger.workloads.models.matching import matched
 from ganger.workloads.models.profiles import Model, Models
 from ganger.workloads.requests.columns import Chunk, Requests
@@ -38,13 +39,15 @@ class Setup:
     """What decides how a run goes, besides requests, models, fleet and recipe.
 
     `slo`: microseconds until the deadline of requests that state none; `noise`: how much of the
-    measured spread of latencies there is; `faster`: requests come so many times as fast.
+    measured spread of latencies there is; `faster`: requests come so many times as fast; `watch`:
+    whether what a report draws is kept.
     """
 
     slo: int = NEVER
     noise: float = 1.0
     seed: int = 0
     faster: float = 1.0
+    watch: bool = False
 
 
 @dataclass
@@ -61,6 +64,7 @@ class ServingRun:
     cpu_seconds: float = 0.0
     in_time: list[tuple[int, int]] = field(default_factory=list)
     """Of blocks of requests that follow each other: how many, and how many in time."""
+    watched: Watched | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -99,7 +103,9 @@ def serve(
     out = None if made is None else made.open("w", newline="", encoding="utf-8")
     try:
         tally = Tally(world, right, out)
-        plane = Plane(world, router, physics, source.chunks(), [tally],
+        watching = Watching(world) if setup.watch else None
+        watches: list[Watch] = [tally] if watching is None else [tally, watching]
+        plane = Plane(world, router, physics, source.chunks(), watches,
                       outputs=outputs_of(models) if families else None)  # fmt: skip
         plane.advance()
         plane.finish()
@@ -123,6 +129,7 @@ def serve(
         recipe if isinstance(recipe, str) else router.name, str(fleet), setup,
         tally.metrics(fleet.size * router.can.streams), tally.dropped, by_model,
         requests.remarks.lines, time.process_time() - began, tally.in_time(),
+        None if watching is None else watching.found(tally.latencies, tally.requests),
     )  # fmt: skip
 
 

@@ -25,7 +25,8 @@ _FINE: Final = 1000.0
 class Latencies:
     """A distribution of microseconds in constant memory; exact until there are many."""
 
-    def __init__(self) -> None:
+    def __init__(self, exact: int = EXACT) -> None:
+        self._exact = exact
         self.count, self.total = 0, 0
         self._kept: list[I64] = []
         self._bins: NDArray[np.int64] | None = None
@@ -35,7 +36,7 @@ class Latencies:
         self.count += len(values)
         self.total += int(values.sum())
         self._kept.append(values)
-        if self._bins is not None or self.count > EXACT:
+        if self._bins is not None or self.count > self._exact:
             self._fold()
 
     def _fold(self) -> None:
@@ -189,7 +190,7 @@ class Tally:
         they came and went."""
         span = max(self.last - self.first, 0) / SECOND
         in_time = self.answered - self.late
-        p50, p99, p999 = self.latencies.quantiles((0.5, 0.99, 0.999))
+        p50, p95, p99, p999 = self.latencies.quantiles((0.5, 0.95, 0.99, 0.999))
         found: dict[str, float | int | None] = {
             "requests": self.requests,
             "answered": self.answered,
@@ -199,6 +200,7 @@ class Tally:
             "goodput_per_second": in_time / span if span else None,
             "latency_mean_seconds": self.latencies.mean / SECOND,
             "latency_p50_seconds": p50 / SECOND,
+            "latency_p95_seconds": p95 / SECOND,
             "latency_p99_seconds": p99 / SECOND,
             "latency_p999_seconds": p999 / SECOND,
             "batches": self.batches,
