@@ -129,6 +129,17 @@ def test_the_most_that_any_recipe_could_have_in_time_is_said(tmp_path: Path) -> 
     assert nine["attainment"] == 1
 
 
+def test_a_report_is_a_page_with_batches_and_the_bound(tmp_path: Path) -> None:
+    out = tmp_path / "r.html"
+    done = call(tmp_path, "--fleet", "T4:1", "-r", "clockwork", "--report", str(out), "--quiet")
+    assert f"report: {out}" in done.stderr
+    page = out.read_text()
+    assert "no recipe can have more than" in page
+    assert '"reasons":["load",' in page
+    assert "m.toml (SHA-256 " in page
+    assert "no folder" in wrong(tmp_path, "--fleet", "T4:1", "--report", "/nowhere/r.html")
+
+
 def test_a_file_says_what_became_of_each_request(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     good(tmp_path, "--fleet", "T4:1", "-r", "clockwork", "--per-request", str(out))
@@ -222,8 +233,10 @@ def test_requests_are_served_by_the_gpus_of_a_cluster(tmp_path: Path) -> None:
 
     (found,) = json.loads(run("--cluster", "2x4xT4", "-r", "clipper", "--json").stdout)["runs"]
     assert found["metrics"] == want["metrics"]
-    (usual,) = json.loads(run("--cluster", "2x4xT4", "--json").stdout)["runs"]
+    out = str(tmp_path / "r.html")
+    (usual,) = json.loads(run("--cluster", "2x4xT4", "--json", "--report", out).stdout)["runs"]
     assert usual["recipe"] == "serve.triton"
+    assert "T4:8" in Path(out).read_text()
     for option in (["--why"], ["--serving", "scale.threshold"], ["--knows", "truth"]):
         error = run("--cluster", "2x4xT4", *option).exception
         assert isinstance(error, BadInput)

@@ -22,7 +22,7 @@ from ganger.recipes.registry import make_router, recipes
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
 from ganger.sim.requests.trouble import DOWN, Change, drive
-from serving.rig import MS, Asked, Seen, affine, columns, lanes, model, placed
+from serving.rig import MS, Asked, Seen, affine, columns, lanes, model, placed, speaker
 
 PLAIN = [model("a", affine(5, 1, 8)), model("b", affine(9, 2, 8))]
 LOADED = [model("a", affine(5, 1, 8), bytes_=40, load=20), model("b", affine(9, 2, 8), bytes_=40)]
@@ -61,6 +61,20 @@ def test_a_batch_that_begins_on_a_slow_device_takes_longer_and_keeps_its_pace() 
     slow = [Change(10 * MS, 0, None, 4.0), Change(20 * MS, 0, None, 1.0)]
     seen = played("serve.no-batch", slow, [Asked(9), Asked(9), Asked(9)], 1)
     assert [(each.began, each.ended) for each in seen.batches] == [(9, 15), (15, 39), (39, 45)]
+
+
+@pytest.mark.parametrize(("recipe", "ends"), [
+    ("serve.continuous-batching", [2 * 14 + 2 * 6]), ("serve.triton", [2 * 14 + 2 * 6])])  # fmt: skip
+def test_steps_of_token_models_are_slow_too(recipe: str, ends: list[float]) -> None:
+    """A prompt of four tokens takes 14 ms, one further token 6; both twice as long."""
+    models = [speaker("m")]
+    world = World(models, lanes(1))
+    seen = Seen(world)
+    plane = Plane(world, make_router(recipe), Physics(models, noise=0),
+                  iter([columns([Asked(0, prompt=4, output=2)])]), [seen])  # fmt: skip
+    drive(plane, [Change(0, 0, None, 2.0)])
+    plane.finish()
+    assert seen.ended == ends
 
 
 def test_only_the_device_that_is_named_is_slow() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
+from typing import Protocol, TypeVar
 
 from ganger.core.units import SECOND, format_duration
 from ganger.lab.metrics import JOB_FIGURES, Estimate, Group, confidence
@@ -77,15 +78,33 @@ def tied(one: Group, two: Group, metric: str) -> bool:
     return abs(mine - other) <= ALIKE * max(abs(mine), abs(other))
 
 
+class Ranked(Protocol):
+    """What has figures that are means over seeds."""
+
+    def mean(self, metric: str) -> float:
+        """The mean of a metric; NaN where there is none."""
+
+
+R = TypeVar("R", bound=Ranked)
+
+
 def leaders(groups: Sequence[Group], metric: str, better: str) -> list[Group]:
+    """`in_front`, where those are alike that are `tied`."""
+    return in_front(groups, metric, better, tied)
+
+
+def in_front(
+    groups: Sequence[R], metric: str, better: str, alike: Callable[[R, R, str], bool]
+) -> list[R]:
     """The group with the best figure, `better` being low or high, and the next in order of it up to
-    the first that is surely worse; nobody where there is no choice or all are tied."""
+    the first that is surely worse, which is not `alike`; nobody where there is no choice or all are
+    tied."""
     known = [group for group in groups if math.isfinite(group.mean(metric))]
     if len(known) < 2 or better not in ("low", "high"):
         return []
     known.sort(key=lambda group: group.mean(metric), reverse=better == "high")
     best, *others = known
-    found = [best, *takewhile(lambda other: tied(best, other, metric), others)]
+    found = [best, *takewhile(lambda other: alike(best, other, metric), others)]
     return found if len(found) < len(known) else []
 
 

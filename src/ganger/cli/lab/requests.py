@@ -373,6 +373,8 @@ _SIMULATE = (
                  "random ones, like every=10m,for=5s,times=4."),
     click.option("--per-request", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                  help="Write what became of each request here, as CSV. Only for a single run."),
+    click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+                 help="Write an HTML report here."),
     click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores)."),
     click.option("--quiet", is_flag=True, help="No progress bar."),
     click.option("--json", "as_json", is_flag=True, help="Print plain data instead of tables."),

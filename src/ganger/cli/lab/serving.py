@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +52,8 @@ def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> 
     trouble = Trouble(chosen.get("outages", ""), chosen.get("stragglers", ""))
     for fleet in fleets:
         trouble.changes(fleet, 0)
-    setup = Setup(slo=slos[0], noise=noise, trouble=trouble, slo_ttft=slos[1], slo_tpot=slos[2])
+    setup = Setup(slo=slos[0], noise=noise, trouble=trouble, slo_ttft=slos[1], slo_tpot=slos[2],
+                  watch=chosen["report"] is not None)  # fmt: skip
     tasks = [
         Task(recipe, fleet, replace(setup, seed=seed, faster=faster))
         for faster in _faster(chosen["faster"])
@@ -61,15 +64,15 @@ def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> 
     if target is not None and len(tasks) != 1:
         raise BadInput(f"one file holds one run, not {len(tasks)}", where="--per-request",
                        mend="name one recipe, fleet, load and seed")  # fmt: skip
-    if target is not None and not target.absolute().parent.is_dir():
-        raise BadInput(f"no folder {str(target.parent)!r}", where="--per-request",
-                       mend="make it first")  # fmt: skip
+    refuse_unwritable(chosen)
     models = read_models(chosen["models"])
     workers = chosen["workers"] or os.cpu_count() or 1
     with Bar(f"{len(tasks)} runs", chosen["quiet"] or chosen["as_json"]) as bar:
         runs = run_tasks(load, models, tasks, workers=workers, per_request=target,
                          progress=lambda share: bar.show(share, 1.0))  # fmt: skip
     bounds = _bounds(load, models, tasks)
+    if chosen["report"] is not None:
+        _report(runs, bounds, [file, chosen["models"]], chosen["report"])
     if chosen["as_json"]:
         click.echo(json.dumps({
             "requests": file, "runs": [run.to_json() for run in runs],
@@ -81,6 +84,27 @@ def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> 
         }, indent=2))  # fmt: skip
         return
     show(runs, bounds, by_class=chosen.get("by_class", False))
+
+
+def refuse_unwritable(options: dict[str, Any]) -> None:
+    """Raise BadInput before a long simulation if its results can be put nowhere."""
+    for name in ("per_request", "report"):
+        path: Path | None = options[name]
+        if path is not None and not path.absolute().parent.is_dir():
+            raise BadInput(f"no folder {str(path.parent)!r}", where=f"--{name.replace('_', '-')}",
+                           mend="make it first")  # fmt: skip
+
+
+def _report(
+    runs: list[ServingRun], bounds: dict[tuple[str, float], Bound], inputs: list[str], path: Path
+) -> None:
+    """Write the HTML report."""
+    from ganger.lab.origin import origin_of
+    from ganger.lab.report.serving import write_report
+
+    origin = origin_of(shlex.join(["ganger", *sys.argv[1:]]), inputs)
+    write_report(runs, path, origin=origin, bounds=bounds)
+    click.echo(f"report: {path}", err=True)
 
 
 def _bounds(

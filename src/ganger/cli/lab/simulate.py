@@ -225,7 +225,7 @@ def _serve(requests: Path, cluster: str | None, recipe: str, options: dict[str, 
     from ganger.workloads.requests.formats import load_requests
 
     given = click.get_current_context().get_parameter_source
-    for name in ("inner", "serving", "rates", "knows", "load", "per_job", "log", "report", "why"):
+    for name in ("inner", "serving", "rates", "knows", "load", "per_job", "log", "why"):
         if given(name) not in (None, ParameterSource.DEFAULT):
             option = name.replace("_", "-")
             raise BadInput("it is about jobs, and these are requests", where=f"--{option}",
@@ -238,7 +238,8 @@ def _serve(requests: Path, cluster: str | None, recipe: str, options: dict[str, 
         "recipe": recipe if given("recipe") != ParameterSource.DEFAULT else options["router"],
         "fleets": "+".join(f"{name}:{count}" for name, count in counts.items()),
         "models": str(options["models"]), "faster": "1", "noise": 1.0, "per_request": None,
-        **{name: options[name] for name in ("slo", "seeds", "workers", "quiet", "as_json")},
+        **{name: options[name] for name in (
+            "slo", "seeds", "workers", "quiet", "as_json", "report")},
     }  # fmt: skip
     compare(str(requests), lambda: load_requests(requests), chosen)
 

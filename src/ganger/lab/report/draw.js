@@ -22,7 +22,7 @@ const dash = (series) => ["none", "7 3", "2 3", "9 3 2 3"][Math.floor(series / 6
 
 function time(s) {
   if (s === null || !isFinite(s)) return "–";
-  if (s < 1) return s ? `${Math.round(s * 1000)} ms` : "0 s";
+  if (s < 1) return s ? `${+(s * 1000).toPrecision(3)} ms` : "0 s";
   if (s < 60) return `${s.toFixed(1)} s`;
   if (s < 3600) return `${Math.floor(s / 60)}m ${String(Math.floor(s % 60)).padStart(2, "0")}s`;
   if (s < 172800) return `${Math.floor(s / 3600)}h ${String(Math.floor((s % 3600) / 60)).padStart(2, "0")}m`;
@@ -38,7 +38,7 @@ function tick(s) {
 }
 const count = (v) => (v === null ? "–" : v.toLocaleString("en", { maximumFractionDigits: v < 10 ? 1 : 0 }));
 const share = (v) => (v === null ? "–" : `${(v * 100).toFixed(v < 0.1 ? 1 : 0)}%`);
-const FORMS = { time: [time, tick], ratio: [share, share], number: [count, count] };
+const FORMS = { time: [time, tick], latency: [time, tick], ratio: [share, share], number: [count, count], rate: [count, count] };
 
 // Round steps: of time in the units people use, of all else in 1, 2, 5.
 const STEPS = [1, 2, 5, 10, 15, 30].flatMap((n) => [n, n * 60])
@@ -96,14 +96,16 @@ function spread(labels, gap, low, high) {
   return labels;
 }
 
-// items: {series, label, value, half}. Horizontal bars, shortest first, value at the end.
-function bars(box, items, title) {
-  const rows = items.filter((i) => i.value !== null).sort((a, b) => a.value - b.value);
+// items: {series, label, value, half}. Horizontal bars, the best first, value at the end.
+// o: {title, what, say, down: largest first, limit: a line that nothing can be beyond}
+function bars(box, items, o) {
+  const rows = items.filter((i) => i.value !== null).sort((a, b) => (o.down ? b.value - a.value : a.value - b.value));
   const rowHeight = 34, m = { top: 4, right: 76, bottom: 8, left: 0 };
-  const f = frame(box, m.top + m.bottom + Math.max(rows.length, 1) * rowHeight, title);
+  const f = frame(box, m.top + m.bottom + Math.max(rows.length, 1) * rowHeight, o.title);
   m.left = Math.min(f.width * 0.36, 12 + 7.2 * Math.max(4, ...rows.map((r) => r.label.length)));
-  const top = Math.max(...rows.map((r) => r.value + (r.half || 0)), 1e-9);
+  const top = Math.max(...rows.map((r) => r.value + (r.half || 0)), o.limit || 0, 1e-9);
   const sx = (v) => m.left + (v / top) * (f.width - m.left - m.right);
+  if (o.limit) f.svg.append(el("line", { class: "cross", x1: sx(o.limit), x2: sx(o.limit), y1: 0, y2: f.height - m.bottom }));
   rows.forEach((row, i) => {
     const y = m.top + i * rowHeight + rowHeight / 2;
     const name = el("text", { class: "name", x: m.left - 10, y: y + 4, "text-anchor": "end" }, clip(row.label, (m.left - 10) / 6.8));
@@ -114,14 +116,15 @@ function bars(box, items, title) {
       const d = `M${a} ${y}H${b}M${a} ${y - 4}v8M${b} ${y - 4}v8`;
       f.svg.append(el("path", { class: "halo", fill: "none", d }), el("path", { class: "whisker", fill: "none", d }));
     }
-    f.svg.append(el("text", { class: "value", x: sx(row.value + (row.half || 0)) + 8, y: y + 4 }, time(row.value)));
-    const words = [row.label, [["mean JCT", time(row.value)], ...(row.half ? [["±", time(row.half)]] : [])]];
+    f.svg.append(el("text", { class: "value", x: sx(row.value + (row.half || 0)) + 8, y: y + 4 }, o.say(row.value)));
+    const words = [row.label, [[o.what, o.say(row.value)], ...(row.half ? [["±", o.say(row.half)]] : [])]];
     hover(bar, () => words);
   });
 }
 const clip = (text, letters) => (text.length <= letters ? text : `${text.slice(0, Math.max(1, Math.floor(letters) - 1))}…`);
 
-// lines: {series, label, points: [[x, y|null]], halves}. o: {title, x: {...}, y: {...}, dots, at}
+// lines: {series, label, points: [[x, y|null]], halves}. o: {title, x: {...}, y: {...}, dots, at};
+// y.log: the least value of a logarithmic scale
 function lines(box, list, o) {
   const narrow = box.clientWidth < 480;
   const m = { top: 10, right: o.direct && !narrow ? 14 + 7 * Math.max(3, ...list.map((l) => clip(l.label, 14).length)) : 14, bottom: 28, left: 46 };
@@ -129,7 +132,8 @@ function lines(box, list, o) {
   const [x0, x1] = o.x.range, y1 = o.y.ticks.at(-1);
   const warp = o.x.log ? Math.log : (v) => v;
   const sx = (v) => m.left + ((warp(v) - warp(x0)) / (warp(x1) - warp(x0) || 1)) * (f.width - m.left - m.right);
-  const sy = (v) => f.height - m.bottom - (v / y1) * (f.height - m.top - m.bottom);
+  const lift = o.y.log ? (v) => Math.log(Math.max(v, o.y.log) / o.y.log) / Math.log(y1 / o.y.log || 1) : (v) => v / y1;
+  const sy = (v) => f.height - m.bottom - lift(v) * (f.height - m.top - m.bottom);
   gridX(f, m, thin(o.x.ticks.map((v) => [sx(v), v]), narrow ? 48 : 44), o.x.text);
   gridY(f, m, o.y.ticks.map((v) => [sy(v), v]), o.y.text);
   for (const [i, l] of list.entries()) {
@@ -140,6 +144,7 @@ function lines(box, list, o) {
   const cross = el("line", { class: "cross", y1: m.top, y2: f.height - m.bottom, visibility: "hidden" });
   f.svg.append(cross);
   probe(f, { cross, sx, list, o, m });
+  return { sx, sy };
 }
 // Whiskers of one x stand beside each other (`aside`), so that none hides another.
 function dots(svg, l, sx, sy, aside) {
@@ -213,7 +218,7 @@ function facet(box, own, others, o) {
   const f = frame(box, 120, `${own.label}: ${o.title} over time`);
   const sx = (v) => m.left + (v / (o.x1 || 1)) * (f.width - m.left - m.right);
   const sy = (v) => f.height - m.bottom - (v / o.ticks.at(-1)) * (f.height - m.top - m.bottom);
-  gridY(f, m, o.ticks.map((v) => [sy(v), v]), count);
+  gridY(f, m, o.ticks.map((v) => [sy(v), v]), o.say);
   for (const v of [0, o.x1]) {
     f.svg.append(el("text", { x: sx(v), y: f.height - 5, "text-anchor": v ? "end" : "start" }, v ? time(v) : "0"));
   }
@@ -226,10 +231,11 @@ function facet(box, own, others, o) {
   }
   const cross = el("line", { class: "cross", y1: m.top, y2: f.height - m.bottom, visibility: "hidden" });
   f.svg.append(cross);
-  const text = { x: { stops: own.points.map((p) => p[0]), say: time }, y: { say: count }, at: exact };
+  const text = { x: { stops: own.points.map((p) => p[0]), say: time }, y: { say: o.say }, at: exact };
   if (own.points.length) probe(f, { cross, sx, list: [own], o: text, m });
 }
 
+const SYMBOL = "fill:var(--paper);font-weight:600;pointer-events:none;font-size:11px";
 function gantt(box, g, label) {
   const total = g.nodes.reduce((a, b) => a + b, 0);
   const rowHeight = Math.max(6, Math.min(20, 640 / total)), gap = 8;
@@ -249,7 +255,7 @@ function gantt(box, g, label) {
     hover(bar, () => [name, [["tenant", tenant], ["GPUs", String(gpus)], ["from", time(start)], ["to", time(end)]]]);
     f.svg.append(bar);
     if (w > 10 + 7 * String(job).length && h >= 11) {
-      f.svg.append(el("text", { x: sx(start) + 4, y: sy(row) + h / 2 + 4, style: "fill:var(--paper);font-weight:600;pointer-events:none;font-size:11px" }, String(job)));
+      f.svg.append(el("text", { x: sx(start) + 4, y: sy(row) + h / 2 + 4, style: SYMBOL }, String(job)));
     }
   }
 }

@@ -23,11 +23,12 @@ from ganger.lab.serving.future import Future
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.tokens import Lengths, Usual, lane_of, rooms_of, speaks, usual_of
 from ganger.lab.serving.trouble import UNTROUBLED, Trouble
+from ganger.lab.serving.watching import Watched, Watching
 from ganger.mechanisms.serving.pipeline import expected
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
-from ganger.sim.requests.plane import Plane
+from ganger.sim.requests.plane import Plane, Watch
 from ganger.sim.requests.trouble import drive
 from ganger.workloads.models.matching import matched
 from ganger.workloads.models.profiles import Model, Models
@@ -48,7 +49,8 @@ class Setup:
     `slo`: microseconds until the deadline of requests that state none; `noise`: how much of the
     measured spread of latencies there is; `faster`: requests come so many times as fast; `trouble`:
     devices that fail or are slow; `slo_ttft`, `slo_tpot`: microseconds until the first token, and
-    for each further one, that an answer of a token model in time does not exceed.
+    for each further one, that an answer of a token model in time does not exceed; `watch`: whether
+    what a report draws is kept.
     """
 
     slo: int = NEVER
@@ -58,6 +60,7 @@ class Setup:
     trouble: Trouble = UNTROUBLED
     slo_ttft: int = NEVER
     slo_tpot: int = NEVER
+    watch: bool = False
 
 
 @dataclass
@@ -78,6 +81,7 @@ class ServingRun:
     """`future`: it was told which requests would come, so it is a bound; else nothing."""
     classes: list[dict[str, Any]] = field(default_factory=list)
     """Figures by model, tenant and SLO; none where each model has one class."""
+    watched: Watched | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -121,7 +125,9 @@ def serve(
     out = None if made is None else made.open("w", newline="", encoding="utf-8")
     try:
         tally = Tally(world, right, out, setup.slo_ttft, setup.slo_tpot)
-        plane = Plane(world, router, physics, source.chunks(), [tally], tally.retired,
+        watching = Watching(world) if setup.watch else None
+        watches: list[Watch] = [tally] if watching is None else [tally, watching]
+        plane = Plane(world, router, physics, source.chunks(), watches, tally.retired,
                       outputs=outputs_of(models) if families else None)  # fmt: skip
         drive(plane, setup.trouble.changes(fleet, setup.seed))
         plane.finish()
@@ -146,6 +152,7 @@ def serve(
         tally.metrics(fleet.size * router.can.streams), tally.dropped, by_model,
         requests.remarks.lines, time.process_time() - began, tally.in_time(),
         "future" if router.can.foresees else "", tally.classes.rows(),
+        None if watching is None else watching.found(tally.latencies, tally.requests),
     )  # fmt: skip
 
 

@@ -166,7 +166,7 @@ class Tally:
         span = max(self.last - self.first, 0) / SECOND
         in_time = self.answered - self.late
         used = self._held + sum(max(self.last - since, 0) for since in self._used.values())
-        p50, p99, p999 = self.latencies.quantiles((0.5, 0.99, 0.999))
+        p50, p95, p99, p999 = self.latencies.quantiles((0.5, 0.95, 0.99, 0.999))
         found: dict[str, float | int | None] = {
             "requests": self.requests,
             "answered": self.answered,
@@ -176,6 +176,7 @@ class Tally:
             "goodput_per_second": in_time / span if span else None,
             "latency_mean_seconds": self.latencies.mean / SECOND,
             "latency_p50_seconds": p50 / SECOND,
+            "latency_p95_seconds": p95 / SECOND,
             "latency_p99_seconds": p99 / SECOND,
             "latency_p999_seconds": p999 / SECOND,
             **self.speech.metrics(span),

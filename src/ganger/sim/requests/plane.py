@@ -312,7 +312,9 @@ class Plane:
             beside = self._on_device.get(lane.device, 0)
             times = self._steps.times(order, lane) if self._steps is not None else None
             if times is not None and self._steps is not None:
-                took = self._steps.begin(order, lane, times)
+                took = self._steps.begin(
+                    order, lane, times, self.physics.pace.get(lane.device, 1.0)
+                )
             else:
                 took = self.physics.micros(order, lane, beside)
             self._on_device[lane.device] = beside + 1

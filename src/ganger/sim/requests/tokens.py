@@ -67,16 +67,16 @@ class Steps:
 
     # ------------------------------------------------------------------ begin
 
-    def begin(self, order: Batch, lane: Lane, times: Times) -> int:
-        """Microseconds that a batch will take unless it is cut. Raises InvariantError for one that
-        cannot be."""
+    def begin(self, order: Batch, lane: Lane, times: Times, pace: float = 1.0) -> int:
+        """Microseconds that a batch will take unless it is cut, each step `pace` times what is stated.
+        Raises InvariantError for one that cannot be."""
         if len(order.parts) != 1:
             raise InvariantError(f"lane {lane.number}: a batch of several token models")
         for task in order.drops:
             self._drop(task)
         part = order.parts[0]
         if not part.tokens:
-            return self._begin_whole(part, lane, times)
+            return self._begin_whole(part, lane, times, pace)
         tokens = squares = sequences = context = new = behind = 0
         giving, left = 0, order.steps
         requests, cached, outputs = self._world.requests, self._world.cached, self._outputs
@@ -109,6 +109,8 @@ class Steps:
         if left > 1:
             took += _decoding(times.line(giving), behind, giving, left - 1)
             self.breakable += 1
+        if pace != 1:
+            took = [max(round(each * pace), 1) for each in took]
         borders = list(accumulate(took))
         self._runs[lane.number] = _Run(self._world.now, order, borders)
         return borders[-1]
@@ -118,7 +120,7 @@ class Steps:
         each = self._world.models[model].cache_bytes
         return -1 if lane.cache < 0 or not each else (lane.cache - lane.cached) // each
 
-    def _begin_whole(self, part: Part, lane: Lane, times: Times) -> int:
+    def _begin_whole(self, part: Part, lane: Lane, times: Times, pace: float) -> int:
         """All prompts, then steps until the longest output is there. What does not fit into the
         cache together is done in rounds, one after the other."""
         requests, tasks = self._world.requests, self._world.tasks
@@ -143,6 +145,8 @@ class Steps:
             first += [took] * len(prompts)
             line = times.line(len(prompts))
             took += sum(_decoding(line, sum(prompts), len(prompts), longest - 1))
+        if pace != 1:
+            first, took = [round(each * pace) for each in first], max(round(took * pace), 1)
         held = most * self._world.models[part.model].cache_bytes if room >= 0 else 0
         lane.cached += held
         self._wholes[lane.number] = _Whole(self._world.now, first, held)
