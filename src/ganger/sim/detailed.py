@@ -16,7 +16,7 @@ from ganger.core.plan import Placement, Resize, Tune
 from ganger.core.spec import OnPreempt
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, WHOLE
-from ganger.sim.engine import _SUSPENSION, Simulator
+from ganger.sim.engine import SUSPENSION, Simulator
 from ganger.sim.physics import Physics
 from ganger.sim.rows import Outage
 
@@ -72,7 +72,7 @@ class Detailed(Simulator):
 
     def _resize(self, action: Resize) -> None:
         job, protocol = action.job, self._physics.protocol
-        computes = self._alive[job] % _SUSPENSION == action.attempt - 1
+        computes = self._alive[job] % SUSPENSION == action.attempt - 1
         computes &= self._began[job] <= self.now and job not in self._awaited
         if protocol.pause is None or not computes or self._on_preempt[job] == _KILL:
             super()._resize(action)
@@ -106,10 +106,10 @@ class Detailed(Simulator):
         self._refresh([job, *self._neighbours(job)], self._instant)
         if job in self._grown:
             until = self._began[job] + ready
-            heappush(self._heap, (until, _PACE, job, -self._alive[job] % _SUSPENSION))
+            heappush(self._heap, (until, _PACE, job, -self._alive[job] % SUSPENSION))
 
     def _happen(self, rank: int, subject: int, token: int, events: list[AnyEvent]) -> None:
-        if rank == _PACE and token == -self._alive[subject] % _SUSPENSION:
+        if rank == _PACE and token == -self._alive[subject] % SUSPENSION:
             level = self._grown.pop(subject, None)
             if level is not None and self._alive[subject]:
                 self._level[subject] = level
@@ -124,7 +124,7 @@ class Detailed(Simulator):
     def _tune(self, action: Tune) -> None:
         """What a running attempt is given of CPUs and host memory, per GPU."""
         job, placement = action.job, self._where.get(action.job)
-        if placement is not None and self._alive[job] % _SUSPENSION == action.attempt:
+        if placement is not None and self._alive[job] % SUSPENSION == action.attempt:
             knobs = {name: float(value) for name, value in action.knobs.items()
                      if not isinstance(value, str)}  # fmt: skip
             supply = self._physics.supply(self._declared, job, placement, knobs)
@@ -179,7 +179,7 @@ class Detailed(Simulator):
                     self._set_rate(job, rate, events)
 
     def _set_rate(self, job: int, rate: float, events: list[AnyEvent]) -> None:
-        attempt, began = self._alive[job] % _SUSPENSION, self._began[job]
+        attempt, began = self._alive[job] % SUSPENSION, self._began[job]
         awaited = job in self._awaited
         if not awaited and began < NEVER:
             self._halt(job)
@@ -187,7 +187,7 @@ class Detailed(Simulator):
         self._rate[job] = rate
         if began == NEVER:
             return  # suspended: it will go on at this speed
-        self._alive[job] += _SUSPENSION  # what was filed for it is void
+        self._alive[job] += SUSPENSION  # what was filed for it is void
         if awaited:
             heappush(self._heap, (began, _START, job, self._alive[job]))
         elif not self._told(job, attempt, rate):

@@ -55,7 +55,7 @@ _FINISH, _FAIL, _RELEASE, _DOWN, _UP, _START, _PACE = (
 )
 _TELL = Submitted.rank
 """An evaluation; arrivals are not in the heap."""
-_SUSPENSION = 1 << 20
+SUSPENSION = 1 << 20
 """Attempts count below this; the suspensions of an attempt count in multiples of it."""
 _KILL = int(OnPreempt.KILL)
 _rank = attrgetter("rank")
@@ -151,7 +151,7 @@ class Simulator:
             self._rate[job] = rate
             if phase[job] == Phase.SUSPENDED:
                 self._began[job] = NEVER
-                self._alive[job] += _SUSPENSION
+                self._alive[job] += SUSPENSION
                 continue
             if phase[job] == Phase.STARTING:
                 self._instant.append(Started(job, attempt, rate))
@@ -181,7 +181,7 @@ class Simulator:
                 if rank != _FINISH:
                     self._happen(rank, subject, token, events)
                 elif alive[subject] == token:
-                    self._end(subject, token % _SUSPENSION, events)
+                    self._end(subject, token % SUSPENSION, events)
             if self._arrives == at:
                 self._submit(at, events)
             if until == at:
@@ -201,7 +201,7 @@ class Simulator:
             elif type(action) is Suspend:
                 self._halt(action.job)
                 self._began[action.job] = NEVER
-                self._alive[action.job] += _SUSPENSION  # what was filed for it is void
+                self._alive[action.job] += SUSPENSION  # what was filed for it is void
             elif type(action) is Resume:
                 self._go(action.job, self.now)
             elif type(action) is Provision:
@@ -240,7 +240,7 @@ class Simulator:
         self._next, self._arrives = job, arrivals[job] if job < n else NEVER
 
     def _happen(self, rank: int, subject: int, token: int, events: list[AnyEvent]) -> None:
-        attempt = token % _SUSPENSION
+        attempt = token % SUSPENSION
         if rank == _START:
             if self._alive[subject] == token:
                 events.append(Started(subject, attempt, self._rate[subject]))
@@ -278,7 +278,7 @@ class Simulator:
         """The job is over; a search is with its last child."""
         parent: int = self._parent[job]
         if self._children.over(job, parent) and self._alive[parent]:
-            self._end(parent, self._alive[parent] % _SUSPENSION, events)
+            self._end(parent, self._alive[parent] % SUSPENSION, events)
 
     def _start(self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...]) -> None:
         if self.whole and placement and placement[0].share:
@@ -349,7 +349,7 @@ class Simulator:
                 self._counted[job] = self._counted.get(job, 0) + ran
 
     def _stop(self, job: int, attempt: int, *, over: bool = False) -> None:
-        if self._alive[job] % _SUSPENSION != attempt:
+        if self._alive[job] % SUSPENSION != attempt:
             return
         killed = self._on_preempt[job] == _KILL
         if killed:
@@ -465,7 +465,7 @@ class Simulator:
         # Children before their parents: a grant closes only when nothing runs on it.
         parents = self._declared.parent
         for job in sorted(victims, key=lambda job: (parents[job] < 0, job)):
-            self._fail(job, self._alive[job] % _SUSPENSION, events, why="NodeFail", final=False)
+            self._fail(job, self._alive[job] % SUSPENSION, events, why="NodeFail", final=False)
         events.append(NodeDown(node))
 
     def _fail(

@@ -201,7 +201,7 @@ def _set_aside(
     kernel.now = batch.at
     for event in batch.events:
         try:
-            kernel._on[type(event)](event)
+            kernel.reduce(event)
         except Exception as found:
             bad, error = [event], found
             break
