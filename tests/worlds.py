@@ -18,7 +18,6 @@ from ganger.core.state.jobs import Phase, declare
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.simulation import Setup, make_oracle
 from ganger.recipes import registry
-from ganger.sim.detailed import simulator
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from ganger.workloads.trace import Trace
@@ -179,7 +178,7 @@ def play(
         seed=setup.seed,
         validate=validate,
     )
-    engine = simulator(trace.declared, trace.duration, physics, setup.outages)
+    engine = Simulator(trace.declared, trace.duration, physics, setup.outages)
     kernel.run(engine, setup.until)
     return Played(kernel, diary, engine)
 

@@ -32,7 +32,7 @@ from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel, searches
 from ganger.recipes import registry
 from ganger.sim.children import FromCurves
-from ganger.sim.detailed import simulator
+from ganger.sim.engine import Simulator
 from ganger.sim.hosted import Hosted
 from ganger.sim.load import Fluid
 from ganger.sim.physics import Costs, Physics
@@ -358,7 +358,7 @@ def _world(
     trace: Trace, nodes: Nodes, physics: Physics, truth: Truth, setup: Setup
 ) -> tuple[Engine, Served | None]:
     """The simulator, what children truly are, and beside it what is hosted. Raises BadInput."""
-    engine = simulator(trace.declared, trace.duration, physics, setup.outages)
+    engine = Simulator(trace.declared, trace.duration, physics, setup.outages)
     engine.searcher, engine.late = FromCurves(setup.profiles, setup.seed), truth.add
     if setup.traffic is not None:
         served = Served(trace, nodes, setup.traffic, setup.window, setup.seed)
