@@ -24,7 +24,8 @@ from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import declare
 from ganger.core.units import HOUR, SECOND
 from ganger.core.view import View
-from ganger.lab.simulation import Setup, make_oracle
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulation import Setup
 from ganger.recipes import registry
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Costs, Physics

@@ -16,7 +16,8 @@ from ganger.core.protocols import Policy
 from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Shape
 from ganger.core.state.jobs import Phase, declare
 from ganger.core.units import NEVER, SECOND
-from ganger.lab.simulation import Setup, make_oracle
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulation import Setup
 from ganger.recipes import registry
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics

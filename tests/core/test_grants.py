@@ -18,7 +18,8 @@ from ganger.core.state.grants import Grants
 from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import Snapshot, capture, restore
 from ganger.core.units import SECOND
-from ganger.lab.simulation import Setup, make_oracle
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulation import Setup
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Costs, Physics
 from worlds import Diary, cluster, gpus, job, trace_of

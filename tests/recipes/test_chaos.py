@@ -21,7 +21,7 @@ from ganger.core.state.jobs import OVER
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.chaos import Chaos
 from ganger.engines.reconciliation import believed
-from ganger.lab.simulation import make_oracle
+from ganger.lab.simulating.oracles import make_oracle
 from ganger.recipes import registry
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics

@@ -26,7 +26,8 @@ from ganger.core.state.snapshot import Snapshot, capture, restore
 from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.core.view import View
 from ganger.lab.log import LogWriter, replay
-from ganger.lab.simulation import Setup, make_oracle
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulation import Setup
 from ganger.recipes import registry
 from ganger.recipes.registry import CATALOGUE
 from ganger.sim.engine import Simulator

@@ -14,7 +14,7 @@ from ganger.core.kernel import Kernel
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.snapshot import Snapshot, capture, restore
 from ganger.core.units import MINUTE
-from ganger.lab.simulation import make_oracle
+from ganger.lab.simulating.oracles import make_oracle
 from ganger.recipes import registry
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics

@@ -22,7 +22,9 @@ from ganger.core.spec import Kind
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
-from ganger.lab.simulation import Setup, make_oracle, with_inner
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulating.policies import with_inner
+from ganger.lab.simulation import Setup
 from ganger.recipes import registry
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics

@@ -27,7 +27,7 @@ from ganger.lab.metrics import Estimate, Group, aggregate
 from ganger.lab.origin import Origin
 from ganger.lab.report import series
 from ganger.lab.result import Run
-from ganger.lab.waited import hours, shares
+from ganger.lab.simulating.waited import hours, shares
 
 COLOURS = 12
 
