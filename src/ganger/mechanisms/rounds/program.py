@@ -1,7 +1,7 @@
 """Allocation by programme: a view becomes arrays, `solve` divides the time, rows come back.
 
 The programmes are those of Gavel (OSDI 2020): x[job, type] is the fraction of the time that a job
-spends on a type, at the size it asks for. What the oracle does not know about speed counts as 1.
+spends on a type, at the size it asks for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ganger.core.allocation import Allocation, Share
 from ganger.core.books.empty import EmptyCluster
 from ganger.core.state.table import Ids
 from ganger.core.view import View
-from ganger.mechanisms.common.believed import believed_duration
+from ganger.mechanisms.common.believed import believed_duration, believed_speed
 from ganger.mechanisms.common.speed_cache import Answers, Width, answers
 from ganger.mechanisms.fairness.fair import Notes, Tree, integrate_isolated
 from ganger.solve.division.lexicographic import Paces, water_filling
@@ -85,8 +85,8 @@ def _told(view: View, there: tuple[_Counts, _Counts], ids: Ids, _: Width) -> Flo
     rate = np.empty((len(ids), len(capacity)))
     for j, kind in enumerate(capacity):
         nodes = -(-gpus // widest[kind])
-        told = view.oracle.throughput(view, ids, kind, gpus, nodes)
-        rate[:, j] = np.where(gpus <= capacity[kind], np.where(np.isnan(told), 1.0, told), 0.0)
+        speed = believed_speed(view, ids, kind, gpus, nodes)
+        rate[:, j] = np.where(gpus <= capacity[kind], speed, 0.0)
     out[some] = rate * allowed_on(view, ids, tuple(capacity))
     return out
 
