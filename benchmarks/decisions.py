@@ -24,9 +24,10 @@ from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import declare
 from ganger.core.units import HOUR, SECOND
 from ganger.core.view import View
-from ganger.lab.simulation import Setup, make_oracle
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulation import Setup
 from ganger.recipes import registry
-from ganger.sim.detailed import simulator
+from ganger.sim.engine import Simulator
 from ganger.sim.physics import Costs, Physics
 from ganger.workloads.measured.profiles import with_goodput
 from ganger.workloads.trace import Trace
@@ -94,7 +95,7 @@ def main() -> None:
         kernel = Kernel(
             nodes, trace.declared, policy, oracle=make_oracle(trace, physics, setup), seed=0
         )
-        kernel.run(simulator(trace.declared, trace.duration, physics), args.rounds * 60 * SECOND)
+        kernel.run(Simulator(trace.declared, trace.duration, physics), args.rounds * 60 * SECOND)
         cpu, wall = (np.array(list(taken.values())[1:]) for taken in (policy.cpu, policy.wall))
         print(
             f"{recipe}: {args.jobs} jobs, {len(cpu)} rounds: CPU {np.median(cpu):.1f} ms (at most"

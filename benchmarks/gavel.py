@@ -30,7 +30,8 @@ from provenance import machine, made
 from ganger.core.plan import Plan
 from ganger.core.protocols import Policy
 from ganger.lab.result import Run
-from ganger.lab.simulation import Setup, load_policy, run_one
+from ganger.lab.simulating.policies import load_policy
+from ganger.lab.simulation import Setup, run_one
 from ganger.recipes.training.gavel.recipes import Objective
 from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace

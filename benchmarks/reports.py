@@ -28,7 +28,7 @@ from ganger.core.spec import ClusterSpec, JobSpec, Kind, NodeSpec, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import declare
 from ganger.core.units import NEVER
-from ganger.lab.simulation import load_policy
+from ganger.lab.simulating.policies import load_policy
 from ganger.mechanisms.common.two_level import TwoLevel
 
 PAGE = Path(__file__).with_name("reports.md")

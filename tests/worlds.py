@@ -16,9 +16,9 @@ from ganger.core.protocols import Policy
 from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Shape
 from ganger.core.state.jobs import Phase, declare
 from ganger.core.units import NEVER, SECOND
-from ganger.lab.simulation import Setup, make_oracle
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulation import Setup
 from ganger.recipes import registry
-from ganger.sim.detailed import simulator
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from ganger.workloads.trace import Trace
@@ -179,7 +179,7 @@ def play(
         seed=setup.seed,
         validate=validate,
     )
-    engine = simulator(trace.declared, trace.duration, physics, setup.outages)
+    engine = Simulator(trace.declared, trace.duration, physics, setup.outages)
     kernel.run(engine, setup.until)
     return Played(kernel, diary, engine)
 

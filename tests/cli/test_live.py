@@ -17,7 +17,7 @@ import pytest
 from cli.rig import Shell
 from ganger.cli.text import clock, day, table
 from ganger.cli.words import KNOWS
-from ganger.lab.simulation import PAST
+from ganger.lab.simulating.oracles import PAST
 
 
 def test_up_twice_is_refused(shell: Shell) -> None:

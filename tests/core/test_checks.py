@@ -22,7 +22,6 @@ from ganger.core.events import (
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan, Resize, Slot, Start, Stop
 from ganger.core.spec import ClusterSpec, Kind, Needs, NodeSpec, Role, Shape
-from ganger.core.state.commands import cancel_children, stop
 from ganger.core.state.invariants import check_state
 from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
@@ -58,7 +57,7 @@ def hold(inner: bool, job: int, mask: int, share: int = 0) -> Callable[[Kernel],
     """A job holds devices beside the books."""
 
     def cook(kernel: Kernel) -> None:
-        ledger = kernel._inner[0] if inner else kernel.ledger
+        ledger = kernel.grants.inner[0] if inner else kernel.ledger
         shape = kernel.jobs.shapes[kernel.jobs.shape[job]]
         ledger.holds[job] = (shape, (Slot(0, mask, mask.bit_count(), share=share),))
 
@@ -79,7 +78,7 @@ def _free(kernel: Kernel) -> None:
 
 
 def _inner_free(kernel: Kernel) -> None:
-    kernel._inner[0].free_mask[0] ^= 0b10
+    kernel.grants.inner[0].free_mask[0] ^= 0b10
 
 
 def _misfiled(kernel: Kernel) -> None:
@@ -101,11 +100,11 @@ def _column(name: str) -> Callable[[Kernel], None]:
 
 
 def _pending(kernel: Kernel) -> None:
-    kernel._top.pending.remove(6)
+    kernel.grants.top.pending.remove(6)
 
 
 def _active(kernel: Kernel) -> None:
-    kernel._top.active.add(6)
+    kernel.grants.top.active.add(6)
 
 
 def _outside(kernel: Kernel) -> None:
@@ -230,9 +229,9 @@ def test_who_has_to_wait_for_others_asks_nobody() -> None:
 
 def test_a_stop_of_what_holds_nothing_changes_nothing() -> None:
     kernel = running().kernel
-    assert stop(kernel, 1, "parent") == 0
+    assert kernel._stop_now(1, "parent") == 0
     assert kernel._orders == []
-    assert cancel_children(kernel, 0) == 0
+    assert kernel._cancel_children(0) == 0
 
 
 def test_a_parent_whose_trials_are_all_over_ends_without_asking_for_them() -> None:
@@ -241,7 +240,7 @@ def test_a_parent_whose_trials_are_all_over_ends_without_asking_for_them() -> No
     bench.feed(0, Started(0, 1), then=[Start(1, 1, on(0b01))])
     bench.feed(0, Started(1, 1))
     bench.feed(1, Finished(1, 1))
-    assert cancel_children(bench.kernel, 0) == 0
+    assert bench.kernel._cancel_children(0) == 0
 
 
 def test_who_was_cancelled_while_it_waited_for_another_does_not_come_when_that_is_done() -> None:

@@ -18,8 +18,9 @@ from ganger.core.state.grants import Grants
 from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import Snapshot, capture, restore
 from ganger.core.units import SECOND
-from ganger.lab.simulation import Setup, make_oracle
-from ganger.sim.detailed import simulator
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulation import Setup
+from ganger.sim.engine import Simulator
 from ganger.sim.physics import Costs, Physics
 from worlds import Diary, cluster, gpus, job, trace_of
 
@@ -37,7 +38,7 @@ def test_a_kernel_restored_while_trials_run_goes_on_to_the_same_bytes(at: int) -
         policy = Nested(inner="srtf", outer="fifo")
         kernel = Kernel(nodes, trace.declared, policy, journal=diary,
                         oracle=make_oracle(trace, physics, setup))  # fmt: skip
-        engine = simulator(trace.declared, trace.duration, physics, ())
+        engine = Simulator(trace.declared, trace.duration, physics, ())
         kernel.run(engine, at * SECOND)
         if stops:
             kept = msgspec.msgpack.decode(msgspec.msgpack.encode(capture(kernel)), type=Snapshot)

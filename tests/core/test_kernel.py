@@ -487,7 +487,7 @@ def test_what_happens_to_a_trial_is_heard_inside_its_grant_and_not_outside() -> 
     bench.policy.next = Plan(until=QUEUED)
     bench.kernel.step(Batch(1, [Woke()]))
     bench.kernel.wake = NEVER
-    bench.kernel._until = 0
+    bench.kernel.until = 0
     bench.kernel.step(Batch(2, [Finished(1, 1)]))
     inside = bench.kernel.view.inside(0)
     assert inside is not None

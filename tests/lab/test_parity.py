@@ -32,7 +32,7 @@ from ganger.lab.live.parity import (
     workload,
 )
 from ganger.lab.live.run import Probe, Stamps, Training, run_live
-from ganger.lab.simulation import load_policy
+from ganger.lab.simulating.policies import load_policy
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Costs, Physics
 from worlds import Diary

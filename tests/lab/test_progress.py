@@ -10,7 +10,7 @@ from ganger.cli.progress import forecast
 from ganger.core.kernel import Kernel
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.api import Task, run_all
-from ganger.lab.progress import Ticker
+from ganger.lab.simulating.progress import Ticker
 from ganger.lab.simulation import Setup, run_one
 from ganger.workloads.synthetic import synthesize
 from ganger.workloads.trace import Trace

@@ -14,7 +14,7 @@ from ganger.core.errors import BadInput
 from ganger.core.events import Accepted, Failed, NodeDown, Served
 from ganger.core.plan import Resize, Spawn, Start, Stop
 from ganger.lab.log import Log, Step
-from ganger.lab.simulation import refuse_unknown_services
+from ganger.lab.simulating.refusals import refuse_unknown_services
 from ganger.workloads.formats import load_trace
 from ganger.workloads.measured.loads import read_loads
 

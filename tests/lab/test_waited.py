@@ -15,9 +15,9 @@ from ganger.core.view import View
 from ganger.lab.metrics import to_json
 from ganger.lab.report import render
 from ganger.lab.result import Run, Waited
+from ganger.lab.simulating.waited import shares
 from ganger.lab.simulation import Setup, run_one
 from ganger.lab.tables import waiting_table
-from ganger.lab.waited import shares
 from recipes.days import DAYS
 from worlds import Work, cluster, job, trace_of
 

@@ -12,7 +12,8 @@ from ganger.core.profiles import Convergence, Profile, Profiles
 from ganger.core.spec import JobSpec, Kind, Role, Shape
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND
-from ganger.lab.simulation import Setup, load_policy, run_one
+from ganger.lab.simulating.policies import load_policy
+from ganger.lab.simulation import Setup, run_one
 from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.recipes import registry
 from worlds import Diary, Work, cluster, job, trace_of

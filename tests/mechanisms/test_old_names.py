@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.lab.user_policy import load_own
+from ganger.lab.simulating.user_policy import load_own
 from worlds import cluster, job, play
 
 MINE = """

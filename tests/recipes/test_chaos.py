@@ -21,9 +21,8 @@ from ganger.core.state.jobs import OVER
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.chaos import Chaos
 from ganger.engines.reconciliation import believed
-from ganger.lab.simulation import make_oracle
+from ganger.lab.simulating.oracles import make_oracle
 from ganger.recipes import registry
-from ganger.sim.detailed import simulator
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from recipes.test_invariants import MAY_WAIT_FOR_EVER, every_recipe
@@ -65,7 +64,7 @@ def storm(recipe: str, world: World, seed: int) -> tuple[Kernel, Seen, Chaos, bo
         nodes, trace.declared, registry.make(recipe), seed=seed, validate=True,
         oracle=make_oracle(trace, physics, world.setup),
     )  # fmt: skip
-    seen = Seen(simulator(trace.declared, trace.duration, physics, world.setup.outages))
+    seen = Seen(Simulator(trace.declared, trace.duration, physics, world.setup.outages))
     engine = Chaos(seen, seed)
     look, quiet = LOOK, max((outage.up for outage in world.setup.outages), default=0)
     while kernel.now < HORIZON:

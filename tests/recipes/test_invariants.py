@@ -26,10 +26,11 @@ from ganger.core.state.snapshot import Snapshot, capture, restore
 from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.core.view import View
 from ganger.lab.log import LogWriter, replay
-from ganger.lab.simulation import Setup, make_oracle
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulation import Setup
 from ganger.recipes import registry
 from ganger.recipes.registry import CATALOGUE
-from ganger.sim.detailed import simulator
+from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from soaking import many
 from worlds import Diary, Played, Work, gpus, job, play
@@ -192,7 +193,7 @@ def test_a_kernel_restored_from_a_snapshot_goes_on_to_the_same_bytes(
         kernel = Kernel(nodes, trace.declared, registry.make(recipe), journal=diary,
                         oracle=make_oracle(trace, physics, world.setup),
                         seed=world.setup.seed)  # fmt: skip
-        engine = simulator(trace.declared, trace.duration, physics, world.setup.outages)
+        engine = Simulator(trace.declared, trace.duration, physics, world.setup.outages)
         kernel.run(engine, at * SECOND)
         if stops:
             kept = msgspec.msgpack.encode(capture(kernel))
@@ -226,7 +227,7 @@ def write_log(path: Path, recipe: str, world: World) -> int:
                     seed=world.setup.seed)  # fmt: skip
     with LogWriter(path, kernel, trace, world.cluster, recipe, world.setup) as journal:
         kernel.journal = journal
-        engine = simulator(trace.declared, trace.duration, physics, world.setup.outages)
+        engine = Simulator(trace.declared, trace.duration, physics, world.setup.outages)
         kernel.run(engine, world.setup.until)
     return kernel.revision
 

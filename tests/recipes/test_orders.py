@@ -14,9 +14,9 @@ from ganger.core.kernel import Kernel
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.snapshot import Snapshot, capture, restore
 from ganger.core.units import MINUTE
-from ganger.lab.simulation import make_oracle
+from ganger.lab.simulating.oracles import make_oracle
 from ganger.recipes import registry
-from ganger.sim.detailed import simulator
+from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from recipes.days import DAYS, Dice
 from recipes.recorded import recorded
@@ -75,7 +75,7 @@ def lived(recipe: str, day: str) -> str:
         return make_oracle(trace, physics, world.setup)
 
     engine: Any = Ordered(
-        simulator(trace.declared, trace.duration, physics, world.setup.outages),
+        Simulator(trace.declared, trace.duration, physics, world.setup.outages),
         orders(len(world.works), nodes.n),
     )
     kernel = Kernel(nodes, trace.declared, registry.make(recipe), journal=diary, oracle=oracle(),

@@ -22,9 +22,11 @@ from ganger.core.spec import Kind
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
-from ganger.lab.simulation import Setup, make_oracle, with_inner
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulating.policies import with_inner
+from ganger.lab.simulation import Setup
 from ganger.recipes import registry
-from ganger.sim.detailed import simulator
+from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from recipes.days import DAYS, Day
 from recipes.test_decided import SMALL
@@ -123,7 +125,7 @@ def witness(recipe: str, world: Day, inner: str = "") -> Witness:
         seed=world.setup.seed, oracle=make_oracle(trace, physics, world.setup),
     )  # fmt: skip
     seen.watch(kernel)
-    engine: Any = simulator(trace.declared, trace.duration, physics, world.setup.outages)
+    engine: Any = Simulator(trace.declared, trace.duration, physics, world.setup.outages)
     kernel.run(engine, world.setup.until)
     return seen
 

@@ -13,7 +13,8 @@ from ganger.core.kernel import Kernel
 from ganger.core.spec import JobSpec
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import declare
-from ganger.lab.simulation import Setup, make_oracle
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulation import Setup
 from ganger.sim.physics import Physics
 from ganger.workloads.trace import Trace
 from worlds import cluster

@@ -51,8 +51,10 @@ class Kernel(Families):
         self.events = 0
         self.memory: Any = None
         self.wake = NEVER
-        self._moved_on = 0
-        self._until = ANYTHING
+        self.moved_on = 0
+        """The revision at which time last went on."""
+        self.until = ANYTHING
+        """Kinds of change that the plan in force would not survive."""
         self._learns = self.oracle.learns
         self._draft = Draft(self.jobs, self.ledger, self._inner)
         self.view = View(
@@ -76,8 +78,8 @@ class Kernel(Families):
             if batch is None or batch.at > until:
                 return
             if batch.at > self.now:
-                self._moved_on = self.revision
-            elif self.revision - self._moved_on > RESTLESS:
+                self.moved_on = self.revision
+            elif self.revision - self.moved_on > RESTLESS:
                 raise InvariantError(
                     f"policy {self.policy.name} keeps changing its plan and time stands still"
                     f" at {self.now / 1e6} s"
@@ -95,7 +97,7 @@ class Kernel(Families):
             raise InvariantError(f"time ran backwards, from {self.now} to {now}")
         self.now = now
         self.revision += 1
-        on, changes = self._on, self._changes
+        on, changes = self._on, self.changes
         for event in batch.events:
             changes |= on[type(event)](event)
         if self._owing:
@@ -106,11 +108,11 @@ class Kernel(Families):
             view.now, view.revision, view.events = now, self.revision, batch.events
             self.oracle.observe(self.view)
         plan = None
-        if changes & self._until or now >= self.wake:
-            self._changes = 0
+        if changes & self.until or now >= self.wake:
+            self.changes = 0
             plan = self._decide(batch)
         else:
-            self._changes = changes
+            self.changes = changes
         if self._orders:
             plan = self._with_orders(plan)
         if self.validate:
@@ -128,7 +130,7 @@ class Kernel(Families):
         plan.basis = self.revision
         self.decisions += 1
         self.memory = memory
-        self.wake, self._until = plan.wake, plan.until
+        self.wake, self.until = plan.wake, plan.until
         if self.wake <= self.now:
             raise InvariantError(f"policy {self.policy.name} asks to be woken in the past")
         self._adopt(plan)
@@ -146,13 +148,13 @@ class Kernel(Families):
         ledger, inner = self.ledger, self._inner
         ledger.deciding = True
         if inner:
-            self._grants.are_read(True)
+            self.grants.are_read(True)
         try:
             plan, memory = self.policy.decide(self.view, self.memory)
         finally:
             ledger.deciding = False
             if inner:
-                self._grants.are_read(False)
+                self.grants.are_read(False)
         if inner or len(ledger.trail) != len(self._draft.steps):
             self._draft.refuse_other_changes()
         return plan, memory
@@ -161,7 +163,7 @@ class Kernel(Families):
         """The plan, and before it what people ordered."""
         orders, self._orders = self._orders, []
         if plan is None:
-            return Plan(orders, [], self.wake, self._until, self.revision)
+            return Plan(orders, [], self.wake, self.until, self.revision)
         plan.actions = orders + plan.actions
         return plan
 

@@ -14,9 +14,8 @@ from ganger.core.books.ledger import Ledger
 from ganger.core.plan import Placement
 from ganger.core.spec import JobSpec, Kind
 from ganger.core.state.cluster import Nodes
-from ganger.core.state.facts import Curve, Facts, Window
+from ganger.core.state.facts import Curve, Facts, Settings, Window
 from ganger.core.state.jobs import IdSet, JobCells, Jobs, Phase
-from ganger.core.state.settings import Settings
 from ganger.core.state.table import Ids
 
 if TYPE_CHECKING:

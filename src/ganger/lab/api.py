@@ -14,7 +14,8 @@ from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
 from ganger.core.spec import ClusterSpec
 from ganger.lab.result import Run
-from ganger.lab.simulation import Setup, run_one
+from ganger.lab.simulating.setup import Setup
+from ganger.lab.simulation import run_one
 from ganger.workloads.trace import Trace
 
 

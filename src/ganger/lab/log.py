@@ -32,15 +32,9 @@ from ganger.core.spec import ClusterSpec, JobSpec
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
 from ganger.core.state.snapshot import Snapshot, restore
-from ganger.lab.simulation import (
-    Setup,
-    composed,
-    families,
-    has_services,
-    load_policy,
-    make_oracle,
-    needs_of,
-)
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulating.policies import composed, families, has_services, load_policy, needs_of
+from ganger.lab.simulating.setup import Setup
 from ganger.sim.physics import Costs, Physics
 from ganger.sim.truth import Truth
 from ganger.workloads.trace import Trace

@@ -17,7 +17,7 @@ from rich.text import Text
 from ganger.core.units import SECOND, format_duration
 from ganger.lab.metrics import By, Group, aggregate, breakdown
 from ganger.lab.result import Run
-from ganger.lab.waited import hours, shares
+from ganger.lab.simulating.waited import hours, shares
 from ganger.lab.words import headline, leaders, notes, remarks, same_each_time
 
 

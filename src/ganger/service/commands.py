@@ -15,8 +15,8 @@ from ganger.core.errors import BadInput
 from ganger.core.events import Accepted, AnyEvent, Command, NodeCommand
 from ganger.core.kernel import Kernel
 from ganger.core.spec import JobSpec, TenantSpec
-from ganger.core.state.commands import DECLARES
 from ganger.core.state.jobs import Phase
+from ganger.core.state.reducer import DECLARES
 from ganger.core.units import WHOLE
 from ganger.engines.launch import Launch
 from ganger.service.durable.journal import NUMBERS_FROM, Journal
@@ -177,7 +177,7 @@ _FITS = {
 
 
 class Order(Ask):
-    """Say something of jobs: a verb of `core.state.commands.obey`. Answers with the rows that it
+    """Say something of jobs: a verb that `core.state.reducer` knows. Answers with the rows that it
     was said of; jobs in a phase where it makes no sense are left out, unless all are."""
 
     def __init__(self, rows: Sequence[int], values: dict[str, float]) -> None:

@@ -29,7 +29,8 @@ from ganger.engines.local import AgentAt, LocalEngine
 from ganger.engines.slurm.client import Client, options_of
 from ganger.engines.slurm.engine import SlurmEngine, discover
 from ganger.engines.slurm.pilots import PilotEngine, Terms
-from ganger.lab.simulation import load_policy, oracle_of_past
+from ganger.lab.simulating.oracles import oracle_of_past
+from ganger.lab.simulating.policies import load_policy
 from ganger.service import agents
 from ganger.service.daemon import Daemon
 from ganger.service.demand import wished

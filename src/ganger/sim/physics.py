@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ganger.core.books.ledger import members
 from ganger.core.plan import Placement
-from ganger.core.profiles import Profiles
+from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import Locality
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
@@ -60,6 +60,11 @@ class Physics:
         self.uniform = not self.profiles.models and self.profiles == Profiles() and speeds == {1.0}
         self.uniform &= self.steady == 1.0
         """Every job of the size it asked for runs at speed 1 anywhere."""
+        self.changing = self.protocol.pause is not None or any(
+            _is_disturbed(profile)
+            for profile in [self.profiles.default, *self.profiles.models.values()]
+        )
+        """Speeds change while jobs run, with more than their own progress (see `sim.speeds`)."""
         self._known: dict[tuple[str, str, int, int, Locality], float] = {}
         self.paces = {
             model: Pace(profile.goodput)
@@ -159,3 +164,9 @@ class Physics:
         if key not in self._known:
             self._known[key] = self.steady * profile.rate(kind.name, kind.speed, gpus, asked, tier)
         return self._known[key]
+
+
+def _is_disturbed(profile: Profile) -> bool:
+    """Whether a job of that profile is slowed by neighbours, or by what its host gives it."""
+    beside = profile.measured is not None and profile.measured.beside
+    return bool(profile.disturbed or profile.sensitivity is not None or beside)

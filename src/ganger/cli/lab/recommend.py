@@ -108,7 +108,7 @@ def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
                            mend="add --models FILE if TRACE holds requests")  # fmt: skip
     from ganger.core.units import SECOND, parse_duration
     from ganger.lab.recommend.race import recommend as race
-    from ganger.lab.simulation import Setup
+    from ganger.lab.simulating.setup import Setup
     from ganger.recipes.registry import split_specs
     from ganger.sim.physics import Costs
     from ganger.workloads.clusters import load_cluster

@@ -159,7 +159,8 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     """
     from ganger.core.units import parse_duration
     from ganger.lab.api import Task
-    from ganger.lab.simulation import Setup, load_policy
+    from ganger.lab.simulating.policies import load_policy
+    from ganger.lab.simulating.setup import Setup
     from ganger.recipes.registry import split_specs
     from ganger.sim.physics import Costs
     from ganger.workloads.clusters import load_cluster
@@ -468,7 +469,7 @@ def _filled(pattern: str, run: Run) -> str:
 def demo(seeds: str, **options: Any) -> None:
     """Replay the bundled workload (400 jobs, 64 GPUs) under eight recipes."""
     from ganger.lab.api import Task
-    from ganger.lab.simulation import Setup
+    from ganger.lab.simulating.setup import Setup
     from ganger.recipes.registry import split_specs
     from ganger.workloads.clusters import load_cluster
     from ganger.workloads.synthetic import demo as workload

@@ -266,6 +266,11 @@ class Ledger(Capacity):
         if self.up[node]:
             self.cell_of[node].total += devices.bit_count()
 
+    def leave(self, job: int, shape: Shape, placement: Placement) -> None:
+        """`job` is leaving `placement`, which others may plan with."""
+        self._refuse_policies()
+        self._leave(job, shape, placement)
+
     def _leave(self, job: int, shape: Shape, placement: Placement) -> None:
         for slot in placement:
             needs = shape.roles[slot.role].needs

@@ -33,9 +33,8 @@ from ganger.core.events import (
     Woke,
 )
 from ganger.core.spec import JobSpec, Role
-from ganger.core.state.commands import DECLARES
 from ganger.core.state.jobs import refuse_unfit_child
-from ganger.core.state.reducer import Reducer
+from ganger.core.state.reducer import DECLARES, Reducer
 from ganger.core.units import MIB_MAX, NEVER, WHOLE
 
 INT32: Final = (1 << 31) - 1

@@ -1,4 +1,5 @@
-"""What jobs and services reported, kept so that a policy that was not asked misses nothing."""
+"""What jobs and services reported, kept so that a policy that was not asked misses nothing; and
+what policies have set for them."""
 
 from __future__ import annotations
 
@@ -127,3 +128,34 @@ class Facts:
             curve.final = kept.final
         for service, windows in services.items():
             self.services[service] = deque(windows, WINDOWS_MAX)
+
+
+class Settings(msgspec.Struct):
+    """What policies have set, and stands until they set it otherwise. Plain data: a snapshot keeps
+    it as it is."""
+
+    knobs: dict[int, dict[str, float | bool | str]] = {}
+    """By job: the knobs that were turned (`Tune`)."""
+    routes: dict[int, dict[int, float]] = {}
+    """By service: weights by replica (`Route`)."""
+    spawning: dict[int, int] = {}
+    """By parent: children that were asked for and are not there yet (`Spawn`)."""
+
+    def put_back(self, kept: Settings) -> None:
+        """What a snapshot says, beside what stands."""
+        for name in self.__struct_fields__:
+            getattr(self, name).update(getattr(kept, name))
+
+    def forget(self, job: int) -> None:
+        """The job is over."""
+        self.knobs.pop(job, None)
+        self.routes.pop(job, None)
+        self.spawning.pop(job, None)
+
+    def came(self, parent: int) -> None:
+        """A child that was asked for is there."""
+        left = self.spawning.get(parent, 0) - 1
+        if left > 0:
+            self.spawning[parent] = left
+        else:
+            self.spawning.pop(parent, None)

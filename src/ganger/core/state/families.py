@@ -6,9 +6,9 @@ from ganger.core.errors import InvariantError
 from ganger.core.events import EVALUATED, PROGRESSED, ROUTED, SERVED, Evaluated, Served
 from ganger.core.plan import SPAWNED_MAX, AskAt, Retire, Route, Spawn, Tune
 from ganger.core.state.cluster import Nodes
-from ganger.core.state.commands import leave_the_line
 from ganger.core.state.jobs import Declared, Phase, refuse_unfit_child
-from ganger.core.state.reducer import BLOCKED, FINISHED, PENDING, RUNNING, STOPPING, Reducer
+from ganger.core.state.reducer import Reducer
+from ganger.core.state.transitions import BLOCKED, FINISHED, PENDING, RUNNING, STOPPING
 
 
 class Families(Reducer):
@@ -70,12 +70,12 @@ class Families(Reducer):
             return
         if phase not in (PENDING, BLOCKED):
             raise InvariantError(f"{action} on a job that is {Phase(phase).name}")
-        leave_the_line(self, job)
-        self._changes |= self._end(job, FINISHED)
+        self._leave_the_line(job)
+        self.changes |= self._end(job, FINISHED)
 
     def _ask_at(self, action: AskAt) -> None:
         self._asks_at[action.job] = action.epoch
 
     def _route(self, action: Route) -> None:
         self.settings.routes[action.service] = dict(action.weights)
-        self._changes |= ROUTED
+        self.changes |= ROUTED

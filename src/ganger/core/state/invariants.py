@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ganger.core.errors import InvariantError
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import HOLDS_DEVICES, Phase
-
-if TYPE_CHECKING:
-    from ganger.core.kernel import Kernel
+from ganger.core.state.state import State
 
 
-def check_state(kernel: Kernel) -> None:
+def check_state(state: State) -> None:
     """Raise InvariantError unless books, phases and counters agree."""
-    jobs, n = kernel.jobs, kernel.jobs.n
-    kernel.ledger.check()
+    jobs, n = state.jobs, state.jobs.n
+    state.ledger.check()
     phase = jobs.phase[:n]
-    _check_holders(kernel)
-    _check_grants(kernel)
-    _check_sets(kernel)
+    _check_holders(state)
+    _check_grants(state)
+    _check_sets(state)
     if (jobs.size[:n][~np.isin(phase, HOLDS_DEVICES)] != 0).any():
         raise InvariantError("a job that is not running counts GPUs")
     for name in ("ran", "served", "held", "pended", "lost", "work"):
@@ -29,7 +25,7 @@ def check_state(kernel: Kernel) -> None:
         if (column < 0).any() or not np.isfinite(column).all():
             raise InvariantError(f"{name} is negative or not finite for job {column.argmin()}")
     served_too_much = (
-        jobs.served[:n] > jobs.held[:n] + (kernel.now - jobs.held_since[:n]) * (jobs.size[:n])
+        jobs.served[:n] > jobs.held[:n] + (state.now - jobs.held_since[:n]) * (jobs.size[:n])
     )
     if served_too_much.any():
         raise InvariantError(f"job {served_too_much.argmax()} executed more than it held")
@@ -38,14 +34,14 @@ def check_state(kernel: Kernel) -> None:
         raise InvariantError(f"job {early.argmax()} started before it was submitted")
 
 
-def _check_holders(kernel: Kernel) -> None:
+def _check_holders(state: State) -> None:
     """Every job that holds devices does so whole, and no other holds any."""
-    for scope in kernel._scopes.values():
+    for scope in state.grants.scopes.values():
         for job, (shape, placement) in scope.ledger.holds.items():
-            phase = Phase(kernel.jobs.phase[job])
+            phase = Phase(state.jobs.phase[job])
             if phase not in HOLDS_DEVICES or phase == Phase.STOPPING:
                 raise InvariantError(f"job {job} holds devices while {phase.name}")
-            if not placement and kernel.jobs.kind[job] == Kind.SERVE:
+            if not placement and state.jobs.kind[job] == Kind.SERVE:
                 continue  # its replicas hold what it needs
             workers = [0] * len(shape.roles)
             for slot in placement:
@@ -58,10 +54,10 @@ def _check_holders(kernel: Kernel) -> None:
                     )
 
 
-def _check_grants(kernel: Kernel) -> None:
+def _check_grants(state: State) -> None:
     """What the children hold lies inside what their parent holds, or is just leaving."""
-    held = kernel.placements()
-    for parent, books in kernel._inner.items():
+    held = state.placements()
+    for parent, books in state.grants.inner.items():
         books.check()
         masks = dict[int, int]()
         for slot in held.get(parent, ()):
@@ -71,14 +67,14 @@ def _check_grants(kernel: Kernel) -> None:
                 raise InvariantError(f"job {child} holds what its parent {parent} does not")
 
 
-def _check_sets(kernel: Kernel) -> None:
+def _check_sets(state: State) -> None:
     """The pending and active sets hold exactly the jobs in those phases."""
     pending: list[int] = []
     active: list[int] = []
-    for scope in kernel._scopes.values():
+    for scope in state.grants.scopes.values():
         pending += scope.pending.ids.tolist()
         active += scope.active.ids.tolist()
-    phase = kernel.jobs.phase[: kernel.jobs.n]
+    phase = state.jobs.phase[: state.jobs.n]
     if sorted(pending) != np.flatnonzero(phase == Phase.PENDING).tolist():
         raise InvariantError("the pending set disagrees with the phases")
     if sorted(active) != np.flatnonzero(np.isin(phase, HOLDS_DEVICES)).tolist():

@@ -272,8 +272,8 @@ class Jobs(Declared):
         state is new."""
         jobs = cls()
         jobs._share(declared)
-        for name, dtype in cls._columns.items():
-            if name not in Declared._columns:
+        for name, dtype in cls.columns().items():
+            if name not in Declared.columns():
                 setattr(jobs, name, np.zeros(max(jobs.n, 1), dtype))
         jobs.first_start[:] = -1
         jobs.finished[:] = -1
@@ -297,7 +297,7 @@ class JobCells:
     """The columns of a jobs table one cell at a time: `at.size[job]` is a native number, with
     which Python counts three times as fast as with the numpy scalar `jobs.size[job]`."""
 
-    __slots__ = Jobs.columns()
+    __slots__ = tuple(Jobs.columns())
 
     def __init__(self, jobs: Jobs) -> None:
         for name in Jobs.columns():

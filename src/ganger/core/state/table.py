@@ -10,7 +10,7 @@ number twice as fast as numpy does. Rows are appended and never removed: a row's
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence
+from collections.abc import Mapping, MutableSequence
 from typing import Annotated, Any, Self, TypeAlias, get_args, get_type_hints
 
 import numpy as np
@@ -54,9 +54,9 @@ class Table:
             self.reserve(capacity)
 
     @classmethod
-    def columns(cls) -> tuple[str, ...]:
-        """The names of the columns, in the order of declaration."""
-        return tuple(cls._columns)
+    def columns(cls) -> Mapping[str, type[np.generic]]:
+        """The columns and what their cells are, in the order of declaration."""
+        return cls._columns
 
     def reserve(self, rows: int) -> bool:
         """Make room for `rows` rows in all; True if the columns moved (old cells are stale)."""

@@ -20,7 +20,8 @@ from ganger.engines.slurm.answers import Node
 from ganger.engines.slurm.machines import spec_of
 from ganger.engines.slurm.site import Listed
 from ganger.engines.slurm.where import Where
-from ganger.lab.simulation import load_policy, oracle_of_past
+from ganger.lab.simulating.oracles import oracle_of_past
+from ganger.lab.simulating.policies import load_policy
 from ganger.workloads.clusters import describe
 
 

@@ -16,7 +16,8 @@ from ganger.core.state.jobs import declare
 from ganger.core.units import MINUTE, NEVER, SECOND
 from ganger.lab.report.drawing import draw
 from ganger.lab.result import Run
-from ganger.lab.simulation import Setup, run_one
+from ganger.lab.simulating.setup import Setup
+from ganger.lab.simulation import run_one
 from ganger.lab.tables import duration
 from ganger.recipes.registry import Recipe, find, recipes
 from ganger.sim.physics import Costs

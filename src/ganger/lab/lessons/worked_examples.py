@@ -29,7 +29,8 @@ from ganger.lab.lessons.parts import (
     trace_of,
 )
 from ganger.lab.result import Run
-from ganger.lab.simulation import Setup, run_one
+from ganger.lab.simulating.setup import Setup
+from ganger.lab.simulation import run_one
 from ganger.solve.division.programme import Shares, isolated, proportional, shares
 from ganger.solve.division.shares import max_min, max_sum
 

@@ -34,7 +34,10 @@ from ganger.lab.figures import completion_times, finished
 from ganger.lab.live.run import STEP, Training, run_live
 from ganger.lab.log import Divergence, replay
 from ganger.lab.result import JobTable
-from ganger.lab.simulation import Setup, load_policy, make_oracle, run_one
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulating.policies import load_policy
+from ganger.lab.simulating.setup import Setup
+from ganger.lab.simulation import run_one
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Costs, Physics
 from ganger.workloads.trace import Trace

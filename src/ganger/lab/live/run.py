@@ -45,7 +45,11 @@ from ganger.engines.local import CANCELLED, AgentAt, LocalEngine
 from ganger.lab.live import paced_worker as paced
 from ganger.lab.log import LogWriter
 from ganger.lab.result import JobTable
-from ganger.lab.simulation import Setup, job_table, load_policy, make_oracle, refuse_impossible
+from ganger.lab.simulating.job_table import job_table
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulating.policies import load_policy
+from ganger.lab.simulating.refusals import refuse_impossible
+from ganger.lab.simulating.setup import Setup
 from ganger.sim.physics import Costs, Physics
 from ganger.workloads.trace import Trace
 

@@ -24,7 +24,10 @@ from ganger.lab.api import Task, as_cluster, as_trace, try_all
 from ganger.lab.metrics import comparable, confidence, metrics_of
 from ganger.lab.recommend.recipe_filter import Objective, objective_of, offers, plausible
 from ganger.lab.result import Run
-from ganger.lab.simulation import Setup, make_oracle, needs_of, refuse_impossible
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulating.policies import needs_of
+from ganger.lab.simulating.refusals import refuse_impossible
+from ganger.lab.simulating.setup import Setup
 from ganger.lab.words import left_out as rows_left_out
 from ganger.recipes.registry import find, recipes
 from ganger.sim.physics import Physics

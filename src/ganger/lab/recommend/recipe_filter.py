@@ -11,7 +11,7 @@ from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, WHOLE
-from ganger.lab.simulation import PAST
+from ganger.lab.simulating.oracles import PAST
 from ganger.recipes.registry import Recipe, nearest
 from ganger.workloads.trace import Trace
 

@@ -24,7 +24,7 @@ from ganger.lab.report.page import (
 )
 from ganger.lab.report.page import estimate as _estimate
 from ganger.lab.result import Run
-from ganger.lab.waited import hours, shares
+from ganger.lab.simulating.waited import hours, shares
 
 COLUMNS = (
     Column("jct_mean_seconds", "Mean JCT", "time", "low"),

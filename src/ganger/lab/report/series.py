@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ganger.lab.figures import Floats, completion_times, fairness, known, queueing_delays
 from ganger.lab.metrics import Group
-from ganger.lab.recorder import GANTT_JOBS
 from ganger.lab.result import Run, Segment
+from ganger.lab.simulating.recorder import GANTT_JOBS
 
 QUANTILES = 240
 SLICES = 160

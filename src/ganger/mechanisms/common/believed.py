@@ -1,4 +1,8 @@
-"""How long a job is believed to run: what the oracle says, or else what its user declared."""
+"""How long and how fast a job is believed to run: what the oracle says.
+
+Run times that it does not know the user may have declared; speeds that it does not know are in
+proportion to GPUs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.state.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
 
@@ -17,6 +22,20 @@ def believed_duration(view: View, ids: Any) -> NDArray[np.float64]:
     own = np.where(view.jobs.estimate[ids] < NEVER, view.jobs.estimate[ids], view.jobs.limit[ids])
     believed: NDArray[np.float64] = np.where(np.isnan(told), own, told)
     return believed
+
+
+def believed_speed(
+    view: View, ids: Ids, gpu_type: str, gpus: NDArray[Any], nodes: NDArray[Any]
+) -> NDArray[np.float64]:
+    """Speed on `gpus` GPUs of `gpu_type` over `nodes` nodes, all broadcast; 1 is the job as asked
+    for on the reference. Where the oracle does not know, a job's speed is in proportion to its
+    GPUs, and 1 on as many as it asks for."""
+    told = view.oracle.throughput(view, ids, gpu_type, gpus, nodes)
+    unknown = np.isnan(told)
+    if unknown.any():
+        asked = np.maximum(view.jobs.gpus[ids], 1)
+        told = np.where(unknown, np.maximum(gpus, 1) / asked, told)
+    return np.broadcast_to(told, np.broadcast_shapes(ids.shape, np.shape(gpus), np.shape(nodes)))
 
 
 def believed_length(view: View, job: int) -> float:

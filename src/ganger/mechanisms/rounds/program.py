@@ -1,7 +1,7 @@
 """Allocation by programme: a view becomes arrays, `solve` divides the time, rows come back.
 
 The programmes are those of Gavel (OSDI 2020): x[job, type] is the fraction of the time that a job
-spends on a type, at the size it asks for. What the oracle does not know about speed counts as 1.
+spends on a type, at the size it asks for.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ from numpy.typing import NDArray
 from ganger.core.allocation import Allocation, Share
 from ganger.core.books.empty import EmptyCluster
 from ganger.core.state.table import Ids
-from ganger.core.units import NEVER
 from ganger.core.view import View
-from ganger.mechanisms.common.believed import believed_duration
+from ganger.mechanisms.common.believed import believed_duration, believed_speed
 from ganger.mechanisms.common.speed_cache import Answers, Width, answers
 from ganger.mechanisms.fairness.fair import Notes, Tree, integrate_isolated
 from ganger.solve.division.lexicographic import Paces, water_filling
-from ganger.solve.division.programme import Shares, isolated, isolated_shares, proportional, shares
+from ganger.solve.division.programme import Shares, isolated, proportional, shares
 from ganger.solve.division.raised import raised
 from ganger.solve.division.search import largest
 from ganger.solve.division.shares import SharesPool, efficient, max_min, max_sum
-from ganger.solve.highs import Infeasible
 from ganger.solve.waterfill import water_fill
 
 Floats = NDArray[np.float64]
@@ -87,8 +85,8 @@ def _told(view: View, there: tuple[_Counts, _Counts], ids: Ids, _: Width) -> Flo
     rate = np.empty((len(ids), len(capacity)))
     for j, kind in enumerate(capacity):
         nodes = -(-gpus // widest[kind])
-        told = view.oracle.throughput(view, ids, kind, gpus, nodes)
-        rate[:, j] = np.where(gpus <= capacity[kind], np.where(np.isnan(told), 1.0, told), 0.0)
+        speed = believed_speed(view, ids, kind, gpus, nodes)
+        rate[:, j] = np.where(gpus <= capacity[kind], speed, 0.0)
     out[some] = rate * allowed_on(view, ids, tuple(capacity))
     return out
 
@@ -125,7 +123,7 @@ def work_left(view: View, ids: Ids) -> Floats:
     return np.maximum(left, 1.0)
 
 
-# ---------------------------------------------------------------------- objectives
+# ---------------------------------------------------------------------- programmes
 
 
 def fair_unit(problem: Problem) -> Floats:
@@ -134,12 +132,6 @@ def fair_unit(problem: Problem) -> Floats:
     posed = problem.shares
     unit: Floats = problem.weight * proportional(posed) / posed.scale
     return unit
-
-
-def most_even(view: View, problem: Problem) -> Floats:
-    """Max-min fairness in one programme; what is left goes where it does most."""
-    alone = unrivalled(problem.shares, problem.shares.rate)
-    return _raised(problem, fair_unit(problem)) if alone is None else alone
 
 
 def unrivalled(posed: Shares, gain: Floats) -> Floats | None:
@@ -156,7 +148,7 @@ def unrivalled(posed: Shares, gain: Floats) -> Floats | None:
     return x
 
 
-def _raised(problem: Problem, unit: Floats) -> Floats:
+def raised_to(problem: Problem, unit: Floats) -> Floats:
     """The smallest multiple of `unit` at its largest, then the largest sum of multiples."""
     small = raised(problem.shares, unit)
     if small is not None and small.x is not None:
@@ -165,12 +157,8 @@ def _raised(problem: Problem, unit: Floats) -> Floats:
     return efficient(problem.shares, unit * level, problem.shares.rate / unit[:, None]).x
 
 
-def water_filled(view: View, problem: Problem) -> Floats:
-    """Max-min fairness all the way: after the worst off, the second worst, and so on."""
-    return _filled_up(problem, fair_unit(problem), None)
-
-
-def _filled_up(problem: Problem, unit: Floats, pace_of: Paces | None) -> Floats:
+def filled_up(problem: Problem, unit: Floats, pace_of: Paces | None) -> Floats:
+    """The smallest multiple of `unit` at its largest, then the second smallest, and so on."""
     posed = problem.shares
     alone = unrivalled(posed, posed.rate)
     if alone is not None:
@@ -179,62 +167,10 @@ def _filled_up(problem: Problem, unit: Floats, pace_of: Paces | None) -> Floats:
     return efficient(posed, filled.level, posed.rate / unit[:, None]).x
 
 
-@dataclass(frozen=True)
-class LargestSum:
-    """The largest sum of throughputs; starves whoever is slow everywhere. `priced`: of throughput
-    per dollar, types without a price counting as 1 USD/h. `deadlines`: whoever has one gets what
-    it takes to meet it, unless that is out of reach (Gavel, sections 4.2 and 4.4)."""
-
-    priced: bool = False
-    deadlines: bool = False
-
-    def __call__(self, view: View, problem: Problem) -> Floats:
-        """The fractions of time."""
-        gain = problem.shares.rate
-        if self.priced:
-            prices = {kind.name: kind.price for kind in view.nodes.type_specs}
-            gain = gain / np.array([prices.get(kind) or 1.0 for kind in problem.types])
-        floor = _in_time(view, problem) if self.deadlines else np.zeros(len(problem.ids))
-        if not floor.any():
-            return _most(problem, gain)
-        try:
-            return max_sum(problem.shares, gain, floor).x
-        except Infeasible:
-            return _most(problem, gain)
-
-
-def _in_time(view: View, problem: Problem) -> Floats:
-    """The throughput at which each would meet its deadline; 0 without one or if it cannot."""
-    deadline = view.jobs.deadline[problem.ids]
-    rest = (deadline - view.now).astype(np.float64)
-    needed = work_left(view, problem.ids) / np.maximum(rest, 1.0)
-    able = (deadline < NEVER) & (rest > 0) & (needed <= problem.shares.fastest())
-    return np.where(able, needed, 0.0)
-
-
-def _most(problem: Problem, gain: Floats) -> Floats:
+def largest_sum(problem: Problem, gain: Floats) -> Floats:
+    """The largest sum of time x `gain`."""
     alone = unrivalled(problem.shares, gain)
     return max_sum(problem.shares, gain).x if alone is None else alone
-
-
-def first_come(view: View, problem: Problem) -> Floats:
-    """Gavel's FIFO: throughput over the job's best, the earlier the heavier."""
-    rate, n = problem.shares.rate, len(problem.ids)
-    gain = rate / rate.max(axis=1, keepdims=True) * (n - np.arange(n))[:, None]
-    return _most(problem, gain)
-
-
-def equal_parts(view: View, problem: Problem) -> Floats:
-    """1/n of every type for each of n jobs, whatever it is worth to them."""
-    return isolated_shares(problem.shares)
-
-
-def shortest_makespan(view: View, problem: Problem) -> Floats:
-    """All done as early as possible: eff_i >= left_i / T is linear in 1/T, so that one programme
-    is enough where the public code bisects."""
-    alone = unrivalled(problem.shares, problem.shares.rate)
-    left = work_left(view, problem.ids)
-    return _raised(problem, left / left.max()) if alone is None else alone
 
 
 # ---------------------------------------------------------------------- allocators
@@ -337,7 +273,7 @@ class Hierarchical:
 
     def _fill(self, view: View, problem: Problem) -> Floats:
         unit = proportional(problem.shares) / problem.shares.scale
-        return _filled_up(problem, unit, self.tree.over(view, problem.ids).parts)
+        return filled_up(problem, unit, self.tree.over(view, problem.ids).parts)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from ganger.core.state.jobs import Phase
 from ganger.core.state.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
+from ganger.mechanisms.common.believed import believed_speed
 from ganger.mechanisms.common.reconcile import Sizes
 from ganger.mechanisms.common.speed_cache import Answers, Width, answers
 from ganger.mechanisms.sizing.marginal_gain import (
@@ -282,13 +283,8 @@ def _speeds(
     Positive, and never falling with size: more GPUs than help need not be used.
     """
     nodes = -(-gpus // max(widest, 1))
-    answer = view.oracle.throughput(view, ids[:, None], gpu_type, gpus[None, :], nodes[None, :])
-    answer = np.broadcast_to(answer, (len(ids), len(gpus)))
-    unknown = np.asarray(np.isnan(answer).any(axis=1))
-    if unknown.any():
-        linear = gpus[None, :] / np.maximum(view.jobs.gpus[ids], 1)[:, None]
-        answer = np.where(unknown[:, None], linear, answer)
-    return np.maximum.accumulate(np.maximum(answer, 1e-12), axis=1)
+    speed = believed_speed(view, ids[:, None], gpu_type, gpus[None, :], nodes[None, :])
+    return np.maximum.accumulate(np.maximum(speed, 1e-12), axis=1)
 
 
 def run_times(view: View, job: int) -> dict[int, float]:

@@ -31,7 +31,8 @@ from ganger.core.state.snapshot import Snapshot, restore
 from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.lab.log import Divergence, memory_hash
-from ganger.lab.simulation import load_policy, oracle_of_past
+from ganger.lab.simulating.oracles import oracle_of_past
+from ganger.lab.simulating.policies import load_policy
 from ganger.service.durable.journal import Decided, Header, Journal, SetAside, readable
 
 log = logging.getLogger("ganger.service")
@@ -201,7 +202,7 @@ def _set_aside(
     kernel.now = batch.at
     for event in batch.events:
         try:
-            kernel._on[type(event)](event)
+            kernel.reduce(event)
         except Exception as found:
             bad, error = [event], found
             break

@@ -21,7 +21,9 @@ from ganger.core.units import DAY
 from ganger.engines.local import IGNORED
 from ganger.lab.ahead.alternatives import WAITING_MAX, Waits, waits
 from ganger.lab.ahead.whatif import Outlook, expected_starts, future, past
-from ganger.lab.simulation import Setup, load_policy, run_one
+from ganger.lab.simulating.policies import load_policy
+from ganger.lab.simulating.setup import Setup
+from ganger.lab.simulation import run_one
 from ganger.service.daemon import Daemon
 from ganger.service.durable.journal import Header
 from ganger.service.durable.recovery import guard_of, make_kernel

@@ -23,8 +23,8 @@ from ganger.client.answers import (
 from ganger.client.request import JobRequest
 from ganger.client.states import exit_code
 from ganger.core.errors import BadInput
-from ganger.core.state.commands import DECLARES
 from ganger.core.state.jobs import Phase
+from ganger.core.state.reducer import DECLARES
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, TEXT_MAX
 from ganger.service.commands import Order, SetCeiling, Submit
 from ganger.service.durable.sandbox import outlook, outlooks, prospects

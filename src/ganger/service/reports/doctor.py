@@ -22,7 +22,7 @@ from ganger.client.strangers import others_may_change
 from ganger.core.errors import GangerError
 from ganger.engines.slurm.client import Client as Slurm
 from ganger.engines.slurm.client import options_of
-from ganger.lab.simulation import load_policy
+from ganger.lab.simulating.policies import load_policy
 from ganger.service import agents
 from ganger.service.durable.journal import Header, Journal
 from ganger.service.home import refuse_lost_journal

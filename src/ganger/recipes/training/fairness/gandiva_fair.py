@@ -12,6 +12,7 @@ import numpy as np
 
 from ganger.core.state.table import Ids
 from ganger.core.view import View
+from ganger.mechanisms.common.believed import believed_speed
 from ganger.mechanisms.common.holdings_delta import Seen
 from ganger.mechanisms.common.reconcile import Want
 from ganger.mechanisms.common.speed_cache import Answers, Floats, Width, answers
@@ -183,9 +184,9 @@ class Stride:
 
         def ratio(ids: Ids, _: Width) -> Floats:
             one, gpus = np.ones(len(ids), np.int64), np.maximum(view.jobs.gpus[ids], 1)
-            quick = view.oracle.throughput(view, ids, fast, gpus, one)
-            late = view.oracle.throughput(view, ids, slow, gpus, one)
-            return np.nan_to_num(quick / np.where(late > 0, late, 1.0), nan=1.0)
+            quick = believed_speed(view, ids, fast, gpus, one)
+            late = believed_speed(view, ids, slow, gpus, one)
+            return np.asarray(quick / np.where(late > 0, late, 1.0))
 
         values, of = answers(view, _Speedups, live, (fast, slow), (), ratio)
         owner = owners(view, self.owner)[live]

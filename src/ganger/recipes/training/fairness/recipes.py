@@ -10,12 +10,12 @@ from ganger.core.units import HOUR, MINUTE, SECOND
 from ganger.mechanisms.fairness.fair import FairPolicy, Inside, Owner, Tree, demands, gpu_demands
 from ganger.mechanisms.fairness.lease import LeasePolicy
 from ganger.mechanisms.ordering.admit import Walk
+from ganger.mechanisms.rounds.objectives import WATER_FILLED
 from ganger.mechanisms.rounds.program import (
     EqualShares,
     FinishTimeFairness,
     Hierarchical,
     Programme,
-    water_filled,
 )
 from ganger.mechanisms.rounds.rounds import RoundPolicy
 from ganger.recipes.registry import Count, Duration, Paper, Part, Period, recipe
@@ -67,7 +67,7 @@ def max_min(heterogeneous: bool = True, every: Period = 360 * SECOND, fill: bool
     throughput over that of equal time on all GPUs, lexicographically (Gavel, section 4.1).
     Gangs get their shares as fractions of time in rounds of `every`.
     """
-    allocator = Programme(water_filled) if heterogeneous else EqualShares()
+    allocator = Programme(WATER_FILLED) if heterogeneous else EqualShares()
     return RoundPolicy("max-min", allocator, every, fill=fill)
 
 

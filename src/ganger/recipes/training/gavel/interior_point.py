@@ -19,12 +19,12 @@ from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.mechanisms.common.believed import believed_duration
 from ganger.mechanisms.fairness.fair import Notes
+from ganger.mechanisms.rounds.objectives import MOST_EVEN
 from ganger.mechanisms.rounds.program import (
     FinishTimeFairness,
     Floats,
     Problem,
     fair_unit,
-    most_even,
     pose,
     rho_parts,
     rows_of,
@@ -79,7 +79,7 @@ def _most_even(view: View, problem: Problem) -> Floats:
     try:
         return highest(problem.shares, fair_unit(problem))
     except ArithmeticError:
-        return most_even(view, problem)
+        return MOST_EVEN(view, problem)
 
 
 def _soonest(view: View, problem: Problem, notes: Notes) -> Floats:

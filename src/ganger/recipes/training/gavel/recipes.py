@@ -7,26 +7,27 @@ from enum import Enum
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
 from ganger.core.units import SECOND
-from ganger.mechanisms.rounds.program import (
-    FinishTimeFairness,
-    FirstFit,
+from ganger.mechanisms.rounds.objectives import (
+    FIRST_COME,
+    MOST_EVEN,
+    SHORTEST_MAKESPAN,
+    WATER_FILLED,
     LargestSum,
-    Programme,
     equal_parts,
-    first_come,
-    most_even,
-    shortest_makespan,
-    water_filled,
 )
+from ganger.mechanisms.rounds.program import FinishTimeFairness, FirstFit, Programme
 from ganger.mechanisms.rounds.program import Objective as Solve
 from ganger.mechanisms.rounds.rounds import Allocator, RoundPolicy
 from ganger.recipes.registry import Count, Duration, Paper, Period, recipe
 from ganger.recipes.training.fairness.recipes import GAVEL
-from ganger.recipes.training.gavel import space_sharing as pairing
 from ganger.recipes.training.gavel.interior_point import Centred, CentredProgramme
 from ganger.recipes.training.gavel.pop import Partitioned
 from ganger.recipes.training.gavel.simulator_rounds import BarrierRounds, Ways
-from ganger.recipes.training.gavel.space_sharing import PairFinishTimeFairness, PairProgramme
+from ganger.recipes.training.gavel.space_sharing import (
+    PairFinishTimeFairness,
+    PairObjective,
+    PairProgramme,
+)
 from ganger.recipes.training.gavel.standing_types import StandingTypes
 from ganger.solve.pop import Deal
 
@@ -47,24 +48,15 @@ class Objective(Enum):
     """1/n of every type for each of n jobs: what sharing is compared with."""
 
 
-PROGRAMMES: dict[Objective, Solve] = {
-    Objective.MAX_MIN: most_even,
-    Objective.WATER_FILLING: water_filled,
-    Objective.FIFO: first_come,
-    Objective.MAKESPAN: shortest_makespan,
+IN_PAIRS: dict[Objective, PairObjective] = {
+    Objective.MAX_MIN: MOST_EVEN,
+    Objective.WATER_FILLING: WATER_FILLED,
+    Objective.FIFO: FIRST_COME,
+    Objective.MAKESPAN: SHORTEST_MAKESPAN,
     Objective.MAX_SUM: LargestSum(),
     Objective.COST: LargestSum(priced=True),
-    Objective.ISOLATED: equal_parts,
 }
-
-PACKED: dict[Objective, pairing.Solve] = {
-    Objective.MAX_MIN: pairing.most_even,
-    Objective.WATER_FILLING: pairing.water_filled,
-    Objective.FIFO: pairing.first_come,
-    Objective.MAKESPAN: pairing.shortest_makespan,
-    Objective.MAX_SUM: pairing.largest_sum,
-    Objective.COST: pairing.cheapest,
-}
+PROGRAMMES: dict[Objective, Solve] = {**IN_PAIRS, Objective.ISOLATED: equal_parts}
 
 CENTRED = {
     Objective.MAX_MIN: Centred.MAX_MIN,
@@ -143,7 +135,7 @@ def gavel(
                 "isolated jobs share no GPU", where="gavel", mend="leave space_sharing out"
             )
         ftf = objective is Objective.FTF
-        allocator = PairFinishTimeFairness(agnostic) if ftf else PairProgramme(PACKED[objective])
+        allocator = PairFinishTimeFairness(agnostic) if ftf else PairProgramme(IN_PAIRS[objective])
         return RoundPolicy("gavel", allocator, every, fill=fill, pairs=True)
     if any(ways):
         return BarrierRounds("gavel", allocator, every, ways)
@@ -156,7 +148,7 @@ def _in_time(objective: Objective) -> LargestSum:
         raise BadInput(
             f"no deadlines with {objective.value}", where="gavel", mend="use max-sum or cost"
         )
-    return LargestSum(objective is Objective.COST, deadlines=True)
+    return LargestSum(priced=objective is Objective.COST, deadlines=True)
 
 
 @recipe(

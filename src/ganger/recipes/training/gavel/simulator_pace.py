@@ -9,7 +9,7 @@ import numpy as np
 from ganger.core.state.table import Ids
 from ganger.core.units import SECOND
 from ganger.core.view import View
-from ganger.mechanisms.common.believed import believed_duration
+from ganger.mechanisms.common.believed import believed_duration, believed_speed
 from ganger.mechanisms.rounds.program import FOREVER
 
 
@@ -60,6 +60,5 @@ class Pace:
                 known[key] = told.at(kind, gpus), True
             else:  # what may change is not kept
                 one, many, nodes = np.array([job]), np.array([gpus]), np.array([1])
-                rate = view.oracle.throughput(view, one, kind, many, nodes)
-                return float(np.nan_to_num(rate[0], nan=1.0)) * SECOND, False
+                return float(believed_speed(view, one, kind, many, nodes)[0]) * SECOND, False
         return known[key]

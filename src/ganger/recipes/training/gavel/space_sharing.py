@@ -18,17 +18,16 @@ from ganger.core.state.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.common.reconcile import sharable
 from ganger.mechanisms.fairness.fair import Notes
+from ganger.mechanisms.rounds.objectives import LargestSum, Raised
 from ganger.mechanisms.rounds.program import (
     LEAST_SHARE,
     FinishTimeFairness,
     Floats,
     Problem,
-    fair_unit,
     pose,
     rho_demand,
     rho_parts,
     rows_of,
-    work_left,
 )
 from ganger.solve.division.lexicographic import water_filling
 from ganger.solve.division.pairs import (
@@ -57,6 +56,7 @@ class Packed(NamedTuple):
 
 Solve: TypeAlias = Callable[[View, Packed], Floats]
 """Gives the (jobs + pairs, types) fractions of time."""
+PairObjective: TypeAlias = Raised | LargestSum
 
 
 def pack(view: View, problem: Problem) -> Packed:
@@ -122,12 +122,21 @@ def _parts(view: View, mine: str, other: str, gpus: int, types: tuple[str, ...])
 # ---------------------------------------------------------------------- objectives
 
 
+def best(objective: PairObjective, view: View, packed: Packed) -> Floats:
+    """The (jobs + pairs, types) fractions of time that are best by `objective`."""
+    problem = packed.problem
+    if isinstance(objective, LargestSum):
+        return _summed(packed, objective.factor(problem), objective.price(view, problem))
+    unit = objective.unit(view, problem)
+    return (_filled_up if objective.in_turn else _raised)(packed, unit)
+
+
 def _raised(packed: Packed, unit: Floats) -> Floats:
     """The smallest multiple of `unit` at its largest, then the largest sum of multiples."""
     merged = packed.merged(unit)
     few, unit = merged.posed, unit[merged.jobs.first]
-    best = max_min_pairs(few, unit)
-    return _efficient(merged, unit * best.value, 1.0 / unit)
+    level = max_min_pairs(few, unit).value
+    return _efficient(merged, unit * level, 1.0 / unit)
 
 
 def _efficient(merged: Merged, floor: Floats, factor: Floats) -> Floats:
@@ -142,48 +151,18 @@ def _gains(few: Pairs, factor: Floats, price: Floats) -> tuple[Floats, Floats]:
     return factor[:, None] * few.alone.rate / price, both / price
 
 
-def most_even(view: View, packed: Packed) -> Floats:
-    """Max-min fairness in one programme; what is left goes where it does most."""
-    return _raised(packed, fair_unit(packed.problem))
-
-
-def shortest_makespan(view: View, packed: Packed) -> Floats:
-    """All done as early as possible."""
-    left = work_left(view, packed.problem.ids)
-    return _raised(packed, left / left.max())
-
-
-def water_filled(view: View, packed: Packed) -> Floats:
-    """Max-min fairness all the way: after the worst off, the second worst, and so on."""
-    unit = fair_unit(packed.problem)
+def _filled_up(packed: Packed, unit: Floats) -> Floats:
+    """The smallest multiple of `unit` at its largest, then the second smallest, and so on."""
     merged = packed.merged(unit)
     unit = unit[merged.jobs.first]
     filled = water_filling(PairsPool(merged.posed), merged.posed.alone.capacity, unit, None)
     return _efficient(merged, filled.level, 1.0 / unit)
 
 
-def first_come(view: View, packed: Packed) -> Floats:
-    """Throughput over the job's best alone, the earlier the heavier."""
-    n = len(packed.problem.ids)
-    return _summed(packed, (n - np.arange(n)) / packed.problem.shares.rate.max(axis=1))
-
-
-def largest_sum(view: View, packed: Packed) -> Floats:
-    """The largest sum of throughputs."""
-    return _summed(packed, np.ones(len(packed.problem.ids)))
-
-
-def cheapest(view: View, packed: Packed) -> Floats:
-    """The largest sum of throughputs per dollar; types without a price count as 1 USD/h."""
-    prices = {kind.name: kind.price for kind in view.nodes.type_specs}
-    price = np.array([prices.get(kind) or 1.0 for kind in packed.problem.types])
-    return _summed(packed, np.ones(len(packed.problem.ids)), price)
-
-
-def _summed(packed: Packed, factor: Floats, price: Floats | None = None) -> Floats:
+def _summed(packed: Packed, factor: Floats, price: Floats) -> Floats:
+    """The largest sum of throughputs x `factor` / `price`."""
     merged = packed.merged(factor)
     few = merged.posed
-    price = np.ones(few.alone.rate.shape[1]) if price is None else price
     own, both = _gains(few, factor[merged.jobs.first], price)
     return merged.expand(max_sum_pairs(few, own, both).x)
 
@@ -193,13 +172,13 @@ def _summed(packed: Packed, factor: Floats, price: Floats | None = None) -> Floa
 
 @dataclass(frozen=True)
 class PairProgramme:
-    """Allocates by `solve`, alone and in pairs."""
+    """Allocates by `objective`, alone and in pairs."""
 
-    solve: Solve
+    objective: PairObjective
 
     def allocate(self, view: View, ids: Ids) -> Allocation:
         """Rows in order of job, then of pair."""
-        return _divided(view, ids, self.solve)
+        return _divided(view, ids, lambda view, packed: best(self.objective, view, packed))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST
 from ganger.core.plan import Plan, Provision
 from ganger.core.view import View
+from ganger.mechanisms.common.believed import believed_speed
 from ganger.mechanisms.placement.place import counted
 from ganger.recipes.training.goodput.pollux import GoodputMemory, GoodputPolicy
 
@@ -83,6 +84,6 @@ class Autoscaling:
             if gpus:
                 kind = view.ledger.cell_of[counts[0][0]].gpu_type
                 sizes, spread = np.array([gpus, 1]), np.array([len(counts), 1])
-                many, one = view.oracle.throughput(view, np.array([job, job]), kind, sizes, spread)
+                many, one = believed_speed(view, np.array([job, job]), kind, sizes, spread)
                 total += many / one if one > 0 else gpus
         return total / max(int(view.nodes.gpus[:active].sum()), 1)

@@ -18,6 +18,7 @@ from ganger.core.state.jobs import Phase
 from ganger.core.state.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
+from ganger.mechanisms.common.believed import believed_speed
 from ganger.mechanisms.common.reasons import decides_at
 from ganger.mechanisms.common.reconcile import Want, competitors, towards
 from ganger.mechanisms.common.speed_cache import Answers, Width, answers
@@ -439,11 +440,8 @@ def _speeds(view: View, ids: Ids, kinds: list[str], spread: int, most: int) -> S
     nodes, gpus = np.arange(1, spread + 1)[:, None], np.arange(1, most + 1)
     for kind in sorted(set(kinds)):
         rows = np.flatnonzero([each == kind for each in kinds])
-        asked = np.broadcast_to(gpus, (len(rows), spread, most))
-        told = view.oracle.throughput(view, ids[rows][:, None, None], kind, gpus, nodes)
-        if told.shape != asked.shape or np.isnan(told).any():
-            told = asked / np.maximum(view.jobs.gpus[ids[rows]], 1)[:, None, None]
-        out[rows, 1:, 1:] = np.where(nodes <= gpus, np.maximum(told, 1e-12), 0.0)
+        speed = believed_speed(view, ids[rows][:, None, None], kind, gpus, nodes)
+        out[rows, 1:, 1:] = np.where(nodes <= gpus, np.maximum(speed, 1e-12), 0.0)
     return out
 
 

@@ -17,6 +17,7 @@ from ganger.core.spec import Shape
 from ganger.core.state.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
+from ganger.mechanisms.common.believed import believed_speed
 from ganger.mechanisms.common.speed_cache import Answers, Width, answers
 from ganger.mechanisms.sizing.elastic import resizable
 from ganger.recipes.training.goodput.pollux import after_restart
@@ -177,13 +178,11 @@ class _ConfigurationSpeeds(Answers):
 
 
 def _speeds(view: View, ids: Ids, row: Ints, cell: Ints, gpus: Ints) -> Floats:
-    """Throughput (goodput) of every option; linear in GPUs where the oracle does not know."""
+    """Throughput (goodput) of every option."""
     there = tuple([(each.gpu_type, each.widest) for each in view.ledger.cells])
     width = len(there), int(gpus.max(initial=1))
     rows, of = answers(view, _ConfigurationSpeeds, ids, there, width, partial(_told, view))
-    told = rows[of[row], cell, gpus - 1]
-    linear = gpus / np.maximum(view.jobs.gpus[ids[row]], 1)
-    return np.maximum(np.where(np.isnan(told), linear, told), 1e-12)
+    return np.maximum(rows[of[row], cell, gpus - 1], 1e-12)
 
 
 def _told(view: View, ids: Ids, width: Width) -> Floats:
@@ -191,5 +190,5 @@ def _told(view: View, ids: Ids, width: Width) -> Floats:
     out, gpus = np.empty((len(ids), *width)), np.arange(1, width[1] + 1)
     for each in view.ledger.cells:
         nodes = -(-gpus // max(each.widest, 1))
-        out[:, each.index] = view.oracle.throughput(view, ids[:, None], each.gpu_type, gpus, nodes)
+        out[:, each.index] = believed_speed(view, ids[:, None], each.gpu_type, gpus, nodes)
     return out

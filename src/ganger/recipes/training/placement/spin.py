@@ -14,7 +14,7 @@ from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.spec import Locality
 from ganger.core.units import HOUR, NEVER
 from ganger.core.view import View
-from ganger.mechanisms.common.believed import believed_duration, believed_length
+from ganger.mechanisms.common.believed import believed_duration, believed_length, believed_speed
 from ganger.mechanisms.common.reasons import decides_at
 from ganger.solve.highs import maximise, model
 
@@ -185,8 +185,8 @@ def _speeds(view: View, job: int, kind: str, nodes: tuple[int, ...]) -> list[flo
     asked, found = known.get(job, (None, []))
     if asked != (kind, nodes) or not view.oracle.steady:
         many = np.full(len(nodes), view.draft.shape(job).gpus)
-        speed = view.oracle.throughput(view, np.full(len(nodes), job), kind, many, np.array(nodes))
-        found = np.where(np.isnan(speed) | (speed <= 0), 1.0, speed).tolist()
+        speed = believed_speed(view, np.full(len(nodes), job), kind, many, np.array(nodes))
+        found = np.where(speed <= 0, 1.0, speed).tolist()
         if len(known) > 2 * len(view.pending) + 64:
             known.clear()
         known[job] = (kind, nodes), found

@@ -1,0 +1,137 @@
+"""From the words of a user to the policy of a run, and what it knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ganger.client.strangers import refuse_others_file
+from ganger.core.errors import BadInput, InvariantError
+from ganger.core.protocols import Policy
+from ganger.core.spec import Kind
+from ganger.core.units import NEVER
+from ganger.lab.simulating.setup import Setup
+from ganger.lab.simulating.user_policy import OwnPolicy, load_own
+from ganger.mechanisms.common.planes import Planes
+from ganger.mechanisms.common.two_level import TwoLevel, searches
+from ganger.recipes import registry
+from ganger.workloads.trace import Trace
+
+
+def load_policy(
+    spec: str, *, recorded: bool = False, bounded: bool = True, plane: str = "training"
+) -> Policy:
+    """A recipe by name and parameters, or a user's own class as `FILE.py:Class`. `recorded`: a
+    journal or log names it; then no file runs that another user wrote or may change. `bounded`:
+    parameters must be within their bounds, which a version that recorded a recipe may not have had.
+    `plane`: one of `registry.PLANES`, of which the recipe has to be if it is not for all jobs.
+    Raises BadInput."""
+    path, colon, name = spec.partition(":")
+    if colon and path.endswith(".py"):
+        file = Path(path)
+        if recorded and file.is_file():
+            file = refuse_others_file(file, above=True)
+        return load_own(file, name)
+    found, _ = registry.parse(spec, bounded=bounded)
+    if found.plane not in ("training", "requests", plane):
+        what, option = OTHER_PLANES[found.plane]
+        raise BadInput(f"{found.name} decides over {what} only", where="recipe",
+                       mend=f"use it as {option} {found.name}")  # fmt: skip
+    return registry.make(spec, bounded=bounded)
+
+
+OTHER_PLANES = {
+    "serving": ("services", "--serving"),
+    "tuning": ("the trials of a search", "--inner"),
+}
+"""What recipes decide over that are not for all jobs, and the option of `ganger simulate`."""
+
+
+def families(trace: Trace, inner: str, *, recorded: bool = False) -> bool:
+    """Whether some job is to be placed inside what another holds: it names it as its parent, or the
+    recipe `inner` asks for it. Raises BadInput."""
+    declared, n = trace.declared, trace.jobs
+    if not has(trace, Kind.TUNE):
+        return False
+    return bool((declared.parent[:n] >= 0).any()) or searches(
+        load_policy(inner, recorded=recorded, bounded=not recorded, plane="tuning")
+    )
+
+
+def with_inner(policy: Policy, inner: str, *, recorded: bool = False) -> Policy:
+    """The policy, and inside each grant the recipe `inner`. Raises BadInput."""
+    within = load_policy(inner, recorded=recorded, bounded=not recorded, plane="tuning")
+    return TwoLevel(policy, within)
+
+
+def composed(
+    policy: Policy, trace: Trace, inner: str, serving: str, *, recorded: bool = False
+) -> Policy:
+    """The policy, with `inner` inside grants if the trace has any, and beside it `serving` for
+    services if there are any. Raises BadInput."""
+    if families(trace, inner, recorded=recorded):
+        policy = with_inner(policy, inner, recorded=recorded)
+    if serving and has_services(trace):
+        services = load_policy(serving, recorded=recorded, bounded=not recorded, plane="serving")
+        policy = Planes(services, policy)
+    return policy
+
+
+def has(trace: Trace, kind: Kind) -> bool:
+    """Whether there are jobs of that kind."""
+    return bool((trace.declared.kind[: trace.declared.n] == kind).any())
+
+
+def has_services(trace: Trace) -> bool:
+    """Whether there are jobs of kind `serve`."""
+    return has(trace, Kind.SERVE)
+
+
+def needs_of(spec: str) -> str:
+    """What the recipe of `spec` must know; "own" for a user's file."""
+    if spec.partition(":")[0].endswith(".py"):
+        return "own"
+    return registry.parse(spec, bounded=False)[0].needs
+
+
+def known(recipe: str | Policy, setup: Setup, trace: Trace) -> str:
+    """What the policy was told of durations: nothing, if its recipes never ask."""
+    if not isinstance(recipe, str):
+        return setup.knows
+    recipes = [recipe]
+    if families(trace, setup.inner):
+        recipes.append(setup.inner)
+    if setup.serving and has_services(trace):
+        recipes.append(setup.serving)
+    return "nothing" if all(needs_of(each) == "nothing" for each in recipes) else setup.knows
+
+
+def doubts(recipe: str | Policy, trace: Trace, setup: Setup) -> list[str]:
+    """What the recipe must know and does not."""
+    if not isinstance(recipe, str) or "durations" not in needs_of(recipe):
+        return []
+    if setup.knows == "nothing":
+        return [
+            "it needs durations and has none (--knows nothing): it uses estimates and limits if"
+            " it can, else arrivals; try --knows estimate, rolling or history"
+        ]
+    if setup.knows == "estimate":
+        declared, n = trace.declared, trace.jobs
+        silent = int(((declared.estimate[:n] >= NEVER) & (declared.limit[:n] >= NEVER)).sum())
+        if silent:
+            return [f"{silent:,} of {n:,} jobs state neither estimate nor time limit"
+                    " (--knows estimate)"]  # fmt: skip
+    return []
+
+
+def blame(policy: Policy, error: InvariantError) -> Exception:
+    """The error as one of the user's own policy, if there is one."""
+    parts: list[Policy] = [policy]
+    while parts:
+        part = parts.pop(0)
+        if isinstance(part, OwnPolicy):
+            return part.wrong(str(error))
+        if isinstance(part, Planes):
+            parts += [part.serving, part.training]
+        elif isinstance(part, TwoLevel):
+            parts += [part.outer, part.inner]
+    return error

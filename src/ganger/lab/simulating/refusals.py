@@ -1,0 +1,93 @@
+"""Runs that would never end: refused before they begin, or when they stand still."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ganger.core.books.empty import EmptyCluster
+from ganger.core.errors import BadInput
+from ganger.core.kernel import Kernel
+from ganger.core.profiles import Load
+from ganger.core.spec import Kind
+from ganger.core.state.cluster import Nodes
+from ganger.core.units import NEVER
+from ganger.lab.simulating.policies import has, load_policy
+from ganger.lab.simulating.setup import Setup
+from ganger.mechanisms.common.two_level import searches
+from ganger.workloads.trace import Trace
+
+
+def refuse_impossible(trace: Trace, nodes: Nodes, inner: str = "fifo") -> None:
+    """Raise BadInput naming the first job that would not fit on the empty cluster, or that nothing
+    would ever end with the recipe `inner` for trials."""
+    empty = EmptyCluster(nodes)
+    declared = trace.declared
+    for code, shape in enumerate(declared.shapes):
+        for gpu_type in shape.gpu_types:
+            if gpu_type not in nodes.types.values:
+                known = ", ".join(t for t in nodes.types if t) or "no GPU"
+                _refuse(trace, code, f"wants GPU type {gpu_type!r}", f"the cluster has {known}")
+        least = tuple(role.range[0] for role in shape.roles)
+        if not empty.fits(shape, least):
+            top = declared.parent[: declared.n] < 0
+            if (top & (declared.shape[: declared.n] == code)).any():
+                mend = "use a larger --cluster, or leave such jobs out with --max-gpus"
+                needs = shape.roles[0].needs
+                if (needs.cpus and not nodes.cpus.any()) or (
+                    needs.memory and not nodes.memory.any()
+                ):
+                    mend = "give nodes CPUs and memory: a file for --cluster, not `8x8xV100`"
+                _refuse(trace, code, f"asks for {shape} and can never fit in this cluster", mend)
+    if has(trace, Kind.TUNE) and not searches(load_policy(inner, plane="tuning")):
+        _refuse_endless(trace)
+
+
+def refuse_unknown_services(trace: Trace, loads: Mapping[str, Load]) -> None:
+    """Raise BadInput for requests to a service that is not there."""
+    declared, n = trace.declared, trace.jobs
+    there = [declared.name(job) for job in np.flatnonzero(declared.kind[:n] == Kind.SERVE).tolist()]
+    for name in loads:
+        if name not in there:
+            raise BadInput(
+                f"{name!r} is not a job of kind serve in {trace.name}", where="--rates",
+                mend=f"there are {', '.join(there[:9]) or 'none'}",
+            )  # fmt: skip
+
+
+def _refuse_endless(trace: Trace) -> None:
+    """Raise BadInput for a search that nothing would ever end: it ends with its last child."""
+    declared, n = trace.declared, trace.jobs
+    endless = (declared.kind[:n] == Kind.TUNE) & (trace.duration[:n] >= NEVER)
+    endless[declared.parent[:n][declared.parent[:n] >= 0]] = False
+    for job in np.flatnonzero(endless & (declared.limit[:n] >= NEVER)).tolist():
+        raise BadInput(
+            f"job {declared.name(job)!r} is of kind tune, has no duration, and no job names it as"
+            " its parent: it would never end",
+            where=trace.name, mend="give it a duration or children, or a recipe that asks for"
+            " them, like --inner tune.sha",
+        )  # fmt: skip
+
+
+def refuse_stranded(trace: Trace, kernel: Kernel, setup: Setup, recipe: str) -> None:
+    """Raise BadInput if jobs wait although nothing runs and nothing will happen any more: the
+    recipe's own rules let them start nowhere."""
+    view = kernel.view
+    waiting = view.pending[view.jobs.attempt[view.pending] == 0]  # others did start somewhere
+    if len(waiting) == 0 or len(view.active) or setup.until < NEVER or setup.outages:
+        return
+    more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+    job = int(waiting[0])
+    raise BadInput(
+        f"job {trace.declared.name(job)!r}{more} can never start under {recipe}, not even on the"
+        f" idle cluster: it asks for {trace.declared.shapes[int(trace.declared.shape[job])]}",
+        where=trace.name,
+        mend="change the recipe's parameters (how close together, quotas), use a larger --cluster,"
+        " or leave such jobs out with --max-gpus",
+    )
+
+
+def _refuse(trace: Trace, code: int, what: str, mend: str) -> None:
+    job = int(np.flatnonzero(trace.declared.shape[: trace.jobs] == code)[0])
+    raise BadInput(f"job {trace.declared.name(job)!r} {what}", where=trace.name, mend=mend)

@@ -1,0 +1,185 @@
+"""Speeds that change while jobs run: by rescale protocols, neighbours that slow each other, jobs in
+pairs on the same GPUs, and CPUs and host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappush
+from math import ceil
+
+from ganger.core.events import AnyEvent, Progressed, Released, Started
+from ganger.core.plan import Placement, Resize, Tune
+from ganger.core.spec import OnPreempt
+from ganger.core.units import NEVER, WHOLE
+from ganger.sim.attempts import FAIL, FINISH, PACE, SUSPENSION, Attempts
+
+_START = Started.rank
+_KILL = int(OnPreempt.KILL)
+
+
+class Speeds:
+    """What changes the speed of attempts beside their own progress.
+
+    A job's speed is its level (what its placement allows, or what it had before it grew) over the
+    slow-down by its neighbours, times the factor of its supply with CPUs and host memory, and times
+    its part beside those that share its GPUs. Jobs that choose their batch size know none of them.
+    """
+
+    def __init__(self, attempts: Attempts) -> None:
+        self._attempts, self._physics = attempts, attempts.physics
+        self._level: dict[int, float] = {}
+        self._grown: dict[int, float] = {}
+        """By job that still computes at its old level: the level that it will have."""
+        self._supply: dict[int, float] = {}
+        self.awaited: set[int] = set()
+        """Jobs whose Started is filed and has not happened."""
+
+    # ------------------------------------------------------------------ rescaling
+
+    def hand_over(self, action: Resize) -> float | None:
+        """End a running attempt as the rescale protocol does; the level at which it computed. None
+        where the job has to be stopped and started again, for which nothing is done here."""
+        attempts, protocol, job = self._attempts, self._physics.protocol, action.job
+        computes = attempts.alive[job] % SUSPENSION == action.attempt - 1
+        computes &= attempts.began[job] <= attempts.now and job not in self.awaited
+        if protocol.pause is None or not computes or attempts.declared.on_preempt[job] == _KILL:
+            return None
+        before = self._level[job]
+        attempts.halt(job)
+        near = self.neighbours(job)
+        attempts.alive[job] = 0
+        attempts.forget(job)
+        attempts.instant.append(Released(job, action.attempt - 1, attempts.done(job)))
+        self.refresh(near, attempts.instant)
+        return before
+
+    def started(self, job: int, placement: Placement, before: float) -> None:
+        """An attempt holds `placement` from now on. `before`: the level at which one computed that
+        handed over to it, else 0."""
+        attempts, ready = self._attempts, self._physics.protocol.ready
+        self._grown.pop(job, None)
+        self.awaited.discard(job)
+        if attempts.began[job] > attempts.now:
+            self.awaited.add(job)
+        level = attempts.rate[job]
+        if ready and 0 < before < level and job not in attempts.paced:
+            self._grown[job] = level
+            level = before
+        self._level[job] = level
+        self._supply[job] = self._physics.supply(attempts.declared, job, placement, {})
+        self.refresh([job, *self.neighbours(job)], attempts.instant)
+        if job in self._grown:
+            until = attempts.began[job] + ready
+            heappush(attempts.heap, (until, PACE, job, -attempts.alive[job] % SUSPENSION))
+
+    def grow_up(self, job: int, token: int, events: list[AnyEvent]) -> None:
+        """What was filed when an attempt began: its new workers are ready."""
+        if token == -self._attempts.alive[job] % SUSPENSION:
+            level = self._grown.pop(job, None)
+            if level is not None and self._attempts.alive[job]:
+                self._level[job] = level
+                self.refresh([job], events)
+
+    # ------------------------------------------------------------------ supply
+
+    def tune(self, action: Tune) -> None:
+        """What a running attempt is given of CPUs and host memory, per GPU."""
+        attempts, job = self._attempts, action.job
+        placement = attempts.where.get(job)
+        if placement is not None and attempts.alive[job] % SUSPENSION == action.attempt:
+            knobs = {
+                name: float(value)
+                for name, value in action.knobs.items()
+                if not isinstance(value, str)
+            }
+            self._supply[job] = self._physics.supply(attempts.declared, job, placement, knobs)
+            self.refresh([job], attempts.instant)
+
+    # ------------------------------------------------------------------ neighbours
+
+    def neighbours(self, job: int) -> list[int]:
+        """The other jobs on its nodes."""
+        on_node = self._attempts.on_node
+        where = self._attempts.where.get(job, ())
+        if len(where) == 1 and len(on_node[where[0].node]) == 1:
+            return []
+        near = {other for slot in where for other in on_node[slot.node]}
+        return sorted(near - {job})
+
+    def _slowdown(self, job: int) -> float:
+        """The factor by which those on its nodes make the job's steps longer."""
+        declared = self._attempts.declared
+        mine = self._physics.profiles.of(declared.models[declared.model[job]]).disturbed
+        factor = 1.0
+        for other in self.neighbours(job) if mine else ():
+            factor *= mine.get(declared.models[declared.model[other]], 1.0)
+        return factor
+
+    def _part(self, job: int) -> float:
+        """What sharing its GPUs leaves of the job's speed: as measured beside each other job, or
+        where that is not known the thousandths that it takes."""
+        mine, declared = self._attempts.where[job], self._attempts.declared
+        nodes = self._physics.nodes
+        measured = self._physics.profiles.of(declared.models[declared.model[job]]).measured
+        kind = nodes.type_specs[nodes.gpu_type[mine[0].node]].name
+        gpus, part = sum(slot.devices.bit_count() for slot in mine), 1.0
+        for other in self.neighbours(job):
+            if _overlap(mine, self._attempts.where[other]):
+                beside = declared.models[declared.model[other]]
+                known = measured.part(beside, kind, gpus) if measured is not None else 0.0
+                part *= known or mine[0].share / WHOLE
+        return part
+
+    # ------------------------------------------------------------------ what follows
+
+    def refresh(self, jobs: Iterable[int], events: list[AnyEvent]) -> None:
+        """Bring the speed of those that hold GPUs up to date."""
+        attempts = self._attempts
+        for job in jobs:
+            if attempts.alive[job] and job not in attempts.paced:
+                rate = self._level[job] / self._slowdown(job) * self._supply[job]
+                where = attempts.where[job]
+                if where and where[0].share:
+                    rate *= self._part(job)
+                if rate != attempts.rate[job]:
+                    self._set_rate(job, rate, events)
+
+    def _set_rate(self, job: int, rate: float, events: list[AnyEvent]) -> None:
+        attempts, heap = self._attempts, self._attempts.heap
+        attempt, began = attempts.alive[job] % SUSPENSION, attempts.began[job]
+        awaited = job in self.awaited
+        if not awaited and began < NEVER:
+            attempts.halt(job)
+            attempts.began[job] = began = max(began, attempts.now)
+        attempts.rate[job] = rate
+        if began == NEVER:
+            return  # suspended: it will go on at this speed
+        attempts.alive[job] += SUSPENSION  # what was filed for it is void
+        token = attempts.alive[job]
+        if awaited:
+            heappush(heap, (began, _START, job, token))
+        elif not self._corrected(job, attempt, rate):
+            events.append(Progressed(job, attempt, attempts.done(job), rate))
+        if attempts.total[job] < NEVER:
+            takes = ceil((attempts.total[job] - attempts.did[job]) / rate)
+            heappush(heap, (began + takes + attempts.leaving, FINISH, job, token))
+            if attempts.evaluates:
+                attempts.file_evaluation(job)
+        if attempts.limit is not None and attempts.limit[job] < NEVER:
+            heappush(heap, (attempts.limit_at(job, began), FAIL, job, token))
+
+    def _corrected(self, job: int, attempt: int, rate: float) -> bool:
+        """Whether a Started of this instant could be given the right speed."""
+        instant = self._attempts.instant
+        for at, event in enumerate(instant):
+            if type(event) is Started and event.job == job and event.attempt == attempt:
+                instant[at] = Started(job, attempt, rate)
+                return True
+        return False
+
+
+def _overlap(mine: Placement, theirs: Placement) -> bool:
+    """Whether two placements have a GPU in common."""
+    return any(
+        one.node == other.node and one.devices & other.devices for one in mine for other in theirs
+    )

@@ -1,0 +1,73 @@
+"""Rooms keep to themselves: no file uses a private name of another."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tidy.test_tree import FILES, ids
+
+NOT_OURS = {"_replace", "_asdict", "_make", "_fields", "_exit", "_Highs"}
+"""Named tuples' own methods, `os._exit`, and the solver's class, which has no public name."""
+
+
+def is_private(name: str) -> bool:
+    """Whether a name is private to its file: one underscore before it."""
+    return name.startswith("_") and not name.startswith("__") and name not in NOT_OURS
+
+
+def made(tree: ast.Module) -> set[str]:
+    """The names that a file itself gives to functions, classes, attributes and variables."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Attribute(ctx=ast.Store()):
+                names.add(node.attr)
+            case ast.Name(ctx=ast.Store()):
+                names.add(node.id)
+    return names
+
+
+def foreign(tree: ast.Module) -> Iterator[str]:
+    """Private names of other files, as they are used: imported, or taken of an object. What a class
+    inherits it may use of itself."""
+    own = made(tree)
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=module, names=names):
+                yield from (f"{module}.{name.name}" for name in names if is_private(name.name))
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                continue
+            case ast.Attribute(value=ast.Call(func=ast.Name(id="super"))):
+                continue
+            case ast.Attribute(attr=attr) if is_private(attr) and attr not in own:
+                yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=ids)
+def test_no_file_uses_a_private_name_of_another(path: Path) -> None:
+    assert list(foreign(ast.parse(path.read_text(encoding="utf-8")))) == []
+
+
+SAMPLE = """
+from ganger.core.kernel import _secret
+class Own:
+    def __init__(self, other):
+        self._kept = other._hidden
+        other._kept = row._replace(x=1)._deep
+    def go(self):
+        return super()._go() + self._inherited
+"""
+
+
+def test_private_names_are_found() -> None:
+    assert list(foreign(ast.parse(SAMPLE))) == [
+        "ganger.core.kernel._secret",
+        "line 5: other._hidden",
+        "line 6: row._replace(x=1)._deep",
+    ]
