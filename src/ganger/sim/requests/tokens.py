@@ -68,7 +68,7 @@ class Steps:
     # ------------------------------------------------------------------ begin
 
     def begin(self, order: Batch, lane: Lane, times: Times, pace: float = 1.0) -> int:
-        """Microseconds that a batch will take unless it is cut; each step takes `pace` times what is
+        """Microseconds that a batch will take unless it is cut; a step takes `pace` times what is
         stated. Raises InvariantError for one that cannot be."""
         if len(order.parts) != 1:
             raise InvariantError(f"lane {lane.number}: a batch of several token models")
