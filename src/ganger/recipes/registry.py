@@ -28,6 +28,7 @@ from ganger.recipes.parameters import Part as Part
 from ganger.recipes.parameters import Period as Period
 from ganger.recipes.parameters import Positive as Positive
 from ganger.recipes.parameters import Power as Power
+from ganger.recipes.parameters import Tick as Tick
 from ganger.recipes.parameters import Within as Within
 from ganger.recipes.parameters import accepts, convert, described, written
 

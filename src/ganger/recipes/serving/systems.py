@@ -11,7 +11,7 @@ from ganger.mechanisms.serving.batching import Aimd, FittedLatency, Preferred, W
 from ganger.mechanisms.serving.choice import Exp3, Exp4, Switching
 from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.queues import Earliest
-from ganger.recipes.registry import Count, Duration, Many, Paper, Part, Positive, recipe
+from ganger.recipes.registry import Count, Duration, Many, Paper, Part, Positive, Tick, recipe
 from ganger.recipes.serving.clockwork import Clockwork
 from ganger.recipes.serving.dybatch import DyBatch
 from ganger.recipes.serving.ebird import Ebird
@@ -100,7 +100,7 @@ def model_switching(every: Duration = SECOND, better: Part = 0.0, size: Count = 
     reconstructed="sizes of workers and the tick are those of the public code; that inputs are"
     " copied while others are computed is not modelled",
 )
-def ebird(sizes: tuple[Count, ...] = (8, 4, 2, 1), most: Many = 0, tick: Duration = _MS) -> Router:
+def ebird(sizes: tuple[Count, ...] = (8, 4, 2, 1), most: Many = 0, tick: Tick = _MS) -> Router:
     """A burst is covered by several batches that run beside each other.
 
     Every device has a worker for each of the `sizes`. At each `tick`, from the largest idle worker
