@@ -3,12 +3,15 @@
     python benchmarks/mutants.py                               # 300 mutants, a new seed
     python benchmarks/mutants.py --seed 7 --count 10 --no-write
     python benchmarks/mutants.py --list --count 20             # only show what would be tried
+    python benchmarks/mutants.py --control --count 40          # change nothing: all must survive
 
 A mutant is one line of `core`, `mechanisms` or `recipes` with one thing changed: a comparison, an
 operator, a number, a condition, a call or an assignment left out. Lines are drawn first, so that a
 line with many operators is not likelier than others; annotations, messages of errors and guards
 (asserts, `frozen`, `slots`, `strict`) are left alone. Each mutant meets the tests that execute its
-line, the quickest first, until one fails. A mutant that nothing can tell from the original is
+line, the quickest first, until one fails, or takes twenty seconds of CPU and eight times what it
+takes without the mutant (a loop that does not end; wall-clock time does not count, so that a busy
+machine kills nothing). A mutant that nothing can tell from the original is
 *equivalent*: it stands in `mutants.toml` with the reason. Who reads a survivor either writes the
 test that kills it or its reason.
 """
@@ -21,7 +24,9 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +38,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import clocks
 import trials
 from mutation import Mutant, draw, equivalents
 from provenance import made
@@ -52,12 +58,15 @@ TESTS = (
     "solve",
     "workloads",
 )
+ELSEWHERE = "tests/recipes/test_figures.py"
+"""Makes benchmarks run in processes of their own, whose lines are not seen."""
+DEAD = (trials.KILLED, trials.TIMED_OUT)
 LONGEST_SECONDS = 60.0
 """Tests that take longer than this together are tried no further for one mutant."""
 
 
 class Cover:
-    """Which tests execute which lines, and how long each test takes (seconds)."""
+    """Which tests execute which lines, and how much CPU each test takes (seconds)."""
 
     def __init__(self, known: dict[str, Any]) -> None:
         self.known = known
@@ -93,20 +102,27 @@ class Cover:
 
 def environment(folder: Path) -> dict[str, str]:
     """Tests see the code in `folder`, and show the first failure as it was found."""
-    return {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1",
+    paths = f"{folder / 'src'}{os.pathsep}{Path(__file__).parent}"
+    return {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1",
             "HYPOTHESIS_PROFILE": "hunt", "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
 
 
-def run(words: list[str], folder: Path, seconds: float | None = None) -> int:
-    """pytest's exit status; 1 where it did not end in time."""
+def run(words: list[str], folder: Path, seconds: int | None = None) -> int | None:
+    """pytest's exit status; None where it took more than `seconds` of CPU."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
-    try:
-        return subprocess.run(
-            command, cwd=ROOT, env=environment(folder), timeout=seconds, check=False,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        ).returncode  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return 1
+    nothing = subprocess.DEVNULL
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment(folder), stdout=nothing, stderr=nothing
+    ) as process:
+        if seconds is None:
+            return process.wait()
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds))
+        try:
+            status = process.wait(trials.PATIENCE * seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return None
+    return None if status in (-signal.SIGXCPU, -signal.SIGKILL) else status
 
 
 def digest(paths: list[Path]) -> str:
@@ -120,7 +136,7 @@ def digest(paths: list[Path]) -> str:
 def covered(folder: Path, workers: int, tests: list[str], kept: Path | None) -> Cover:
     """Run `tests` once on the code as it is: those of `kept` that have not changed are known."""
     found = {each: sorted((ROOT / each).rglob("test_*.py")) or [ROOT / each] for each in tests}
-    files = [file for inside in found.values() for file in inside]
+    files = [file for inside in found.values() for file in inside if file != ROOT / ELSEWHERE]
     shared = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
     code = digest([path for path in shared if not path.name.startswith("test_")])
     now = {str(path.relative_to(ROOT)): digest([path]) for path in files}
@@ -148,9 +164,10 @@ def _cover(folder: Path, workers: int, tests: list[str], known: dict[str, Any]) 
     data, report = folder / "coverage", folder / "junit.xml"
     os.environ["COVERAGE_FILE"] = str(data)
     rooms = [f"--cov=ganger.{room}" for room in ROOMS]
-    words = ["-n", str(workers), *rooms, "--cov-context=test", "--cov-report="]
-    if status := run([*words, f"--junitxml={report}", *tests], folder):
-        raise SystemExit(f"the tests do not pass on the code as it is (pytest: {status})")
+    words = ["-p", "clocks", "-n", str(workers), *rooms, "--cov-context=test", "--cov-report="]
+    if (status := run([*words, f"--junitxml={report}", *tests], folder)) not in (0, 1):
+        raise SystemExit(f"the tests do not run on the code as it is (pytest: {status})")
+    passed = dict(_times(report))
     lines = coverage.CoverageData(str(data))
     lines.read()
     for path in lines.measured_files():
@@ -159,18 +176,26 @@ def _cover(folder: Path, workers: int, tests: list[str], known: dict[str, Any]) 
         for line, contexts in lines.contexts_by_lineno(path).items():
             if "" in contexts:
                 early.add(line)
-            for test in {each.rpartition("|")[0] for each in contexts if each and "\n" not in each}:
-                known["lines"].setdefault(test, {}).setdefault(file, []).append(line)
+            for test in {each.rpartition("|")[0] for each in contexts if "\n" not in each}:
+                if test in passed:
+                    known["lines"].setdefault(test, {}).setdefault(file, []).append(line)
         known["imported"][file] = sorted(early)
-    known["seconds"].update(_times(report))
+    known["seconds"].update(passed)
 
 
 def _times(report: Path) -> Iterator[tuple[str, float]]:
+    """Of each test that passed: how much CPU it took. Others are named, and meet no mutant."""
     for case in Xml.parse(report).iter("testcase"):
         parts = case.attrib["classname"].split(".")
         at = next(i for i, part in enumerate(parts) if part.startswith("test_"))
         file = "/".join(parts[: at + 1]) + ".py"
-        yield "::".join([file, *parts[at + 1 :], case.attrib["name"]]), float(case.attrib["time"])
+        name = "::".join([file, *parts[at + 1 :], case.attrib["name"]])
+        if case.find("failure") is not None or case.find("error") is not None:
+            print(f"fails on the code as it is: {name}", flush=True)
+            continue
+        clock = case.find(f"properties/property[@name='{clocks.NAME}']")
+        seconds = case.attrib["time"] if clock is None else clock.attrib["value"]
+        yield name, float(seconds)
 
 
 class Bench:
@@ -186,7 +211,7 @@ class Bench:
         )  # fmt: skip
 
     def judged(self, mutant: Mutant, cover: Cover, quick: bool = True) -> str:
-        """`killed`, `survived`, or `not executed` by any test."""
+        """`killed`, `timed out`, `survived`, or `not executed` by any test."""
         tests = cover.of(mutant)
         if not tests:
             return "not executed"
@@ -215,11 +240,12 @@ class Bench:
         lines[mutant.line - 1] = mutant.after
         listed = self.place / "tests.txt"
         listed.write_text("\n".join(tests))
-        patience = 60 + 5 * sum(cover.seconds.get(test, 0.0) for test in tests)
+        patience = 60 + round(5 * sum(cover.seconds.get(test, 0.0) for test in tests))
         path.write_text("\n".join(lines))
         try:
-            failed = run(["-x", "-n", "0", f"@{listed}"], self.place, patience)
-            return trials.KILLED if failed else trials.SURVIVED
+            status = run(["-x", "-n", "0", "--timeout=0", f"@{listed}"], self.place, patience)
+            died = trials.TIMED_OUT if status is None else trials.KILLED
+            return died if status != 0 else trials.SURVIVED
         finally:
             path.write_text(original)
 
@@ -245,7 +271,7 @@ def judge_all(mutants: list[Mutant], cover: Cover, benches: list[Bench], quick: 
         told.append(verdict)
         spent = time.monotonic() - began
         left = spent / len(told) * (len(mutants) - len(told))
-        died = told.count(trials.KILLED)
+        died = sum(each in DEAD for each in told)
         words = f"{len(told)} of {len(mutants)} in {spent:.0f} s ({died} died, {left:.0f} s left)"
         change = f"{mutant.before.strip()} -> {mutant.after.strip()}"
         print(f"{words}: {verdict}: {mutant.file}:{mutant.line}: {change}", flush=True)
@@ -269,6 +295,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cover", type=Path, help="a file that keeps which test executes what")
     parser.add_argument("--slow", action="store_true", help="a new process for every mutant")
     parser.add_argument("--list", action="store_true", help="only show the mutants")
+    parser.add_argument("--control", action="store_true", help="leave the drawn lines as they are")
     parser.add_argument("--again", action="store_true",
                         help="only write the page again, by mutants.toml as it is now")  # fmt: skip
     parser.add_argument("--no-write", action="store_true")
@@ -285,6 +312,8 @@ def main() -> int:
         write()
         return 0
     mutants = draw(options.count, options.seed, ROOT / "src", options.rooms)
+    if options.control:
+        mutants = [mutant._replace(after=mutant.before) for mutant in mutants]
     print(f"seed {options.seed}: {len(mutants)} mutants", flush=True)
     if options.list:
         for mutant in mutants:
@@ -306,18 +335,26 @@ def main() -> int:
                 bench.close()
     found = {
         "seed": options.seed, "made": stamp, "minutes": round((time.monotonic() - began) / 60, 1),
-        "mutants": len(mutants),
+        "mutants": len(mutants), "late": verdicts.count(trials.TIMED_OUT), "load": load(),
         "alive": [
             [*mutant.key, verdict]
             for mutant, verdict in zip(mutants, verdicts, strict=True)
-            if verdict != trials.KILLED
+            if verdict not in DEAD
         ],
     }  # fmt: skip
+    if options.control:
+        print(f"{len(found['alive'])} of {len(mutants)} unchanged lines survived")
+        return int(len(found["alive"]) < len(mutants))
     differ, died, _ = counted(found)
     print(f"{died} of {differ} died ({died / differ:.1%}); {len(mutants) - differ} are equivalent")
     if not options.no_write:
         write(found)
     return 0 if died / differ >= options.least else 1
+
+
+def load() -> str:
+    """What ran beside this: load averages of one, five and fifteen minutes."""
+    return ", ".join(f"{each:.1f}" for each in os.getloadavg())
 
 
 def counted(found: dict[str, Any]) -> tuple[int, int, list[list[str]]]:
@@ -337,13 +374,17 @@ def write(*more: dict[str, Any]) -> None:
     runs = [*runs, *more][-3:]
     last = f"Made by {runs[-1]['made']}." if runs else "Nothing was tried yet."
     parts = [f"# Mutants\n\n{last}\n\n{(__doc__ or '').split(chr(10) * 2, 2)[2].strip()}"]
-    parts.append("| seed | mutants | equivalent | died of the others | minutes | made by |\n"
-                 "|---:|---:|---:|---:|---:|:---|")  # fmt: skip
+    parts.append(
+        "| seed | mutants | equivalent | died of the others | of all: out of time"
+        " | minutes | load at the end | made by |\n|---:|---:|---:|---:|---:|---:|:---|:---|"
+    )
     for each in runs:
         differ, died, _ = counted(each)
         same = each["mutants"] - differ
-        cells = (each["seed"], each["mutants"], same, f"{died} of {differ} ({died / differ:.1%})")
-        parts[-1] += f"\n| {' | '.join(map(str, cells))} | {each['minutes']} | {each['made']} |"
+        share = f"{died} of {differ} ({died / differ:.1%})"
+        cells = (each["seed"], each["mutants"], same, share, each.get("late", ""),
+                 each["minutes"], each.get("load", ""), each["made"])  # fmt: skip
+        parts[-1] += f"\n| {' | '.join(map(str, cells))} |"
     for each in runs:
         rows = [f"- `{file}` {verdict}: `{before}` -> `{after}`"
                 for file, before, after, verdict in counted(each)[2]]  # fmt: skip

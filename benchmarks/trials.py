@@ -3,11 +3,11 @@
     python benchmarks/trials.py SOURCE TEST...      # trials come on stdin, answers go to stdout
 
 Tests are imported and collected once. Then each trial (a line of JSON: `file`, `line`, `after`,
-`tests`, `seconds` that each test may take) is a fork, in which the function that holds the line
+`tests`, CPU `seconds` that each test may take) is a fork, in which the function that holds the line
 gets its mutated code wherever it lives, and the named tests run in their order until one fails.
-The answer is `killed`, `survived`, or `elsewhere`: this line cannot be exchanged in a running
-process (it stands outside functions, or made something while tests were collected), so another
-way has to be taken.
+The answer is `killed`, `timed out` (a test took more CPU than it may: a loop that does not end),
+`survived`, or `elsewhere`: this line cannot be exchanged in a running process (it stands outside
+functions, or made something while tests were collected), so another way has to be taken.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ from typing import IO, Any
 import pytest
 
 READY, KILLED, SURVIVED, ELSEWHERE = "ready", "killed", "survived", "elsewhere"
+TIMED_OUT = "timed out"
+PATIENCE = 10
+"""Wall-clock time that a trial may take for each second of CPU: a busy machine kills no mutant."""
 MEMORY = 6 << 30
 """A mutant that takes more bytes than this is over: it must not take the machine with it."""
 Key = tuple[str, str, int]
@@ -143,15 +146,15 @@ class Trials:
                 status = 1
             os._exit(status)
         ended = os.pidfd_open(child)
-        in_time, _, _ = select.select([ended], [], [], 60 + sum(trial["seconds"]))
+        in_time, _, _ = select.select([ended], [], [], 60 + PATIENCE * sum(trial["seconds"]))
         if not in_time:
             os.kill(child, signal.SIGKILL)
         os.close(ended)
         _, status = os.waitpid(child, 0)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)  # what its tests left behind
-        said = {0: SURVIVED, 3: ELSEWHERE}
-        return said.get(os.waitstatus_to_exitcode(status), KILLED) if in_time else KILLED
+        said = {0: SURVIVED, 3: ELSEWHERE, -signal.SIGPROF: TIMED_OUT}
+        return said.get(os.waitstatus_to_exitcode(status), KILLED) if in_time else TIMED_OUT
 
     def _copy(self, living: Living, trial: dict[str, Any], items: list[pytest.Item]) -> int:
         os.setsid()
@@ -160,9 +163,9 @@ class Trials:
             living.exchange(trial["file"], trial["line"], trial["after"])
         except SyntaxError:
             return 1
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends this copy: it took too long
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends this copy: it took too much CPU
         for item, after, seconds in zip(items, [*items[1:], None], trial["seconds"], strict=True):
-            signal.setitimer(signal.ITIMER_REAL, seconds)
+            signal.setitimer(signal.ITIMER_PROF, seconds)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             if self.failed:
                 return 1

@@ -360,6 +360,11 @@ def test_the_demo_compares_eight_recipes(place: Path) -> None:
     found = json.loads(ganger(place, "demo", "--seed", "0", "--json").stdout)["runs"]
     assert len(found) == 8
     assert all(run["metrics"]["jobs_finished"] == 400 for run in found)
+    picture = (Path(__file__).parents[2] / "docs/report.png").read_bytes()
+    (text,) = re.findall(rb"tEXtComment\0(\{.*?\}\})", picture)
+    drawn = json.loads(text)["jct_mean_seconds"]
+    now = {run["recipe"]: run["metrics"]["jct_mean_seconds"] for run in found}
+    assert now == drawn, "run python benchmarks/picture.py"
 
 
 @pytest.mark.parametrize(

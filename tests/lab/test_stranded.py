@@ -14,7 +14,7 @@ GANG = [job("small", 0, 5), job("gang", 1, 5, size=6), job("other", 2, 5, size=8
 
 @pytest.mark.parametrize("recipe", ["placement(within=node)", "placement(within=node,walk=skip)"])
 def test_a_gang_that_must_not_leave_a_node_and_fits_none_is_named(recipe: str) -> None:
-    with pytest.raises(BadInput, match=r"'gang' and 1 more can never start under placement.*6 x 1"):
+    with pytest.raises(BadInput, match=r"'gang' never starts under placement.*6 x 1 GPUs; 1 more"):
         run_one(trace_of(GANG), cluster(2, 4), recipe)
 
 

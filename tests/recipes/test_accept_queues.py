@@ -165,7 +165,8 @@ def test_ffdl_packs_and_a_gang_of_4_finds_a_node_where_spreading_leaves_none() -
 
 
 def test_ffdl_samples_where_best_fit_is_certain() -> None:
-    """With little bias some seeds take the emptier node, which best fit never does."""
+    """Without bias some seeds take the emptier node, which best fit never does; with a great one
+    none does."""
     works = [job("big", 0, 9, size=2), job("x", 0, 9, size=1)]
 
     def where(recipe: str, seed: int) -> int:
@@ -174,6 +175,7 @@ def test_ffdl_samples_where_best_fit_is_certain() -> None:
         return int(first == second)
 
     assert {where("ffdl(samples=1,bias=0)", seed) for seed in range(12)} == {0, 1}
+    assert {where("ffdl(samples=1,bias=60)", seed) for seed in range(12)} == {1}
     assert {where("placement", seed) for seed in range(12)} == {1}
 
 

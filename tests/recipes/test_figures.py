@@ -70,6 +70,8 @@ def test_every_page_of_figures_has_a_sample_and_says_how_it_was_made() -> None:
             text = page.read_text().partition("## A sample")[0]
             assert re.search(r"Made by `[^`]+`[^|]*\d{4}-\d\d-\d\d", text), page
             assert re.search(r"\bcommit [0-9a-f]{7,10}\b", text), page
+        for name in re.findall(r"\b(?:tests|benchmarks)/[\w/]+\.\w+", page.read_text()):
+            assert (ROOT / name).exists(), f"{page.name} names {name}, which has moved"
 
 
 @pytest.mark.parametrize(("page", "command"), [

@@ -82,6 +82,12 @@ def test_values_that_mean_nothing_are_refused(spec: str) -> None:
         registry.make(spec)
 
 
+@pytest.mark.parametrize("tick", ["0", "999us", "0.5ms"])
+def test_a_router_ticks_once_a_millisecond_at_most(tick: str) -> None:
+    with pytest.raises(BadInput, match="1 ms or more"):
+        registry.make_router(f"ebird(tick={tick})")
+
+
 DURATIONS = [each for each in ALL if registry.find(each[0]).values()[each[1]]["type"] == "duration"]
 HOURS = [job(f"j{i}", i / 1000, HOUR / SECOND, size=1 + i % 2, tenant="ab"[i % 2])
          for i in range(6)]  # fmt: skip

@@ -77,11 +77,12 @@ def refuse_stranded(trace: Trace, kernel: Kernel, setup: Setup, recipe: str) -> 
     waiting = view.pending[view.jobs.attempt[view.pending] == 0]  # others did start somewhere
     if len(waiting) == 0 or len(view.active) or setup.until < NEVER or setup.outages:
         return
-    more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+    others = len(waiting) - 1
+    more = f"; {others} more wait like it or behind each other" if others else ""
     job = int(waiting[0])
     raise BadInput(
-        f"job {trace.declared.name(job)!r}{more} can never start under {recipe}, not even on the"
-        f" idle cluster: it asks for {trace.declared.shapes[int(trace.declared.shape[job])]}",
+        f"job {trace.declared.name(job)!r} never starts under {recipe}, though nothing runs any"
+        f" more: it asks for {trace.declared.shapes[int(trace.declared.shape[job])]}{more}",
         where=trace.name,
         mend="change the recipe's parameters (how close together, quotas), use a larger --cluster,"
         " or leave such jobs out with --max-gpus",
