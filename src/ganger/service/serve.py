@@ -29,12 +29,13 @@ from ganger.engines.local import AgentAt, LocalEngine
 from ganger.engines.slurm.client import Client, options_of
 from ganger.engines.slurm.engine import SlurmEngine, discover
 from ganger.engines.slurm.pilots import PilotEngine, Terms
-from ganger.lab.simulation import load_policy, oracle_of_past
+from ganger.lab.simulation import oracle_of_past
 from ganger.service import agents
 from ganger.service.daemon import Daemon
 from ganger.service.demand import wished
-from ganger.service.durable.journal import FullError, Header, Journal
+from ganger.service.durable.journal import FullError, Header, Journal, named
 from ganger.service.durable.recovery import header_of
+from ganger.service.durable.sandbox import refuse_bad_recipes
 from ganger.service.engine import LiveEngine
 from ganger.service.errors import FullDisk
 from ganger.service.home import Home, refuse_lost_journal
@@ -53,6 +54,8 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     home: str
     gpus: str = ""
     recipe: str = ""
+    inner: str = ""
+    serving: str = ""
     knows: str = ""
     seed: int | None = None
     listen: str = ""
@@ -84,19 +87,24 @@ def header_for(settings: Settings, before: Header | None, journal: Journal | Non
     recipe = settings.recipe or (before.policy if before else DEFAULT_RECIPE)
     knows = settings.knows or (before.knows if before else "history")
     seed = settings.seed if settings.seed is not None else (before.seed if before else 0)
-    load_policy(recipe, recorded=True, bounded=bool(settings.recipe))  # in the journal, soon
+    planes = [
+        named(getattr(settings, plane), getattr(before, plane) if before else "")
+        for plane in ("inner", "serving")
+    ]
+    new = settings.recipe or settings.inner or settings.serving
+    refuse_bad_recipes(recipe, *planes, bounded=bool(new))  # in the journal, soon
     oracle_of_past(knows)
     if settings.engine == SLURM:
         client = client_of(settings)
         cluster = before.cluster if before is not None else cluster_of(discover(client))
         if settings.sbatch_options != (journal.setting("sbatch_options") if journal else ""):
             client.check(max(cluster.nodes, key=lambda node: node.gpus).gpu_type)
-        return header_of(cluster, recipe, seed, knows)
+        return header_of(cluster, recipe, seed, knows, *planes)
     nodes = find_nodes(settings.gpus, settings.name)
     if before is None:
-        return header_of(cluster_of(nodes), recipe, seed, knows)
+        return header_of(cluster_of(nodes), recipe, seed, knows, *planes)
     refuse_others(before.cluster, nodes)
-    return header_of(before.cluster, recipe, seed, knows)
+    return header_of(before.cluster, recipe, seed, knows, *planes)
 
 
 def client_of(settings: Settings) -> Client:

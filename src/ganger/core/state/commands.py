@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ganger.core.events import CAPACITY_FREED, COMMANDED, Command
-from ganger.core.plan import Resume, Stop, Suspend
+from ganger.core.plan import RETIRED, Resume, Stop, Suspend
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import Phase
 
@@ -41,7 +41,8 @@ def obey(state: Reducer, command: Command) -> int:
 
     `cancel` ends a job for good, `hold` keeps one that waits from starting (and one that runs, if
     it ever waits again), `release` lifts that, `requeue` stops a job and puts it back in line,
-    `suspend` and `resume` freeze and thaw it. An order that does not fit the job's phase does
+    `suspend` and `resume` freeze and thaw it, `finish` ends a parent whose children are all over,
+    as one that finished. An order that does not fit the job's phase does
     nothing.
     """
     job, verb = command.job, command.verb
@@ -51,6 +52,8 @@ def obey(state: Reducer, command: Command) -> int:
         state._scope_of(job).changed.append(job)
     elif verb == "cancel":
         return _cancel(state, job) | COMMANDED
+    elif verb == "finish":
+        return _finish(state, job) | COMMANDED
     elif verb == "requeue":
         return stop(state, job, ORDERED[0]) | COMMANDED
     elif verb == "hold" and phase < Phase.FINISHED:
@@ -95,6 +98,15 @@ def _cancel(state: Reducer, job: int) -> int:
         state._cancelling.add(job)
         return cancel_children(state, job) | stop(state, job, ORDERED[1])
     return 0
+
+
+def _finish(state: Reducer, job: int) -> int:
+    if state._phase[job] in (_PENDING, _BLOCKED):
+        leave_the_line(state, job)
+        return state._end(job, int(Phase.FINISHED))
+    if state._phase[job] == _STOPPING:
+        state._retiring.add(job)
+    return stop(state, job, RETIRED)
 
 
 def cancel_children(state: Reducer, parent: int) -> int:

@@ -9,7 +9,7 @@ _SMOOTHING: Final = 0.3
 _SPAN_SECONDS: Final = 0.05
 """Steps are timed over at least so long."""
 _METRICS_MAX: Final = 64
-_NAME_CHARACTERS_MAX: Final = 128
+NAME_CHARACTERS_MAX: Final = 128
 _STEP_MAX: Final = 1 << 53
 """Beyond this steps are not exact, and no job takes so many."""
 
@@ -57,7 +57,7 @@ class Steps:
 
     def _measure(self, name: str, value: float) -> None:
         known = name in self.metrics or len(self.metrics) < _METRICS_MAX
-        if known and len(name) <= _NAME_CHARACTERS_MAX:
+        if known and len(name) <= NAME_CHARACTERS_MAX:
             self.metrics[name] = value
 
     def pause(self) -> None:
