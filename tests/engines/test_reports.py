@@ -16,7 +16,6 @@ from engines.conformance import Play, on
 from engines.rig import PYTHON, LocalBench
 from ganger.core.events import Evaluated, Finished
 from ganger.core.plan import Start
-from ganger.engines.agent.attempt import reports as module
 from ganger.engines.agent.attempt.launch import Home
 from ganger.engines.agent.attempt.reports import Kept, Reports
 from ganger.engines.agent.protocol import Report
@@ -109,7 +108,7 @@ def test_who_breaks_down_says_so_and_what_has_no_name_is_not_sent(play: Play) ->
 
 def test_who_reports_without_end_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     reports = Reports(tmp_path / "reports", "")
     for number in range(300):
         reports.take({"step": number, "metrics": {"loss": 1.0}})

@@ -14,6 +14,7 @@ from ganger.core.errors import BadInput
 from ganger.core.events import Accepted, Batch, Evaluated, Served, Unable
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND
+from ganger.engines.agent.protocol import Key, Progress
 from ganger.engines.fake import Script
 from ganger.service.durable.journal import Header
 from ganger.service.durable.recovery import check_history, guard_of
@@ -250,3 +251,72 @@ def test_a_child_that_a_policy_asked_for_is_told_from_one_of_people(tmp_path: Pa
     batches: list[Batch] = [batch for _, batch, _ in desk.journal.steps(0)]
     accepted = [one for batch in batches for one in batch.events if isinstance(one, Accepted)]
     assert [one.spawned for one in accepted] == [False, True, True, False]
+
+
+def tell(desk: Desk, row: int, **served: float) -> None:
+    """What a replica has counted since its start."""
+    attempt = int(desk.daemon.kernel.jobs.attempt[row])
+    desk.engine.progress[row] = Progress(Key(row, attempt), -1, served=served)
+
+
+def windows(desk: Desk) -> list[dict[str, float | None]]:
+    """The windows of the first job that are in the journal."""
+    found = []
+    for _, batch, _ in desk.journal.steps(0):
+        for event in batch.events:
+            if isinstance(event, Served) and 0 in event.services:
+                at = event.services.index(0)
+                found.append({name: column[at] for name, column in event.figures.items()})
+    return found
+
+
+def test_replicas_counts_become_windows_that_a_recipe_decides_by(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, under("", "scale.threshold(cooldown=1s)"), endless)
+    desk.submit(kind="serve", gpus=2, min_gpus=1, max_gpus=4, name="web")
+    desk.steps(5)
+    tell(desk, 1, arrivals=40, answered=30, busy_seconds=9.5, seconds=10, ongoing=3, p99=0.2)
+    tell(desk, 2, arrivals=60, answered=50, busy_seconds=8.9, seconds=9, ongoing=1, p99=0.5)
+    while not windows(desk):
+        desk.steps(1)
+    assert windows(desk) == [{
+        "arrivals": 100, "answered": 80, "busy": pytest.approx(18.4 / 19), "ongoing": 4,
+        "p99": 0.5, "replicas": 2,
+    }]  # fmt: skip
+    while phases(desk) != ["RUNNING"] * 4:  # they were busier than 0.8: a third comes
+        desk.steps(1)
+    tell(desk, 1, arrivals=50, answered=60, busy_seconds=10.5, seconds=20, ongoing=0, p99=0.1)
+    while len(windows(desk)) < 2:
+        desk.steps(1)
+    last = windows(desk)[1]
+    assert (last["arrivals"], last["answered"], last["replicas"]) == (10, 30, 3)
+    assert last["busy"] == pytest.approx(0.1), "the others told nothing new"
+    assert check_history(desk.journal) == desk.daemon.kernel.revision
+
+
+def test_what_was_counted_before_a_restart_is_not_counted_again(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, under("", "scale.threshold"), endless)
+    desk.submit(kind="serve", gpus=1, name="web")
+    desk.steps(4)
+    tell(desk, 1, arrivals=40)
+    while not windows(desk):
+        desk.steps(1)
+    again = desk.again()
+    tell(again, 1, arrivals=50)
+    before = again.daemon.kernel.now
+    while again.engine.now < before + 10 * SECOND:
+        again.steps(1)
+    assert len(windows(again)) == 1, "how many of the 50 came before is not known"
+    tell(again, 1, arrivals=57)
+    while len(windows(again)) < 2:
+        again.steps(1)
+    assert windows(again)[1]["arrivals"] == 7
+
+
+def test_no_replica_that_tells_nothing_makes_a_window(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, under("", "scale.threshold"), endless)
+    desk.submit(kind="serve", gpus=1, name="web")
+    desk.steps(4)
+    revision = desk.daemon.kernel.revision
+    desk.steps(4)
+    assert windows(desk) == []
+    assert desk.daemon.kernel.revision == revision

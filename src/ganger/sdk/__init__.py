@@ -57,8 +57,9 @@ configuration: dict[str, str]
 number: int
 """The number of a trial or of a replica among the children of its parent, from 0."""
 until: float
-"""The step at which a trial is judged next, as `report` counts them; infinite if it is not known.
-A trial may go on beyond it: it is told to leave if others go first."""
+"""The step at which a trial is judged next, as `report` counts them and as was known when it was
+started; infinite if it was not. A trial goes on beyond it: it is told to leave if others go
+first."""
 
 
 def __getattr__(name: str) -> Any:
@@ -197,6 +198,47 @@ def report(step: float, *, final: bool = False, **metrics: float) -> None:
     told = {name: float(value) for name, value in metrics.items()}
     with contextlib.suppress(OSError):  # the keeper is gone, and with it this attempt
         _reports.surely(report={"step": float(step), "final": bool(final), "metrics": told})
+
+
+class _Load:
+    """What a replica has counted since its start."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, float] = {}
+        self.at = time.monotonic()
+        self.lock = threading.RLock()
+
+
+_load = _Load()
+
+
+def served(
+    arrivals: float = 0, answered: float = 0, *, late: float = 0, dropped: float = 0,
+    ongoing: float | None = None, queue: float | None = None, busy: float | None = None,
+    p50: float | None = None, p99: float | None = None,
+) -> None:  # fmt: skip
+    """Tell how a replica of a service does: how many requests came, were answered, were late or
+    were dropped since the last call; how many are `ongoing` and wait in its `queue` now; `busy`,
+    the part of the time since the last call in which it worked, from 0 to 1; latencies in seconds.
+
+    Recipes for services decide by that how many replicas there are. It costs microseconds: call it
+    after each request, or once a second. What is counted is never lost; at most twenty reports a
+    second are sent. Only rank 0 is heard.
+    """
+    if not inside() or os.environ.get("RANK", "0") != "0":
+        return
+    with _load.lock:
+        now, told = time.monotonic(), _load.told
+        counts = {"arrivals": arrivals, "answered": answered, "late": late, "dropped": dropped}
+        if busy is not None:
+            span = now - _load.at
+            counts.update(busy_seconds=busy * span, seconds=span)
+        for name, more in counts.items():
+            told[name] = told.get(name, 0.0) + float(more)
+        levels = {"ongoing": ongoing, "queue": queue, "p50": p50, "p99": p99}
+        told.update({name: float(value) for name, value in levels.items() if value is not None})
+        _load.at = now
+        _reports.add(served=dict(told))
 
 
 def gradient_statistics(

@@ -62,6 +62,7 @@ from ganger.service.jobs.launches import launch_of
 from ganger.service.jobs.limits import begins, changed_ceilings, kept_ceilings
 from ganger.service.nodes import refuse_others
 from ganger.service.reports.counters import Tally
+from ganger.service.windows import Windows
 
 log = logging.getLogger("ganger.service")
 RETRY_SECONDS: Final = 0.5
@@ -95,6 +96,9 @@ class Daemon:
         """Why nothing can be written now."""
         self.set_aside: list[SetAside] = []
         """The last records that the kernel could not reduce."""
+        self.window = 10 * SECOND
+        """How long the windows are in which services report, microseconds."""
+        self.windows = Windows(self.window)
         self.tally = Tally()
         self.since = time.time()
         self.on_step: Callable[[], None] = lambda: None
@@ -132,6 +136,7 @@ class Daemon:
                 same = before.recipes == header.recipes and before.knows == header.knows
                 self._begin_segment(header, keep_memory=same)
         self._read_beside()
+        self.windows = Windows(self.window)
         self._inbox += skipped_numbers(self.journal, self.kernel) + unanswered(self)
         return self.journal.last_time()
 
@@ -268,11 +273,14 @@ class Daemon:
     def once(self, look_at: int = NEVER) -> None:
         """Wait for what happens next, at most until `look_at`, and deal with it."""
         due = min(self.kernel.wake, self.gates.next(self.engine.clock.ahead))
-        batch = self.engine.poll(min(due, look_at))
+        ends = self.windows.next(self.header.serving, self.now())
+        batch = self.engine.poll(min(due, look_at, ends))
         if batch is None:
             return
         if batch.at < due:  # nobody but us wanted to be woken
             batch.events[:] = [event for event in batch.events if not isinstance(event, Woke)]
+        if batch.at >= ends:
+            batch.events.extend(self.windows.ended(batch.at, self.kernel, self.engine.progress))
         self._turn(batch)
 
     def look(self) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from ganger.client.places import open_private
 from ganger.core.errors import BadInput, GangerError
 from ganger.core.events import NodeDown
-from ganger.core.units import MINUTE, SECOND, parse_duration
+from ganger.core.units import DAY, MINUTE, SECOND, parse_duration
 from ganger.engines.agent.detached import start_agent
 from ganger.engines.agent.meter import EVERY_SECONDS
 from ganger.engines.agent.protocol import Hello
@@ -71,12 +71,14 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     pilot_idle: str = ""
     pilot_time: str = ""
     meter_seconds: float = EVERY_SECONDS
+    window: str = ""
+    """How long the windows are in which services report."""
 
 
 MakeEngine = Callable[[Settings, Home, Daemon, Clock], LiveEngine]
 LOCAL: Final = "local"
 SLURM: Final = "slurm"
-_KEPT: Final = ("gpus", "name", "engine", "partition", "sbatch_options", "shared_folder",
+_KEPT: Final = ("window", "gpus", "name", "engine", "partition", "sbatch_options", "shared_folder",
                "pilot", "pilot_idle", "pilot_time")  # fmt: skip
 """Settings that stay as they were where nothing is said."""
 
@@ -153,6 +155,14 @@ def slurm_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -
     names = daemon.kernel.nodes.names
     engine.post(*(NodeDown(node) for node, name in enumerate(names) if name not in engine.boxes))
     return engine
+
+
+def window_of(settings: Settings) -> int:
+    """How long the windows of services are, microseconds. Raises BadInput."""
+    found = parse_duration(settings.window or "10s", where="--window")
+    if not SECOND <= found <= DAY:
+        raise BadInput(f"{settings.window!r} is not in 1s .. 1d", where="--window")
+    return found
 
 
 def terms_of(settings: Settings) -> Terms:
@@ -262,6 +272,7 @@ def _serve(settings: Settings, home: Home, journal: Journal) -> int:
         _make_private(folder)
         scripts.mkdir(mode=0o700, exist_ok=True)
     daemon = Daemon(journal, scripts)
+    daemon.window = window_of(settings)
     daemon.own_srun = settings.engine == LOCAL or bool(settings.pilot)
     last = daemon.open(header)
     sockets = [unix_socket(home, settings.shared)]
@@ -335,7 +346,7 @@ def completed(settings: Settings, journal: Journal | None) -> Settings:
 def _refuse_what_does_not_go_together(settings: Settings) -> None:
     """Raise BadInput for an option that the engine has no use for."""
     is_slurm = settings.engine == SLURM
-    useless: tuple[str, ...] = ("gpus", "agents", "shared") if is_slurm else _KEPT[3:]
+    useless: tuple[str, ...] = ("gpus", "agents", "shared") if is_slurm else _KEPT[4:]
     if settings.pilot:
         terms_of(settings)
         useless = ("gpus", "shared") if is_slurm else useless
@@ -402,6 +413,7 @@ def preview(settings: Settings) -> Header:
     for at, where in ((settings.listen, "--listen"), (settings.agents, "--agents")):
         if at:
             address(at, where)
+    window_of(settings)
     if settings.pilot:
         terms_of(settings)
     path = Home(Path(settings.home)).journal

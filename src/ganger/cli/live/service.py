@@ -46,6 +46,9 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--serving", default="", metavar="RECIPE",
               help="The recipe that decides how many replicas jobs of kind serve have, like "
                    "scale.threshold; or none. Default: as before.")  # fmt: skip
+@click.option("--window", default="", metavar="TIME", type=SPAN,
+              help="How often replicas' reports become what the recipe for services decides by. "
+                   "Default: as before, or 10s.")  # fmt: skip
 @click.option(
     "--knows",
     type=click.Choice(KNOWS),
@@ -103,8 +106,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be started, and start nothing.")
 @_json
 def up(
-    gpus: str, recipe: str, inner: str, serving: str, knows: str | None, seed: int | None,
-    listen: str, agents: str,
+    gpus: str, recipe: str, inner: str, serving: str, window: str, knows: str | None,
+    seed: int | None, listen: str, agents: str,
     shared: bool, name: str, engine: str | None, partition: str, sbatch_options: str,
     shared_folder: str, pilot: bool, pilot_nodes: str, pilot_idle: str, pilot_time: str,
     advise: bool, foreground: bool, dry_run: bool, as_json: bool,
@@ -117,7 +120,7 @@ def up(
         raise BadInput("only root can serve several users", where="--shared")
     settings = {
         "home": str(home()), "gpus": gpus, "recipe": recipe, "inner": inner, "serving": serving,
-        "knows": knows or "", "seed": seed,
+        "window": window, "knows": knows or "", "seed": seed,
         "listen": listen, "agents": agents, "shared": shared, "name": name, "engine": engine or "",
         "partition": partition, "sbatch_options": sbatch_options,
         "shared_folder": os.path.abspath(shared_folder) if shared_folder else "",

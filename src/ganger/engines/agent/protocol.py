@@ -225,7 +225,8 @@ class Launched(Message, frozen=True):
 
 class Progress(Message, frozen=True):
     """What the job reported: steps done of `total` (0: unknown), microseconds a step takes now
-    (0: not known yet), the last step that is saved (-1: none), metrics as the job names them."""
+    (0: not known yet), the last step that is saved (-1: none), metrics as the job names them, and
+    of a replica what it counted since its start and how it does now (`sdk.served`)."""
 
     key: Key
     step: int
@@ -233,6 +234,7 @@ class Progress(Message, frozen=True):
     step_micros: float = 0.0
     saved: int = -1
     metrics: dict[str, float] = {}
+    served: dict[str, float] = {}
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):

@@ -374,9 +374,11 @@ class Keeper:
 
     def _tell_progress(self) -> None:
         one = self._steps
-        if max(one.step, one.saved) >= 0:
+        if max(one.step, one.saved) >= 0 or one.served:
             key = self._prepare.key
-            self._tell(Progress(key, one.step, one.total, one.micros, one.saved, one.metrics))
+            self._tell(
+                Progress(key, one.step, one.total, one.micros, one.saved, one.metrics, one.served)
+            )
 
     def _tell(self, message: Launched | Progress | Reported) -> None:
         for link in list(self._links):
