@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bench import Bench, on
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.events import Accepted, Batch, Failed, Finished, Released, Started, Submitted, Woke
-from ganger.core.plan import Plan, Resize, Start, Stop
+from ganger.core.plan import Plan, Resize, Slot, Start, Stop
 from ganger.core.spec import ClusterSpec, Kind, Role, Shape
 from ganger.core.state.bounds import refuse_unfit
 from ganger.core.state.jobs import Phase
@@ -125,6 +125,30 @@ def test_a_search_that_this_draft_stopped_goes_on_with_its_trials() -> None:
 
     assert drawn(bench, hold_up).actions == []
     assert phases(bench)[:4] == ["RUNNING"] * 4
+
+
+@pytest.mark.parametrize(
+    ("placement", "stopped", "waits"),
+    [
+        ((*on(0b1111), *on(0b0011, node=1)), [], (0,)),
+        (on(0b0011), [3], (0,)),
+        (on(0b1111, node=1), [1, 2, 3], ()),
+    ],
+)
+def test_a_search_that_is_stopped_and_started_in_one_draft_keeps_trials_that_it_has_room_for(
+    placement: tuple[Slot, ...], stopped: list[int], waits: tuple[int, ...]
+) -> None:
+    bench = search()
+
+    def stop_and_start(view: View) -> None:
+        view.draft.stop(0)
+        view.draft.start(0, placement)
+
+    plan = drawn(bench, stop_and_start)
+    stops: list[Any] = [Stop(child, 1, "parent") for child in stopped]
+    assert plan.actions == [*stops, Resize(0, 2, placement, waits)]
+    running = [row for row in (1, 2, 3) if bench.jobs.phase[row] == Phase.RUNNING]
+    assert running == [row for row in (1, 2, 3) if row not in stopped]
 
 
 def test_a_draft_that_is_rolled_back_leaves_the_grant_as_it_was() -> None:

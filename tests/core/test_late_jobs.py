@@ -16,6 +16,7 @@ from ganger.core.events import (
     CAPACITY_FREED,
     COMMANDED,
     EVALUATED,
+    METRICS_MAX,
     QUEUED,
     ROUTED,
     SERVED,
@@ -48,7 +49,7 @@ from ganger.core.plan import (
     Tune,
 )
 from ganger.core.spec import JobSpec, Kind, Role, Shape
-from ganger.core.state.bounds import FIGURES_MAX, METRICS_MAX, refuse_unfit
+from ganger.core.state.bounds import FIGURES_MAX, refuse_unfit
 from ganger.core.state.facts import REPORTS_MAX, WINDOWS_MAX, Curve, Facts
 from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import Snapshot, capture, forget, restore

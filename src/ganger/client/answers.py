@@ -117,11 +117,14 @@ class NodeAnswer(msgspec.Struct, kw_only=True):
 
 
 class PolicyAnswer(msgspec.Struct, kw_only=True):
-    """The recipe in force, or what another one would do at once (`dry_run`). `ignored`: what it may
-    order besides, and nothing is done about."""
+    """The recipe in force, or what another one would do at once (`dry_run`). `inner` decides inside
+    what searches hold, `serving` over services. `ignored`: what it may order besides, and nothing
+    is done about."""
 
     recipe: str
     knows: str
+    inner: str = ""
+    serving: str = ""
     dry_run: bool = False
     starts: list[int] = []
     stops: list[int] = []
@@ -259,6 +262,8 @@ class Status(msgspec.Struct, kw_only=True):
     listen: str
     recipe: str
     knows: str
+    inner: str = ""
+    serving: str = ""
     since: float
     now: float
     revision: int

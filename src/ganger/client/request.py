@@ -37,6 +37,13 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     of its first task, a task like `12_3`.
     `params` are values by name: every combination is a task of an array, in whose command and
     outputs `{NAME}` stands for its value, which is also in the variable GANGER_PARAM_NAME.
+    A job of kind `tune` is a search: it holds `gpus` for its trials and runs nothing itself.
+    `command` is what each trial runs, with the next of its `configurations`: those that are listed,
+    or every combination of `params`; `search`: in their order (`grid`), or in another (`random`).
+    `metric`: what trials are judged by, of those that they report. A trial that you submit yourself
+    names its search as its `parent`. A job of kind `serve` is a service: under a recipe for
+    services each of its replicas runs `command`. Limits and retries count for each trial and each
+    replica.
     `retries`: failed attempts that are forgiven. `mail_to` gets an e-mail on events `mail_on`
     (submitted, started, suspended, preempted, finished, failed, cancelled, idle). `hold`: it waits
     until it is released.
@@ -74,6 +81,10 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     steps: float = 0.0
     array: str = ""
     params: dict[str, list[str]] = {}
+    configurations: list[dict[str, str]] = []
+    search: str = "grid"
+    metric: str = ""
+    parent: str | int = ""
     after: list[str | int] = []
     after_any: list[str | int] = []
     after_not_ok: list[str | int] = []

@@ -6,11 +6,14 @@ what takes them away, then what asks for them.
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 
 from ganger.core.spec import JobSpec
+
+METRICS_MAX: Final = 16
+"""The most metrics beside its value that one report of a trial may have."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -142,6 +145,18 @@ class Served(Event, frozen=True, gc=False):
     figures: dict[str, tuple[float | None, ...]]
 
 
+class Unable(Event, frozen=True, gc=False):
+    """The engine cannot do what a plan asked for `job`, `n` times: an `action` by its name, and
+    `why`. What waits for a Spawn waits no more; what a Tune or a Route set stands no more. No
+    policy is asked because of it: it would ask for the same again."""
+
+    rank: ClassVar[int] = 3
+    job: int
+    action: str
+    n: int = 1
+    why: str = ""
+
+
 class Submitted(Event, frozen=True, gc=False):
     """A declared job asks to run."""
 
@@ -195,6 +210,7 @@ AnyEvent: TypeAlias = (
     | Measured
     | Evaluated
     | Served
+    | Unable
     | Submitted
     | Accepted
     | Command

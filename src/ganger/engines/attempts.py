@@ -27,7 +27,17 @@ from ganger.core.plan import Placement, Resize
 from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
 from ganger.engines.agent import protocol as wire
-from ganger.engines.gang import UNCHANGED, Attempt, Hold, Outcome, Seat, judged, outcome, waits_of
+from ganger.engines.gang import (
+    UNCHANGED,
+    Attempt,
+    Hold,
+    Outcome,
+    Seat,
+    judged,
+    outcome,
+    reported,
+    waits_of,
+)
 from ganger.engines.launch import Launch
 from ganger.engines.life import (
     COURSES,
@@ -127,7 +137,7 @@ class Attempts:
         if time.monotonic() >= self._stranded_at:
             self._stranded_at = inf
             # Nodes that no agent came for, though attempts are there.
-            held = {node for one in self._attempts.values() for node in one.seats}
+            held = {node for one in self._attempts.values() for node in one.nodes}
             self._lose({node for node in held if self._agents.box(node) is None})
 
     def journalled(self, key: tuple[int, int]) -> None:
@@ -145,6 +155,7 @@ class Attempts:
             except BadInput:
                 launch = Launch(command=())
             one = Attempt(hold.job, hold.attempt, hold.placement, launch)
+            one.reports = hold.reports
             for seat in one.seats.values():
                 seat.unsure = True
             if hold.phase != Phase.STARTING:
@@ -156,6 +167,8 @@ class Attempts:
             self._add(one)
         for key, waits in waits_of(holds).items():
             self._attempts[key].waits = waits
+        for one in [one for one in self._attempts.values() if one.hollow]:
+            self._advance(one)
 
     def unknown(self, keys: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Those of `keys` that are not followed, and of which nothing is still to be told."""
@@ -209,12 +222,12 @@ class Attempts:
         """The node will be gone soon: who is there saves and leaves, without its owner's order. It
         is Released; Refused, for the reason `why`, if it had not started."""
         for one in list(self._attempts.values()):
-            if node in one.seats and one.want < Want.LEAVE:
+            if node in one.nodes and one.want < Want.LEAVE:
                 self.stop(one.key, Order.LEAVE, why)
 
     def on(self, node: int) -> int:
-        """How many attempts have a part on a node."""
-        return sum(node in one.seats for one in self._attempts.values())
+        """How many attempts have a part on a node, or hold some of it for their children."""
+        return sum(node in one.nodes for one in self._attempts.values())
 
     def _unrefuse(self, key: tuple[int, int]) -> None:
         """A refused attempt is told to stop before its owner saw the refusal: it is released."""
@@ -264,6 +277,9 @@ class Attempts:
                     self._news(one, node, News.DROPPED)
             self._conclude_if_over(one)
             return
+        if one.hollow:
+            self._turn(one, Turn.LAUNCHED)
+            return
         for node, seat in one.seats.items():
             if seat.status == Status.UNSENT:
                 self._prepare(one, node, seat)
@@ -297,9 +313,7 @@ class Attempts:
         if isinstance(message, wire.Ready):
             self._ready(box)
             return
-        assert isinstance(
-            message, wire.Prepared | wire.Refused | wire.Launched | wire.Progress | wire.Exited
-        )
+        assert isinstance(message, wire.OfPart)
         key = message.key
         box.mentioned.add(key)
         one = self._attempts.get((key.job, key.attempt))
@@ -310,6 +324,8 @@ class Attempts:
         seat = one.seats[node]
         if isinstance(message, wire.Progress):
             self._progressed(one, message)
+        elif isinstance(message, wire.Reported):
+            self.events += reported(one, message)
         elif isinstance(message, wire.Exited):
             seat.exit = message.exit
             self._news(one, node, News.EXITED)
@@ -401,10 +417,13 @@ class Attempts:
         self.events.extend(Withheld(node, gpus) for node in box.nodes)
 
     def _lose(self, nodes: set[int]) -> None:
-        for one in list(self._attempts.values()):
+        # Children before their parents: a grant closes when nothing runs on it.
+        for one in sorted(self._attempts.values(), key=lambda one: one.hollow):
             for node in nodes & one.seats.keys():
                 if not one.seats[node].over:
                     self._lose_part(one, node, "its node is down")
+            if one.hollow and nodes & one.nodes:
+                self._fail(one)
         self.events.extend(NodeDown(node) for node in sorted(nodes))
 
     def _noted(self, one: Attempt, node: int) -> wire.Exit | None:

@@ -6,12 +6,13 @@ import secrets
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from ganger.core.events import Evaluated
 from ganger.core.plan import Placement
 from ganger.core.spec import OnPreempt
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER
 from ganger.engines.account import Account
-from ganger.engines.agent.protocol import Exit, Part
+from ganger.engines.agent.protocol import Exit, Part, Reported
 from ganger.engines.launch import Launch
 from ganger.engines.life import Course, Status, Turn, Want
 from ganger.sdk import PREEMPTED
@@ -43,14 +44,19 @@ class Attempt:
 
     def __init__(self, job: int, attempt: int, placement: Placement, launch: Launch) -> None:
         self.job, self.attempt, self.launch = job, attempt, launch
-        self.seats = {
-            node: Seat(parts) for node, parts in parts_of(placement, _per(launch)).items()
-        }
+        self.hollow = launch.hollow or not placement
+        """Whether it runs nothing itself: it holds what its job's children run on."""
+        parts = {} if self.hollow else parts_of(placement, _per(launch))
+        self.seats = {node: Seat(each) for node, each in parts.items()}
+        self.nodes = {slot.node for slot in placement} if self.hollow else set(self.seats)
+        """Where it runs, or holds something for its children."""
         self.want = Want.RUN
         self.waits: set[tuple[int, int]] = set()
         self.course = Course.STARTING
         self.end: Outcome | None = None
         """How it ended, once it has."""
+        self.reports = 0
+        """The number of the last report that was passed on."""
         self.evicted = ""
         """Why it was told to go though its owner did not say so."""
         self.account = Account(job, attempt)
@@ -90,6 +96,8 @@ class Attempt:
     @property
     def over(self) -> bool:
         """Whether nothing of it runs or will."""
+        if self.hollow:
+            return self.ending
         return all(seat.over for seat in self.seats.values())
 
 
@@ -163,7 +171,7 @@ def outcome(attempt: Attempt) -> Outcome:
     worst = next((one for one in exits if one.why), None) or next(
         (one for one in exits if one.code and not one.asked), None
     )
-    if lost:
+    if lost or (attempt.hollow and attempt.failing):
         why = "NodeFail"
     elif worst is None:
         why = ""
@@ -171,7 +179,7 @@ def outcome(attempt: Attempt) -> Outcome:
         why = worst.why + (f": {worst.detail}" if worst.detail else "") or _code_words(worst.code)
     left = not lost and all(one.code in (0, PREEMPTED) and not one.why for one in exits)
     return Outcome(
-        finished=good and (not asked or complete),
+        finished=bool(exits) and good and (not asked or complete),
         asked=asked,
         why=why,
         final=worst is not None and worst.why in ("TimeLimit", "LaunchFailed"),
@@ -202,6 +210,15 @@ def lost_output(attempt: Attempt) -> str:
     return f"{missing} bytes of its output are missing: {said}" if missing else ""
 
 
+def reported(attempt: Attempt, message: Reported) -> list[Evaluated]:
+    """The events of those reports that were not passed on before."""
+    new = message.reports[max(attempt.reports + 1 - message.number, 0) :]
+    attempt.reports = max(attempt.reports, message.number + len(message.reports) - 1)
+    return [
+        Evaluated(*attempt.key, one.epoch, one.value, one.metrics or None, one.final) for one in new
+    ]
+
+
 def _code_words(code: int) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
@@ -213,6 +230,8 @@ class Hold(NamedTuple):
     attempt: int
     phase: Phase
     placement: Placement
+    reports: int = 0
+    """How many reports of the attempt are journalled."""
 
 
 def overlap(one: Hold, other: Hold) -> bool:

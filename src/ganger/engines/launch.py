@@ -31,6 +31,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     command must then be `[python, script.py, ...]` or `[python, -m, module, ...]`. `script`: text
     of a file that is made beside the attempt and executed, with `command` as its arguments.
     `steps`: of a command that runs once, the other nodes start what its `srun` asks for.
+    `hollow`: nothing is run: the attempt holds its devices for the children of its job. `metric`:
+    the one that a trial is judged by, of those that it reports; empty: the first.
     """
 
     command: tuple[str, ...]
@@ -55,3 +57,5 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warm: tuple[str, ...] = ()
     script: str = ""
     steps: bool = False
+    hollow: bool = False
+    metric: str = ""

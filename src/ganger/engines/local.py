@@ -17,6 +17,7 @@ from typing import Final
 from ganger.core.events import (
     AnyEvent,
     Batch,
+    Evaluated,
     Failed,
     Finished,
     Refused,
@@ -30,7 +31,6 @@ from ganger.core.plan import (
     Resize,
     Resume,
     Route,
-    Spawn,
     Start,
     Stop,
     Suspend,
@@ -53,7 +53,7 @@ CANCELLED: Final = "cancelled"
 _rank = attrgetter("rank")
 IGNORED: Final = {
     Tune: "does not tune jobs", Provision: "does not switch machines on or off",
-    Spawn: "does not add jobs", Route: "does not route requests",
+    Route: "does not route requests",
 }  # fmt: skip
 """Kinds of action that nothing is done about, and what the engine does not do."""
 log = logging.getLogger("ganger.engine")
@@ -112,12 +112,12 @@ class FleetEngine:
 
     def _batch(self, until: int) -> Batch:
         events = self._attempts.events
-        started = {(e.job, e.attempt) for e in events if isinstance(e, Started)}
+        before = {(e.job, e.attempt) for e in events if isinstance(e, Started | Evaluated)}
         now, later = list[AnyEvent](), list[AnyEvent]()
         for event in events:
             if isinstance(event, Finished | Failed | Released | Refused):
-                if (event.job, event.attempt) in started:
-                    later.append(event)  # a start must be seen before its end
+                if (event.job, event.attempt) in before:
+                    later.append(event)  # a start and a report must be seen before the end
                     continue
                 self._told.append((event.job, event.attempt))
             now.append(event)

@@ -21,6 +21,7 @@ Outside Ganger every call is harmless: nothing is sent, no file is made, no sign
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import signal
@@ -33,8 +34,9 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 __all__ = [
-    "PREEMPTED", "checkpoint_dir", "gradient_statistics", "inside", "leave", "local_rank",
-    "on_preempt", "progress", "rank", "saved", "should_checkpoint", "world_size",
+    "PREEMPTED", "checkpoint_dir", "configuration", "gradient_statistics", "inside", "leave",
+    "local_rank", "number", "on_preempt", "progress", "rank", "report", "saved", "served",
+    "should_checkpoint", "until", "world_size",
 ]  # fmt: skip
 
 PREEMPTED = 75
@@ -50,6 +52,14 @@ world_size: int
 """Workers in the gang."""
 checkpoint_dir: Path
 """Where the job's checkpoints belong: the same folder for every attempt of the job."""
+configuration: dict[str, str]
+"""What a trial of a search tries: its parameters by name; empty for other jobs."""
+number: int
+"""The number of a trial or of a replica among the children of its parent, from 0."""
+until: float
+"""The step at which a trial is judged next, as `report` counts them and as was known when it was
+started; infinite if it was not. A trial goes on beyond it: it is told to leave if others go
+first."""
 
 
 def __getattr__(name: str) -> Any:
@@ -62,6 +72,12 @@ def __getattr__(name: str) -> Any:
         return int(os.environ.get("WORLD_SIZE", "1"))
     if name == "checkpoint_dir":
         return Path(os.environ.get("GANGER_CHECKPOINT_DIR", "checkpoints"))
+    if name == "configuration":
+        return json.loads(os.environ.get("GANGER_CONFIGURATION", "{}"))
+    if name == "number":
+        return int(os.environ.get("GANGER_CHILD", "0"))
+    if name == "until":
+        return float(os.environ.get("GANGER_UNTIL", "inf"))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -102,19 +118,37 @@ class _Reports:
                 self._close()
             self.sent_at = time.monotonic()
 
+    def surely(self, **fields: Any) -> None:
+        """Send it, and wait as long as the keeper takes no more."""
+        data = json.dumps(fields).encode()
+        self.flush()
+        sock = self._connected()
+        try:
+            sock.send(data)
+        finally:
+            sock.close()
+
     def _open(self) -> socket.socket:
         if self.socket is None or self.owner != os.getpid():  # a fork must not share it
             self._close()
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            sock = self._connected()
             sock.setblocking(False)
-            # Through the folder's descriptor: a socket's own path may have only 107 bytes.
-            folder = os.open(os.environ["GANGER_DIR"], os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                sock.connect("/proc/self/fd/%d/sdk" % folder)  # noqa: UP031
-            finally:
-                os.close(folder)
             self.socket, self.owner = sock, os.getpid()
         return self.socket
+
+    @staticmethod
+    def _connected() -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        # Through the folder's descriptor: a socket's own path may have only 107 bytes.
+        folder = os.open(os.environ["GANGER_DIR"], os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            sock.connect("/proc/self/fd/%d/sdk" % folder)  # noqa: UP031
+        except OSError:
+            sock.close()
+            raise
+        finally:
+            os.close(folder)
+        return sock
 
     def _close(self) -> None:
         if self.socket is not None:
@@ -141,6 +175,70 @@ def progress(step: int, total: int = 0, **metrics: float) -> None:
         urgent=0 < total <= step, step=int(step), total=int(total), at=time.monotonic(),
         metrics={name: float(value) for name, value in metrics.items()},
     )  # fmt: skip
+
+
+def report(step: float, *, final: bool = False, **metrics: float) -> None:
+    """Tell how good the model is after `step` steps (or epochs) of training in all: this is what
+    the trials of a search are judged by. `final`: no other report follows.
+
+    Other than `progress`, no report is dropped or merged, and they arrive in order: where they come
+    faster than 20 a second for long, this waits. Only rank 0 is heard. Give the metric that the
+    search names (else the first counts) and at most 16 others; NaN or an infinite value of it says
+    that the trial has broken down. Raises ValueError for metrics that cannot be.
+    """
+    judged = os.environ.get("GANGER_METRIC", "")
+    if not 0 < len(metrics) <= 17 or any(len(name) > 128 for name in metrics):
+        raise ValueError("give 1 to 17 metrics, with names of at most 128 characters")
+    if judged and judged not in metrics:
+        raise ValueError("the trials of this search are judged by %r" % judged)  # noqa: UP031
+    if not 0 <= float(step) < float("inf"):
+        raise ValueError("step must be a number of steps")
+    if not inside() or os.environ.get("RANK", "0") != "0":
+        return
+    told = {name: float(value) for name, value in metrics.items()}
+    with contextlib.suppress(OSError):  # the keeper is gone, and with it this attempt
+        _reports.surely(report={"step": float(step), "final": bool(final), "metrics": told})
+
+
+class _Load:
+    """What a replica has counted since its start."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, float] = {}
+        self.at = time.monotonic()
+        self.lock = threading.RLock()
+
+
+_load = _Load()
+
+
+def served(
+    arrivals: float = 0, answered: float = 0, *, late: float = 0, dropped: float = 0,
+    ongoing: float | None = None, queue: float | None = None, busy: float | None = None,
+    p50: float | None = None, p99: float | None = None,
+) -> None:  # fmt: skip
+    """Tell how a replica of a service does: how many requests came, were answered, were late or
+    were dropped since the last call; how many are `ongoing` and wait in its `queue` now; `busy`,
+    the part of the time since the last call in which it worked, from 0 to 1; latencies in seconds.
+
+    Recipes for services decide by that how many replicas there are. It costs microseconds: call it
+    after each request, or once a second. What is counted is never lost; at most twenty reports a
+    second are sent. Only rank 0 is heard.
+    """
+    if not inside() or os.environ.get("RANK", "0") != "0":
+        return
+    with _load.lock:
+        now, told = time.monotonic(), _load.told
+        counts = {"arrivals": arrivals, "answered": answered, "late": late, "dropped": dropped}
+        if busy is not None:
+            span = now - _load.at
+            counts.update(busy_seconds=busy * span, seconds=span)
+        for name, more in counts.items():
+            told[name] = told.get(name, 0.0) + float(more)
+        levels = {"ongoing": ongoing, "queue": queue, "p50": p50, "p99": p99}
+        told.update({name: float(value) for name, value in levels.items() if value is not None})
+        _load.at = now
+        _reports.add(served=dict(told))
 
 
 def gradient_statistics(

@@ -12,14 +12,18 @@ import numpy as np
 
 from ganger.client.states import state_of
 from ganger.core.errors import BadInput
-from ganger.core.events import Accepted, AnyEvent, Command, NodeCommand
+from ganger.core.events import Accepted, AnyEvent, Command, NodeCommand, Unable
 from ganger.core.kernel import Kernel
-from ganger.core.spec import JobSpec, TenantSpec
+from ganger.core.plan import Spawn
+from ganger.core.spec import JobSpec, Kind, TenantSpec
+from ganger.core.state.bounds import refuse_unfit
 from ganger.core.state.jobs import Phase
 from ganger.core.state.reducer import DECLARES
 from ganger.core.units import WHOLE
 from ganger.engines.launch import Launch
-from ganger.service.durable.journal import NUMBERS_FROM, Journal
+from ganger.service.durable.journal import NUMBERS_FROM, Journal, SetAside
+from ganger.service.errors import Bug
+from ganger.service.jobs.families import born, children_of, joined, next_child
 from ganger.service.jobs.job_facts import Facts, Prepared
 from ganger.service.jobs.limits import Group
 
@@ -43,11 +47,13 @@ class Turn:
         self.settings: dict[str, str] = {}
         self.let_in: dict[Group, int] = {}
         """What this turn's jobs take that are not put on hold."""
+        self.born: dict[int, int] = {}
+        """By parent: how many children it has, this turn's included."""
 
     @property
     def beside(self) -> tuple[dict[Any, Any], ...]:
         """All that is asked for beside events, new jobs and keys."""
-        return self.changed, self.held, self.ceilings, self.settings, self.let_in
+        return self.changed, self.held, self.ceilings, self.settings, self.let_in, self.born
 
     def forget(self) -> None:
         """Nothing is asked for after all."""
@@ -64,6 +70,9 @@ class Turn:
 class Ask(ABC):
     """Base of all. `done` has the answer, or the error."""
 
+    own = False
+    """Whether the daemon itself asks: then it asks again when nothing could be written."""
+
     def __init__(self) -> None:
         self.done: Future[Any] = Future()
         self.events: list[AnyEvent] = []
@@ -76,6 +85,18 @@ class Ask(ABC):
     def answer(self) -> Any:
         """What to answer when the step is made."""
         return None
+
+
+def answer(asks: Sequence[Ask], refused: Sequence[SetAside]) -> None:
+    """Answer those who asked; those whose events were set aside are told so."""
+    bad = {one.record: one for one in refused}
+    for ask in asks:
+        mine = [bad.get(msgspec.msgpack.encode(one)) for one in ask.events] if bad else []
+        wrong = next((one for one in mine if one is not None), None)
+        if wrong is None:
+            ask.done.set_result(ask.answer())
+        else:
+            ask.done.set_exception(Bug(f"{wrong.what} is set aside, by a bug: {wrong.why}"))
 
 
 class Submit(Ask):
@@ -100,6 +121,8 @@ class Submit(Ask):
                 prepared.spec, name=str(row + 1), submitted=turn.at,
                 array=str(array + 1) if array >= 0 else "",
             )  # fmt: skip
+            if spec.parent:
+                facts = joined(spec, facts, turn, daemon.journal.facts(int(spec.parent) - 1))
             if facts.singleton:
                 facts = self._after_namesakes(facts, turn, daemon)
             if facts.throttle and row == head:
@@ -130,7 +153,7 @@ class Submit(Ask):
     def _waits_for_room(spec: JobSpec, facts: Facts, turn: Turn, daemon: Daemon) -> bool:
         """Whether the job must wait below a ceiling; if not, it is counted."""
         ceilings = daemon.gates.ceilings
-        needs = ceilings.needs(spec.tenant, facts.array, spec.shape)
+        needs = ceilings.needs("" if spec.parent else spec.tenant, facts.array, spec.shape)
         for group, need in needs.items():
             if need > ceilings.most[group]:
                 raise BadInput(
@@ -191,6 +214,7 @@ class Order(Ask):
         self.rows = [
             row for row in self._rows
             if all(phases[row] in _FITS.get(verb, _FITS["cancel"]) for verb in self._values)
+            and not ("suspend" in self._values and turn.kernel.jobs.kind[row] == Kind.TUNE)
         ]  # fmt: skip
         if not self.rows:
             verb, first = next(iter(self._values)), self._rows[0]
@@ -217,6 +241,57 @@ class Order(Ask):
     def answer(self) -> list[int]:
         """The jobs' rows."""
         return self.rows
+
+
+class Bear(Ask):
+    """Answer a Spawn: accept the children that a policy asked for. What they run stands in their
+    facts, so that the journal is decided again without whoever chose it."""
+
+    own = True
+
+    def __init__(self, wanted: Spawn) -> None:
+        super().__init__()
+        self._wanted = wanted
+
+    def enter(self, turn: Turn, daemon: Daemon) -> None:
+        """One Accepted each; an Unable for those that cannot be."""
+        parent, jobs = self._wanted.parent, turn.kernel.jobs
+        if jobs.phase[parent] >= Phase.FINISHED:
+            return
+        facts, kind = daemon.journal.facts(parent), Kind(int(jobs.kind[parent]))
+        for left in range(self._wanted.n, 0, -1):
+            row = turn.next_row
+            spec = msgspec.structs.replace(
+                self._wanted.spec, name=str(row + 1), submitted=turn.at
+            )  # fmt: skip
+            try:
+                if facts.family is None:
+                    raise BadInput("it was submitted without saying what its children are")
+                event = Accepted(row, spec, spawned=True)
+                refuse_unfit((event,), turn.kernel, len(turn.jobs))
+                number = next_child(turn, parent)
+            except BadInput as error:
+                turn.events.append(Unable(parent, Spawn.__name__, left, str(error)))
+                return
+            turn.jobs.append((row, born(spec, facts, kind, number)))
+            turn.events.append(event)
+
+
+class Finish(Ask):
+    """End a search whose children are all over, and whose recipe asks for no more."""
+
+    own = True
+
+    def __init__(self, parent: int) -> None:
+        super().__init__()
+        self._parent = parent
+
+    def enter(self, turn: Turn, daemon: Daemon) -> None:
+        """A Command, unless another child came meanwhile."""
+        jobs = turn.kernel.jobs
+        over = jobs.phase[children_of(jobs, self._parent)] >= Phase.FINISHED
+        if over.all() and self._parent not in turn.born:
+            turn.events.append(Command(self._parent, "finish"))
 
 
 class SetCeiling(Ask):
@@ -323,13 +398,13 @@ def skipped_numbers(journal: Journal, kernel: Kernel) -> list[Ask]:
 
 
 class SetPolicy(Ask):
-    """Go on under another recipe: a new segment."""
+    """Go on under another recipe, and those of `planes` (`inner`, `serving`): a new segment."""
 
-    def __init__(self, policy: str, knows: str) -> None:
+    def __init__(self, policy: str, knows: str, **planes: str) -> None:
         super().__init__()
-        self._policy, self._knows = policy, knows
+        self._policy, self._knows, self._planes = policy, knows, planes
 
     def enter(self, turn: Turn, daemon: Daemon) -> None:
         """Changed at once: the batch of this turn is the first that the new policy sees."""
-        daemon.change_policy(self._policy, self._knows)
+        daemon.change_policy(self._policy, self._knows, **self._planes)
         turn.kernel = daemon.kernel

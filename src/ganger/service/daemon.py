@@ -40,10 +40,11 @@ from ganger.core.units import NEVER, SECOND
 from ganger.engines.launch import Launch
 from ganger.engines.local import Hold
 from ganger.engines.reconciliation import believed
-from ganger.service.commands import Ask, Turn, skipped_numbers
+from ganger.service.commands import Ask, Turn, answer, skipped_numbers
 from ganger.service.durable.journal import Decided, FullError, Header, Journal, SetAside
 from ganger.service.durable.record import (
     fit,
+    in_order,
     keep_aside,
     outcome,
     plain,
@@ -53,13 +54,15 @@ from ganger.service.durable.record import (
 )  # fmt: skip
 from ganger.service.durable.recovery import decided, guard_of, make_kernel, recover
 from ganger.service.engine import LiveEngine
-from ganger.service.errors import Bug, FullDisk, reason
+from ganger.service.errors import FullDisk, reason
+from ganger.service.families import answers, ended, unanswered
 from ganger.service.http.feed import Feed
 from ganger.service.jobs.holds import Gates
 from ganger.service.jobs.launches import launch_of
-from ganger.service.jobs.limits import Group, begins, changed_ceilings, kept_ceilings
+from ganger.service.jobs.limits import begins, changed_ceilings, kept_ceilings
 from ganger.service.nodes import refuse_others
 from ganger.service.reports.counters import Tally
+from ganger.service.windows import Windows
 
 log = logging.getLogger("ganger.service")
 RETRY_SECONDS: Final = 0.5
@@ -93,6 +96,9 @@ class Daemon:
         """Why nothing can be written now."""
         self.set_aside: list[SetAside] = []
         """The last records that the kernel could not reduce."""
+        self.window = 10 * SECOND
+        """How long the windows are in which services report, microseconds."""
+        self.windows = Windows(self.window)
         self.tally = Tally()
         self.since = time.time()
         self.on_step: Callable[[], None] = lambda: None
@@ -127,10 +133,11 @@ class Daemon:
                     Journal.write_plan(cursor, revision, record)
                     write_attempts(cursor, record)
             if before != header:
-                same = before.policy == header.policy and before.knows == header.knows
+                same = before.recipes == header.recipes and before.knows == header.knows
                 self._begin_segment(header, keep_memory=same)
         self._read_beside()
-        self._inbox += skipped_numbers(self.journal, self.kernel)
+        self.windows = Windows(self.window)
+        self._inbox += skipped_numbers(self.journal, self.kernel) + unanswered(self)
         return self.journal.last_time()
 
     def _read_beside(self) -> None:
@@ -185,9 +192,10 @@ class Daemon:
             self.header, self.kernel = header, kernel
         self._spent = 0.0
 
-    def change_policy(self, policy: str, knows: str) -> None:
-        """Decide by another recipe from now on. Raises BadInput. On the loop's thread only."""
-        header = msgspec.structs.replace(self.header, policy=policy, knows=knows)
+    def change_policy(self, policy: str, knows: str, **planes: str) -> None:
+        """Decide by another recipe from now on, and by those of `planes` (`inner`, `serving`).
+        Raises BadInput. On the loop's thread only."""
+        header = msgspec.structs.replace(self.header, policy=policy, knows=knows, **planes)
         self._begin_segment(header, keep_memory=False)
 
     def node_numbers(self, offered: Sequence[NodeSpec]) -> list[int]:
@@ -229,6 +237,12 @@ class Daemon:
             if len(self._inbox) == 1:
                 self.engine.post()
 
+    def _ask_self(self, asks: list[Ask]) -> None:
+        with self._mail:
+            self._inbox += asks
+            if asks:
+                self.engine.post()
+
     def stop(self) -> None:
         """End the loop after the present step."""
         with self._mail:
@@ -259,11 +273,14 @@ class Daemon:
     def once(self, look_at: int = NEVER) -> None:
         """Wait for what happens next, at most until `look_at`, and deal with it."""
         due = min(self.kernel.wake, self.gates.next(self.engine.clock.ahead))
-        batch = self.engine.poll(min(due, look_at))
+        ends = self.windows.next(self.header.serving, self.now())
+        batch = self.engine.poll(min(due, look_at, ends))
         if batch is None:
             return
         if batch.at < due:  # nobody but us wanted to be woken
             batch.events[:] = [event for event in batch.events if not isinstance(event, Woke)]
+        if batch.at >= ends:
+            batch.events.extend(self.windows.ended(batch.at, self.kernel, self.engine.progress))
         self._turn(batch)
 
     def look(self) -> None:
@@ -273,7 +290,8 @@ class Daemon:
 
     def holds(self) -> list[Hold]:
         """What the kernel believes to run, for an engine that comes back."""
-        return list(believed(self.kernel).holds)
+        reports = self.journal.reports
+        return [one._replace(reports=reports(*one[:2])) for one in believed(self.kernel).holds]
 
     def _turn(self, batch: Batch) -> None:
         """One step, from what happened to who is answered."""
@@ -293,7 +311,7 @@ class Daemon:
         refused: list[SetAside] = []
         with self.lock:
             try:
-                plan = kernel.step(Batch(turn.at, self._sorted(happened + turn.events)))
+                plan = kernel.step(Batch(turn.at, in_order(happened + turn.events)))
                 self._after(turn, happened, plan)
             except Exception as error:  # what the policy planned could not be booked, or a bug
                 plan, refused = self._back_to_the_journal(revision, error)
@@ -305,21 +323,11 @@ class Daemon:
         self._keep_plan(kernel.revision, plan)
         if plan is not None and plan.actions:
             self.engine.apply(plan, turn.at)
-        self._answer(entered, refused)
+            self._ask_self(answers(plan))
+        answer(entered, refused)
         self.on_step()
         if self._spent > max(REPLAY_SECONDS, 10 * self._snapshot_cost):
             self._keep_snapshot()
-
-    def _answer(self, entered: list[Ask], refused: list[SetAside]) -> None:
-        """Answer those who asked; those whose events were set aside are told so."""
-        bad = {one.record: one for one in refused}
-        for ask in entered:
-            mine = [bad.get(msgspec.msgpack.encode(one)) for one in ask.events] if bad else []
-            wrong = next((one for one in mine if one is not None), None)
-            if wrong is None:
-                ask.done.set_result(ask.answer())
-            else:
-                ask.done.set_exception(Bug(f"{wrong.what} is set aside, by a bug: {wrong.why}"))
 
     def _back_to_the_journal(
         self, revision: int, error: Exception
@@ -363,17 +371,13 @@ class Daemon:
             return False
         return True
 
-    @staticmethod
-    def _sorted(events: list[AnyEvent]) -> list[AnyEvent]:
-        return sorted(events, key=lambda event: event.rank)
-
     def _keep_batch(self, turn: Turn, happened: list[AnyEvent], entered: list[Ask]) -> list[Ask]:
         """Make the batch durable, whatever it takes; whose asks are in it.
 
         While nothing can be written, those who ask are told so, and what happened waits.
         """
         while True:
-            events = self._sorted(happened + turn.events)
+            events = in_order(happened + turn.events)
             if not events and not entered and turn.at < self.kernel.wake:
                 return entered
             try:
@@ -387,8 +391,7 @@ class Daemon:
                 full = isinstance(error, FullError)
                 if not full and not entered:
                     raise
-                for ask in entered:
-                    ask.done.set_exception(reason(error))
+                self._refuse(entered, reason(error))
                 entered = []
                 turn.forget()
                 if full:
@@ -403,8 +406,14 @@ class Daemon:
     def _refuse_mail(self) -> None:
         with self._mail:
             asks, self._inbox = self._inbox, []
+        self._refuse(asks, FullDisk(f"nothing can be written: {self.full}"))
+
+    def _refuse(self, asks: list[Ask], error: Exception) -> None:
+        """Tell people that it cannot be; what the daemon itself wants it asks again."""
         for ask in asks:
-            ask.done.set_exception(FullDisk(f"nothing can be written: {self.full}"))
+            if not ask.own:
+                ask.done.set_exception(error)
+        self._ask_self([ask for ask in asks if ask.own])
 
     def _write_deferred(self, cursor: sqlite3.Cursor) -> None:
         for revision, record in self._deferred:
@@ -427,7 +436,10 @@ class Daemon:
                for group, most in turn.ceilings.items()):  # fmt: skip
             self._close_gates(turn.at)
         else:
-            self._close_new(turn, new)
+            gates.newcomers(turn.jobs, self.kernel, turn.at)
+            for group, most in turn.ceilings.items():
+                if most is not None and group not in new:
+                    gates.raised(group, most)
         for row, held in turn.held.items():
             if held:
                 gates.held.add(row)
@@ -443,21 +455,10 @@ class Daemon:
                 gates.rank(event.job, int(event.value))
         touched = {event.job for event in (*happened, *turn.events) if hasattr(event, "job")}
         gates.notice(self.kernel, touched)
+        self._ask_self(ended(self, touched))
         last = guard_of(self.kernel).last
         if last is not None:
             self.plan = last
-
-    def _close_new(self, turn: Turn, new: set[Group]) -> None:
-        """Close the gates of this turn's jobs, or count those that have none."""
-        gates, kernel = self.gates, self.kernel
-        for row, facts in turn.jobs:
-            if row in kernel.on_hold:
-                gates.close(row, facts, kernel, turn.at)
-            elif gates.ceilings.most:
-                gates.ceilings.take(row, gates.ceilings.needs_of(row, facts.array, kernel))
-        for group, most in turn.ceilings.items():
-            if most is not None and group not in new:
-                gates.raised(group, most)
 
     def _keep_plan(self, revision: int, plan: Plan | None) -> None:
         """Make the plan durable before it is acted on; one without actions can wait."""

@@ -19,7 +19,7 @@ import msgspec
 from ganger.client.places import open_private
 from ganger.core.errors import BadInput, GangerError
 from ganger.core.events import NodeDown
-from ganger.core.units import MINUTE, SECOND, parse_duration
+from ganger.core.units import DAY, MINUTE, SECOND, parse_duration
 from ganger.engines.agent.detached import start_agent
 from ganger.engines.agent.meter import EVERY_SECONDS
 from ganger.engines.agent.protocol import Hello
@@ -30,12 +30,12 @@ from ganger.engines.slurm.client import Client, options_of
 from ganger.engines.slurm.engine import SlurmEngine, discover
 from ganger.engines.slurm.pilots import PilotEngine, Terms
 from ganger.lab.simulating.oracles import oracle_of_past
-from ganger.lab.simulating.policies import load_policy
 from ganger.service import agents
 from ganger.service.daemon import Daemon
 from ganger.service.demand import wished
-from ganger.service.durable.journal import FullError, Header, Journal
+from ganger.service.durable.journal import FullError, Header, Journal, named
 from ganger.service.durable.recovery import header_of
+from ganger.service.durable.sandbox import refuse_bad_recipes
 from ganger.service.engine import LiveEngine
 from ganger.service.errors import FullDisk
 from ganger.service.home import Home, refuse_lost_journal
@@ -54,6 +54,8 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     home: str
     gpus: str = ""
     recipe: str = ""
+    inner: str = ""
+    serving: str = ""
     knows: str = ""
     seed: int | None = None
     listen: str = ""
@@ -69,12 +71,14 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     pilot_idle: str = ""
     pilot_time: str = ""
     meter_seconds: float = EVERY_SECONDS
+    window: str = ""
+    """How long the windows are in which services report."""
 
 
 MakeEngine = Callable[[Settings, Home, Daemon, Clock], LiveEngine]
 LOCAL: Final = "local"
 SLURM: Final = "slurm"
-_KEPT: Final = ("gpus", "name", "engine", "partition", "sbatch_options", "shared_folder",
+_KEPT: Final = ("window", "gpus", "name", "engine", "partition", "sbatch_options", "shared_folder",
                "pilot", "pilot_idle", "pilot_time")  # fmt: skip
 """Settings that stay as they were where nothing is said."""
 
@@ -85,19 +89,24 @@ def header_for(settings: Settings, before: Header | None, journal: Journal | Non
     recipe = settings.recipe or (before.policy if before else DEFAULT_RECIPE)
     knows = settings.knows or (before.knows if before else "history")
     seed = settings.seed if settings.seed is not None else (before.seed if before else 0)
-    load_policy(recipe, recorded=True, bounded=bool(settings.recipe))  # in the journal, soon
+    planes = [
+        named(getattr(settings, plane), getattr(before, plane) if before else "")
+        for plane in ("inner", "serving")
+    ]
+    new = settings.recipe or settings.inner or settings.serving
+    refuse_bad_recipes(recipe, *planes, bounded=bool(new))  # in the journal, soon
     oracle_of_past(knows)
     if settings.engine == SLURM:
         client = client_of(settings)
         cluster = before.cluster if before is not None else cluster_of(discover(client))
         if settings.sbatch_options != (journal.setting("sbatch_options") if journal else ""):
             client.check(max(cluster.nodes, key=lambda node: node.gpus).gpu_type)
-        return header_of(cluster, recipe, seed, knows)
+        return header_of(cluster, recipe, seed, knows, *planes)
     nodes = find_nodes(settings.gpus, settings.name)
     if before is None:
-        return header_of(cluster_of(nodes), recipe, seed, knows)
+        return header_of(cluster_of(nodes), recipe, seed, knows, *planes)
     refuse_others(before.cluster, nodes)
-    return header_of(before.cluster, recipe, seed, knows)
+    return header_of(before.cluster, recipe, seed, knows, *planes)
 
 
 def client_of(settings: Settings) -> Client:
@@ -146,6 +155,14 @@ def slurm_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -
     names = daemon.kernel.nodes.names
     engine.post(*(NodeDown(node) for node, name in enumerate(names) if name not in engine.boxes))
     return engine
+
+
+def window_of(settings: Settings) -> int:
+    """How long the windows of services are, microseconds. Raises BadInput."""
+    found = parse_duration(settings.window or "10s", where="--window")
+    if not SECOND <= found <= DAY:
+        raise BadInput(f"{settings.window!r} is not in 1s .. 1d", where="--window")
+    return found
 
 
 def terms_of(settings: Settings) -> Terms:
@@ -255,6 +272,7 @@ def _serve(settings: Settings, home: Home, journal: Journal) -> int:
         _make_private(folder)
         scripts.mkdir(mode=0o700, exist_ok=True)
     daemon = Daemon(journal, scripts)
+    daemon.window = window_of(settings)
     daemon.own_srun = settings.engine == LOCAL or bool(settings.pilot)
     last = daemon.open(header)
     sockets = [unix_socket(home, settings.shared)]
@@ -328,7 +346,7 @@ def completed(settings: Settings, journal: Journal | None) -> Settings:
 def _refuse_what_does_not_go_together(settings: Settings) -> None:
     """Raise BadInput for an option that the engine has no use for."""
     is_slurm = settings.engine == SLURM
-    useless: tuple[str, ...] = ("gpus", "agents", "shared") if is_slurm else _KEPT[3:]
+    useless: tuple[str, ...] = ("gpus", "agents", "shared") if is_slurm else _KEPT[4:]
     if settings.pilot:
         terms_of(settings)
         useless = ("gpus", "shared") if is_slurm else useless
@@ -395,6 +413,7 @@ def preview(settings: Settings) -> Header:
     for at, where in ((settings.listen, "--listen"), (settings.agents, "--agents")):
         if at:
             address(at, where)
+    window_of(settings)
     if settings.pilot:
         terms_of(settings)
     path = Home(Path(settings.home)).journal

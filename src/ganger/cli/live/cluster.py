@@ -73,6 +73,9 @@ def policy_show(as_json: bool) -> None:
         print_json(found)
     else:
         click.echo(f"{found.recipe}, which knows {found.knows}")
+        for plane, recipe in (("trials", found.inner), ("services", found.serving)):
+            if recipe:
+                click.echo(f"{recipe}, for {plane}")
 
 
 @click.command(
@@ -87,14 +90,22 @@ def policy_show(as_json: bool) -> None:
     default=None,
     help="What the recipe may believe about durations. Default: as before.",
 )
+@click.option("--inner", default=None, metavar="RECIPE",
+              help="The recipe for trials inside what their search holds; or none.")  # fmt: skip
+@click.option("--serving", default=None, metavar="RECIPE",
+              help="The recipe for services; or none.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only print what the first plan would do.")
 @_json
-def policy_set(recipe: str, knows: str | None, dry_run: bool, as_json: bool) -> None:
+def policy_set(
+    recipe: str, knows: str | None, inner: str | None, serving: str | None, dry_run: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Let RECIPE decide from now on.
 
     The recipe is first tried on a copy of the present state. A recipe that fails there is refused.
     """
     body = {"recipe": recipe, "knows": knows or "", "dry_run": dry_run}
+    body |= {"inner": inner, "serving": serving}
     found = Client().call("PUT", "/v1/policy", PolicyAnswer, body=body)
     if as_json:
         print_json(found)

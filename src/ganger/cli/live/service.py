@@ -40,6 +40,15 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option(
     "--recipe", default="", help="The recipe that decides. Default: as before, or backfill."
 )
+@click.option("--inner", default="", metavar="RECIPE",
+              help="The recipe that decides which trials run on what a job of kind tune holds, "
+                   "like tune.sha; or none. Default: as before.")  # fmt: skip
+@click.option("--serving", default="", metavar="RECIPE",
+              help="The recipe that decides how many replicas jobs of kind serve have, like "
+                   "scale.threshold; or none. Default: as before.")  # fmt: skip
+@click.option("--window", default="", metavar="TIME", type=SPAN,
+              help="How often replicas' reports become what the recipe for services decides by. "
+                   "Default: as before, or 10s.")  # fmt: skip
 @click.option(
     "--knows",
     type=click.Choice(KNOWS),
@@ -97,7 +106,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be started, and start nothing.")
 @_json
 def up(
-    gpus: str, recipe: str, knows: str | None, seed: int | None, listen: str, agents: str,
+    gpus: str, recipe: str, inner: str, serving: str, window: str, knows: str | None,
+    seed: int | None, listen: str, agents: str,
     shared: bool, name: str, engine: str | None, partition: str, sbatch_options: str,
     shared_folder: str, pilot: bool, pilot_nodes: str, pilot_idle: str, pilot_time: str,
     advise: bool, foreground: bool, dry_run: bool, as_json: bool,
@@ -109,7 +119,8 @@ def up(
     if shared and os.getuid():
         raise BadInput("only root can serve several users", where="--shared")
     settings = {
-        "home": str(home()), "gpus": gpus, "recipe": recipe, "knows": knows or "", "seed": seed,
+        "home": str(home()), "gpus": gpus, "recipe": recipe, "inner": inner, "serving": serving,
+        "window": window, "knows": knows or "", "seed": seed,
         "listen": listen, "agents": agents, "shared": shared, "name": name, "engine": engine or "",
         "partition": partition, "sbatch_options": sbatch_options,
         "shared_folder": os.path.abspath(shared_folder) if shared_folder else "",
@@ -234,6 +245,9 @@ def _show(found: Status, as_json: bool, places: Places) -> None:
     click.echo(f"engine:  {found.engine}")
     click.echo(f"home:    {found.home}")
     click.echo(f"recipe:  {found.recipe}, which knows {found.knows}")
+    for plane, recipe in (("trials", found.inner), ("service", found.serving)):
+        if recipe:
+            click.echo(f"{plane + ':':<9}{recipe}")
     nodes = f"{found.nodes} node{'s' if found.nodes != 1 else ''}"
     out = f", {found.gpus_out} out of use" if found.gpus_out else ""
     click.echo(f"cluster: {nodes}, {found.gpus_free} of {found.gpus} GPUs free{out}")

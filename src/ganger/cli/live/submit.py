@@ -94,7 +94,14 @@ _OPTIONS = (
     click.option("--on-preempt", type=click.Choice(["checkpoint", "kill", "suspend", "never"])),
     click.option("--grace", metavar="TIME", help="Time for the job to save and exit when it is "
                  "stopped. Default: 30s."),
-    click.option("--kind", type=click.Choice(["train", "serve", "tune", "task"])),
+    click.option("--kind", type=click.Choice(["train", "serve", "tune", "task"]), help=
+                 "tune: a search that holds GPUs for its trials, with --param for what they try; "
+                 "serve: a service of replicas."),
+    click.option("--search", type=click.Choice(["grid", "random"]), help=
+                 "The order in which the trials of a search get their parameters."),
+    click.option("--metric", metavar="NAME", help="What the trials of a search are judged by, of "
+                 "those that they report. Default: the first."),
+    click.option("--parent", metavar="JOB", help="A trial of the search JOB, which is yours."),
     click.option("--per", type=click.Choice(["worker", "node", "job"]), help=
                  "Run the command once per worker, node or job. Default: worker; job, if "
                  "it calls srun."),

@@ -79,7 +79,16 @@ class Draft:
         return held[1] if held is not None else None
 
     def start(self, job: int, placement: Placement) -> None:
-        """Run a pending job, or one stopped earlier in this draft, on `placement`."""
+        """Run a pending job, or one stopped earlier in this draft, on `placement`. Of those inside
+        the grant of one that was stopped, the ones that `placement` has room for where they were go
+        on."""
+        self._take(job, placement)
+        if self._with and job in self._with:
+            for child, held in self._with[job]:
+                if _covers(placement, held):
+                    self.restore(child, held)
+
+    def _take(self, job: int, placement: Placement) -> None:
         try:
             top = self._within[job] < 0
         except IndexError:
@@ -120,21 +129,17 @@ class Draft:
         for child in self._outside(job, placement):
             self.stop(child, "parent")
         self._vacate(job, "preempted")
-        self.start(job, placement)
+        self._take(job, placement)
 
     def _outside(self, parent: int, placement: Placement) -> list[int]:
         """The children that hold something which `placement` does not."""
         if parent not in self._inner:
             return []
-        masks: dict[int, int] = {}
-        for slot in placement:
-            masks[slot.node] = masks.get(slot.node, 0) | slot.devices
         return [
             child
             for child, (_, held) in sorted(self._inner[parent].holds.items())
-            if any(slot.devices & ~masks.get(slot.node, 0) or slot.node not in masks
-                   for slot in held)
-        ]  # fmt: skip
+            if not _covers(placement, held)
+        ]
 
     def retire(self, job: int) -> None:
         """The job is wanted no more: it is over as soon as it has let go of what it holds."""
@@ -261,7 +266,7 @@ class Draft:
                 freed[action.job] = self._vacate(action.job, "preempted")
         for action in plan.actions:
             if isinstance(action, Start | Resize):
-                self.start(action.job, action.placement)
+                self._take(action.job, action.placement)
         plan.actions = left + plan.actions
         return freed
 
@@ -283,3 +288,13 @@ class Draft:
         self._stops = False
         self.made = None
         self.freed = _NOTHING
+
+
+def _covers(grant: Placement, held: Placement) -> bool:
+    """Whether all that a child holds lies inside a grant."""
+    masks: dict[int, int] = {}
+    for slot in grant:
+        masks[slot.node] = masks.get(slot.node, 0) | slot.devices
+    return not any(
+        slot.devices & ~masks.get(slot.node, 0) or slot.node not in masks for slot in held
+    )

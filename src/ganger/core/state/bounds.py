@@ -12,6 +12,7 @@ import msgspec
 
 from ganger.core.errors import BadInput
 from ganger.core.events import (
+    METRICS_MAX,
     Accepted,
     AnyEvent,
     Batch,
@@ -29,9 +30,11 @@ from ganger.core.events import (
     Served,
     Started,
     Submitted,
+    Unable,
     Withheld,
     Woke,
 )
+from ganger.core.plan import SPAWNED_MAX
 from ganger.core.spec import JobSpec, Role
 from ganger.core.state.jobs import refuse_unfit_child
 from ganger.core.state.reducer import DECLARES, Reducer
@@ -40,8 +43,6 @@ from ganger.core.units import MIB_MAX, NEVER, WHOLE
 INT32: Final = (1 << 31) - 1
 GPUS_PER_NODE: Final = 64
 """A node's devices are the bits of one mask."""
-METRICS_MAX: Final = 16
-"""The most metrics beside its value that one report of a trial may have."""
 FIGURES_MAX: Final = 64
 _TIMES: Final = {
     "submitted": 0, "deadline": 0, "limit": 0, "estimate": 0, "checkpoint": -1, "restore": -1,
@@ -172,13 +173,18 @@ def _served(event: Served, jobs: int, nodes: int) -> None:
             _finite(0.0 if value is None else value, event)
 
 
+def _unable(event: Unable, jobs: int, nodes: int) -> None:
+    _row(event.job, jobs)
+    _between(event.n, 1, SPAWNED_MAX, f"job {event.job + 1}", "n")
+
+
 _CHECKS: Final[dict[type, Callable[[Any, int, int], None]]] = {
     Accepted: _accepted, Command: _command, NodeCommand: _of_node, NodeDown: _of_node,
     NodeUp: _of_node, Withheld: _withheld, Started: _numbers("rate"), Failed: _numbers("kept"),
     Released: _numbers("kept"), Progressed: _numbers("work", "rate"),
     Measured: _numbers("step", "computing", "batch", "most", "noise"),
     Evaluated: _evaluated, Served: _served, Finished: _numbers(), Refused: _numbers(),
-    Submitted: _numbers(), Woke: lambda event, jobs, nodes: None,
+    Submitted: _numbers(), Unable: _unable, Woke: lambda event, jobs, nodes: None,
 }  # fmt: skip
 
 

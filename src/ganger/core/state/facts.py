@@ -152,9 +152,9 @@ class Settings(msgspec.Struct):
         self.routes.pop(job, None)
         self.spawning.pop(job, None)
 
-    def came(self, parent: int) -> None:
-        """A child that was asked for is there."""
-        left = self.spawning.get(parent, 0) - 1
+    def came(self, parent: int, n: int = 1) -> None:
+        """`n` children that were asked for are there, or will never be."""
+        left = self.spawning.get(parent, 0) - n
         if left > 0:
             self.spawning[parent] = left
         else:

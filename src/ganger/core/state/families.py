@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ganger.core.errors import InvariantError
-from ganger.core.events import EVALUATED, PROGRESSED, ROUTED, SERVED, Evaluated, Served
+from ganger.core.events import EVALUATED, PROGRESSED, ROUTED, SERVED, Evaluated, Served, Unable
 from ganger.core.plan import SPAWNED_MAX, AskAt, Retire, Route, Spawn, Tune
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared, Phase, refuse_unfit_child
@@ -16,7 +16,9 @@ class Families(Reducer):
 
     def __init__(self, nodes: Nodes, declared: Declared) -> None:
         super().__init__(nodes, declared)
-        self._on |= {Evaluated: self._evaluated, Served: self._served_window}
+        self._on |= {
+            Evaluated: self._evaluated, Served: self._served_window, Unable: self._unable,
+        }  # fmt: skip
         self._do |= {
             Tune: self._tune, Spawn: self._spawn, Retire: self._retire, AskAt: self._ask_at,
             Route: self._route,
@@ -45,6 +47,16 @@ class Families(Reducer):
                 self.facts.served(event, at, self.now)
                 self._scope_of(service).heard_of(service)
         return SERVED
+
+    def _unable(self, event: Unable) -> int:
+        """What was asked for and cannot be is taken back."""
+        if event.action == Spawn.__name__:
+            self.settings.came(event.job, event.n)
+        elif event.action == Tune.__name__:
+            self.settings.knobs.pop(event.job, None)
+        elif event.action == Route.__name__:
+            self.settings.routes.pop(event.job, None)
+        return 0
 
     # ------------------------------------------------------------------ actions
 

@@ -197,9 +197,10 @@ class Reducer(Transitions):
 
         `cancel` ends a job for good, `hold` keeps one that waits from starting (and one that runs,
         if it ever waits again), `release` lifts that, `requeue` stops a job and puts it back in
-        line, `suspend` and `resume` freeze and thaw it. An order that concerns a job with devices
-        becomes an action of this very step; its outcome comes back as any other does. An order
-        that does not fit the job's phase does nothing.
+        line, `suspend` and `resume` freeze and thaw it, `finish` ends a parent whose children are
+        all over, as one that finished. An order that concerns a job with devices becomes an
+        action of this very step; its outcome comes back as any other does. An order that does not
+        fit the job's phase does nothing.
         """
         job, verb = event.job, event.verb
         phase = self._phase[job]
@@ -208,6 +209,8 @@ class Reducer(Transitions):
             self._scope_of(job).changed.append(job)
         elif verb == "cancel":
             return self._cancel(job) | COMMANDED
+        elif verb == "finish":
+            return self._finish(job) | COMMANDED
         elif verb == "requeue":
             return self._stop_now(job, REQUEUED) | COMMANDED
         elif verb == "hold" and phase < FINISHED:

@@ -193,6 +193,15 @@ class Transitions(State):
             return self._cancel_children(job) | self._stop_now(job, _ORDERED[1])
         return 0
 
+    def _finish(self, job: int) -> int:
+        """End a job as one that finished: at once, or as soon as its attempt has let go."""
+        if self._phase[job] in (PENDING, BLOCKED):
+            self._leave_the_line(job)
+            return self._end(job, FINISHED)
+        if self._phase[job] == STOPPING:
+            self._retiring.add(job)
+        return self._stop_now(job, RETIRED)
+
     def _cancel_children(self, parent: int) -> int:
         """Cancel all that a parent has started; 0 if it is none."""
         changes = 0

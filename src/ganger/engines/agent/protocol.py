@@ -18,7 +18,8 @@ number: every message about an attempt states what should be, or what is, and ma
 version that it speaks; both then speak the lower one, and who does not go back so far (`OLDEST`)
 says `Denied`. A new kind of message, or a field that changes what a message asks for, makes a new
 version and is not sent to who speaks an older one; a field that may be ignored needs a default and
-no version. Version 2 added `Read`, `Text`, `Leaving` and `Launch.script`; version 3 `Launch.steps`.
+no version. Version 2 added `Read`, `Text`, `Leaving` and `Launch.script`; version 3 `Launch.steps`;
+version 4 `Reported`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from ganger.core.errors import BadInput
 from ganger.core.spec import NodeSpec
 from ganger.engines.launch import Launch
 
-VERSION: Final = 3
+VERSION: Final = 4
 OLDEST: Final = 1
 FRAME_BYTES_MAX: Final = 16 << 20
 NONCE_BYTES: Final = 32
@@ -224,7 +225,8 @@ class Launched(Message, frozen=True):
 
 class Progress(Message, frozen=True):
     """What the job reported: steps done of `total` (0: unknown), microseconds a step takes now
-    (0: not known yet), the last step that is saved (-1: none), metrics as the job names them."""
+    (0: not known yet), the last step that is saved (-1: none), metrics as the job names them, and
+    of a replica what it counted since its start and how it does now (`sdk.served`)."""
 
     key: Key
     step: int
@@ -232,6 +234,26 @@ class Progress(Message, frozen=True):
     step_micros: float = 0.0
     saved: int = -1
     metrics: dict[str, float] = {}
+    served: dict[str, float] = {}
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True):
+    """One evaluation of a trial, as `core.events.Evaluated` has it."""
+
+    epoch: float
+    value: float | None
+    metrics: dict[str, float] = {}
+    final: bool = False
+
+
+class Reported(Message, frozen=True):
+    """What a trial reported: its report `number`, counted from 1 in its attempt, and those that
+    follow. Each is told at least once, in order, before the attempt has `Exited`; all are told
+    again at each connection. From a supervisor, without any: there are new ones."""
+
+    key: Key
+    number: int
+    reports: tuple[Report, ...] = ()
 
 
 class Leaving(Message, frozen=True):
@@ -295,12 +317,14 @@ ToAgent: TypeAlias = (
     Challenge | Welcome | Denied | Prepare | Go | Stop | Suspend | Resume | Forget | Read | Ping
 )
 ToEngine: TypeAlias = (
-    Hello | Denied | Leaving | Ready | Prepared | Refused | Launched | Progress | Used | Exited
-    | Text | Ping
+    Hello | Denied | Leaving | Ready | Prepared | Refused | Launched | Progress | Reported | Used
+    | Exited | Text | Ping
 )  # fmt: skip
 
 
-SINCE: Final[dict[type[Message], int]] = {Read: 2, Text: 2, Leaving: 2}
+OfPart: TypeAlias = Prepared | Refused | Launched | Progress | Reported | Exited
+"""What an agent says of one part of an attempt."""
+SINCE: Final[dict[type[Message], int]] = {Read: 2, Text: 2, Leaving: 2, Reported: 4}
 """The version that a kind of message needs, if it is not 1."""
 
 

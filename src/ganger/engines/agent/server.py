@@ -20,6 +20,7 @@ from ganger.engines.agent.attempt import processes
 from ganger.engines.agent.attempt.attempt_dir import Folder, KeeperRecord, write_durably
 from ganger.engines.agent.attempt.cgroup import Containment, Group
 from ganger.engines.agent.attempt.launch import Home, Start, fork_keeper
+from ganger.engines.agent.attempt.reports import Kept
 from ganger.engines.agent.attempt.spawn import JOB_FOLDER
 from ganger.engines.agent.attempt.warm import Warmth
 from ganger.engines.agent.engine_link import Peer
@@ -40,6 +41,7 @@ from ganger.engines.agent.protocol import (
     Read,
     Ready,
     Refused,
+    Reported,
     Resume,
     Stop,
     Suspend,
@@ -71,6 +73,17 @@ class _Part:
         self.launched: Launched | None = None
         self.progress: Progress | None = None
         self.exit: Exit | None = None
+        self.kept = Kept(folder.reports)
+
+    def reported(self) -> Iterator[Message]:
+        """What it reported that was not told yet."""
+        return (Reported(self.key, number, reports) for number, reports in self.kept.new())
+
+    def state(self) -> list[Message]:
+        """All that an engine must know of it, from the beginning."""
+        self.kept.again()
+        reported = list(self.reported())
+        return [*reported, *_state(self)] if self.exit else [*_state(self), *reported]
 
 
 class Agent:
@@ -220,7 +233,7 @@ class Agent:
     def states(self) -> list[Message]:
         """The state of every part, and that this was all."""
         first = [Leaving(self._leaving)] if self._leaving else []
-        parts = (message for part in self._parts.values() for message in _state(part))
+        parts = (message for part in self._parts.values() for message in part.state())
         return [*first, *parts, Ready()]
 
     # ------------------------------------------------------------------ orders
@@ -359,7 +372,7 @@ class Agent:
 
     def _connect(self, part: _Part) -> None:
         try:
-            link = Link(part.folder.connect(), Launched | Progress)
+            link = Link(part.folder.connect(), Launched | Progress | Reported)
         except OSError:
             self._lost[part.key] = time.monotonic() + _LOOK_AGAIN_SECONDS
             return
@@ -371,6 +384,9 @@ class Agent:
             return
         try:
             for message in part.link.receive():
+                if isinstance(message, Reported):
+                    self._tell(*part.reported())
+                    continue
                 if isinstance(message, Launched):
                     part.launched = message
                 else:
@@ -434,7 +450,7 @@ class Agent:
             except OSError as why:  # told, though not kept: the next agent finds it lost again
                 log.error("job %d: no exit record: %s", part.key.job, why)
         part.exit = exit_
-        self._tell(Exited(part.key, exit_))
+        self._tell(*part.reported(), Exited(part.key, exit_))
 
     def _tell(self, *messages: Message) -> None:
         for message in messages:

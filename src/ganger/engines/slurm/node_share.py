@@ -34,6 +34,7 @@ from ganger.engines.agent.protocol import (
     Prepare,
     Prepared,
     Progress,
+    Reported,
     Stop,
 )
 from ganger.engines.agent.wire import GoneError, Link
@@ -103,14 +104,15 @@ class SeatProcess:
         fork_keeper(start, lock, control)
         os.close(lock)
         control.close()
-        self._link = Link(self._folder.connect(), Launched | Progress)
+        self._link = Link(self._folder.connect(), Launched | Progress | Reported)
         self._selector.register(self._link, selectors.EVENT_READ, self._hear)
 
     def _hear(self) -> None:
         assert self._link is not None
         try:
             for message in self._link.receive():
-                say(message)
+                if not isinstance(message, Reported):  # a job of Slurm's own is no trial
+                    say(message)
         except GoneError:
             self._finish()
 

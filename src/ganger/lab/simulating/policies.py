@@ -63,6 +63,12 @@ def with_inner(policy: Policy, inner: str, *, recorded: bool = False) -> Policy:
     return TwoLevel(policy, within)
 
 
+def with_serving(policy: Policy, serving: str, *, recorded: bool = False) -> Policy:
+    """The policy, and beside it the recipe `serving` for services. Raises BadInput."""
+    services = load_policy(serving, recorded=recorded, bounded=not recorded, plane="serving")
+    return Planes(services, policy)
+
+
 def composed(
     policy: Policy, trace: Trace, inner: str, serving: str, *, recorded: bool = False
 ) -> Policy:
@@ -71,8 +77,7 @@ def composed(
     if families(trace, inner, recorded=recorded):
         policy = with_inner(policy, inner, recorded=recorded)
     if serving and has_services(trace):
-        services = load_policy(serving, recorded=recorded, bounded=not recorded, plane="serving")
-        policy = Planes(services, policy)
+        policy = with_serving(policy, serving, recorded=recorded)
     return policy
 
 

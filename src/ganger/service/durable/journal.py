@@ -54,6 +54,7 @@ MIGRATIONS: Final = (
     );
     """,
     "ALTER TABLE attempts ADD COLUMN note TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE attempts ADD COLUMN reports INTEGER NOT NULL DEFAULT 0",
 )
 """Numbered by position: a database of `user_version` n has seen the first n of them."""
 
@@ -67,13 +68,27 @@ NUMBERS_FROM: Final = "numbers_from"
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True):
-    """What a segment's plans were decided with."""
+    """What a segment's plans were decided with. `inner` decides inside what searches hold,
+    `serving` over services; empty: no recipe of its own does."""
 
     version: str
     policy: str
     seed: int
     knows: str
     cluster: ClusterSpec
+    inner: str = ""
+    serving: str = ""
+
+    @property
+    def recipes(self) -> tuple[str, str, str]:
+        """The recipes that decide: what one of them remembers is of no use to another."""
+        return self.policy, self.inner, self.serving
+
+
+def named(recipe: str | None, before: str) -> str:
+    """The recipe of a plane that is asked for: as `before` where nothing is said, none by that
+    word."""
+    return before if not recipe else "" if recipe == "none" else recipe
 
 
 class Decided(msgspec.Struct, frozen=True, array_like=True):
@@ -100,13 +115,9 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 def _attempt(
-    attempt: int,
-    started: int | None,
-    ended: int | None,
-    outcome: str,
-    placement: bytes | None,
+    attempt: int, started: int | None, ended: int | None, outcome: str, placement: bytes | None,
     note: str,
-) -> Attempt:
+) -> Attempt:  # fmt: skip
     return Attempt(
         attempt, -1 if started is None else started, -1 if ended is None else ended, outcome,
         None if placement is None else _PLACEMENT.decode(placement), note,
@@ -337,6 +348,11 @@ class Journal:
             decided = None if plan is None else _PLAN.decode(plan)
             yield revision, Batch(at, _EVENTS.decode(events)), decided
 
+    def plans_backwards(self) -> Iterator[Decided]:
+        """All plans, the last first."""
+        for (plan,) in self.db.execute("SELECT plan FROM plans ORDER BY revision DESC"):
+            yield _PLAN.decode(plan)
+
     def last_time(self) -> int:
         """The time of the last batch, 0 if there is none."""
         found = self.db.execute("SELECT at FROM batches ORDER BY revision DESC LIMIT 1").fetchone()
@@ -439,6 +455,13 @@ class Journal:
         )
         for job, *columns in found:
             yield job, _attempt(*columns)
+
+    def reports(self, job: int, attempt: int) -> int:
+        """How many reports of an attempt are in the batches."""
+        found = self.db.execute(
+            "SELECT reports FROM attempts WHERE job = ? AND attempt = ?", (job, attempt)
+        ).fetchone()
+        return found[0] if found else 0
 
     def outcomes(self) -> dict[int, str]:
         """Of every job whose last ended attempt did not end well: how it ended."""

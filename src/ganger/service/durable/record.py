@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from ganger.core.errors import BadInput
-from ganger.core.events import AnyEvent, Failed, Finished, Refused, Released, Started
+from ganger.core.events import AnyEvent, Evaluated, Failed, Finished, Refused, Released, Started
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Resize, Start
 from ganger.core.state.bounds import refuse_unfit
@@ -50,6 +50,11 @@ def write_turn(
                 "UPDATE attempts SET started = ? WHERE job = ? AND attempt = ?",
                 (turn.at, event.job, event.attempt),
             )
+        elif isinstance(event, Evaluated):
+            cursor.execute(
+                "UPDATE attempts SET reports = reports + 1 WHERE job = ? AND attempt = ?",
+                (event.job, event.attempt),
+            )
         elif isinstance(event, Finished | Failed | Released | Refused):
             lost = lost_output(event.job, event.attempt)
             cursor.execute(
@@ -74,6 +79,11 @@ def refuse_unwritable(turn: Turn, first: int) -> None:
         msgspec.json.encode(list(turn.ceilings.items()))
     except (OverflowError, UnicodeEncodeError, msgspec.MsgspecError) as error:
         raise BadInput(f"it cannot be written: {error}") from None
+
+
+def in_order(events: Iterable[AnyEvent]) -> list[AnyEvent]:
+    """The events of one batch, as it has them."""
+    return sorted(events, key=lambda event: event.rank)
 
 
 def fit(events: Iterable[AnyEvent], kernel: Kernel) -> tuple[list[AnyEvent], list[SetAside]]:

@@ -32,7 +32,7 @@ from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.lab.log import Divergence, memory_hash
 from ganger.lab.simulating.oracles import oracle_of_past
-from ganger.lab.simulating.policies import load_policy
+from ganger.lab.simulating.policies import load_policy, with_inner, with_serving
 from ganger.service.durable.journal import Decided, Header, Journal, SetAside, readable
 
 log = logging.getLogger("ganger.service")
@@ -82,10 +82,18 @@ class Guard:
         return plan, memory
 
 
+def policy_of(header: Header) -> Policy:
+    """The recipes of a header as one policy. Raises BadInput."""
+    policy = load_policy(header.policy, recorded=True, bounded=False)
+    if header.inner:
+        policy = with_inner(policy, header.inner, recorded=True)
+    return with_serving(policy, header.serving, recorded=True) if header.serving else policy
+
+
 def make_kernel(header: Header, snapshot: Snapshot | None, *, validate: bool = False) -> Kernel:
     """A kernel under `header`, from `snapshot`, or empty; its policy is in a `Guard`."""
     nodes = Nodes(header.cluster)
-    policy = load_policy(header.policy, recorded=True, bounded=False)
+    policy = policy_of(header)
     oracle = oracle_of_past(header.knows)
     if snapshot is None:
         kernel = Kernel(
@@ -276,6 +284,8 @@ def check_history(journal: Journal) -> int:
     return compared
 
 
-def header_of(cluster: ClusterSpec, policy: str, seed: int, knows: str) -> Header:
+def header_of(
+    cluster: ClusterSpec, policy: str, seed: int, knows: str, inner: str = "", serving: str = ""
+) -> Header:
     """A header of this version."""
-    return Header(__version__, policy, seed, knows, cluster)
+    return Header(__version__, policy, seed, knows, cluster, inner, serving)

@@ -54,7 +54,9 @@ def copier(daemon: Daemon, header: Header | None = None) -> Callable[[], Kernel]
     with daemon.lock:
         before = daemon.header
         snapshot = capture(daemon.kernel)
-        if header is not None and (header.policy, header.knows) != (before.policy, before.knows):
+        if header is not None and (
+            (header.recipes, header.knows) != (before.recipes, before.knows)
+        ):
             snapshot = forget(snapshot)
         if header is not None and header.knows != before.knows:
             snapshot = msgspec.structs.replace(snapshot, learnt=msgspec.msgpack.encode(None))
@@ -70,16 +72,16 @@ def copier(daemon: Daemon, header: Header | None = None) -> Callable[[], Kernel]
     return copy
 
 
-def try_policy(daemon: Daemon, policy: str, knows: str) -> PolicyAnswer:
-    """Which jobs it would start, stop and resize in its first plan. Raises BadInput."""
-    load_policy(policy, recorded=True)
-    header = msgspec.structs.replace(daemon.header, policy=policy, knows=knows)
+def try_policy(daemon: Daemon, header: Header) -> PolicyAnswer:
+    """Which jobs its recipes would start, stop and resize in their first plan. Raises BadInput."""
+    refuse_bad_recipes(*header.recipes)
     kernel = copier(daemon, header)()
     plan = kernel.step(Batch(kernel.now, [Woke()]))
     actions = plan.actions if plan is not None else []
     guard = guard_of(kernel)
     return PolicyAnswer(
-        recipe=policy, knows=knows, dry_run=True, error=guard.error,
+        recipe=header.policy, knows=header.knows, inner=header.inner, serving=header.serving,
+        dry_run=True, error=guard.error,
         ignored=[
             IGNORED[order] for order in getattr(guard.policy, "orders", ()) if order in IGNORED
         ],
@@ -87,6 +89,14 @@ def try_policy(daemon: Daemon, policy: str, knows: str) -> PolicyAnswer:
         stops=[action.job + 1 for action in actions if isinstance(action, Stop)],
         resizes=[action.job + 1 for action in actions if isinstance(action, Resize)],
     )  # fmt: skip
+
+
+def refuse_bad_recipes(recipe: str, inner: str, serving: str, *, bounded: bool = True) -> None:
+    """Raise BadInput for a recipe that is not there, or is for something else."""
+    load_policy(recipe, recorded=True, bounded=bounded)
+    for name, plane in ((inner, "tuning"), (serving, "serving")):
+        if name:
+            load_policy(name, recorded=True, bounded=bounded, plane=plane)
 
 
 def outlook(daemon: Daemon, row: int, *, interval: bool = True) -> Outlook | None:
@@ -166,7 +176,7 @@ def _of_history(
         trace = past(daemon.kernel, daemon.kernel.now - round(days * DAY))
     if not trace.jobs:
         return FutureAnswer(recipe=name)
-    setup = Setup(header.seed, header.knows)
+    setup = Setup(header.seed, header.knows, inner=header.inner or "fifo", serving=header.serving)
     run = run_one(trace, header.cluster, header.policy, setup, journal=lambda kernel: patience)
     metrics = run.metrics
     return FutureAnswer(

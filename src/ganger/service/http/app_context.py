@@ -7,7 +7,7 @@ import hmac
 import os
 import pwd
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +109,19 @@ class World:
             if not self.owns(who, row):
                 raise Forbidden(f"job {row + 1} belongs to another user")
 
+    def refuse_unfit_family(self, who: Who, kind: str, parents: Iterable[str]) -> None:
+        """Raise BadInput for a search that nothing here would divide, Forbidden for a trial unless
+        its parent is `who`'s own: an administrator's trial would run in what another holds."""
+        if kind == "tune" and self._whole_gpus:
+            raise BadInput("Slurm gives devices to one job only, not to its trials", where="kind",
+                           mend="submit jobs of kind train, or `ganger up --pilot`")  # fmt: skip
+        if kind == "tune" and not self.daemon.header.inner:
+            raise BadInput(
+                "no recipe here decides over trials", where="kind",
+                mend="have an administrator say: ganger policy set RECIPE --inner tune.sha",
+            )  # fmt: skip
+        self.refuse_others(who, [int(parent) - 1 for parent in parents])
+
     def owns(self, who: Who, row: int) -> bool:
         """Whether the job is `who`'s own."""
         jobs = self.daemon.kernel.jobs
@@ -201,7 +214,8 @@ class World:
             return Status(
                 version=__version__, mode="shared" if self.shared else "personal",
                 engine=self.engine, home=str(self.home), pid=os.getpid(), listen=self.listen,
-                recipe=daemon.header.policy, knows=daemon.header.knows, since=daemon.since,
+                recipe=daemon.header.policy, knows=daemon.header.knows,
+                inner=daemon.header.inner, serving=daemon.header.serving, since=daemon.since,
                 now=daemon.now() / SECOND, revision=kernel.revision, decisions=kernel.decisions,
                 last_decision_seconds=daemon.tally.last_seconds,
                 slowest_decision_seconds=daemon.tally.longest_seconds,

@@ -28,7 +28,7 @@ from ganger.client.answers import (
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, WHOLE
 from ganger.service.commands import Keep, NodeOrder, Order, SetPolicy, SetTenant
-from ganger.service.durable.journal import Journal
+from ganger.service.durable.journal import Journal, named
 from ganger.service.durable.sandbox import futures, try_policy
 from ganger.service.http.app_context import World
 from ganger.service.http.request_helpers import (
@@ -112,9 +112,13 @@ class NewToken(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
-    """Another recipe; with `dry_run` only what it would do at once."""
+    """Other recipes: `recipe` for jobs, `inner` for trials inside what their search holds,
+    `serving` for services; null leaves one as it is, `none` takes it away. With `dry_run` only what
+    they would do at once."""
 
-    recipe: str
+    recipe: str | None = None
+    inner: str | None = None
+    serving: str | None = None
     knows: str = ""
     dry_run: bool = False
 
@@ -177,7 +181,9 @@ async def whatif(request: Request) -> list[FutureAnswer]:
 async def show_policy(request: Request) -> PolicyAnswer:
     """The recipe in force."""
     header = world_of(request).daemon.header
-    return PolicyAnswer(recipe=header.policy, knows=header.knows)
+    return PolicyAnswer(
+        recipe=header.policy, knows=header.knows, inner=header.inner, serving=header.serving
+    )
 
 
 async def set_policy(request: Request) -> PolicyAnswer:
@@ -185,15 +191,23 @@ async def set_policy(request: Request) -> PolicyAnswer:
     found = await body_of(request, PolicyChange)
     world = world_of(request)
     world.refuse_users(who_of(request))
-    knows = found.knows or world.daemon.header.knows
-    trial = await asyncio.to_thread(try_policy, world.daemon, found.recipe, knows)
+    if found.recipe is found.inner is found.serving is None and not found.knows:
+        raise BadInput("nothing to change", where="body", mend="give recipe, inner or serving")
+    before = world.daemon.header
+    header = msgspec.structs.replace(
+        before, policy=before.policy if found.recipe is None else found.recipe,
+        knows=found.knows or before.knows, inner=named(found.inner, before.inner),
+        serving=named(found.serving, before.serving),
+    )  # fmt: skip
+    trial = await asyncio.to_thread(try_policy, world.daemon, header)
     if found.dry_run or trial.error:
         if trial.error and not found.dry_run:
             raise BadInput(
-                f"the recipe fails on the present state: {trial.error}", where=found.recipe
+                f"the recipe fails on the present state: {trial.error}", where=header.policy
             )
         return trial
-    await asked(world, SetPolicy(found.recipe, knows))
+    planes = {"inner": header.inner, "serving": header.serving}
+    await asked(world, SetPolicy(header.policy, header.knows, **planes))
     return msgspec.structs.replace(trial, dry_run=False)
 
 

@@ -131,6 +131,9 @@ def _prepared(world: World, who: Who, wanted: list[JobRequest]) -> list[Prepared
         world.refuse_beyond(who, one.tenant or who.user, one.priority, one.weight)
         one.gpu_types = world.known_types(one.gpu_types)
         made = prepare(one, who, now, resolve, world.shared, daemon.gates.ahead)
+        parents = {job.spec.parent for job in made} - {""}
+        with daemon.lock:
+            world.refuse_unfit_family(who, one.kind, parents)
         size = size_of(made, one)
         links, text = links + size[0], text + size[1]
         refuse_too_many(links, text)

@@ -65,6 +65,14 @@ class Gates:
             self._watched.setdefault(watched, []).append(job)
         self._look(job, jobs, now)
 
+    def newcomers(self, jobs: Iterable[tuple[int, Facts]], kernel: Kernel, now: int) -> None:
+        """Close the gates of new jobs, or count those that have none."""
+        for job, facts in jobs:
+            if job in kernel.on_hold:
+                self.close(job, facts, kernel, now)
+            elif self.ceilings.most:
+                self.ceilings.take(job, self.ceilings.needs_of(job, facts.array, kernel))
+
     def is_early(self, begin: int, now: int) -> bool:
         """Whether a begin time is still to come."""
         return begin > now + self.ahead

@@ -11,6 +11,13 @@ from ganger.engines.launch import Launch
 from ganger.service.jobs.dependencies import Condition, Conditions
 
 
+class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the children of a search or a service are: each runs its parent's command; child i is
+    given configuration i, and after the last the first again."""
+
+    configurations: tuple[dict[str, str], ...] = ()
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Launch facts of one job, written once. Times in microseconds.
 
@@ -19,6 +26,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     name and user must be over; `array` and `task`: the row of the first task of its array and its
     own number (-1: none), `throttle`: how many tasks of it may be in the queue at once (0: all);
     `params`: of a task of a grid, its values by name;
+    `family`: of a search or a service, what its children are; `child`: its number among the
+    children of its parent, from 0 (-1: it has none);
     `script`: the text of its script, or ""; `mail_to` is told of events `mail_on`.
     """
 
@@ -39,6 +48,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     task: int = -1
     params: dict[str, str] = {}
     script: str = ""
+    family: Family | None = None
+    child: int = -1
 
     @property
     def waits_for(self) -> Conditions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ganger.client.grid import filled
+from ganger.core.spec import Kind
 from ganger.core.state.jobs import Jobs
 from ganger.core.units import NEVER
 from ganger.engines.launch import Launch
@@ -45,13 +47,27 @@ def launch_of(
         env["GANGER_ARRAY_INDEX"] = str(facts.task)
     env |= {f"GANGER_PARAM_{name.upper()}": value for name, value in facts.params.items()}
     env["GANGER_JOB_ID"], env["GANGER_JOB_NAME"] = str(job + 1), facts.name
+    if facts.child >= 0:
+        env |= _of_child(facts, job, jobs)
     return msgspec.structs.replace(
         launch, command=command, env=env, name=facts.name,
         output=pattern(launch.output, facts, job), error=pattern(launch.error, facts, job),
         limit=max(launch.limit - kept_run_time(jobs, job), 1) if launch.limit < NEVER else NEVER,
         retries=max(launch.retries - failed, 0), script="" if scripts else facts.script,
         steps=launch.steps and steps,
+        hollow=facts.family is not None and jobs.kind[job] == Kind.TUNE,
     )  # fmt: skip
+
+
+def _of_child(facts: Facts, job: int, jobs: Jobs) -> dict[str, str]:
+    """What a trial or a replica is told: whose child it is, its number, its configuration, and up
+    to which epoch it runs before it is judged, where that is known."""
+    found = {
+        "GANGER_PARENT_ID": str(int(jobs.parent[job]) + 1), "GANGER_CHILD": str(facts.child),
+        "GANGER_CONFIGURATION": json.dumps(facts.params), "GANGER_METRIC": facts.launch.metric,
+    }  # fmt: skip
+    until = float(jobs.asks_at[job])
+    return found | ({"GANGER_UNTIL": f"{until:g}"} if 0 < until < NEVER else {})
 
 
 def failure(outcome: str) -> bool:
@@ -62,6 +78,8 @@ def failure(outcome: str) -> bool:
 def _words(facts: Facts, job: int) -> dict[str, str]:
     """What stands for `{job}`, `{name}`, `{array}` and parameters."""
     words = {"job": str(job + 1), "name": facts.name}
+    if facts.child >= 0:
+        words["child"] = str(facts.child)
     if facts.task >= 0:
         words["array"] = str(facts.task)
     return words | facts.params

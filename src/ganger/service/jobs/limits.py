@@ -77,7 +77,8 @@ class Ceilings:
         """By job that waits: below which ceiling, its rank there, what it needs."""
 
     def needs(self, tenant: str, array: int, shape: Shape) -> dict[Group, int]:
-        """What a job takes of the groups that have a ceiling."""
+        """What a job takes of the groups that have a ceiling. A child takes nothing of its tenant's
+        (""): its parent is counted with all that it may ever hold."""
         found: dict[Group, int] = {}
         if ("tenant", tenant) in self.most:
             found["tenant", tenant] = demand(shape)
@@ -90,7 +91,8 @@ class Ceilings:
         if not self.most:
             return {}
         jobs = kernel.jobs
-        return self.needs(jobs.tenants[jobs.tenant[job]], array, jobs.shapes[jobs.shape[job]])
+        tenant = jobs.tenants[jobs.tenant[job]] if jobs.parent[job] < 0 else ""
+        return self.needs(tenant, array, jobs.shapes[jobs.shape[job]])
 
     def has_room(self, needs: Mapping[Group, int], also: Mapping[Group, int]) -> bool:
         """Whether a newcomer fits beside what is let in and `also`, with nobody before it."""

@@ -20,6 +20,7 @@ from ganger.core.state.cluster import Nodes
 from ganger.core.units import NEVER, SECOND, WHOLE, micros, parse_duration, parse_memory
 from ganger.engines.launch import PER, Launch
 from ganger.service.jobs.dependencies import Condition, Conditions
+from ganger.service.jobs.families import family_of
 from ganger.service.jobs.job_facts import Facts, Prepared
 from ganger.service.notices.notify import DEFAULT_EVENTS, EVENTS, checked_address
 
@@ -80,6 +81,7 @@ def prepare(
     """The jobs that `request` asks for, one per task of its array. Begin times are on the wall
     clock, which is `ahead` of `now`. Raises BadInput."""
     _check(request)
+    family = family_of(request, TASKS_MAX)
     shape = shape_of(request)
     rows = _bounded(rows)
     after = () if request.after_one else tuple(row for job in request.after for row in rows(job))
@@ -90,16 +92,20 @@ def prepare(
         limit=span(request.time_limit, "time_limit"), estimate=span(request.estimate, "estimate"),
         steps=request.steps, model=request.model, group=request.name,
         on_preempt=_word(OnPreempt, request.on_preempt, "on_preempt"),
-        after=tuple(str(row + 1) for row in after),
+        after=tuple(str(row + 1) for row in after), parent=_parent(request, rows),
     )  # fmt: skip
     facts = Facts(
         name=request.name or _called(request), user=who.user, script=request.script,
         launch=_launch(request, spec, who, switch_user), hold=request.hold,
         begin=moment(request.begin, now + ahead, "begin", 0),
         conditions=_conditions(request, rows),
-        singleton=request.singleton, mail_to=tuple(request.mail_to),
+        singleton=request.singleton, family=family, mail_to=tuple(request.mail_to),
         mail_on=tuple(request.mail_on or (DEFAULT_EVENTS if request.mail_to else ())),
     )  # fmt: skip
+    if family is not None:
+        if spec.kind is Kind.TUNE:  # the limit is that of each trial
+            spec = msgspec.structs.replace(spec, limit=NEVER)
+        return [Prepared(spec, facts)]
     if request.params:
         return [
             _after_each(spec, _of_grid(facts, task, values), request, rows)
@@ -119,6 +125,16 @@ def prepare(
         _after_each(spec, msgspec.structs.replace(facts, task=task), request, rows)
         for task in tasks
     ]
+
+
+def _parent(request: JobRequest, rows: Rows) -> str:
+    """The name of the job's parent, as the tables have it; empty for none."""
+    if request.parent in ("", None):
+        return ""
+    found = rows(request.parent)
+    if len(found) != 1:
+        raise BadInput(f"{request.parent!r} is an array", where="parent", mend="name one job")
+    return str(found[0] + 1)
 
 
 def _bounded(rows: Rows) -> Rows:
@@ -238,6 +254,7 @@ def _check(request: JobRequest) -> None:
     for address in request.mail_to:
         checked_address(address, "mail_to")
     grid.check(request.params, TASKS_MAX)
+    checked_text(request.metric, "metric")
     if request.params and request.array:
         raise BadInput("it contradicts params, which make an array", where="array")
     _check_strings(request)
@@ -273,7 +290,8 @@ def _check_word(text: str, where: str, most: int) -> None:
 def shape_of(request: JobRequest) -> Shape:
     """Where the job can run. Raises BadInput."""
     gpus, elastic = request.gpus, bool(request.min_gpus or request.max_gpus)
-    workers = request.workers or request.nodes or (gpus if elastic and gpus else 1)
+    apart = elastic or request.kind == "tune"  # what a search holds may lie anywhere
+    workers = request.workers or request.nodes or (gpus if apart and gpus else 1)
     if gpus % workers:
         raise BadInput(
             f"{gpus} GPU{'s' if gpus != 1 else ''} cannot be shared evenly by {workers} workers",
@@ -323,7 +341,7 @@ def _launch(request: JobRequest, spec: JobSpec, who: Who, switch_user: bool) -> 
         error=_absolute(request.error, request.cwd, "error"), limit=spec.limit,
         on_preempt=spec.on_preempt, grace=grace, retries=request.retries,
         checkpoint_dir=_absolute(request.checkpoint_dir, request.cwd, "checkpoint_dir"),
-        warm=tuple(request.warm), steps=request.per == "job",
+        warm=tuple(request.warm), steps=request.per == "job", metric=request.metric,
         uid=who.uid if switch_user else -1, gid=who.gid if switch_user else -1,
     )  # fmt: skip
 

@@ -86,6 +86,7 @@ class Folder:
         self.path = path
         self.job = path / "job"
         self.script = self.job / "script"
+        self.reports = path / "reports"
 
     @classmethod
     def make(cls, attempts: Path, prepare: Prepare) -> Folder:

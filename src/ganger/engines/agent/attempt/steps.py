@@ -9,7 +9,12 @@ _SMOOTHING: Final = 0.3
 _SPAN_SECONDS: Final = 0.05
 """Steps are timed over at least so long."""
 _METRICS_MAX: Final = 64
-_NAME_CHARACTERS_MAX: Final = 128
+NAME_CHARACTERS_MAX: Final = 128
+_SERVED: Final = (
+    "arrivals", "answered", "late", "dropped", "busy_seconds", "seconds", "ongoing", "queue", "p50",
+    "p99",
+)  # fmt: skip
+"""What a replica tells of itself."""
 _STEP_MAX: Final = 1 << 53
 """Beyond this steps are not exact, and no job takes so many."""
 
@@ -29,15 +34,20 @@ class Steps:
         self.step, self.total, self.saved = -1, 0, -1
         self.micros = 0.0
         self.metrics: dict[str, float] = {}
+        self.served: dict[str, float] = {}
         self.told = False
         self._from: tuple[int, float] | None = None
 
     def take(self, report: dict[str, Any]) -> None:
-        """Take a report: any of `step, total, at` (seconds, the job's clock), `saved, metrics`.
+        """Take a report: any of `step, total, at` (seconds, the job's clock), `saved, metrics,
+        served`.
         Raises ValueError, TypeError, AttributeError or OverflowError on nonsense. Of all metrics
         that were ever told, the first 64 are kept."""
         if "saved" in report:
             self.saved = max(self.saved, _count(report["saved"]))
+        for name, value in report.get("served", {}).items():
+            if name in _SERVED and isfinite(number := float(value)) and number >= 0:
+                self.served[name] = number
         if "step" not in report:
             return
         step, at, total = _count(report["step"]), float(report["at"]), report.get("total", 0)
@@ -57,7 +67,7 @@ class Steps:
 
     def _measure(self, name: str, value: float) -> None:
         known = name in self.metrics or len(self.metrics) < _METRICS_MAX
-        if known and len(name) <= _NAME_CHARACTERS_MAX:
+        if known and len(name) <= NAME_CHARACTERS_MAX:
             self.metrics[name] = value
 
     def pause(self) -> None:

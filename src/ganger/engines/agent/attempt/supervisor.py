@@ -22,6 +22,7 @@ from ganger.engines.agent.attempt import processes
 from ganger.engines.agent.attempt.attempt_dir import Folder, note_exit
 from ganger.engines.agent.attempt.cgroup import Group
 from ganger.engines.agent.attempt.output import Output
+from ganger.engines.agent.attempt.reports import Reports
 from ganger.engines.agent.attempt.spawn import Stage, Worker, ask, spawn
 from ganger.engines.agent.attempt.steps import Steps
 from ganger.engines.agent.protocol import (
@@ -29,6 +30,7 @@ from ganger.engines.agent.protocol import (
     Launched,
     Prepare,
     Progress,
+    Reported,
     Resume,
     Stop,
     Suspend,
@@ -38,6 +40,8 @@ from ganger.engines.agent.wire import GoneError, Link
 _WATCH_SECONDS: Final = 0.5
 _REPORT_SECONDS: Final = 0.5
 _KILL_AGAIN_SECONDS: Final = 0.05
+_LAST_WORDS_MAX: Final = 2000
+"""So many reports are taken when the job is over: more than wait in a socket."""
 _HELPLESS_SECONDS: Final = 10.0
 """What SIGKILL cannot end in this time sits in the kernel; its exit is recorded nevertheless."""
 
@@ -80,6 +84,9 @@ class Keeper:
         self._watch_at = inf
         self._report_at = inf
         self._steps = Steps()
+        self._reports = Reports(folder.reports, self._launch.metric)
+        self._hears = True
+        """Whether what the job says is listened to: not while it reports faster than is taken."""
         self._outputs = self._open_outputs(files)
         self._sdk = sdk
 
@@ -110,6 +117,8 @@ class Keeper:
     def _turn(self) -> None:
         now = time.monotonic()
         due = min(self._next_level_at, self._limit_at, self._watch_at, self._report_at)
+        if not self._hears:
+            due = min(due, self._reports.rest_until)
         for key, _ in self._selector.select(None if due == inf else max(due - now, 0)):
             key.data()
         self._reap()
@@ -124,6 +133,10 @@ class Keeper:
         if now >= self._report_at:
             self._report_at = inf
             self._tell_progress()
+        if not self._hears and now >= self._reports.rest_until:
+            self._hears = True
+            self._selector.register(self._sdk, selectors.EVENT_READ, self._hear)
+            self._tell_reports(self._reports.write())
 
     def _start(self, workers: list[Worker], cwd: str) -> None:
         ends = [end for _, end in self._outputs]
@@ -234,7 +247,7 @@ class Keeper:
                 time.sleep(0.002)
 
     def _finish(self) -> None:
-        for _ in range(100):  # what the job said last
+        for _ in range(_LAST_WORDS_MAX):
             if not self._hear():
                 break
         self._tell_progress()
@@ -328,14 +341,23 @@ class Keeper:
             return False
         # Whatever a job sends: it must not end its keeper.
         with contextlib.suppress(ValueError, TypeError, AttributeError, ArithmeticError,
-                                 RecursionError):  # fmt: skip
+                                 LookupError, RecursionError):  # fmt: skip
             report: dict[str, Any] = json.loads(data)
             self._listens |= "listens" in report
+            if "report" in report:
+                self._tell_reports(self._reports.take(report["report"]))
             self._steps.take(report)
             if self._report_at == inf:
                 self._report_at = time.monotonic() + _REPORT_SECONDS * self._steps.told
                 self._steps.told = True
+        if self._hears and self._reports.rest_until > time.monotonic():
+            self._hears = False
+            self._selector.unregister(self._sdk)
         return True
+
+    def _tell_reports(self, written: bool) -> None:
+        if written:
+            self._tell(Reported(self._prepare.key, 0))
 
     def _pump(self, output: Output) -> None:
         if not output.pump():
@@ -352,11 +374,13 @@ class Keeper:
 
     def _tell_progress(self) -> None:
         one = self._steps
-        if max(one.step, one.saved) >= 0:
+        if max(one.step, one.saved) >= 0 or one.served:
             key = self._prepare.key
-            self._tell(Progress(key, one.step, one.total, one.micros, one.saved, one.metrics))
+            self._tell(
+                Progress(key, one.step, one.total, one.micros, one.saved, one.metrics, one.served)
+            )
 
-    def _tell(self, message: Launched | Progress) -> None:
+    def _tell(self, message: Launched | Progress | Reported) -> None:
         for link in list(self._links):
             try:
                 link.send(message)

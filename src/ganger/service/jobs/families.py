@@ -1,0 +1,110 @@
+"""Searches and services as they are submitted, and what their children are told."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+
+from ganger.client import grid
+from ganger.client.request import JobRequest
+from ganger.core.errors import BadInput
+from ganger.core.spec import JobSpec, Kind
+from ganger.core.state.jobs import Jobs, Phase
+from ganger.service.jobs.job_facts import Facts, Family
+
+if TYPE_CHECKING:
+    from ganger.service.commands import Turn
+
+CONFIGURATIONS_MAX: Final = 10_000
+CHILDREN_MAX: Final = 10_000
+"""The most children that one parent ever has."""
+SEARCHES: Final = ("grid", "random")
+
+
+def family_of(request: JobRequest, tasks_max: int) -> Family | None:
+    """What the children of the job are; None if it is to have none. Raises BadInput."""
+    tune = request.kind == "tune"
+    if request.search not in SEARCHES:
+        raise BadInput(f"{request.search!r} is not one of {', '.join(SEARCHES)}", where="search")
+    if request.parent not in ("", None) and request.kind != "train":
+        raise BadInput(f"a job of kind {request.kind} has no parent", where="parent",
+                       mend="leave it out, or submit a job of kind train")  # fmt: skip
+    if not tune:
+        if request.configurations:
+            raise BadInput("this is not a search", where="configurations", mend="add kind tune")
+        if request.kind != "serve" or request.params or request.array:
+            return None
+        return Family()
+    if request.array:
+        raise BadInput("a search is one job", where="array", mend="state what its trials try by"
+                       " params or configurations")  # fmt: skip
+    if request.gpus < 1 or request.share < 1.0:
+        raise BadInput("a search holds whole GPUs for its trials", where="gpus",
+                       mend="ask for one at least")  # fmt: skip
+    if request.singleton or request.after_each:
+        raise BadInput("a search is one job by itself", where="singleton", mend="leave it out")
+    if request.params and request.configurations:
+        raise BadInput("it contradicts configurations", where="params", mend="give one of them")
+    found = request.configurations or (
+        list(grid.combinations(request.params)) if request.params else []
+    )
+    if len(found) > CONFIGURATIONS_MAX:
+        raise BadInput(f"more than {CONFIGURATIONS_MAX:,}", where="configurations")
+    for one in request.configurations:
+        grid.check({name: [value] for name, value in one.items()}, tasks_max)
+    if request.search == "random":
+        random.Random(len(found)).shuffle(found)
+    return Family(tuple(found))
+
+
+def children_of(jobs: Jobs, parent: int) -> list[int]:
+    """The rows of a job's children, ascending."""
+    return np.flatnonzero(jobs.parent[: jobs.n] == parent).tolist()
+
+
+def next_child(turn: Turn, parent: int) -> int:
+    """The number of the next child of a job. Raises BadInput where it may have no more."""
+    number = turn.born.get(parent)
+    if number is None:
+        number = len(children_of(turn.kernel.jobs, parent))
+    kind = turn.kernel.jobs.kind[parent]  # a service had many replicas, and has few
+    if number >= CHILDREN_MAX and kind == Kind.TUNE:
+        raise BadInput(f"job {parent + 1} has {number:,} children, and may have no more",
+                       where="parent")  # fmt: skip
+    turn.born[parent] = number + 1
+    return number
+
+
+def joined(spec: JobSpec, facts: Facts, turn: Turn, parent: Facts) -> Facts:
+    """The facts of a trial that people submit, with its number. Raises BadInput where its parent
+    can have no more, or is over."""
+    row = int(spec.parent) - 1
+    jobs = turn.kernel.jobs
+    if jobs.kind[row] != Kind.TUNE or parent.family is None:
+        raise BadInput(f"job {row + 1} is not a search", where="parent",
+                       mend="name a job of kind tune")  # fmt: skip
+    if jobs.phase[row] >= Phase.FINISHED:
+        raise BadInput(f"job {row + 1} is over", where="parent", mend="submit another search")
+    metric = facts.launch.metric or parent.launch.metric
+    launch = msgspec.structs.replace(facts.launch, metric=metric)
+    return msgspec.structs.replace(facts, launch=launch, child=next_child(turn, row))
+
+
+def born(spec: JobSpec, parent: Facts, kind: Kind, number: int) -> Facts:
+    """The facts of child `number` of a job of this kind, which a policy asked for."""
+    assert parent.family is not None
+    given = parent.family.configurations
+    values = given[number % len(given)] if given else {}
+    what = grid.spoken(values) or f"{'trial' if kind is Kind.TUNE else 'replica'} {number}"
+    name = f"{parent.name} {what}"[:200]
+    folder = parent.launch.checkpoint_dir
+    launch = msgspec.structs.replace(
+        parent.launch, shape=spec.shape, checkpoint_dir=f"{folder}/{number}" if folder else ""
+    )
+    return Facts(
+        name="".join(letter if letter.isprintable() else "?" for letter in name), launch=launch,
+        user=parent.user, params=values, script=parent.script, child=number,
+    )  # fmt: skip
