@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from hypothesis import strategies as st
+
 from ganger.core.serving.router import Router
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News
 from ganger.core.serving.world import ANSWERED, Known, Lane, Latencies, Store, World
@@ -58,6 +60,14 @@ class Asked(NamedTuple):
     input: int = -1
     label: int = -1
     tenant: int = 0
+
+
+CODES: dict[str, Any] = {
+    "input": st.integers(-1, 9),
+    "label": st.integers(-1, 3),
+    "tenant": st.integers(0, 3),
+}
+"""What else a drawn request may state."""
 
 
 class Ran(NamedTuple):

@@ -94,13 +94,15 @@ class Tally:
 
     def ran(self, lane: Lane, order: Batch | Load, began: int, ended: int, outcome: str) -> None:
         """A lane was busy."""
-        self.last = max(self.last, ended)
+        if ended > self.last:
+            self.last = ended
         if isinstance(order, Load):
             self.loads += 1
             return
         self.busy[lane.number] += ended - began
         self.batches += 1
-        self.executed += sum(len(part.tasks) for part in order.parts)
+        for part in order.parts:
+            self.executed += len(part.tasks)
 
     def settled(self, world: World, count: int) -> None:
         """The first `count` rows are over."""

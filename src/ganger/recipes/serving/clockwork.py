@@ -115,6 +115,8 @@ class Memory(Struct):
     """Models that requests wait for and that are loaded nowhere."""
     looked: int = -_LOOK
     """When loads were last thought about."""
+    quiet: int = 0
+    """Until then nothing follows an arrival, for all lanes that run batches are busy."""
 
 
 class Choice(NamedTuple):
@@ -269,6 +271,8 @@ class Clockwork:
     def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
         """The most urgent batch for each lane; loads for those that copy, which come last."""
         memory: Memory = world.memory
+        if world.now < memory.quiet and (not idle or idle[0].copies):
+            return (Wait(memory.quiet, 1 << 30),)
         orders: list[Do] = []
         runs = bisect_left(idle, True, key=_copies) if memory.loads else len(idle)
         if memory.some:
@@ -289,7 +293,8 @@ class Clockwork:
                 memory.looked = world.now
                 orders += self._loads(world, memory, copying, orders)
             if busy:  # nothing but a load could follow an arrival
-                orders.append(Wait(world.now + _LOOK, 1 << 30))
+                memory.quiet = world.now + _LOOK
+                orders.append(Wait(memory.quiet, 1 << 30))
         return orders
 
     def _next(self, world: World, memory: Memory, lane: Lane, some: int) -> Batch | None:
@@ -446,7 +451,7 @@ class Clockwork:
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
         """Answer, and measure."""
         memory: Memory = world.memory
-        order = done.order
+        order, memory.quiet = done.order, 0
         lane = world.lanes[order.lane]
         if isinstance(order, Load):
             if done.outcome == OK:
@@ -470,7 +475,7 @@ class Clockwork:
     def told(self, world: World, news: News) -> Sequence[Do]:
         """Lanes come and go."""
         memory: Memory = world.memory
-        memory.places = [None for _ in memory.places]
+        memory.places, memory.quiet = [None for _ in memory.places], 0
         for number in news.up:
             lanes = memory.lanes_of[memory.pool_of[number]]
             if not world.lanes[number].copies and number not in lanes:
