@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -102,6 +102,8 @@ class Memory(Struct):
     """By pool: the models that are resident."""
     free: list[int]
     """By lane: when it will be free, by the estimates."""
+    latest: int
+    """No lane was ever to be free after this."""
     places: list[list[tuple[Spans, list[int]]] | None]
     """By model: for each type what batches take, and the lanes that may run it; None: to be found
     again."""
@@ -119,13 +121,8 @@ class Memory(Struct):
     """Until then nothing follows an arrival, for all lanes that run batches are busy."""
 
 
-class Choice(NamedTuple):
-    """A batch of a model: its priority, the position of its first request, and how many."""
-
-    priority: int
-    model: int
-    first: int
-    size: int
+Choice: TypeAlias = tuple[int, int, int, int]
+"""A batch: its priority, the model, the position of its first request, and how many."""
 
 
 def _each(models: int) -> Iterator[int]:
@@ -140,20 +137,23 @@ def served_demand(memory: Memory) -> dict[int, float]:
     """How much of each model's demand those that hold it can serve, in microseconds a window: it is
     split over them in inverse proportion to what they have to do already."""
     busy = [1.0] * len(memory.lanes_of)
-    shares: list[tuple[int, int, float]] = []
+    shares: list[tuple[int, list[int], list[float]]] = []
     for model in _each(memory.some):
         demand, pools = memory.waiting[model].demand, memory.pools_of[model]
         if demand and pools:
             total = sum([1 / busy[pool] for pool in pools])
-            some = [(model, pool, demand / busy[pool] / total) for pool in pools]
-            for _, pool, share in some:
+            some = [demand / busy[pool] / total for pool in pools]
+            for pool, share in zip(pools, some, strict=True):
                 busy[pool] += share
-            shares += some
-    served: dict[int, float] = {}
-    for model, pool, share in shares:
-        able = min(1.0, WINDOW * len(memory.lanes_of[pool]) / busy[pool])
-        served[model] = served.get(model, 0.0) + share * able
-    return served
+            shares.append((model, pools, some))
+    able = [
+        min(1.0, WINDOW * len(lanes) / each)
+        for lanes, each in zip(memory.lanes_of, busy, strict=True)
+    ]
+    return {
+        model: sum([share * able[pool] for pool, share in zip(pools, some, strict=True)], 0.0)
+        for model, pools, some in shares
+    }
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Clockwork:
         spans = {type_: self._spans(world, type_) for type_ in dict.fromkeys(t for _, t in pools)}
         memory = Memory(
             [Waiting() for _ in models], pool_of, [spans[type_] for _, type_ in pools],
-            [[] for _ in pools], [[] for _ in models], [0] * len(pools), [0] * len(world.lanes),
+            [[] for _ in pools], [[] for _ in models], [0] * len(pools), [0] * len(world.lanes), 0,
             [None for _ in models], len(lanes) < len(world.lanes), order != sorted(order),
         )  # fmt: skip
         for lane in lanes:
@@ -209,13 +209,18 @@ class Clockwork:
             at = row - base
             model, now = requests.model[at], requests.arrival[at]
             due = requests.deadline[at] - margin
-            found = soonest.get(model)
-            if found is None:  # lanes do not change while requests come
-                found = soonest[model] = self._soonest(world, memory, model)
-            free, alone = found
-            if due < max(now, free) + alone:
-                world.refuse((row,), LATE, at=now)
-                continue
+            places = memory.places[model]
+            if places is None:
+                places = memory.places[model] = self._places(memory, model)
+            alone = places[0][0].every[1] if len(places) == 1 and places[0][1] else NEVER
+            if due < max(now, memory.latest) + alone:  # else it is in time on any lane
+                found = soonest.get(model)
+                if found is None:  # lanes do not change while requests come
+                    found = soonest[model] = self._soonest(world, memory, model, places)
+                free, alone = found
+                if due < max(now, free) + alone:
+                    world.refuse((row,), LATE, at=now)
+                    continue
             waiting = memory.waiting[model]
             if not waiting.rows:
                 memory.some |= 1 << model
@@ -228,17 +233,15 @@ class Clockwork:
                 if not memory.pools_of[model]:
                     memory.cold[model] = None
 
-    def _soonest(self, world: World, memory: Memory, model: int) -> tuple[int, int]:
+    def _soonest(
+        self, world: World, memory: Memory, model: int, places: list[tuple[Spans, list[int]]]
+    ) -> tuple[int, int]:
         """When a lane will be free for the model, and what it takes there alone, by the estimates;
         the load comes first where it is resident nowhere."""
-        places = memory.places[model]
-        if places is None:
-            places = memory.places[model] = self._places(memory, model)
         free_at = memory.free.__getitem__
-        found = [(min(map(free_at, numbers), default=NEVER), spans.every[1])
-                 for spans, numbers in places]  # fmt: skip
-        if found:
-            return found[0] if len(found) == 1 else min(found, key=sum)
+        if places:
+            return min([(min(map(free_at, numbers), default=NEVER), spans.every[1])
+                        for spans, numbers in places], key=sum)  # fmt: skip
         known = world.models[model]
         return 0, known.load + min(each.p99[1] for each in known.latencies.values())
 
@@ -275,11 +278,13 @@ class Clockwork:
             return (Wait(memory.quiet, 1 << 30),)
         orders: list[Do] = []
         runs = bisect_left(idle, True, key=_copies) if memory.loads else len(idle)
-        if memory.some:
-            lanes = idle if runs == len(idle) else idle[:runs]
+        if memory.some and runs:
+            lanes = idle
             if memory.mixed:
-                lanes = sorted(lanes, key=lambda lane: memory.pool_of[lane.number])
+                lanes = sorted(idle[:runs], key=lambda lane: memory.pool_of[lane.number])
             for lane in lanes:
+                if lane.copies:
+                    break
                 some = memory.some & memory.holds[memory.pool_of[lane.number]]
                 if some:
                     batch = self._next(world, memory, lane, some)
@@ -287,11 +292,11 @@ class Clockwork:
                         orders.append(batch)
                     if not memory.some:
                         break
-        copying, busy = idle[runs:], len(orders) == runs
-        if copying:
+        busy = len(orders) == runs
+        if runs < len(idle):
             if memory.cold or world.now - memory.looked >= _LOOK:
                 memory.looked = world.now
-                orders += self._loads(world, memory, copying, orders)
+                orders += self._loads(world, memory, idle[runs:], orders)
             if busy:  # nothing but a load could follow an arrival
                 memory.quiet = world.now + _LOOK
                 orders.append(Wait(memory.quiet, 1 << 30))
@@ -308,12 +313,14 @@ class Clockwork:
             best = self._choose(world, memory, model, spans_of[model], starts)
         if best is None:
             return None
-        rows = self._take(memory, best.model, best.first, best.size)
+        _, model, first, size = best
+        rows = self._take(memory, model, first, size)
         inputs = world.count_items(rows)
-        memory.free[lane.number] = starts + spans_of[best.model].every[inputs]
+        free = memory.free[lane.number] = starts + spans_of[model].every[inputs]
+        memory.latest = max(memory.latest, free)
         if lane.store >= 0:
-            world.stores[lane.store].resident[best.model] = world.now
-        part = Part(best.model, rows, inputs)
+            world.stores[lane.store].resident[model] = world.now
+        part = Part(model, rows, inputs)
         return Batch(lane.number, (part,), "the most urgent, in the largest size in time")
 
     def _most_urgent(
@@ -323,8 +330,9 @@ class Clockwork:
         takes longest, so few are looked at closely; those whose first is late are among them."""
         single = world.requests.each_one_item
         urgent: list[tuple[int, int]] = []
+        waiting = memory.waiting
         for model in _each(some):
-            spans, due = spans_of[model], memory.waiting[model].due
+            spans, due = spans_of[model], waiting[model].due
             most = spans.most[bisect_right(spans.sizes, len(due)) - 1] if single else spans.longest
             urgent.append((due[0] - most, model))
         urgent.sort()
@@ -360,28 +368,28 @@ class Clockwork:
             world.refuse(self._take(memory, model, 0, late), LATE)
             if not due:
                 return None
+        if single and len(due) == 1:
+            return due[0] - spans.every[1], model, 0, 1
         best: Choice | None = None
+        first = 0
         for size in spans.sizes:
             if size > len(due):
                 break
-            first = 0 if best is None else best.first
-            takes = (
-                spans.every[size] if single
-                else self._takes(world, waiting, spans, first, size)
-            )  # fmt: skip
-            while first < len(due) and due[first] < starts + takes:
-                first += 1
-            if len(due) - first < size:
+            takes = spans.every[size] if single else self._takes(world, waiting, spans, first, size)
+            start = first
+            while start < len(due) and due[start] < starts + takes:
+                start += 1
+            if len(due) - start < size:
                 break
             if not single:
-                takes = self._takes(world, waiting, spans, first, size)
-            if min(due[first : first + size]) < starts + takes:
+                takes = self._takes(world, waiting, spans, start, size)
+            if min(due[start : start + size]) < starts + takes:
                 continue
-            priority = due[first] - takes
-            if best is None or priority <= best.priority:
-                best = Choice(priority, model, first, size)
-            elif first == best.first:
-                best = best._replace(size=size)
+            priority = due[start] - takes
+            if best is None or priority <= best[0]:
+                best, first = (priority, model, start, size), start
+            elif start == first:
+                best = (best[0], model, first, size)
         return best
 
     def _takes(
@@ -470,6 +478,7 @@ class Clockwork:
                 (ahead,) = each.parts
                 free += spans_of[ahead.model].every[ahead.items]
         memory.free[lane.number] = free
+        memory.latest = max(memory.latest, free)
         return ()
 
     def told(self, world: World, news: News) -> Sequence[Do]:
@@ -481,6 +490,7 @@ class Clockwork:
             if not world.lanes[number].copies and number not in lanes:
                 insort(lanes, number)
                 memory.free[number] = world.now
+                memory.latest = max(memory.latest, world.now)
         for number in news.down:
             lanes = memory.lanes_of[memory.pool_of[number]]
             if number in lanes:
