@@ -6,154 +6,33 @@ ahead from estimates; a request that cannot be answered in time is refused as so
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from operator import attrgetter
 from typing import Final, TypeAlias
-
-from msgspec import Struct
 
 from ganger.core.serving.router import LOADS, Abilities
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Evict, Load, News, Part, Wait
 from ganger.core.serving.world import Lane, Store, World
-from ganger.core.units import NEVER, SECOND
+from ganger.core.units import NEVER
+from ganger.recipes.serving.clockwork_state import (
+    LOOK,
+    WINDOW,
+    Memory,
+    Spans,
+    Waiting,
+    served_demand,
+)
 
-WINDOW: Final = SECOND // 10
-"""Over which demand is measured."""
-_LOOK: Final = SECOND // 100
-"""While all lanes are busy, loads are thought about so often."""
-_KEPT: Final = 10
-"""So many measurements make an estimate."""
+_ROUNDING: Final = 1e-9
+"""Demand that is served but for this share is served."""
 _copies = attrgetter("copies")
 LATE: Final = "it could not be answered in time"
 
 
-class Waiting(Struct):
-    """The requests of one model, in order of arrival: their deadlines (less the safety margin) and,
-    where models are loaded, the work that they bring, in microseconds a window."""
-
-    rows: list[int] = []
-    due: list[int] = []
-    work: list[float] = []
-    demand: float = 0.0
-
-    def take(self, first: int, count: int) -> list[int]:
-        """Take some out."""
-        last = first + count
-        rows = self.rows[first:last]
-        del self.rows[first:last], self.due[first:last]
-        if self.work:
-            self.demand -= sum(self.work[first:last])
-            del self.work[first:last]
-        if not self.rows:
-            self.demand = 0.0
-        return rows
-
-
-class Spans(Struct):
-    """What batches of a model take on a type of device: `every` by inputs, the 99th percentile of
-    the last measurements, which of ten is the largest, or what the profile says before there are
-    any; `sizes`: those that it may run in; `most`: of these and all smaller ones, what takes
-    longest; `measured` by inputs."""
-
-    every: list[int]
-    sizes: list[int]
-    most: list[int] = []
-    longest: int = 0
-    """Of all."""
-    measured: dict[int, list[int]] = {}
-
-    def __post_init__(self) -> None:
-        self.changed()
-
-    def changed(self) -> None:
-        """An estimate is another."""
-        self.most = list(accumulate((self.every[size] for size in self.sizes), max))
-        self.longest = max(self.every)
-
-    def measure(self, inputs: int, took: int) -> None:
-        """A batch took so long."""
-        last = self.measured.setdefault(inputs, [])
-        last.append(took)
-        if len(last) > _KEPT:
-            del last[0]
-        found = max(last)
-        if found != self.every[inputs]:
-            self.every[inputs] = found
-            self.changed()
-
-
-class Memory(Struct):
-    """What the controller remembers. A *pool* is lanes that hold the same models: all of one type
-    where memory is not watched, else those of one store. Sets of models are bits."""
-
-    waiting: list[Waiting]
-    pool_of: list[int]
-    """By lane."""
-    spans: list[dict[int, Spans]]
-    """By pool and model; those of one type are one."""
-    lanes_of: list[list[int]]
-    """By pool: lanes that run batches and are up."""
-    pools_of: list[list[int]]
-    """By model: where it is resident."""
-    holds: list[int]
-    """By pool: the models that are resident."""
-    free: list[int]
-    """By lane: when it will be free, by the estimates."""
-    latest: int
-    """No lane was ever to be free after this."""
-    places: list[list[tuple[Spans, list[int]]] | None]
-    """By model: for each type what batches take, and the lanes that may run it; None: to be found
-    again."""
-    loads: bool
-    """Whether there are lanes that copy."""
-    mixed: bool
-    """Whether lanes of a pool have others between them."""
-    some: int = 0
-    """Models that requests wait for."""
-    cold: dict[int, None] = {}
-    """Models that requests wait for and that are loaded nowhere."""
-    looked: int = -_LOOK
-    """When loads were last thought about."""
-    quiet: int = 0
-    """Until then nothing follows an arrival, for all lanes that run batches are busy."""
-
-
 Choice: TypeAlias = tuple[int, int, int, int]
 """A batch: its priority, the model, the position of its first request, and how many."""
-
-
-def _each(models: int) -> Iterator[int]:
-    """The members of a set."""
-    while models:
-        low = models & -models
-        yield low.bit_length() - 1
-        models ^= low
-
-
-def served_demand(memory: Memory) -> dict[int, float]:
-    """How much of each model's demand those that hold it can serve, in microseconds a window: it is
-    split over them in inverse proportion to what they have to do already."""
-    busy = [1.0] * len(memory.lanes_of)
-    shares: list[tuple[int, list[int], list[float]]] = []
-    for model in _each(memory.some):
-        demand, pools = memory.waiting[model].demand, memory.pools_of[model]
-        if demand and pools:
-            total = sum([1 / busy[pool] for pool in pools])
-            some = [demand / busy[pool] / total for pool in pools]
-            for pool, share in zip(pools, some, strict=True):
-                busy[pool] += share
-            shares.append((model, pools, some))
-    able = [
-        min(1.0, WINDOW * len(lanes) / each)
-        for lanes, each in zip(memory.lanes_of, busy, strict=True)
-    ]
-    return {
-        model: sum([share * able[pool] for pool, share in zip(pools, some, strict=True)], 0.0)
-        for model, pools, some in shares
-    }
 
 
 @dataclass(frozen=True)
@@ -203,17 +82,20 @@ class Clockwork:
         """Refuse what cannot be in time even if it is next; the rest waits."""
         memory: Memory = world.memory
         requests, margin = world.requests, self.margin
-        base = requests.base
+        base, model_of, arrival, deadline = (
+            requests.base, requests.model, requests.arrival, requests.deadline
+        )  # fmt: skip
+        waiting_of, places_of, latest = memory.waiting, memory.places, memory.latest
         soonest: dict[int, tuple[int, int]] = {}
         for row in rows:
             at = row - base
-            model, now = requests.model[at], requests.arrival[at]
-            due = requests.deadline[at] - margin
-            places = memory.places[model]
+            model, now = model_of[at], arrival[at]
+            due = deadline[at] - margin
+            places = places_of[model]
             if places is None:
-                places = memory.places[model] = self._places(memory, model)
+                places = places_of[model] = self._places(memory, model)
             alone = places[0][0].every[1] if len(places) == 1 and places[0][1] else NEVER
-            if due < max(now, memory.latest) + alone:  # else it is in time on any lane
+            if alone == NEVER or due < max(now, latest) + alone:  # else it is in time on any lane
                 found = soonest.get(model)
                 if found is None:  # lanes do not change while requests come
                     found = soonest[model] = self._soonest(world, memory, model, places)
@@ -221,7 +103,7 @@ class Clockwork:
                 if due < max(now, free) + alone:
                     world.refuse((row,), LATE, at=now)
                     continue
-            waiting = memory.waiting[model]
+            waiting = waiting_of[model]
             if not waiting.rows:
                 memory.some |= 1 << model
             waiting.rows.append(row)
@@ -247,15 +129,11 @@ class Clockwork:
 
     def _places(self, memory: Memory, model: int) -> list[tuple[Spans, list[int]]]:
         """The lanes that may run a model, by what batches take there."""
-        found: list[tuple[Spans, list[int]]] = []
+        found: dict[int, tuple[Spans, list[int]]] = {}
         for pool in memory.pools_of[model]:
-            spans, lanes = memory.spans[pool][model], memory.lanes_of[pool]
-            here = next((numbers for each, numbers in found if each is spans), None)
-            if here is None:
-                found.append((spans, lanes.copy()))
-            else:
-                here += lanes
-        return found
+            spans = memory.spans[pool][model]
+            found.setdefault(id(spans), (spans, []))[1].extend(memory.lanes_of[pool])
+        return list(found.values())
 
     def _spans(self, world: World, type_: str) -> dict[int, Spans]:
         """What batches take on a type, by model; of those of several, no long ones are made."""
@@ -294,11 +172,11 @@ class Clockwork:
                         break
         busy = len(orders) == runs
         if runs < len(idle):
-            if memory.cold or world.now - memory.looked >= _LOOK:
+            if memory.cold or world.now - memory.looked >= LOOK:
                 memory.looked = world.now
                 orders += self._loads(world, memory, idle[runs:], orders)
             if busy:  # nothing but a load could follow an arrival
-                memory.quiet = world.now + _LOOK
+                memory.quiet = world.now + LOOK
                 orders.append(Wait(memory.quiet, 1 << 30))
         return orders
 
@@ -328,18 +206,21 @@ class Clockwork:
     ) -> Choice | None:
         """Of several models. None is more urgent than its first request would be in the size that
         takes longest, so few are looked at closely; those whose first is late are among them."""
-        single = world.requests.each_one_item
+        single, waiting = world.requests.each_one_item, memory.waiting
         urgent: list[tuple[int, int]] = []
-        waiting = memory.waiting
-        for model in _each(some):
+        while some:
+            low = some & -some
+            some ^= low
+            model = low.bit_length() - 1
             spans, due = spans_of[model], waiting[model].due
-            most = spans.most[bisect_right(spans.sizes, len(due)) - 1] if single else spans.longest
-            urgent.append((due[0] - most, model))
-        urgent.sort()
+            takes = spans.most[min(len(due), len(spans.most) - 1)] if single else spans.longest
+            urgent.append((due[0] - takes, model))
         best: Choice | None = None
-        for key in urgent:
+        while urgent:
+            key = min(urgent)
             if best is not None and best < key:
                 break
+            urgent.remove(key)
             choice = self._choose(world, memory, key[1], spans_of[key[1]], starts)
             if choice is not None and (best is None or choice < best):
                 best = choice
@@ -407,10 +288,12 @@ class Clockwork:
     ) -> list[Do]:
         """Load the models whose demand is served least, if there are any that are not served;
         `given`: what was ordered in this instant."""
-        served = served_demand(memory)
-        missing = [(served.get(model, 0.0) - memory.waiting[model].demand, model)
-                   for model in _each(memory.some)]  # fmt: skip
-        wanted = [model for lack, model in sorted(missing) if lack < 0]
+        missing: list[tuple[float, int]] = []
+        for model, served in served_demand(memory).items():
+            demand = memory.waiting[model].demand
+            if served < demand * (1 - _ROUNDING):
+                missing.append((served - demand, model))
+        wanted = [model for _, model in sorted(missing)]
         orders: list[Do] = []
         for lane in copying:
             store = world.stores[lane.store]
