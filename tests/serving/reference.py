@@ -18,6 +18,7 @@ from ganger.core.serving.verbs import (
     Evict,
     Interrupt,
     Load,
+    Stay,
     Wait,
 )
 from ganger.core.serving.world import Known, Lane, Store, World
@@ -99,7 +100,7 @@ class Naive:
                 world.stores[order.store].used -= world.models[order.model].bytes
             elif isinstance(order, Cancel | Interrupt):
                 self.cut(order)
-            else:
+            elif not isinstance(order, Stay):
                 raise InvariantError(str(order))
 
     def begin(self, order: Batch | Load) -> None:

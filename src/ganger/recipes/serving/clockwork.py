@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Final, TypeAlias
 
 from ganger.core.serving.router import LOADS, Abilities
-from ganger.core.serving.verbs import OK, Batch, Do, Ended, Evict, Load, News, Part, Wait
+from ganger.core.serving.verbs import OK, STAY, Batch, Do, Ended, Evict, Load, News, Part, Wait
 from ganger.core.serving.world import Lane, Store, World
 from ganger.core.units import NEVER
 from ganger.recipes.serving.clockwork_state import (
@@ -342,7 +342,7 @@ class Clockwork:
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
         """Answer, and measure."""
         memory: Memory = world.memory
-        order, memory.quiet = done.order, 0
+        order, waited, memory.quiet = done.order, memory.quiet >= world.now, 0
         lane = world.lanes[order.lane]
         if isinstance(order, Load):
             if done.outcome == OK:
@@ -362,7 +362,8 @@ class Clockwork:
                 free += spans_of[ahead.model].every[ahead.items]
         memory.free[lane.number] = free
         memory.latest = max(memory.latest, free)
-        return ()
+        looks = memory.loads and world.now - memory.looked >= LOOK
+        return () if memory.some or looks or waited else STAY
 
     def told(self, world: World, news: News) -> Sequence[Do]:
         """Lanes come and go."""

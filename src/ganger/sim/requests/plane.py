@@ -19,6 +19,7 @@ from ganger.core.serving.verbs import (
     FAILED,
     INTERRUPTED,
     OK,
+    STAY,
     Batch,
     Cancel,
     Do,
@@ -27,6 +28,7 @@ from ganger.core.serving.verbs import (
     Interrupt,
     Load,
     News,
+    Retire,
     Wait,
 )
 from ganger.core.serving.world import OPEN, Lane, World
@@ -153,11 +155,11 @@ class Plane:
                 if now == self._timer < self._wait_until < NEVER:
                     self._remind(self._wait_until)
             elif end.valid:
-                news = True
                 if end.offers:
                     self._offered(lanes[lane], end)
-                else:
-                    self._free(lanes[lane], end)
+                    news = True
+                elif self._free(lanes[lane], end):
+                    news = True
         return news
 
     def _come_now(self, now: int, at: int) -> None:
@@ -279,7 +281,7 @@ class Plane:
                 self._cut(order.lane, CANCELLED)
             elif isinstance(order, Interrupt):
                 self._interrupt(order.lane)
-            else:
+            elif isinstance(order, Retire):
                 self._on_retire(order.lane)
 
     def _wait(self, order: Wait) -> None:
@@ -350,20 +352,22 @@ class Plane:
             took = self._physics.load_micros(order.model)
             lane.due = now + took
         lane.running, lane.since = order, now
-        end = self._busy[lane.number] = _End(order, now, now + took)
+        number = lane.number
+        end = self._busy[number] = _End(order, now, now + took)
         self._leave(lane)
-        self._push(now + took, lane.number, end)
+        self._sequence += 1
+        heappush(self._heap, (now + took, self._sequence, number, end))
         if lane.ahead:  # it is idle for the router from some time before its end on
             at = max(lane.due - lane.ahead, now)
-            self._push(at, lane.number, _End(order, now, at, offers=True))
+            self._push(at, number, _End(order, now, at, offers=True))
 
     def _offered(self, lane: Lane, end: _End) -> None:
         """A busy lane asks for its next batch."""
         if lane.running is end.order and not lane.queued and not lane.down:
             self._enter(lane)
 
-    def _free(self, lane: Lane, end: _End) -> None:
-        """A lane has come to the end of what it did."""
+    def _free(self, lane: Lane, end: _End) -> bool:
+        """A lane has come to the end of what it did; whether that is a reason to ask."""
         now = self.world.now
         del self._busy[lane.number]
         order = end.order
@@ -383,8 +387,11 @@ class Plane:
             said = tuple(self._outputs.of(self.world, part) for part in order.parts)
         done = Ended(order, end.outcome, now - end.began, end.operator, said)
         orders = self.router.ended(self.world, done)
+        if orders is STAY:
+            return False
         if orders:
             self._do(orders)
+        return True
 
     def _cut(self, number: int, outcome: str) -> None:
         end = self._busy.get(number)
