@@ -21,6 +21,7 @@ from ganger.core.serving.verbs import (
     Interrupt,
     Load,
     Retire,
+    Stay,
     Wait,
 )
 from ganger.core.serving.world import Known, Lane, Pipeline, Store, World
@@ -119,7 +120,7 @@ class Naive:
                 world.stores[order.store].used -= world.models[order.model].bytes
             elif isinstance(order, Cancel | Interrupt):
                 self.cut(order)
-            elif not isinstance(order, Retire):  # the lanes of this plane stay
+            elif not isinstance(order, Retire | Stay):  # the lanes of this plane stay
                 raise InvariantError(str(order))
 
     def begin(self, order: Batch | Load) -> None:

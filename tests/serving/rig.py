@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from hypothesis import strategies as st
+
 from ganger.core.serving.router import Router
 from ganger.core.serving.tokens import Times
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News
@@ -93,6 +95,16 @@ class Asked(NamedTuple):
     tenant: int = 0
     prompt: int = 0
     output: int = 0
+
+
+CODES: dict[str, Any] = {
+    "input": st.integers(-1, 9),
+    "label": st.integers(-1, 3),
+    "tenant": st.integers(0, 3),
+    "prompt": st.just(0),
+    "output": st.just(0),
+}
+"""What else a drawn request may state."""
 
 
 class Ran(NamedTuple):

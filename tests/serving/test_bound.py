@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ganger.core.serving.world import Known, Lane
 from ganger.lab.serving.bound import Bound, Rates, bounded
 from ganger.recipes.registry import make_router
-from serving.rig import MS, Asked, affine, columns, lanes, model, play, table
+from serving.rig import CODES, MS, Asked, affine, columns, lanes, model, play, table
 
 
 def bound(models: list[Known], count: int, asked: list[Asked], chunk: int = 10_000) -> Bound:
@@ -51,7 +51,7 @@ TWO = [*ONE, model("b", table(3, 5))]
 
 @given(
     asked=st.lists(st.builds(Asked, st.integers(0, 20), st.just(0), st.integers(3, 25),
-                             st.just(1)), min_size=1, max_size=6),
+                             st.just(1), **CODES), min_size=1, max_size=6),
     count=st.integers(1, 2), chunk=st.integers(1, 8),
 )  # fmt: skip
 def test_it_is_never_below_the_optimum_of_one_model(
@@ -64,7 +64,7 @@ def test_it_is_never_below_the_optimum_of_one_model(
 
 @given(
     asked=st.lists(st.builds(Asked, st.integers(0, 20), st.integers(0, 1), st.integers(3, 25),
-                             st.just(1)), min_size=1, max_size=6),
+                             st.just(1), **CODES), min_size=1, max_size=6),
     count=st.integers(1, 2),
 )  # fmt: skip
 def test_it_is_never_below_the_optimum_of_two_models(asked: list[Asked], count: int) -> None:

@@ -252,7 +252,8 @@ def test_a_change_wants_to_be_worth_it() -> None:
     asked=st.lists(
         st.builds(Asked, st.integers(0, 80).map(lambda at: at / 2), st.integers(0, 3),
                   st.sampled_from([4.0, 12.0, 30.0, 200.0, 1e9]), st.sampled_from([1, 1, 2]),
-                  st.integers(-1, 5), st.integers(-1, 1), st.integers(0, 1)),
+                  st.integers(-1, 5), st.integers(-1, 1), st.integers(0, 1), st.just(0),
+                  st.just(0)),
         min_size=1, max_size=30,
     ),
     count=st.integers(1, 3),

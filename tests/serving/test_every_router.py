@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ganger.core.serving.world import Known, Latencies, Store
 from ganger.recipes.registry import make_router, recipes
-from serving.rig import MS, Asked, OneByOne, Seen, lanes, model, placed, play, table
+from serving.rig import CODES, MS, Asked, OneByOne, Seen, lanes, model, placed, play, table
 
 ROUTERS = [
     *recipes("requests"),
@@ -32,7 +32,7 @@ MODELS: list[Known] = [
 ]  # fmt: skip
 REQUESTS = st.lists(
     st.builds(Asked, st.integers(0, 80).map(lambda at: at / 2), st.integers(0, 2),
-              st.sampled_from([4.0, 12.0, 30.0, 200.0]), st.sampled_from([1, 1, 1, 2])),
+              st.sampled_from([4.0, 12.0, 30.0, 200.0]), st.sampled_from([1, 1, 1, 2]), **CODES),
     min_size=1, max_size=40,
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from ganger.core.units import NEVER
 from ganger.recipes.registry import make_router, recipes
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
-from serving.rig import MS, Asked, Seen, affine, columns, lanes, model
+from serving.rig import CODES, MS, Asked, Seen, affine, columns, lanes, model
 
 MODELS = [model("a", affine(5, 1, 8)), model("b", affine(9, 2, 8))]
 
@@ -38,7 +38,8 @@ TURNS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 2), st.booleans())
 
 @pytest.mark.parametrize("recipe", [*recipes("requests"), "serve.least-loaded(size=4)"])
 @given(turns=TURNS, asked=st.lists(st.builds(Asked, st.integers(0, 60), st.integers(0, 1),
-                                             st.sampled_from([20.0, 5000.0]), st.just(1)),
+                                             st.sampled_from([20.0, 5000.0]), st.just(1),
+                                             **CODES),
                                    min_size=1,
                                    max_size=30))  # fmt: skip
 def test_every_request_ends_though_lanes_come_and_go(

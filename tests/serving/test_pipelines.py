@@ -17,6 +17,7 @@ from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
 from serving.reference import Naive
 from serving.rig import (
+    CODES,
     MS,
     Asked,
     OneByOne,
@@ -44,7 +45,7 @@ ROUTERS = [
 REQUESTS = st.lists(
     st.builds(Asked, st.integers(0, 80).map(lambda at: at / 2), st.integers(0, 4),
               st.sampled_from([12.0, 40.0, 200.0]), st.sampled_from([1, 1, 1, 2]),
-              st.integers(-1, 3)),
+              **CODES),
     min_size=1, max_size=25,
 )  # fmt: skip
 

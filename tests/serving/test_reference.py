@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ganger.core.serving.world import Lane, Store
 from ganger.recipes.registry import make_router
 from serving.reference import Naive
-from serving.rig import MS, Asked, lanes, placed, play
+from serving.rig import CODES, MS, Asked, lanes, placed, play
 from serving.test_awkward import MINIS
 from serving.test_every_router import MODELS, REQUESTS, ROUTERS
 
@@ -31,7 +31,7 @@ def test_every_router_is_driven_as_by_the_naive_plane(
                 seed=seed)  # fmt: skip
     assert sorted(naive.ran, key=lambda ran: (ran.began, ran.lane)) == seen.batches
     assert [ended / MS for ended in naive.world.requests.ended] == seen.ended
-    assert naive.world.requests.by == seen.by
+    assert list(naive.world.requests.by) == seen.by
 
 
 def test_a_model_of_small_batches_is_not_waited_for_as_one_of_large_ones() -> None:
@@ -58,7 +58,7 @@ def test_so_is_one_that_loads_models(
 @pytest.mark.parametrize("mini", MINIS)
 @given(
     asked=st.lists(st.builds(Asked, st.integers(0, 120).map(lambda at: at / 2), st.integers(0, 1),
-                             st.sampled_from([15.0, 60.0, 1e4]), st.just(1)),
+                             st.sampled_from([15.0, 60.0, 1e4]), st.just(1), **CODES),
                    min_size=1, max_size=20),
     seed=st.integers(0, 3),
 )  # fmt: skip

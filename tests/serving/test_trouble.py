@@ -22,7 +22,7 @@ from ganger.recipes.registry import make_router, recipes
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
 from ganger.sim.requests.trouble import DOWN, Change, drive
-from serving.rig import MS, Asked, Seen, affine, columns, lanes, model, placed, speaker
+from serving.rig import CODES, MS, Asked, Seen, affine, columns, lanes, model, placed, speaker
 
 PLAIN = [model("a", affine(5, 1, 8)), model("b", affine(9, 2, 8))]
 LOADED = [model("a", affine(5, 1, 8), bytes_=40, load=20), model("b", affine(9, 2, 8), bytes_=40)]
@@ -124,7 +124,7 @@ CHANGES = st.lists(
 @pytest.mark.parametrize("recipe", recipes("requests"))
 @given(changes=CHANGES, asked=st.lists(
     st.builds(Asked, st.integers(0, 60), st.integers(0, 1), st.sampled_from([20.0, 5000.0]),
-              st.just(1)), min_size=1, max_size=20), tight=st.booleans())  # fmt: skip
+              st.just(1), **CODES), min_size=1, max_size=20), tight=st.booleans())  # fmt: skip
 def test_every_request_ends_once_whatever_befalls_the_devices(
     recipe: str, changes: list[Change], asked: list[Asked], tight: bool
 ) -> None:

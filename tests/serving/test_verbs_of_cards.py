@@ -21,7 +21,7 @@ from serving.rig import Asked, OneByOne, placed, play
 from serving.test_awkward import MINIS
 from serving.test_every_router import MODELS
 
-ORDERS = {"Batch", "Load", "Evict", "Cancel", "Interrupt", "Retire", "Wait"}
+ORDERS = {"Batch", "Load", "Evict", "Cancel", "Interrupt", "Retire", "Wait", "Stay"}
 PARTS = {
     "tasks",  # a request is several entries of batches
     "models",  # several of them in one batch
@@ -143,7 +143,7 @@ def shown(card: Card) -> Recorded:
 @pytest.mark.parametrize("name", [name for name, card in CARDS.items() if card.by])
 def test_what_shows_a_card_orders_nothing_that_the_table_does_not_say(name: str) -> None:
     router = shown(CARDS[name])
-    assert {"Batch"} <= router.orders <= {"Wait", *CARDS[name].orders.split()}
+    assert {"Batch"} <= router.orders <= {"Wait", "Stay", *CARDS[name].orders.split()}
     assert router.parts <= set(CARDS[name].parts.split())
 
 

@@ -64,7 +64,7 @@ class Router(Protocol):
         """What these lanes, which have nothing to do, shall do."""
 
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
-        """A batch or a load is over."""
+        """A batch or a load is over. It is asked for more then, unless it says `Stay`."""
 
     def told(self, world: World, news: News) -> Sequence[Do]:
         """Something else happened."""

@@ -89,7 +89,13 @@ class Wait(Struct, frozen=True):
     rows: int = 1
 
 
-Do: TypeAlias = Batch | Load | Evict | Cancel | Interrupt | Retire | Wait
+class Stay(Struct, frozen=True):
+    """In answer to an end: it is no reason to ask, for no lane that is idle now has anything to do.
+    What was said to be waited for still is."""
+
+
+Do: TypeAlias = Batch | Load | Evict | Cancel | Interrupt | Retire | Wait | Stay
+STAY: Final = (Stay(),)
 
 
 class Ended(Struct, frozen=True, gc=False):

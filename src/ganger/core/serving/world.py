@@ -6,6 +6,7 @@ requests through the world, and orders the rest.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -37,19 +38,19 @@ class Requests:
 
     def __init__(self) -> None:
         self.base = 0
-        self.arrival: list[int] = []
-        self.deadline: list[int] = []
-        self.model: list[int] = []
-        self.tenant: list[int] = []
-        self.items: list[int] = []
-        self.input: list[int] = []
-        self.label: list[int] = []
-        self.prompt: list[int] = []
+        self.arrival = array("q")
+        self.deadline = array("q")
+        self.model = array("q")
+        self.tenant = array("q")
+        self.items = array("q")
+        self.input = array("q")
+        self.label = array("q")
+        self.prompt = array("q")
         self.outcome = bytearray()
-        self.ended: list[int] = []
-        self.by: list[int] = []
-        self.made: list[int] = []
-        self.first: list[int] = []
+        self.ended = array("q")
+        self.by = array("q")
+        self.made = array("q")
+        self.first = array("q")
         self.each_one_item = True
         """Whether no request brings more than one input."""
 
@@ -66,14 +67,15 @@ class Requests:
         self.arrival.extend(columns["arrival"])
         for name, blank in blanks.items():
             column = columns.get(name)
-            getattr(self, name).extend([blank] * count if column is None else column)
+            getattr(self, name).extend(array("q", [blank]) * count if column is None else column)
         if "items" in columns and max(columns["items"], default=1) > 1:
             self.each_one_item = False
         self.outcome.extend(bytes(count))
-        self.ended.extend([0] * count)
-        self.by.extend([-1] * count)
-        self.made.extend([0] * count)
-        self.first.extend([0] * count)
+        nothing = array("q", bytes(8 * count))
+        self.ended.extend(nothing)
+        self.by.extend(array("q", [-1]) * count)
+        self.made.extend(nothing)
+        self.first.extend(nothing)
 
     def drop_first(self, count: int) -> None:
         """Forget the first rows, which are over."""
@@ -234,19 +236,16 @@ class World:
         self.wanted = 0
         """How many lanes a router that `retires` wants, whether there are so many or not."""
         self._seed, self._last_task = seed, 0
-        self._tables: dict[tuple[int, str, float], Latencies] = {}
+        self._tables: list[dict[int, Latencies | None]] = [{} for _ in lanes]
 
     # ------------------------------------------------------------------ predictions
 
     def latencies(self, model: int, lane: Lane) -> Latencies | None:
         """What is predicted of batches of a model on a lane; None where it cannot run there."""
-        key = (model, lane.type, lane.share)
-        if key not in self._tables:
-            found = self.models[model].latencies.get((lane.type, lane.share))
-            if found is None:
-                return None
-            self._tables[key] = found
-        return self._tables[key]
+        tables = self._tables[lane.number]
+        if model not in tables:
+            tables[model] = self.models[model].latencies.get((lane.type, lane.share))
+        return tables[model]
 
     def times(self, model: int, lane: Lane) -> Times | None:
         """What steps of a token model take on a lane; None where it is none there."""

@@ -59,14 +59,16 @@ class Tally:
 
     def ran(self, lane: Lane, order: Batch | Load, began: int, ended: int, outcome: str) -> None:
         """A lane was busy."""
-        self.last = max(self.last, ended)
+        if ended > self.last:
+            self.last = ended
         if isinstance(order, Load):
             self.loads += 1
             return
         self.busy[lane.number] += ended - began
         self._used.setdefault(lane.number, began)
         self.batches += order.steps
-        self.executed += order.steps * sum(len(part.tasks) for part in order.parts)
+        for part in order.parts:
+            self.executed += order.steps * len(part.tasks)
         self.preempted += len(order.drops)
 
     def retired(self, lane: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -18,7 +18,7 @@ from ganger.core.units import NEVER
 from ganger.mechanisms.serving.queues import Queue
 
 
-class Form(NamedTuple):
+class Form(Struct, frozen=True, gc=False):
     """Send `size` requests now, for this reason; none: ask again at `until`, or once `missing`
     more requests have come."""
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from ganger.core.errors import BadInput
 from ganger.core.serving.router import Abilities
-from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part, Wait
+from ganger.core.serving.verbs import OK, STAY, Batch, Do, Ended, Load, News, Part, Wait
 from ganger.core.serving.world import Lane, World
 from ganger.core.units import NEVER
 from ganger.mechanisms.serving.asking import Asked, Asking
@@ -45,6 +45,8 @@ class Memory(Struct):
     queues: list[Queues]
     queue_of: dict[tuple[int, int], int]
     ready: list[list[tuple[int, int]]]
+    awake: set[int]
+    """The groups that have anything in `ready`."""
     listed: list[int]
     """By queue: its key in `ready`, -1 where it is not there; other entries of it are stale."""
     parked: dict[int, int]
@@ -129,7 +131,7 @@ class Composed:
                     where=self.name, mend="use a recipe that dispatches to lanes",
                 )  # fmt: skip
         return Memory(
-            group_of, groups_of, lanes_of, [], {}, [[] for _ in kinds], [], {}, [],
+            group_of, groups_of, lanes_of, [], {}, [[] for _ in kinds], set(), [], {}, [],
             [0] * len(world.lanes), [0] * len(world.models), [], self.batching.begin(world),
             self.asking.begin(world)
             if self.asking is not None and (world.families or self.asking.keeps) else None,
@@ -254,6 +256,7 @@ class Composed:
         if listed < 0 or key < listed:
             memory.listed[at] = key
             heappush(memory.ready[queue.group], (key, at))
+            memory.awake.add(queue.group)
 
     def _refuse(self, world: World, rows: range | list[int], why: str) -> None:
         memory: Memory = world.memory
@@ -285,10 +288,15 @@ class Composed:
         copying: list[Lane] = []
         passed: list[tuple[int, int]] = []
         for lane in idle:
+            if not memory.awake:
+                break
             if lane.copies:
                 copying.append(lane)
                 continue
-            ready = memory.ready[memory.group_of[lane.number]]
+            group = memory.group_of[lane.number]
+            if group not in memory.awake:
+                continue
+            ready = memory.ready[group]
             while ready:
                 key, at = ready[0]
                 if key != memory.listed[at]:
@@ -311,6 +319,8 @@ class Composed:
                     self._settle(world, memory, ready, at)
             while passed:
                 heappush(ready, passed.pop())
+            if not ready:
+                memory.awake.discard(group)
         if copying:
             orders += self._loads(world, memory, copying, orders)
         if timers:
@@ -440,7 +450,7 @@ class Composed:
             world.answer(part.tasks, part.model)
         else:
             self._over(world, memory, part, done.outputs)
-        return _NOTHING
+        return _NOTHING if memory.awake else STAY
 
     def _over(
         self, world: World, memory: Memory, part: Part, outputs: tuple[Sequence[int], ...]

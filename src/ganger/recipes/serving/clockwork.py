@@ -6,152 +6,33 @@ ahead from estimates; a request that cannot be answered in time is refused as so
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from operator import attrgetter
-from typing import Final, NamedTuple
-
-from msgspec import Struct
+from typing import Final, TypeAlias
 
 from ganger.core.serving.router import LOADS, Abilities
-from ganger.core.serving.verbs import OK, Batch, Do, Ended, Evict, Load, News, Part, Wait
+from ganger.core.serving.verbs import OK, STAY, Batch, Do, Ended, Evict, Load, News, Part, Wait
 from ganger.core.serving.world import Lane, Store, World
-from ganger.core.units import NEVER, SECOND
+from ganger.core.units import NEVER
+from ganger.recipes.serving.clockwork_state import (
+    LOOK,
+    WINDOW,
+    Memory,
+    Spans,
+    Waiting,
+    served_demand,
+)
 
-WINDOW: Final = SECOND // 10
-"""Over which demand is measured."""
-_LOOK: Final = SECOND // 100
-"""While all lanes are busy, loads are thought about so often."""
-_KEPT: Final = 10
-"""So many measurements make an estimate."""
+_ROUNDING: Final = 1e-9
+"""Demand that is served but for this share is served."""
 _copies = attrgetter("copies")
 LATE: Final = "it could not be answered in time"
 
 
-class Waiting(Struct):
-    """The requests of one model, in order of arrival: their deadlines (less the safety margin) and,
-    where models are loaded, the work that they bring, in microseconds a window."""
-
-    rows: list[int] = []
-    due: list[int] = []
-    work: list[float] = []
-    demand: float = 0.0
-
-    def take(self, first: int, count: int) -> list[int]:
-        """Take some out."""
-        last = first + count
-        rows = self.rows[first:last]
-        del self.rows[first:last], self.due[first:last]
-        if self.work:
-            self.demand -= sum(self.work[first:last])
-            del self.work[first:last]
-        if not self.rows:
-            self.demand = 0.0
-        return rows
-
-
-class Spans(Struct):
-    """What batches of a model take on a type of device: `every` by inputs, the 99th percentile of
-    the last measurements, which of ten is the largest, or what the profile says before there are
-    any; `sizes`: those that it may run in; `most`: of these and all smaller ones, what takes
-    longest; `measured` by inputs."""
-
-    every: list[int]
-    sizes: list[int]
-    most: list[int] = []
-    longest: int = 0
-    """Of all."""
-    measured: dict[int, list[int]] = {}
-
-    def __post_init__(self) -> None:
-        self.changed()
-
-    def changed(self) -> None:
-        """An estimate is another."""
-        self.most = list(accumulate((self.every[size] for size in self.sizes), max))
-        self.longest = max(self.every)
-
-    def measure(self, inputs: int, took: int) -> None:
-        """A batch took so long."""
-        last = self.measured.setdefault(inputs, [])
-        last.append(took)
-        if len(last) > _KEPT:
-            del last[0]
-        found = max(last)
-        if found != self.every[inputs]:
-            self.every[inputs] = found
-            self.changed()
-
-
-class Memory(Struct):
-    """What the controller remembers. A *pool* is lanes that hold the same models: all of one type
-    where memory is not watched, else those of one store. Sets of models are bits."""
-
-    waiting: list[Waiting]
-    pool_of: list[int]
-    """By lane."""
-    spans: list[dict[int, Spans]]
-    """By pool and model; those of one type are one."""
-    lanes_of: list[list[int]]
-    """By pool: lanes that run batches and are up."""
-    pools_of: list[list[int]]
-    """By model: where it is resident."""
-    holds: list[int]
-    """By pool: the models that are resident."""
-    free: list[int]
-    """By lane: when it will be free, by the estimates."""
-    places: list[list[tuple[Spans, list[int]]] | None]
-    """By model: for each type what batches take, and the lanes that may run it; None: to be found
-    again."""
-    loads: bool
-    """Whether there are lanes that copy."""
-    mixed: bool
-    """Whether lanes of a pool have others between them."""
-    some: int = 0
-    """Models that requests wait for."""
-    cold: dict[int, None] = {}
-    """Models that requests wait for and that are loaded nowhere."""
-    looked: int = -_LOOK
-    """When loads were last thought about."""
-
-
-class Choice(NamedTuple):
-    """A batch of a model: its priority, the position of its first request, and how many."""
-
-    priority: int
-    model: int
-    first: int
-    size: int
-
-
-def _each(models: int) -> Iterator[int]:
-    """The members of a set."""
-    while models:
-        low = models & -models
-        yield low.bit_length() - 1
-        models ^= low
-
-
-def served_demand(memory: Memory) -> dict[int, float]:
-    """How much of each model's demand those that hold it can serve, in microseconds a window: it is
-    split over them in inverse proportion to what they have to do already."""
-    busy = [1.0] * len(memory.lanes_of)
-    shares: list[tuple[int, int, float]] = []
-    for model in _each(memory.some):
-        demand, pools = memory.waiting[model].demand, memory.pools_of[model]
-        if demand and pools:
-            total = sum([1 / busy[pool] for pool in pools])
-            some = [(model, pool, demand / busy[pool] / total) for pool in pools]
-            for _, pool, share in some:
-                busy[pool] += share
-            shares += some
-    served: dict[int, float] = {}
-    for model, pool, share in shares:
-        able = min(1.0, WINDOW * len(memory.lanes_of[pool]) / busy[pool])
-        served[model] = served.get(model, 0.0) + share * able
-    return served
+Choice: TypeAlias = tuple[int, int, int, int]
+"""A batch: its priority, the model, the position of its first request, and how many."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +56,7 @@ class Clockwork:
         spans = {type_: self._spans(world, type_) for type_ in dict.fromkeys(t for _, t in pools)}
         memory = Memory(
             [Waiting() for _ in models], pool_of, [spans[type_] for _, type_ in pools],
-            [[] for _ in pools], [[] for _ in models], [0] * len(pools), [0] * len(world.lanes),
+            [[] for _ in pools], [[] for _ in models], [0] * len(pools), [0] * len(world.lanes), 0,
             [None for _ in models], len(lanes) < len(world.lanes), order != sorted(order),
         )  # fmt: skip
         for lane in lanes:
@@ -201,20 +82,28 @@ class Clockwork:
         """Refuse what cannot be in time even if it is next; the rest waits."""
         memory: Memory = world.memory
         requests, margin = world.requests, self.margin
-        base = requests.base
+        base, model_of, arrival, deadline = (
+            requests.base, requests.model, requests.arrival, requests.deadline
+        )  # fmt: skip
+        waiting_of, places_of, latest = memory.waiting, memory.places, memory.latest
         soonest: dict[int, tuple[int, int]] = {}
         for row in rows:
             at = row - base
-            model, now = requests.model[at], requests.arrival[at]
-            due = requests.deadline[at] - margin
-            found = soonest.get(model)
-            if found is None:  # lanes do not change while requests come
-                found = soonest[model] = self._soonest(world, memory, model)
-            free, alone = found
-            if due < max(now, free) + alone:
-                world.refuse((row,), LATE, at=now)
-                continue
-            waiting = memory.waiting[model]
+            model, now = model_of[at], arrival[at]
+            due = deadline[at] - margin
+            places = places_of[model]
+            if places is None:
+                places = places_of[model] = self._places(memory, model)
+            alone = places[0][0].every[1] if len(places) == 1 and places[0][1] else NEVER
+            if alone == NEVER or due < max(now, latest) + alone:  # else it is in time on any lane
+                found = soonest.get(model)
+                if found is None:  # lanes do not change while requests come
+                    found = soonest[model] = self._soonest(world, memory, model, places)
+                free, alone = found
+                if due < max(now, free) + alone:
+                    world.refuse((row,), LATE, at=now)
+                    continue
+            waiting = waiting_of[model]
             if not waiting.rows:
                 memory.some |= 1 << model
             waiting.rows.append(row)
@@ -226,31 +115,25 @@ class Clockwork:
                 if not memory.pools_of[model]:
                     memory.cold[model] = None
 
-    def _soonest(self, world: World, memory: Memory, model: int) -> tuple[int, int]:
+    def _soonest(
+        self, world: World, memory: Memory, model: int, places: list[tuple[Spans, list[int]]]
+    ) -> tuple[int, int]:
         """When a lane will be free for the model, and what it takes there alone, by the estimates;
         the load comes first where it is resident nowhere."""
-        places = memory.places[model]
-        if places is None:
-            places = memory.places[model] = self._places(memory, model)
         free_at = memory.free.__getitem__
-        found = [(min(map(free_at, numbers), default=NEVER), spans.every[1])
-                 for spans, numbers in places]  # fmt: skip
-        if found:
-            return found[0] if len(found) == 1 else min(found, key=sum)
+        if places:
+            return min([(min(map(free_at, numbers), default=NEVER), spans.every[1])
+                        for spans, numbers in places], key=sum)  # fmt: skip
         known = world.models[model]
         return 0, known.load + min(each.p99[1] for each in known.latencies.values())
 
     def _places(self, memory: Memory, model: int) -> list[tuple[Spans, list[int]]]:
         """The lanes that may run a model, by what batches take there."""
-        found: list[tuple[Spans, list[int]]] = []
+        found: dict[int, tuple[Spans, list[int]]] = {}
         for pool in memory.pools_of[model]:
-            spans, lanes = memory.spans[pool][model], memory.lanes_of[pool]
-            here = next((numbers for each, numbers in found if each is spans), None)
-            if here is None:
-                found.append((spans, lanes.copy()))
-            else:
-                here += lanes
-        return found
+            spans = memory.spans[pool][model]
+            found.setdefault(id(spans), (spans, []))[1].extend(memory.lanes_of[pool])
+        return list(found.values())
 
     def _spans(self, world: World, type_: str) -> dict[int, Spans]:
         """What batches take on a type, by model; of those of several, no long ones are made."""
@@ -269,13 +152,17 @@ class Clockwork:
     def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
         """The most urgent batch for each lane; loads for those that copy, which come last."""
         memory: Memory = world.memory
+        if world.now < memory.quiet and (not idle or idle[0].copies):
+            return (Wait(memory.quiet, 1 << 30),)
         orders: list[Do] = []
         runs = bisect_left(idle, True, key=_copies) if memory.loads else len(idle)
-        if memory.some:
-            lanes = idle if runs == len(idle) else idle[:runs]
+        if memory.some and runs:
+            lanes = idle
             if memory.mixed:
-                lanes = sorted(lanes, key=lambda lane: memory.pool_of[lane.number])
+                lanes = sorted(idle[:runs], key=lambda lane: memory.pool_of[lane.number])
             for lane in lanes:
+                if lane.copies:
+                    break
                 some = memory.some & memory.holds[memory.pool_of[lane.number]]
                 if some:
                     batch = self._next(world, memory, lane, some)
@@ -283,13 +170,14 @@ class Clockwork:
                         orders.append(batch)
                     if not memory.some:
                         break
-        copying, busy = idle[runs:], len(orders) == runs
-        if copying:
-            if memory.cold or world.now - memory.looked >= _LOOK:
+        busy = len(orders) == runs
+        if runs < len(idle):
+            if memory.cold or world.now - memory.looked >= LOOK:
                 memory.looked = world.now
-                orders += self._loads(world, memory, copying, orders)
+                orders += self._loads(world, memory, idle[runs:], orders)
             if busy:  # nothing but a load could follow an arrival
-                orders.append(Wait(world.now + _LOOK, 1 << 30))
+                memory.quiet = world.now + LOOK
+                orders.append(Wait(memory.quiet, 1 << 30))
         return orders
 
     def _next(self, world: World, memory: Memory, lane: Lane, some: int) -> Batch | None:
@@ -303,12 +191,14 @@ class Clockwork:
             best = self._choose(world, memory, model, spans_of[model], starts)
         if best is None:
             return None
-        rows = self._take(memory, best.model, best.first, best.size)
+        _, model, first, size = best
+        rows = self._take(memory, model, first, size)
         inputs = world.count_items(rows)
-        memory.free[lane.number] = starts + spans_of[best.model].every[inputs]
+        free = memory.free[lane.number] = starts + spans_of[model].every[inputs]
+        memory.latest = max(memory.latest, free)
         if lane.store >= 0:
-            world.stores[lane.store].resident[best.model] = world.now
-        part = Part(best.model, rows, inputs)
+            world.stores[lane.store].resident[model] = world.now
+        part = Part(model, rows, inputs)
         return Batch(lane.number, (part,), "the most urgent, in the largest size in time")
 
     def _most_urgent(
@@ -316,17 +206,21 @@ class Clockwork:
     ) -> Choice | None:
         """Of several models. None is more urgent than its first request would be in the size that
         takes longest, so few are looked at closely; those whose first is late are among them."""
-        single = world.requests.each_one_item
+        single, waiting = world.requests.each_one_item, memory.waiting
         urgent: list[tuple[int, int]] = []
-        for model in _each(some):
-            spans, due = spans_of[model], memory.waiting[model].due
-            most = spans.most[bisect_right(spans.sizes, len(due)) - 1] if single else spans.longest
-            urgent.append((due[0] - most, model))
-        urgent.sort()
+        while some:
+            low = some & -some
+            some ^= low
+            model = low.bit_length() - 1
+            spans, due = spans_of[model], waiting[model].due
+            takes = spans.most[min(len(due), len(spans.most) - 1)] if single else spans.longest
+            urgent.append((due[0] - takes, model))
         best: Choice | None = None
-        for key in urgent:
+        while urgent:
+            key = min(urgent)
             if best is not None and best < key:
                 break
+            urgent.remove(key)
             choice = self._choose(world, memory, key[1], spans_of[key[1]], starts)
             if choice is not None and (best is None or choice < best):
                 best = choice
@@ -355,28 +249,28 @@ class Clockwork:
             world.refuse(self._take(memory, model, 0, late), LATE)
             if not due:
                 return None
+        if single and len(due) == 1:
+            return due[0] - spans.every[1], model, 0, 1
         best: Choice | None = None
+        first = 0
         for size in spans.sizes:
             if size > len(due):
                 break
-            first = 0 if best is None else best.first
-            takes = (
-                spans.every[size] if single
-                else self._takes(world, waiting, spans, first, size)
-            )  # fmt: skip
-            while first < len(due) and due[first] < starts + takes:
-                first += 1
-            if len(due) - first < size:
+            takes = spans.every[size] if single else self._takes(world, waiting, spans, first, size)
+            start = first
+            while start < len(due) and due[start] < starts + takes:
+                start += 1
+            if len(due) - start < size:
                 break
             if not single:
-                takes = self._takes(world, waiting, spans, first, size)
-            if min(due[first : first + size]) < starts + takes:
+                takes = self._takes(world, waiting, spans, start, size)
+            if min(due[start : start + size]) < starts + takes:
                 continue
-            priority = due[first] - takes
-            if best is None or priority <= best.priority:
-                best = Choice(priority, model, first, size)
-            elif first == best.first:
-                best = best._replace(size=size)
+            priority = due[start] - takes
+            if best is None or priority <= best[0]:
+                best, first = (priority, model, start, size), start
+            elif start == first:
+                best = (best[0], model, first, size)
         return best
 
     def _takes(
@@ -394,10 +288,12 @@ class Clockwork:
     ) -> list[Do]:
         """Load the models whose demand is served least, if there are any that are not served;
         `given`: what was ordered in this instant."""
-        served = served_demand(memory)
-        missing = [(served.get(model, 0.0) - memory.waiting[model].demand, model)
-                   for model in _each(memory.some)]  # fmt: skip
-        wanted = [model for lack, model in sorted(missing) if lack < 0]
+        missing: list[tuple[float, int]] = []
+        for model, served in served_demand(memory).items():
+            demand = memory.waiting[model].demand
+            if served < demand * (1 - _ROUNDING):
+                missing.append((served - demand, model))
+        wanted = [model for _, model in sorted(missing)]
         orders: list[Do] = []
         for lane in copying:
             store = world.stores[lane.store]
@@ -454,7 +350,7 @@ class Clockwork:
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
         """Answer, and measure."""
         memory: Memory = world.memory
-        order = done.order
+        order, waited, memory.quiet = done.order, memory.quiet >= world.now, 0
         lane = world.lanes[order.lane]
         if isinstance(order, Load):
             if done.outcome == OK:
@@ -474,17 +370,20 @@ class Clockwork:
                 (ahead,) = each.parts
                 free += spans_of[ahead.model].every[ahead.items]
         memory.free[lane.number] = free
-        return ()
+        memory.latest = max(memory.latest, free)
+        looks = memory.loads and world.now - memory.looked >= LOOK
+        return () if memory.some or looks or waited else STAY
 
     def told(self, world: World, news: News) -> Sequence[Do]:
         """Lanes come and go."""
         memory: Memory = world.memory
-        memory.places = [None for _ in memory.places]
+        memory.places, memory.quiet = [None for _ in memory.places], 0
         for number in news.up:
             lanes = memory.lanes_of[memory.pool_of[number]]
             if not world.lanes[number].copies and number not in lanes:
                 insort(lanes, number)
                 memory.free[number] = world.now
+                memory.latest = max(memory.latest, world.now)
         for number in news.down:
             lanes = memory.lanes_of[memory.pool_of[number]]
             if number in lanes:

@@ -5,11 +5,12 @@ A lane that is busy needs no event per arrival: what comes until the next event 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from operator import attrgetter
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from ganger.core.errors import InvariantError
 from ganger.core.serving.router import Router
@@ -18,6 +19,7 @@ from ganger.core.serving.verbs import (
     FAILED,
     INTERRUPTED,
     OK,
+    STAY,
     Batch,
     Cancel,
     Do,
@@ -26,6 +28,7 @@ from ganger.core.serving.verbs import (
     Interrupt,
     Load,
     News,
+    Retire,
     Wait,
 )
 from ganger.core.serving.world import OPEN, Lane, World
@@ -34,7 +37,6 @@ from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.tokens import Steps
 
-_number = attrgetter("number")
 KEEP: Final = 1 << 16
 Columns = Mapping[str, Sequence[int]]
 
@@ -49,14 +51,17 @@ class Watch(Protocol):
         """The first `count` rows are over, and are forgotten after this."""
 
 
-class _End:
-    """What a lane is busy with, until when."""
+class _End(Struct, gc=False):
+    """What a lane is busy with, until when. `offers`: it ends nothing, but is the moment at which a
+    busy lane asks for its next batch."""
 
-    __slots__ = ("at", "began", "operator", "order", "outcome", "valid")
-
-    def __init__(self, order: Batch | Load, began: int, at: int) -> None:
-        self.order, self.began, self.at = order, began, at
-        self.outcome, self.operator, self.valid = OK, 0, True
+    order: Batch | Load
+    began: int
+    at: int
+    outcome: str = OK
+    operator: int = 0
+    valid: bool = True
+    offers: bool = False
 
 
 class Plane:
@@ -81,15 +86,18 @@ class Plane:
         """(time, sequence, lane, what ends); no end: only a time at which to ask."""
         self._sequence = 0
         self._busy: dict[int, _End] = {}
-        self._idle: list[Lane] = [lane for lane in world.lanes if not lane.down]
-        self._on_device: dict[int, int] = {}
-        """How many lanes of a device run a batch."""
+        self._idle = [lane for lane in world.lanes if not lane.down]
+        self._numbers = [lane.number for lane in self._idle]
+        """Of those that are idle."""
+        devices = [lane.device for lane in world.lanes if not lane.copies]
+        self._on_device = None if len(set(devices)) == len(devices) else dict.fromkeys(devices, 0)
+        """How many lanes of a device run a batch; None where no lanes share one."""
         self.arrived = 0
         """How many requests have come: the first row of which the router has not heard."""
         self._wait_rows = 0
         """The router need not be asked before this row has come."""
         self._wait_until = self._timer = 0
-        """When to ask again, and the last time for which there is an event to do so."""
+        """When to ask again, and the next time for which there is an event to do so."""
         self._more = True
         self._closed = ""
         self.batches = 0
@@ -118,35 +126,64 @@ class Plane:
         if self._closed:
             self._refuse_all(min(until, NEVER - 1))
             return
-        world, heap = self.world, self._heap
+        world, heap, idle = self.world, self._heap, self._idle
+        requests = world.requests
+        arrivals = requests.arrival
         while True:
+            at = self.arrived - requests.base
+            arrival = arrivals[at] if at < len(arrivals) else NEVER
             event = heap[0][0] if heap else NEVER
-            arrival = self._arrival()
             now = min(event, arrival)
             if now > until or now == NEVER:
                 return
-            if arrival < event and (not self._idle or self._wait_rows > self.arrived + 1):
+            if arrival < event and (not idle or self._wait_rows > self.arrived + 1):
                 self._come_unasked(min(event, until + 1))
                 continue
             world.now = now
-            asks = due = False
-            while heap and heap[0][0] == now:
-                _, _, lane, end = heappop(heap)
-                if end is None:
-                    due = due or now == self._wait_until
-                elif end.valid:
-                    asks = True
-                    self._free(self.world.lanes[lane], end)
-            while self._arrival() == now:  # also those of the next chunk
-                first = self.arrived - world.requests.base
-                self._come(bisect_right(world.requests.arrival, now, first))
+            asks = event == now and self._happen(now)
+            if arrival == now:
+                self._come_now(now, at)
                 asks = True
-            while self._steps is not None and heap and heap[0][0] == now and heap[0][3]:
-                _, _, lane, end = heappop(heap)  # steps that end now, as something has come
-                if end is not None and end.valid:
-                    self._free(world.lanes[lane], end)
-            if due or (asks and self._idle):
+            if self._steps is not None:
+                self._end_steps(now)
+            if (asks and idle) or now == self._wait_until:
                 self._ask()
+
+    def _happen(self, now: int) -> bool:
+        """Ends and timers of this moment; whether there is news for the router."""
+        heap, lanes = self._heap, self.world.lanes
+        news = False
+        while heap and heap[0][0] == now:
+            _, _, lane, end = heappop(heap)
+            if end is None:
+                if now == self._timer < self._wait_until < NEVER:
+                    self._remind(self._wait_until)
+            elif end.valid:
+                if end.offers:
+                    self._offered(lanes[lane], end)
+                    news = True
+                elif self._free(lanes[lane], end):
+                    news = True
+        return news
+
+    def _end_steps(self, now: int) -> None:
+        """Steps that end now because something has come."""
+        heap = self._heap
+        while heap and heap[0][0] == now and heap[0][3]:
+            _, _, lane, end = heappop(heap)
+            if end is not None and end.valid:
+                self._free(self.world.lanes[lane], end)
+
+    def _come_now(self, now: int, at: int) -> None:
+        """What arrives in this moment, from position `at` on; also those of the next chunk."""
+        requests = self.world.requests
+        arrivals = requests.arrival
+        while at < len(arrivals) and arrivals[at] == now:
+            last = at + 1
+            if last < len(arrivals) and arrivals[last] == now:
+                last = bisect_right(arrivals, now, last)
+            self._come(last)
+            at = self.arrived - requests.base
 
     def _come_unasked(self, before: int) -> None:
         """Arrivals while nobody need be asked, in one range."""
@@ -162,14 +199,15 @@ class Plane:
 
     def _come(self, last: int) -> None:
         """The router hears of the rows until before position `last`."""
-        requests = self.world.requests
+        world = self.world
+        requests = world.requests
         end = last + requests.base
         rows = range(self.arrived, end)
         self.arrived = end
-        self.world.open += len(rows)
-        self.router.arrive(self.world, rows)
-        if self.world.cut:
-            lanes, self.world.cut = self.world.cut, []
+        world.open += len(rows)
+        self.router.arrive(world, rows)
+        if world.cut:
+            lanes, world.cut = world.cut, []
             for lane in lanes:
                 self._interrupt(lane)
         if last == len(requests.arrival):
@@ -251,11 +289,10 @@ class Plane:
         self._do(self.router.next(self.world, tuple(self._idle)))
 
     def _do(self, orders: Sequence[Do]) -> None:
+        lanes = self.world.lanes
         for order in orders:
-            kind = type(order)
-            if kind is Batch:
-                assert isinstance(order, Batch)
-                self._give(self.world.lanes[order.lane], order)
+            if isinstance(order, Batch):
+                self._give(lanes[order.lane], order)
             elif isinstance(order, Wait):
                 self._wait(order)
             elif isinstance(order, Load):
@@ -266,19 +303,22 @@ class Plane:
                 self._cut(order.lane, CANCELLED)
             elif isinstance(order, Interrupt):
                 self._interrupt(order.lane)
-            else:
-                assert not isinstance(order, Batch)
+            elif isinstance(order, Retire):
                 self._on_retire(order.lane)
 
     def _wait(self, order: Wait) -> None:
         world = self.world
         if order.until <= world.now:
             raise InvariantError(f"{self.router.name} waits until {order.until}, now {world.now}")
-        if order.until < NEVER and order.until != self._timer:
-            self._push(order.until, -1, None)
-            self._timer = order.until
+        if order.until < NEVER and not world.now < self._timer <= order.until:
+            self._remind(order.until)
         self._wait_until = order.until
         self._wait_rows = self.arrived + order.rows
+
+    def _remind(self, at: int) -> None:
+        """There is an event at that time; if it is too early, there is another one then."""
+        self._timer = at
+        self._push(at, -1, None)
 
     def _push(self, at: int, lane: int, end: _End | None) -> None:
         self._sequence += 1
@@ -290,15 +330,14 @@ class Plane:
             self._begin(lane, order)
         elif lane.ahead and not lane.queued:
             lane.queued = [order]
-            if lane in self._idle:
-                self._idle.remove(lane)
+            self._leave(lane)
         else:
             raise InvariantError(f"lane {lane.number} runs a batch already")
 
     def _check(self, lane: Lane, order: Batch | Load) -> None:
         if lane.down or lane.copies != isinstance(order, Load):
             raise InvariantError(f"lane {lane.number} cannot do {order!r}")
-        if isinstance(order, Load):
+        if isinstance(order, Load) or (lane.models is None and lane.store < 0):
             return
         for part in order.parts:
             if lane.models is not None and part.model not in lane.models:
@@ -306,59 +345,68 @@ class Plane:
             if lane.store >= 0 and part.model not in self.world.stores[lane.store].resident:
                 raise InvariantError(f"model {part.model} is not in store {lane.store}")
 
+    def _enter(self, lane: Lane) -> None:
+        """The lane is idle, if it is not already."""
+        at = bisect_left(self._numbers, lane.number)
+        if at == len(self._numbers) or self._numbers[at] != lane.number:
+            self._numbers.insert(at, lane.number)
+            self._idle.insert(at, lane)
+
+    def _leave(self, lane: Lane) -> None:
+        """The lane is not idle, if it was."""
+        at = bisect_left(self._numbers, lane.number)
+        if at < len(self._numbers) and self._numbers[at] == lane.number:
+            del self._numbers[at], self._idle[at]
+
     def _begin(self, lane: Lane, order: Batch | Load) -> None:
         now = self.world.now
         if isinstance(order, Batch):
-            beside = self._on_device.get(lane.device, 0)
+            beside = 0
+            if self._on_device is not None:
+                beside = self._on_device[lane.device]
+                self._on_device[lane.device] = beside + 1
+            first = order.parts[0]
             times = self._steps.times(order, lane) if self._steps is not None else None
             if times is not None and self._steps is not None:
-                took = self._steps.begin(
-                    order, lane, times, self.physics.pace.get(lane.device, 1.0)
-                )
+                pace = self.physics.pace.get(lane.device, 1.0)
+                took = self._steps.begin(order, lane, times, pace)
             else:
                 took = self.physics.micros(order, lane, beside)
-            self._on_device[lane.device] = beside + 1
             self.batches += 1
-            lane.due = now + self._predicted(lane, order)
+            known = None if first.tokens else self.world.latencies(first.model, lane)
+            lane.due = now + (known.mean[first.items] if known is not None else 0)
         else:
             took = self.physics.load_micros(order.model)
             lane.due = now + took
         lane.running, lane.since = order, now
-        end = self._busy[lane.number] = _End(order, now, now + took)
-        if lane in self._idle:
-            self._idle.remove(lane)
-        self._push(end.at, lane.number, end)
-        if lane.ahead:
-            self._offer(lane)
+        number = lane.number
+        end = self._busy[number] = _End(order, now, now + took)
+        self._leave(lane)
+        self._sequence += 1
+        heappush(self._heap, (now + took, self._sequence, number, end))
+        if lane.ahead:  # it is idle for the router from some time before its end on
+            at = max(lane.due - lane.ahead, now)
+            self._push(at, number, _End(order, now, at, offers=True))
 
-    def _predicted(self, lane: Lane, batch: Batch) -> int:
-        part = batch.parts[0]
-        known = None if part.tokens else self.world.latencies(part.model, lane)
-        return known.mean[part.items] if known is not None else 0
+    def _offered(self, lane: Lane, end: _End) -> None:
+        """A busy lane asks for its next batch."""
+        if lane.running is end.order and not lane.queued and not lane.down:
+            self._enter(lane)
 
-    def _offer(self, lane: Lane) -> None:
-        """A lane that asks ahead of time is idle for the router from then on."""
-        at = max(lane.due - lane.ahead, self.world.now)
-        self._push(at, lane.number, _Offer(lane.running))
-
-    def _free(self, lane: Lane, end: _End) -> None:
-        """A lane has come to the end of what it did."""
-        if isinstance(end, _Offer):
-            asks = lane.running is end.order and not lane.queued and not lane.down
-            if asks and lane not in self._idle:
-                insort(self._idle, lane, key=_number)
-            return
+    def _free(self, lane: Lane, end: _End) -> bool:
+        """A lane has come to the end of what it did; whether that is a reason to ask."""
         now = self.world.now
         del self._busy[lane.number]
         order = end.order
         lane.running = None
         over: tuple[int, ...] = ()
-        if isinstance(order, Batch):
-            self._on_device[lane.device] -= 1
+        if isinstance(order, Load):
+            self._loaded(order, end.outcome)
+        else:
+            if self._on_device is not None:
+                self._on_device[lane.device] -= 1
             if self._steps is not None and self._steps.times(order, lane) is not None:
                 order, over = self._steps.end(lane, order, end.outcome)
-        else:
-            self._loaded(order, end.outcome)
         for watch in self._watches:
             watch.ran(lane, order, end.began, now, end.outcome)
         if lane.down:
@@ -366,13 +414,18 @@ class Plane:
                 self._steps.lose(lane.number)
         elif lane.queued:
             self._begin(lane, lane.queued.pop())
-        elif lane not in self._idle:
-            insort(self._idle, lane, key=_number)
+        else:
+            self._enter(lane)
         said: tuple[Sequence[int], ...] = ()
         if self._outputs is not None and isinstance(order, Batch) and end.outcome == OK:
             said = tuple(self._outputs.of(self.world, part) for part in order.parts)
         done = Ended(order, end.outcome, now - end.began, end.operator, said, over)
-        self._do(self.router.ended(self.world, done))
+        orders = self.router.ended(self.world, done)
+        if orders is STAY:
+            return False
+        if orders:
+            self._do(orders)
+        return True
 
     def _cut(self, number: int, outcome: str) -> None:
         end = self._busy.get(number)
@@ -393,8 +446,7 @@ class Plane:
             cuts = operator > 0
         if cuts:
             end.valid = False
-            cut = self._busy[number] = _End(end.order, end.began, at)
-            cut.outcome, cut.operator = INTERRUPTED, operator
+            cut = self._busy[number] = _End(end.order, end.began, at, INTERRUPTED, operator)
             self._push(at, number, cut)
 
     # ------------------------------------------------------------------ memory
@@ -451,9 +503,9 @@ class Plane:
             return
         lane.down = not up
         if up and lane.running is None:  # else once it has drained
-            insort(self._idle, lane, key=_number)
-        elif lane in self._idle:
-            self._idle.remove(lane)
+            self._enter(lane)
+        elif not up:
+            self._leave(lane)
         lost, lane.queued = lane.queued, []
         if not up:
             if not drains:
@@ -467,13 +519,3 @@ class Plane:
         self._do(self.router.told(self.world, news))
         if self._idle:
             self._ask()
-
-
-class _Offer(_End):
-    """The moment at which a busy lane asks for its next batch."""
-
-    __slots__ = ()
-
-    def __init__(self, order: Batch | Load | None) -> None:
-        assert order is not None
-        super().__init__(order, 0, 0)
