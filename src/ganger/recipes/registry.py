@@ -185,6 +185,7 @@ PLANES: dict[str, dict[str, str]] = {
             ("clipper", "nanily", "clockwork", "dybatch", "ebird", "model-switching"),
             "ganger.recipes.serving.systems",
         ),
+        **dict.fromkeys(("nexus",), "ganger.recipes.serving.nexus.recipes"),
     },
 }  # fmt: skip
 """By what a recipe decides over, the same: all jobs; services (`--serving`); the trials of one
