@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ganger.core.errors import BadInput
 from ganger.core.serving.world import World
 from ganger.core.units import NEVER, SECOND
+from ganger.recipes.registry import make_router
+from ganger.recipes.serving.nexus.memory import Memory, spread
 from ganger.recipes.serving.nexus.packing import (
     Session,
     fitted,
@@ -31,10 +34,13 @@ from serving.rig import (
     Asked,
     OneByOne,
     Seen,
+    affine,
     columns,
     lanes,
+    model,
     pipeline,
     play,
+    table,
 )
 from serving.test_every_router import MODELS, shown
 from serving.test_pipelines import BOTH, REQUESTS
@@ -105,8 +111,8 @@ def test_branches_of_a_query_have_the_same_time_left_and_one_that_cannot_be_spli
 
 def test_what_fills_gpus_has_them_for_itself_and_only_the_rest_is_shared() -> None:
     nodes = pack([Session(0, A.latency, A.slo, 400), B])
-    assert [node.whole for node in nodes] == [True, True, False, False][: len(nodes)]
-    assert [node.shares[0].batch for node in nodes[:2]] == [16, 16]
+    assert [[share.batch for share in node.shares] for node in nodes[:2]] == [[16], [16]]
+    assert [node.occupancy for node in nodes[:2]] == [1, 1]
     assert sum(share.session.rate for node in nodes for share in node.shares
                if share.session.number == 0) == pytest.approx(400)  # fmt: skip
 
@@ -203,3 +209,135 @@ def test_every_request_ends_once_though_lanes_come_and_go(
     plane.advance(NEVER - 1)
     plane.finish()
     assert len(seen.outcomes) == len(asked)
+
+
+def cards() -> list[Asked]:
+    """Three seconds of the card's sessions, evenly, as models 0 to 2."""
+    return [
+        *(Asked(at * 1000 / 64, 0, 200) for at in range(3 * 64)),
+        *(Asked(at * 1000 / 32, which, 250) for which in (1, 2) for at in range(3 * 32)),
+    ]
+
+
+CARDS = [model(name, table(*(each / MS for each in one.latency[1:])))
+         for name, one in (("a", A), ("b", B), ("c", C))]  # fmt: skip
+
+
+def test_the_cards_sessions_run_on_two_lanes_of_three_once_rates_are_known() -> None:
+    """A batch of eight of the first and of four of the second every 125 ms; the third alone."""
+    seen = play(make_router("nexus(profile=1,fill=false)"), CARDS, lanes(3), cards())
+    assert seen.outcomes == ["answered"] * (3 * 128)
+    assert all(ended <= one.at + one.within for one, ended in
+               zip(sorted(cards(), key=lambda one: one.at), seen.ended, strict=True))  # fmt: skip
+    later = [each for each in seen.batches if 1500 < each.began < 2700]
+    ran = [{each.model for each in later if each.lane == lane} for lane in range(3)]
+    assert ran in ([{0, 1}, {2}, set()], [{2}, {0, 1}, set()])
+    begins = [each.began for each in later if each.model == 0]
+    assert {round(b - a) for a, b in zip(begins, begins[1:], strict=False)} == {125}
+    assert {len(each.tasks) for each in later if each.model == 0} == {8}
+    assert {len(each.tasks) for each in later if each.model == 1} == {4}
+
+
+def test_a_filled_fleet_uses_the_third_lane_and_none_has_one_session_on_all() -> None:
+    seen = play(make_router("nexus(profile=1)"), CARDS, lanes(3), cards())
+    later = [each for each in seen.batches if each.began > 1500]
+    assert {each.lane for each in later} == {0, 1, 2}
+    assert seen.outcomes == ["answered"] * (3 * 128)
+
+
+def test_it_is_not_its_neighbours() -> None:
+    """On two lanes. Lanes of their own are too few; lanes that all share run the first model more
+    often and in smaller batches, and plans from the deadlines refuse before they need to."""
+    with pytest.raises(BadInput, match="3 models and 2 lanes"):
+        play(make_router("serve.dedicated"), CARDS, lanes(2), cards())
+    size = {}
+    for recipe in ("nexus(profile=1)", "nanily", "clockwork", "serve.triton", "clipper"):
+        seen = play(make_router(recipe), CARDS, lanes(2), cards())
+        first = [len(each.tasks) for each in seen.batches if each.model == 0 and each.began > 1500]
+        size[recipe] = sum(first) / len(first), seen.outcomes.count("answered")
+    assert len(set(size.values())) == len(size)
+    assert size["nexus(profile=1)"][0] == pytest.approx(8, abs=0.5)
+
+
+def test_the_first_that_can_wait_for_its_whole_window_begins_the_batch() -> None:
+    """Batches of up to four. When the lane is free at 40 ms, four take 25 ms: those due at 60 are
+    dropped, though one alone takes 10; without more behind it, one that is due at 60 is run."""
+    models = [model("long", table(40)), model("m", table(10, 15, 20, 25))]
+    late = [Asked(1, 1, 59), Asked(1, 1, 59)]
+    some = [Asked(0, 0, 1000), *late, *[Asked(11, 1, 59)] * 4]
+    seen = play(make_router("nexus(profile=1)"), models, lanes(1), some)
+    dropped = "it could not be answered in time"
+    assert seen.outcomes == ["answered", dropped, dropped, *["answered"] * 4]
+    assert seen.ended[1:3] == [40, 40]
+    alone = play(make_router("nexus(profile=1)"), models, lanes(1), some[:2])
+    assert (alone.outcomes, alone.ended) == (["answered"] * 2, [40, 50])
+
+
+def test_a_profile_of_more_than_was_measured_drops_earlier() -> None:
+    asked = [Asked(0, 0, 11)]
+    models = [model("m", table(10))]
+    for profile, outcome in (("1", "answered"), ("1.15", "it could not be answered in time")):
+        seen = play(make_router(f"nexus(profile={profile})"), models, lanes(1), asked)
+        assert seen.outcomes == [outcome]
+
+
+@pytest.mark.parametrize(("more", "last", "plans"), [
+    (1, 63, [30, 60]),  # the epoch
+    (3, 21, [10]),  # overload, and what was measured then is enough
+])  # fmt: skip
+def test_there_is_a_plan_every_thirty_seconds_and_for_overload_after_ten(
+    more: int, last: int, plans: list[int]
+) -> None:
+    """After a plan at each of the first measurements, which end with the first second. Five
+    requests a second become so many times as many; a lane does ten."""
+    asked = [Asked(200.0 * at, 0, 200) for at in range(5 * 5)]
+    asked += [Asked(5000 + 200.0 * at / more, 0, 200) for at in range((last - 5) * 5 * more)]
+    planned = list[int]()
+
+    class Noting(Planning):
+        def plan(self, world: World, memory: Memory) -> None:
+            planned.append(round(memory.planned / SECOND))
+            super().plan(world, memory)
+
+    planning = Noting(30 * SECOND, 10 * SECOND, 1.05, 0.2, False, False, 50)
+    play(Nexus(planning, 1.0), [model("m", table(100))], lanes(2), asked)
+    assert planned[-len(plans) - 1 :] == [1, *[1 + each for each in plans]]
+    assert len(planned) == 4 + len(plans)
+
+
+def test_requests_of_a_session_are_spread_by_what_its_lanes_do() -> None:
+    assert spread([(7, 1.0)]) == [7]
+    order = spread([(0, 3.0), (1, 1.0)])
+    assert (order.count(0), order.count(1)) == (6, 2)
+    assert "".join(map(str, order)) in ("00100010", "01000100", "00100100", "00010001")
+    assert spread([(0, 1e6), (1, 1e-6)]).count(1) == 1
+
+
+def test_two_types_are_packed_apart_each_for_what_it_can_do() -> None:
+    """The second type is three times as quick, and has three of four requests."""
+    both = model("m", affine(4, 2, 8))
+    assert isinstance(both.latencies, dict)
+    both.latencies["quick", 1.0] = affine(4 / 3, 2 / 3, 8)
+    two = lanes(2)
+    two[1].type = "quick"
+    seen = play(make_router("nexus"), [both], two, [Asked(4.0 * at, 0, 100) for at in range(900)])
+    later = [each for each in seen.batches if each.began > 1500]
+    quick = sum(len(each.tasks) for each in later if each.lane == 1)
+    assert quick / sum(len(each.tasks) for each in later) == pytest.approx(0.75, abs=0.03)
+
+
+@pytest.mark.parametrize("gamma", [0.1, 1, 10])
+def test_the_deadline_of_a_stage_follows_from_what_there_is_to_do(gamma: float) -> None:
+    """100 ms: a stage with more to do has more of it, and the last is due at the end."""
+    query = pipeline("q", [0, 1], (0, 1, gamma))
+    models = [model("x", affine(5, 2)), model("y", affine(5, 2))]
+    router = make_router("nexus")
+    world = World(models, lanes(8), pipelines=[query])
+    asked = [Asked(5.0 * at, 2, 100) for at in range(400)]
+    plane = Plane(world, router, Physics(models), iter([columns(asked)]))
+    plane.advance(1500 * MS)
+    (stream,) = world.memory.streams.values()
+    assert stream.parts[1] == 1.0
+    assert {0.1: 0.75, 1: 0.5, 10: 0.25}[gamma] == pytest.approx(stream.parts[0], abs=0.16)
+    assert [world.memory.flows[at].slo for at in stream.sessions] == [
+        pytest.approx(part * 100 * MS) for part in (stream.parts[0], 1 - stream.parts[0])]  # fmt: skip

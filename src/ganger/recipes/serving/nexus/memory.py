@@ -82,7 +82,9 @@ class Memory(Struct):
     """By planned lane: sessions, and the part of its time for all that was planned of each."""
     beacon: int = -1
     """When rates are measured next."""
-    planned: int = -1
+    lasts: int = 0
+    """Microseconds until then from the measurement before."""
+    planned: int = 0
     """When the last plan was made of rates that were measured."""
     new: bool = False
     """Whether a session came since."""

@@ -46,12 +46,10 @@ class Share(Struct, frozen=True):
 
 
 class Node(Struct, frozen=True):
-    """A GPU that runs a batch of each of its sessions once in every `duty` cycle. `whole`: it is
-    one session's alone, and never waits."""
+    """A GPU that runs a batch of each of its sessions once in every `duty` cycle."""
 
     duty: float
     shares: tuple[Share, ...]
-    whole: bool = False
 
     @property
     def took(self) -> int:
@@ -114,7 +112,7 @@ def pack(sessions: Sequence[Session]) -> list[Node]:
             continue
         most = batch * SECOND / session.latency[batch]
         count = int(session.rate / most * (1 + _HAIR))
-        full = Node(session.latency[batch], (Share(replace(session, rate=most), batch),), True)
+        full = Node(session.latency[batch], (Share(replace(session, rate=most), batch),))
         nodes += [full] * count
         left = session.rate - count * most
         if left > max(_NOTHING, session.rate * _HAIR):

@@ -16,6 +16,8 @@ from ganger.recipes.serving.nexus.query import budgets, is_tree
 
 _LEAST: Final = 0.01
 """Requests a second; sessions with fewer are not planned for, and served by all lanes in turn."""
+_DOUBLINGS: Final = 4
+"""So often is the time over which rates are measured doubled at the beginning."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +37,26 @@ class Planning:
     every: int = SECOND
 
     def measure(self, world: World, memory: Memory, came: int) -> bool:
-        """A request came when rates should be measured. Whether to plan anew."""
+        """A request came when rates should be measured. Whether to plan anew: at first after each
+        measurement, the first after a part of `every`, the next after twice as long."""
         if memory.beacon < 0:
-            memory.beacon = came + self.every
+            memory.lasts = max(self.every >> _DOUBLINGS, 1)
+            memory.beacon = came + memory.lasts
             return False
-        more = (came - memory.beacon) // self.every
+        begins = memory.lasts < self.every
+        weight = max(self.weight, 0.5) if begins else self.weight
+        more = (came - memory.beacon) // memory.lasts
         for stream in memory.streams.values():
-            rate = stream.count * SECOND / self.every
+            rate = stream.count * SECOND / memory.lasts
             stream.rate = rate if stream.rate < 0 else (
-                stream.rate + self.weight * (rate - stream.rate))  # fmt: skip
-            stream.rate *= (1 - self.weight) ** more
+                stream.rate + weight * (rate - stream.rate))  # fmt: skip
+            stream.rate *= (1 - weight) ** more
             stream.count = 0
-        now = memory.beacon + more * self.every
-        memory.beacon = now + self.every
+        now = memory.beacon + more * memory.lasts
+        memory.lasts = min(2 * memory.lasts, self.every)
+        memory.beacon = now + memory.lasts
         since = now - memory.planned
-        first = memory.planned < 0
-        if first or since >= self.epoch or (
+        if begins or since >= self.epoch or (
             since >= self.soonest and (memory.new or self._overloaded(world, memory))
         ):  # fmt: skip
             memory.planned = now
@@ -159,7 +165,7 @@ class Planning:
             sessions.append(Session(at, latency, flow.slo, flow.rate * part))
         nodes, factor = fitted(sessions, len(lanes), fill=self.fill)
         for lane, node in zip(lanes, nodes, strict=False):
-            if not node.whole:
+            if len(node.shares) > 1:
                 memory.pace[lane] = node.took if self.execution else round(node.duty)
             memory.busy.append([])
             for share in node.shares:
