@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -233,7 +234,7 @@ def test_the_cards_sessions_run_on_two_lanes_of_three_once_rates_are_known() -> 
     ran = [{each.model for each in later if each.lane == lane} for lane in range(3)]
     assert ran in ([{0, 1}, {2}, set()], [{2}, {0, 1}, set()])
     begins = [each.began for each in later if each.model == 0]
-    assert {round(b - a) for a, b in zip(begins, begins[1:], strict=False)} == {125}
+    assert {round(b - a) for a, b in pairwise(begins)} == {125}
     assert {len(each.tasks) for each in later if each.model == 0} == {8}
     assert {len(each.tasks) for each in later if each.model == 1} == {4}
 
@@ -339,5 +340,6 @@ def test_the_deadline_of_a_stage_follows_from_what_there_is_to_do(gamma: float) 
     (stream,) = world.memory.streams.values()
     assert stream.parts[1] == 1.0
     assert {0.1: 0.75, 1: 0.5, 10: 0.25}[gamma] == pytest.approx(stream.parts[0], abs=0.16)
-    assert [world.memory.flows[at].slo for at in stream.sessions] == [
-        pytest.approx(part * 100 * MS) for part in (stream.parts[0], 1 - stream.parts[0])]  # fmt: skip
+    first = stream.parts[0] * 100 * MS
+    slos = [world.memory.flows[at].slo for at in stream.sessions]
+    assert slos == [pytest.approx(first), pytest.approx(100 * MS - first)]

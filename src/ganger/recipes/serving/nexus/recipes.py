@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Annotated, TypeAlias
 
 from ganger.core.serving.router import Router
 from ganger.core.units import SECOND
-from ganger.recipes.registry import Count, Paper, Part, Period, Positive, recipe
+from ganger.recipes.registry import Paper, Part, Period, Positive, Within, recipe
 from ganger.recipes.serving.nexus.planning import Planning
 from ganger.recipes.serving.nexus.router import Nexus
 
 NEXUS = Paper("Nexus: A GPU Cluster Engine for Accelerating DNN-Based Video Analysis",
               "Shen et al.", "SOSP", 2019, "SLO, throughput")  # fmt: skip
+
+Segments: TypeAlias = Annotated[int, Within(2, 200)]
+"""Into which time is cut; the work to split it grows with the square."""
 
 
 class Cycle(Enum):
@@ -24,15 +28,17 @@ class Cycle(Enum):
 @recipe(
     NEXUS,
     needs="latencies",
-    reconstructed="models that begin with the same layers are not batched together; the weight of"
-    " the last second in a rate is ours; rates are not stated by users: until they were measured,"
-    " a session is served by all lanes in turn; types of lanes are packed apart, each for what it"
-    " can do of the load; a query of which stages are joined is split by what they take",
+    reconstructed="models that begin with the same layers are not batched together; rates are not"
+    " stated by users: until they were measured, a session is served by all lanes in turn, and the"
+    " weight of the last second in a rate is ours; the lanes of a fleet that the plan could spare"
+    " are used (`fill`), and types of lanes are packed apart, each for what it can do of the load;"
+    " a lane of one session does not wait for its cycle; a query of which stages are joined is"
+    " split by what they take",
 )
 def nexus(
     epoch: Period = 30 * SECOND, soonest: Period = 10 * SECOND, overload: Positive = 1.05,
     profile: Positive = 1.15, weight: Part = 0.2, cycle: Cycle = Cycle.DUTY, fill: bool = True,
-    segments: Count = 50,
+    segments: Segments = 50,
 ) -> Router:  # fmt: skip
     """Sessions are packed onto lanes by their rates; a lane runs a batch of each in turn.
 
