@@ -67,7 +67,8 @@ def nexus() -> Effect:
         "nexus", "a query of three models (SSD300, then ResNet-50 for 1.5 and SE-ResNeXt-101 for"
         " 0.4 items on average), 120 ms, 16 V100; requests a second of which 99 in 100 are in time,"
         " over that of others", "1.8 to 12.7x", ours,
-        verdict((ours["lanes apart"], 1.8), (ours["full batches"], 1.8)),
+        verdict((ours["lanes apart"], 1.8)),
         "the paper's Clipper and TensorFlow Serving have GPUs for each model, as lanes apart do;"
-        " here clipper has one queue for all lanes, which all hold all models at no cost",
+        " here `clipper` and full batches have one queue for all lanes, which all hold all models"
+        " at no cost, and plans cannot add to that",
     )  # fmt: skip

@@ -110,6 +110,17 @@ def test_branches_of_a_query_have_the_same_time_left_and_one_that_cannot_be_spli
         "inf")  # fmt: skip
 
 
+def test_the_greatest_occupancy_is_placed_first_and_where_it_fills_most() -> None:
+    """Cycles of 100 ms, of which they take 40, 50, 50 and 60: the first would go with a 50."""
+    some = [session(at, {1: took}, took + 100, 10) for at, took in enumerate((40, 50, 50, 60))]
+    nodes = pack(some)
+    found = [{share.session.number for share in node.shares} for node in nodes]
+    assert sorted(map(sorted, found)) == [[0, 3], [1, 2]]
+    small = session(4, {1: 10}, 110, 10)
+    (most, _) = pack([session(0, {1: 60}, 160, 10), session(1, {1: 80}, 180, 10), small])
+    assert {share.session.number for share in most.shares} == {1, 4}
+
+
 def test_what_fills_gpus_has_them_for_itself_and_only_the_rest_is_shared() -> None:
     nodes = pack([Session(0, A.latency, A.slo, 400), B])
     assert [[share.batch for share in node.shares] for node in nodes[:2]] == [[16], [16]]
