@@ -110,6 +110,13 @@ def test_branches_of_a_query_have_the_same_time_left_and_one_that_cannot_be_spli
         "inf")  # fmt: skip
 
 
+def test_a_batch_that_a_whole_gpu_would_not_run_is_not_gathered_either() -> None:
+    """Seventeen could be gathered and executed in 197 ms, but take longer than they come in."""
+    node = residue(session(0, {16: 90, 17: 102}, 200, 16 / 0.095))
+    assert node.shares[0].batch == 16
+    assert node.duty == pytest.approx(95 * MS)
+
+
 def test_the_greatest_occupancy_is_placed_first_and_where_it_fills_most() -> None:
     """Cycles of 100 ms, of which they take 40, 50, 50 and 60: the first would go with a 50."""
     some = [session(at, {1: took}, took + 100, 10) for at, took in enumerate((40, 50, 50, 60))]
