@@ -264,8 +264,6 @@ class Nexus:
     def told(self, world: World, news: News) -> Sequence[Do]:
         """Lanes come and go: the plan is made anew for those that there are."""
         memory: Memory = world.memory
-        for number in news.up:
-            memory.start[number] = world.now
-            memory.awake.add(number)
+        memory.awake.update(news.up)
         self._plan(world, memory)
         return ()
