@@ -28,7 +28,8 @@ class Cycle(Enum):
 @recipe(
     NEXUS,
     needs="latencies",
-    reconstructed="models that begin with the same layers are not batched together; rates are not"
+    reconstructed="models that begin with the same layers are not batched together; pre- and"
+    " post-processing take no time; rates are not"
     " stated by users: until they were measured, a session is served by all lanes in turn, and the"
     " weight of the last second in a rate is ours; the lanes of a fleet that the plan could spare"
     " are used (`fill`), and types of lanes are packed apart, each for what it can do of the load;"
