@@ -34,7 +34,7 @@ SERVED = 100_000
 """Requests of each row."""
 LANES, SLO, LARGEST = 16, 100_000, 64
 MEAN = [0, *(3_000 + 1_500 * n for n in range(1, LARGEST + 1))]
-RECIPES = ("serve.triton", "clipper", "nanily", "clockwork", "serve.least-loaded(size=64)")
+RECIPES = ("serve.triton", "clipper", "nanily", "clockwork", "nexus", "serve.least-loaded(size=64)")
 GOAL = (
     "The goal is 200 thousand where batches hold four and more, 60 thousand where they hold one,"
     " and never under a twentieth of the limit."

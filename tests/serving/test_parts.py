@@ -96,6 +96,16 @@ def test_what_each_recipe_does_by_default() -> None:
         "ebird": {"sizes": "8;4;2;1", "most": "0", "tick": "1 ms"},
         "model-switching": {"every": "1.0 s", "better": "0.0", "size": "64"},
         "nanily": {},
+        "nexus": {
+            "epoch": "30.0 s",
+            "soonest": "10.0 s",
+            "overload": "1.05",
+            "profile": "1.15",
+            "weight": "0.2",
+            "cycle": "duty",
+            "fill": "true",
+            "segments": "50",
+        },
         "serve.continuous-batching": {
             "max_num_batched_tokens": "2048",
             "max_num_seqs": "128",

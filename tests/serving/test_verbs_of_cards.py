@@ -17,7 +17,7 @@ from ganger.core.serving.router import Router
 from ganger.core.serving.verbs import Batch, Do, Ended, News
 from ganger.core.serving.world import Lane, Store, World
 from ganger.recipes.registry import make_router, recipes
-from serving.rig import Asked, OneByOne, placed, play
+from serving.rig import Asked, OneByOne, pipeline, placed, play
 from serving.test_awkward import MINIS
 from serving.test_every_router import MODELS
 
@@ -71,7 +71,7 @@ CARDS = {
     "S23 Abacus": Card("Batch", "models segments beside", "fused batch"),
     "S24 MIG-Serving": Card("Batch", "shares control"),
     "S25 Cocktail": Card("Batch Cancel Wait", "tasks choice control", "ensemble with a deadline"),
-    "S26 Nexus": Card("Batch Wait", "tasks control"),
+    "S26 Nexus": Card("Batch Wait", "tasks control", "nexus"),
     "S27 Model-Switching": Card("Batch", "choice", "model-switching"),
     "S28 PRETZEL": Card("Batch", "tasks segments", "pipeline"),
     "S29 Gillis": Card("Batch Load Wait", "tasks segments", "functions"),
@@ -132,6 +132,9 @@ def shown(card: Card) -> Recorded:
     if router.can.chooses:
         more = {"families": [("both", (0, 1))], "says": [[1], [0]]}
         asked += [Asked(0.9 * at, 2, 90, input=0, label=1) for at in range(60)]
+    elif router.can.pipelines and "tasks" in card.parts:
+        more = {"pipelines": [pipeline("both", [0, 1], (0, 1, 1.0))]}
+        asked += [Asked(0.9 * at, 2, 90) for at in range(60)]
     stores = [Store(at, 60) for at in range(2)] if loads else []
     on = placed(2) if loads else [Lane(at, "gpu", device=at // router.can.streams)
                                   for at in range(2 * router.can.streams)]  # fmt: skip
@@ -145,6 +148,7 @@ def test_what_shows_a_card_orders_nothing_that_the_table_does_not_say(name: str)
     router = shown(CARDS[name])
     assert {"Batch"} <= router.orders <= {"Wait", "Stay", *CARDS[name].orders.split()}
     assert router.parts <= set(CARDS[name].parts.split())
+    assert name != "S26 Nexus" or router.parts == {"tasks"}  # the stages of queries
 
 
 def test_every_order_and_every_kind_of_batch_is_shown_by_some_card() -> None:

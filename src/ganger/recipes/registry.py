@@ -193,6 +193,7 @@ PLANES: dict[str, dict[str, str]] = {
         **dict.fromkeys(
             ("serve.continuous-batching", "serve.fair"), "ganger.recipes.serving.continuous"
         ),
+        **dict.fromkeys(("nexus",), "ganger.recipes.serving.nexus.recipes"),
     },
 }  # fmt: skip
 """By what a recipe decides over, the same: all jobs; services (`--serving`); the trials of one

@@ -61,6 +61,11 @@ def test_the_fastest_answer_is_that_of_the_fastest_variant(models: Models) -> No
         assert Fastest(models).seconds(name, "") == pytest.approx(seconds), name
 
 
+def test_a_stage_that_may_be_handed_nothing_takes_no_time_for_sure(tmp_path: Path) -> None:
+    (tmp_path / "m.toml").write_text(MODELS.replace('to = "c"', 'to = "c", items = 0.9'))
+    assert Fastest(read_models(tmp_path / "m.toml")).seconds("read", "") == pytest.approx(0.009)
+
+
 def test_requests_that_can_be_answered_pass(models: Models, tmp_path: Path) -> None:
     rows = read(models, tmp_path, "0,small,2ms\n1,digits,\n2,read,33ms\n3,alone,7ms\n4,large,1h\n")
     assert len(rows) == 5
@@ -91,8 +96,8 @@ def test_names_may_come_late(models: Models, tmp_path: Path) -> None:
         ("1,large,1ms", "r: request 2: model 'large' has 1 ms to answer, and no variant answers in"
                         " less than 2 ms even alone (give a longer SLO)"),
         ("1,alone,6999us", "request 2: model 'alone' has 7 ms"),
-        ("1,read,32ms", "request 2: model 'read' has 32 ms to answer, and no variant answers in"
-                        " less than 33 ms"),
+        ("1,read,32ms", "request 2: pipeline 'read' has 32 ms to answer, and its stages take 33 ms"
+                        " even alone (give a longer SLO)"),
     ],
 )  # fmt: skip
 def test_a_request_that_nothing_can_answer_is_one_sentence(

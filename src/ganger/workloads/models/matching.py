@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import get_close_matches
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,8 @@ from ganger.core.errors import BadInput
 from ganger.core.units import NEVER, SECOND, format_duration
 from ganger.workloads.models.profiles import Model, Models, Pipeline
 from ganger.workloads.requests.columns import Chunk, Requests
+
+_MANY: Final = 1e12
 
 
 def matched(requests: Requests, models: Models) -> Requests:
@@ -32,14 +35,16 @@ def matched(requests: Requests, models: Models) -> Requests:
             asked = np.bincount(chunk.model, minlength=len(floor)) > 0
             for code in np.flatnonzero(asked & np.isnan(floor)).tolist():
                 floor[code] = fastest.seconds(requests.models[code], requests.name)
-            _in_time(chunk, floor, requests, number)
+            _in_time(chunk, floor, requests, number, models)
             number += len(chunk)
             yield chunk
 
     return Requests(produce, requests.name, requests.source, requests.models, requests.tenants)
 
 
-def _in_time(chunk: Chunk, floor: NDArray[np.float64], requests: Requests, number: int) -> None:
+def _in_time(
+    chunk: Chunk, floor: NDArray[np.float64], requests: Requests, number: int, models: Models
+) -> None:
     """Complain about the first request that nothing can answer in time."""
     if chunk.deadline is None:
         return
@@ -49,9 +54,12 @@ def _in_time(chunk: Chunk, floor: NDArray[np.float64], requests: Requests, numbe
         row = int(late[0])
         code = int(chunk.model[row])
         has, takes = format_duration(int(slack[row])), format_duration(floor[code] * SECOND)
+        name = requests.models[code]
         raise BadInput(
-            f"model {requests.models[code]!r} has {has} to answer, and no variant answers in less"
-            f" than {takes} even alone",
+            f"pipeline {name!r} has {has} to answer, and its stages take {takes} even alone"
+            if name in models.pipelines else
+            f"model {name!r} has {has} to answer, and no variant answers in less than {takes} even"
+            " alone",
             where=f"{requests.name}: request {number + row + 1}", mend="give a longer SLO",
         )  # fmt: skip
 
@@ -82,11 +90,17 @@ class Fastest:
         raise BadInput(f"there is no model {name!r}", where=where, mend=mend)
 
     def _path(self, pipeline: Pipeline) -> float:
-        """The longest way through a pipeline, every stage alone and at its fastest."""
+        """The longest way through a pipeline, each stage that runs for sure alone and at its
+        fastest."""
         reached: dict[str, float] = {}
+        sure: dict[str, int] = {}
         for stage, model in pipeline.stages:
-            before = [reached[source] for source, target, _ in pipeline.edges if target == stage]
-            reached[stage] = max(before, default=0.0) + self.seconds(model, pipeline.name)
+            fed = [(source, items) for source, target, items in pipeline.edges if target == stage]
+            sure[stage] = max((int(min(sure[source] * items, _MANY)) for source, items in fed),
+                              default=0 if fed else 1)  # fmt: skip
+            reached[stage] = max((reached[source] for source, _ in fed), default=0.0)
+            if sure[stage]:
+                reached[stage] += self.seconds(model, pipeline.name)
         return max(reached.values())
 
 

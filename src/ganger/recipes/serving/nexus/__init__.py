@@ -1,0 +1,1 @@
+"""Nexus: sessions packed onto GPUs, and queries split into sessions."""
