@@ -71,7 +71,9 @@ def test_figures_of_two_requests_by_hand(tmp_path: Path) -> None:
     assert found["batches"] == 3
     assert found["batch_mean"] == pytest.approx(5 / 3)
     assert [(row["tenant"], row["requests"], row["attainment"]) for row in run["classes"]] == [
-        ("a", 1, 1.0), ("b", 1, 1.0)]  # fmt: skip
+        ("a", 1, 1.0),
+        ("b", 1, 1.0),
+    ]
     assert [row["ttft_p99_seconds"] for row in run["classes"]] == pytest.approx([0.014, 0.026])
 
 
@@ -84,8 +86,13 @@ def test_a_lane_of_two_devices_is_one_that_was_measured_so(tmp_path: Path) -> No
 
 def test_an_answer_in_time_keeps_the_slos_on_tokens_too(tmp_path: Path) -> None:
     words = ("--fleet", "A10:1", "--recipe", "serve.continuous-batching")
-    for option, share in (("--slo-ttft=26ms", 1), ("--slo-ttft=25ms", 0.5), ("--slo-ttft=13ms", 0),
-                          ("--slo-tpot=10ms", 1), ("--slo-tpot=9ms", 0.5)):  # fmt: skip
+    for option, share in (
+        ("--slo-ttft=26ms", 1),
+        ("--slo-ttft=25ms", 0.5),
+        ("--slo-ttft=13ms", 0),
+        ("--slo-tpot=10ms", 1),
+        ("--slo-tpot=9ms", 0.5),
+    ):
         (run,) = good(tmp_path, *words, option)
         assert run["metrics"]["attainment"] == share, option
 
@@ -94,24 +101,42 @@ def test_a_full_cache_is_counted(tmp_path: Path) -> None:
     """Room for 10 tokens; both grow to 8."""
     rows = ROWS.replace("4,3", "4,5").replace("2,2", "4,5")
     models = MODELS.replace("1_063_741_824", "1_063_000_000")
-    (run,) = good(tmp_path, "--fleet", "A10:1", "--recipe", "serve.continuous-batching",
-                  rows=rows, models=models)  # fmt: skip
+    (run,) = good(
+        tmp_path,
+        "--fleet",
+        "A10:1",
+        "--recipe",
+        "serve.continuous-batching",
+        rows=rows,
+        models=models,
+    )
     assert run["metrics"]["preempted"] == 1
     assert run["metrics"]["answered"] == 2
-    (run,) = good(tmp_path, "--fleet", "A10:1", "--recipe", "serve.triton", rows=rows,
-                  models=models)  # fmt: skip
+    (run,) = good(
+        tmp_path, "--fleet", "A10:1", "--recipe", "serve.triton", rows=rows, models=models
+    )
     assert run["metrics"]["preempted"] == 0
 
 
 def test_token_models_have_columns_of_their_own_in_eighty(tmp_path: Path) -> None:
-    shown = call(tmp_path, "--fleet", "A10:1,2xA10:1", "-r", "serve.continuous-batching,serve.fair",
-                 "--faster", "1,2", "--by-class", "--quiet").stdout  # fmt: skip
+    shown = call(
+        tmp_path,
+        "--fleet",
+        "A10:1,2xA10:1",
+        "-r",
+        "serve.continuous-batching,serve.fair",
+        "--faster",
+        "1,2",
+        "--by-class",
+        "--quiet",
+    ).stdout
     assert max(map(len, shown.splitlines())) <= 80
     for word in ("ttft", "tpot", "tok/s", "tenant", "99th percentiles"):
         assert word in shown
     assert "No recipe can have" not in shown
-    plain = call(tmp_path, "--fleet", "L4:1", "--by-class", "--quiet",
-                 rows="arrival,model\n0,faces\n").stdout  # fmt: skip
+    plain = call(
+        tmp_path, "--fleet", "L4:1", "--by-class", "--quiet", rows="arrival,model\n0,faces\n"
+    ).stdout
     assert "tpot" not in plain
     assert "Each model has one class of requests." in plain
 
@@ -122,32 +147,63 @@ def test_many_slos_are_not_told_apart(tmp_path: Path) -> None:
     rows = head + "".join(f"{at},faces,{at + 1},{'ab'[at % 2]}\n" for at in range(100))
     (run,) = good(tmp_path, "--fleet", "L4:1", rows=rows)
     assert [(row["tenant"], row["slo_seconds"], row["requests"]) for row in run["classes"]] == [
-        ("a", None, 50), ("b", None, 50)]  # fmt: skip
+        ("a", None, 50),
+        ("b", None, 50),
+    ]
     rows = head + "".join(f"{at},faces,{1 + at % 2},t{at}\n" for at in range(100))
     (run,) = good(tmp_path, "--fleet", "L4:1", rows=rows)
     assert run["classes"] == []
     rows = head + "".join(f"{at},faces,{1 + at % 2},\n" for at in range(100))
     (run,) = good(tmp_path, "--fleet", "L4:1", rows=rows)
     assert [(row["tenant"], row["slo_seconds"], row["requests"]) for row in run["classes"]] == [
-        ("", 1, 50), ("", 2, 50)]  # fmt: skip
+        ("", 1, 50),
+        ("", 2, 50),
+    ]
 
 
-@pytest.mark.parametrize(("words", "files", "said"), [
-    (("--fleet", "A10:1"), {"rows": ROWS.replace("4,3", "8,4")},
-     "request 1: it needs a cache of 11 tokens, and a lane has room for 10"),
-    (("--fleet", "A10:1"), {"rows": "arrival,model\n0,chat\n"}, "states no lengths"),
-    (("--fleet", "A10:1"), {"rows": ROWS.replace("2,2", "0,2")}, "request 2: it asks a token model"
-     " and has no prompt"),
-    (("--fleet", "A10:1"), {"rows": ROWS.replace("tenant", "items").replace(",a,", ",2,")
-                            .replace(",b,", ",1,")}, "takes one input a request"),
-    (("--fleet", "L4:1"), {}, "use lanes of A10 or 2xA10, as in A10:4"),
-    (("--fleet", "A10:1"), {"models": MODELS.replace("1_063_741_824", "1_073_741_824")},
-     "chat leave no memory of A10 for a cache"),
-    (("--fleet", "A10:1", "-r", "ebird"), {}, "cannot share the memory of A10"),
-    (("--fleet", "A10:1", "--slo-ttft", "0s"), {}, "--slo-ttft: nothing is answered in no time"),
-    (("--fleet", "A10:1", "-r", "serve.fair(weights=a)"), {}, "'a' is not a tenant and a weight"),
-    (("--fleet", "A10:1", "-r", "serve.continuous-batching(max_num_seqs=0)"), {}, "out of range"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "files", "said"),
+    [
+        (
+            ("--fleet", "A10:1"),
+            {"rows": ROWS.replace("4,3", "8,4")},
+            "request 1: it needs a cache of 11 tokens, and a lane has room for 10",
+        ),
+        (("--fleet", "A10:1"), {"rows": "arrival,model\n0,chat\n"}, "states no lengths"),
+        (
+            ("--fleet", "A10:1"),
+            {"rows": ROWS.replace("2,2", "0,2")},
+            "request 2: it asks a token model and has no prompt",
+        ),
+        (
+            ("--fleet", "A10:1"),
+            {"rows": ROWS.replace("tenant", "items").replace(",a,", ",2,").replace(",b,", ",1,")},
+            "takes one input a request",
+        ),
+        (("--fleet", "L4:1"), {}, "use lanes of A10 or 2xA10, as in A10:4"),
+        (
+            ("--fleet", "A10:1"),
+            {"models": MODELS.replace("1_063_741_824", "1_073_741_824")},
+            "chat leave no memory of A10 for a cache",
+        ),
+        (("--fleet", "A10:1", "-r", "ebird"), {}, "cannot share the memory of A10"),
+        (
+            ("--fleet", "A10:1", "--slo-ttft", "0s"),
+            {},
+            "--slo-ttft: nothing is answered in no time",
+        ),
+        (
+            ("--fleet", "A10:1", "-r", "serve.fair(weights=a)"),
+            {},
+            "'a' is not a tenant and a weight",
+        ),
+        (
+            ("--fleet", "A10:1", "-r", "serve.continuous-batching(max_num_seqs=0)"),
+            {},
+            "out of range",
+        ),
+    ],
+)
 def test_what_is_wrong_is_one_clear_error(
     tmp_path: Path, words: tuple[str, ...], files: dict[str, str], said: str
 ) -> None:

@@ -19,8 +19,9 @@ FLAT = speaker("m")
 
 def test_one_alone_takes_its_prompt_and_a_step_for_each_further_token() -> None:
     """8 tokens: 3 + 4 + 0.64 ms; then steps with 8, 9, 10 tokens in the cache."""
-    seen = play(make_router("serve.continuous-batching"), [CURVED], lanes(1),
-                [Asked(0, prompt=8, output=4)])  # fmt: skip
+    seen = play(
+        make_router("serve.continuous-batching"), [CURVED], lanes(1), [Asked(0, prompt=8, output=4)]
+    )
     assert seen.first == [7.64]
     assert seen.ended == [7.64 + 3 * 2.5 + 0.125 * (8 + 9 + 10)]
     assert [(ran.steps, ran.tokens) for ran in seen.batches] == [(4, (8,))]
@@ -28,8 +29,12 @@ def test_one_alone_takes_its_prompt_and_a_step_for_each_further_token() -> None:
 
 def test_a_long_prompt_is_read_in_pieces_within_the_budget() -> None:
     """4, 4 and 2 tokens: the base three times, the squares once: 100 in all."""
-    seen = play(make_router("serve.continuous-batching(max_num_batched_tokens=4)"), [CURVED],
-                lanes(1), [Asked(0, prompt=10, output=1)])  # fmt: skip
+    seen = play(
+        make_router("serve.continuous-batching(max_num_batched_tokens=4)"),
+        [CURVED],
+        lanes(1),
+        [Asked(0, prompt=10, output=1)],
+    )
     assert [ran.tokens for ran in seen.batches] == [(4,), (4,), (2,)]
     assert seen.ended == pytest.approx([3 * 3 + 10 * 0.5 + 100 * 0.01])
 
@@ -55,8 +60,12 @@ def test_a_full_cache_preempts_the_last_which_is_computed_anew() -> None:
     asked = [Asked(0, prompt=4, output=6), Asked(1, prompt=3, output=6)]
     seen = play(make_router("serve.continuous-batching"), [FLAT], lanes(1, cache=12), asked)
     assert [(ran.began, ran.tasks, ran.tokens, ran.steps) for ran in seen.batches] == [
-        (0, (0,), (4,), 1), (14, (0, 1), (1, 3), 3), (42, (0,), (1,), 1), (48, (0,), (1,), 1),
-        (54, (1,), (6,), 3)]  # fmt: skip
+        (0, (0,), (4,), 1),
+        (14, (0, 1), (1, 3), 3),
+        (42, (0,), (1,), 1),
+        (48, (0,), (1,), 1),
+        (54, (1,), (6,), 3),
+    ]
     assert seen.first == [14, 28]
     assert seen.ended == [54, 54 + 16 + 2 * 6]
 
@@ -70,8 +79,11 @@ def test_no_more_sequences_run_than_the_limit() -> None:
 def test_tenants_that_are_named_go_first_and_are_preempted_last() -> None:
     """Of three that wait for one place the one of b goes first; and its cache is not taken."""
     one = "serve.continuous-batching(max_num_seqs=1,first=b)"
-    asked = [Asked(0, tenant=1, prompt=1, output=3), Asked(1, tenant=1, prompt=1, output=1),
-             Asked(2, tenant=2, prompt=1, output=1)]  # fmt: skip
+    asked = [
+        Asked(0, tenant=1, prompt=1, output=3),
+        Asked(1, tenant=1, prompt=1, output=1),
+        Asked(2, tenant=2, prompt=1, output=1),
+    ]
     seen = play(make_router(one), [FLAT], lanes(1), asked)
     assert seen.ended == [23, 45, 34]
     asked = [Asked(0, tenant=1, prompt=4, output=6), Asked(1, tenant=2, prompt=3, output=6)]
@@ -104,8 +116,13 @@ def test_a_million_tokens_are_few_orders() -> None:
     world = World([FLAT], lanes(1))
     seen = Seen(world)
     asked = [Asked(0, prompt=5, output=1_000_000), Asked(9_000, prompt=5, output=2)]
-    plane = Plane(world, make_router("serve.continuous-batching"), Physics([FLAT]),
-                  iter([columns(asked)]), [seen])  # fmt: skip
+    plane = Plane(
+        world,
+        make_router("serve.continuous-batching"),
+        Physics([FLAT]),
+        iter([columns(asked)]),
+        [seen],
+    )
     plane.advance()
     plane.finish()
     assert plane.batches == 3
@@ -114,25 +131,42 @@ def test_a_million_tokens_are_few_orders() -> None:
 
 @pytest.mark.parametrize("drains", [False, True])
 def test_what_a_lane_that_goes_had_is_computed_anew_elsewhere(drains: bool) -> None:
-    """Both lanes have one; at 30 ms the first lane goes: of its request two tokens are there (at
-    14, 20 and 26, or more where it drains), and the other lane reads them with the prompt."""
+    """The first lane has two. Alone the first steps end at 14 and 27 ms; it goes at 50. Lost, both
+    are read anew with the tokens that were put out; drained, it ends the steps until the first is
+    over, and only the other is."""
     world = World([FLAT], lanes(2, cache=100))
     seen = Seen(world)
-    asked = [Asked(0, prompt=4, output=9), Asked(1, prompt=4, output=20)]
-    plane = Plane(world, make_router("serve.continuous-batching"), Physics([FLAT]),
-                  iter([columns(asked)]), [seen])  # fmt: skip
-    plane.advance(30 * MS)
-    plane.turn(0, 30 * MS, up=False, drains=drains)
+    asked = [
+        Asked(0, prompt=4, output=9),
+        Asked(1, prompt=4, output=20),
+        Asked(2, prompt=2, output=30),
+    ]
+    plane = Plane(
+        world,
+        make_router("serve.continuous-batching"),
+        Physics([FLAT]),
+        iter([columns(asked)]),
+        [seen],
+    )
+    plane.advance(50 * MS)
+    plane.turn(0, 50 * MS, up=False, drains=drains)
     plane.advance()
     plane.finish()
-    assert seen.outcomes == ["answered"] * 2
-    assert seen.made == [9, 20]
-    assert seen.first == [14, 15]
+    assert seen.outcomes == ["answered"] * 3
+    assert seen.made == [9, 20, 30]
+    assert seen.first == [14, 15, 27]
+    again = [
+        (row, ran.tokens[ran.tasks.index(row)])
+        for ran in seen.batches
+        if ran.lane == 1
+        for row in (0, 2)
+        if row in ran.tasks and ran.tokens[ran.tasks.index(row)] > 1
+    ]
     if drains:
-        assert seen.ended[0] == 14 + 8 * 6
+        assert seen.ended[0] == 27 + 7 * 7
+        assert again == [(2, 2 + 8)]
     else:
-        again = [ran for ran in seen.batches if 0 in ran.tasks and ran.lane == 1]
-        assert again[0].tokens[again[0].tasks.index(0)] == 4 + 3
+        assert again == [(0, 4 + 5), (2, 2 + 4)]
 
 
 def test_tables_are_linear_between_points_and_beyond() -> None:

@@ -82,16 +82,22 @@ class Classes:
         """1: SLOs are not told apart (-1 stands for all); 2: nor are tenants."""
 
     def add(
-        self, requests: Requests, deadline: I64, latency: I64, ended: tuple[Flags, Flags],
+        self,
+        requests: Requests,
+        deadline: I64,
+        latency: I64,
+        ended: tuple[Flags, Flags],
         times: tuple[I64, I64],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The first rows are over: `ended` says which were answered, and which in time; `times` are
         to the first token and for each further one."""
         count = len(deadline)
         arrival = np.array(requests.arrival[:count], np.int64)
-        columns = [np.array(requests.model[:count], np.int64),
-                   np.array(requests.tenant[:count], np.int64),
-                   np.where(deadline < NEVER, deadline - arrival, NEVER)]  # fmt: skip
+        columns = [
+            np.array(requests.model[:count], np.int64),
+            np.array(requests.tenant[:count], np.int64),
+            np.where(deadline < NEVER, deadline - arrival, NEVER),
+        ]
         while True:
             for at in range(3 - self._coarse, 3):
                 columns[at] = np.full(count, -1)
@@ -134,9 +140,10 @@ class Classes:
                 "model": self._world.asked(model),
                 "tenant": self._world.tenants[tenant] if tenant >= 0 else None,
                 "slo_seconds": slo / SECOND if 0 <= slo < NEVER else None,
-                "requests": each.requests, "attainment": each.in_time / each.requests,
+                "requests": each.requests,
+                "attainment": each.in_time / each.requests,
                 "dropped": each.dropped,
-            }  # fmt: skip
+            }
             for name in ("latency", "ttft", "tpot"):
                 times = each.latencies if name == "latency" else getattr(each, name)
                 for what, value in zip(("p50", "p99"), times.quantiles((0.5, 0.99)), strict=True):
