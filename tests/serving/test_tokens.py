@@ -175,3 +175,9 @@ def test_tables_are_linear_between_points_and_beyond() -> None:
     assert [times.micros(0, 0, count, 99) for count in (1, 3, 6)] == [2, 4, 7]
     assert times.micros(15, 0, 3, 99) == 5 + 4 - 2
     assert times.whole([10, 10], 3) == 6 + 2 * 3
+
+
+def test_whole_requests_have_more_behind_them_with_every_step() -> None:
+    """1 ms, then two steps with 5 and 7 tokens in the cache."""
+    times = Times(prefill=(1, 0, 0), decode=((9, 1, 0, 0.5),))
+    assert times.whole([2, 3], 3) == 1 + (1 + 2.5) + (1 + 3.5)

@@ -55,7 +55,7 @@ def continuous_batching(
     VTC,
     name="serve.fair",
     reconstructed="lanes have queues of their own, and counters are common to all; a request that"
-    " was preempted is not counted again; models that are no token models count the time that their"
+    " was preempted is not counted again; other models count the time that their"
     " inputs take in the largest batch",
 )
 def fair(
