@@ -122,6 +122,37 @@ def test_what_comes_later_changes_no_step_before(
                 assert all_.first[at] == some.first[at]
 
 
+HARD = {
+    "of two that wait the order turns while the cache is full": (
+        "serve.fair(write=5)", 15, 1, ((0, 1, 4, 2), (2, 3, 8, 4), (2, 3, 6, 6), (4, 2, 1, 1)),
+    ),
+    "one comes behind another, and is before it once more was put out": (
+        "serve.fair", 25, 1, ((4, 2, 8, 12), (6, 2, 7, 11), (8, 2, 6, 12), (14, 3, 1, 5)),
+    ),
+    "what the other lane has put out so far counts as a lane is asked": (
+        "serve.fair(write=5)", 20, 2,
+        ((0, 2, 8, 7), (3, 1, 5, 11), (4, 3, 8, 5), (4, 2, 1, 11), (5, 1, 7, 8)),
+    ),
+    "and as a request comes": (
+        "serve.fair(write=5)", 20, 1, ((1, 2, 5, 9), (1, 2, 7, 1), (2, 1, 8, 11), (4, 3, 7, 5)),
+    ),
+}  # fmt: skip
+"""Recipe, room, lanes, and requests: milliseconds, tenant, prompt, output."""
+
+
+@pytest.mark.parametrize("what", HARD)
+def test_a_run_of_steps_is_what_its_steps_are_where_tenants_are_counted(what: str) -> None:
+    recipe, room, count, given = HARD[what]
+    known = [speaker("m", prefill=(1, 0, 0), decode=((1e9, 1, 0, 0),))]
+    asked = [
+        Asked(at, tenant=tenant, prompt=prompt, output=output)
+        for at, tenant, prompt, output in given
+    ]
+    seen = play(make_router(recipe), known, lanes(count, cache=room), asked)
+    steps = play(StepByStep(make_router(recipe)), known, lanes(count, cache=room), asked)
+    assert (seen.ended, seen.first, seen.made) == (steps.ended, steps.first, steps.made)
+
+
 def test_steps_that_end_as_something_comes_end_before_lanes_are_asked() -> None:
     """Both lanes end a step as three requests come; with tenants counted it matters which lane is
     asked first."""

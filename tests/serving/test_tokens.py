@@ -70,6 +70,17 @@ def test_a_full_cache_preempts_the_last_which_is_computed_anew() -> None:
     assert seen.ended == [54, 54 + 16 + 2 * 6]
 
 
+def test_nothing_begins_in_a_step_that_preempted() -> None:
+    """The same with 4 tokens a step: three tokens of the second would fit at 42 ms already."""
+    asked = [Asked(0, prompt=4, output=6), Asked(1, prompt=3, output=6)]
+    router = make_router("serve.continuous-batching(max_num_batched_tokens=4)")
+    seen = play(router, [FLAT], lanes(1, cache=12), asked)
+    assert [(ran.began, ran.tasks, ran.tokens) for ran in seen.batches[2:4]] == [
+        (42, (0,), (1,)),
+        (48, (0, 1), (1, 3)),
+    ]
+
+
 def test_no_more_sequences_run_than_the_limit() -> None:
     asked = [Asked(0, prompt=1, output=2)] * 3
     seen = play(make_router("serve.continuous-batching(max_num_seqs=2)"), [FLAT], lanes(1), asked)

@@ -32,10 +32,11 @@ class Line(Struct):
 
 
 class Turns(Protocol):
-    """Orders the groups of a line. `moves`: whether that changes while nobody comes or goes."""
+    """Orders the groups of a line."""
 
     @property
-    def moves(self) -> bool: ...
+    def moves(self) -> bool:
+        """Whether the order changes while nobody comes or goes."""
 
     def begin(self, world: World) -> Any:
         """The memory to begin with."""
