@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from ganger.core.errors import BadInput
-from ganger.core.serving.world import Known
+from ganger.core.serving.world import Known, World
 from ganger.recipes.registry import make_router
-from serving.rig import Asked, lanes, model, play, speaker, table
+from ganger.sim.requests.physics import Physics
+from ganger.sim.requests.plane import Plane
+from serving.rig import Asked, Seen, columns, lanes, model, play, speaker, table
 
 PLAIN, TOKENS = model("m", table(10)), speaker("m", prefill=(5, 0, 0), decode=((1e9, 5, 0, 0),))
 """A request takes 10 ms of the lane; of the token model, with one further token."""
@@ -104,6 +106,23 @@ def test_outputs_count_as_they_are_made(write: float, share: float) -> None:
     expected = (4 + write) / (8 + 5 * write)
     assert sum(row < 60 for row in first) == pytest.approx(60 * expected, abs=1)
     assert expected == pytest.approx(share, abs=0.05)
+
+
+def test_what_is_computed_anew_is_not_counted_again() -> None:
+    """The cache has room for 12 tokens, so the second is preempted. It is lifted to the 4 tokens
+    that the first was given when it came, and has 3 of its prompt and 6 that count twice."""
+    known = [speaker("m")]
+    world = World(known, lanes(1, cache=12), tenants=("", "a", "b"))
+    asked = [
+        Asked(0, tenant=1, prompt=4, output=6),
+        Asked(1, tenant=2, prompt=3, output=6),
+    ]
+    seen = Seen(world)
+    plane = Plane(world, make_router("serve.fair"), Physics(known), iter([columns(asked)]), [seen])
+    plane.advance()
+    plane.finish()
+    assert any(6 in ran.tokens for ran in seen.batches)
+    assert world.memory.turns.had == {(True, 1): 4 + 12, (True, 2): 4 + 3 + 12}
 
 
 def test_models_that_share_a_lane_are_taken_by_who_had_least() -> None:

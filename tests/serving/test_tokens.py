@@ -98,10 +98,40 @@ def test_tenants_that_are_named_go_first_and_are_preempted_last() -> None:
     seen = play(make_router(one), [FLAT], lanes(1), asked)
     assert seen.ended == [23, 45, 34]
     asked = [Asked(0, tenant=1, prompt=4, output=6), Asked(1, tenant=2, prompt=3, output=6)]
-    for first, order in (("b", [1, 0]), ("a", [0, 1])):
-        router = make_router(f"serve.continuous-batching(first={first})")
-        seen = play(router, [FLAT], lanes(1, cache=12), asked)
-        assert sorted((0, 1), key=seen.ended.__getitem__) == order
+    for room in (12, 13):  # at 42 ms the first has none; or one, which it must give back
+        for first, order in (("b", [1, 0]), ("a", [0, 1])):
+            router = make_router(f"serve.continuous-batching(first={first})")
+            seen = play(router, [FLAT], lanes(1, cache=room), asked)
+            assert sorted((0, 1), key=seen.ended.__getitem__) == order
+
+
+def test_what_a_preempted_sequence_was_given_in_the_step_goes_to_others() -> None:
+    """Room for 13 tokens, 12 in use. The first of three is given the last place and one of four
+    tokens; both are taken back for those of tenant b, and three tokens of a prompt are read."""
+    asked = [
+        Asked(0, tenant=1, prompt=4, output=9),
+        Asked(1, tenant=2, prompt=1, output=9),
+        Asked(2, tenant=2, prompt=9, output=1),
+    ]
+    router = make_router("serve.continuous-batching(max_num_batched_tokens=4,first=b)")
+    seen = play(router, [FLAT], lanes(1, cache=13), asked)
+    assert [(ran.tasks, ran.tokens) for ran in seen.batches[:4]] == [
+        ((0,), (4,)),
+        ((0, 1, 2), (1, 1, 2)),
+        ((0, 1, 2), (1, 1, 2)),
+        ((1, 2), (1, 3)),
+    ]
+
+
+def test_two_models_on_a_lane_take_turns_and_do_not_take_the_cache_in_turn() -> None:
+    """Either fits alone, both do not: the one that found no room waits until the other is over,
+    and does not begin to fill the cache again."""
+    asked = [Asked(0, 0, prompt=90, output=5), Asked(0, 1, prompt=90, output=5)]
+    router = make_router("serve.continuous-batching(max_num_batched_tokens=10)")
+    seen = play(router, [FLAT, FLAT], lanes(1, cache=100), asked)
+    assert seen.made == [5, 5]
+    assert [ran.model for ran in seen.batches[:10]] == [0, 1] * 5
+    assert len(seen.batches) < 2 * (9 + 4) + 9
 
 
 def test_a_batch_of_whole_requests_takes_the_longest_output() -> None:
