@@ -81,11 +81,11 @@ def test_a_tenant_that_comes_back_has_no_claim_on_what_it_left(known: Known) -> 
 
 def test_a_tenant_is_lifted_to_the_last_that_waited_where_none_does() -> None:
     """a and b have each their request taken, one after the other, and nobody waits; then c comes
-    with two, and a with two: c is lifted to what b had, so that a is not behind both."""
+    with three, and a once more: c is lifted to what b had, so that a waits for one of c only."""
     asked = [
         Asked(0, tenant=1, prompt=40, output=2),
         Asked(1, tenant=2, prompt=40, output=2),
-        *[Asked(15, tenant=3, prompt=40, output=9)] * 3,
+        *[Asked(15, tenant=3, prompt=10, output=2)] * 3,
         Asked(16, tenant=1, prompt=1, output=2),
     ]
     seen = play(make_router("serve.fair(max_num_seqs=1)"), [TOKENS], lanes(1), asked)

@@ -247,7 +247,8 @@ class Continuous:
         """What runs gets its tokens; whether a sequence was preempted for it."""
         running, preempted, at = step.engine.running, False, 0
         while at < len(running) and step.budget:
-            count = min(step.lacks(running[at]), step.budget)
+            lacks = step.lacks(running[at])
+            count = min(lacks, step.budget)
             while count > step.room and at < len(running):
                 last = self.turns.last(world, running)
                 row = running.pop(last)
@@ -256,7 +257,7 @@ class Continuous:
                 self._wait(world, memory, step.engine, row)
                 at -= last < at
             if at < len(running):
-                step.add(running[at], count)
+                step.add(running[at], count, lacks)
                 at += 1
         return preempted
 
@@ -270,14 +271,15 @@ class Continuous:
                 return True
             group = self.turns.first(memory.turns, engine.line, True)
             row = engine.line.groups[group][0]
-            count = min(step.lacks(row), step.budget)
+            lacks = step.lacks(row)
+            count = min(lacks, step.budget)
             if count > step.room:
                 return not self.turns.moves or len(engine.line.groups) == 1
             if not count:
                 return False
             self._take(world, memory, engine, world.requests.prompt[row - world.requests.base])
             engine.running.append(row)
-            step.add(row, count)
+            step.add(row, count, lacks)
         return True
 
     # ------------------------------------------------------------------ ends
@@ -363,16 +365,16 @@ class _Step:
 
     def _computed(self, row: int) -> int:
         have = self._cached.get(row)
-        return 0 if have is None or row in self._drops else have.tokens
+        return 0 if have is None or (self._drops and row in self._drops) else have.tokens
 
     def lacks(self, row: int) -> int:
         """Tokens that are known of a sequence and not computed."""
         at = row - self._base
         return self._prompt[at] + self._made[at] - self._computed(row)
 
-    def add(self, row: int, count: int) -> None:
-        """A sequence gets tokens."""
-        if count == self.lacks(row):
+    def add(self, row: int, count: int, lacks: int) -> None:
+        """A sequence gets so many of the tokens that it lacks."""
+        if count == lacks:
             self.giving.append(row)
         self.rows.append(row)
         self.counts.append(count)
