@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from ganger.cli.lab.recommend import recommend
 from ganger.cli.lab.requests import requests
 from ganger.core.errors import BadInput
 
@@ -211,3 +212,36 @@ def test_what_is_wrong_is_one_clear_error(
     result = call(tmp_path, *words, **{"models": models, **files})
     assert isinstance(result.exception, BadInput), result.output
     assert said in str(result.exception)
+
+
+def test_a_lane_of_two_devices_costs_two(tmp_path: Path) -> None:
+    """One lane of either keeps the SLO; that of one device is the cheaper, unless it is not."""
+    head, row = ROWS.splitlines()[:2]
+    rows = "\n".join([head, *(row.replace("0,", f"{at / 5},", 1) for at in range(200))])
+    call(tmp_path, "--fleet", "A10:1", rows=rows)
+    words = [
+        str(tmp_path / "r.csv"),
+        "--models",
+        str(tmp_path / "m.toml"),
+        "--json",
+        "--fleets",
+        "A10:1-2,2xA10:1-2",
+    ]
+
+    def found(*more: str) -> Any:
+        result = CliRunner().invoke(recommend, [*words, *more])
+        assert result.exception is None, result.output
+        return json.loads(result.stdout)
+
+    advice = found()
+    assert advice["pick"]["fleet"] == "A10:1"
+    assert {row["recipe"] for row in advice["found"]} == {
+        "serve.triton",
+        "serve.continuous-batching",
+        "serve.fair",
+    }
+    costs = {row["best"]["fleet"]: row["cost"] for row in advice["found"]}
+    assert costs == {"A10:1": 1, "2xA10:1": 2}
+    assert found("--price", "2xA10=0.5")["pick"]["fleet"] == "2xA10:1"
+    again = {row["best"]["fleet"]: row["cost"] for row in found("--price", "A10=3")["found"]}
+    assert again == {"A10:1": 3, "2xA10:1": 6}

@@ -35,6 +35,7 @@ class Tally:
         self.latencies = Latencies()
         self.busy = [0] * len(world.lanes)
         self.loads = self.preempted = 0
+        self._speaks = any(known.tokens for known in world.models)
         self.speech = Speech(slo_ttft, slo_tpot)
         self.classes = Classes(world)
         self.first, self.last = NEVER, 0
@@ -75,8 +76,10 @@ class Tally:
         answered = outcome == ANSWERED
         deadline = np.array(requests.deadline[:count], np.int64)
         in_time = answered & (ended <= deadline)
-        ttft, tpot = self.speech.add(requests, arrival, ended, answered)
-        in_time &= self.speech.in_time(ttft, tpot)
+        times: tuple[I64, I64] | None = None
+        if self._speaks:
+            times = self.speech.add(requests, arrival, ended, answered)
+            in_time &= self.speech.in_time(*times)
         self.first = min(self.first, int(arrival[0]))
         self.last = max(self.last, int(arrival[-1]), int(ended.max()))
         self._count_blocks(in_time)
@@ -91,7 +94,9 @@ class Tally:
         self.by_model += [np.bincount(asked[rows], minlength=models)
                           for rows in (slice(None), in_time, ~answered)]  # fmt: skip
         self.latencies.add((ended - arrival)[answered])
-        self.classes.add(requests, deadline, ended - arrival, (answered, in_time), (ttft, tpot))
+        slo = np.where(deadline < NEVER, deadline - arrival, NEVER)
+        tenant = np.array(requests.tenant[:count], np.int64)
+        self.classes.add([asked, tenant, slo], ended - arrival, (answered, in_time), times)
         self._judge(world, count, in_time)
         if self._rows is not None:
             self._write(world, arrival, ended, outcome, asked)

@@ -168,7 +168,7 @@ class Plane:
         self.arrived = end
         self.world.open += len(rows)
         self.router.arrive(self.world, rows)
-        if self.world.cut:
+        if self._steps is not None and self.world.cut:
             lanes, self.world.cut = self.world.cut, []
             for lane in lanes:
                 self._interrupt(lane)
