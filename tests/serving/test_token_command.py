@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from ganger.cli.lab.recommend import recommend
 from ganger.cli.lab.requests import requests
 from ganger.core.errors import BadInput
+from ganger.core.serving.world import World
+from ganger.lab.serving.distribution import Latencies
+from ganger.lab.serving.fleet import read_fleet
+from ganger.lab.serving.run import all_known
+from ganger.lab.serving.speech import Classes
+from ganger.workloads.models.reading import read_models
+from ganger.workloads.requests.formats import load_requests
+from serving.rig import lanes, model, table
 
 MODELS = """format = "ganger.models/1"
 devices = [{ name = "A10", memory = "1GiB" }, { name = "L4" }]
@@ -83,6 +93,61 @@ def test_a_lane_of_two_devices_is_one_that_was_measured_so(tmp_path: Path) -> No
     (run,) = good(tmp_path, "--fleet", "2xA10:1", "--recipe", "serve.continuous-batching")
     assert run["metrics"]["ttft_p99_seconds"] == pytest.approx(0.009 + 0.007 - 0.001)
     assert run["metrics"]["latency_p99_seconds"] == pytest.approx(0.016 + 0.004)
+
+
+def test_two_devices_have_the_memory_of_two(tmp_path: Path) -> None:
+    """Of one, ten tokens are left."""
+    rows = ROWS.replace("4,3", "500,2")
+    (run,) = good(tmp_path, "--fleet", "2xA10:1", "-r", "serve.continuous-batching", rows=rows)
+    assert run["metrics"]["answered"] == 2
+    assert "room for 10" in str(call(tmp_path, "--fleet", "A10:1", rows=rows).exception)
+
+
+def test_an_output_of_nothing_takes_a_step_and_has_no_further_token(tmp_path: Path) -> None:
+    rows = "arrival,model,prompt_tokens,output_tokens\n0,chat,4,0\n"
+    (run,) = good(tmp_path, "--fleet", "A10:1", "-r", "serve.continuous-batching", rows=rows)
+    assert run["metrics"]["output_tokens"] == 1
+    assert run["metrics"]["ttft_p50_seconds"] == pytest.approx(0.014)
+    assert run["metrics"]["tpot_p50_seconds"] is None
+
+
+def test_models_that_run_elsewhere_take_no_memory_and_no_bound_is_made_up(tmp_path: Path) -> None:
+    models = MODELS.replace("bytes = 1\n", "bytes = 2_000_000_000\n")
+    result = call(tmp_path, "--fleet", "A10:1", "--json", models=models)
+    assert result.exception is None
+    assert json.loads(result.stdout)["bounds"] == []
+
+
+def test_routers_believe_requests_to_be_as_usual(tmp_path: Path) -> None:
+    """Means of 3 and 3 tokens: each grows to 5, of which the cache holds two; 10 + 3 ms, and two
+    steps of 6."""
+    call(tmp_path, "--fleet", "A10:1", rows=ROWS.replace("2,2", "2,3"))
+    requests_, models = load_requests(tmp_path / "r.csv"), read_models(tmp_path / "m.toml")
+    known = all_known(requests_, models, read_fleet("A10:1"))[0]
+    assert list(known.latencies["A10", 1.0].mean) == [0, 13_000 + 12_000, 16_000 + 14_000]
+
+
+def test_distributions_and_classes_are_put_together() -> None:
+    """Beyond 64 classes those of all SLOs are one, and then those of all tenants."""
+    one, other = Latencies(exact=2), Latencies(exact=2)
+    one.add(np.array([10, 20, 30]))
+    other.add(np.array([40, 50, 60]))
+    one.join(other)
+    assert one.count == 6
+    assert one.mean == 35
+    assert one.quantiles([1.0])[0] == pytest.approx(60, rel=0.001)
+    found = Classes(World([model("m", table(1))], lanes(1), tenants=[str(at) for at in range(200)]))
+
+    def come(tenants: Sequence[int], slos: Sequence[int]) -> list[dict[str, Any]]:
+        columns = [np.array(each, np.int64) for each in ([0] * len(tenants), tenants, slos)]
+        yes = np.ones(len(tenants), np.bool_)
+        found.add(columns, columns[2], (yes, yes), None)
+        return found.rows()
+
+    assert len(come([1, 2, 1], [10, 10, 20])) == 3
+    assert [row["requests"] for row in come([1] * 70, list(range(70)))] == [72, 1]
+    assert come(list(range(100)), [5] * 100) == []
+    assert come([1], [5]) == []
 
 
 def test_an_answer_in_time_keeps_the_slos_on_tokens_too(tmp_path: Path) -> None:
