@@ -95,6 +95,15 @@ def test_a_lane_of_two_devices_is_one_that_was_measured_so(tmp_path: Path) -> No
     assert run["metrics"]["latency_p99_seconds"] == pytest.approx(0.016 + 0.004)
 
 
+def test_a_file_has_the_times_of_each_request(tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    words = ("--fleet", "A10:1", "-r", "serve.continuous-batching", "--per-request", str(out))
+    good(tmp_path, *words)
+    first, second = out.read_text().splitlines()[1:]
+    assert first.endswith("answered,chat,0.014000,0.010000")
+    assert second.endswith("answered,chat,0.026000,0.007000")
+
+
 def test_two_devices_have_the_memory_of_two(tmp_path: Path) -> None:
     """Of one, ten tokens are left."""
     rows = ROWS.replace("4,3", "500,2")
@@ -105,10 +114,11 @@ def test_two_devices_have_the_memory_of_two(tmp_path: Path) -> None:
 
 def test_an_output_of_nothing_takes_a_step_and_has_no_further_token(tmp_path: Path) -> None:
     rows = "arrival,model,prompt_tokens,output_tokens\n0,chat,4,0\n"
-    (run,) = good(tmp_path, "--fleet", "A10:1", "-r", "serve.continuous-batching", rows=rows)
-    assert run["metrics"]["output_tokens"] == 1
-    assert run["metrics"]["ttft_p50_seconds"] == pytest.approx(0.014)
-    assert run["metrics"]["tpot_p50_seconds"] is None
+    for recipe in ("serve.continuous-batching", "serve.triton"):
+        (run,) = good(tmp_path, "--fleet", "A10:1", "-r", recipe, rows=rows)
+        assert run["metrics"]["output_tokens"] == 1
+        assert run["metrics"]["ttft_p50_seconds"] == pytest.approx(0.014)
+        assert run["metrics"]["tpot_p50_seconds"] is None
 
 
 def test_models_that_run_elsewhere_take_no_memory_and_no_bound_is_made_up(tmp_path: Path) -> None:
