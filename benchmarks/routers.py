@@ -1,6 +1,6 @@
 """How many requests the simulated request plane works through in a CPU second.
 
-    python benchmarks/routers.py [--requests 100000] [--rounds 5] [--no-write]
+    python benchmarks/routers.py [--requests 100000] [--rounds 5] [--no-write] [--tokens]
 
 Requests come as a Poisson process to 16 lanes of one type, with a deadline of 100 ms; a batch of n
 takes 3 + 1.5 n ms with a lognormal spread (p99 1.3 times the mean). Two loads: 1,600 a second,
@@ -9,6 +9,10 @@ or 16 that are asked for alike. Noise and reasons are on; for clockwork and 16 m
 watched as well: each device has room for 12 of them. Beside each row, in turns, the limit: a loop
 over lists and a heap that sends whatever waits to the first free lane, with no router, no noise and
 no outcome but a time.
+
+With --tokens only token models, and no page: 10,000 requests to four lanes, with lognormal prompts
+of 600 and outputs of 150 tokens on average, a limit of 128 sequences and a cache of 60,000 tokens
+for each lane; at 8 requests a second, which the lanes can serve, and at 40, which fill the cache.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from provenance import machine, made, write
 
+from ganger.core.serving.tokens import Times
 from ganger.core.serving.world import Known, Lane, Latencies, Store, World
 from ganger.lab.serving.tally import Tally
 from ganger.recipes.registry import make_router
@@ -46,6 +51,12 @@ HEAD = (
 RATES = (
     "| recipe | models | in a batch | thousand requests a CPU second | least | most |"
     " share of the limit |\n|:---|---:|---:|---:|---:|---:|---:|"
+)
+
+SPOKEN = (
+    "| recipe | a second | thousand requests a CPU second | thousand tokens a CPU second |"
+    " tokens of an order | in a step | preempted | late |\n"
+    "|:---|---:|---:|---:|---:|---:|---:|---:|"
 )
 
 
@@ -124,6 +135,36 @@ def bare(case: Case) -> float:
     return case.requests / (time.process_time() - began)
 
 
+def spoken(recipe: str, per_second: float, requests: int = 10_000) -> str:
+    """A row of token models: how long it took, and what happened."""
+    rng = np.random.default_rng(1)
+    at = rng.exponential(1e6 / per_second, requests).cumsum().astype(np.int64)
+    lengths = [np.clip(np.rint(rng.lognormal(np.log(mean) - 0.35, 0.83, requests)), 1, 20_000)
+               for mean in (600, 150)]  # fmt: skip
+    prompt, output = (each.astype(np.int64).tolist() for each in lengths)
+    columns = {"arrival": at.tolist(), "deadline": (at + 30_000_000).tolist(), "prompt": prompt,
+               "output": output, "tenant": rng.integers(1, 5, requests).tolist()}  # fmt: skip
+    times = Times(
+        (18_000.0, 100.0, 0.007), ((95, 20_000.0, 39.0, 0.63), (1e9, 7_200.0, 160.0, 0.58))
+    )
+    whole = [0, *(round(times.whole([600] * n, 150)) for n in range(1, 65))]
+    known = [Known("m", {("gpu", 1.0): Latencies(whole, whole)}, tokens={"gpu": times},
+                   cache_bytes=1)]  # fmt: skip
+    world = World(known, [Lane(at, "gpu", device=at, cache=60_000) for at in range(4)],
+                  tenants=("", "a", "b", "c", "d"))  # fmt: skip
+    tally = Tally(world, [1.0])
+    began = time.process_time()
+    plane = Plane(world, make_router(recipe), Physics(known), iter([columns]), [tally])
+    plane.advance()
+    plane.finish()
+    took = time.process_time() - began
+    return (
+        f"| `{recipe}` | {per_second:g} | {requests / took / 1000:,.1f} |"
+        f" {sum(output) / took / 1000:,.0f} | {sum(output) / plane.batches:,.0f} |"
+        f" {tally.executed / tally.batches:.1f} | {tally.preempted:,} | {tally.late:,} |"
+    )
+
+
 def counted(case: Case) -> str:
     """A row of what happened, which is the same on every machine."""
     _, tally = served(case)
@@ -146,7 +187,14 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=SERVED)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--no-write", action="store_true")
+    parser.add_argument("--tokens", action="store_true", help="token models only, and no page")
     args = parser.parse_args()
+    if args.tokens:
+        print(SPOKEN)
+        for rate in (8, 40):
+            for recipe in ("serve.continuous-batching", "serve.fair", "serve.triton"):
+                print(spoken(recipe, rate), flush=True)
+        return
     rows, rates = list[str](), list[str]()
     for case in cases(args.requests):
         rows.append(counted(case))

@@ -27,8 +27,9 @@ class Talk:
     def counts(self) -> list[tuple[int, int]]:
         """Each task with the tokens that it gets in this step."""
         part = self.order.parts[0]
-        return [(task, part.tokens[at] if not self.done else 1)
-                for at, task in enumerate(part.tasks)]  # fmt: skip
+        return [
+            (task, part.tokens[at] if not self.done else 1) for at, task in enumerate(part.tasks)
+        ]
 
     def begin(self, world: World) -> int:
         """Microseconds of the next step."""
@@ -78,9 +79,10 @@ def whole(world: World, order: Batch, lane: Lane, outputs: Sequence[int]) -> tup
     """Microseconds of a batch of whole requests, and from its beginning when each was read."""
     part = order.parts[0]
     known: Known = world.models[part.model]
-    times, rows = known.tokens[lane.type], [
-        task if task >= 0 else world.tasks[task].request for task in part.tasks
-    ]  # fmt: skip
+    times, rows = (
+        known.tokens[lane.type],
+        [task if task >= 0 else world.tasks[task].request for task in part.tasks],
+    )
     took, first = 0, list[int]()
     while rows:
         together = rows[:1]

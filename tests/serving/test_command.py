@@ -146,6 +146,7 @@ def test_a_file_says_what_became_of_each_request(tmp_path: Path) -> None:
     with out.open() as file:
         rows = list(csv.DictReader(file))
     assert [row["model"] for row in rows] == ["small", "small", "large"]
+    assert {row["ttft_seconds"] for row in rows} == {""}
     assert [row["outcome"] for row in rows] == ["answered"] * 3
     assert [row["answered_by"] for row in rows] == ["small", "small", "large"]
     assert float(rows[0]["latency_seconds"]) >= 0.015  # it was loaded first

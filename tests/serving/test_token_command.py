@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from ganger.cli.lab.recommend import recommend
 from ganger.cli.lab.requests import requests
 from ganger.core.errors import BadInput
+from ganger.core.serving.world import World
+from ganger.lab.serving.distribution import Latencies
+from ganger.lab.serving.fleet import read_fleet
+from ganger.lab.serving.run import all_known
+from ganger.lab.serving.speech import Classes
+from ganger.workloads.models.reading import read_models
+from ganger.workloads.requests.formats import load_requests
+from serving.rig import lanes, model, table
 
 MODELS = """format = "ganger.models/1"
 devices = [{ name = "A10", memory = "1GiB" }, { name = "L4" }]
@@ -71,7 +82,9 @@ def test_figures_of_two_requests_by_hand(tmp_path: Path) -> None:
     assert found["batches"] == 3
     assert found["batch_mean"] == pytest.approx(5 / 3)
     assert [(row["tenant"], row["requests"], row["attainment"]) for row in run["classes"]] == [
-        ("a", 1, 1.0), ("b", 1, 1.0)]  # fmt: skip
+        ("a", 1, 1.0),
+        ("b", 1, 1.0),
+    ]
     assert [row["ttft_p99_seconds"] for row in run["classes"]] == pytest.approx([0.014, 0.026])
 
 
@@ -82,10 +95,80 @@ def test_a_lane_of_two_devices_is_one_that_was_measured_so(tmp_path: Path) -> No
     assert run["metrics"]["latency_p99_seconds"] == pytest.approx(0.016 + 0.004)
 
 
+def test_a_file_has_the_times_of_each_request(tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    words = ("--fleet", "A10:1", "-r", "serve.continuous-batching", "--per-request", str(out))
+    good(tmp_path, *words)
+    first, second = out.read_text().splitlines()[1:]
+    assert first.endswith("answered,chat,0.014000,0.010000")
+    assert second.endswith("answered,chat,0.026000,0.007000")
+
+
+def test_two_devices_have_the_memory_of_two(tmp_path: Path) -> None:
+    """Of one, ten tokens are left."""
+    rows = ROWS.replace("4,3", "500,2")
+    (run,) = good(tmp_path, "--fleet", "2xA10:1", "-r", "serve.continuous-batching", rows=rows)
+    assert run["metrics"]["answered"] == 2
+    assert "room for 10" in str(call(tmp_path, "--fleet", "A10:1", rows=rows).exception)
+
+
+def test_an_output_of_nothing_takes_a_step_and_has_no_further_token(tmp_path: Path) -> None:
+    rows = "arrival,model,prompt_tokens,output_tokens\n0,chat,4,0\n"
+    for recipe in ("serve.continuous-batching", "serve.triton"):
+        (run,) = good(tmp_path, "--fleet", "A10:1", "-r", recipe, rows=rows)
+        assert run["metrics"]["output_tokens"] == 1
+        assert run["metrics"]["ttft_p50_seconds"] == pytest.approx(0.014)
+        assert run["metrics"]["tpot_p50_seconds"] is None
+
+
+def test_models_that_run_elsewhere_take_no_memory_and_no_bound_is_made_up(tmp_path: Path) -> None:
+    models = MODELS.replace("bytes = 1\n", "bytes = 2_000_000_000\n")
+    result = call(tmp_path, "--fleet", "A10:1", "--json", models=models)
+    assert result.exception is None
+    assert json.loads(result.stdout)["bounds"] == []
+
+
+def test_routers_believe_requests_to_be_as_usual(tmp_path: Path) -> None:
+    """Means of 3 and 3 tokens: each grows to 5, of which the cache holds two; 10 + 3 ms, and two
+    steps of 6."""
+    call(tmp_path, "--fleet", "A10:1", rows=ROWS.replace("2,2", "2,3"))
+    requests_, models = load_requests(tmp_path / "r.csv"), read_models(tmp_path / "m.toml")
+    known = all_known(requests_, models, read_fleet("A10:1"))[0]
+    assert list(known.latencies["A10", 1.0].mean) == [0, 13_000 + 12_000, 16_000 + 14_000]
+
+
+def test_distributions_and_classes_are_put_together() -> None:
+    """Beyond 64 classes those of all SLOs are one, and then those of all tenants."""
+    one, other = Latencies(exact=2), Latencies(exact=2)
+    one.add(np.array([10, 20, 30]))
+    other.add(np.array([40, 50, 60]))
+    one.join(other)
+    assert one.count == 6
+    assert one.mean == 35
+    assert one.quantiles([1.0])[0] == pytest.approx(60, rel=0.001)
+    found = Classes(World([model("m", table(1))], lanes(1), tenants=[str(at) for at in range(200)]))
+
+    def come(tenants: Sequence[int], slos: Sequence[int]) -> list[dict[str, Any]]:
+        columns = [np.array(each, np.int64) for each in ([0] * len(tenants), tenants, slos)]
+        yes = np.ones(len(tenants), np.bool_)
+        found.add(columns, columns[2], (yes, yes), None)
+        return found.rows()
+
+    assert len(come([1, 2, 1], [10, 10, 20])) == 3
+    assert [row["requests"] for row in come([1] * 70, list(range(70)))] == [72, 1]
+    assert come(list(range(100)), [5] * 100) == []
+    assert come([1], [5]) == []
+
+
 def test_an_answer_in_time_keeps_the_slos_on_tokens_too(tmp_path: Path) -> None:
     words = ("--fleet", "A10:1", "--recipe", "serve.continuous-batching")
-    for option, share in (("--slo-ttft=26ms", 1), ("--slo-ttft=25ms", 0.5), ("--slo-ttft=13ms", 0),
-                          ("--slo-tpot=10ms", 1), ("--slo-tpot=9ms", 0.5)):  # fmt: skip
+    for option, share in (
+        ("--slo-ttft=26ms", 1),
+        ("--slo-ttft=25ms", 0.5),
+        ("--slo-ttft=13ms", 0),
+        ("--slo-tpot=10ms", 1),
+        ("--slo-tpot=9ms", 0.5),
+    ):
         (run,) = good(tmp_path, *words, option)
         assert run["metrics"]["attainment"] == share, option
 
@@ -94,24 +177,42 @@ def test_a_full_cache_is_counted(tmp_path: Path) -> None:
     """Room for 10 tokens; both grow to 8."""
     rows = ROWS.replace("4,3", "4,5").replace("2,2", "4,5")
     models = MODELS.replace("1_063_741_824", "1_063_000_000")
-    (run,) = good(tmp_path, "--fleet", "A10:1", "--recipe", "serve.continuous-batching",
-                  rows=rows, models=models)  # fmt: skip
+    (run,) = good(
+        tmp_path,
+        "--fleet",
+        "A10:1",
+        "--recipe",
+        "serve.continuous-batching",
+        rows=rows,
+        models=models,
+    )
     assert run["metrics"]["preempted"] == 1
     assert run["metrics"]["answered"] == 2
-    (run,) = good(tmp_path, "--fleet", "A10:1", "--recipe", "serve.triton", rows=rows,
-                  models=models)  # fmt: skip
+    (run,) = good(
+        tmp_path, "--fleet", "A10:1", "--recipe", "serve.triton", rows=rows, models=models
+    )
     assert run["metrics"]["preempted"] == 0
 
 
 def test_token_models_have_columns_of_their_own_in_eighty(tmp_path: Path) -> None:
-    shown = call(tmp_path, "--fleet", "A10:1,2xA10:1", "-r", "serve.continuous-batching,serve.fair",
-                 "--faster", "1,2", "--by-class", "--quiet").stdout  # fmt: skip
+    shown = call(
+        tmp_path,
+        "--fleet",
+        "A10:1,2xA10:1",
+        "-r",
+        "serve.continuous-batching,serve.fair",
+        "--faster",
+        "1,2",
+        "--by-class",
+        "--quiet",
+    ).stdout
     assert max(map(len, shown.splitlines())) <= 80
     for word in ("ttft", "tpot", "tok/s", "tenant", "99th percentiles"):
         assert word in shown
     assert "No recipe can have" not in shown
-    plain = call(tmp_path, "--fleet", "L4:1", "--by-class", "--quiet",
-                 rows="arrival,model\n0,faces\n").stdout  # fmt: skip
+    plain = call(
+        tmp_path, "--fleet", "L4:1", "--by-class", "--quiet", rows="arrival,model\n0,faces\n"
+    ).stdout
     assert "tpot" not in plain
     assert "Each model has one class of requests." in plain
 
@@ -122,32 +223,63 @@ def test_many_slos_are_not_told_apart(tmp_path: Path) -> None:
     rows = head + "".join(f"{at},faces,{at + 1},{'ab'[at % 2]}\n" for at in range(100))
     (run,) = good(tmp_path, "--fleet", "L4:1", rows=rows)
     assert [(row["tenant"], row["slo_seconds"], row["requests"]) for row in run["classes"]] == [
-        ("a", None, 50), ("b", None, 50)]  # fmt: skip
+        ("a", None, 50),
+        ("b", None, 50),
+    ]
     rows = head + "".join(f"{at},faces,{1 + at % 2},t{at}\n" for at in range(100))
     (run,) = good(tmp_path, "--fleet", "L4:1", rows=rows)
     assert run["classes"] == []
     rows = head + "".join(f"{at},faces,{1 + at % 2},\n" for at in range(100))
     (run,) = good(tmp_path, "--fleet", "L4:1", rows=rows)
     assert [(row["tenant"], row["slo_seconds"], row["requests"]) for row in run["classes"]] == [
-        ("", 1, 50), ("", 2, 50)]  # fmt: skip
+        ("", 1, 50),
+        ("", 2, 50),
+    ]
 
 
-@pytest.mark.parametrize(("words", "files", "said"), [
-    (("--fleet", "A10:1"), {"rows": ROWS.replace("4,3", "8,4")},
-     "request 1: it needs a cache of 11 tokens, and a lane has room for 10"),
-    (("--fleet", "A10:1"), {"rows": "arrival,model\n0,chat\n"}, "states no lengths"),
-    (("--fleet", "A10:1"), {"rows": ROWS.replace("2,2", "0,2")}, "request 2: it asks a token model"
-     " and has no prompt"),
-    (("--fleet", "A10:1"), {"rows": ROWS.replace("tenant", "items").replace(",a,", ",2,")
-                            .replace(",b,", ",1,")}, "takes one input a request"),
-    (("--fleet", "L4:1"), {}, "use lanes of A10 or 2xA10, as in A10:4"),
-    (("--fleet", "A10:1"), {"models": MODELS.replace("1_063_741_824", "1_073_741_824")},
-     "chat leave no memory of A10 for a cache"),
-    (("--fleet", "A10:1", "-r", "ebird"), {}, "cannot share the memory of A10"),
-    (("--fleet", "A10:1", "--slo-ttft", "0s"), {}, "--slo-ttft: nothing is answered in no time"),
-    (("--fleet", "A10:1", "-r", "serve.fair(weights=a)"), {}, "'a' is not a tenant and a weight"),
-    (("--fleet", "A10:1", "-r", "serve.continuous-batching(max_num_seqs=0)"), {}, "out of range"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "files", "said"),
+    [
+        (
+            ("--fleet", "A10:1"),
+            {"rows": ROWS.replace("4,3", "8,4")},
+            "request 1: it needs a cache of 11 tokens, and a lane has room for 10",
+        ),
+        (("--fleet", "A10:1"), {"rows": "arrival,model\n0,chat\n"}, "states no lengths"),
+        (
+            ("--fleet", "A10:1"),
+            {"rows": ROWS.replace("2,2", "0,2")},
+            "request 2: it asks a token model and has no prompt",
+        ),
+        (
+            ("--fleet", "A10:1"),
+            {"rows": ROWS.replace("tenant", "items").replace(",a,", ",2,").replace(",b,", ",1,")},
+            "takes one input a request",
+        ),
+        (("--fleet", "L4:1"), {}, "use lanes of A10 or 2xA10, as in A10:4"),
+        (
+            ("--fleet", "A10:1"),
+            {"models": MODELS.replace("1_063_741_824", "1_073_741_824")},
+            "chat leave no memory of A10 for a cache",
+        ),
+        (("--fleet", "A10:1", "-r", "ebird"), {}, "cannot share the memory of A10"),
+        (
+            ("--fleet", "A10:1", "--slo-ttft", "0s"),
+            {},
+            "--slo-ttft: nothing is answered in no time",
+        ),
+        (
+            ("--fleet", "A10:1", "-r", "serve.fair(weights=a)"),
+            {},
+            "'a' is not a tenant and a weight",
+        ),
+        (
+            ("--fleet", "A10:1", "-r", "serve.continuous-batching(max_num_seqs=0)"),
+            {},
+            "out of range",
+        ),
+    ],
+)
 def test_what_is_wrong_is_one_clear_error(
     tmp_path: Path, words: tuple[str, ...], files: dict[str, str], said: str
 ) -> None:
@@ -155,3 +287,36 @@ def test_what_is_wrong_is_one_clear_error(
     result = call(tmp_path, *words, **{"models": models, **files})
     assert isinstance(result.exception, BadInput), result.output
     assert said in str(result.exception)
+
+
+def test_a_lane_of_two_devices_costs_two(tmp_path: Path) -> None:
+    """One lane of either keeps the SLO; that of one device is the cheaper, unless it is not."""
+    head, row = ROWS.splitlines()[:2]
+    rows = "\n".join([head, *(row.replace("0,", f"{at / 5},", 1) for at in range(200))])
+    call(tmp_path, "--fleet", "A10:1", rows=rows)
+    words = [
+        str(tmp_path / "r.csv"),
+        "--models",
+        str(tmp_path / "m.toml"),
+        "--json",
+        "--fleets",
+        "A10:1-2,2xA10:1-2",
+    ]
+
+    def found(*more: str) -> Any:
+        result = CliRunner().invoke(recommend, [*words, *more])
+        assert result.exception is None, result.output
+        return json.loads(result.stdout)
+
+    advice = found()
+    assert advice["pick"]["fleet"] == "A10:1"
+    assert {row["recipe"] for row in advice["found"]} == {
+        "serve.triton",
+        "serve.continuous-batching",
+        "serve.fair",
+    }
+    costs = {row["best"]["fleet"]: row["cost"] for row in advice["found"]}
+    assert costs == {"A10:1": 1, "2xA10:1": 2}
+    assert found("--price", "2xA10=0.5")["pick"]["fleet"] == "2xA10:1"
+    again = {row["best"]["fleet"]: row["cost"] for row in found("--price", "A10=3")["found"]}
+    assert again == {"A10:1": 3, "2xA10:1": 6}

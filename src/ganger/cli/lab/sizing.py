@@ -25,6 +25,7 @@ def recommend_fleet(requests: Path, options: dict[str, Any]) -> None:
     """Search, print, and exit with 1 if no fleet keeps it. Raises BadInput."""
     from ganger.lab.serving.run import Setup
     from ganger.lab.serving.sizing import candidates, read_sizes, size
+    from ganger.lab.serving.tokens import apart
     from ganger.recipes.registry import make_router, split_specs
     from ganger.workloads.models.reading import read_models
     from ganger.workloads.requests.formats import load_requests
@@ -39,7 +40,8 @@ def recommend_fleet(requests: Path, options: dict[str, Any]) -> None:
     slo = NEVER if options["slo"] is None else parse_duration(options["slo"], where="--slo")
     if not slo:
         raise BadInput("nothing is answered in no time", where="--slo", mend="write like 100ms")
-    prices = _prices(options["prices"], [name for each in ranges for name, *_ in each.types])
+    types = [name for each in ranges for name, *_ in each.types]
+    prices = _prices(options["prices"], [*types, *(apart(name)[1] for name in types)])
     models = read_models(options["models"])
     if options["recipes"]:
         recipes = split_specs(options["recipes"])

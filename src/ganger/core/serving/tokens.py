@@ -75,9 +75,9 @@ class Times(Struct, frozen=True):
         squares = sum(length * length for length in prompts)
         line, count, steps = self.line(len(prompts)), len(prompts), longest - 1
         context = steps * sum(prompts) + count * steps * (steps - 1) // 2
-        return self.micros(sum(prompts), squares, 0, 0) + steps * line.start + (
-            line.context * context
-        )  # fmt: skip
+        return (
+            self.micros(sum(prompts), squares, 0, 0) + steps * line.start + (line.context * context)
+        )
 
 
 def _read(table: tuple[tuple[int, ...], tuple[float, ...]], at: int) -> float:

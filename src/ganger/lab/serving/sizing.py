@@ -17,6 +17,7 @@ from ganger.core.units import shown
 from ganger.lab.serving.fleet import MOST, Fleet
 from ganger.lab.serving.run import ServingRun, Setup
 from ganger.lab.serving.sweep import Task, try_tasks
+from ganger.lab.serving.tokens import apart
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.requests.columns import Requests
 
@@ -28,6 +29,8 @@ CANDIDATES: Final = ("serve.triton", "clipper", "nanily", "clockwork")
 """Recipes that are tried where none is named and requests name models."""
 CHOOSING: Final = ("clipper", "clipper(selection=exp4)", "model-switching")
 """The same where they name families."""
+SPEAKING: Final = ("serve.triton", "serve.continuous-batching", "serve.fair")
+"""The same where they name token models."""
 
 
 class Sizes(NamedTuple):
@@ -249,9 +252,14 @@ class _Search:
             self.found.best, self.found.below = held[high], held.get(high - 1)
             self.found.cost = self._cost([*mix, high])
 
+    def _price(self, type_: str) -> float:
+        """Of a lane; of several devices together as many times that of one."""
+        together, device = apart(type_)
+        return self._prices.get(type_, together * self._prices.get(device, 1.0))
+
     def _cost(self, counts: Sequence[int]) -> float:
         return sum(
-            self._prices.get(name, 1.0) * count
+            self._price(name) * count
             for (name, *_), count in zip(self.found.sizes.types, counts, strict=True)
         )
 
@@ -286,4 +294,7 @@ def candidates(models: Models, names: Sequence[str]) -> list[str]:
     """The recipes that are tried where none is named: by what requests name."""
     families = {model.family for model in models.models.values() if model.family}
     choosing = any(name in families and name not in models.models for name in names)
+    known = [models.models[name] for name in names if name in models.models]
+    if any(model.tokens for model in known):
+        return list(SPEAKING)
     return list(CHOOSING if choosing else CANDIDATES)

@@ -82,32 +82,32 @@ class Classes:
         """1: SLOs are not told apart (-1 stands for all); 2: nor are tenants."""
 
     def add(
-        self, requests: Requests, deadline: I64, latency: I64, ended: tuple[Flags, Flags],
-        times: tuple[I64, I64],
-    ) -> None:  # fmt: skip
-        """The first rows are over: `ended` says which were answered, and which in time; `times` are
-        to the first token and for each further one."""
-        count = len(deadline)
-        arrival = np.array(requests.arrival[:count], np.int64)
-        columns = [np.array(requests.model[:count], np.int64),
-                   np.array(requests.tenant[:count], np.int64),
-                   np.where(deadline < NEVER, deadline - arrival, NEVER)]  # fmt: skip
+        self,
+        columns: list[I64],
+        latency: I64,
+        ended: tuple[Flags, Flags],
+        times: tuple[I64, I64] | None,
+    ) -> None:
+        """The first rows are over: `columns` are what was asked for, tenants and SLOs; `ended` says
+        which were answered, and which in time; `times` are to the first token and for each further
+        one, where there are token models."""
         while True:
             for at in range(3 - self._coarse, 3):
-                columns[at] = np.full(count, -1)
+                columns[at] = np.full(len(latency), -1)
             groups = _groups(columns)
             if len(self._found.keys() | groups.keys()) <= _MOST or self._coarse == 2:
                 break
             self._coarsen()
-        answered, in_time = ended
         for key, rows in groups.items():
+            answered, in_time = (each[rows] for each in ended)
             found = self._found.setdefault(key, _Class())
-            found.requests += len(rows)
-            found.in_time += int(in_time[rows].sum())
-            found.dropped += int((~answered[rows]).sum())
-            found.latencies.add(latency[rows[answered[rows]]])
-            for name, each in (("ttft", times[0][rows]), ("tpot", times[1][rows])):
-                getattr(found, name).add(each[each >= 0])
+            found.requests += len(answered)
+            found.in_time += int(in_time.sum())
+            found.dropped += len(answered) - int(answered.sum())
+            found.latencies.add(latency[rows][answered])
+            if times is not None:
+                for name, each in (("ttft", times[0][rows]), ("tpot", times[1][rows])):
+                    getattr(found, name).add(each[each >= 0])
 
     def _coarsen(self) -> None:
         """Put classes together that are no longer told apart."""
@@ -134,9 +134,10 @@ class Classes:
                 "model": self._world.asked(model),
                 "tenant": self._world.tenants[tenant] if tenant >= 0 else None,
                 "slo_seconds": slo / SECOND if 0 <= slo < NEVER else None,
-                "requests": each.requests, "attainment": each.in_time / each.requests,
+                "requests": each.requests,
+                "attainment": each.in_time / each.requests,
                 "dropped": each.dropped,
-            }  # fmt: skip
+            }
             for name in ("latency", "ttft", "tpot"):
                 times = each.latencies if name == "latency" else getattr(each, name)
                 for what, value in zip(("p50", "p99"), times.quantiles((0.5, 0.99)), strict=True):
@@ -145,7 +146,7 @@ class Classes:
         return sorted(found, key=lambda row: (row["model"], row["tenant"] or ""))
 
 
-def _groups(columns: list[I64]) -> dict[tuple[int, int, int], I64]:
+def _groups(columns: list[I64]) -> dict[tuple[int, int, int], I64 | slice]:
     """The rows with each combination of values."""
     code, values = np.zeros(len(columns[0]), np.int64), list[I64]()
     for column in columns:
@@ -155,10 +156,12 @@ def _groups(columns: list[I64]) -> dict[tuple[int, int, int], I64]:
         every, at = np.unique(column, return_inverse=True)
         values.append(every)
         code = code * len(every) + at
+    sizes = [len(each) for each in values]
+    if max(sizes) == 1:
+        return {(int(values[0][0]), int(values[1][0]), int(values[2][0])): slice(None)}
     order = np.argsort(code, kind="stable")
     ends = np.flatnonzero(np.diff(code[order])) + 1
-    sizes = [len(each) for each in values]
-    found: dict[tuple[int, int, int], I64] = {}
+    found: dict[tuple[int, int, int], I64 | slice] = {}
     for rows in np.split(order, ends):
         model, tenant, slo = np.unravel_index(int(code[rows[0]]), sizes)
         found[int(values[0][model]), int(values[1][tenant]), int(values[2][slo])] = rows

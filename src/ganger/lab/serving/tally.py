@@ -19,6 +19,12 @@ I64 = NDArray[np.int64]
 BLOCK: Final = 64
 """So many requests that follow each other are counted together, for intervals."""
 
+_COLUMNS: Final = (
+    "request", "model", "arrival_seconds", "latency_seconds", "outcome", "answered_by",
+    "ttft_seconds", "tpot_seconds",
+)  # fmt: skip
+"""Of the file that has a row for each request."""
+
 
 class Tally:
     """Watches a plane. `right`: by model, whether it answers an input rightly (a recorded matrix),
@@ -40,6 +46,7 @@ class Tally:
         self._used: dict[int, int] = {}
         """Lanes that are used, since their first batch."""
         self.loads = self.preempted = 0
+        self._speaks = any(known.tokens for known in world.models)
         self.speech = Speech(slo_ttft, slo_tpot)
         self.classes = Classes(world)
         self.first, self.last = NEVER, 0
@@ -54,8 +61,7 @@ class Tally:
         self._right = right
         self._rows = None if per_request is None else csv.writer(per_request)
         if self._rows is not None:
-            self._rows.writerow(["request", "model", "arrival_seconds", "latency_seconds",
-                                 "outcome", "answered_by"])  # fmt: skip
+            self._rows.writerow(_COLUMNS)
 
     def ran(self, lane: Lane, order: Batch | Load, began: int, ended: int, outcome: str) -> None:
         """A lane was busy."""
@@ -88,8 +94,10 @@ class Tally:
         answered = outcome == ANSWERED
         deadline = np.array(requests.deadline[:count], np.int64)
         in_time = answered & (ended <= deadline)
-        ttft, tpot = self.speech.add(requests, arrival, ended, answered)
-        in_time &= self.speech.in_time(ttft, tpot)
+        times: tuple[I64, I64] | None = None
+        if self._speaks:
+            times = self.speech.add(requests, arrival, ended, answered)
+            in_time &= self.speech.in_time(*times)
         self.first = min(self.first, int(arrival[0]))
         self.last = max(self.last, int(arrival[-1]), int(ended.max()))
         self._count_blocks(in_time)
@@ -104,10 +112,12 @@ class Tally:
         self.by_model += [np.bincount(asked[rows], minlength=models)
                           for rows in (slice(None), in_time, ~answered)]  # fmt: skip
         self.latencies.add((ended - arrival)[answered])
-        self.classes.add(requests, deadline, ended - arrival, (answered, in_time), (ttft, tpot))
+        slo = np.where(deadline < NEVER, deadline - arrival, NEVER)
+        tenant = np.array(requests.tenant[:count], np.int64)
+        self.classes.add([asked, tenant, slo], ended - arrival, (answered, in_time), times)
         self._judge(world, count, in_time)
         if self._rows is not None:
-            self._write(world, arrival, ended, outcome, asked)
+            self._write(world, arrival, ended, outcome, asked, times)
 
     def _count_blocks(self, in_time: NDArray[np.bool_]) -> None:
         """Add to the block that has begun, then whole ones; what is left begins another."""
@@ -150,7 +160,10 @@ class Tally:
                 self.right += float(right[here[known] % len(right)].sum())
                 self.right += float(right.mean()) * int((~known).sum())
 
-    def _write(self, world: World, arrival: I64, ended: I64, outcome: Any, asked: I64) -> None:
+    def _write(
+        self, world: World, arrival: I64, ended: I64, outcome: Any, asked: I64,
+        times: tuple[I64, I64] | None,
+    ) -> None:  # fmt: skip
         assert self._rows is not None
         base, by = world.requests.base, world.requests.by
         for at in range(len(arrival)):
@@ -160,6 +173,8 @@ class Tally:
             self._rows.writerow([
                 base + at, world.asked(int(asked[at])), f"{arrival[at] / SECOND:.6f}",
                 f"{(ended[at] - arrival[at]) / SECOND:.6f}", said, who,
+                *(f"{each[at] / SECOND:.6f}" if each is not None and each[at] >= 0 else ""
+                  for each in times or (None, None)),
             ])  # fmt: skip
 
     def metrics(self, lanes: int) -> dict[str, float | int | None]:

@@ -63,8 +63,14 @@ def lane_of(given: Tokens) -> str:
 
 def tokens_on(model: Model, type_: str) -> Tokens | None:
     """What is known of a token model on a type of lane."""
-    return next((each for each in model.tokens
-                 if (each.devices, each.device) in (apart(type_), (1, type_))), None)  # fmt: skip
+    return next(
+        (
+            each
+            for each in model.tokens
+            if (each.devices, each.device) in (apart(type_), (1, type_))
+        ),
+        None,
+    )
 
 
 class Speaks(NamedTuple):
@@ -84,8 +90,9 @@ def speaks(model: Model, type_: str, usual: Usual, room: int) -> Speaks | None:
     times = _times(given)
     each = (usual.prompt + usual.output - 1) * given.cache_bytes_per_token
     largest = min(room // each, _LARGEST) if room >= 0 and each else _LARGEST
-    whole = [times.whole([usual.prompt] * count, usual.output)
-             for count in range(1, max(largest, 1) + 1)]  # fmt: skip
+    whole = [
+        times.whole([usual.prompt] * count, usual.output) for count in range(1, max(largest, 1) + 1)
+    ]
     rising = np.maximum.accumulate(np.rint(whole)).astype(np.int64)
     table = [0, *np.maximum(rising, 1).tolist()]
     return Speaks(times, Latencies(table, table), given.cache_bytes_per_token)
@@ -97,10 +104,13 @@ def _times(given: Tokens) -> Times:
     rows = [] if given.decode is None else given.decode.tolist()
     return Times(
         (micros[0], micros[1], micros[2]),
-        tuple((most, base * SECOND, each * SECOND, context * SECOND)
-              for most, base, each, context in rows),
-        _table(given.prefill_table), _table(given.decode_table),
-    )  # fmt: skip
+        tuple(
+            (most, base * SECOND, each * SECOND, context * SECOND)
+            for most, base, each, context in rows
+        ),
+        _table(given.prefill_table),
+        _table(given.decode_table),
+    )
 
 
 def _table(
@@ -125,9 +135,11 @@ def rooms_of(models: Models, types: Sequence[str]) -> dict[str, int]:
         found[type_] = memory - sum(each.bytes for each in there)
         if found[type_] <= 0:
             names = ", ".join(each.name for each in there)
-            raise BadInput(f"{names} leave no memory of {type_} for a cache", where="--fleet",
-                           mend=f"spread them over more devices, as in {count + 1}x{device}:1"
-                           )  # fmt: skip
+            raise BadInput(
+                f"{names} leave no memory of {type_} for a cache",
+                where="--fleet",
+                mend=f"spread them over more devices, as in {count + 1}x{device}:1",
+            )
     return found
 
 
@@ -136,41 +148,60 @@ class Lengths:
 
     def __init__(self, world: World, name: str) -> None:
         self._name = name
-        self.speaks = np.array([any(world.models[model].tokens for model in those)
-                                for those in world.variants], np.bool_)  # fmt: skip
+        self.speaks = np.array(
+            [any(world.models[model].tokens for model in those) for those in world.variants],
+            np.bool_,
+        )
         """By what is asked for: whether a token model may answer it."""
-        self._room = np.array([_least(world.models, world.lanes, those)
-                               for those in world.variants], np.int64)  # fmt: skip
+        self._room = np.array(
+            [_least(world.models, world.lanes, those) for those in world.variants], np.int64
+        )
 
     def columns(
-        self, prompt: NDArray[np.int32] | None, output: NDArray[np.int32] | None,
-        items: NDArray[np.int32] | None, model: I64, before: int,
-    ) -> Mapping[str, list[int]]:  # fmt: skip
+        self,
+        prompt: NDArray[np.int32] | None,
+        output: NDArray[np.int32] | None,
+        items: NDArray[np.int32] | None,
+        model: I64,
+        before: int,
+    ) -> Mapping[str, list[int]]:
         """Prompts and outputs; an output of 0 tokens takes a step as one does. Raises BadInput."""
         here = self.speaks[model]
         if not here.any():
             return {}
         if prompt is None or output is None:
-            self._wrong(before + int(here.argmax()), "it asks a token model and states no lengths",
-                        "give prompt_tokens and output_tokens")  # fmt: skip
+            self._wrong(
+                before + int(here.argmax()),
+                "it asks a token model and states no lengths",
+                "give prompt_tokens and output_tokens",
+            )
         assert prompt is not None
         assert output is not None
         silent = np.flatnonzero(here & (prompt < 1))
         if len(silent):
-            self._wrong(before + int(silent[0]), "it asks a token model and has no prompt",
-                        "give prompt_tokens of 1 or more")  # fmt: skip
+            self._wrong(
+                before + int(silent[0]),
+                "it asks a token model and has no prompt",
+                "give prompt_tokens of 1 or more",
+            )
         several = np.flatnonzero(here & ((np.ones(1) if items is None else items) > 1))
         if len(several):
-            self._wrong(before + int(several[0]), "a token model takes one input a request",
-                        "give each a request of its own")  # fmt: skip
+            self._wrong(
+                before + int(several[0]),
+                "a token model takes one input a request",
+                "give each a request of its own",
+            )
         puts = np.maximum(output, 1)
         needs = prompt.astype(np.int64) + puts - 1
         over = np.flatnonzero(here & (needs > self._room[model]))
         if len(over):
             row = int(over[0])
-            self._wrong(before + row, f"it needs a cache of {int(needs[row]):,} tokens, and a lane"
-                        f" has room for {int(self._room[model[row]]):,}",
-                        "use larger devices, or more for each lane, as in 2xA100:1")  # fmt: skip
+            self._wrong(
+                before + row,
+                f"it needs a cache of {int(needs[row]):,} tokens, and a lane"
+                f" has room for {int(self._room[model[row]]):,}",
+                "use larger devices, or more for each lane, as in 2xA100:1",
+            )
         return {"prompt": prompt.tolist(), "output": puts.tolist()}
 
     def _wrong(self, row: int, what: str, mend: str) -> None:
@@ -179,7 +210,10 @@ class Lengths:
 
 def _least(models: Sequence[Known], lanes: Sequence[Lane], those: Sequence[int]) -> int:
     """Tokens for which any lane that may run one of these models has room."""
-    rooms = [lane.cache // models[model].cache_bytes for model in those for lane in lanes
-             if lane.type in models[model].tokens and lane.cache >= 0
-             and models[model].cache_bytes]  # fmt: skip
+    rooms = [
+        lane.cache // models[model].cache_bytes
+        for model in those
+        for lane in lanes
+        if lane.type in models[model].tokens and lane.cache >= 0 and models[model].cache_bytes
+    ]
     return min(rooms, default=1 << 60)

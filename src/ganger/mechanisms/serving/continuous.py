@@ -81,13 +81,19 @@ class Continuous:
         """Nothing waits."""
         engines: list[dict[int, Engine]] = []
         for lane in world.lanes:
-            able = [model for model in range(len(world.models)) if not lane.copies
-                    and (lane.models is None or model in lane.models)
-                    and (world.latencies(model, lane) or world.times(model, lane))]  # fmt: skip
-            engines.append({
-                model: Engine(model, lane.number, world.times(model, lane) is not None, Line())
-                for model in able
-            })  # fmt: skip
+            able = [
+                model
+                for model in range(len(world.models))
+                if not lane.copies
+                and (lane.models is None or model in lane.models)
+                and (world.latencies(model, lane) or world.times(model, lane))
+            ]
+            engines.append(
+                {
+                    model: Engine(model, lane.number, world.times(model, lane) is not None, Line())
+                    for model in able
+                }
+            )
         count = len(world.lanes)
         return Memory(engines, [0] * count, [[] for _ in world.lanes], self.turns.begin(world))
 
@@ -99,8 +105,9 @@ class Continuous:
         requests = world.requests
         for row in rows:
             if not any(requests.model[row - requests.base] in those for those in memory.engines):
-                world.refuse((row,), "no lane runs its model",
-                             at=requests.arrival[row - requests.base])  # fmt: skip
+                world.refuse(
+                    (row,), "no lane runs its model", at=requests.arrival[row - requests.base]
+                )
                 continue
             engine = self._send(world, memory, row)
             running = None if engine is None else world.lanes[engine.lane].running
@@ -117,8 +124,11 @@ class Continuous:
     def _send(self, world: World, memory: Memory, row: int) -> Engine | None:
         """To the lane where the fewest requests are open; None if no lane is up."""
         model = world.requests.model[row - world.requests.base]
-        lanes = [at for at, those in enumerate(memory.engines)
-                 if model in those and not world.lanes[at].down]  # fmt: skip
+        lanes = [
+            at
+            for at, those in enumerate(memory.engines)
+            if model in those and not world.lanes[at].down
+        ]
         if not lanes:
             memory.stranded.append(row)
             return None
@@ -171,8 +181,9 @@ class Continuous:
             for engine in self._ordered(memory, able):
                 order = (
                     self._step(world, memory, engine, lane, alone=len(able) == 1)
-                    if engine.tokens else self._batch(world, memory, engine, lane)
-                )  # fmt: skip
+                    if engine.tokens
+                    else self._batch(world, memory, engine, lane)
+                )
                 if order is not None:
                     memory.turn += 1
                     engine.turn = memory.turn
@@ -226,16 +237,18 @@ class Continuous:
         drops, memory.drops[lane.number] = tuple(memory.drops[lane.number]), []
         part = Part(engine.model, step.rows, len(step.rows), tokens=step.counts)
         reason = (
-            "the cache was full: the last gave up its own" if preempted else
-            "what runs, then what waits, within the token budget"
-        )  # fmt: skip
+            "the cache was full: the last gave up its own"
+            if preempted
+            else "what runs, then what waits, within the token budget"
+        )
         return Batch(lane.number, (part,), reason, steps, drops)
 
     def _go_on(self, world: World, memory: Memory, step: _Step) -> bool:
         """What runs gets its tokens; whether a sequence was preempted for it."""
         running, preempted, at = step.engine.running, False, 0
         while at < len(running) and step.budget:
-            count = min(step.lacks(running[at]), step.budget)
+            lacks = step.lacks(running[at])
+            count = min(lacks, step.budget)
             while count > step.room and at < len(running):
                 last = self.turns.last(world, running)
                 row = running.pop(last)
@@ -244,7 +257,7 @@ class Continuous:
                 self._wait(world, memory, step.engine, row)
                 at -= last < at
             if at < len(running):
-                step.add(running[at], count)
+                step.add(running[at], count, lacks)
                 at += 1
         return preempted
 
@@ -258,14 +271,15 @@ class Continuous:
                 return True
             group = self.turns.first(memory.turns, engine.line, True)
             row = engine.line.groups[group][0]
-            count = min(step.lacks(row), step.budget)
+            lacks = step.lacks(row)
+            count = min(lacks, step.budget)
             if count > step.room:
                 return not self.turns.moves or len(engine.line.groups) == 1
             if not count:
                 return False
             self._take(world, memory, engine, world.requests.prompt[row - world.requests.base])
             engine.running.append(row)
-            step.add(row, count)
+            step.add(row, count, lacks)
         return True
 
     # ------------------------------------------------------------------ ends
@@ -351,16 +365,16 @@ class _Step:
 
     def _computed(self, row: int) -> int:
         have = self._cached.get(row)
-        return 0 if have is None or row in self._drops else have.tokens
+        return 0 if have is None or (self._drops and row in self._drops) else have.tokens
 
     def lacks(self, row: int) -> int:
         """Tokens that are known of a sequence and not computed."""
         at = row - self._base
         return self._prompt[at] + self._made[at] - self._computed(row)
 
-    def add(self, row: int, count: int) -> None:
-        """A sequence gets tokens."""
-        if count == self.lacks(row):
+    def add(self, row: int, count: int, lacks: int) -> None:
+        """A sequence gets so many of the tokens that it lacks."""
+        if count == lacks:
             self.giving.append(row)
         self.rows.append(row)
         self.counts.append(count)

@@ -32,10 +32,11 @@ class Line(Struct):
 
 
 class Turns(Protocol):
-    """Orders the groups of a line. `moves`: whether that changes while nobody comes or goes."""
+    """Orders the groups of a line."""
 
     @property
-    def moves(self) -> bool: ...
+    def moves(self) -> bool:
+        """Whether the order changes while nobody comes or goes."""
 
     def begin(self, world: World) -> Any:
         """The memory to begin with."""
@@ -98,8 +99,9 @@ class Arrival:
 
     def last(self, world: World, running: Sequence[int]) -> int:
         """Of the hindmost tenants the one that came last."""
-        return max(range(len(running)), key=lambda at: (self.group(world, running[at]),
-                                                        running[at]))  # fmt: skip
+        return max(
+            range(len(running)), key=lambda at: (self.group(world, running[at]), running[at])
+        )
 
 
 class Counters(Struct):
@@ -140,8 +142,11 @@ class LeastServed:
         """Lift the counter of its tenant, if none of its requests waits."""
         key = kind, self.group(world, row)
         if not memory.waiting.get(key):
-            others = [memory.had[each] for each, count in memory.waiting.items()
-                      if count and each[0] == kind]  # fmt: skip
+            others = [
+                memory.had[each]
+                for each, count in memory.waiting.items()
+                if count and each[0] == kind
+            ]
             left = memory.left.get(kind, key[1])
             least = min(others) if others else memory.had.get((kind, left), 0.0)
             memory.had[key] = max(memory.had.get(key, 0.0), least)

@@ -12,17 +12,28 @@ from ganger.recipes.registry import Amount, Count, Name, Paper, Positive, Within
 
 Budget: TypeAlias = Annotated[int, Within(1, 1_000_000)]
 """Tokens of a step."""
-VLLM = Paper("Efficient Memory Management for Large Language Model Serving with PagedAttention",
-             "Kwon et al.", "SOSP", 2023, "throughput, latency")  # fmt: skip
-VTC = Paper("Fairness in Serving Large Language Models", "Sheng et al.", "OSDI", 2024,
-            "fairness, throughput")  # fmt: skip
+VLLM = Paper(
+    "Efficient Memory Management for Large Language Model Serving with PagedAttention",
+    "Kwon et al.",
+    "SOSP",
+    2023,
+    "throughput, latency",
+)
+VTC = Paper(
+    "Fairness in Serving Large Language Models",
+    "Sheng et al.",
+    "OSDI",
+    2024,
+    "fairness, throughput",
+)
 
 
 @recipe(
-    VLLM, name="serve.continuous-batching",
+    VLLM,
+    name="serve.continuous-batching",
     reconstructed="the rule is that of vLLM's scheduler, version 1; the cache is counted in tokens,"
     " not in blocks of them, and prompts share no part of it",
-)  # fmt: skip
+)
 def continuous_batching(
     max_num_batched_tokens: Budget = 2048, max_num_seqs: Count = 128, first: tuple[Name, ...] = ()
 ) -> Router:
@@ -35,20 +46,25 @@ def continuous_batching(
     `max_num_seqs` do. A request goes to the lane with the fewest. Other models get batches of what
     waits.
     """
-    return Continuous("serve.continuous-batching", max_num_batched_tokens, max_num_seqs,
-                      Arrival(first))  # fmt: skip
+    return Continuous(
+        "serve.continuous-batching", max_num_batched_tokens, max_num_seqs, Arrival(first)
+    )
 
 
 @recipe(
-    VTC, name="serve.fair",
+    VTC,
+    name="serve.fair",
     reconstructed="lanes have queues of their own, and counters are common to all; a request that"
-    " was preempted is not counted again; models that are no token models count the time that their"
+    " was preempted is not counted again; other models count the time that their"
     " inputs take in the largest batch",
-)  # fmt: skip
+)
 def fair(
-    max_num_batched_tokens: Budget = 2048, max_num_seqs: Count = 128, read: Amount = 1.0,
-    write: Positive = 2.0, weights: tuple[Name, ...] = (),
-) -> Router:  # fmt: skip
+    max_num_batched_tokens: Budget = 2048,
+    max_num_seqs: Count = 128,
+    read: Amount = 1.0,
+    write: Positive = 2.0,
+    weights: tuple[Name, ...] = (),
+) -> Router:
     """Continuous batching in which the tenant that had least so far goes first.
 
     Every tenant has a counter: `read` for each token of a prompt, `write` for each token of an
@@ -57,8 +73,12 @@ def fair(
     lifted to the least that waits, so that it has no claim on what it left. So a tenant that floods
     costs the others no more than its share. Tenants of other models count device time.
     """
-    return Continuous("serve.fair", max_num_batched_tokens, max_num_seqs,
-                      LeastServed(read, write, dict(map(_weight, weights))))  # fmt: skip
+    return Continuous(
+        "serve.fair",
+        max_num_batched_tokens,
+        max_num_seqs,
+        LeastServed(read, write, dict(map(_weight, weights))),
+    )
 
 
 def _weight(text: str) -> tuple[str, float]:
@@ -69,6 +89,9 @@ def _weight(text: str) -> tuple[str, float]:
     except ValueError:
         weight = 0.0
     if not name or not 1e-6 <= weight <= 1e6:
-        raise BadInput(f"{text!r} is not a tenant and a weight", where="serve.fair(weights)",
-                       mend="write like weights=chat:2;nightly:0.5")  # fmt: skip
+        raise BadInput(
+            f"{text!r} is not a tenant and a weight",
+            where="serve.fair(weights)",
+            mend="write like weights=chat:2;nightly:0.5",
+        )
     return name, weight

@@ -76,8 +76,9 @@ class _Window:
     def ran(self, lane: Lane, order: Batch | Load, began: int, ended: int, outcome: str) -> None:
         """A lane was busy."""
         self.busy += ended - max(began, self.since)
-        self.batches += 1
-        self.executed += sum(len(part.tasks) for part in order.parts) if isinstance(
+        steps = order.steps if isinstance(order, Batch) else 1
+        self.batches += steps
+        self.executed += steps * sum(len(part.tasks) for part in order.parts) if isinstance(
             order, Batch) else 0  # fmt: skip
 
     def settled(self, world: World, count: int) -> None:

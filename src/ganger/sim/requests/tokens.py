@@ -230,8 +230,10 @@ class Steps:
 def _decoding(line: Line, context: int, sequences: int, steps: int) -> list[int]:
     """Microseconds of steps that follow each other, of sequences with `context` tokens at first."""
     if steps <= _FEW:
-        return [max(round(line.start + line.context * (context + sequences * at)), 1)
-                for at in range(steps)]  # fmt: skip
+        return [
+            max(round(line.start + line.context * (context + sequences * at)), 1)
+            for at in range(steps)
+        ]
     took = line.start + line.context * (context + sequences * np.arange(steps))
     found: list[int] = np.maximum(np.rint(took), 1).astype(np.int64).tolist()
     return found
