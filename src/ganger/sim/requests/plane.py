@@ -74,7 +74,7 @@ class Plane:
         self.world, self.router = world, router
         self._outputs = outputs
         self._physics, self._chunks, self._watches = physics, chunks, list(watches)
-        self._on_retire, self._keep = on_retire, keep
+        self.on_retire, self._keep = on_retire, keep
         self._heap: list[tuple[int, int, int, _End | None]] = []
         """(time, sequence, lane, what ends); no end: only a time at which to ask."""
         self._sequence = 0
@@ -252,7 +252,7 @@ class Plane:
                 self._interrupt(order.lane)
             else:
                 assert not isinstance(order, Batch)
-                self._on_retire(order.lane)
+                self.on_retire(order.lane)
 
     def _wait(self, order: Wait) -> None:
         world = self.world
