@@ -170,6 +170,6 @@ def test_the_better_a_cache_guesses_the_less_it_loads(zipf: float, room: int) ->
 def test_only_the_clairvoyant_is_told_the_future() -> None:
     both = placed(1)
     world = World([A, B], both, [Store(0, 4)])
-    with pytest.raises(BadInput, match="it is not told which requests will come"):
+    with pytest.raises(BadInput, match="it does not know which requests will come"):
         make_router("cache.clairvoyant").begin(world)
     assert not any(make_router(each).can.foresees for each in CACHES[1:])

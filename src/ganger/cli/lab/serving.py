@@ -127,8 +127,9 @@ def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None
     for title in shown:
         words = [title, *columns[title]]
         table.add_column(title, overflow="fold", min_width=min(widest, max(map(len, words))))
-    loads = any(run.metrics["loads"] for run in runs)
-    used = any(_gave_back(run) for run in runs)
+    room = len(shown) == 1
+    loads = room and any(run.metrics["loads"] for run in runs)
+    used = room and any(_gave_back(run) for run in runs)
     figures = {
         **_FIGURES,
         **({"loads": ("loads", "{:,.0f}".format)} if loads else {}),
@@ -156,7 +157,7 @@ def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None
         lines.append(f"{about}{': no' if about else 'No'} recipe can have more than"
                      f" {percent(bound.attainment)} in time, without luck")  # fmt: skip
     lines += [
-        f"{recipe} needs the future: it was told which requests come; it cannot be deployed"
+        f"{recipe} needs the future: it knows which requests come, and cannot be deployed"
         for recipe in dict.fromkeys(run.recipe for run in runs if run.needs)
     ]
     for (recipe, fleet, load), group in groups.items():
