@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -256,22 +256,19 @@ class Composed:
             if memory.parked.pop(at, 0):
                 self._list(world, memory, at)
         orders: list[Do] = []
-        copying: list[Lane] = []
-        passed: list[tuple[int, int]] = []
-        for lane in idle:
-            if lane.copies:
-                copying.append(lane)
-                continue
+        watched = memory.kept is not None
+        runs = [lane for lane in idle if not lane.copies] if watched else idle
+        for lane in runs:
             ready = memory.ready[memory.group_of[lane.number]]
+            if not ready:
+                continue
+            absent = self._absent(world, memory, ready, lane) if watched else ()
             while ready:
                 key, at = ready[0]
                 if key != memory.listed[at]:
                     heappop(ready)
                     continue
                 queue = memory.queues[at]
-                if lane.store >= 0 and queue.model not in world.stores[lane.store].resident:
-                    passed.append(heappop(ready))
-                    continue
                 if memory.asked is not None:
                     assert self.asking is not None
                     self.asking.skip(world, memory.asked, queue)
@@ -284,13 +281,23 @@ class Composed:
                     self._park(memory, at, form)
                 else:  # all were refused
                     self._settle(world, memory, ready, at)
-            while passed:
-                heappush(ready, passed.pop())
-        if copying:
-            orders += self._loads(world, memory, copying, orders)
+            for entry in absent:
+                heappush(ready, entry)
+        if watched:
+            orders += self._loads(world, memory, idle[len(runs) :], orders)
         if timers:
             orders.append(Wait(timers[0][0], self._missing(memory)))
         return orders
+
+    def _absent(
+        self, world: World, memory: Memory, ready: list[tuple[int, int]], lane: Lane
+    ) -> list[tuple[int, int]]:
+        """Take what is not in the memory of the lane out of a heap."""
+        resident = world.stores[lane.store].resident
+        absent = [entry for entry in ready if memory.queues[entry[1]].model not in resident]
+        ready[:] = [entry for entry in ready if memory.queues[entry[1]].model in resident]
+        heapify(ready)
+        return absent
 
     def _loads(
         self, world: World, memory: Memory, copying: Sequence[Lane], given: Sequence[Do]
@@ -369,12 +376,10 @@ class Composed:
             heappush(ready, (key, at))
 
     def _batch(self, world: World, queue: Queues, count: int, reason: str, lane: Lane) -> Batch:
-        memory: Memory = world.memory
         rows = queue.pop(count)
         part = Part(queue.model, rows, world.count_items(rows))
-        if memory.kept is not None:
-            assert self.residency is not None
-            self.residency.used(world, memory.kept, lane.store, queue.model, count)
+        if lane.store >= 0 and self.residency is not None:
+            self.residency.used(world, world.memory.kept, lane.store, queue.model, count)
         return Batch(lane.number, (part,), reason)
 
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
