@@ -110,7 +110,7 @@ def test_what_each_recipe_does_by_default() -> None:
             "cache": "none",
         },
         "serve.bentoml": {"size": "100", "latency": "1m 00s", "cache": "none"},
-        **dict.fromkeys(("cache.lru", "cache.lfu", "cache.random", "cache.clairvoyant"), {}),
+        **{f"cache.{name}": {} for name in ("lru", "lfu", "random", "clairvoyant")},
         "swayam": {
             "frontends": "2",
             "window": "5.0 s",

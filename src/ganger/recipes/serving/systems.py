@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Annotated, TypeAlias
 
 from ganger.core.serving.router import Router
-from ganger.core.units import SECOND
+from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.serving.asking import Asking
 from ganger.mechanisms.serving.batching import Aimd, FittedLatency, Preferred, WithinSlack
 from ganger.mechanisms.serving.choice import Exp3, Exp4, Switching
@@ -19,6 +20,7 @@ from ganger.recipes.registry import (
     Part,
     Period,
     Positive,
+    Within,
     recipe,
 )
 from ganger.recipes.serving.caches import Cache, cached
@@ -42,6 +44,10 @@ DYBATCH = Paper("DyBatch: Efficient Batching and Fair Scheduling for Deep Learni
                 "fairness, throughput")  # fmt: skip
 CLOCKWORK = Paper("Serving DNNs like Clockwork: Performance Predictability from the Bottom Up",
                   "Gujarati et al.", "OSDI", 2020, "SLO")  # fmt: skip
+
+
+Tick: TypeAlias = Annotated[int, "duration", Within(_MS // 10, NEVER)]
+"""Between two looks at what waits: each is an event of the simulator."""
 
 
 class Sizes(Enum):
@@ -113,7 +119,7 @@ def model_switching(every: Duration = SECOND, better: Part = 0.0, size: Count = 
     reconstructed="sizes of workers and the tick are those of the public code; that inputs are"
     " copied while others are computed is not modelled",
 )
-def ebird(sizes: tuple[Count, ...] = (8, 4, 2, 1), most: Many = 0, tick: Duration = _MS) -> Router:
+def ebird(sizes: tuple[Count, ...] = (8, 4, 2, 1), most: Many = 0, tick: Tick = _MS) -> Router:
     """A burst is covered by several batches that run beside each other.
 
     Every device has a worker for each of the `sizes`. At each `tick`, from the largest idle worker
