@@ -112,6 +112,8 @@ def test_any_may_go_where_chance_says_it() -> None:
         )
         first_gone.add(loaded(seen)[4])
     assert first_gone == {"a", "b", "c"}
+    again = loaded(served("cache.random", "abcd" * 20, 3, models))
+    assert all(again.count(each) > 3 for each in "abcd")  # not always the same one
 
 
 def test_what_an_earlier_request_waits_for_is_not_evicted() -> None:
