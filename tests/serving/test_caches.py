@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from ganger.cli.lab.requests import requests
 from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
 from ganger.core.serving.world import Known, Store, World
@@ -15,10 +19,12 @@ from ganger.mechanisms.serving.batching import Single
 from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.residency import Kept, Residency
 from ganger.recipes.registry import make_router
+from ganger.workloads.requests.own import write
 from ganger.workloads.requests.processes import constant
 from ganger.workloads.requests.synthetic import Mix, generated
 from serving.rig import Asked, Seen, model, placed, play, table
 
+EXAMPLES = Path(__file__).parents[2] / "examples/serving"
 A, B, C = (model(name, table(1), bytes_=gb, load=gb) for name, gb in (("a", 4), ("b", 4), ("c", 2)))
 
 
@@ -106,6 +112,8 @@ def test_any_may_go_where_chance_says_it() -> None:
         )
         first_gone.add(loaded(seen)[4])
     assert first_gone == {"a", "b", "c"}
+    again = loaded(served("cache.random", "abcd" * 20, 3, models))
+    assert all(again.count(each) > 3 for each in "abcd")  # not always the same one
 
 
 def test_what_an_earlier_request_waits_for_is_not_evicted() -> None:
@@ -119,6 +127,15 @@ def test_what_an_earlier_request_waits_for_is_not_evicted() -> None:
     seen = play(make_router("cache.lru"), models, placed(1), asked, stores=[Store(0, 8)])
     assert seen.loads == [(0, 0, 4), (1, 10, 14), (2, 54, 58)]
     assert seen.ended == [54, 59, 64]
+
+
+def test_what_a_later_request_waits_for_goes_last() -> None:
+    """While A runs, requests for D and B come at once: C goes for D, though B was used before."""
+    models = [model("a", table(50), bytes_=1, load=1), *(
+        model(name, table(5), bytes_=1, load=1) for name in "bcd")]  # fmt: skip
+    asked = [Asked(0, 1), Asked(20, 2), Asked(40, 0), Asked(60, 3), Asked(60, 1)]
+    seen = play(make_router("cache.lru"), models, placed(1), asked, stores=[Store(0, 3)])
+    assert loaded(seen) == "bcad"
 
 
 def test_a_device_with_nothing_to_run_loads_what_another_one_has() -> None:
@@ -170,6 +187,37 @@ def test_the_better_a_cache_guesses_the_less_it_loads(zipf: float, room: int) ->
 def test_only_the_clairvoyant_is_told_the_future() -> None:
     both = placed(1)
     world = World([A, B], both, [Store(0, 4)])
-    with pytest.raises(BadInput, match="it is not told which requests will come"):
+    with pytest.raises(BadInput, match="it does not know which requests will come"):
         make_router("cache.clairvoyant").begin(world)
     assert not any(make_router(each).can.foresees for each in CACHES[1:])
+
+
+def simulated(folder: Path, *words: str) -> Result:
+    """`ganger requests simulate` over a few seconds of requests for twelve models, of which four
+    fit."""
+    mix = Mix(models=12, zipf=1.0, slo=200_000)
+    write(generated(constant(40.0), seed=1, duration=6.0, mix=mix), folder / "r.csv")
+    tight = str(EXAMPLES / "tight.toml")
+    told = ["simulate", str(folder / "r.csv"), "--models", tight, "--quiet", *words]
+    return CliRunner().invoke(requests, told)
+
+
+def test_the_table_counts_loads_and_says_who_needs_the_future(tmp_path: Path) -> None:
+    """The cache that knows what comes is named as one that cannot be deployed, there and in JSON;
+    the future it is told is that of the load that runs."""
+    words = ("--fleet", "T4-slice:1", "-r", "cache.lru,cache.clairvoyant")
+    shown = simulated(tmp_path, *words).stdout
+    assert "loads" in shown
+    assert shown.replace("\n", " ").count("cache.clairvoyant needs the future") == 1
+    assert "cache.lru needs" not in shown
+    runs = json.loads(simulated(tmp_path, *words, "--faster", "0.01", "--json").stdout)["runs"]
+    assert [run["needs"] for run in runs] == [None, "future"]
+    lru, best = (run["metrics"]["loads"] for run in runs)
+    assert 0.5 * lru < best < 0.9 * lru
+
+
+def test_who_keeps_no_models_is_told_which_recipes_do(tmp_path: Path) -> None:
+    result = simulated(tmp_path, "--fleet", "T4-slice:1", "-r", "serve.triton")
+    assert isinstance(result.exception, BadInput)
+    assert "clockwork or cache.lru" in str(result.exception)
+    assert "serve.triton(cache=lru)" in str(result.exception)

@@ -173,8 +173,10 @@ CATALOGUE: dict[str, str] = {
 """Name of every recipe for training jobs, and the module that defines it."""
 PLANES: dict[str, dict[str, str]] = {
     "training": CATALOGUE,
-    "serving": dict.fromkeys(("scale.static-peak", "scale.reactive", "scale.threshold"),
-                             "ganger.recipes.serving.scaling"),
+    "serving": dict.fromkeys(
+        ("scale.static-peak", "scale.reactive", "scale.threshold", "scale.asked"),
+        "ganger.recipes.serving.scaling",
+    ),
     "tuning": {"tune.sha": "ganger.recipes.tuning.baselines"},
     "requests": {
         **dict.fromkeys(

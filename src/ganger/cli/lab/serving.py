@@ -167,8 +167,9 @@ def show(
         words = [title, *columns[title]]
         table.add_column(title, overflow="fold", min_width=min(widest, max(map(len, words))))
     spoke = any(run.metrics["output_tokens"] is not None for run in runs)
-    loads = any(run.metrics["loads"] for run in runs)
-    used = any(_gave_back(run) for run in runs)
+    room = len(shown) == 1
+    loads = room and any(run.metrics["loads"] for run in runs)
+    used = room and any(_gave_back(run) for run in runs)
     figures = {
         **(_SPOKEN if spoke else _FIGURES),
         **({"loads": ("loads", "{:,.0f}".format)} if loads else {}),
@@ -204,7 +205,7 @@ def show(
         lines.append(f"{about}{': no' if about else 'No'} recipe can have more than"
                      f" {percent(bound.attainment)} in time, without luck")  # fmt: skip
     lines += [
-        f"{recipe} needs the future: it was told which requests come; it cannot be deployed"
+        f"{recipe} needs the future: it knows which requests come, and cannot be deployed"
         for recipe in dict.fromkeys(run.recipe for run in runs if run.needs)
     ]
     for (recipe, fleet, load), group in groups.items():

@@ -63,6 +63,15 @@ class Fixed:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """As many as the service's router says that it wants."""
+
+    def wanted(self, have: int, since: int, now: int, windows: Sequence[Window]) -> int:
+        """The number, once there is one."""
+        return int(windows[-1].figures.get("wanted", 0)) or have if windows else have
+
+
+@dataclass(frozen=True)
 class Concurrency:
     """So many replicas that each has `target` requests open, on the mean of the last `look_back`.
 
@@ -150,11 +159,13 @@ class ScaledMemory(msgspec.Struct):
 class Scaling:
     """Gives every service as many replicas as `rule` wants, within the sizes that its first role
     allows: its size is where it begins. A replica is one worker of that role. The newest ones go
-    first, and before them those that wait."""
+    first, and before them those that wait. With `grants`, those go that the service's router gives
+    back, and no others."""
 
     name: str
     rule: Rule
     place: Placer = PACK
+    grants: bool = False
     orders = (Spawn,)
 
     def decide(self, view: View, memory: ScaledMemory | None) -> tuple[Plan, ScaledMemory]:
@@ -174,6 +185,14 @@ class Scaling:
             if at.phase[service] == _PENDING:
                 view.draft.start(service, ())
             wanted, since = self._wanted(view, service, memory)
+            if self.grants:
+                least = view.draft.shape(service).roles[0].range[0]
+                for job in _given_back(view, service, have)[
+                    : max(len(have) - max(least, wanted), 0)
+                ]:
+                    view.draft.retire(job)
+                    have.remove(job)
+                wanted = max(wanted, len(have) + view.spawning.get(service, 0))
             after.wanted[service], after.since[service] = wanted, since
             lack = wanted - len(have) - view.spawning.get(service, 0)
             if lack > 0:
@@ -205,6 +224,13 @@ class Scaling:
             elif shape not in full:
                 full[shape] = Reason("Resources", "Scaling", shape, until=_CHANGES)
         return list(full.values())
+
+
+def _given_back(view: View, service: int, replicas: Sequence[int]) -> list[int]:
+    """Those that the service's router did without when it last reported, the latest first."""
+    last = view.services[service][-1].until if view.services.get(service) else -1
+    reports = ((job, view.services.get(job)) for job in reversed(replicas))
+    return [job for job, windows in reports if windows and windows[-1].until == last]
 
 
 def _newest(view: View, replicas: list[int]) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -285,27 +285,22 @@ class Composed:
             if memory.parked.pop(at, 0):
                 self._list(world, memory, at)
         orders: list[Do] = []
-        copying: list[Lane] = []
-        passed: list[tuple[int, int]] = []
-        for lane in idle:
+        watched = memory.kept is not None
+        runs = [lane for lane in idle if not lane.copies] if watched else idle
+        for lane in runs:
             if not memory.awake:
                 break
-            if lane.copies:
-                copying.append(lane)
-                continue
             group = memory.group_of[lane.number]
             if group not in memory.awake:
                 continue
             ready = memory.ready[group]
+            absent = self._absent(world, memory, ready, lane) if watched else ()
             while ready:
                 key, at = ready[0]
                 if key != memory.listed[at]:
                     heappop(ready)
                     continue
                 queue = memory.queues[at]
-                if lane.store >= 0 and queue.model not in world.stores[lane.store].resident:
-                    passed.append(heappop(ready))
-                    continue
                 if memory.asked is not None or memory.staged is not None:
                     self._skip(world, memory, queue, lane)
                 form = self._form(world, memory, queue, lane) if len(queue) else Form(0)
@@ -317,12 +312,12 @@ class Composed:
                     self._park(memory, at, form)
                 else:  # all were refused
                     self._settle(world, memory, ready, at)
-            while passed:
-                heappush(ready, passed.pop())
+            for entry in absent:
+                heappush(ready, entry)
             if not ready:
                 memory.awake.discard(group)
-        if copying:
-            orders += self._loads(world, memory, copying, orders)
+        if watched:
+            orders += self._loads(world, memory, idle[len(runs) :], orders)
         if timers:
             orders.append(Wait(timers[0][0], self._missing(memory)))
         return orders
@@ -347,6 +342,16 @@ class Composed:
             if self.dispatch is not None:
                 memory.load[lane.number] -= world.tasks[number].items
             del world.tasks[number]
+
+    def _absent(
+        self, world: World, memory: Memory, ready: list[tuple[int, int]], lane: Lane
+    ) -> list[tuple[int, int]]:
+        """Take what is not in the memory of the lane out of a heap."""
+        resident = world.stores[lane.store].resident
+        absent = [entry for entry in ready if memory.queues[entry[1]].model not in resident]
+        ready[:] = [entry for entry in ready if memory.queues[entry[1]].model in resident]
+        heapify(ready)
+        return absent
 
     def _loads(
         self, world: World, memory: Memory, copying: Sequence[Lane], given: Sequence[Do]
@@ -425,12 +430,10 @@ class Composed:
             heappush(ready, (key, at))
 
     def _batch(self, world: World, queue: Queues, count: int, reason: str, lane: Lane) -> Batch:
-        memory: Memory = world.memory
         rows = queue.pop(count)
         part = Part(queue.model, rows, world.count_items(rows))
-        if memory.kept is not None:
-            assert self.residency is not None
-            self.residency.used(world, memory.kept, lane.store, queue.model, count)
+        if lane.store >= 0 and self.residency is not None:
+            self.residency.used(world, world.memory.kept, lane.store, queue.model, count)
         return Batch(lane.number, (part,), reason)
 
     def ended(self, world: World, done: Ended) -> Sequence[Do]:

@@ -93,7 +93,7 @@ class NextUse:
         """Raises BadInput where it is not told the future."""
         if world.stores and world.future is None:
             raise BadInput(
-                "it is not told which requests will come",
+                "it does not know which requests will come",
                 where="cache.clairvoyant",
                 mend="use it in `ganger requests simulate`",
             )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from ganger.core.protocols import Policy
 from ganger.core.units import MINUTE, SECOND
-from ganger.mechanisms.scaling.replicas import Concurrency, Fixed, Scaling, Threshold
+from ganger.mechanisms.scaling.replicas import Asked, Concurrency, Fixed, Scaling, Threshold
 from ganger.recipes.registry import Duration, Many, Paper, Part, Positive, recipe
 
 CLOUD = Paper("Threshold-based scaling of replicas", "a baseline", objective="cost, SLO")
 PEAK = Paper("Enough for the peak", "a baseline", objective="SLO")
+SWAYAM = Paper("Swayam: Distributed Autoscaling to Meet SLAs of Machine Learning Inference Services"
+               " with Resource Efficiency", "Gujarati et al.", "Middleware", 2017,
+               "cost, SLO")  # fmt: skip
 RAY = Paper("Ray Serve: autoscaling", "Anyscale", "software", 2026, "latency, cost")
 
 
@@ -46,3 +49,19 @@ def threshold(up: Part = 0.8, down: Part = 0.3, cooldown: Duration = MINUTE) -> 
     served; what is left is for the other recipe. After a change nothing changes for `cooldown`.
     """
     return Scaling("scale.threshold", Threshold(up, down, cooldown))
+
+
+@recipe(
+    SWAYAM,
+    name="scale.asked",
+    reconstructed="replicas come and go when a window is reported, where Swayam's frontends set"
+    " backends up themselves and backends end by themselves",
+)
+def asked() -> Policy:
+    """As many replicas as a service's router asks for; those that it gives back go.
+
+    It is the other half of routers that know how many lanes they want, as `--router swayam` does.
+    Only replicas go that their router has given back, and no service has fewer than the fewest of
+    its first role. Other routers say nothing, and keep what they have.
+    """
+    return Scaling("scale.asked", Asked(), grants=True)

@@ -60,7 +60,8 @@ class Memory(Struct):
 class Swayam:
     """See the module. Times in microseconds: `window` over which requests are counted, of which the
     last `windows` make the trend; how far the trend is followed; how long a backend is idle before
-    it goes. `part`: of the requests that shall be in time."""
+    it goes. `part`: of the requests that shall be in time; `prunes`: whether those are dropped that
+    cannot be."""
 
     frontends: int
     window: int
@@ -68,6 +69,7 @@ class Swayam:
     horizon: int
     idle: int
     part: float
+    prunes: bool
     name: str = "swayam"
     can: Abilities = RETIRES
 
@@ -170,6 +172,9 @@ class Swayam:
     ) -> set[int]:
         """A request for each backend that is not busy, of the frontends whose head came first."""
         taken: set[int] = set()
+        if self.prunes:
+            for frontend in memory.frontends:
+                self._prune(world, frontend)
         left = [frontend for frontend in memory.frontends if frontend.waiting]
         while left and len(taken) < len(warm):
             frontend = min(left, key=lambda each: each.waiting[0])
@@ -190,6 +195,17 @@ class Swayam:
             if not frontend.waiting:
                 left.remove(frontend)
         return taken
+
+    def _prune(self, world: World, frontend: Frontend) -> None:
+        """Drop the first requests that would be late if they were sent now."""
+        while frontend.waiting:
+            row = frontend.waiting[0]
+            model = world.requests.model[row - world.requests.base]
+            known = next(iter(world.models[model].latencies.values()), None)
+            took = known.mean[1] if known is not None else 0
+            if world.now + took <= world.deadline_of(row):
+                break
+            world.refuse((frontend.waiting.popleft(),), "it could not be answered in time")
 
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
         """Answer; what failed goes to the front of its frontend's queue."""

@@ -27,6 +27,7 @@ from ganger.recipes.serving.caches import Cache, cached
 from ganger.recipes.serving.clockwork import Clockwork
 from ganger.recipes.serving.dybatch import DyBatch
 from ganger.recipes.serving.ebird import Ebird
+from ganger.recipes.serving.scaling import SWAYAM
 from ganger.recipes.serving.swayam import Swayam
 
 _MS = SECOND // 1000
@@ -43,10 +44,6 @@ DYBATCH = Paper("DyBatch: Efficient Batching and Fair Scheduling for Deep Learni
                 "fairness, throughput")  # fmt: skip
 CLOCKWORK = Paper("Serving DNNs like Clockwork: Performance Predictability from the Bottom Up",
                   "Gujarati et al.", "OSDI", 2020, "SLO")  # fmt: skip
-
-SWAYAM = Paper("Swayam: Distributed Autoscaling to Meet SLAs of Machine Learning Inference Services"
-               " with Resource Efficiency", "Gujarati et al.", "Middleware", 2017,
-               "cost, SLO")  # fmt: skip
 
 
 class Sizes(Enum):
@@ -190,8 +187,9 @@ def dybatch(slice: Count = 8) -> Router:  # noqa: A002 - the paper's word
     SWAYAM,
     needs="latencies",
     reconstructed="windows and idle time are ours; to ask a busy backend costs nothing, and a"
-    " request that finds all of them busy waits at its frontend; backends at the front of the list"
-    " do not go away; one that goes while its device stays (a fleet) counts as not used",
+    " request that finds all of them busy waits at its frontend; that late ones are dropped is from"
+    " memory; backends at the front of the list do not go away; one that goes while its device"
+    " stays (a fleet) counts as not used",
 )
 def swayam(
     frontends: Count = 2,
@@ -200,14 +198,16 @@ def swayam(
     horizon: Duration = 10 * SECOND,
     idle: Duration = 20 * SECOND,
     part: Part = 0.99,
+    prunes: bool = True,
 ) -> Router:
     """Frontends that do not talk with each other use as many backends as all requests need.
 
     Each has its share of the requests, follows the trend of the last `windows` counts to the
     `horizon` (at least the time that a backend needs to load), and multiplies by the number of
     frontends. Of one list of backends it uses the fewest first ones with which the part `part` is
-    in time; each runs one request at a time, drawn among those that are not busy. A backend behind
-    those goes away by itself once it was idle for `idle`. With the services of a trace,
-    `--serving scale.asked` gives the backends that are wanted and takes those that go.
+    in time; each runs one request at a time, drawn among those that are not busy. Requests that
+    would be late are dropped if it `prunes`. A backend behind those goes away by itself once it was
+    idle for `idle`. With the services of a trace, `--serving scale.asked` gives the backends that
+    are wanted, and takes those that go.
     """
-    return Swayam(frontends, window, windows, horizon, idle, part)
+    return Swayam(frontends, window, windows, horizon, idle, part, prunes)

@@ -2,7 +2,8 @@
 
 A replica that has started loads its model and is then a lane of its service's plane. One that is
 told to go ends the batch that it has begun; one that is lost does not. How services do is reported
-after each window; nothing else of the requests reaches the kernel.
+after each window, and which replicas their routers give back; nothing else of the requests reaches
+the kernel.
 """
 
 from __future__ import annotations
@@ -94,6 +95,10 @@ class _Service:
         self.window = _Window(self.world)
         self.world.heard = self.window.over
         self.plane.watch(self.window)
+        self.retires = requested.plane.router.can.retires
+        self.given: dict[int, int] = {}
+        """Lanes that the router gave back, and when."""
+        self.plane.on_retire = lambda lane: self.given.__setitem__(lane, self.world.now)
         self.lanes: dict[int, list[int]] = {}
         """By job: its lanes, also those that are still loading."""
         self.changed = 0
@@ -126,6 +131,7 @@ class _Service:
     def end(self, now: int, job: int, *, drains: bool) -> None:
         """A replica takes nothing more; it ends what it began, if it `drains`."""
         for lane in () if self.over else self.lanes.pop(job, ()):
+            self.given.pop(lane, None)
             self.pass_time(now)
             self.plane.turn(lane, now, up=False, drains=drains)
 
@@ -135,6 +141,14 @@ class _Service:
             self.over = True
             self.pass_time(now)
             self.plane.close(now, ENDED)
+
+    def given_back(self, service: int) -> list[int]:
+        """The replicas, as jobs, that the router gave back and has not used again."""
+        lanes = self.world.lanes
+        back = {lane for lane, at in self.given.items()
+                if lanes[lane].running is None and lanes[lane].since <= at}  # fmt: skip
+        return [job for job, mine in sorted(self.lanes.items())
+                if job != service and back.issuperset(mine)]  # fmt: skip
 
     def figures(self, now: int) -> dict[str, float | None]:
         """What the window that ends now was like."""
@@ -151,6 +165,8 @@ class _Service:
             "batch": window.executed / window.batches if window.batches else None,
             "p50": _quantile(every, 0.5), "p99": _quantile(every, 0.99),
         }  # fmt: skip
+        if self.retires:
+            found |= {"wanted": float(self.world.wanted), "given_back": None}
         self.came = arrived
         window.clear(now)
         return found
@@ -202,10 +218,11 @@ class Requesting:
             if not service.over:
                 service.pass_time(now)
                 told.append((job, service.figures(now)))
+                told += [(each, {"given_back": 1.0}) for each in service.given_back(job)]
         self._next = now + self._window if self._goes_on() else NEVER
         if not told:
             return []
-        columns = {name: tuple(figures[name] for _, figures in told) for name in told[0][1]}
+        columns = {name: tuple(figures.get(name) for _, figures in told) for name in told[0][1]}
         return [Served(now - self._window, tuple(job for job, _ in told), columns)]
 
     def _goes_on(self) -> bool:

@@ -81,7 +81,7 @@ class Plane:
         self._outputs = outputs
         self.physics, self._chunks, self._watches = physics, chunks, list(watches)
         self._steps = Steps(world) if any(known.tokens for known in world.models) else None
-        self._on_retire, self._keep = on_retire, keep
+        self.on_retire, self._keep = on_retire, keep
         self._heap: list[tuple[int, int, int, _End | None]] = []
         """(time, sequence, lane, what ends); no end: only a time at which to ask."""
         self._sequence = 0
@@ -304,7 +304,7 @@ class Plane:
             elif isinstance(order, Interrupt):
                 self._interrupt(order.lane)
             elif isinstance(order, Retire):
-                self._on_retire(order.lane)
+                self.on_retire(order.lane)
 
     def _wait(self, order: Wait) -> None:
         world = self.world
