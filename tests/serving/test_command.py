@@ -91,7 +91,7 @@ def test_late_and_dropped_requests_are_not_in_time(tmp_path: Path) -> None:
     assert (dropped["metrics"]["answered"], dropped["metrics"]["late"]) == (2, 0)
     bounds = json.loads(call(tmp_path, *words, "-r", "clockwork", "--json", rows=rows,
                              models=plain).stdout)["bounds"]  # fmt: skip
-    assert bounds == [{"fleet": "T4:1", "faster": 1, "attainment": 1.0,
+    assert bounds == [{"fleet": "T4:1", "faster": 1, "slo_seconds": 0.011, "attainment": 1.0,
                        "goodput_per_second": None}]  # fmt: skip
     assert dropped["dropped_by_reason"] == {"it could not be answered in time": 2}
     for run in (late, dropped):
@@ -127,6 +127,24 @@ def test_the_most_that_any_recipe_could_have_in_time_is_said(tmp_path: Path) -> 
     assert one["attainment"] == pytest.approx(0.5)
     assert one["goodput_per_second"] == pytest.approx(20)
     assert nine["attainment"] == 1
+
+
+def test_beside_several_recipes_stands_one_that_knows_the_future(tmp_path: Path) -> None:
+    plain = MODELS.replace("bytes = 600_000_000\n", "")
+    words = ("--fleet", "T4:1", "-r", "serve.triton,clockwork", "--slo", "50ms,1s", "--quiet")
+    found = json.loads(call(tmp_path, *words, "--json", models=plain).stdout)
+    assert [run["recipe"] for run in found["runs"]] == ["serve.triton", "clockwork"] * 2
+    assert [run["slo_seconds"] for run in found["runs"]] == [0.05, 0.05, 1, 1]
+    told = [(run["recipe"], run["needs"], run["slo_seconds"]) for run in found["clairvoyant"]]
+    assert told == [("serve.clairvoyant", "future", 0.05), ("serve.clairvoyant", "future", 1)]
+    shown = call(tmp_path, *words, models=plain).stdout
+    assert "serve.clairvoyant knows all requests before they come (needs: future)" in shown
+    assert shown.count("clairvoy") >= 3
+    out = tmp_path / "r.html"
+    call(tmp_path, *words, "--report", str(out), models=plain)
+    assert "serve.clairvoyant" in out.read_text()
+    alone = json.loads(call(tmp_path, *words[:2], "--json", models=plain).stdout)
+    assert alone["clairvoyant"] == []
 
 
 def test_a_report_is_a_page_with_batches_and_the_bound(tmp_path: Path) -> None:

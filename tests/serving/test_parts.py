@@ -95,6 +95,7 @@ def test_what_each_recipe_does_by_default() -> None:
         "ebird": {"sizes": "8;4;2;1", "most": "0", "tick": "1 ms"},
         "model-switching": {"every": "1.0 s", "better": "0.0", "size": "64"},
         "nanily": {},
+        "serve.clairvoyant": {"full": "2.0"},
         "serve.dedicated": {"size": "64"},
         "serve.fixed-batch": {"size": "8", "timeout": "10 ms"},
         "serve.least-loaded": {"size": "1"},

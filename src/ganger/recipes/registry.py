@@ -178,7 +178,7 @@ PLANES: dict[str, dict[str, str]] = {
     "requests": {
         **dict.fromkeys(
             ("serve.no-batch", "serve.fixed-batch", "serve.triton", "serve.round-robin",
-             "serve.least-loaded", "serve.power-of-two", "serve.dedicated"),
+             "serve.least-loaded", "serve.power-of-two", "serve.dedicated", "serve.clairvoyant"),
             "ganger.recipes.serving.baselines",
         ),
         **dict.fromkeys(

@@ -350,8 +350,9 @@ _SIMULATE = (
     click.option("--recipe", "-r", default="serve.triton", show_default=True,
                  help="Recipes, comma separated; parameters in parentheses. See `ganger recipes "
                  "--plane requests`."),
-    click.option("--slo", metavar="TIME",
-                 help="The deadline after arrival of requests that state none."),
+    click.option("--slo", metavar="TIME,TIME,...",
+                 help="The deadline after arrival of requests that state none. Several are "
+                 "compared."),
     click.option("--faster", default="1", show_default=True, metavar="X,X,...",
                  help="Requests come so many times as fast: a sweep over load."),
     click.option("--seed", "seeds", default="0", show_default=True,

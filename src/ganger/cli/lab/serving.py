@@ -21,10 +21,8 @@ from ganger.core.errors import BadInput
 from ganger.core.units import NEVER, SECOND, format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from ganger.lab.serving.bound import Bound
-    from ganger.lab.serving.run import ServingRun
-    from ganger.lab.serving.sweep import Task
-    from ganger.workloads.models.profiles import Models
+    from ganger.lab.serving.run import Place, ServingRun
+    from ganger.lab.serving.sweep import Comparison
     from ganger.workloads.requests.columns import Requests
 
 
@@ -32,7 +30,7 @@ def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> 
     """Run every recipe on every fleet, at every load, with every seed. Raises BadInput."""
     from ganger.lab.serving.fleet import read_fleet
     from ganger.lab.serving.run import Setup
-    from ganger.lab.serving.sweep import Task, run_tasks
+    from ganger.lab.serving.sweep import Task, compare_tasks
     from ganger.recipes.registry import make_router, split_specs
     from ganger.workloads.models.reading import read_models
 
@@ -46,13 +44,10 @@ def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> 
     if noise != noise:
         raise BadInput("nan is not a valid spread", where="--latency-noise",
                        mend="give a number from 0 to 10")  # fmt: skip
-    slo = NEVER if chosen["slo"] is None else parse_duration(chosen["slo"], where="--slo")
-    if not slo:
-        raise BadInput("nothing is answered in no time", where="--slo", mend="write like 100ms")
-    setup = Setup(slo=slo, noise=noise, watch=chosen["report"] is not None)
+    setup = Setup(noise=noise, watch=chosen["report"] is not None)
     tasks = [
-        Task(recipe, fleet, replace(setup, seed=seed, faster=faster))
-        for faster in _faster(chosen["faster"])
+        Task(recipe, fleet, replace(setup, seed=seed, faster=faster, slo=slo))
+        for slo in _slos(chosen["slo"]) for faster in _faster(chosen["faster"])
         for fleet in fleets for recipe in recipes
         for seed in parse_seeds(chosen["seeds"])
     ]  # fmt: skip
@@ -64,22 +59,14 @@ def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> 
     models = read_models(chosen["models"])
     workers = chosen["workers"] or os.cpu_count() or 1
     with Bar(f"{len(tasks)} runs", chosen["quiet"] or chosen["as_json"]) as bar:
-        runs = run_tasks(load, models, tasks, workers=workers, per_request=target,
-                         progress=lambda share: bar.show(share, 1.0))  # fmt: skip
-    bounds = _bounds(load, models, tasks)
+        found = compare_tasks(load, models, tasks, workers=workers, per_request=target,
+                              progress=lambda share: bar.show(share, 1.0))  # fmt: skip
     if chosen["report"] is not None:
-        _report(runs, bounds, [file, chosen["models"]], chosen["report"])
+        _report(found, [file, chosen["models"]], chosen["report"])
     if chosen["as_json"]:
-        click.echo(json.dumps({
-            "requests": file, "runs": [run.to_json() for run in runs],
-            "bounds": [
-                {"fleet": fleet, "faster": faster, "attainment": bound.attainment,
-                 "goodput_per_second": bound.goodput_per_second}
-                for (fleet, faster), bound in bounds.items()
-            ],
-        }, indent=2))  # fmt: skip
-        return
-    show(runs, bounds)
+        click.echo(json.dumps({"requests": file, **found.to_json()}, indent=2))
+    else:
+        show(found)
 
 
 def refuse_unwritable(options: dict[str, Any]) -> None:
@@ -91,31 +78,23 @@ def refuse_unwritable(options: dict[str, Any]) -> None:
                            mend="make it first")  # fmt: skip
 
 
-def _report(
-    runs: list[ServingRun], bounds: dict[tuple[str, float], Bound], inputs: list[str], path: Path
-) -> None:
+def _report(found: Comparison, inputs: list[str], path: Path) -> None:
     """Write the HTML report."""
     from ganger.lab.origin import origin_of
     from ganger.lab.report.serving import write_report
 
     origin = origin_of(shlex.join(["ganger", *sys.argv[1:]]), inputs)
-    write_report(runs, path, origin=origin, bounds=bounds)
+    write_report([*found.runs, *found.oracle], path, origin=origin, bounds=found.bounds)
     click.echo(f"report: {path}", err=True)
 
 
-def _bounds(
-    load: Callable[[], Requests], models: Models, tasks: list[Task]
-) -> dict[tuple[str, float], Bound]:
-    """The most that can be in time, by fleet and load."""
-    from ganger.lab.serving.run import bound_of
-    from ganger.recipes.registry import make_router
-
-    streams = max(make_router(task.recipe).can.streams for task in tasks)
-    asked = {(str(task.fleet), task.setup.faster): task for task in tasks}
-    return {
-        key: bound_of(load(), models, task.fleet, task.setup, streams)
-        for key, task in asked.items()
-    }
+def _slos(text: str | None) -> list[int]:
+    found = [NEVER] if text is None else [
+        parse_duration(part.strip(), where="--slo") for part in text.split(",")
+    ]  # fmt: skip
+    if not all(found):
+        raise BadInput("nothing is answered in no time", where="--slo", mend="write like 100ms")
+    return found
 
 
 def _faster(text: str) -> list[float]:
@@ -132,21 +111,21 @@ def _faster(text: str) -> list[float]:
     return found
 
 
-def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None:
-    """Print a row for each recipe, fleet and load: means over the seeds; the most that any recipe
-    could have in time; why requests were dropped; what was left out."""
+def show(found: Comparison) -> None:
+    """Print a row for each recipe and place: means over the seeds; the most that any recipe could
+    have in time; why requests were dropped; what was left out."""
     from rich.markup import escape
 
-    screen = console()
-    groups: dict[tuple[str, str, str], list[ServingRun]] = {}
-    for run in runs:
-        key = (run.recipe, run.fleet, f"{run.setup.faster:g}")
-        groups.setdefault(key, []).append(run)
-    columns = dict(zip(("recipe", "fleet", "load"), zip(*groups, strict=True), strict=True))
+    screen, runs = console(), found.runs
+    groups: dict[tuple[str, str, str, str], list[ServingRun]] = {}
+    for run in [*runs, *found.oracle]:
+        groups.setdefault(_key(run.recipe, run.place), []).append(run)
+    titles = ("recipe", "fleet", "load", "SLO")
+    columns = dict(zip(titles, zip(*groups, strict=True), strict=True))
     shown = [name for name, words in columns.items() if len(set(words)) > 1] or ["recipe"]
     table = plain_table()
     table.show_header, table.padding = True, (0, 1, 0, 0)
-    widest = 16 if len(shown) < len(columns) else 12
+    widest = 17 if len(shown) < 3 else 12
     for title in shown:
         words = [title, *columns[title]]
         table.add_column(title, overflow="fold", min_width=min(widest, max(map(len, words))))
@@ -158,28 +137,36 @@ def show(runs: list[ServingRun], bounds: dict[tuple[str, float], Bound]) -> None
             *(write(_mean(group, name)) for name, write in _FIGURES.values()),
         )  # fmt: skip
     screen.print(table)
-    same = [f"{name} {words[0]}" for name, words in columns.items() if name not in shown]
+    same = [f"{name} {words[0]}" for name, words in columns.items()
+            if name not in shown and words[0]]  # fmt: skip
     seeds = len({run.setup.seed for run in runs})
     same += [f"means over {seeds} seeds"] * (seeds > 1)
     said = ", ".join([f"{runs[0].metrics['requests']:,} requests", *same])
     lines = [f"{said}. In time: answered by the deadline, of all that came; good/s: these, a"
              " second. Latencies are of answered requests."]  # fmt: skip
-    for (fleet, faster), bound in bounds.items():
+    if found.oracle:
+        lines.append(f"{found.oracle[0].recipe} knows all requests before they come"
+                     " (needs: future), which nobody can deploy.")  # fmt: skip
+    for place, bound in found.bounds.items():
         if bound.attainment > _ALL:
             continue
-        about = " ".join({"fleet": fleet, "load": f"load {faster:g}"}[name]
-                         for name in shown if name != "recipe")  # fmt: skip
+        about = place.told(found.bounds)
         lines.append(f"{about}{': no' if about else 'No'} recipe can have more than"
                      f" {percent(bound.attainment)} in time, without luck")  # fmt: skip
-    for (recipe, fleet, load), group in groups.items():
-        for reason, count in sorted(group[0].dropped.items(), key=lambda item: -item[1]):
-            about = " ".join({"recipe": recipe, "fleet": fleet, "load": load}[name]
-                             for name in shown)  # fmt: skip
+    for group in groups.values():
+        first = group[0]
+        about = ", ".join(filter(None, (first.recipe, first.place.told(found.bounds))))
+        for reason, count in sorted(first.dropped.items(), key=lambda item: -item[1]):
             lines.append(f"{about}: {count:,} dropped: {reason}")
     for line in lines:
         screen.print(escape(line), style="dim", soft_wrap=False)
     for remark in runs[0].remarks:
         click.echo(f"note: {remark}", err=True)
+
+
+def _key(recipe: str, place: Place) -> tuple[str, str, str, str]:
+    slo = "" if place.slo == NEVER else format_duration(place.slo)
+    return recipe, place.fleet, f"{place.faster:g}", slo
 
 
 def _mean(group: list[ServingRun], name: str) -> float | None:

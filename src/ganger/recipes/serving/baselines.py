@@ -8,7 +8,8 @@ from ganger.mechanisms.serving.batching import Preferred, Single, SizeOrTimeout
 from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.dispatch import LeastLoaded, PowerOfTwo, RoundRobin
 from ganger.mechanisms.serving.queues import Fifo
-from ganger.recipes.registry import Count, Duration, Many, Paper, recipe
+from ganger.recipes.registry import Count, Duration, Many, Paper, Positive, recipe
+from ganger.recipes.serving.clairvoyant import Clairvoyant
 
 _MS = SECOND // 1000
 NAIVE = Paper("No batching", "a baseline", objective="latency")
@@ -19,6 +20,7 @@ TRITON = Paper("Triton Inference Server: dynamic batcher", "NVIDIA", "software",
 SPREAD = Paper("Request balancing", "a baseline", objective="latency")
 CHOICES = Paper("The power of two choices in randomized load balancing", "Mitzenmacher", "TPDS",
                 2001, "latency")  # fmt: skip
+FORESEEN = Paper("All requests known before they come", "an oracle", objective="SLO")
 APART = Paper("A fleet for each model", "a baseline", objective="SLO")
 
 
@@ -78,3 +80,15 @@ def dedicated(size: Count = 64) -> Router:
     """Every model has lanes of its own, as many as every other; whatever waits goes at once, up to
     `size`. Lanes that are left over go to the models that come first in the file."""
     return Composed("serve.dedicated", Preferred(size, 0), queue=Fifo, apart=True)
+
+
+@recipe(FORESEEN, name="serve.clairvoyant", needs="future")
+def clairvoyant(full: Positive = 2.0) -> Router:
+    """What somebody would do who knows all requests before they come. Nobody can deploy it.
+
+    While lanes have time left until the deadlines of what waits, the earliest deadline goes first,
+    with all that wait and can be in time. From a load of `full` on, the batch is run that serves
+    most requests per time: it may wait for requests that are about to come, and gives up those that
+    would keep it small. It is a plan that can be carried out, not the best one.
+    """
+    return Clairvoyant(full)
