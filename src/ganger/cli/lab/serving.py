@@ -7,7 +7,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from ganger.workloads.requests.columns import Requests
 
 
-def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> None:
-    """Run every recipe on every fleet, at every load, with every seed. Raises BadInput."""
+def compare(
+    file: str, load: Callable[[], Requests], chosen: dict[str, Any], files: Sequence[str] = ()
+) -> None:
+    """Run every recipe on every fleet, at every load, with every SLO and seed; `files`: what the
+    figures come from. Raises BadInput."""
     from ganger.lab.serving.fleet import read_fleet
     from ganger.lab.serving.run import Setup
     from ganger.lab.serving.sweep import Task, compare_tasks
@@ -62,7 +65,7 @@ def compare(file: str, load: Callable[[], Requests], chosen: dict[str, Any]) -> 
         found = compare_tasks(load, models, tasks, workers=workers, per_request=target,
                               progress=lambda share: bar.show(share, 1.0))  # fmt: skip
     if chosen["report"] is not None:
-        _report(found, [file, chosen["models"]], chosen["report"])
+        _report(found, files or [file, chosen["models"]], chosen["report"])
     if chosen["as_json"]:
         click.echo(json.dumps({"requests": file, **found.to_json()}, indent=2))
     else:
@@ -78,7 +81,7 @@ def refuse_unwritable(options: dict[str, Any]) -> None:
                            mend="make it first")  # fmt: skip
 
 
-def _report(found: Comparison, inputs: list[str], path: Path) -> None:
+def _report(found: Comparison, inputs: Sequence[str], path: Path) -> None:
     """Write the HTML report."""
     from ganger.lab.origin import origin_of
     from ganger.lab.report.serving import write_report
@@ -118,8 +121,10 @@ def show(found: Comparison) -> None:
 
     screen, runs = console(), found.runs
     groups: dict[tuple[str, str, str, str], list[ServingRun]] = {}
-    for run in [*runs, *found.oracle]:
-        groups.setdefault(_key(run.recipe, run.place), []).append(run)
+    places = list(found.bounds)
+    for run in sorted([*runs, *found.oracle], key=lambda run: places.index(run.place)):
+        groups.setdefault(_key(run.recipe.removeprefix("serve.") if run in found.oracle
+                               else run.recipe, run.place), []).append(run)  # fmt: skip
     titles = ("recipe", "fleet", "load", "SLO")
     columns = dict(zip(titles, zip(*groups, strict=True), strict=True))
     shown = [name for name, words in columns.items() if len(set(words)) > 1] or ["recipe"]
@@ -145,8 +150,8 @@ def show(found: Comparison) -> None:
     lines = [f"{said}. In time: answered by the deadline, of all that came; good/s: these, a"
              " second. Latencies are of answered requests."]  # fmt: skip
     if found.oracle:
-        lines.append(f"{found.oracle[0].recipe} knows all requests before they come"
-                     " (needs: future), which nobody can deploy.")  # fmt: skip
+        lines.append("clairvoyant (serve.clairvoyant) knows all requests before they come (needs:"
+                     " future), which nobody can deploy.")  # fmt: skip
     for place, bound in found.bounds.items():
         if bound.attainment > _ALL:
             continue
