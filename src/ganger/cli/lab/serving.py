@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from ganger.cli.lab.simulate import parse_seeds
 from ganger.cli.lab.trace import console, plain_table
@@ -70,6 +71,37 @@ def compare(
         click.echo(json.dumps({"requests": file, **found.to_json()}, indent=2))
     else:
         show(found)
+
+
+def serve_on_cluster(requests: Path, cluster: str, recipe: str, options: dict[str, Any]) -> None:
+    """Requests on all GPUs of a cluster. Raises BadInput."""
+    from ganger.workloads.requests.formats import load_requests
+
+    given = click.get_current_context().get_parameter_source
+    for name in ("inner", "serving", "rates", "knows", "load", "per_job", "log", "why"):
+        if given(name) not in (None, ParameterSource.DEFAULT):
+            option = name.replace("_", "-")
+            raise BadInput("it is about jobs, and these are requests", where=f"--{option}",
+                           mend="leave it out; see `ganger requests simulate`")  # fmt: skip
+    chosen = {
+        "recipe": recipe if given("recipe") != ParameterSource.DEFAULT else options["router"],
+        "fleets": fleet_of(cluster),
+        "models": str(options["models"]), "faster": "1", "noise": 1.0, "per_request": None,
+        **{name: options[name] for name in (
+            "slo", "seeds", "workers", "quiet", "as_json", "report")},
+    }  # fmt: skip
+    compare(str(requests), lambda: load_requests(requests), chosen)
+
+
+def fleet_of(cluster: str) -> str:
+    """All GPUs of a cluster as a fleet. Raises BadInput."""
+    from ganger.workloads.clusters import load_cluster
+
+    counts: dict[str, int] = {}
+    for node in load_cluster(cluster).nodes:
+        if node.gpus:
+            counts[node.gpu_type] = counts.get(node.gpu_type, 0) + node.count * node.gpus
+    return "+".join(f"{name}:{count}" for name, count in counts.items())
 
 
 def refuse_unwritable(options: dict[str, Any]) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from ganger.cli.lab.recipes import complete_recipe
 from ganger.cli.options import load_with_options, profiles_option, trace_options
@@ -175,7 +174,9 @@ def simulate(
 
         run_scenario(trace, options)
     elif options["models"] is not None and options["requests"] is None:
-        _serve(trace, cluster, recipe, options)
+        from ganger.cli.lab.serving import serve_on_cluster
+
+        serve_on_cluster(trace, cluster or missing_cluster(), recipe, options)
     else:
         simulate_jobs(trace, cluster, recipe, {**options, "traffic": _traffic(options)})
 
@@ -238,38 +239,6 @@ def simulate_jobs(trace: Path, cluster: str | None, recipe: str, options: dict[s
         _log_one(tasks, spec, options)
     else:
         run_and_show(tasks, spec, options)
-
-
-def _serve(requests: Path, cluster: str | None, recipe: str, options: dict[str, Any]) -> None:
-    """Requests on all GPUs of a cluster. Raises BadInput."""
-    from ganger.cli.lab.serving import compare
-    from ganger.workloads.requests.formats import load_requests
-
-    given = click.get_current_context().get_parameter_source
-    for name in ("inner", "serving", "rates", "knows", "load", "per_job", "log", "why"):
-        if given(name) not in (None, ParameterSource.DEFAULT):
-            option = name.replace("_", "-")
-            raise BadInput("it is about jobs, and these are requests", where=f"--{option}",
-                           mend="leave it out; see `ganger requests simulate`")  # fmt: skip
-    chosen = {
-        "recipe": recipe if given("recipe") != ParameterSource.DEFAULT else options["router"],
-        "fleets": fleet_of(cluster or missing_cluster()),
-        "models": str(options["models"]), "faster": "1", "noise": 1.0, "per_request": None,
-        **{name: options[name] for name in (
-            "slo", "seeds", "workers", "quiet", "as_json", "report")},
-    }  # fmt: skip
-    compare(str(requests), lambda: load_requests(requests), chosen)
-
-
-def fleet_of(cluster: str) -> str:
-    """All GPUs of a cluster as a fleet. Raises BadInput."""
-    from ganger.workloads.clusters import load_cluster
-
-    counts: dict[str, int] = {}
-    for node in load_cluster(cluster).nodes:
-        if node.gpus:
-            counts[node.gpu_type] = counts.get(node.gpu_type, 0) + node.count * node.gpus
-    return "+".join(f"{name}:{count}" for name, count in counts.items())
 
 
 def _refuse_nan(options: dict[str, Any]) -> None:

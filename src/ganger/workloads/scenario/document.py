@@ -48,7 +48,7 @@ class Generate(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Service(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Who asks for what: a file of `requests` or a generator. `model`: all ask for it, whatever the
+    """What is asked for: a file of `requests` or a generator. `model`: all ask for it, whatever the
     file says; `slo`: for requests without a deadline."""
 
     name: _Name
