@@ -16,7 +16,7 @@ from ganger.workloads.requests.merging import merged
 from ganger.workloads.requests.processes import diurnal, spike
 from ganger.workloads.trace import Trace
 
-KNOWS = "both are told the SLO; {} measured latencies, {} nothing"
+KNOWS = "both know the SLO; {} measured latencies, {} nothing more"
 
 
 @effect
@@ -40,7 +40,7 @@ def clipper() -> Effect:
         " are in time", "adaptive batches: throughput up to 26x (from memory) within the SLO", ours,
         verdict((ours["load, clipper / no batching"], 26)),
         "full batches do 4.8 times as much as single requests here, which also queue sooner; sizes"
-        " that are not limited do as well as Clipper's", "nobody is told latencies",
+        " that are not limited do as well as Clipper's", "neither knows latencies",
     )  # fmt: skip
 
 
@@ -185,7 +185,7 @@ def model_switching() -> Effect:
         shape(ours["right in time %, switching"] > best + 0.1),
         "it hears of a load after a second, and what waits for the big model then blocks the lane:"
         " at a jump from 60 to 900 a second for 10 of 40 s it had 55.93, the small one alone 70.00",
-        "all models stay loaded; it is told accuracies and latencies",
+        "all models stay loaded; it knows accuracies and latencies",
     )  # fmt: skip
 
 

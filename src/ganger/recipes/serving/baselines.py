@@ -84,7 +84,7 @@ def dedicated(size: Count = 64) -> Router:
 
 @recipe(FORESEEN, name="serve.clairvoyant", needs="future")
 def clairvoyant(full: Positive = 2.0) -> Router:
-    """What somebody would do who knows all requests before they come. Nobody can deploy it.
+    """A plan by all requests before they come. It cannot be deployed.
 
     While lanes have time left until the deadlines of what waits, the earliest deadline goes first,
     with all that wait and can be in time. From a load of `full` on, the batch is run that serves
