@@ -56,6 +56,8 @@ class _Job(NamedTuple):
 _shared: list[_Job] = []
 ORACLE: Final = "serve.clairvoyant"
 """Knows all requests before they come."""
+FORESEEN: Final = 1_000_000
+"""Beside more requests it is not run: it holds all of them in memory."""
 
 
 def run_tasks(
@@ -80,21 +82,21 @@ def compare_tasks(
     one that knows the future; the bound. Raises BadInput."""
     places = dict.fromkeys((task.fleet, task.setup) for task in tasks)
     recipes = {task.recipe for task in tasks}
-    oracle = [Task(ORACLE, *place) for place in places] if len(recipes) > 1 else []
-    if any(task.recipe.partition("(")[0] == ORACLE for task in tasks):
+    known = any(recipe.partition("(")[0] == ORACLE for recipe in recipes)
+    oracle = [Task(ORACLE, *place) for place in places] if len(recipes) > 1 and not known else []
+    part = len(tasks) / (len(tasks) + len(oracle))
+    runs = run_tasks(load, models, tasks, workers=workers, per_request=per_request,
+                     progress=lambda share: progress(part * share))  # fmt: skip
+    if (runs[0].metrics["requests"] or 0) > FORESEEN:
         oracle = []
-    found = try_tasks(load, models, [*tasks, *oracle], workers=workers, per_request=per_request,
-                      progress=progress)  # fmt: skip
-    for each in found[: len(tasks)]:
-        if isinstance(each, BadInput):
-            raise each
-    runs = [each for each in found if isinstance(each, ServingRun)]
+    found = try_tasks(load, models, oracle, workers=workers,
+                      progress=lambda share: progress(part + (1 - part) * share))  # fmt: skip
     streams = max(make_router(recipe).can.streams for recipe in recipes)
     bounds = {
         Place(str(fleet), setup.faster, setup.slo): bound_of(load(), models, fleet, setup, streams)
         for fleet, setup in {(fleet, replace(setup, seed=0)): 0 for fleet, setup in places}
     }
-    return Comparison(runs[: len(tasks)], runs[len(tasks) :], bounds)
+    return Comparison(runs, [each for each in found if isinstance(each, ServingRun)], bounds)
 
 
 def try_tasks(
