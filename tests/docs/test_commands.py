@@ -37,6 +37,14 @@ def samples(folder: Path) -> None:
         f"cpu=8,gres/gpu={1 << i % 4}|gres/gpu=1|n1|1\n"
         for i in range(60)
     )
+    access = (
+        "".join(
+            f'10.0.0.{i % 9} - - [24/Nov/2026:07:00:{i // 300:02d} +0000] "POST'
+            f' /v1/models/{"bert" if i % 3 == 1 else "resnet50"}/infer HTTP/1.1" 200 512\n'
+            for i in range(3000)
+        )
+        + '10.0.0.1 - - [24/Nov/2026:07:00:11 +0000] "GET /health HTTP/1.1" 200 2\n'
+    )
     problem = block("docs/problem-format.md", "json")
     policy = block("docs/write-a-policy.md", "python")
     family = block("docs/trace-format.md", "csv")
@@ -47,7 +55,7 @@ def samples(folder: Path) -> None:
         "problem.json": problem, "PROBLEM.json": problem, "mine.py": policy,
         "train.py": "print('trained')\n", "test.py": "print('tested')\n",
         "train.sbatch": script, "train": "#!/bin/sh\necho trained\n", "Makefile": "all:\n",
-        "family.csv": family, "m.toml": models,
+        "family.csv": family, "m.toml": models, "access.log": access,
         "job.toml": 'format = "ganger.job/1"\ncommand = ["python", "train.py"]\ngpus = 1\n',
     }.items():  # fmt: skip
         (folder / name).write_text(text)
@@ -132,6 +140,19 @@ def test_every_command_runs(newcomer: Newcomer, page: str) -> None:
         if done.returncode not in codes or "Traceback" in done.stderr:
             wrong.append(f"{page}:{one.line}: {one.text}\n  {done.returncode}: {done.stderr}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_tutorial_ends_with_a_fleet_and_a_report(newcomer: Newcomer) -> None:
+    """What the reader is promised: a size that keeps the SLO, and one less that does not."""
+    said = ""
+    for one in (each for each in written("docs/fleet-tutorial.md") if not each.reason):
+        done = newcomer.sh(one.text)
+        assert done.returncode == 0, done.stderr
+        said += done.stdout + done.stderr
+    assert "1 rows left out: they ask for no model (/models/NAME)" in said
+    assert "3,000 requests written to requests.csv" in said
+    assert re.search(r"on T4:\d: 9\d\.\d% of the requests are in time|on T4:\d: 100", said), said
+    assert "no recipe can have more than" in (newcomer.cwd / "fleet.html").read_text()
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if pythons(page)])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ganger.core.errors import BadInput
+from ganger.lab.docs import serving_pages
 from ganger.lab.docs.recipe_pages import HORIZON, JOBS, pages, schedule
 from ganger.lab.report.drawing import COLOURS, LEFT, RIGHT, WIDTH, draw
 from ganger.recipes.registry import find, recipes
@@ -81,3 +82,34 @@ def test_a_run_without_segments_cannot_be_drawn() -> None:
     run.segments = None
     with pytest.raises(BadInput, match="no record of which job ran where"):
         draw(run, 60.0)
+
+
+def test_a_page_of_a_recipe_over_requests_has_a_picture_of_its_batches(
+    made: dict[str, str],
+) -> None:
+    for name in recipes("requests"):
+        page, recipe, served = made[f"{name}.md"], find(name), serving_pages.played(name)
+        assert recipe.doc in page
+        assert f"]({name}.svg)" in page
+        assert f"[{name}]({name}.md)" in made["README.md"]
+        count = len(served.requests)
+        assert f"{served.in_time} of {count} are in time, {served.dropped} dropped" in page
+        drawn = [title.text for rect in ElementTree.fromstring(made[f"{name}.svg"])
+                 if rect.tag.endswith("rect") for title in rect]  # fmt: skip
+        ran = [ran for ran in served.batches if ran.began < serving_pages.HORIZON]
+        assert drawn == [f"{'ab'[each.model]}, {each.size}: {each.reason}" for each in ran], name
+
+
+def test_a_batch_is_drawn_where_it_ran_and_a_request_as_it_ended() -> None:
+    first = serving_pages.played("serve.no-batch").batches[0]
+    assert (first.lane, first.began, first.ended, first.size) == (0, 0, 4, 1)
+    picture = ElementTree.fromstring(serving_pages.drawing(serving_pages.played("serve.no-batch")))
+    box = next(each.attrib for each in picture if each.tag.endswith("rect") and len(each))
+    scale = (serving_pages.WIDTH - serving_pages.LEFT - serving_pages.RIGHT) / 100
+    assert float(box["x"]) == serving_pages.LEFT
+    assert float(box["width"]) == pytest.approx(4 * scale - 1, abs=0.06)
+    nanily = serving_pages.played("nanily")
+    words = [title.text for mark in ElementTree.fromstring(serving_pages.drawing(nanily))
+             if mark.tag.endswith(("path", "circle")) for title in mark]  # fmt: skip
+    assert words.count("dropped") == nanily.dropped > 0
+    assert words.count("in time") == nanily.in_time

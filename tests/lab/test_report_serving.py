@@ -19,7 +19,7 @@ from ganger.lab.serving import watching
 from ganger.lab.serving.bound import Bound
 from ganger.lab.serving.fleet import read_fleet
 from ganger.lab.serving.groups import best_of, grouped, headline, leading, remarks
-from ganger.lab.serving.run import ServingRun, Setup, bound_of, serve
+from ganger.lab.serving.run import Place, ServingRun, Setup, bound_of, serve
 from ganger.lab.serving.watching import Watched, Watching
 from ganger.recipes.registry import make_router
 from ganger.workloads.models.profiles import Models
@@ -55,9 +55,9 @@ def runs(
     ]  # fmt: skip
 
 
-def bounds() -> dict[tuple[str, float], Bound]:
+def bounds() -> dict[Place, Bound]:
     found = {
-        (fleet, load): bound_of(requests(), models(), read_fleet(fleet), Setup(faster=load))
+        Place(fleet, load): bound_of(requests(), models(), read_fleet(fleet), Setup(faster=load))
         for fleet in ("T4:2", "T4:3") for load in (0.5, 1.5)
     }  # fmt: skip
     return {key: bound for key, bound in found.items() if bound is not None}
@@ -74,7 +74,7 @@ def test_every_section_is_there_and_the_bound_beneath_the_recipes() -> None:
     assert [name for name in page.ids if name in sections] == sections
     assert len(page.ids) == len(set(page.ids))
     panels = page.charts["panels"]
-    assert [(p["fleet"], p["load"]) for p in panels] == list(found)
+    assert [Place(p["fleet"], p["load"]) for p in panels] == list(found)
     for panel, bound in zip(panels, found.values(), strict=True):
         assert panel["bound"] == pytest.approx(bound.attainment, rel=1e-5)
         best = max(group["metrics"]["attainment"][0] for group in panel["groups"])

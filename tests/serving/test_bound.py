@@ -121,3 +121,52 @@ def test_a_family_is_bounded_by_its_best_variant() -> None:
     models = [model("slow", table(9)), model("quick", table(2))]
     both = bounded(iter([columns(asked)]), Rates(models, [("gpu", 1)], [(0, 1)]))
     assert both.in_time == pytest.approx(bound([models[1]], 1, asked).in_time)
+
+
+def optimum_in_order(count: int, asked: list[Asked]) -> int:
+    """The most of one model in time, where who comes first is due first: then some best plan gives
+    up a few, and takes those that follow each other together."""
+    rows = sorted(asked, key=lambda one: one.at)
+    latencies = ONE[0].latencies["gpu", 1.0]
+
+    @cache
+    def most(free: tuple[int, ...], first: int) -> int:
+        if first == len(rows):
+            return 0
+        found = most(free, first + 1)
+        due = round((rows[first].at + rows[first].within) * MS)
+        for size in range(1, min(latencies.largest, len(rows) - first) + 1):
+            begins = max(free[0], round(rows[first + size - 1].at * MS))
+            ends = begins + latencies.mean[size]
+            if ends <= due:
+                after = tuple(sorted((ends, *free[1:])))
+                found = max(found, size + most(after, first + size))
+        return found
+
+    return most((0,) * count, 0)
+
+
+AGREEABLE = st.lists(st.integers(0, 40), min_size=1, max_size=12)
+
+
+@given(arrivals=AGREEABLE.filter(lambda each: len(each) <= 6), slack=st.integers(5, 25),
+       count=st.integers(1, 2))  # fmt: skip
+def test_the_optimum_in_order_is_the_optimum(arrivals: list[int], slack: int, count: int) -> None:
+    asked = [Asked(at, 0, slack) for at in arrivals]
+    assert optimum_in_order(count, asked) == optimum(ONE, count, asked)
+
+
+@given(arrivals=st.lists(st.integers(0, 40), min_size=12, max_size=12), slack=st.integers(5, 25),
+       count=st.integers(1, 2))  # fmt: skip
+def test_it_is_never_below_the_optimum_of_twelve_requests(
+    arrivals: list[int], slack: int, count: int
+) -> None:
+    asked = [Asked(at, 0, slack) for at in arrivals]
+    assert bound(ONE, count, asked).in_time >= optimum_in_order(count, asked) - 1e-6
+
+
+def test_it_is_near_the_optimum_of_one_model_where_batches_fill() -> None:
+    """Six arrive together, again and again, twice as many as one lane can do in time."""
+    asked = [Asked(8 * (at // 6), 0, 24) for at in range(300)]
+    best = optimum_in_order(1, asked)
+    assert best <= bound(ONE, 1, asked).in_time <= 1.05 * best

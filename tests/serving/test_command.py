@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from ganger.cli.lab.requests import requests
 from ganger.core.errors import BadInput
+from ganger.lab.serving import sweep
 from ganger.lab.serving.fleet import Fleet, read_fleet
 from ganger.lab.serving.run import Setup, serve
 from ganger.workloads.models.reading import read_models
@@ -91,7 +92,7 @@ def test_late_and_dropped_requests_are_not_in_time(tmp_path: Path) -> None:
     assert (dropped["metrics"]["answered"], dropped["metrics"]["late"]) == (2, 0)
     bounds = json.loads(call(tmp_path, *words, "-r", "clockwork", "--json", rows=rows,
                              models=plain).stdout)["bounds"]  # fmt: skip
-    assert bounds == [{"fleet": "T4:1", "faster": 1, "attainment": 1.0,
+    assert bounds == [{"fleet": "T4:1", "faster": 1, "slo_seconds": 0.011, "attainment": 1.0,
                        "goodput_per_second": None}]  # fmt: skip
     assert dropped["dropped_by_reason"] == {"it could not be answered in time": 2}
     for run in (late, dropped):
@@ -127,6 +128,40 @@ def test_the_most_that_any_recipe_could_have_in_time_is_said(tmp_path: Path) -> 
     assert one["attainment"] == pytest.approx(0.5)
     assert one["goodput_per_second"] == pytest.approx(20)
     assert nine["attainment"] == 1
+
+
+def test_beside_several_recipes_stands_one_that_knows_the_future(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = MODELS.replace("bytes = 600_000_000\n", "")
+    words = ("--fleet", "T4:1", "-r", "serve.triton,clockwork", "--slo", "50ms,1s", "--quiet")
+    found = json.loads(call(tmp_path, *words, "--json", models=plain).stdout)
+    assert [run["recipe"] for run in found["runs"]] == ["serve.triton", "clockwork"] * 2
+    assert [run["slo_seconds"] for run in found["runs"]] == [0.05, 0.05, 1, 1]
+    told = [(run["recipe"], run["needs"], run["slo_seconds"]) for run in found["clairvoyant"]]
+    assert told == [("serve.clairvoyant", "future", 0.05), ("serve.clairvoyant", "future", 1)]
+    shown = call(tmp_path, *words, models=plain).stdout
+    assert "knows all requests before they come (needs: future)" in " ".join(shown.split())
+    assert sum(line.startswith(" clairvoyant ") for line in shown.splitlines()) == 2
+    out = tmp_path / "r.html"
+    call(tmp_path, *words, "--report", str(out), models=plain)
+    assert "serve.clairvoyant" in out.read_text()
+    alone = json.loads(call(tmp_path, *words[:2], "--json", models=plain).stdout)
+    assert alone["clairvoyant"] == []
+    monkeypatch.setattr(sweep, "FORESEEN", 2)
+    assert json.loads(call(tmp_path, *words, "--json", models=plain).stdout)["clairvoyant"] == []
+
+
+def test_every_figure_has_its_name(tmp_path: Path) -> None:
+    (run,) = good(tmp_path, "--fleet", "T4:1", "-r", "clockwork")
+    assert set(run["metrics"]) >= {
+        "requests", "answered", "late", "dropped", "attainment", "goodput_per_second",
+        "latency_mean_seconds", "latency_p50_seconds", "latency_p95_seconds",
+        "latency_p99_seconds", "latency_p999_seconds", "batch_mean", "utilisation",
+        "effective_accuracy",
+    }  # fmt: skip
+    assert set(run["simulation"]) == {"cpu_seconds", "requests_per_cpu_second"}
+    assert run["simulation"]["cpu_seconds"] > 0
 
 
 def test_a_report_is_a_page_with_batches_and_the_bound(tmp_path: Path) -> None:

@@ -181,7 +181,8 @@ PLANES: dict[str, dict[str, str]] = {
     "requests": {
         **dict.fromkeys(
             ("serve.no-batch", "serve.fixed-batch", "serve.triton", "serve.round-robin",
-             "serve.least-loaded", "serve.power-of-two", "serve.dedicated", "serve.bentoml"),
+             "serve.least-loaded", "serve.power-of-two", "serve.dedicated", "serve.bentoml",
+             "serve.clairvoyant"),
             "ganger.recipes.serving.baselines",
         ),
         **dict.fromkeys(

@@ -64,12 +64,18 @@ SERVEGEN = """client,window_s,rate,cv,pattern,p1,p2
 TOKENS = """{"client": 7, "dataset": {"0": {"input_tokens": "{13: 0.5, 14: 0.5}",\
  "output_tokens": "{1: 1.0}"}, "600": {"input_tokens": "{}", "output_tokens": "{}"}}}
 """
+ACCESS = """1.2.3.4 - - [24/Nov/2026:07:00:00 +0000] "POST /v1/models/a/infer HTTP/1.1" 200 51
+::1 - ann [24/Nov/2026:07:00:00 +0000] "POST /v2/models/b:predict HTTP/1.1" 200 9 "-" "x \\" y"
+1.2.3.4 - - [24/Nov/2026:08:00:01 +0100] "GET /health HTTP/1.1" 200 2 "-" "probe"
+1.2.3.4 - - [24/Nov/2026:08:00:02 +0100] "POST /v1/models/a?x=1 HTTP/1.1" 500 0
+"""
 SAMPLES: dict[str, tuple[str, str, int]] = {
     "azure": ("azure-llm", AZURE, 3), "azure-2024": ("azure-llm", AZURE_2024, 2),
     "mooncake": ("mooncake", MOONCAKE, 3), "genai": ("alibaba-genai", GENAI, 3),
     "burst": ("burstgpt", BURST, 3), "burst-sessions": ("burstgpt", BURST_SESSIONS, 1),
     "functions": ("azure-functions", FUNCTIONS, 44), "invitro": ("azure-functions", INVITRO, 44),
     "twitter": ("counts", TWITTER, 100), "servegen": ("servegen", SERVEGEN, 1560),
+    "access": ("access-log", ACCESS, 3),
 }  # fmt: skip
 """By name: the format, rows of it, and how many requests they are."""
 
@@ -439,6 +445,21 @@ def test_a_week_of_burstgpts_minutes() -> None:
     assert detect(folder / "tokens_per_second_by_minute.csv.gz").name == "burstgpt-minutes"
     found = len(load_requests(folder / "tokens_per_second_by_minute.csv.gz").gather())
     assert abs(found - 23_100) < 4 * 23_100**0.5
+
+
+def test_an_access_log_names_models_and_is_spread_over_its_seconds(tmp_path: Path) -> None:
+    found = sample(tmp_path, ACCESS)
+    assert models(found) == ["a", "b", "a"]
+    first, second, third = found.gather().arrival.tolist()
+    assert (first, third // SECOND in (1, 2)) == (0, True)
+    assert 0 < second < SECOND
+    assert "1 rows left out: they ask for no model (/models/NAME)" in found.remarks.lines
+    assert sample(tmp_path, ACCESS, seed=1).gather().arrival.tolist()[1] != second
+    every = sample(tmp_path, ACCESS, model="m")
+    assert models(every) == ["m"] * 4
+    for old, new in (("Nov", "Nox"), ("24/Nov", "31/Nov"), ('] "POST', '"POST')):
+        with pytest.raises(BadInput, match=r"line 1: no line of an access log|no known format"):
+            sample(tmp_path, ACCESS.replace(old, new)).gather()
 
 
 WRONG = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,16 +17,9 @@ from ganger.core.units import NEVER, SECOND, format_duration, parse_duration
 
 if TYPE_CHECKING:
     from ganger.workloads.requests.columns import Requests
-    from ganger.workloads.requests.processes import Curve
 
 F = TypeVar("F", bound=Callable[..., Any])
 _WIDTH = 60
-_OPTIONS_OF: Final = {
-    "poisson": (), "gamma": ("cv",), "mmpp": ("rates", "stays", "cv"),
-    "diurnal": ("swing", "peak", "period", "cv"), "step": ("to", "at", "cv"),
-    "spike": ("to", "at", "width", "cv"),
-}  # fmt: skip
-"""The options that only some kinds take."""
 
 _FILE = (
     click.option("--format", "format_", default="auto", metavar="NAME", show_default=True,
@@ -117,6 +110,7 @@ def synth(kind: str, output: str, duration: str | None, most: int | None, seed: 
         --duration 20m --prompt-tokens 500 --output-tokens 120 -o spike.csv
     """
     from ganger.workloads.requests import own
+    from ganger.workloads.requests.curves import curve_of
     from ganger.workloads.requests.synthetic import Mix, generated
 
     cv = chosen.pop("cv")
@@ -126,7 +120,7 @@ def synth(kind: str, output: str, duration: str | None, most: int | None, seed: 
               **{name: chosen.pop(name) for name in (
                   "models", "zipf", "tenants", "items", "prompt_tokens", "output_tokens",
                   "tokens_cv", "inputs", "inputs_zipf")})  # fmt: skip
-    curve = _curve(kind, {**chosen, "cv": cv})
+    curve = curve_of(kind, {**chosen, "cv": cv})
     if kind == "gamma" and cv is None:
         raise BadInput("how bursty?", where="--cv", mend="add --cv, such as --cv 4")
     length = _time(duration, "--duration")
@@ -148,54 +142,8 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _curve(kind: str, chosen: dict[str, Any]) -> Curve:
-    """The load that the options describe. Raises BadInput."""
-    from ganger.workloads.requests import processes
-
-    if kind not in _OPTIONS_OF:
-        raise BadInput(f"no kind {kind!r}", where="synth", mend="use " + ", ".join(_OPTIONS_OF))
-    for name in {name for names in _OPTIONS_OF.values() for name in names}:
-        if chosen[name] is not None and name not in _OPTIONS_OF[kind]:
-            raise BadInput(f"it means nothing for {kind}", where=f"--{name}",
-                           mend="leave it out")  # fmt: skip
-    if kind == "mmpp":
-        if chosen["rate"] is not None:
-            raise BadInput("it means nothing for mmpp", where="--rate", mend="use --rates")
-        rates = [_number(word, "--rates") for word in _needed(chosen, "rates").split(",")]
-        stays = [_seconds(word, "--stays") for word in _needed(chosen, "stays").split(",")]
-        return processes.modulated(rates, stays)
-    rate = _needed(chosen, "rate")
-    if kind in ("step", "spike"):
-        to, at = _needed(chosen, "to"), _seconds(_needed(chosen, "at"), "--at")
-        if kind == "step":
-            return processes.step(rate, to, at)
-        return processes.spike(rate, to, at, _seconds(_needed(chosen, "width"), "--width"))
-    if kind == "diurnal":
-        swing = 0.8 if chosen["swing"] is None else chosen["swing"]
-        return processes.diurnal(rate, swing, _seconds(chosen["peak"] or "14h", "--peak"),
-                                 _seconds(chosen["period"] or "24h", "--period"))  # fmt: skip
-    return processes.constant(rate)
-
-
-def _needed(chosen: dict[str, Any], name: str) -> Any:
-    if chosen[name] is None:
-        raise BadInput("it is needed", where=f"--{name}", mend="see ganger requests synth --help")
-    return chosen[name]
-
-
-def _number(word: str, where: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        raise BadInput(f"{word!r} is not a number", where=where, mend="give numbers") from None
-
-
 def _time(word: str | None, where: str) -> int | None:
     return None if word is None else parse_duration(word, where=where)
-
-
-def _seconds(word: str, where: str) -> float:
-    return parse_duration(word, where=where) / SECOND
 
 
 @requests.command()
@@ -350,8 +298,9 @@ _SIMULATE = (
     click.option("--recipe", "-r", default="serve.triton", show_default=True,
                  help="Recipes, comma separated; parameters in parentheses. See `ganger recipes "
                  "--plane requests`."),
-    click.option("--slo", metavar="TIME",
-                 help="The deadline after arrival of requests that state none."),
+    click.option("--slo", metavar="TIME,TIME,...",
+                 help="The deadline after arrival of requests that state none. Several are "
+                 "compared."),
     click.option("--slo-ttft", metavar="TIME",
                  help="Answers of token models in time begin by then after arrival."),
     click.option("--slo-tpot", metavar="TIME",

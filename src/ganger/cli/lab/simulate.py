@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from ganger.cli.lab.recipes import complete_recipe
 from ganger.cli.options import load_with_options, profiles_option, trace_options
@@ -71,7 +70,8 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("trace", type=click.Path(path_type=Path), required=False)
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of scenario files.")
 @click.option(
     "--cluster",
     help="For example 8x8xV100, or a cluster file. Default: the cluster that the trace states.",
@@ -147,16 +147,42 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 @profiles_option
 @trace_options
 @output_options
-def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> None:
+def simulate(
+    trace: Path | None, cluster: str | None, recipe: str, *, schema: bool, **options: Any
+) -> None:
     """Replay TRACE under one or more recipes and compare them.
 
     TRACE may also hold requests to models: with --models and without --requests, the GPUs of the
-    cluster serve them (`ganger requests simulate` has more options for that).
+    cluster serve them (`ganger requests simulate` has more options for that). Or TRACE is a
+    scenario (docs/scenario-file.md), which says all but what is printed and written.
 
     Several recipes, seeds and loads run in parallel processes. A job's time limit counts its run
     time over the attempts whose work is kept. An attempt that begins from nothing has the whole
     limit again. Means over jobs cover the jobs that finished under every recipe.
     """
+    if schema:
+        from ganger.workloads.scenario import document
+
+        click.echo(json.dumps(document.schema(), indent=2))
+        return
+    if trace is None:
+        raise BadInput("which file?", where="TRACE", mend="name a trace, requests or a scenario")
+    from ganger.workloads.scenario.reading import is_scenario
+
+    if is_scenario(trace):
+        from ganger.cli.lab.scenario import run_scenario
+
+        run_scenario(trace, options)
+    elif options["models"] is not None and options["requests"] is None:
+        from ganger.cli.lab.serving import serve_on_cluster
+
+        serve_on_cluster(trace, cluster or missing_cluster(), recipe, options)
+    else:
+        simulate_jobs(trace, cluster, recipe, {**options, "traffic": _traffic(options)})
+
+
+def simulate_jobs(trace: Path, cluster: str | None, recipe: str, options: dict[str, Any]) -> None:
+    """A trace of jobs, and requests to its services (`traffic`). Raises BadInput."""
     from ganger.core.units import parse_duration
     from ganger.lab.api import Task
     from ganger.lab.simulating.policies import load_policy
@@ -165,9 +191,6 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
     from ganger.sim.physics import Costs
     from ganger.workloads.clusters import load_cluster
 
-    if options["models"] is not None and options["requests"] is None:
-        _serve(trace, cluster, recipe, options)
-        return
     _refuse_nan(options)
     costs = Costs(
         start=parse_duration(options["begin"], where="--start-cost"),
@@ -188,7 +211,7 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
         inner=options["inner"],
         serving=options["serving"],
         loads=_rates(options["rates"]),
-        traffic=_traffic(options),
+        traffic=options["traffic"],
         window=_window(options["window"]),
         why=options["why"],
     )
@@ -212,37 +235,11 @@ def simulate(trace: Path, cluster: str | None, recipe: str, **options: Any) -> N
         ]
     files = (options[name] or "" for name in ("rates", "requests", "models", "profiles", "outages"))
     own = (name.partition(":")[0] for name in names)
-    options["inputs"] = [trace, cluster or "", *files, *own]
+    options["inputs"] = [trace, cluster or "", *files, *own, *options.get("files", ())]
     if options["log"] is not None:
         _log_one(tasks, spec, options)
     else:
         run_and_show(tasks, spec, options)
-
-
-def _serve(requests: Path, cluster: str | None, recipe: str, options: dict[str, Any]) -> None:
-    """Requests on all GPUs of a cluster. Raises BadInput."""
-    from ganger.cli.lab.serving import compare
-    from ganger.workloads.clusters import load_cluster
-    from ganger.workloads.requests.formats import load_requests
-
-    given = click.get_current_context().get_parameter_source
-    for name in ("inner", "serving", "rates", "knows", "load", "per_job", "log", "why"):
-        if given(name) not in (None, ParameterSource.DEFAULT):
-            option = name.replace("_", "-")
-            raise BadInput("it is about jobs, and these are requests", where=f"--{option}",
-                           mend="leave it out; see `ganger requests simulate`")  # fmt: skip
-    counts: dict[str, int] = {}
-    for node in load_cluster(cluster or missing_cluster()).nodes:
-        if node.gpus:
-            counts[node.gpu_type] = counts.get(node.gpu_type, 0) + node.count * node.gpus
-    chosen = {
-        "recipe": recipe if given("recipe") != ParameterSource.DEFAULT else options["router"],
-        "fleets": "+".join(f"{name}:{count}" for name, count in counts.items()),
-        "models": str(options["models"]), "faster": "1", "noise": 1.0, "per_request": None,
-        **{name: options[name] for name in (
-            "slo", "seeds", "workers", "quiet", "as_json", "report")},
-    }  # fmt: skip
-    compare(str(requests), lambda: load_requests(requests), chosen)
 
 
 def _refuse_nan(options: dict[str, Any]) -> None:

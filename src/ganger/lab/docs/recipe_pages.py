@@ -14,6 +14,7 @@ import numpy as np
 from ganger.core.spec import ClusterSpec, GpuType, JobSpec, NodeSpec, Role, Shape, TenantSpec
 from ganger.core.state.jobs import declare
 from ganger.core.units import MINUTE, NEVER, SECOND
+from ganger.lab.docs.serving_pages import drawing, drawn, example, played
 from ganger.lab.report.drawing import draw
 from ganger.lab.result import Run
 from ganger.lab.simulating.setup import Setup
@@ -60,9 +61,18 @@ all. The mechanisms are those that its code names. Made by `ganger recipes --pag
 | recipe | year | improves | must know | sizes | types | what it does |
 |:---|---:|:---|:---|:---:|:---:|:---|
 """
+REQUESTS = """
+## Over requests
+
+Recipes that batch requests to models, as `ganger recipes --plane requests` lists them
+([serving](../serving.md)), each with its batches of another small example.
+
+| recipe | year | improves | must know | what it does |
+|:---|---:|:---|:---|:---|
+"""
 
 
-def example() -> Trace:
+def example_jobs() -> Trace:
     """Ten jobs of two tenants: some can change size, some have deadlines."""
     specs = [
         JobSpec(
@@ -81,7 +91,7 @@ def example() -> Trace:
 def schedule(name: str) -> Run:
     """What the recipe does with the example, told true durations and speeds."""
     setup = Setup(profiles=profiles(), costs=COSTS)
-    return run_one(example(), CLUSTER, DRAWN.get(name, name), setup)
+    return run_one(example_jobs(), CLUSTER, DRAWN.get(name, name), setup)
 
 
 def write_pages(folder: Path) -> int:
@@ -95,10 +105,22 @@ def write_pages(folder: Path) -> int:
 
 def pages(names: list[str] | None = None) -> Iterator[tuple[str, str]]:
     """File names and texts: for every recipe (of `names`) a page and a picture; then the index."""
-    for name in recipes() if names is None else names:
-        yield f"{name}.md", page(find(name))
-        yield f"{name}.svg", draw(schedule(name), HORIZON)
-    yield "README.md", HEAD + "".join(_line(find(name)) for name in recipes())
+    for name in [*recipes(), *recipes("requests")] if names is None else names:
+        recipe = find(name)
+        yield f"{name}.md", page(recipe)
+        if recipe.plane == "training":
+            yield f"{name}.svg", draw(schedule(name), HORIZON)
+        elif drawn(name):
+            yield f"{name}.svg", drawing(played(name))
+    lines = "".join(_line(find(name)) for name in recipes())
+    yield "README.md", HEAD + lines + REQUESTS + "".join(map(_short, recipes("requests")))
+
+
+def _short(name: str) -> str:
+    recipe = find(name)
+    cells = (f"[{name}]({name}.md)", str(recipe.paper.year or ""), recipe.paper.objective,
+             recipe.needs, recipe.summary)  # fmt: skip
+    return f"| {' | '.join(cells)} |\n"
 
 
 def _line(recipe: Recipe) -> str:
@@ -112,7 +134,7 @@ def _line(recipe: Recipe) -> str:
 
 def page(recipe: Recipe) -> str:
     """One recipe as a page of Markdown."""
-    run = schedule(recipe.name)
+    shown = _on_jobs(recipe) if recipe.plane == "training" else example(recipe)
     parts = [
         f"# {recipe.name}",
         f"*{recipe.paper}.*",
@@ -120,14 +142,21 @@ def page(recipe: Recipe) -> str:
         recipe.doc,
         _facts(recipe),
         _parameters(recipe),
-        f"## On a small example\n\n![Which job held which GPU when]({recipe.name}.svg)",
-        f"Ten jobs of two tenants on {CLUSTER.name}; jobs 0, 2, 3, 5, 7, 8 and 9 can change size,"
-        " and 2, 4, 6 and 7 have deadlines. Starting again takes 30 s. The recipe knows true"
-        " durations and speeds. The upper part shows which job holds which GPU, the lower part the"
-        f" phases of each job from its submission. {_drawn(recipe.name)}{_outcome(run)}",
+        shown,
         "[All recipes](README.md)",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _on_jobs(recipe: Recipe) -> str:
+    run = schedule(recipe.name)
+    return (
+        f"## On a small example\n\n![Which job held which GPU when]({recipe.name}.svg)\n\n"
+        f"Ten jobs of two tenants on {CLUSTER.name}; jobs 0, 2, 3, 5, 7, 8 and 9 can change size,"
+        " and 2, 4, 6 and 7 have deadlines. Starting again takes 30 s. The recipe knows true"
+        " durations and speeds. The upper part shows which job holds which GPU, the lower part the"
+        f" phases of each job from its submission. {_drawn(recipe.name)}{_outcome(run)}"
+    )
 
 
 def _facts(recipe: Recipe) -> str:
@@ -136,8 +165,14 @@ def _facts(recipe: Recipe) -> str:
         "Improves": recipe.paper.objective,
         "Must know": recipe.needs,
         "Wants": ", ".join(recipe.wants),
-        "Changes sizes": "yes" if recipe.elastic else "no",
-        "Distinguishes GPU types": "yes" if recipe.heterogeneous else "no",
+        **(
+            {}
+            if recipe.plane != "training"
+            else {
+                "Changes sizes": "yes" if recipe.elastic else "no",
+                "Distinguishes GPU types": "yes" if recipe.heterogeneous else "no",
+            }
+        ),
         "Made of": "; ".join(
             f"`{module}` ({', '.join(names)})" for module, names in recipe.mechanisms.items()
         ),

@@ -54,7 +54,7 @@ const CHARTS = {
     for (const [inner, own] of parts) facet(inner, own, list.filter((l) => l !== own), { title: word, x1: end, ticks: marks, say });
   },
   sweep(box) {
-    const [say, text] = FORMS[state.kind], panels = beside((a, b) => a.fleet === b.fleet), xs = panels.map((p) => p.load);
+    const [say, text] = FORMS[state.kind], panels = beside((a, b) => a.fleet === b.fleet && a.slo === b.slo), xs = panels.map((p) => p.load);
     const list = over(panels, xs, state.sweep), pad = (xs.at(-1) - xs[0]) * 0.04, ratio = state.sweep === "attainment";
     const x = { range: [xs[0] - pad, xs.at(-1) + pad], ticks: xs, text: String, stops: xs, say: (v) => `load ${v}` };
     const y = ratio ? per : { ticks: scale(tops(list), state.kind === "latency"), text, say };
@@ -62,7 +62,7 @@ const CHARTS = {
     if (ratio) limits(box, panels, xs, m);
   },
   frontier(box) {
-    const panels = beside((a, b) => a.fleet === b.fleet), xs = panels.map((_, i) => i);
+    const panels = beside((a, b) => a.fleet === b.fleet && a.slo === b.slo), xs = panels.map((_, i) => i);
     const good = over(panels, xs, "goodput_per_second"), late = over(panels, xs, "latency_p99_seconds");
     const list = good.map((l, k) => ({ ...l, halves: late[k].halves, points: l.points.map((p, i) => [p[1], late[k].points[i][1]]).filter((p) => p[0] !== null) }));
     const stops = list.flatMap((l) => l.points.map((p) => p[0])).sort((a, b) => a - b), top = ticks(stops.at(-1) || 1, 6, false).at(-1);
@@ -72,7 +72,7 @@ const CHARTS = {
     if (stops.length) lines(box, list, { title: "Latency over throughput", x, y, dots: true, direct: true, at: exact, height: 320 });
   },
   fleets(box) {
-    const panels = beside((a, b) => a.load === b.load), xs = panels.map((_, i) => i), names = panels.map((p) => p.fleet);
+    const panels = beside((a, b) => a.load === b.load && a.slo === b.slo), xs = panels.map((_, i) => i), names = panels.map((p) => p.fleet);
     const x = { range: [-0.3, names.length - 0.7], ticks: xs, text: (i) => clip(names[i], 14), stops: xs, say: (i) => names[i] };
     const m = lines(box, over(panels, xs, "attainment"), { title: "In time, by fleet", x, y: per, dots: true, direct: true, at: exact, height: 320 });
     limits(box, panels, xs, m);

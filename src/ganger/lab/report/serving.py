@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +35,7 @@ from ganger.lab.serving.groups import (
     notes,
     remarks,
 )
-from ganger.lab.serving.run import ServingRun
+from ganger.lab.serving.run import Place, ServingRun
 from ganger.lab.serving.watching import Box, Watched
 
 COLUMNS: Final = (
@@ -53,14 +52,6 @@ COLUMNS: Final = (
 )
 _MOST_MODELS: Final = 12
 _MOST_LANES: Final = 64
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a panel stands: one fleet at one load."""
-
-    fleet: str
-    faster: float
 
 
 def write_report(
@@ -85,15 +76,14 @@ def render(
         raise BadInput("a report needs at least one run")
     groups = grouped(runs)
     colours = {name: at for at, name in enumerate(dict.fromkeys(each.recipe for each in groups))}
-    fleets = list(dict.fromkeys(group.fleet for group in groups))
-    loads = sorted({group.faster for group in groups})
-    places = [_Place(fleet, load) for fleet in fleets for load in loads]
-    several = (len(fleets) > 1, len(loads) > 1)
+    places = sorted({group.place for group in groups}, key=_in_order([g.place for g in groups]))
     panels = [
-        _panel(at, place, several, mine, colours, (bounds or {}).get((place.fleet, place.faster)))
+        _panel(at, place, place.told(places), [g for g in groups if g.place == place], colours,
+               (bounds or {}).get(place))
         for at, place in enumerate(places)
-        if (mine := [g for g in groups if (g.fleet, g.faster) == (place.fleet, place.faster)])
-    ]
+    ]  # fmt: skip
+    fleets = list(dict.fromkeys(place.fleet for place in places))
+    loads = sorted({place.faster for place in places})
     charts = [panel["chart"] for panel in panels]
     first = _first(panels)
     data = {"labels": list(colours), "colours": COLOURS, "panels": charts, "first": first}
@@ -116,6 +106,12 @@ def render(
     )
 
 
+def _in_order(places: Sequence[Place]) -> Callable[[Place], tuple[int, int, float]]:
+    """Fleets as they come, then SLOs and loads that grow."""
+    fleets = list(dict.fromkeys(place.fleet for place in places))
+    return lambda place: (fleets.index(place.fleet), place.slo, place.faster)
+
+
 def _first(panels: Sequence[dict[str, Any]]) -> int:
     """The panel that is shown first: where recipes differ most in what is in time."""
 
@@ -132,12 +128,10 @@ def _columns(groups: Sequence[Group]) -> list[Column]:
 
 
 def _panel(
-    at: int, place: _Place, several: tuple[bool, bool], groups: list[Group],
-    colours: Mapping[str, int], bound: Bound | None,
+    at: int, place: Place, where: str, groups: list[Group], colours: Mapping[str, int],
+    bound: Bound | None,
 ) -> dict[str, Any]:  # fmt: skip
     columns = _columns(groups)
-    fleet, load = place.fleet, f"load {place.faster:g}"
-    where = ", ".join(word for word, many in zip((fleet, load), several, strict=True) if many)
     best = {each.key: leading(groups, each.key, each.better) for each in columns}
     return {
         "index": at,
@@ -161,7 +155,7 @@ def _panel(
         "drops": _drops(groups, colours),
         "models": _models(groups, colours),
         "chart": {
-            "fleet": fleet, "load": place.faster,
+            "fleet": place.fleet, "load": place.faster, "slo": place.slo_seconds,
             "bound": None if bound is None else short(bound.attainment, 6),
             "groups": [_chart(group, colours[group.recipe]) for group in groups],
         },

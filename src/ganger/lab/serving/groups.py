@@ -11,12 +11,12 @@ from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, format_duration
 from ganger.lab.metrics import Estimate, confidence
 from ganger.lab.serving.bound import Bound
-from ganger.lab.serving.run import ServingRun
+from ganger.lab.serving.run import Place, ServingRun
 from ganger.lab.words import ALIKE, in_front
 from ganger.recipes.registry import parse
 
-Bounds: TypeAlias = Mapping[tuple[str, float], Bound]
-"""The most that can be in time, by fleet and load."""
+Bounds: TypeAlias = Mapping[Place, Bound]
+"""The most that can be in time, by place."""
 IN_TIME: Final = "attainment"
 P99: Final = "latency_p99_seconds"
 ALL: Final = 0.9995
@@ -28,8 +28,7 @@ class Group:
     """Runs that differ in their seed only. `needs`: what the recipe must know."""
 
     recipe: str
-    fleet: str
-    faster: float
+    place: Place
     needs: str
     runs: tuple[ServingRun, ...]
     metrics: Mapping[str, Estimate]
@@ -54,9 +53,9 @@ def needs_of(recipe: str) -> str:
 
 def grouped(runs: Sequence[ServingRun]) -> list[Group]:
     """In order of appearance."""
-    found: dict[tuple[str, str, float], list[ServingRun]] = {}
+    found: dict[tuple[str, Place], list[ServingRun]] = {}
     for run in runs:
-        found.setdefault((run.recipe, run.fleet, run.setup.faster), []).append(run)
+        found.setdefault((run.recipe, run.place), []).append(run)
     return [Group(*key, needs_of(key[0]), tuple(some), _estimates(some))
             for key, some in found.items()]  # fmt: skip
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
 from ganger.core.serving.tokens import Times
 from ganger.core.serving.world import Known, Lane, Latencies, Pipeline, Stage, World
-from ganger.core.units import NEVER, SECOND
+from ganger.core.units import NEVER, SECOND, format_duration
 from ganger.lab.serving.bound import Bound, Rates, bounded
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.future import Future
@@ -63,6 +63,27 @@ class Setup:
     watch: bool = False
 
 
+class Place(NamedTuple):
+    """Where recipes are compared: on which fleet, at which load, with which SLO (microseconds, for
+    requests that state no deadline)."""
+
+    fleet: str
+    faster: float = 1.0
+    slo: int = NEVER
+
+    @property
+    def slo_seconds(self) -> float | None:
+        """None where none is set."""
+        return None if self.slo == NEVER else self.slo / SECOND
+
+    def told(self, among: Collection[Place]) -> str:
+        """What tells it from the others; "" where it is the only one."""
+        words = (self.fleet, f"load {self.faster:g}", f"SLO {format_duration(self.slo)}"
+                 if self.slo < NEVER else "no SLO")  # fmt: skip
+        return ", ".join(word for at, word in enumerate(words)
+                         if len({each[at] for each in among}) > 1)  # fmt: skip
+
+
 @dataclass
 class ServingRun:
     """What one run leaves behind: figures, drops by reason, and figures by model."""
@@ -83,13 +104,19 @@ class ServingRun:
     """Figures by model, tenant and SLO; none where each model has one class."""
     watched: Watched | None = None
 
+    @property
+    def place(self) -> Place:
+        """What it can be compared with."""
+        return Place(self.fleet, self.setup.faster, self.setup.slo)
+
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         per_second = self.metrics["requests"] or 0
         return {
             "recipe": self.recipe, "needs": self.needs or None,
             "fleet": self.fleet, "seed": self.setup.seed,
-            "faster": self.setup.faster, "metrics": dict(self.metrics),
+            "faster": self.setup.faster, "slo_seconds": self.place.slo_seconds,
+            "metrics": dict(self.metrics),
             "dropped_by_reason": dict(self.dropped), "models": self.models,
             "classes": self.classes,
             "simulation": {

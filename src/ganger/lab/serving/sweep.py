@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ganger.core.errors import BadInput
+from ganger.lab.serving.bound import Bound
 from ganger.lab.serving.fleet import Fleet
-from ganger.lab.serving.run import ServingRun, Setup, serve
+from ganger.lab.serving.run import Place, ServingRun, Setup, bound_of, serve
+from ganger.recipes.registry import make_router
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.requests.columns import Requests
 
@@ -23,6 +26,27 @@ class Task(NamedTuple):
     setup: Setup
 
 
+class Comparison(NamedTuple):
+    """Runs, and beside them what a router that knows the future does (nothing where it cannot
+    serve) and the most that anything can have in time."""
+
+    runs: list[ServingRun]
+    oracle: list[ServingRun]
+    bounds: dict[Place, Bound]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "runs": [run.to_json() for run in self.runs],
+            "clairvoyant": [{**run.to_json(), "needs": "future"} for run in self.oracle],
+            "bounds": [
+                {"fleet": place.fleet, "faster": place.faster, "slo_seconds": place.slo_seconds,
+                 "attainment": bound.attainment, "goodput_per_second": bound.goodput_per_second}
+                for place, bound in self.bounds.items()
+            ],
+        }  # fmt: skip
+
+
 class _Job(NamedTuple):
     load: Callable[[], Requests]
     models: Models
@@ -30,6 +54,10 @@ class _Job(NamedTuple):
 
 
 _shared: list[_Job] = []
+ORACLE: Final = "serve.clairvoyant"
+"""Knows all requests before they come."""
+FORESEEN: Final = 1_000_000
+"""Beside more requests it is not run: it holds all of them in memory."""
 
 
 def run_tasks(
@@ -44,6 +72,32 @@ def run_tasks(
         if isinstance(each, BadInput):
             raise each
     return runs
+
+
+def compare_tasks(
+    load: Callable[[], Requests], models: Models, tasks: Sequence[Task], *, workers: int = 1,
+    per_request: Path | None = None, progress: Callable[[float], None] = lambda share: None,
+) -> Comparison:  # fmt: skip
+    """Do every task, and at every place what nobody can deploy: where several recipes are compared,
+    one that knows the future; the bound. Raises BadInput."""
+    places = dict.fromkeys((task.fleet, task.setup) for task in tasks)
+    recipes = {task.recipe for task in tasks}
+    known = any(recipe.partition("(")[0] == ORACLE for recipe in recipes)
+    oracle = [Task(ORACLE, *place) for place in places] if len(recipes) > 1 and not known else []
+    part = len(tasks) / (len(tasks) + len(oracle))
+    runs = run_tasks(load, models, tasks, workers=workers, per_request=per_request,
+                     progress=lambda share: progress(part * share))  # fmt: skip
+    if (runs[0].metrics["requests"] or 0) > FORESEEN:
+        oracle = []
+    found = try_tasks(load, models, oracle, workers=workers,
+                      progress=lambda share: progress(part + (1 - part) * share))  # fmt: skip
+    streams = max(make_router(recipe).can.streams for recipe in recipes)
+    bounds: dict[Place, Bound] = {}
+    for fleet, setup in dict.fromkeys((fleet, replace(setup, seed=0)) for fleet, setup in places):
+        bound = bound_of(load(), models, fleet, setup, streams)
+        if bound is not None:
+            bounds[Place(str(fleet), setup.faster, setup.slo)] = bound
+    return Comparison(runs, [each for each in found if isinstance(each, ServingRun)], bounds)
 
 
 def try_tasks(

@@ -8,8 +8,9 @@ from ganger.mechanisms.serving.batching import Preferred, Single, SizeOrTimeout
 from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.dispatch import LeastLoaded, PowerOfTwo, RoundRobin
 from ganger.mechanisms.serving.queues import Fifo
-from ganger.recipes.registry import Count, Duration, Many, Paper, recipe
+from ganger.recipes.registry import Count, Duration, Many, Paper, Positive, recipe
 from ganger.recipes.serving.caches import Cache, cached
+from ganger.recipes.serving.clairvoyant import Clairvoyant
 from ganger.recipes.serving.cork import Cork
 
 _MS = SECOND // 1000
@@ -22,6 +23,7 @@ SPREAD = Paper("Request balancing", "a baseline", objective="latency")
 CHOICES = Paper("The power of two choices in randomized load balancing", "Mitzenmacher", "TPDS",
                 2001, "latency")  # fmt: skip
 BENTO = Paper("BentoML: adaptive batching", "BentoML", "software", 2026, "latency, throughput")
+FORESEEN = Paper("All requests known before they come", "an oracle", objective="SLO")
 APART = Paper("A fleet for each model", "a baseline", objective="SLO")
 
 
@@ -113,3 +115,15 @@ def dedicated(size: Count = 64, cache: Cache | None = None) -> Router:
     return Composed(
         "serve.dedicated", Preferred(size, 0), queue=Fifo, apart=True, residency=cached(cache)
     )
+
+
+@recipe(FORESEEN, name="serve.clairvoyant", needs="future")
+def clairvoyant(full: Positive = 2.0) -> Router:
+    """A plan by all requests before they come. It cannot be deployed.
+
+    While lanes have time left until the deadlines of what waits, the earliest deadline goes first,
+    with all that wait and can be in time. From a load of `full` on, the batch is run that serves
+    most requests per time: it may wait for requests that are about to come, and gives up those that
+    would keep it small. It is a plan that can be carried out, not the best one.
+    """
+    return Clairvoyant(full)

@@ -14,6 +14,7 @@ from ganger.workloads.formats import Head
 from ganger.workloads.requests import own
 from ganger.workloads.requests.columns import Requests
 from ganger.workloads.requests.readers import (
+    access_log,
     alibaba_genai,
     azure_functions,
     azure_llm,
@@ -75,6 +76,8 @@ FORMATS: dict[str, Format] = {
                _is_counted),
         Format("servegen", "ServeGen: rate, cv and pattern of clients by window", servegen.read,
                lambda head: head.has(*servegen.HEADER)),
+        Format("access-log", "Access logs of web servers, common or combined", access_log.read,
+               lambda head: access_log.LINE.match(head.first) is not None),
     )
 }  # fmt: skip
 """Every format by name."""

@@ -1,0 +1,98 @@
+"""What `ganger simulate scenario.toml` does: what the file says, by way of the other commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from click.core import ParameterSource
+
+from ganger.core.errors import BadInput
+from ganger.core.units import NEVER, parse_duration
+
+if TYPE_CHECKING:
+    from ganger.lab.serving.hosting import Traffic
+    from ganger.workloads.scenario.reading import Scenario
+
+_OF_JOBS: Final = ("by", "why", "per_job", "log", "validate")
+_OUTPUT: Final = (*_OF_JOBS, "as_json", "report", "workers", "quiet", "trace")
+"""The options that a scenario leaves to the command line."""
+
+
+def run_scenario(path: Path, options: dict[str, Any]) -> None:
+    """Requests on a fleet, or services beside training on a cluster. Raises BadInput."""
+    from ganger.workloads.scenario.reading import read_scenario
+
+    context = click.get_current_context()
+    for parameter in context.command.get_params(context):
+        name = parameter.name or ""
+        if name not in _OUTPUT and context.get_parameter_source(name) == _GIVEN:
+            raise BadInput("a scenario says it", where=parameter.opts[0],
+                           mend=f"write it into {path.name}")  # fmt: skip
+    found = read_scenario(path)
+    if found.document.training is None:
+        _on_a_fleet(found, options)
+    else:
+        _beside_training(found, options)
+
+
+_GIVEN = ParameterSource.COMMANDLINE
+
+
+def _on_a_fleet(scenario: Scenario, options: dict[str, Any]) -> None:
+    from ganger.cli.lab.serving import compare, fleet_of
+
+    for name in _OF_JOBS:
+        if options[name]:
+            raise BadInput("it is about jobs, and this scenario has none",
+                           where=f"--{name.replace('_', '-')}", mend="leave it out")  # fmt: skip
+    document = scenario.document
+    chosen = {
+        "recipe": ",".join(document.routers),
+        "fleets": ",".join(document.fleets) or fleet_of(_cluster(scenario)),
+        "models": scenario.models,
+        "slo": ",".join(document.slo) or None,
+        "faster": ",".join(f"{each:g}" for each in document.faster) or "1",
+        "seeds": document.seeds,
+        "noise": document.latency_noise,
+        "per_request": None,
+        **{name: options[name] for name in ("workers", "quiet", "as_json", "report")},
+    }
+    compare(str(scenario.path), scenario.requests, chosen, scenario.files)
+
+
+def _cluster(scenario: Scenario) -> str:
+    """The cluster in words, or its file beside the scenario."""
+    beside = scenario.path.parent / scenario.document.cluster
+    return str(beside) if beside.is_file() else scenario.document.cluster
+
+
+def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
+    from ganger.cli.lab.simulate import simulate_jobs
+
+    document, training = scenario.document, scenario.document.training
+    assert training is not None, "it was checked that there is training"
+    assert scenario.trace is not None, "training has a trace"
+    given = {
+        "serving": training.scaling,
+        "seeds": document.seeds,
+        "knows": training.knows,
+        "window": training.window,
+        "load": ",".join(f"{each:g}" for each in training.loads) or None,
+        "traffic": _traffic(scenario),
+        "files": scenario.files,
+    }
+    simulate_jobs(scenario.trace, _cluster(scenario), ",".join(training.recipes),
+                  {**options, **given})  # fmt: skip
+
+
+def _traffic(scenario: Scenario) -> Traffic:
+    from ganger.lab.serving.hosting import Traffic
+    from ganger.recipes.registry import make_router
+    from ganger.workloads.models.reading import read_models
+
+    (router,) = scenario.document.routers
+    make_router(router)
+    slos = [parse_duration(each, where="slo") for each in scenario.document.slo]
+    return Traffic(scenario.requests(), read_models(scenario.models), router, *(slos or [NEVER]))

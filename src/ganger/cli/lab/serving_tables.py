@@ -1,0 +1,228 @@
+"""Runs over requests as tables in a terminal, and what has to be known to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import click
+from rich.markup import escape
+
+from ganger.cli.lab.trace import console, plain_table
+from ganger.core.units import NEVER, SECOND, format_duration
+
+if TYPE_CHECKING:
+    from ganger.lab.serving.run import Place, ServingRun
+    from ganger.lab.serving.sweep import Comparison
+
+Groups: TypeAlias = "dict[tuple[str, str, str, str], list[ServingRun]]"
+Figures: TypeAlias = dict[str, tuple[str, Callable[[Any], str]]]
+_TITLES: Final = ("recipe", "fleet", "load", "SLO")
+
+
+def show(found: Comparison, *, by_class: bool = False) -> None:
+    """Print a row for each recipe and place: means over the seeds; `by_class` the same for the
+    classes of requests; the most that any recipe could have in time; why requests were dropped;
+    what was left out."""
+    screen, groups = console(), _groups(found)
+    columns = dict(zip(_TITLES, zip(*groups, strict=True), strict=True))
+    shown = [name for name, words in columns.items() if len(set(words)) > 1] or ["recipe"]
+    figures = _figures(found.runs, len(shown))
+    screen.print(_table(groups, columns, shown, figures))
+    if by_class:
+        _show_classes(screen, [
+            (" ".join(columns[name][at] for name in shown), row)
+            for at, group in enumerate(groups.values()) for row in group[0].classes
+        ])  # fmt: skip
+    same = [f"{name} {words[0]}" for name, words in columns.items()
+            if name not in shown and words[0]]  # fmt: skip
+    for line in _lines(found, groups, same):
+        screen.print(escape(line), style="dim", soft_wrap=False)
+    for remark in found.runs[0].remarks:
+        click.echo(f"note: {remark}", err=True)
+
+
+def _groups(found: Comparison) -> Groups:
+    """The runs of a row: of one recipe at one place, with different seeds."""
+    groups: Groups = {}
+    runs = [*found.runs, *found.oracle]
+    places = list(dict.fromkeys(run.place for run in runs))
+    for run in sorted(runs, key=lambda run: places.index(run.place)):
+        name = run.recipe.removeprefix("serve.") if run in found.oracle else run.recipe
+        groups.setdefault(_key(name, run.place), []).append(run)
+    return groups
+
+
+def _key(recipe: str, place: Place) -> tuple[str, str, str, str]:
+    slo = "" if place.slo == NEVER else format_duration(place.slo)
+    return recipe, place.fleet, f"{place.faster:g}", slo
+
+
+def _figures(runs: list[ServingRun], names: int) -> Figures:
+    """The columns that fit beside so many columns of names, of which runs have figures."""
+    figures = _SPOKEN if _spoke(runs) else _FIGURES
+    if names > 1:
+        return figures
+    loads = any(run.metrics["loads"] for run in runs)
+    used = any(_gave_back(run) for run in runs)
+    return {
+        **figures,
+        **({"loads": ("loads", "{:,.0f}".format)} if loads else {}),
+        **({"lanes": ("lanes_used_mean", _number)} if used else {}),
+    }
+
+
+def _spoke(runs: list[ServingRun]) -> bool:
+    """Whether token models answered."""
+    return any(run.metrics["output_tokens"] is not None for run in runs)
+
+
+def _gave_back(run: ServingRun) -> bool:
+    """Whether its router gives lanes back, so that not all are used all the time."""
+    from ganger.recipes.registry import make_router
+
+    return make_router(run.recipe).can.retires
+
+
+def _table(
+    groups: Groups, columns: dict[str, tuple[str, ...]], shown: list[str], figures: Figures
+) -> Any:
+    table = plain_table()
+    table.show_header, table.padding = True, (0, 1, 0, 0)
+    widest = 17 if len(shown) < 3 else 12
+    for title in shown:
+        words = [title, *columns[title]]
+        table.add_column(title, overflow="fold", min_width=min(widest, max(map(len, words))))
+    for title in figures:
+        table.add_column(title, justify="right", no_wrap=True)
+    for at, group in enumerate(groups.values()):
+        table.add_row(
+            *(escape(columns[name][at]) for name in shown),
+            *(write(_mean(group, name)) for name, write in figures.values()),
+        )
+    return table
+
+
+def _lines(found: Comparison, groups: Groups, same: list[str]) -> list[str]:
+    """What stands below the table; `same`: what all rows have in common."""
+    runs = found.runs
+    seeds = len({run.setup.seed for run in runs})
+    same = same + [f"means over {seeds} seeds"] * (seeds > 1)
+    about = ", ".join([f"{runs[0].metrics['requests']:,} requests", *same])
+    lines = [
+        f"{about}. In time: answered by the deadline, of all that came; good/s: these, a second."
+        " Latencies are of answered requests."
+    ]
+    if _spoke(runs):
+        lines.append(
+            "ttft, tpot: the 99th percentiles of the time to the first token, and of that for each"
+            " further one; tok/s: tokens of outputs, a second."
+        )
+    if found.oracle:
+        lines.append(
+            "clairvoyant (serve.clairvoyant) knows all requests before they come (needs: future),"
+            " which nobody can deploy."
+        )
+    lines += [
+        f"{recipe} needs the future: it knows which requests come, and cannot be deployed."
+        for recipe in dict.fromkeys(run.recipe for run in runs if run.needs)
+    ]
+    places = list(dict.fromkeys(run.place for run in runs))
+    for place, bound in found.bounds.items():
+        if bound.attainment <= _ALL:
+            where = place.told(places)
+            lines.append(
+                f"{where}{': no' if where else 'No'} recipe can have more than"
+                f" {percent(bound.attainment)} in time, without luck"
+            )
+    for group in groups.values():
+        first = group[0]
+        where = ", ".join(filter(None, (first.recipe, first.place.told(places))))
+        for reason, count in sorted(first.dropped.items(), key=lambda item: -item[1]):
+            lines.append(f"{where}: {count:,} dropped: {reason}")
+    return lines
+
+
+def _show_classes(screen: Any, rows: list[tuple[str, dict[str, Any]]]) -> None:
+    """A row for each class of requests, by tenant and SLO, of the first seed of each group."""
+    if not rows:
+        screen.print("Each model has one class of requests.", style="dim")
+        return
+    every = [row for _, row in rows]
+    words = {
+        "run": [name for name, _ in rows],
+        "model": [row["model"] for row in every],
+        "tenant": [row["tenant"] or "" for row in every],
+        "SLO": [time_of(row["slo_seconds"]) for row in every],
+    }
+    table = plain_table()
+    table.show_header, table.padding = True, (0, 1, 0, 0)
+    names = [name for name, column in words.items() if len(set(column)) > 1]
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for title in ("requests", *_OF_CLASSES):
+        table.add_column(title, justify="right", no_wrap=True)
+    for at, row in enumerate(every):
+        table.add_row(
+            *(escape(words[name][at]) for name in names),
+            f"{row['requests']:,}",
+            *(write(row[of]) for of, write in _OF_CLASSES.values()),
+        )
+    screen.print(table)
+
+
+def _mean(group: list[ServingRun], name: str) -> float | None:
+    """Over its seeds; None where a run has no such figure."""
+    values = [run.metrics[name] for run in group]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None
+
+
+def percent(value: float | None) -> str:
+    """A part, as it is shown."""
+    return "-" if value is None else f"{100 * value:.1f}%"
+
+
+def _round(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.0f}%"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def time_of(value: float | None) -> str:
+    """Seconds, as they are shown."""
+    if value is None:
+        return "-"
+    return f"{value * 1000:.1f}ms" if value < 1 else format_duration(value * SECOND)
+
+
+_ALL: Final = 0.9995
+"""Bounds above it are no news."""
+_FIGURES: Final[Figures] = {
+    "in time": ("attainment", percent),
+    "good/s": ("goodput_per_second", _number),
+    "p50": ("latency_p50_seconds", time_of),
+    "p99": ("latency_p99_seconds", time_of),
+    "drops": ("dropped", "{:,.0f}".format),
+    "batch": ("batch_mean", _number),
+    "busy": ("utilisation", _round),
+}
+"""Columns: the metric, and how it is written."""
+_SPOKEN: Final[Figures] = {
+    "in time": ("attainment", percent),
+    "good/s": ("goodput_per_second", _number),
+    "ttft": ("ttft_p99_seconds", time_of),
+    "tpot": ("tpot_p99_seconds", time_of),
+    "tok/s": ("output_tokens_per_second", _number),
+    "busy": ("utilisation", _round),
+}
+"""The same where token models ran."""
+_OF_CLASSES: Final[Figures] = {
+    "in time": ("attainment", percent),
+    "p50": ("latency_p50_seconds", time_of),
+    "p99": ("latency_p99_seconds", time_of),
+    "ttft p99": ("ttft_p99_seconds", time_of),
+}
+"""The same of a class."""

@@ -1,0 +1,1 @@
+"""Scenarios: what is asked for, on which devices, under which recipes, in one file."""

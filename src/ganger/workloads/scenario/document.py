@@ -1,0 +1,101 @@
+"""The scenario file as it is written, `ganger.scenario/1`; docs/scenario-file.md describes it.
+
+Times are text like `100ms`. Files are named from the folder of the scenario.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+FORMAT: Final = "ganger.scenario/1"
+
+_Name = Annotated[str, Meta(min_length=1, max_length=200)]
+_Some = Annotated[list[_Name], Meta(min_length=1, max_length=100)]
+_Rate = Annotated[float, Meta(ge=0, le=1e9)]
+_Count = Annotated[int, Meta(ge=0, le=1 << 40)]
+_Factor = Annotated[float, Meta(ge=1e-6, le=1e6)]
+
+
+class Generate(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Requests that are made up, with the words of `ganger requests synth`."""
+
+    kind: Literal["poisson", "gamma", "mmpp", "diurnal", "step", "spike"]
+    duration: str | None = None
+    requests: _Count | None = None
+    seed: Annotated[int, Meta(ge=0, le=(1 << 32) - 1)] = 0
+    rate: _Rate | None = None
+    cv: _Rate | None = None
+    rates: list[_Rate] | None = None
+    stays: list[str] | None = None
+    swing: _Rate | None = None
+    peak: str | None = None
+    period: str | None = None
+    to: _Rate | None = None
+    at: str | None = None
+    width: str | None = None
+    models: list[_Name] = []
+    zipf: _Rate = 0.0
+    tenants: _Count = 0
+    items: _Count = 1
+    prompt_tokens: _Rate = 0.0
+    output_tokens: _Rate = 0.0
+    tokens_cv: _Rate = 1.0
+    inputs: _Count = 0
+    inputs_zipf: _Rate = 0.0
+
+
+class Service(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What is asked for: a file of `requests` or a generator. `model`: all ask for it, whatever the
+    file says; `slo`: for requests without a deadline."""
+
+    name: _Name
+    requests: _Name | None = None
+    format: str = "auto"
+    options: dict[str, str] = {}
+    generate: Generate | None = None
+    model: str = ""
+    slo: str | None = None
+
+
+class Training(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The jobs of a trace on the same cluster, services among them. `scaling`: the recipe for the
+    services; `recipes`: for all other jobs; `loads`: as `--load`."""
+
+    trace: _Name
+    recipes: _Some
+    scaling: _Name
+    loads: list[_Factor] = []
+    knows: Literal["truth", "noisy", "history", "rolling", "group", "estimate", "losses",
+                   "nothing"] = "truth"  # fmt: skip
+    window: str = "10s"
+
+
+class Document(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A scenario. Lists are swept: every recipe on every fleet, at every load (`faster`), with
+    every SLO and every seed. A list that is left out has one entry: load 1, and no SLO."""
+
+    format: str
+    services: Annotated[list[Service], Meta(min_length=1, max_length=1000)]
+    models: _Name
+    routers: _Some
+    fleets: list[_Name] = []
+    cluster: Annotated[str, Meta(max_length=200)] = ""
+    faster: Annotated[list[_Factor], Meta(max_length=100)] = []
+    slo: list[str] = []
+    seeds: str = "0"
+    latency_noise: Annotated[float, Meta(ge=0, le=10)] = 1.0
+    training: Training | None = None
+    about: str = ""
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a scenario. What fields have to agree on is only checked when it is
+    read."""
+    found = msgspec.json.schema(Document)
+    found["title"] = FORMAT
+    found["$defs"]["Document"]["properties"]["format"] = {"const": FORMAT}
+    found["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return found

@@ -1,0 +1,160 @@
+"""A scenario, read and checked: what is wrong is one sentence that names the service and field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ganger.core.errors import BadInput
+from ganger.core.units import NEVER, SECOND, parse_duration
+from ganger.workloads.documents import read_document
+from ganger.workloads.files import TextFile, open_text, suffix_of
+from ganger.workloads.models.names import distinct
+from ganger.workloads.requests.columns import Requests
+from ganger.workloads.requests.curves import curve_of
+from ganger.workloads.requests.formats import load_requests
+from ganger.workloads.requests.merging import asking, merged
+from ganger.workloads.requests.synthetic import Mix, generated
+from ganger.workloads.scenario.document import FORMAT, Document, Generate, Service
+
+DOCS: Final = "docs/scenario-file.md"
+_CURVE: Final = ("rate", "rates", "stays", "swing", "peak", "period", "to", "at", "width", "cv")
+_MIX: Final = ("zipf", "tenants", "items", "prompt_tokens", "output_tokens", "tokens_cv", "inputs",
+               "inputs_zipf")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a file says, with its files found. `files`: all that were named and are there."""
+
+    path: Path
+    document: Document
+    models: str
+    trace: Path | None
+
+    def requests(self) -> Requests:
+        """What all services are asked, from the beginning. Raises BadInput, also when read."""
+        streams = [_stream(each, self.path) for each in self.document.services]
+        if len(streams) == 1:
+            return streams[0]
+        return merged(streams, name=self.path.name, source=f"scenario {self.path}")
+
+    @property
+    def files(self) -> list[str]:
+        """Everything that decides the figures."""
+        named = [_found(each.requests, self.path) for each in self.document.services
+                 if each.requests is not None]  # fmt: skip
+        return [str(each) for each in (self.path, self.models, self.trace or "", *named)]
+
+
+def is_scenario(path: Path) -> bool:
+    """Whether a file says that it is one."""
+    if suffix_of(path) not in (".toml", ".yaml", ".yml", ".json") or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return b"ganger.scenario/" in file.read(1 << 16)
+
+
+def read_scenario(path: Path) -> Scenario:
+    """The scenario in a TOML, YAML or JSON file. Raises BadInput, with the first thing wrong."""
+    file = open_text(path)
+    found = read_document(file, FORMAT, Document, docs=DOCS)
+    distinct([each.name for each in found.services], f"{file.where}: services")
+    for service in found.services:
+        _check(service, f"{file.where}: service {service.name!r}")
+        _stream(service, path)
+    _check_places(found, file)
+    beside = path.parent / found.models
+    trace = None if found.training is None else _found(found.training.trace, path)
+    return Scenario(path, found, str(beside) if beside.is_file() else found.models, trace)
+
+
+def _check(service: Service, where: str) -> None:
+    if (service.requests is None) == (service.generate is None):
+        raise BadInput("it needs `requests` or `generate`, and not both", where=where,
+                       mend="name a file of requests, or say how they are made up")  # fmt: skip
+    if service.generate is not None and (service.options or service.format != "auto"):
+        raise BadInput("it is made up, and has no file", where=f"{where}: format",
+                       mend="leave `format` and `options` out")  # fmt: skip
+
+
+def _check_places(found: Document, file: TextFile) -> None:
+    """What fields have to agree on. Raises BadInput."""
+
+    def refuse(what: str, field: str, mend: str) -> BadInput:
+        return BadInput(what, where=f"{file.where}: {field}", mend=mend)
+
+    for slo in found.slo:
+        _time(slo, f"{file.where}: slo")
+    if found.training is None:
+        if bool(found.fleets) == bool(found.cluster):
+            raise refuse("where are requests answered?", "fleets",
+                         "give `fleets`, like T4:4, or `cluster`, like 1x4xT4")  # fmt: skip
+        return
+    if found.fleets or not found.cluster:
+        raise refuse("services beside training run on a cluster", "cluster",
+                     "give `cluster`, like 2x4xT4, and no `fleets`")  # fmt: skip
+    for field, many in (("routers", found.routers), ("slo", found.slo), ("faster", found.faster)):
+        if len(many) > 1:
+            raise refuse("beside training there is one", field, "keep one of them")
+    if found.faster or found.latency_noise != 1.0:
+        field = "faster" if found.faster else "latency_noise"
+        raise refuse("it means nothing beside training", field, "leave it out")
+
+
+def _time(text: str, where: str) -> int:
+    found = parse_duration(text, where=where)
+    if not found:
+        raise BadInput("nothing is answered in no time", where=where, mend="write like 100ms")
+    return found
+
+
+def _found(name: str, path: Path) -> Path:
+    return path.parent / name
+
+
+def _stream(service: Service, path: Path) -> Requests:
+    """The requests of a service. Raises BadInput."""
+    where = f"{path}: service {service.name!r}"
+    slo = NEVER if service.slo is None else _time(service.slo, f"{where}: slo")
+    if service.requests is not None:
+        options: dict[str, Any] = dict(service.options)
+        stream = load_requests(_found(service.requests, path), service.format, **options)
+        return asking(stream, model=service.model, slo=slo)
+    assert service.generate is not None, "it was checked that there is one of them"
+    with _placed(f"{where}: generate"):
+        return asking(_generated(service, service.generate), slo=slo)
+
+
+def _generated(service: Service, how: Generate) -> Requests:
+    chosen: dict[str, Any] = {name: getattr(how, name) for name in _CURVE}
+    for name in ("rates", "stays"):
+        if chosen[name] is not None:
+            chosen[name] = ",".join(map(str, chosen[name]))
+    if how.models and service.model:
+        raise BadInput("the service names a model", where="models", mend="keep one of the two")
+    names = tuple(how.models) or (service.model or service.name,)
+    mix = Mix(models=len(names), names=names, **{name: getattr(how, name) for name in _MIX})
+    if how.kind == "gamma" and how.cv is None:
+        raise BadInput("how bursty?", where="cv", mend="add cv, such as 4")
+    length = None if how.duration is None else parse_duration(how.duration, where="duration")
+    return generated(
+        curve_of(how.kind, chosen), seed=how.seed, most=how.requests,
+        duration=None if length is None else length / SECOND,
+        cv=1.0 if how.cv is None else how.cv, mix=mix, name=service.name,
+        source=f"synthetic: {how.kind}, seed {how.seed}",
+    )  # fmt: skip
+
+
+@contextmanager
+def _placed(where: str) -> Iterator[None]:
+    """Errors say where in the scenario they are."""
+    try:
+        yield
+    except BadInput as error:
+        field = error.where.removeprefix("--").replace("-", "_")
+        raise BadInput(error.what, where=f"{where}: {field}" if field else where,
+                       mend=error.mend.replace("--", "")) from None  # fmt: skip
