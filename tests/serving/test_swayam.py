@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ganger.core.events import Batch, Served
+from ganger.core.events import Accepted, Batch, Served
 from ganger.core.serving import verbs
 from ganger.core.serving.verbs import Retire
 from ganger.core.serving.world import World
@@ -152,24 +152,28 @@ ROUTER = "swayam(window=2s,horizon=2s,idle=8s)"
 
 def replicas(serving: str, router: str, to: float, least: int = 1) -> tuple[Any, list[float]]:
     """A service for 200 s, which begins with two replicas and may have `least` to six. 30 requests
-    come a second, and `to` from the 60th second to the 100th. Its figures in the end, and its replicas by
-    window of five seconds."""
+    come a second, and `to` from the 60th second to the 100th. Its figures in the end with how many
+    replicas were `spawned`, and its replicas by window of five seconds."""
     shape = Shape((Role(size=2, least=least, most=6),))
     web = job("web", at=0, lasts=200, kind=Kind.SERVE, shape=shape, model="bert")
     requests = generated(spike(30, to, 60.0, 40.0), seed=4, duration=200.0,
                          mix=Mix(names=("bert",), slo=SECOND // 10))  # fmt: skip
     traffic = Traffic(requests, read_models(EXAMPLES / "models.toml"), router)
     counts: list[float] = []
+    spawned: list[int] = []
 
     class Noted:
         def append(self, revision: int, batch: Batch, *_: Any) -> None:
-            counts.extend(event.figures["replicas"][0] or 0.0 for event in batch.events
-                          if isinstance(event, Served))  # fmt: skip
+            for event in batch.events:
+                if isinstance(event, Served):
+                    counts.append(event.figures["replicas"][0] or 0.0)
+                elif isinstance(event, Accepted):
+                    spawned.append(event.job)
 
     setup = Setup(traffic=traffic, serving=serving, window=5 * SECOND, validate=True)
     run = run_one(trace_of((web,)), load_cluster("1x8xT4"), "fifo", setup,
                   journal=lambda kernel: Noted())  # fmt: skip
-    return run.services["web"], counts
+    return {**run.services["web"], "spawned": len(spawned)}, counts
 
 
 def test_replicas_come_when_frontends_want_them_and_go_when_they_are_given_back() -> None:
@@ -191,8 +195,9 @@ def test_only_what_the_router_gives_back_goes_and_only_if_it_is_granted() -> Non
     assert set(counts) == {2}
     _, counts = replicas("scale.asked", "serve.triton", 30)
     assert set(counts) == {2}
-    _, counts = replicas("scale.asked", ROUTER, 30, least=2)
-    assert set(counts) == {2}  # a service has the fewest of its role
+    found, counts = replicas("scale.asked", ROUTER, 30, least=2)
+    assert set(counts) == {2}
+    assert found["spawned"] == 2  # a service keeps the fewest of its role
     _, counts = replicas("scale.asked", "swayam(window=2s,horizon=2s,idle=5m)", 30)
     assert set(counts) == {2}  # one is enough, but none was given back
 
