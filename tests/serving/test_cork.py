@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from ganger.core.serving.verbs import Part
+from ganger.core.serving.world import World
 from ganger.core.units import SECOND
+from ganger.mechanisms.serving.queues import Fifo
 from ganger.recipes.registry import make_router
-from ganger.recipes.serving.cork import Fit
-from serving.rig import Asked, affine, lanes, model, play, table
+from ganger.recipes.serving.cork import Cork, Fit
+from serving.rig import MS, Asked, affine, columns, lanes, model, play, table
 
 
 def test_the_line_is_fitted_to_the_third_batch_on_and_again_after_five_seconds() -> None:
@@ -78,3 +81,39 @@ def test_lanes_and_models_have_queues_and_lines_of_their_own() -> None:
     seen = play(make_router("serve.bentoml(size=2)"), models, lanes(2), asked)
     assert sorted((each.lane, each.model, each.tasks) for each in seen.batches) == [
         (0, 0, (0, 4)), (0, 1, (1, 5)), (1, 0, (2, 6)), (1, 1, (3, 7))]  # fmt: skip
+
+
+def test_batches_of_the_training_count_as_if_they_had_not_waited() -> None:
+    """Each takes 10 ms and has waited for 20. The line is fitted again by the last three of the
+    eleven, though no five seconds have passed; the twelfth counts as it was."""
+    world = World([model("m", table(10))], lanes(1))
+    world.requests.add(columns([Asked(0.0)]))
+    cork = Cork(8, SECOND)
+    memory = cork.begin(world)
+    part = Part(0, [0], 1)
+    world.now = 30 * MS
+    lines = []
+    for at in range(12):
+        took = (10 if at < 10 else 40) * MS
+        world.now = took + 20 * MS
+        cork.learn(world, memory, part, world.lanes[0], took)
+        lines.append(round(memory[0, 0].each + memory[0, 0].base, 4))
+    assert lines[2:10] == [0.01] * 8
+    assert 0.01 < lines[10] < 0.04
+    assert memory[0, 0].wait == 0.0
+    memory[0, 0].refresh()
+    assert memory[0, 0].wait == pytest.approx(0.02 / 10)
+
+
+def test_it_looks_again_in_a_millisecond_and_not_when_a_request_comes() -> None:
+    world = World([model("m", table(10, 11))], lanes(1))
+    world.requests.add(columns([Asked(0.0)]))
+    world.now = MS
+    queue = Fifo(0, 0)
+    queue.push(world, range(1))
+    cork = Cork(8, SECOND)
+    trained = {(0, 0): Fit(0.005, 0.005, 0.040, sent=11)}
+    form = cork.form(world, trained, queue, world.lanes[0])
+    assert (form.size, form.until) == (0, 2 * MS)
+    assert form.missing > 1000
+    assert cork.form(world, {}, queue, world.lanes[0]).size == 1  # nothing was learned yet

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from ganger.core.events import (
     Started,
 )
 from ganger.core.plan import Placement, Resume, Slot, Start, Stop, Suspend
+from ganger.core.serving.router import RETIRES, Router
+from ganger.core.serving.verbs import Do, Ended, Retire
 from ganger.core.serving.world import Known, Lane, Latencies, World
 from ganger.core.spec import JobSpec, Kind, Role, Shape
 from ganger.core.units import NEVER, SECOND
@@ -32,6 +35,7 @@ from ganger.workloads.models.reading import read_models
 from ganger.workloads.requests.processes import constant, spike
 from ganger.workloads.requests.synthetic import Mix, generated
 from serving.rig import MS, Seen, table
+from serving.test_awkward import Mini
 from worlds import job, trace_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples/serving"
@@ -42,13 +46,15 @@ ONE: Placement = (Slot(0, 1, 1),)
 class Desk:
     """A host with one service, 100 ms a request, 2 s to load; requests at these seconds."""
 
-    def __init__(self, *at: float, latencies: Latencies | None = None) -> None:
+    def __init__(
+        self, *at: float, latencies: Latencies | None = None, router: Router | None = None
+    ) -> None:
         models = [Known("m", {("gpu", 1.0): latencies or table(100)})]
         self.world = World(models, [Lane(n, "gpu", device=n, down=True) for n in range(3)])
         self.seen = Seen(self.world)
         rows = {"arrival": [round(each * SECOND) for each in at]}
-        plane = Plane(self.world, make_router("serve.no-batch"), Physics(models), iter([rows]),
-                      [self.seen])  # fmt: skip
+        plane = Plane(self.world, router or make_router("serve.no-batch"), Physics(models),
+                      iter([rows]), [self.seen])  # fmt: skip
         self.host = Requesting(trace_of((WEB,)).declared, {"web": Requested(plane, 2 * SECOND)},
                                10 * SECOND, lambda node: "gpu")  # fmt: skip
 
@@ -58,6 +64,17 @@ class Desk:
         self.host.happened(round(at * SECOND), [Accepted(row, spec, spawned=True)])
         self.host.planned(round(at * SECOND), [Start(row, 1, ONE)])
         self.host.happened(round(at * SECOND), [Started(row, 1)])
+
+    def given_back(self, at: float) -> list[tuple[int, ...]]:
+        """The replicas that are reported as given back, by window that ends by then."""
+        told = []
+        while self.host.next_time() <= round(at * SECOND):
+            for event in self.host.advance(self.host.next_time()):
+                assert isinstance(event, Served)
+                marks = event.figures["given_back"]
+                told.append(tuple(job for job, mark in zip(event.services, marks, strict=True)
+                                  if mark))  # fmt: skip
+        return told
 
     def until(self, at: float) -> list[dict[str, float | None]]:
         """The windows that end by then."""
@@ -222,3 +239,34 @@ def test_requests_that_outlast_the_trace_are_dropped() -> None:
     assert set(found["dropped_by_reason"]) == {"the service ended"}
     assert 0.55 < found["dropped"] / found["requests"] < 0.65  # it runs for 10 of 25 minutes
     assert run.services["bert"]["requests"] == 0
+
+
+class Gives(Mini):
+    """Gives its lane back after the batches with these numbers, and uses it again all the same."""
+
+    can = RETIRES
+
+    def __init__(self, *after: int) -> None:
+        self.after, self.ended_ = after, 0
+
+    def ended(self, world: World, done: Ended) -> Sequence[Do]:
+        super().ended(world, done)
+        self.ended_ += 1
+        return [Retire(done.order.lane)] if self.ended_ in self.after else []
+
+
+def test_a_replica_is_reported_as_given_back_until_it_is_used_again() -> None:
+    """The second request comes after the first was answered; it runs at the end of a window."""
+    desk = Desk(3, 9.95, 30, router=Gives(1))
+    desk.starts(1, 0)
+    assert desk.given_back(45) == [(), (), (), ()]  # it was used again before it was reported
+    desk = Desk(3, 15, 31, router=Gives(1, 2))
+    desk.starts(1, 0)
+    assert desk.given_back(45) == [(1,), (1,), (1,), ()]
+
+
+def test_a_service_that_runs_whole_has_no_replicas_to_give_back() -> None:
+    desk = Desk(3, router=Gives(1))
+    desk.host.planned(0, [Start(0, 1, ONE)])
+    desk.host.happened(0, [Started(0, 1)])
+    assert desk.given_back(15) == [()]

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ganger.core.events import Batch, Served
+from ganger.core.events import Accepted, Batch, Served
+from ganger.core.serving import verbs
 from ganger.core.serving.verbs import Retire
 from ganger.core.serving.world import World
 from ganger.core.spec import Kind, Role, Shape
@@ -16,6 +17,7 @@ from ganger.lab.serving.fleet import read_fleet
 from ganger.lab.serving.hosting import Traffic
 from ganger.lab.serving.run import Setup as ServingSetup
 from ganger.lab.serving.run import serve
+from ganger.lab.serving.tally import Tally
 from ganger.lab.simulation import Setup, run_one
 from ganger.recipes.registry import make_router
 from ganger.recipes.serving.swayam import Memory
@@ -148,26 +150,30 @@ def _of(metrics: Any, name: str) -> float:
 ROUTER = "swayam(window=2s,horizon=2s,idle=8s)"
 
 
-def replicas(serving: str, router: str, to: float) -> tuple[Any, list[float]]:
-    """A service for 200 s, which begins with two replicas and may have one to six; 30 requests a
-    second, and `to` from the 60th second to the 100th. Its figures in the end, and its replicas by
-    window of five seconds."""
-    shape = Shape((Role(size=2, least=1, most=6),))
+def replicas(serving: str, router: str, to: float, least: int = 1) -> tuple[Any, list[float]]:
+    """A service for 200 s, which begins with two replicas and may have `least` to six. 30 requests
+    come a second, and `to` from the 60th second to the 100th. Its figures in the end with how many
+    replicas were `spawned`, and its replicas by window of five seconds."""
+    shape = Shape((Role(size=2, least=least, most=6),))
     web = job("web", at=0, lasts=200, kind=Kind.SERVE, shape=shape, model="bert")
     requests = generated(spike(30, to, 60.0, 40.0), seed=4, duration=200.0,
                          mix=Mix(names=("bert",), slo=SECOND // 10))  # fmt: skip
     traffic = Traffic(requests, read_models(EXAMPLES / "models.toml"), router)
     counts: list[float] = []
+    spawned: list[int] = []
 
     class Noted:
         def append(self, revision: int, batch: Batch, *_: Any) -> None:
-            counts.extend(event.figures["replicas"][0] or 0.0 for event in batch.events
-                          if isinstance(event, Served))  # fmt: skip
+            for event in batch.events:
+                if isinstance(event, Served):
+                    counts.append(event.figures["replicas"][0] or 0.0)
+                elif isinstance(event, Accepted):
+                    spawned.append(event.job)
 
     setup = Setup(traffic=traffic, serving=serving, window=5 * SECOND, validate=True)
     run = run_one(trace_of((web,)), load_cluster("1x8xT4"), "fifo", setup,
                   journal=lambda kernel: Noted())  # fmt: skip
-    return run.services["web"], counts
+    return {**run.services["web"], "spawned": len(spawned)}, counts
 
 
 def test_replicas_come_when_frontends_want_them_and_go_when_they_are_given_back() -> None:
@@ -189,8 +195,27 @@ def test_only_what_the_router_gives_back_goes_and_only_if_it_is_granted() -> Non
     assert set(counts) == {2}
     _, counts = replicas("scale.asked", "serve.triton", 30)
     assert set(counts) == {2}
-    _, counts = replicas("scale.asked", ROUTER, 30)
-    assert counts[-1] == 1
+    found, counts = replicas("scale.asked", ROUTER, 30, least=2)
+    assert set(counts) == {2}
+    assert found["spawned"] == 2  # a service keeps the fewest of its role
+    _, counts = replicas("scale.asked", "swayam(window=2s,horizon=2s,idle=5m)", 30)
+    assert set(counts) == {2}  # one is enough, but none was given back
+
+
+def test_a_lane_is_used_from_its_first_batch_until_it_is_given_back() -> None:
+    """20 s, and 10 s of another time, of 40."""
+    world = World(MODELS, lanes(2))
+    tally = Tally(world, [None])
+    batch = verbs.Batch(0, (verbs.Part(0, [0], 1),), "next")
+    world.requests.add(columns([Asked(0.0)]))
+    tally.ran(world.lanes[0], batch, 0, 10 * SECOND, verbs.OK)
+    world.now = 20 * SECOND
+    tally.retired(0)
+    tally.retired(1)  # it was never used
+    tally.ran(world.lanes[0], batch, 30 * SECOND, 40 * SECOND, verbs.OK)
+    world.answer((0,), 0, at=40 * SECOND)
+    tally.settled(world, 1)
+    assert tally.metrics(2)["lanes_used_mean"] == 30 / 40
 
 
 def test_it_retires_by_an_order() -> None:

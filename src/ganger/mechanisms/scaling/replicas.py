@@ -186,10 +186,8 @@ class Scaling:
                 view.draft.start(service, ())
             wanted, since = self._wanted(view, service, memory)
             if self.grants:
-                least = view.draft.shape(service).roles[0].range[0]
-                for job in _given_back(view, service, have)[
-                    : max(len(have) - max(least, wanted), 0)
-                ]:
+                spare = max(len(have) - wanted, 0)
+                for job in _given_back(view, service, have)[:spare]:
                     view.draft.retire(job)
                     have.remove(job)
                 wanted = max(wanted, len(have) + view.spawning.get(service, 0))
