@@ -310,11 +310,8 @@ class Plane:
         now = self.world.now
         if isinstance(order, Batch):
             beside = self._on_device.get(lane.device, 0)
-            times = self._steps.times(order, lane) if self._steps is not None else None
-            if times is not None and self._steps is not None:
-                took = self._steps.begin(order, lane, times)
-            else:
-                took = self._physics.micros(order, lane, beside)
+            took = 0 if self._steps is None else self._steps.begin(order, lane)
+            took = took or self._physics.micros(order, lane, beside)
             self._on_device[lane.device] = beside + 1
             self.batches += 1
             lane.due = now + self._predicted(lane, order)
@@ -352,7 +349,7 @@ class Plane:
         over: tuple[int, ...] = ()
         if isinstance(order, Batch):
             self._on_device[lane.device] -= 1
-            if self._steps is not None and self._steps.times(order, lane) is not None:
+            if self._steps is not None:
                 order, over = self._steps.end(lane, order, end.outcome)
         else:
             self._loaded(order, end.outcome)
@@ -382,13 +379,10 @@ class Plane:
         end = self._busy.get(number)
         if end is None or not isinstance(end.order, Batch) or end.outcome == INTERRUPTED:
             return
-        if self._steps is not None and self._steps.times(end.order, self.world.lanes[number]):
-            at, operator = self._steps.border(number), 0
-            cuts = at >= 0
-        else:
+        at, operator = 0 if self._steps is None else self._steps.border(number), 0
+        if not at:
             at, operator = self._physics.next_border(end.order, end.began, end.at, self.world.now)
-            cuts = operator > 0
-        if cuts:
+        if operator or 0 < at < end.at:
             end.valid = False
             cut = self._busy[number] = _End(end.order, end.began, at)
             cut.outcome, cut.operator = INTERRUPTED, operator
