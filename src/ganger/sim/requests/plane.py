@@ -361,17 +361,14 @@ class Plane:
     def _begin(self, lane: Lane, order: Batch | Load) -> None:
         now = self.world.now
         if isinstance(order, Batch):
-            beside = 0
+            beside = took = 0
             if self._on_device is not None:
                 beside = self._on_device[lane.device]
                 self._on_device[lane.device] = beside + 1
             first = order.parts[0]
-            times = self._steps.times(order, lane) if self._steps is not None else None
-            if times is not None and self._steps is not None:
-                pace = self.physics.pace.get(lane.device, 1.0)
-                took = self._steps.begin(order, lane, times, pace)
-            else:
-                took = self.physics.micros(order, lane, beside)
+            if self._steps is not None:
+                took = self._steps.begin(order, lane, self.physics.pace.get(lane.device, 1.0))
+            took = took or self.physics.micros(order, lane, beside)
             self.batches += 1
             known = None if first.tokens else self.world.latencies(first.model, lane)
             lane.due = now + (known.mean[first.items] if known is not None else 0)
@@ -405,7 +402,7 @@ class Plane:
         else:
             if self._on_device is not None:
                 self._on_device[lane.device] -= 1
-            if self._steps is not None and self._steps.times(order, lane) is not None:
+            if self._steps is not None:
                 order, over = self._steps.end(lane, order, end.outcome)
         for watch in self._watches:
             watch.ran(lane, order, end.began, now, end.outcome)
@@ -438,13 +435,10 @@ class Plane:
         end = self._busy.get(number)
         if end is None or not isinstance(end.order, Batch) or end.outcome == INTERRUPTED:
             return
-        if self._steps is not None and self._steps.times(end.order, self.world.lanes[number]):
-            at, operator = self._steps.border(number), 0
-            cuts = at >= 0
-        else:
+        at, operator = 0 if self._steps is None else self._steps.border(number), 0
+        if not at:
             at, operator = self.physics.next_border(end.order, end.began, end.at, self.world.now)
-            cuts = operator > 0
-        if cuts:
+        if operator or 0 < at < end.at:
             end.valid = False
             cut = self._busy[number] = _End(end.order, end.began, at, INTERRUPTED, operator)
             self._push(at, number, cut)

@@ -61,15 +61,15 @@ class Steps:
         """Forget the first rows, which are over."""
         del self._outputs[:count]
 
-    def times(self, order: Batch, lane: Lane) -> Times | None:
-        """What steps of a batch take; None where it is not of a token model."""
-        return self._world.models[order.parts[0].model].tokens.get(lane.type)
-
     # ------------------------------------------------------------------ begin
 
-    def begin(self, order: Batch, lane: Lane, times: Times, pace: float = 1.0) -> int:
-        """Microseconds that a batch will take unless it is cut; a step takes `pace` times what is
-        stated. Raises InvariantError for one that cannot be."""
+    def begin(self, order: Batch, lane: Lane, pace: float = 1.0) -> int:
+        """Microseconds that a batch will take unless it is cut, where a step takes `pace` times what
+        is stated; 0 for a batch that is not of a token model. Raises InvariantError for one that
+        cannot be."""
+        times = self._world.models[order.parts[0].model].tokens.get(lane.type)
+        if times is None:
+            return 0
         if len(order.parts) != 1:
             raise InvariantError(f"lane {lane.number}: a batch of several token models")
         for task in order.drops:
@@ -160,23 +160,26 @@ class Steps:
         return 0 if run is None else bisect_right(run.borders, self._world.now - run.began)
 
     def border(self, lane: int) -> int:
-        """The earliest moment from now on at which a lane can stop; -1: not before its end."""
+        """The earliest moment from now on at which a lane can stop; -1: not before its end; 0: it
+        runs no token model."""
         run = self._runs.get(lane)
         if run is None:
-            return -1
+            return -1 if lane in self._wholes else 0
         at = bisect_left(run.borders, self._world.now - run.began)
         return run.began + run.borders[at] if at < len(run.borders) - 1 else -1
 
     def end(self, lane: Lane, order: Batch, outcome: str) -> tuple[Batch, tuple[int, ...]]:
-        """A lane has ended or was stopped: the batch as it was executed, with the steps that were
-        done, and the tasks whose output has ended."""
+        """A lane has ended or was stopped: the batch as it was executed, of a token model with the
+        steps that were done, and the tasks whose output has ended."""
         whole = self._wholes.pop(lane.number, None)
         if whole is not None:
             lane.cached -= whole.held
             if outcome == OK:
                 self._end_whole(order.parts[0], whole)
             return order, ()
-        run = self._runs.pop(lane.number)
+        run = self._runs.pop(lane.number, None)
+        if run is None:
+            return order, ()
         self.breakable -= len(run.borders) > 1
         steps = bisect_right(run.borders, self._world.now - run.began)
         order = replace(order, steps=steps)
