@@ -56,9 +56,13 @@ class Memory(Struct):
     """By model: requests that were dispatched."""
     stranded: list[int]
     """Requests and tasks for which no lane is up."""
+    able: list[list[int]]
+    """By what is asked for: the models that answer it and that some lane may run."""
     learned: Any
     asked: Asked | None
     """None where no request names a family and nothing is kept."""
+    ways: dict[int, list[int]] = {}
+    """By model: its lanes that are up, in order; found anew when lanes come and go."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,9 @@ class Composed:
                 )  # fmt: skip
         return Memory(
             group_of, groups_of, lanes_of, [], {}, [[] for _ in kinds], set(), [], {}, [],
-            [0] * len(world.lanes), [0] * len(world.models), [], self.batching.begin(world),
+            [0] * len(world.lanes), [0] * len(world.models), [],
+            [[model for model in those if groups_of[model]] for those in world.variants],
+            self.batching.begin(world),
             self.asking.begin(world)
             if self.asking is not None and (world.families or self.asking.keeps) else None,
         )  # fmt: skip
@@ -139,8 +145,7 @@ class Composed:
             assert self.asking is not None
             for row in rows:
                 at = row - world.requests.base
-                runnable = [model for model in world.variants[world.requests.model[at]]
-                            if memory.groups_of[model]]  # fmt: skip
+                runnable = memory.able[world.requests.model[at]]
                 for model, number in self.asking.arrive(world, memory.asked, row, runnable):
                     self._send(world, memory, model, number)
             return
@@ -178,7 +183,11 @@ class Composed:
     ) -> list[int]:
         """The group of the lane that the dispatcher chooses; none if no lane is up."""
         assert self.dispatch is not None
-        lanes = [lane for group in groups for lane in memory.lanes_of[group]]
+        lanes = memory.ways.get(model)
+        if lanes is None:
+            lanes = memory.ways[model] = [
+                lane for group in groups for lane in memory.lanes_of[group]
+            ]
         if not lanes:
             return groups[:1]
         turn = memory.turns[model]
@@ -345,6 +354,7 @@ class Composed:
     def told(self, world: World, news: News) -> Sequence[Do]:
         """Lanes come and go: what waits at one that goes is dispatched again."""
         memory: Memory = world.memory
+        memory.ways.clear()
         for number in news.up:
             memory.lanes_of[memory.group_of[number]].append(number)
             memory.lanes_of[memory.group_of[number]].sort()
