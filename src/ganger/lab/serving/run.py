@@ -200,6 +200,13 @@ def _memory(
     tight = [name for name, mib in sizes.items() if mib << 20 < need]
     if not tight:
         return None
+    most = max(sizes.values())
+    for model in known:
+        if model.bytes > most << 20:
+            raise BadInput(
+                f"{model.name!r} needs {model.bytes / (1 << 30):.2f} GiB, and no device of {fleet}"
+                " has so much", where=models.source, mend="leave it out, or take a larger device",
+            )  # fmt: skip
     if not router.can.loads:
         raise BadInput(
             f"the models need {need / (1 << 30):.2f} GiB, {tight[0]} has"
