@@ -13,6 +13,8 @@ no outcome but a time.
 With --tokens only token models, and no page: 10,000 requests to four lanes, with lognormal prompts
 of 600 and outputs of 150 tokens on average, a limit of 128 sequences and a cache of 60,000 tokens
 for each lane; at 8 requests a second, which the lanes can serve, and at 40, which fill the cache.
+`routers_large.py` has the rows of the third table: all slots at work together, Clockwork with 1,000
+models on 64 lanes, a day of 100 million requests, and a decision about 1,000 services.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import routers_large as large
 from provenance import machine, made, write
 
 from ganger.core.serving.tokens import Times
@@ -43,6 +46,15 @@ RECIPES = ("serve.triton", "clipper", "nanily", "clockwork", "nexus", "serve.lea
 GOAL = (
     "The goal is 200 thousand where batches hold four and more, 60 thousand where they hold one,"
     " and never under a twentieth of the limit."
+)
+BEYOND = (
+    "*All slots* is a router of a cache (1,000 answers of 20,000 inputs), Exp3 among four variants"
+    " of each of four families, dispatch to the least loaded of 16 lanes, queues of at most 1,000,"
+    " the earliest deadline first, and admission of what ends in time. Of the 1,000 models, the"
+    " k-th is asked for in proportion to 1 / k; each device has room for 100, and a load takes 8"
+    " ms. The day's load swings by half between noon and midnight; it is generated in chunks, and"
+    " served by `serve.triton` on three lanes. Services have one to four replicas, and each"
+    " minute another load; the first number is the median of the decisions."
 )
 HEAD = (
     "| recipe | models | requests a second | in a batch | answered | late | dropped |\n"
@@ -181,6 +193,38 @@ def cases(requests: int) -> list[Case]:
             for recipe in RECIPES]  # fmt: skip
 
 
+def beyond(requests: int, rounds: int) -> list[str]:
+    """What there is a goal for beyond the table of recipes: what, measured, goal."""
+    rows = list[str]()
+
+    def row(what: str, value: str, goal: str) -> None:
+        rows.append(f"| {what} | {value} | {goal} |")
+        print(rows[-1], flush=True)
+
+    for rate, goal in ((1600, "30"), (7000, "100")):
+        found = [large.all_slots(rate, requests) for _ in range(rounds)]
+        size = found[0].tally.executed / found[0].tally.batches
+        middle = statistics.median(each.per_second for each in found) / 1000
+        row(f"all slots, {rate:,} a second, {size:.1f} in a batch: thousand a CPU second",
+            f"{middle:,.0f}", goal)  # fmt: skip
+    for rate in (8_000, 16_000):
+        found = [large.many_models(rate, requests) for _ in range(rounds)]
+        middle = statistics.median(each.per_second for each in found) / 1000
+        row(f"`clockwork`, 1,000 models, 64 lanes, {rate:,} a second: thousand a CPU second",
+            f"{middle:,.0f}", "50")  # fmt: skip
+    some = large.day(large.DAY // 20)
+    size = some.tally.executed / some.tally.batches
+    row(f"a day of 100 million, {size:.1f} in a batch: CPU minutes, from a twentieth of it",
+        f"{some.seconds * 20 / 60:.1f}", "10")  # fmt: skip
+    most, held = large.bytes_in_flight(1_000_000)
+    row(f"bytes a request, {held:,} in flight", f"{most:.0f}", "120")
+    for recipe in ("scale.threshold", "scale.reactive"):
+        took = large.control(recipe)
+        row(f"`{recipe}`, 1,000 services, 500 GPUs: CPU ms of a decision, at most",
+            f"{statistics.median(took):.1f}, {max(took):.1f}", "100")  # fmt: skip
+    return rows
+
+
 def main() -> None:
     """Measure in turns, print, write the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
@@ -210,9 +254,11 @@ def main() -> None:
             f" 1/{statistics.median(limit) / middle:.1f} |"
         )
         print(rates[-1], flush=True)
+    more = beyond(args.requests, args.rounds)
+    rows.append(large.slots_row(1600, args.requests))
     if not args.no_write:
         text = __doc__.split("\n\n")[2].replace("\n", " ")
-        table, speeds = "\n".join(rows), "\n".join(rates)
+        table, speeds, goals = "\n".join(rows), "\n".join(rates), "\n".join(more)
         write(PAGE, f"""# Requests, simulated
 
 Made by {made()}; {machine()}. Medians of {args.rounds} rounds in
@@ -224,6 +270,13 @@ turns, {args.requests:,} requests each.
 
 {RATES}
 {speeds}
+
+## Beyond
+{BEYOND}
+
+| what | measured | goal |
+|:---|---:|---:|
+{goals}
 
 ## What became of them
 {HEAD}

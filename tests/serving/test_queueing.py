@@ -6,12 +6,15 @@ from math import factorial
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ganger.core.serving.world import Known, Latencies, World
 from ganger.recipes.registry import make_router
+from ganger.recipes.serving.clockwork import LATE
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
-from serving.rig import lanes, model, speaker, table
+from serving.rig import CODES, Asked, lanes, model, play, speaker, table
 
 REQUESTS, PARTS = 60_000, 30
 
@@ -114,3 +117,36 @@ def test_steps_that_take_the_same_whatever_runs() -> None:
     found, half = mean_and_half_width("serve.continuous-batching(max_num_seqs=1000)", 0.2, 1, STEP,
                                       output=5)  # fmt: skip
     assert abs(found - (5 * 10 + 5)) < half + 0.02
+
+
+def test_the_size_of_clipper_is_a_saw_tooth_to_the_integer() -> None:
+    """A batch of n takes n ms of 10 that each request has: the size grows by one to 11, which is
+    late, is cut to 9, and so on; all wait from the beginning, so that every batch is full."""
+    asked = [Asked(0, 0, 10.0) for _ in range(300)]
+    seen = play(make_router("clipper"), [model("m", table(*range(1, 33)))], lanes(1), asked)
+    sizes = [len(batch.tasks) for batch in seen.batches]
+    tooth = [9, 10, 11]
+    assert sizes[:-1] == [*range(1, 9), *(tooth * 20)][: len(sizes) - 1]
+    assert len(sizes) > 30
+
+
+@given(
+    asked=st.lists(
+        st.builds(Asked, st.integers(0, 60).map(lambda at: at / 4), st.integers(0, 2),
+                  st.sampled_from([8.0, 14.0, 22.0, 30.0, 200.0]), st.just(1), **CODES),
+        min_size=1, max_size=60,
+    ),
+    count=st.integers(1, 2), margin=st.sampled_from(["0", "2ms"]),
+)  # fmt: skip
+def test_clockwork_answers_nothing_late_where_nothing_takes_longer_than_its_profile(
+    asked: list[Asked], count: int, margin: str
+) -> None:
+    """What it admits it answers in time, or refuses before it runs. Every batch takes its mean, and
+    the profile states a 99th percentile above that; once measured, the mean is the estimate."""
+    models = [model("a", table(5, 7, 8, 12, p99=1.3)), model("b", table(9, 9.5, 11)),
+              model("c", table(1, p99=2))]  # fmt: skip
+    seen = play(make_router(f"clockwork(margin={margin})"), models, lanes(count), asked)
+    rows = sorted(asked, key=lambda one: one.at)
+    for one, outcome, ended in zip(rows, seen.outcomes, seen.ended, strict=True):
+        assert outcome in {"answered", LATE}
+        assert ended <= one.at + one.within or outcome == LATE

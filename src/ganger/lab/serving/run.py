@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan
@@ -288,6 +289,15 @@ def _micros(seconds: NDArray[np.float64]) -> list[int]:
     return [0, *np.maximum(np.rint(seconds * SECOND), 1).astype(np.int64).tolist()]
 
 
+_ROWS: Final = 1 << 13
+"""So many requests are handed over together; a chunk is several times as large meanwhile."""
+
+
+def _machine(values: NDArray[Any]) -> Sequence[int]:
+    """As the plane keeps them: eight bytes each."""
+    return array("q", np.ascontiguousarray(values, np.int64).tobytes())
+
+
 def right_of(model: Model) -> NDArray[np.bool_] | float | None:
     """Which inputs a model answers rightly, or how often; None where neither is known."""
     if model.predicted is not None and model.labels is not None:
@@ -308,6 +318,13 @@ def _memory(
     tight = [name for name, mib in sizes.items() if mib << 20 < need]
     if not tight:
         return None
+    most = max(sizes.values())
+    for model in known:
+        if model.bytes > most << 20:
+            raise BadInput(
+                f"{model.name!r} needs {model.bytes / (1 << 30):.2f} GiB, and no device of {fleet}"
+                " has so much", where=models.source, mend="leave it out, or take a larger device",
+            )  # fmt: skip
     if not router.can.loads:
         raise BadInput(
             f"the models need {need / (1 << 30):.2f} GiB, {tight[0]} has"
@@ -359,15 +376,15 @@ class Source:
         models = list(self._models.models.values())
         return next((models[at].labels for at in variants if models[at].labels is not None), None)
 
-    def chunks(self) -> Iterator[dict[str, list[int]]]:
+    def chunks(self) -> Iterator[dict[str, Sequence[int]]]:
         """One after the other. Raises BadInput."""
         before = 0
-        for chunk in matched(self._requests, self._models).chunks():
+        for chunk in matched(self._requests, self._models).chunks(_ROWS):
             yield self._columns(chunk, before)
             before += len(chunk)
             self._progress(before)
 
-    def _columns(self, chunk: Chunk, before: int) -> dict[str, list[int]]:
+    def _columns(self, chunk: Chunk, before: int) -> dict[str, Sequence[int]]:
         names = self._requests.models
         new = len(names) - len(self._codes)
         self._codes = np.concatenate((self._codes, np.full(new, -1, np.int64)))
@@ -379,15 +396,15 @@ class Source:
         arrival = chunk.arrival if faster == 1 else np.rint(chunk.arrival / faster).astype(np.int64)
         due = np.full(len(chunk), NEVER) if chunk.deadline is None else chunk.deadline
         given = np.where(due < NEVER, due - chunk.arrival, self._setup.slo)
-        columns: dict[str, list[int]] = {
-            "arrival": arrival.tolist(), "model": model.tolist(),
-            "deadline": np.where(given < NEVER, arrival + np.minimum(given, NEVER - 1), NEVER)
-            .clip(max=NEVER).tolist(),
+        due = np.where(given < NEVER, arrival + np.minimum(given, NEVER - 1), NEVER)
+        columns: dict[str, Sequence[int]] = {
+            "arrival": _machine(arrival), "model": _machine(model),
+            "deadline": _machine(due.clip(max=NEVER)),
         }  # fmt: skip
         for name in ("tenant", "items", "input", "label"):
             column = getattr(chunk, name)
             if column is not None:
-                columns[name] = column.tolist()
+                columns[name] = _machine(column)
         columns.update(self._lengths.columns(chunk.prompt_tokens, chunk.output_tokens, chunk.items,
                                              model, before))  # fmt: skip
         router = self._router

@@ -67,6 +67,8 @@ class _Weighing:
     def _lose(self, weights: dict[int, float], losses: Mapping[int, float]) -> None:
         """Each loses by its loss. They are then scaled so that the greatest is 1: nothing that is
         drawn or voted changes by this, and none ever vanishes for all."""
+        if not losses:
+            return
         for model, loss in losses.items():
             weights[model] *= exp(-self.rate * loss)
         most = max(weights.values())

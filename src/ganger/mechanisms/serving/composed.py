@@ -59,6 +59,8 @@ class Memory(Struct):
     """By model: requests that were dispatched."""
     stranded: list[int]
     """Requests and tasks for which no lane is up."""
+    able: list[list[int]]
+    """By what is asked for: the models that answer it and that some lane may run."""
     learned: Any
     asked: Asked | None
     """None where no request names a family and nothing is kept."""
@@ -66,6 +68,8 @@ class Memory(Struct):
     """None where there are no pipelines."""
     kept: Kept | None
     """None where memory is not watched."""
+    ways: dict[int, list[int]] = {}
+    """By model: its lanes that are up, in order; found anew when lanes come and go."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,9 @@ class Composed:
                 )  # fmt: skip
         return Memory(
             group_of, groups_of, lanes_of, [], {}, [[] for _ in kinds], set(), [], {}, [],
-            [0] * len(world.lanes), [0] * len(world.models), [], self.batching.begin(world),
+            [0] * len(world.lanes), [0] * len(world.models), [],
+            [[model for model in those if groups_of[model]] for those in world.variants],
+            self.batching.begin(world),
             self.asking.begin(world)
             if self.asking is not None and (world.families or self.asking.keeps) else None,
             self.staging.begin(world) if self.staging is not None and world.pipelines else None,
@@ -189,8 +195,7 @@ class Composed:
             self._send_tasks(world, memory, self.staging.arrive(world, memory.staged, row))
         elif memory.asked is not None:
             assert self.asking is not None
-            runnable = [model for model in world.variants[asked] if memory.groups_of[model]]
-            for model, number in self.asking.arrive(world, memory.asked, row, runnable):
+            for model, number in self.asking.arrive(world, memory.asked, row, memory.able[asked]):
                 self._send(world, memory, model, number)
         else:
             self._send(world, memory, asked, row)
@@ -211,7 +216,11 @@ class Composed:
     ) -> list[int]:
         """The group of the lane that the dispatcher chooses; none if no lane is up."""
         assert self.dispatch is not None
-        lanes = [lane for group in groups for lane in memory.lanes_of[group]]
+        lanes = memory.ways.get(model)
+        if lanes is None:
+            lanes = memory.ways[model] = [
+                lane for group in groups for lane in memory.lanes_of[group]
+            ]
         if not lanes:
             return groups[:1]
         turn = memory.turns[model]
@@ -487,6 +496,7 @@ class Composed:
     def told(self, world: World, news: News) -> Sequence[Do]:
         """Lanes come and go: what waits at one that goes is dispatched again."""
         memory: Memory = world.memory
+        memory.ways.clear()
         for number in news.up:
             if world.lanes[number].copies:
                 continue

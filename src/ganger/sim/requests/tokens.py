@@ -64,8 +64,8 @@ class Steps:
     # ------------------------------------------------------------------ begin
 
     def begin(self, order: Batch, lane: Lane, pace: float = 1.0) -> int:
-        """Microseconds that a batch will take unless it is cut, where a step takes `pace` times what
-        is stated; 0 for a batch that is not of a token model. Raises InvariantError for one that
+        """Microseconds that a batch takes unless it is cut, if a step takes `pace` times what is
+        stated; 0 for a batch that is not of a token model. Raises InvariantError for one that
         cannot be."""
         times = self._world.models[order.parts[0].model].tokens.get(lane.type)
         if times is None:

@@ -66,6 +66,9 @@ class _Reader:
         for device in found.devices:
             memory = 0 if device.memory is None else parse_memory(
                 device.memory, where=f"{self.where}: device {device.name!r}: memory")  # fmt: skip
+            if memory == 0 and device.memory is not None:
+                raise BadInput("a memory of 0", where=f"{self.where}: device {device.name!r}",
+                               mend="leave it out where it is not known")  # fmt: skip
             self.devices[device.name] = memory
         distinct([*(each.name for each in found.models), *(each.name for each in found.pipelines)],
                   f"{self.where}: models and pipelines")  # fmt: skip
