@@ -15,7 +15,6 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from ganger.core.errors import BadInput
 from ganger.core.serving.router import Abilities
 from ganger.core.serving.verbs import OK, STAY, Batch, Do, Ended, Load, News, Part, Wait
 from ganger.core.serving.world import Lane, World
@@ -23,6 +22,7 @@ from ganger.core.units import NEVER
 from ganger.mechanisms.serving.asking import Asked, Asking
 from ganger.mechanisms.serving.batching import Batching, Form, due_of
 from ganger.mechanisms.serving.dispatch import Dispatch
+from ganger.mechanisms.serving.groups import grouped
 from ganger.mechanisms.serving.pipeline import Staged, Staging
 from ganger.mechanisms.serving.queues import Earliest, Fifo
 from ganger.mechanisms.serving.residency import Kept, NextUse, Residency
@@ -103,59 +103,20 @@ class Composed:
     # ------------------------------------------------------------------ Router
 
     def begin(self, world: World) -> Memory:
-        """Find the groups. Raises BadInput where models can run in several and none is chosen."""
-        lanes = [lane for lane in world.lanes if not lane.copies]
-        may_run = self._parted(world, lanes) if self.apart else [
-            frozenset(
-                model for model, known in enumerate(world.models)
-                if (lane.models is None or model in lane.models)
-                and world.latencies(model, lane) is not None
-                and (lane.store < 0 or known.bytes <= world.stores[lane.store].capacity)
-            )
-            for lane in lanes
-        ]  # fmt: skip
-        kinds: dict[int | frozenset[int], int] = {}
-        group_of = [-1] * len(world.lanes)
-        groups_of: list[list[int]] = [[] for _ in world.models]
-        for lane, models in zip(lanes, may_run, strict=True):
-            key = lane.number if self.dispatch is not None else models
-            if key not in kinds:
-                kinds[key] = len(kinds)
-                for model in models:
-                    groups_of[model].append(kinds[key])
-            group_of[lane.number] = kinds[key]
-        lanes_of: list[list[int]] = [[] for _ in kinds]
-        for lane in lanes:
-            if not lane.down:
-                lanes_of[group_of[lane.number]].append(lane.number)
-        for model, groups in enumerate(groups_of):
-            if len(groups) > 1 and self.dispatch is None:
-                raise BadInput(
-                    f"model {world.models[model].name} runs on lanes that serve different models",
-                    where=self.name, mend="use a recipe that dispatches to lanes",
-                )  # fmt: skip
+        """Nothing waits. Raises BadInput where models can run in several groups of lanes and none
+        is chosen."""
+        groups = grouped(world, self.name, each=self.dispatch is not None, apart=self.apart)
+        count = len(groups.lanes)
+        asks = self.asking is not None and (world.families or self.asking.keeps)
         return Memory(
-            group_of, groups_of, lanes_of, [], {}, [[] for _ in kinds], set(), [], {}, [],
-            [0] * len(world.lanes), [0] * len(world.models), [],
-            [[model for model in those if groups_of[model]] for those in world.variants],
+            groups.of_lane, groups.of_model, groups.lanes, [], {}, [[] for _ in range(count)],
+            set(), [], {}, [], [0] * len(world.lanes), [0] * len(world.models), [],
+            [[model for model in those if groups.of_model[model]] for those in world.variants],
             self.batching.begin(world),
-            self.asking.begin(world)
-            if self.asking is not None and (world.families or self.asking.keeps) else None,
+            self.asking.begin(world) if self.asking is not None and asks else None,
             self.staging.begin(world) if self.staging is not None and world.pipelines else None,
             None if self.residency is None else self.residency.begin(world),
         )  # fmt: skip
-
-    def _parted(self, world: World, lanes: Sequence[Lane]) -> list[frozenset[int]]:
-        """One model for each lane, in turn; a lane that cannot run its own runs none. Raises
-        BadInput where there are fewer lanes than models."""
-        count = len(world.models)
-        if len(lanes) < count:
-            raise BadInput(f"{count} models and {len(lanes)} lanes", where=self.name,
-                           mend="give at least a lane for each model")  # fmt: skip
-        return [
-            frozenset({at % count} if world.latencies(at % count, lane) is not None else ())
-            for at, lane in enumerate(lanes)
-        ]
 
     def arrive(self, world: World, rows: range) -> None:
         """Each waits in the queue of its model, and of its lane where one is chosen."""

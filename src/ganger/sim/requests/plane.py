@@ -35,6 +35,7 @@ from ganger.core.serving.world import OPEN, Lane, World
 from ganger.core.units import NEVER
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
+from ganger.sim.requests.residence import Residence
 from ganger.sim.requests.tokens import Steps
 
 KEEP: Final = 1 << 16
@@ -82,6 +83,7 @@ class Plane:
         self.physics, self._chunks, self._watches = physics, chunks, list(watches)
         self._steps = Steps(world) if any(known.tokens for known in world.models) else None
         self.on_retire, self._keep = on_retire, keep
+        self._residence = Residence(world)
         self._heap: list[tuple[int, int, int, _End | None]] = []
         """(time, sequence, lane, what ends); no end: only a time at which to ask."""
         self._sequence = 0
@@ -296,9 +298,10 @@ class Plane:
             elif isinstance(order, Wait):
                 self._wait(order)
             elif isinstance(order, Load):
-                self._load(order)
+                self._residence.reserve(order)
+                self._give(lanes[order.lane], order)
             elif isinstance(order, Evict):
-                self._evict(order)
+                self._residence.evict(order)
             elif isinstance(order, Cancel):
                 self._cut(order.lane, CANCELLED)
             elif isinstance(order, Interrupt):
@@ -398,7 +401,7 @@ class Plane:
         lane.running = None
         over: tuple[int, ...] = ()
         if isinstance(order, Load):
-            self._loaded(order, end.outcome)
+            self._residence.loaded(order, end.outcome)
         else:
             if self._on_device is not None:
                 self._on_device[lane.device] -= 1
@@ -443,48 +446,6 @@ class Plane:
             cut = self._busy[number] = _End(end.order, end.began, at, INTERRUPTED, operator)
             self._push(at, number, cut)
 
-    # ------------------------------------------------------------------ memory
-
-    def _load(self, order: Load) -> None:
-        lane = self.world.lanes[order.lane]
-        store = self.world.stores[lane.store]
-        size = self.world.models[order.model].bytes
-        if order.model in store.resident or order.model in store.loading:
-            raise InvariantError(f"model {order.model} is in store {store.number} already")
-        if store.used + size > store.capacity:
-            raise InvariantError(f"model {order.model} does not fit in store {store.number}")
-        store.used += size
-        store.loading.add(order.model)
-        self._give(lane, order)
-
-    def _loaded(self, order: Load, outcome: str) -> None:
-        store = self.world.stores[self.world.lanes[order.lane].store]
-        store.loading.discard(order.model)
-        if outcome == OK:
-            store.resident[order.model] = self.world.now
-        else:
-            store.used -= self.world.models[order.model].bytes
-
-    def _evict(self, order: Evict) -> None:
-        store = self.world.stores[order.store]
-        for lane in self.world.lanes:
-            if lane.store != order.store or lane.copies:
-                continue
-            for batch in (lane.running, *lane.queued):
-                if isinstance(batch, Batch) and any(p.model == order.model for p in batch.parts):
-                    raise InvariantError(f"model {order.model} is evicted while it runs")
-        if store.resident.pop(order.model, None) is None:
-            raise InvariantError(f"model {order.model} is not in store {order.store}")
-        store.used -= self.world.models[order.model].bytes
-
-    def _forget(self, lane: Lane) -> None:
-        """The device of this lane has failed: nothing lies in its memory any more."""
-        if lane.store >= 0 and not lane.copies:
-            store = self.world.stores[lane.store]
-            for model in store.resident:
-                store.used -= self.world.models[model].bytes
-            store.resident.clear()
-
     # ------------------------------------------------------------------ lanes
 
     def turn(self, number: int, at: int, *, up: bool, drains: bool = False) -> None:
@@ -504,7 +465,7 @@ class Plane:
         if not up:
             if not drains:
                 self._cut(number, FAILED)
-                self._forget(lane)
+                self._residence.lose(lane)
             if self._steps is not None and lane.running is None:
                 self._steps.lose(number)
             for order in lost:
