@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
+from ganger.core.serving.verbs import Wait
 from ganger.core.serving.world import World
 from ganger.core.units import NEVER, SECOND
 from ganger.recipes.registry import make_router
@@ -420,3 +421,18 @@ def test_a_lane_that_asks_ahead_begins_when_it_is_free() -> None:
                 asked)  # fmt: skip
     assert seen.outcomes == ["answered", "it could not be answered in time", "answered"]
     assert seen.ended == [10, 6, 20]
+
+
+def test_an_idle_lane_whose_next_cycle_may_begin_is_asked_at_the_next_arrival() -> None:
+    """The second lane has requests for its cycle at 12 ms. The first has none, and may begin one at
+    11: until then no arrival matters, and from then on each does."""
+    world = World([model("m", table(1))], lanes(2))
+    router = make_router("nexus")
+    memory = world.memory = router.begin(world)
+    memory.start, memory.timers = [11 * MS, 12 * MS], [(12 * MS, 1)]
+    world.now = 10 * MS
+    (early,) = router.next(world, world.lanes)
+    assert isinstance(early, Wait)
+    assert (early.until, early.rows > 1) == (11 * MS, True)
+    world.now = 11 * MS
+    assert router.next(world, world.lanes) == [Wait(12 * MS)]

@@ -106,6 +106,16 @@ def test_a_stage_hands_on_so_many_items_on_average(mean: float) -> None:
     assert {round(each) for each in counts} == {int(mean > 0.3), 1} - ({0} if mean > 0.3 else set())
 
 
+def test_a_stage_begins_when_all_items_of_the_one_before_are_over() -> None:
+    """Three items in batches of two and one, beside each other: 6 ms and 5."""
+    two = pipeline("two", [0, 1], (0, 1, 1))
+    models = [model("a", table(5, 6)), model("b", table(1, 2, 3))]
+    seen = play(make_router("serve.triton"), models, lanes(2), [Asked(0, 2, items=3)],
+                pipelines=[two])  # fmt: skip
+    assert [(each.model, each.began, len(each.tasks)) for each in seen.batches] == [
+        (0, 0, 2), (0, 0, 1), (1, 6, 3)]  # fmt: skip
+
+
 def test_a_request_that_brings_several_items_has_as_many_tasks() -> None:
     two = pipeline("two", [0, 0], (0, 1, 1.5))
     seen = play(make_router("serve.triton"), [model("m", affine(1, 1))], lanes(1),
