@@ -19,8 +19,8 @@ from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import capture
 from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.core.view import View
-from ganger.engines.fake import Script
 from ganger.engines.reconciliation import Believed, Standing
+from ganger.engines.testing.fake import Script
 from ganger.lab.log import Divergence
 from ganger.service.commands import NodeOrder, Order, SetPolicy, Submit
 from ganger.service.durable.recovery import check_history, guard_of, make_kernel

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ganger.client.request import JobRequest
 from ganger.core.state.snapshot import capture
 from ganger.core.units import SECOND
-from ganger.engines.fake import Script
+from ganger.engines.testing.fake import Script
 from ganger.service.durable.recovery import check_history, guard_of
 from ganger.service.http.api import application
 from ganger.service.http.app_context import World

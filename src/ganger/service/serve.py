@@ -26,7 +26,7 @@ from ganger.engines.agent.protocol import Hello
 from ganger.engines.clock import Clock
 from ganger.engines.gpus import find_nodes
 from ganger.engines.local import AgentAt, LocalEngine
-from ganger.engines.slurm.client import Client, options_of
+from ganger.engines.slurm.calls.client import Client, options_of
 from ganger.engines.slurm.engine import SlurmEngine, discover
 from ganger.engines.slurm.pilots import PilotEngine, Terms
 from ganger.lab.simulating.oracles import oracle_of_past

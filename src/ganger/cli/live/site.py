@@ -13,8 +13,8 @@ import click
 from ganger.cli.text import print_json
 from ganger.core.errors import BadInput
 from ganger.core.units import DAY, NEVER, parse_duration
-from ganger.engines.slurm.answers import Node
-from ganger.engines.slurm.client import Client
+from ganger.engines.slurm.calls.answers import Node
+from ganger.engines.slurm.calls.client import Client
 from ganger.engines.slurm.site import Listed, called, explained, listed_of
 from ganger.engines.slurm.site import accounting as accounted
 from ganger.lab.ahead.slurm_mirror import Mirror, advice, counts, mirror

@@ -13,8 +13,8 @@ from ganger.core.errors import BadInput
 from ganger.core.plan import Placement
 from ganger.core.units import WHOLE
 from ganger.engines.agent.protocol import Exited, Message, Prepare, Stop
-from ganger.engines.slurm.answers import Job, Node
-from ganger.engines.slurm.client import Component
+from ganger.engines.slurm.calls.answers import Job, Node
+from ganger.engines.slurm.calls.client import Component
 from ganger.engines.slurm.order import AttemptFolder, Order, Seat, Told
 from ganger.sdk import PREEMPTED
 

@@ -32,9 +32,9 @@ from ganger.engines.gang import Hold
 from ganger.engines.launch import Launch
 from ganger.engines.local import FleetEngine
 from ganger.engines.machines import Box, Boxes
-from ganger.engines.slurm.answers import Job
-from ganger.engines.slurm.client import Client
-from ganger.engines.slurm.commands import Commands
+from ganger.engines.slurm.calls.answers import Job
+from ganger.engines.slurm.calls.client import Client
+from ganger.engines.slurm.calls.commands import Commands
 from ganger.engines.slurm.fleet import POLL_SECONDS
 from ganger.engines.slurm.pilot import Crew, CrewFolder
 

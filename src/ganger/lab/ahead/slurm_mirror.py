@@ -16,7 +16,7 @@ from ganger.core.state.jobs import Phase, declare
 from ganger.core.state.snapshot import Snapshot, capture, forget, restore
 from ganger.core.units import format_duration
 from ganger.core.view import View
-from ganger.engines.slurm.answers import Node
+from ganger.engines.slurm.calls.answers import Node
 from ganger.engines.slurm.machines import spec_of
 from ganger.engines.slurm.site import Listed
 from ganger.engines.slurm.where import Where
