@@ -145,7 +145,7 @@ def _prepared(world: World, who: Who, wanted: list[JobRequest]) -> list[Prepared
 def _notes(wanted: list[JobRequest], world: World) -> list[str]:
     """What their submitter should know of requests that were accepted."""
     if any(one.mail_to for one in wanted) and not world.notifier.takes_mail():
-        return ["no mail is sent: notify.toml has no [smtp] table (see `ganger service notify`)"]
+        return ["no mail is sent: notify.toml has no [smtp] table (see `ganger daemon notify`)"]
     return []
 
 

@@ -127,7 +127,7 @@ def _permissions(looked: Looked) -> Findings:
                 bad.append(name)
                 yield Finding("fail", "permissions", f"others may read {path} (mode {mode:o})",
                               f"chmod 600 {path}; a token that others saw is made anew with"
-                              " `ganger service token`")  # fmt: skip
+                              " `ganger daemon token`")  # fmt: skip
     if not bad:
         yield Finding("ok", "permissions", "only the owner can read the secrets")
 
