@@ -27,7 +27,16 @@ from ganger.core.plan import Placement, Resize
 from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
 from ganger.engines.agent import protocol as wire
-from ganger.engines.gang import UNCHANGED, Attempt, Hold, Outcome, Seat, judged, outcome, waits_of
+from ganger.engines.gang import (
+    UNCHANGED,
+    Attempt,
+    Hold,
+    NodePart,
+    Outcome,
+    judged,
+    outcome,
+    waits_of,
+)
 from ganger.engines.launch import Launch
 from ganger.engines.life import (
     COURSES,
@@ -275,7 +284,7 @@ class Attempts:
             for node in one.seats:
                 self._news(one, node, News.GATHERED)
 
-    def _prepare(self, one: Attempt, node: int, seat: Seat) -> None:
+    def _prepare(self, one: Attempt, node: int, seat: NodePart) -> None:
         box = self._agents.box(node)
         if box is None or box.down or box.closed:
             # Who is connected and not closed says in a moment that it is up.

@@ -20,7 +20,7 @@ UNCHANGED: Final = float(NEVER)
 """As `kept`: the kernel leaves the job's work as it is."""
 
 
-class Seat:
+class NodePart:
     """One node's part of an attempt."""
 
     def __init__(self, parts: tuple[Part, ...]) -> None:
@@ -44,7 +44,7 @@ class Attempt:
     def __init__(self, job: int, attempt: int, placement: Placement, launch: Launch) -> None:
         self.job, self.attempt, self.launch = job, attempt, launch
         self.seats = {
-            node: Seat(parts) for node, parts in parts_of(placement, _per(launch)).items()
+            node: NodePart(parts) for node, parts in parts_of(placement, _per(launch)).items()
         }
         self.want = Want.RUN
         self.waits: set[tuple[int, int]] = set()

@@ -55,11 +55,11 @@ from ganger.service.durable.recovery import decided, guard_of, make_kernel, reco
 from ganger.service.engine import LiveEngine
 from ganger.service.errors import Bug, FullDisk, reason
 from ganger.service.http.feed import Feed
-from ganger.service.jobs.holds import Gates
+from ganger.service.jobs.holds import Holds
 from ganger.service.jobs.launches import launch_of
 from ganger.service.jobs.limits import Group, begins, changed_ceilings, kept_ceilings
 from ganger.service.nodes import refuse_others
-from ganger.service.reports.counters import Tally
+from ganger.service.reports.counters import Counters
 
 log = logging.getLogger("ganger.service")
 RETRY_SECONDS: Final = 0.5
@@ -78,7 +78,7 @@ class Daemon:
         self.journal = journal
         self.scripts, self.own_srun = scripts, True  # own: no attempt is a Slurm job
         self.lock = threading.RLock()
-        self.gates = Gates()
+        self.gates = Holds()
         self.names: list[str] = []
         self.tasks: dict[int, tuple[int, int]] = {}
         """Array and task of each job that is part of an array."""
@@ -93,7 +93,7 @@ class Daemon:
         """Why nothing can be written now."""
         self.set_aside: list[SetAside] = []
         """The last records that the kernel could not reduce."""
-        self.tally = Tally()
+        self.tally = Counters()
         self.since = time.time()
         self.on_step: Callable[[], None] = lambda: None
         """Called after every step, from the loop's thread."""
@@ -135,7 +135,7 @@ class Daemon:
 
     def _read_beside(self) -> None:
         """Know what lies beside the kernel, from the journal."""
-        self.names, self.tasks, self.gates = [], {}, Gates()
+        self.names, self.tasks, self.gates = [], {}, Holds()
         for job, name, array, task, held in self.journal.names():
             self.names.append(name)
             if array >= 0:
