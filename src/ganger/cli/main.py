@@ -42,8 +42,8 @@ _JOB: Final = {
         requeue="Stop running jobs and put them back in the queue.",
         suspend="Freeze running jobs.",
         resume="Resume drained nodes or suspended jobs.",
-        preempt="Preempt a job once, to see whether it comes back.",
     ),
+    **_of("live.rehearsal", preempt="Preempt a job once, to see whether it comes back."),
     **_of("live.shell", shell="Open a shell inside a job."),
 }
 _NODE: Final = {
