@@ -30,7 +30,7 @@ from engines.site import Site, missing, standing
 from ganger.core.plan import Plan, Slot, Start
 from ganger.core.units import HOUR
 from ganger.engines.launch import Launch
-from ganger.engines.slurm.client import Client
+from ganger.engines.slurm.calls.client import Client
 from ganger.engines.slurm.engine import SlurmEngine
 from service.machines import Machine
 

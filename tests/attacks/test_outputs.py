@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ganger.engines.agent import reading
 from ganger.engines.agent.reading import LOOKED_AT, read_piece, start_of
-from ganger.service.http.app_context import World
+from ganger.service.http.app_context import AppContext
 from ganger.service.reports.tail import Source
 from service.desk import Desk
 
@@ -38,7 +38,7 @@ def test_who_follows_many_outputs_sees_each_the_less_often(
     """Each look takes a thread, or an agent's time: all of a user's are at most 200 a second."""
     desk = Desk(tmp_path)
     (row,) = desk.submit(gpus=1)
-    world = World(desk.daemon, tmp_path)
+    world = AppContext(desk.daemon, tmp_path)
     rests: list[float] = []
 
     async def rested(seconds: float) -> None:

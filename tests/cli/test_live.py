@@ -168,19 +168,23 @@ def test_usage_in_words_json_and_csv(shell: Shell) -> None:
 
 
 def test_metrics_and_their_dashboard(shell: Shell) -> None:
-    assert "ganger_build_info{" in shell.said("service", "metrics")
-    assert json.loads(shell.said("service", "metrics", "--grafana"))["title"] == "Ganger"
+    assert "ganger_build_info{" in shell.said("daemon", "metrics")
+    assert json.loads(shell.said("daemon", "metrics", "--grafana"))["title"] == "Ganger"
 
 
 def test_groups_hold_what_the_top_holds(shell: Shell) -> None:
     top = shell.said("--help")
-    assert re.search(r"Groups:\n +job .*\n +node .*\n +policy .*\n +service ", top)
-    for group in ("job", "node", "policy", "service"):
+    assert re.search(r"Groups:\n +job .*\n +node .*\n +policy .*\n +daemon ", top)
+    for group in ("job", "node", "policy", "daemon"):
         assert f"ganger {group} " in shell.said(group, "--help")
     assert shell.json("job", "queue") == shell.json("queue")
     assert shell.json("node", "list") == shell.json("nodes")
-    assert shell.json("service", "status")["up"]
-    assert "ExecStart" in shell.said("service", "install", "--print")
+    assert shell.json("daemon", "status")["up"]
+    assert "ExecStart" in shell.said("daemon", "install", "--print")
+    assert "service" not in top[top.index("Groups") :]
+    before = shell.ganger("service", "status", "--json")
+    assert json.loads(before.stdout)["up"]
+    assert "`ganger service` is now called `ganger daemon`" in before.stderr
     assert all(len(line) <= 80 for line in shell.on_a_terminal("--help").splitlines())
 
 
@@ -395,7 +399,7 @@ def test_down_and_up_again_keeps_what_runs(shell: Shell) -> None:
     assert "no daemon runs in" in done.stdout
     for words in (
         ("queue",), ("usage",), ("quota",), ("policy", "idle"), ("node", "list"), ("down",),
-        ("service", "token"), ("service", "notify"), ("service", "metrics"), ("job", "show", "1"),
+        ("daemon", "token"), ("daemon", "notify"), ("daemon", "metrics"), ("job", "show", "1"),
     ):  # fmt: skip
         (line,) = shell.ganger(*words, code=2).stderr.splitlines()
         assert "start one with `ganger up`" in line, words

@@ -28,7 +28,7 @@ NOT_RUN: Final = (
     (r"^ganger (agent|up --agents|up --listen) ", "wants an address; tests/engines/test_joining"),
     (r"^ganger parity", "runs real jobs for minutes; tests/lab/test_parity.py"),
     (r"^ganger up( --gpus 4| --recipe tiresias)?$", "the test has its daemon up already"),
-    (r"^ganger service token --new ann$", "wants --shared, so root; tests/service/test_api.py"),
+    (r"^ganger daemon token --new ann$", "wants --shared, so root; tests/service/test_api.py"),
     (r"^ganger profile ", "needs onnxruntime; tests/lab/test_profiling.py"),
     (r"^ganger down$", "the test's own daemon is still needed"),
 )  # fmt: skip

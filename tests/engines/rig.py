@@ -20,7 +20,7 @@ from ganger.core.events import AnyEvent
 from ganger.core.plan import Placement
 from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
-from ganger.engines.agent.attempt.attempt_dir import Folder
+from ganger.engines.agent.attempt.attempt_dir import AttemptDir
 from ganger.engines.agent.attempt.cgroup import Containment
 from ganger.engines.agent.detached import start_agent
 from ganger.engines.agent.protocol import Hello
@@ -144,7 +144,7 @@ class Agents:
         late = time.monotonic() + 5
         for home in self.homes.values():
             for path in (home / "attempts").glob("*"):
-                while Folder(path).is_kept() and time.monotonic() < late:
+                while AttemptDir(path).is_kept() and time.monotonic() < late:
                     for pid in processes_with(f"GANGER_DIR={path / 'job'}"):
                         with contextlib.suppress(OSError):
                             os.kill(pid, signal.SIGKILL)

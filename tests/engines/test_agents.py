@@ -29,7 +29,7 @@ from ganger.core.events import (
 from ganger.core.plan import Resize, Slot, Start, Stop
 from ganger.core.spec import OnPreempt
 from ganger.core.units import SECOND
-from ganger.engines.agent.attempt.attempt_dir import Folder, KeeperRecord, short_path
+from ganger.engines.agent.attempt.attempt_dir import AttemptDir, KeeperRecord, short_path
 from ganger.engines.agent.attempt.spawn import Places, workers_of
 from ganger.engines.agent.attempt.steps import Steps
 from ganger.engines.agent.detached import start_agent
@@ -169,9 +169,9 @@ def keepers(home: Path) -> list[int]:
 
 def test_a_prepared_part_survives_the_agent_and_starts_once(tmp_path: Path) -> None:
     prepare = Prepare(Key(1, 1), Launch(command=("true",)), (Part(),))
-    folder = Folder.make(tmp_path, prepare)
+    folder = AttemptDir.make(tmp_path, prepare)
     with pytest.raises(FileExistsError):
-        Folder.make(tmp_path, prepare)
+        AttemptDir.make(tmp_path, prepare)
     assert folder.key == Key(1, 1)
     assert folder.prepare() == prepare
     assert not folder.was_taken()

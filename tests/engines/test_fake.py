@@ -11,7 +11,7 @@ from engines.conformance import Bench, Conformance, Does
 from ganger.core.events import AnyEvent, Batch, Command, Failed, Finished, Started, Woke
 from ganger.core.plan import Placement, Plan, Resume, Slot, Start, Suspend
 from ganger.core.units import NEVER, SECOND
-from ganger.engines.fake import FakeEngine, Script
+from ganger.engines.testing.fake import FakeEngine, Script
 
 SCRIPTS = {
     Does.FINISHES: Script(runs=10),

@@ -17,7 +17,7 @@ from engines.lives import BROKEN_JOB, KINDS, PHASES, PLACEMENTS, Happening, Worl
 from ganger.core.events import Failed, Finished, Refused, Released, Started
 from ganger.engines import attempts
 from ganger.engines.agent import protocol as wire
-from ganger.engines.gang import Attempt, Seat
+from ganger.engines.gang import Attempt, NodePart
 from ganger.engines.life import COURSES, ORDERS, PARTS, Course, News, Order, Status
 from ganger.lab.docs import life_page
 
@@ -78,7 +78,7 @@ def watched() -> Iterator[Watched]:
     with pytest.MonkeyPatch.context() as patch:
         for name, table in TABLES.items():
             patch.setattr(attempts, name, Book(table, found))
-        for kind in (Attempt, Seat):
+        for kind in (Attempt, NodePart):
             patch.setattr(kind, "__setattr__", write, raising=False)
         yield found
 

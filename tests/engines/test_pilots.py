@@ -24,7 +24,7 @@ from ganger.core.events import (
 from ganger.core.plan import Start, Stop
 from ganger.core.units import SECOND
 from ganger.engines.gang import Hold
-from ganger.engines.slurm.client import Client
+from ganger.engines.slurm.calls.client import Client
 from ganger.engines.slurm.engine import discover
 from ganger.engines.slurm.pilots import PilotEngine, Terms
 

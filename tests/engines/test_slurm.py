@@ -31,7 +31,7 @@ from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.units import HOUR, SECOND
 from ganger.engines.gang import Hold
 from ganger.engines.slurm import fleet
-from ganger.engines.slurm.client import Client
+from ganger.engines.slurm.calls.client import Client
 from ganger.engines.slurm.engine import SlurmEngine, discover
 from soaking import many
 

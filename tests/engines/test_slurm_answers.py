@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
 from ganger.engines.agent.protocol import Part
-from ganger.engines.slurm.answers import Away, devices_of, gpus_of, jobs_of, nodes_of
-from ganger.engines.slurm.client import Client, Component
-from ganger.engines.slurm.hostlist import expand
+from ganger.engines.slurm.calls.answers import Away, devices_of, gpus_of, jobs_of, nodes_of
+from ganger.engines.slurm.calls.client import Client, Component
+from ganger.engines.slurm.calls.hostlist import expand
 from ganger.engines.slurm.machines import spec_of
 from ganger.engines.slurm.node_share import granted, on_devices
 

@@ -7,8 +7,8 @@ import pytest
 from ganger.core.errors import BadInput
 from ganger.engines.agent.protocol import Hello
 from ganger.engines.machines import Box
-from ganger.engines.slurm.answers import Job, Node
-from ganger.engines.slurm.client import options_of
+from ganger.engines.slurm.calls.answers import Job, Node
+from ganger.engines.slurm.calls.client import options_of
 from ganger.engines.slurm.machines import Machines
 
 

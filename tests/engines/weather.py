@@ -9,8 +9,8 @@ from ganger.core.spec import ClusterSpec, JobSpec
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import OVER, Phase, declare
 from ganger.core.units import SECOND
-from ganger.engines.chaos import Chaos, Faults
 from ganger.engines.reconciliation import believed
+from ganger.engines.testing.chaos import Chaos, Faults
 from ganger.recipes import registry
 from worlds import gpus
 

@@ -10,7 +10,7 @@ import pytest
 
 from ganger.core.errors import BadInput
 from ganger.core.units import MINUTE, NEVER, SECOND
-from ganger.engines.slurm.answers import Job, Node, nodes_of
+from ganger.engines.slurm.calls.answers import Job, Node, nodes_of
 from ganger.engines.slurm.site import Listed, called, explained, lines_of, listed_of
 from ganger.engines.slurm.where import Where
 from ganger.lab.ahead.slurm_mirror import advice, counts, mirror

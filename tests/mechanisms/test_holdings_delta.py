@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ganger.core.plan import Placement, Slot
 from ganger.core.spec import Shape
-from ganger.mechanisms.common.holdings_delta import Seen
+from ganger.mechanisms.common.holdings_delta import HoldingsDelta
 
 Books = dict[int, tuple[Shape, Placement]]
 STEP = st.tuples(st.sampled_from(["take", "give", "move", "undo", "look"]), st.integers(0, 5))
@@ -17,7 +17,7 @@ STEP = st.tuples(st.sampled_from(["take", "give", "move", "undo", "look"]), st.i
 
 @given(st.lists(STEP, max_size=40))
 def test_changes_are_the_difference_between_two_looks(steps: list[tuple[str, int]]) -> None:
-    seen, holds, before = Seen(), Books(), Books()
+    seen, holds, before = HoldingsDelta(), Books(), Books()
     for at, (verb, job) in enumerate([*steps, ("look", 0)]):
         placement = (Slot(at, 1, 1),)
         if verb == "take":

@@ -9,10 +9,10 @@ import numpy as np
 
 from ganger.core.state.table import Ids
 from ganger.core.view import View
-from ganger.mechanisms.common.speed_cache import Answers, Floats, answers
+from ganger.mechanisms.common.speed_cache import Floats, SpeedCache, answers
 
 
-class Question(Answers):
+class Question(SpeedCache):
     """The one that is asked here."""
 
 

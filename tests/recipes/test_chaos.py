@@ -19,8 +19,8 @@ from ganger.core.spec import OnPreempt
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import OVER
 from ganger.core.units import NEVER, SECOND
-from ganger.engines.chaos import Chaos
 from ganger.engines.reconciliation import believed
+from ganger.engines.testing.chaos import Chaos
 from ganger.lab.simulating.oracles import make_oracle
 from ganger.recipes import registry
 from ganger.sim.engine import Simulator

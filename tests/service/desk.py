@@ -12,9 +12,9 @@ from ganger.core.state.jobs import Phase
 from ganger.core.units import HOUR, SECOND
 from ganger.engines.agent.protocol import Progress, Read
 from ganger.engines.clock import Clock
-from ganger.engines.fake import FakeEngine, Script
 from ganger.engines.local import Hold
 from ganger.engines.reconciliation import Believed
+from ganger.engines.testing.fake import FakeEngine, Script
 from ganger.service.commands import Ask, Order, Submit
 from ganger.service.daemon import Daemon
 from ganger.service.durable.journal import Header, Journal

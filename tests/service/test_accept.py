@@ -15,7 +15,7 @@ from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Phase
 from ganger.core.units import HOUR, MINUTE, NEVER, SECOND
 from ganger.service.jobs.dependencies import Condition
-from ganger.service.jobs.job_facts import Facts, Prepared
+from ganger.service.jobs.job_facts import JobFacts, Prepared
 from ganger.service.jobs.launches import pattern
 from ganger.service.jobs.submission import Fits, Who, moment, prepare, shape_of, tasks_of
 
@@ -119,7 +119,7 @@ def test_what_can_never_fit_is_refused() -> None:
 
 
 def test_paths_take_slurms_patterns_and_ours() -> None:
-    facts = Facts(name="a/b", launch=made().facts.launch, user="ann", array=6, task=3)
+    facts = JobFacts(name="a/b", launch=made().facts.launch, user="ann", array=6, task=3)
     assert pattern("/x/%A_%a-%j-%x-%u-%%.out", facts, 9) == "/x/7_3-10-a_b-ann-%.out"
     assert pattern("/x/%4a", facts, 9) == "/x/0003"
     assert pattern("/x/{array}-{job}", facts, 9) == "/x/3-10"

@@ -19,13 +19,13 @@ from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import capture
 from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.core.view import View
-from ganger.engines.fake import Script
-from ganger.engines.reconciliation import Believed, Standing
+from ganger.engines.reconciliation import Believed, Reconciliation
+from ganger.engines.testing.fake import Script
 from ganger.lab.log import Divergence
 from ganger.service.commands import NodeOrder, Order, SetPolicy, Submit
 from ganger.service.durable.recovery import check_history, guard_of, make_kernel
 from ganger.service.errors import FullDisk
-from ganger.service.http.app_context import World
+from ganger.service.http.app_context import AppContext
 from ganger.service.reports.rows import NoSuch, label, reason_of, rows_of
 from ganger.service.serve import Settings, header_for
 from service.desk import START, Desk, box, header
@@ -55,7 +55,7 @@ def test_an_end_that_was_missed_is_heard_of_when_the_engine_is_asked_again(
 ) -> None:
     (row,) = desk.submit(gpus=2)
     desk.steps(1)
-    standing = Standing()
+    standing = Reconciliation()
     standing.ordered([Start(row, 1, (Slot(0, 3, 1),))])
     standing.told([Started(row, 1), Finished(row, 1)])  # and the daemon heard nothing of it
 
@@ -75,7 +75,7 @@ def test_an_end_that_was_missed_is_heard_of_when_the_engine_is_asked_again(
 
 def test_the_kernel_steps_on_when_the_server_has_ended(desk: Desk) -> None:
     """The server goes first, and jobs end until the kernel goes too."""
-    world, loop = World(desk.daemon, desk.root), asyncio.new_event_loop()
+    world, loop = AppContext(desk.daemon, desk.root), asyncio.new_event_loop()
     world.listen_for_steps(loop)
     (row,) = desk.submit(gpus=2)
     loop.close()

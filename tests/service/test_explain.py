@@ -14,7 +14,7 @@ from ganger.client.why import sentence
 from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec, NodeSpec, TenantSpec
 from ganger.core.units import HOUR, SECOND
-from ganger.engines.fake import Script
+from ganger.engines.testing.fake import Script
 from ganger.service.commands import NodeOrder
 from ganger.service.durable.journal import Journal
 from ganger.service.durable.recovery import header_of

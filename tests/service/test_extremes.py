@@ -22,10 +22,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ganger.client.request import JobRequest
 from ganger.core.state.snapshot import capture
 from ganger.core.units import SECOND
-from ganger.engines.fake import Script
+from ganger.engines.testing.fake import Script
 from ganger.service.durable.recovery import check_history, guard_of
 from ganger.service.http.api import application
-from ganger.service.http.app_context import World
+from ganger.service.http.app_context import AppContext
 from ganger.service.http.endpoints import ENDPOINTS, Endpoint
 from ganger.service.jobs.submission import Who
 from service.desk import Desk, header
@@ -129,7 +129,7 @@ class Driver:
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        self.world = World(desk.daemon, desk.root)
+        self.world = AppContext(desk.daemon, desk.root)
         self.app = application(self.world)
 
     def call(

@@ -15,7 +15,7 @@ from ganger.core.events import Accepted, Batch, Evaluated, Served, Unable
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent.protocol import Key, Progress
-from ganger.engines.fake import Script
+from ganger.engines.testing.fake import Script
 from ganger.service.durable.journal import Header
 from ganger.service.durable.recovery import check_history, guard_of
 from ganger.service.jobs import families

@@ -8,8 +8,8 @@ import pytest
 
 from ganger.core.state.jobs import Phase
 from ganger.core.units import HOUR, SECOND
-from ganger.engines.fake import Script
 from ganger.engines.gang import UNCHANGED
+from ganger.engines.testing.fake import Script
 from service.desk import Desk
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
-from ganger.engines.fake import Script
+from ganger.engines.testing.fake import Script
 from ganger.recipes import registry
 from ganger.service.durable.recovery import check_history, guard_of
 from service.desk import Desk, box, header

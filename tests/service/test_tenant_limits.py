@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ganger.core.errors import BadInput
 from ganger.core.state.jobs import Phase
 from ganger.core.units import HOUR, MINUTE, SECOND
-from ganger.engines.fake import Script
+from ganger.engines.testing.fake import Script
 from ganger.service.commands import SetCeiling
 from ganger.service.durable.recovery import check_history
 from ganger.service.reports.explain import explain

@@ -1,8 +1,9 @@
-"""Rooms keep to themselves: no file uses a private name of another."""
+"""Rooms are small and keep to themselves: no file uses a private name of another."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from tidy.test_tree import FILES, ids
 
+FILES_A_FOLDER = 15
 NOT_OURS = {"_replace", "_asdict", "_make", "_fields", "_exit", "_Highs"}
 """Named tuples' own methods, `os._exit`, and the solver's class, which has no public name."""
 
@@ -47,6 +49,12 @@ def foreign(tree: ast.Module) -> Iterator[str]:
                 continue
             case ast.Attribute(attr=attr) if is_private(attr) and attr not in own:
                 yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+def test_no_folder_is_a_hall() -> None:
+    folders = Counter(path.parent for path in FILES if path.name != "__init__.py")
+    halls = {ids(folder): files for folder, files in folders.items() if files > FILES_A_FOLDER}
+    assert halls == {}
 
 
 @pytest.mark.parametrize("path", FILES, ids=ids)

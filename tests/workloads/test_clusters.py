@@ -59,13 +59,23 @@ def test_short_form_of_several_groups_types_and_pools() -> None:
     assert spec.gpus == 36 + 36 + 32
 
 
+def test_a_part_without_a_number_of_nodes_is_one_node() -> None:
+    nodes = load_cluster("4xT4+2x8xV100+1xK80@old").nodes
+    assert [(node.count, node.gpus, node.gpu_type) for node in nodes] == [
+        (1, 4, "T4"),
+        (2, 8, "V100"),
+        (1, 1, "K80"),
+    ]
+    assert nodes[2].pool == "old"
+
+
 def test_unknown_types_are_allowed_and_plain() -> None:
     assert load_cluster("1x1xCPU").gpu_types[0].memory == 16384
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "8x8", "8xV100", "x8xV100", "8x8xV100+", "0x8xV100", "8x65xV100", "2000000x8xV100",
+    ["", "8x8", "8", "8x", "x8xV100", "8x8xV100+", "0x8xV100", "8x65xV100", "2000000x8xV100",
      "8x8xV100@", "-1x8xV100", "99999999999999x1xV100", "none.toml", "8x8xV100 + 1x1xT4"],
 )  # fmt: skip
 def test_words_that_are_no_cluster(text: str) -> None:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from ganger.core.errors import BadInput
 from ganger.core.units import DAY, HOUR, SECOND, WHOLE
 from ganger.workloads.measured.throughputs import steps_per_second
+from ganger.workloads.site_profiles import PROFILES
 from ganger.workloads.statistics import describe
-from ganger.workloads.synthetic import GAVEL_SIZES, KINDS, PROFILES, demo, synthesize
+from ganger.workloads.synthetic import GAVEL_SIZES, KINDS, demo, synthesize
 from ganger.workloads.trace import Trace
 from ganger.workloads.transform import offered_load
 

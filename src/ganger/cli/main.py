@@ -42,8 +42,8 @@ _JOB: Final = {
         requeue="Stop running jobs and put them back in the queue.",
         suspend="Freeze running jobs.",
         resume="Resume drained nodes or suspended jobs.",
-        preempt="Preempt a job once, to see whether it comes back.",
     ),
+    **_of("live.rehearsal", preempt="Preempt a job once, to see whether it comes back."),
     **_of("live.shell", shell="Open a shell inside a job."),
 }
 _NODE: Final = {
@@ -60,15 +60,15 @@ _POLICY: Final = {
           quota="Show or set the limits of tenants.", usage="Show GPU-hours and cost by tenant.",
           idle="Show idle jobs, or set the rule for them."),
 }  # fmt: skip
-_SERVICE: Final = {
+_DAEMON: Final = {
     **_of(
-        "live.service",
+        "live.daemon",
         up="Start the daemon on this machine.",
         down="Stop the daemon; running jobs go on.",
         status="Show whether the daemon runs, and its state.",
         metrics="Print metrics for Prometheus, or a Grafana dashboard.",
     ),
-    "install": Entry("ganger.cli.live.service", "install_service", "Write a systemd unit."),
+    "install": Entry("ganger.cli.live.daemon", "install_service", "Write a systemd unit."),
     **_of(
         "live.care",
         backup="Copy the journal while the daemon runs.",
@@ -90,16 +90,16 @@ _GROUPS: Final = {
         "policy",
         "Commands for the recipe that decides and for limits of tenants.",
     ),
-    "service": Entry("ganger.cli.main", "service", "Commands for the daemon."),
+    "daemon": Entry("ganger.cli.main", "daemon", "Commands for the daemon."),
 }
 _DAILY: Final = {
-    **{name: _SERVICE[name] for name in ("up", "down", "status", "doctor", "backup", "restore")},
+    **{name: _DAEMON[name] for name in ("up", "down", "status", "doctor", "backup", "restore")},
     **_JOB,
     "nodes": _NODE["list"],
     "drain": _NODE["drain"],
     **{name: _POLICY[name] for name in ("fairshare", "quota", "usage", "whatif")},
     "agent": _NODE["agent"],
-    "install-service": _SERVICE["install"],
+    "install-service": _DAEMON["install"],
 }
 _STUDY: Final = {
     **_of(
@@ -152,15 +152,28 @@ policy = LazyGroup(
                                        "tenants.",
     "\b\nExamples:\n  ganger policy set tiresias --dry-run\n  ganger policy quota",
 )  # fmt: skip
+daemon = LazyGroup(
+    "daemon",
+    [("Commands", _DAEMON)],
+    "Commands for the daemon.",
+    "\b\nExamples:\n  ganger daemon up --gpus 4\n  ganger daemon install --print",
+)
+
+
+def _renamed() -> None:
+    click.echo("warning: `ganger service` is now called `ganger daemon`", err=True)
+
+
 service = LazyGroup(
     "service",
-    [("Commands", _SERVICE)],
-    "Commands for the daemon.",
-    "\b\nExamples:\n  ganger service up --gpus 4\n  ganger service install --print",
+    [("Commands", _DAEMON)],
+    "The name of before of `ganger daemon`, which answers for one version.",
+    callback=_renamed,
 )
 cli = LazyGroup(
     "ganger", [("Simulate", _STUDY), ("Run jobs", _DAILY), ("Groups", _GROUPS)],
     "One scheduler for deep-learning work on GPU clusters, simulated and live.", EPILOG,
+    before={"service": Entry("ganger.cli.main", "service", "")},
 )  # fmt: skip
 cli = click.version_option(__version__, prog_name="ganger")(cli)
 

@@ -31,8 +31,8 @@ from ganger.engines.gang import (
     UNCHANGED,
     Attempt,
     Hold,
+    NodePart,
     Outcome,
-    Seat,
     judged,
     outcome,
     reported,
@@ -291,7 +291,7 @@ class Attempts:
             for node in one.seats:
                 self._news(one, node, News.GATHERED)
 
-    def _prepare(self, one: Attempt, node: int, seat: Seat) -> None:
+    def _prepare(self, one: Attempt, node: int, seat: NodePart) -> None:
         box = self._agents.box(node)
         if box is None or box.down or box.closed:
             # Who is connected and not closed says in a moment that it is up.

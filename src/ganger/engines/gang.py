@@ -21,7 +21,7 @@ UNCHANGED: Final = float(NEVER)
 """As `kept`: the kernel leaves the job's work as it is."""
 
 
-class Seat:
+class NodePart:
     """One node's part of an attempt."""
 
     def __init__(self, parts: tuple[Part, ...]) -> None:
@@ -47,7 +47,7 @@ class Attempt:
         self.hollow = launch.hollow or not placement
         """Whether it runs nothing itself: it holds what its job's children run on."""
         parts = {} if self.hollow else parts_of(placement, _per(launch))
-        self.seats = {node: Seat(each) for node, each in parts.items()}
+        self.seats = {node: NodePart(each) for node, each in parts.items()}
         self.nodes = {slot.node for slot in placement} if self.hollow else set(self.seats)
         """Where it runs, or holds something for its children."""
         self.want = Want.RUN

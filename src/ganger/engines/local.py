@@ -43,8 +43,8 @@ from ganger.engines.clock import Clock
 from ganger.engines.gang import UNCHANGED, Hold, lost_output
 from ganger.engines.launch import Launch
 from ganger.engines.life import Order
-from ganger.engines.machines import AgentAt, Box, Boxes, Fleet
-from ganger.engines.reconciliation import Believed, Standing
+from ganger.engines.machines import AgentAt, Box, Fleet, Machines
+from ganger.engines.reconciliation import Believed, Reconciliation
 
 __all__ = ["CANCELLED", "AgentAt", "FleetEngine", "Hold", "LocalEngine"]
 
@@ -77,7 +77,7 @@ class FleetEngine:
             self._boxes, launch_of, self.clock.now, lost_after, progress_every
         )
         self._boxes.owner = self._attempts
-        self._standing = Standing()
+        self._standing = Reconciliation()
         self._posted: list[AnyEvent] = []
         self._nudged = False
         self._lock = threading.Lock()
@@ -230,7 +230,7 @@ class LocalEngine(FleetEngine):
         lost_after: int = 30 * SECOND,
         progress_every: int = 5 * SECOND,
     ) -> None:
-        boxes = Boxes(admit, agents, listen, token, cluster, lost_after)
+        boxes = Machines(admit, agents, listen, token, cluster, lost_after)
         super().__init__(boxes, launch_of, clock, lost_after, progress_every)
         self.uses = boxes.uses
         """How busy the parts of jobs were when their agents last looked."""

@@ -22,7 +22,7 @@ import msgspec
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND
 from ganger.engines.agent.attempt.attempt_dir import short_path
-from ganger.engines.agent.connection import Parties, Party
+from ganger.engines.agent.connection import Connection, Connections
 from ganger.engines.agent.protocol import (
     FRAME_BYTES_MAX,
     Challenge,
@@ -157,7 +157,7 @@ class Fleet(Protocol):
         ...
 
 
-class _Connection(Party):
+class _Connection(Connection):
     def __init__(self, link: Link, at: AgentAt | None) -> None:
         super().__init__(link)
         self.at = at
@@ -169,7 +169,7 @@ class _Connection(Party):
         self.box: Box | None = None
 
 
-class Boxes(Parties[_Connection]):
+class Machines(Connections[_Connection]):
     """All agents. Not thread-safe but for `interrupt` and `read`."""
 
     def __init__(

@@ -56,7 +56,7 @@ def believed(kernel: Reducer) -> Believed:
     )  # fmt: skip
 
 
-class Standing:
+class Reconciliation:
     """Follows an engine by its orders and its events."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from ganger.engines.launch import Launch
 from ganger.service.durable.journal import NUMBERS_FROM, Journal, SetAside
 from ganger.service.errors import Bug
 from ganger.service.jobs.families import born, children_of, joined, next_child
-from ganger.service.jobs.job_facts import Facts, Prepared
+from ganger.service.jobs.job_facts import JobFacts, Prepared
 from ganger.service.jobs.limits import Group
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class Turn:
         self.at = at
         self.kernel = kernel
         self.events: list[AnyEvent] = []
-        self.jobs: list[tuple[int, Facts]] = []
-        self.changed: dict[int, Facts] = {}
+        self.jobs: list[tuple[int, JobFacts]] = []
+        self.changed: dict[int, JobFacts] = {}
         self.held: dict[int, bool] = {}
         self.keys: list[tuple[str, bytes, list[int]]] = []
         self.ceilings: dict[Group, int | None] = {}
@@ -136,7 +136,7 @@ class Submit(Ask):
             turn.keys.append((self._key, self._body, self.rows))
 
     @staticmethod
-    def _after_namesakes(facts: Facts, turn: Turn, daemon: Daemon) -> Facts:
+    def _after_namesakes(facts: JobFacts, turn: Turn, daemon: Daemon) -> JobFacts:
         jobs = turn.kernel.jobs
         user = jobs.users.find(facts.user)
         active = np.flatnonzero(
@@ -150,7 +150,7 @@ class Submit(Ask):
         return msgspec.structs.replace(facts, after_any=(*facts.after_any, *before))
 
     @staticmethod
-    def _waits_for_room(spec: JobSpec, facts: Facts, turn: Turn, daemon: Daemon) -> bool:
+    def _waits_for_room(spec: JobSpec, facts: JobFacts, turn: Turn, daemon: Daemon) -> bool:
         """Whether the job must wait below a ceiling; if not, it is counted."""
         ceilings = daemon.gates.ceilings
         needs = ceilings.needs("" if spec.parent else spec.tenant, facts.array, spec.shape)
@@ -185,7 +185,7 @@ class Submit(Ask):
         return self.rows
 
 
-def _is_gated(facts: Facts, turn: Turn, daemon: Daemon) -> bool:
+def _is_gated(facts: JobFacts, turn: Turn, daemon: Daemon) -> bool:
     early = daemon.gates.is_early(facts.begin, turn.at)
     return bool(facts.hold or early or facts.waits_for)
 
@@ -386,7 +386,7 @@ class SkipNumbers(Ask):
     def enter(self, turn: Turn, daemon: Daemon) -> None:
         """Jobs that ask for nothing and are cancelled at once."""
         for row in range(turn.next_row, self._until):
-            turn.jobs.append((row, Facts(name="lost", launch=Launch(command=("true",)))))
+            turn.jobs.append((row, JobFacts(name="lost", launch=Launch(command=("true",)))))
             turn.events.append(Accepted(row, JobSpec(name=str(row + 1), submitted=turn.at)))
             turn.events.append(Command(row, "cancel"))
 

@@ -57,11 +57,11 @@ from ganger.service.engine import LiveEngine
 from ganger.service.errors import FullDisk, reason
 from ganger.service.families import answers, ended, unanswered
 from ganger.service.http.feed import Feed
-from ganger.service.jobs.holds import Gates
+from ganger.service.jobs.holds import Holds
 from ganger.service.jobs.launches import launch_of
 from ganger.service.jobs.limits import begins, changed_ceilings, kept_ceilings
 from ganger.service.nodes import refuse_others
-from ganger.service.reports.counters import Tally
+from ganger.service.reports.counters import Counters
 from ganger.service.windows import Windows
 
 log = logging.getLogger("ganger.service")
@@ -81,7 +81,7 @@ class Daemon:
         self.journal = journal
         self.scripts, self.own_srun = scripts, True  # own: no attempt is a Slurm job
         self.lock = threading.RLock()
-        self.gates = Gates()
+        self.gates = Holds()
         self.names: list[str] = []
         self.tasks: dict[int, tuple[int, int]] = {}
         """Array and task of each job that is part of an array."""
@@ -99,7 +99,7 @@ class Daemon:
         self.window = 10 * SECOND
         """How long the windows are in which services report, microseconds."""
         self.windows = Windows(self.window)
-        self.tally = Tally()
+        self.tally = Counters()
         self.since = time.time()
         self.on_step: Callable[[], None] = lambda: None
         """Called after every step, from the loop's thread."""
@@ -142,7 +142,7 @@ class Daemon:
 
     def _read_beside(self) -> None:
         """Know what lies beside the kernel, from the journal."""
-        self.names, self.tasks, self.gates = [], {}, Gates()
+        self.names, self.tasks, self.gates = [], {}, Holds()
         for job, name, array, task, held in self.journal.names():
             self.names.append(name)
             if array >= 0:

@@ -26,7 +26,7 @@ from ganger.engines.agent.protocol import Hello
 from ganger.engines.clock import Clock
 from ganger.engines.gpus import find_nodes
 from ganger.engines.local import AgentAt, LocalEngine
-from ganger.engines.slurm.client import Client, options_of
+from ganger.engines.slurm.calls.client import Client, options_of
 from ganger.engines.slurm.engine import SlurmEngine, discover
 from ganger.engines.slurm.pilots import PilotEngine, Terms
 from ganger.lab.simulating.oracles import oracle_of_past
@@ -39,7 +39,7 @@ from ganger.service.durable.sandbox import refuse_bad_recipes
 from ganger.service.engine import LiveEngine
 from ganger.service.errors import FullDisk
 from ganger.service.home import Home, refuse_lost_journal
-from ganger.service.http.app_context import World
+from ganger.service.http.app_context import AppContext
 from ganger.service.http.server import Server, address, not_there, spoken, tcp_socket, unix_socket
 from ganger.service.log import write_log
 from ganger.service.nodes import cluster_of, refuse_others
@@ -278,7 +278,7 @@ def _serve(settings: Settings, home: Home, journal: Journal) -> int:
     sockets = [unix_socket(home, settings.shared)]
     if settings.listen:
         sockets.append(tcp_socket(settings.listen))
-    world = World(
+    world = AppContext(
         daemon, home.root, shared=settings.shared, listen=spoken(sockets[1:]),
         token_hash=_token_hash(journal, home) if settings.listen else "",
         logs=folder / "logs", engine=settings.engine, meter_seconds=settings.meter_seconds,

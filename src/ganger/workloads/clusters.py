@@ -43,10 +43,10 @@ KNOWN_GPUS: Final[dict[str, GpuType]] = {
 }  # fmt: skip
 """GPU types by name: memory and board power as their makers state them; no prices, no speeds."""
 _BY_LOWER = {name.lower(): name for name in KNOWN_GPUS}
-_PART = re.compile(r"(\d+)x(\d+)x([A-Za-z][\w.-]*)(?:@([\w.-]+))?")
+_PART = re.compile(r"(?:(\d+)x)?(\d+)x([A-Za-z][\w.-]*)(?:@([\w.-]+))?")
 _SHORT = re.compile(rf"{_PART.pattern}(?:\+{_PART.pattern})*")
 _MACHINES = "give a machine file of HiEST's gpu-topo-aware"
-_MEND = "write like 8x8xV100 or 4x8xA100@pool+16x4xT4, or name a cluster file"
+_MEND = "write like 8x8xV100, 4xT4 for one node, or 4x8xA100@pool+16x4xT4; or name a cluster file"
 
 
 def is_short(text: str) -> bool:
@@ -55,7 +55,8 @@ def is_short(text: str) -> bool:
 
 
 def load_cluster(text_or_path: str | Path) -> ClusterSpec:
-    """The cluster that a short form states or that a file holds. Raises BadInput."""
+    """The cluster that a short form states or that a file holds. In a short form `8x4xT4` is eight
+    nodes of four T4, and `4xT4` one. Raises BadInput."""
     text = str(text_or_path).strip()
     if isinstance(text_or_path, str) and _SHORT.fullmatch(text):
         return _short(text)
@@ -72,12 +73,19 @@ def load_cluster(text_or_path: str | Path) -> ClusterSpec:
 
 
 def _short(text: str) -> ClusterSpec:
-    nodes = [
-        NodeSpec(count=_count(count, text), gpus=_count(gpus, text), gpu_type=known_type(kind),
-                 pool=pool or "")
-        for count, gpus, kind, pool in (_PART.fullmatch(part).groups()  # type: ignore[union-attr]
-                                        for part in text.split("+"))
-    ]  # fmt: skip
+    nodes: list[NodeSpec] = []
+    for part in text.split("+"):
+        found = _PART.fullmatch(part)
+        assert found is not None, "the whole text was matched"
+        count, gpus, kind, pool = found.groups()
+        nodes.append(
+            NodeSpec(
+                count=_count(count or "1", text),
+                gpus=_count(gpus, text),
+                gpu_type=known_type(kind),
+                pool=pool or "",
+            )
+        )
     return describe(ClusterSpec(tuple(nodes), name=text)).check(f"cluster {text!r}")
 
 

@@ -6,11 +6,8 @@ wrong. Only then is it asked again for fewer cells, until the line and the field
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -19,14 +16,13 @@ from numpy.typing import NDArray
 from ganger.core.errors import BadInput
 from ganger.core.state.names import Names
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, parse_duration
+from ganger.workloads.careful import careful_rows, header_of, plain_rows, reader_of
 from ganger.workloads.dates import DateError, microseconds
 from ganger.workloads.files import Complaints, TextFile
-from ganger.workloads.plain import Field, delimited, pieces
+from ganger.workloads.plain import Field
 
 Cell: TypeAlias = str | float | int
 Column: TypeAlias = NDArray[Any]
-CHUNK = 1 << 14
-"""Rows at a time: few enough to stay in the cache, many enough for numpy."""
 MOST_GPUS = 1_000_000
 
 
@@ -376,15 +372,15 @@ def gather_delimited(
     delimiter: str = ",", header: Sequence[str] | None = None, comment: str = "#",
 ) -> Collector:  # fmt: skip
     """As `read_delimited`, also of text that holds no rows, such as a part of a file."""
-    reader = _reader(file.text, delimiter)
-    header = [cell.strip() for cell in header or _header(file, reader, comment)]
+    reader = reader_of(file.text, delimiter)
+    header = [cell.strip() for cell in header or header_of(file, reader, comment)]
     skipped = reader.line_num
     kinds = choose(file, header, required, optional or {})
     wanted = [(name, header.index(name)) for name in kinds]
     collector = Collector(file.complaints, kinds, "line")
     quoted = delimiter == "," and '"' in file.text
-    found = _careful(file, reader, skipped + file.first, len(header))
-    for lines, columns in found if quoted else _plain(file, delimiter, skipped, len(header)):
+    found = careful_rows(file, reader, skipped + file.first, len(header))
+    for lines, columns in found if quoted else plain_rows(file, delimiter, skipped, len(header)):
         collector.add(lines, {name: columns[at] for name, at in wanted})
     return collector
 
@@ -418,78 +414,3 @@ def choose(
             raise BadInput(f"column {name!r} is listed twice", where=f"{file.where}: line 1",
                            mend="remove one")  # fmt: skip
     return kinds
-
-
-def _reader(text: str, delimiter: str) -> Any:
-    stream = io.StringIO(text, newline="")
-    if delimiter == ",":
-        return csv.reader(stream, strict=True)
-    return csv.reader(stream, delimiter=delimiter, quoting=csv.QUOTE_NONE)
-
-
-def _header(file: TextFile, reader: Any, comment: str) -> list[str]:
-    try:
-        for row in reader:
-            if row and not (comment and row[0].startswith(comment)):
-                return list(row)
-    except csv.Error as error:
-        raise BadInput(str(error), where=f"{file.where}: line {reader.line_num}",
-                       mend="fix the quotes") from None  # fmt: skip
-    raise BadInput("it has no header", where=file.where, mend="name the columns in line 1")
-
-
-def _plain(
-    file: TextFile, delimiter: str, skipped: int, width: int
-) -> Iterator[tuple[NDArray[np.int64], Sequence[Sequence[Cell]]]]:
-    """The columns below the first `skipped` lines of a file in which every line is a row."""
-    begin = 0
-    for _ in range(skipped):
-        begin = file.text.find("\n", begin) + 1 or len(file.text)
-    line = skipped + file.first
-    for piece in pieces(file.text, begin):
-        columns = delimited(piece, delimiter, width)
-        if columns is None:
-            yield from _careful(file, _reader(piece, delimiter), line, width)
-        else:
-            yield np.arange(line, line + len(columns[0])), columns
-        line += piece.count("\n")
-
-
-def _careful(
-    file: TextFile, reader: Any, start: int, width: int
-) -> Iterator[tuple[NDArray[np.int64], Sequence[Sequence[Cell]]]]:
-    """The columns row by row, where cells may be quoted and rows wrong; `reader` goes on in line
-    `start`."""
-    before = reader.line_num
-    try:
-        while numbered := [(reader.line_num, row) for row in islice(reader, CHUNK)]:
-            lines = np.fromiter((line for line, _ in numbered), np.int64, len(numbered))
-            lines, rows = _square(
-                file.complaints, lines + (start - before - 1), [row for _, row in numbered], width
-            )
-            if rows:
-                yield lines, list(zip(*rows, strict=True))
-    except csv.Error as error:
-        raise BadInput(
-            f"no valid row: {error}",
-            where=f"{file.where}: line {reader.line_num + start - before - 1}",
-            mend="check the quotes, or whether the file was cut short",
-        ) from None
-
-
-def _square(
-    complaints: Complaints, lines: NDArray[np.int64], rows: list[list[str]], width: int
-) -> tuple[NDArray[np.int64], list[list[str]]]:
-    """Without blank rows, and without those that are too short or too long."""
-    if set(map(len, rows)) == {width}:
-        return lines, rows
-    keep = []
-    for i, row in enumerate(rows):
-        if len(row) == width:
-            keep.append(i)
-        elif row and row != [""]:
-            complaints.add(
-                f"{len(row)} fields where the header has {width}", place=f"line {lines[i]}",
-                mend="complete or remove the row",
-            )  # fmt: skip
-    return lines[keep], [rows[i] for i in keep]

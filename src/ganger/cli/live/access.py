@@ -1,4 +1,4 @@
-"""`ganger service token`, `admin`, `notify`: who else may ask the daemon, and whom it tells."""
+"""`ganger daemon token`, `admin`, `notify`: who else may ask the daemon, and whom it tells."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command(
-    epilog="\b\nExamples:\n  ganger service token\n  ganger service token --new ann"
-    "\n  ganger service token --new ann --role admin\n  ganger service token --revoke 1a2b3c4d"
+    epilog="\b\nExamples:\n  ganger daemon token\n  ganger daemon token --new ann"
+    "\n  ganger daemon token --new ann --role admin\n  ganger daemon token --revoke 1a2b3c4d"
 )
 @click.option("--new", "user", metavar="USER", help="Make a token for this user. It is shown once.")
 @click.option(
@@ -57,8 +57,8 @@ def token(user: str | None, role: str, revoke: str | None, as_json: bool) -> Non
 
 
 @click.command(
-    epilog="\b\nExamples:\n  ganger service admin\n  ganger service admin ann"
-    "\n  ganger service admin ann --revoke"
+    epilog="\b\nExamples:\n  ganger daemon admin\n  ganger daemon admin ann"
+    "\n  ganger daemon admin ann --revoke"
 )
 @click.argument("user", required=False)
 @click.option("--revoke", is_flag=True, help="Take the rights of an administrator from USER.")
@@ -79,7 +79,7 @@ def admin(user: str | None, revoke: bool, as_json: bool) -> None:
     print_json(found.admins) if as_json else click.echo("\n".join(found.admins) or "nobody else")
 
 
-@click.command(epilog="\b\nExamples:\n  ganger service notify\n  ganger service notify --test")
+@click.command(epilog="\b\nExamples:\n  ganger daemon notify\n  ganger daemon notify --test")
 @click.option("--test", is_flag=True, help="Send a test message to every receiver.")
 @_json
 def notify(test: bool, as_json: bool) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
@@ -126,10 +125,6 @@ def policy_set(
         click.echo(f"recipe in force: {recipe}")
 
 
-_ONE_NODE: Final = re.compile(r"\d+x[A-Za-z].*")
-"""As `ganger up --gpus` has it: so many GPUs of a type, in one node."""
-
-
 @click.command(
     epilog="\b\nExamples:\n  ganger whatif --recipe tiresias,srtf\n"
     "  ganger whatif --slurm --recipe tiresias,srtf\n"
@@ -191,7 +186,6 @@ def whatif(
     if partition and not slurm:
         raise BadInput("only Slurm has partitions", where="--partition", mend="add --slurm")
     recipes = split_specs(recipe) if recipe else []
-    add = "+".join(f"1x{part}" if _ONE_NODE.fullmatch(part) else part for part in add.split("+"))
     if slurm:
         from ganger.cli.live.site import futures
 

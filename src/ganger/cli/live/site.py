@@ -13,11 +13,11 @@ import click
 from ganger.cli.text import print_json
 from ganger.core.errors import BadInput
 from ganger.core.units import DAY, NEVER, parse_duration
-from ganger.engines.slurm.answers import Node
-from ganger.engines.slurm.client import Client
+from ganger.engines.slurm.calls.answers import Node
+from ganger.engines.slurm.calls.client import Client
 from ganger.engines.slurm.site import Listed, called, explained, listed_of
 from ganger.engines.slurm.site import accounting as accounted
-from ganger.lab.ahead.slurm_mirror import Mirror, advice, counts, mirror
+from ganger.lab.ahead.slurm_mirror import SlurmMirror, advice, counts, mirror
 from ganger.lab.ahead.whatif import Future, future
 from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
@@ -34,7 +34,7 @@ def _listed(client: Client) -> list[Listed]:
     return listed_of(client.listing())
 
 
-def _mirrored(client: Client, recipe: str, knows: str) -> Mirror:
+def _mirrored(client: Client, recipe: str, knows: str) -> SlurmMirror:
     return mirror(client.nodes(), _listed(client), client.partition, _now(), recipe, knows)
 
 
@@ -54,7 +54,7 @@ def advise(partition: str, recipe: str, knows: str, *, again: bool, as_json: boo
         time.sleep(LOOK_SECONDS)
 
 
-def _say_advice(made: Mirror, recipe: str, lines: Sequence[str], as_json: bool) -> None:
+def _say_advice(made: SlurmMirror, recipe: str, lines: Sequence[str], as_json: bool) -> None:
     runs, waits = counts(made)
     if as_json:
         print_json({"recipe": recipe, "running": runs, "waiting": waits, "would": lines,

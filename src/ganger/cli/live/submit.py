@@ -86,7 +86,7 @@ _OPTIONS = (
     click.option("--requeue/--no-requeue", default=None, help="Whether the job may be preempted "
                  "and put back in the queue. Default: yes."),
     click.option("--mail-to", "--mail-user", multiple=True, metavar="ADDRESS", help=
-                 "Send e-mail to this address (see `ganger service notify`). Repeatable."),
+                 "Send e-mail to this address (see `ganger daemon notify`). Repeatable."),
     click.option("--mail-on", multiple=True, metavar="EVENT", help="Events that send e-mail: "
                  "started, preempted, finished, failed, cancelled, idle. Repeatable."),
     click.option("--retries", type=int, help="Number of failed attempts after which the job is "

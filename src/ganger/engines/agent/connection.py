@@ -13,7 +13,7 @@ from ganger.engines.agent.protocol import NONCE_BYTES, VERSION, Message, spoken
 from ganger.engines.agent.wire import GoneError, Link
 
 
-class Party:
+class Connection:
     """One connection, and when something was last heard and said (monotonic seconds)."""
 
     def __init__(self, link: Link) -> None:
@@ -32,10 +32,10 @@ class Party:
         return ""
 
 
-P = TypeVar("P", bound=Party)
+P = TypeVar("P", bound=Connection)
 
 
-class Parties(ABC, Generic[P]):
+class Connections(ABC, Generic[P]):
     """The connections of one process, watched by its selector. What is said, and what ends with a
     connection, is for those who inherit."""
 

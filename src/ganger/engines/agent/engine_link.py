@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from ganger.core.spec import NodeSpec
 from ganger.engines.agent.attempt.attempt_dir import short_path
 from ganger.engines.agent.attempt.cgroup import Containment
-from ganger.engines.agent.connection import Parties, Party
+from ganger.engines.agent.connection import Connection, Connections
 from ganger.engines.agent.protocol import (
     FRAME_BYTES_MAX,
     SINCE,
@@ -59,7 +59,7 @@ class Host(Protocol):
         ...
 
 
-class _Engine(Party):
+class _Engine(Connection):
     """One connection; `address` where it was dialled."""
 
     def __init__(self, link: Link, address: tuple[str, int] | None) -> None:
@@ -69,7 +69,7 @@ class _Engine(Party):
         self.welcome = False
 
 
-class Peer(Parties[_Engine]):
+class EngineLink(Connections[_Engine]):
     """The engine that is connected: at most one; a newer one takes the place of an older."""
 
     def __init__(

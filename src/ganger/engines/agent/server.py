@@ -17,13 +17,13 @@ from typing import Any, Final
 from ganger.core.errors import BadInput
 from ganger.core.spec import NodeSpec
 from ganger.engines.agent.attempt import processes
-from ganger.engines.agent.attempt.attempt_dir import Folder, KeeperRecord, write_durably
+from ganger.engines.agent.attempt.attempt_dir import AttemptDir, KeeperRecord, write_durably
 from ganger.engines.agent.attempt.cgroup import Containment, Group
 from ganger.engines.agent.attempt.launch import Home, Start, fork_keeper
 from ganger.engines.agent.attempt.reports import Kept
 from ganger.engines.agent.attempt.spawn import JOB_FOLDER
 from ganger.engines.agent.attempt.warm import Warmth
-from ganger.engines.agent.engine_link import Peer
+from ganger.engines.agent.engine_link import EngineLink
 from ganger.engines.agent.meter import Meter, Running
 from ganger.engines.agent.over import Over
 from ganger.engines.agent.protocol import (
@@ -62,7 +62,7 @@ _ALONE_SECONDS: Final = 3.0
 class _Part:
     """One part: prepared, launched (its keeper lives), or exited."""
 
-    def __init__(self, folder: Folder, prepare: Prepare) -> None:
+    def __init__(self, folder: AttemptDir, prepare: Prepare) -> None:
         self.folder, self.prepare, self.key = folder, prepare, prepare.key
         self.port = 0
         self.link: Link | None = None
@@ -120,7 +120,7 @@ class Agent:
         self._leave_at = inf
         """When what still runs is asked to leave without any engine."""
         self._meter = meter or Meter(None)
-        self._peer = Peer(self, self._selector, joins, token, silence_seconds, fence_seconds)
+        self._peer = EngineLink(self, self._selector, joins, token, silence_seconds, fence_seconds)
 
     # ------------------------------------------------------------------ the loop
 
@@ -215,7 +215,7 @@ class Agent:
         if not same:
             write_durably(boot, self.boot.encode())
         for path in self.home.attempts.iterdir():
-            folder = Folder(path)
+            folder = AttemptDir(path)
             prepare, taken = folder.prepare(), folder.was_taken()
             restarted = not same and not folder.is_kept()
             if prepare is None and not taken and not restarted:
@@ -256,7 +256,7 @@ class Agent:
                 return
             try:
                 self._check(order)
-                part = self._parts[key] = _Part(Folder.make(self.home.attempts, order), order)
+                part = self._parts[key] = _Part(AttemptDir.make(self.home.attempts, order), order)
             except (OSError, BadInput) as why:
                 text = why.strerror if isinstance(why, OSError) else str(why)
                 self._tell(Refused(key, text or "it cannot be prepared"))

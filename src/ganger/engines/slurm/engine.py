@@ -16,7 +16,7 @@ from ganger.engines.clock import Clock
 from ganger.engines.gang import Hold
 from ganger.engines.launch import Launch
 from ganger.engines.local import FleetEngine
-from ganger.engines.slurm.client import Client
+from ganger.engines.slurm.calls.client import Client
 from ganger.engines.slurm.fleet import SlurmFleet
 from ganger.engines.slurm.machines import Machines, spec_of
 

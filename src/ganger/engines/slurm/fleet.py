@@ -36,9 +36,9 @@ from ganger.engines.agent.protocol import (
     Stop,
 )
 from ganger.engines.machines import Box, Owner
-from ganger.engines.slurm.answers import Away, Job, Node
-from ganger.engines.slurm.client import Client, Component
-from ganger.engines.slurm.commands import Commands
+from ganger.engines.slurm.calls.answers import Away, Job, Node
+from ganger.engines.slurm.calls.client import Client, Component
+from ganger.engines.slurm.calls.commands import Commands
 from ganger.engines.slurm.following import (
     TAG,
     AttemptKey,

@@ -13,9 +13,9 @@ from ganger.core.errors import BadInput
 from ganger.core.plan import Placement
 from ganger.core.units import WHOLE
 from ganger.engines.agent.protocol import Exited, Message, Prepare, Stop
-from ganger.engines.slurm.answers import Job, Node
-from ganger.engines.slurm.client import Component
-from ganger.engines.slurm.order import AttemptFolder, Order, Seat, Told
+from ganger.engines.slurm.calls.answers import Job, Node
+from ganger.engines.slurm.calls.client import Component
+from ganger.engines.slurm.order import AttemptFolder, NodeShare, Order, Told
 from ganger.sdk import PREEMPTED
 
 TAG: Final = "ganger:"
@@ -87,7 +87,7 @@ class Following:
             groups.setdefault(ask, []).append(name)
         components = [Component(tuple(names), *ask) for ask, names in groups.items()]
         seats = tuple(
-            Seat(name, nodes[name].address,
+            NodeShare(name, nodes[name].address,
                  next(i for i, part in enumerate(components) if name in part.nodes), gpus[name],
                  msgspec.structs.replace(prepare, launch=_as_user(prepare)))
             for name, prepare in self.prepares.items()

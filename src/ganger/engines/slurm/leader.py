@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from ganger.engines.agent.protocol import Exit, Exited, Go, Launched, Prepared, Progress, Stop
-from ganger.engines.slurm.order import AttemptFolder, Order, Seat, State, Told
+from ganger.engines.slurm.order import AttemptFolder, NodeShare, Order, State, Told
 
 _TELL_SECONDS: Final = 0.5
 """Between two progress reports."""
@@ -37,7 +37,7 @@ class Granted(msgspec.Struct, frozen=True, tag=True):
 _decode = msgspec.json.Decoder(Granted | Prepared | Launched | Progress | Exited).decode
 
 
-class Head:
+class Leader:
     """Runs an order to its end."""
 
     def __init__(self, folder: AttemptFolder) -> None:
@@ -76,7 +76,7 @@ class Head:
                 self._tell()
         self._tell()
 
-    def _start(self, seat: Seat) -> None:
+    def _start(self, seat: NodeShare) -> None:
         command = ["srun", "--nodes=1", "--ntasks=1", f"--nodelist={seat.node}", "--overlap",
                    "--unbuffered", "--export=ALL", "--quiet", "--kill-on-bad-exit=0"]  # fmt: skip
         if self._order.components > 1:
@@ -178,7 +178,7 @@ def main() -> int:
     except FileExistsError:
         print("this attempt ran already", file=sys.stderr)
         return 0
-    Head(folder).run()
+    Leader(folder).run()
     return 0
 
 

@@ -10,7 +10,7 @@ from ganger.core.errors import BadInput
 from ganger.core.spec import NodeSpec
 from ganger.engines.agent.protocol import Hello
 from ganger.engines.machines import Box, Owner
-from ganger.engines.slurm.answers import CLOSED, GONE, Job, Node
+from ganger.engines.slurm.calls.answers import CLOSED, GONE, Job, Node
 
 log = logging.getLogger("ganger.engine")
 _LOOKS: Final = 3

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from ganger.engines.agent.attempt.attempt_dir import Folder, KeeperRecord
+from ganger.engines.agent.attempt.attempt_dir import AttemptDir, KeeperRecord
 from ganger.engines.agent.attempt.cgroup import Group
 from ganger.engines.agent.attempt.launch import Home, Start, fork_keeper
 from ganger.engines.agent.attempt.spawn import IS_SLURMS
@@ -66,7 +66,7 @@ class SeatProcess:
     def __init__(self, order: Order, prepare: Prepare, scratch: Path) -> None:
         self._home = Home(Path(order.home))
         self._prepare = prepare
-        self._folder = Folder.make(scratch, prepare)
+        self._folder = AttemptDir.make(scratch, prepare)
         self._selector = selectors.DefaultSelector()
         self._link: Link | None = None
         self._unread = b""

@@ -16,7 +16,7 @@ import msgspec
 from ganger.engines.agent.protocol import Exited, Launched, Prepare, Progress
 
 
-class Seat(msgspec.Struct, frozen=True):
+class NodeShare(msgspec.Struct, frozen=True):
     """One node's part: the node, its address for others, in which component of the job it is, the
     GPUs that it has there."""
 
@@ -32,7 +32,7 @@ class Order(msgspec.Struct, frozen=True):
     logs, checkpoints, and the SDK."""
 
     home: str
-    seats: tuple[Seat, ...]
+    seats: tuple[NodeShare, ...]
     components: int = 1
 
 

@@ -31,10 +31,10 @@ from ganger.engines.clock import Clock
 from ganger.engines.gang import Hold
 from ganger.engines.launch import Launch
 from ganger.engines.local import FleetEngine
-from ganger.engines.machines import Box, Boxes
-from ganger.engines.slurm.answers import Job
-from ganger.engines.slurm.client import Client
-from ganger.engines.slurm.commands import Commands
+from ganger.engines.machines import Box, Machines
+from ganger.engines.slurm.calls.answers import Job
+from ganger.engines.slurm.calls.client import Client
+from ganger.engines.slurm.calls.commands import Commands
 from ganger.engines.slurm.fleet import POLL_SECONDS
 from ganger.engines.slurm.pilot import Crew, CrewFolder
 
@@ -79,7 +79,7 @@ class Pilot:
         self.cancelled = False
 
 
-class Pilots(Boxes):
+class Pilots(Machines):
     """The machines of all pilots. `wish` names the nodes that waiting jobs would run on if all were
     there: pilots on these stay, others are asked for. It is asked at each look at the queue."""
 

@@ -14,9 +14,9 @@ import msgspec
 
 from ganger.core.errors import BadInput
 from ganger.core.units import MINUTE, NEVER, SECOND, format_duration
-from ganger.engines.slurm.answers import Job, Node, job_of, rows_of
-from ganger.engines.slurm.client import Client
-from ganger.engines.slurm.hostlist import expand
+from ganger.engines.slurm.calls.answers import Job, Node, job_of, rows_of
+from ganger.engines.slurm.calls.client import Client
+from ganger.engines.slurm.calls.hostlist import expand
 from ganger.engines.slurm.where import Where, where_of
 
 _COLUMNS: Final = (

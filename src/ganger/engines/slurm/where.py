@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.engines.slurm.answers import Node
-from ganger.engines.slurm.hostlist import expand
+from ganger.engines.slurm.calls.answers import Node
+from ganger.engines.slurm.calls.hostlist import expand
 
 _FEATURE: Final = r"[^&|*\[\](),\s]+"
 _ALL: Final = re.compile(rf"{_FEATURE}(&{_FEATURE})*")

@@ -16,7 +16,7 @@ from ganger.core.state.jobs import Phase, declare
 from ganger.core.state.snapshot import Snapshot, capture, forget, restore
 from ganger.core.units import format_duration
 from ganger.core.view import View
-from ganger.engines.slurm.answers import Node
+from ganger.engines.slurm.calls.answers import Node
 from ganger.engines.slurm.machines import spec_of
 from ganger.engines.slurm.site import Listed
 from ganger.engines.slurm.where import Where
@@ -38,7 +38,7 @@ class _Told:
         return Plan(actions), None
 
 
-class Mirror(NamedTuple):
+class SlurmMirror(NamedTuple):
     """`copy` makes kernels in which the site's jobs are as they are now, under the recipe; row r
     of it is job `jobs[r]`. `left_out` says what is not in it."""
 
@@ -50,7 +50,7 @@ class Mirror(NamedTuple):
 def mirror(
     nodes: Sequence[Node], listed: Sequence[Listed], partition: str, now: int, recipe: str,
     knows: str = "history",
-) -> Mirror:  # fmt: skip
+) -> SlurmMirror:  # fmt: skip
     """The GPU jobs of `partition` (empty: of all) on `nodes` at `now` (microseconds). GPUs that
     other jobs hold are withheld; jobs that Slurm keeps from starting are on hold. Raises BadInput.
     """
@@ -103,7 +103,7 @@ def mirror(
             (len(nodes) - len(specs), "nodes that are closed, or have GPUs of two types"),
         ) if count
     ]  # fmt: skip
-    return Mirror(copy, jobs, left_out)
+    return SlurmMirror(copy, jobs, left_out)
 
 
 def _is_ours(one: Listed, partition: str, numbers: dict[str, int]) -> bool:
@@ -205,7 +205,7 @@ def _play(
         kernel.step(Batch(at, started))
 
 
-def advice(made: Mirror) -> list[str]:
+def advice(made: SlurmMirror) -> list[str]:
     """What the recipe would do now, a line per job, or that it would do nothing."""
     kernel = made.copy()
     plan = kernel.step(Batch(kernel.now, [Woke()]))
@@ -223,13 +223,13 @@ def advice(made: Mirror) -> list[str]:
     return lines
 
 
-def _name(made: Mirror, row: int) -> str:
+def _name(made: SlurmMirror, row: int) -> str:
     one = made.jobs[row]
     gpus = f"{one.gpus} GPU{'s' if one.gpus != 1 else ''}"
     return f"{one.label} ({one.user}, {gpus}, {one.job.name})"
 
 
-def counts(made: Mirror) -> tuple[int, int]:
+def counts(made: SlurmMirror) -> tuple[int, int]:
     """How many of the jobs run, and how many wait."""
     kernel = made.copy()
     phase = kernel.jobs.phase[: kernel.jobs.n]

@@ -11,7 +11,7 @@ from ganger.core.plan import Placement
 from ganger.core.spec import Shape
 
 
-class Seen:
+class HoldingsDelta:
     """What each job held."""
 
     def __init__(self) -> None:

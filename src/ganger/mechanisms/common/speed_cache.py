@@ -21,7 +21,7 @@ Ask = Callable[[Ids, Width], Floats]
 """Answers for jobs, one row each, of so many numbers by axis."""
 
 
-class Answers:
+class SpeedCache:
     """A question that is asked of each job, each by a class of its own, and what was answered as
     long as that holds."""
 
@@ -54,7 +54,7 @@ class _Kept:
 
 
 def answers(
-    view: View, question: type[Answers], ids: Ids, there: Any, width: Width, ask: Ask
+    view: View, question: type[SpeedCache], ids: Ids, there: Any, width: Width, ask: Ask
 ) -> tuple[Floats, Ids]:
     """The answers that differ, `width` wide or wider, and which of them is that of each of `ids`.
 

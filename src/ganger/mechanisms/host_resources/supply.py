@@ -19,7 +19,7 @@ from ganger.core.profiles import Sensitivity
 from ganger.core.protocols import Policy, revived
 from ganger.core.spec import Locality
 from ganger.core.view import View
-from ganger.mechanisms.common.holdings_delta import Seen
+from ganger.mechanisms.common.holdings_delta import HoldingsDelta
 from ganger.mechanisms.host_resources.remote_input import attempts_after
 from ganger.mechanisms.placement.place import Place, counted, on_nodes
 from ganger.solve.choice import choose
@@ -145,7 +145,7 @@ class Census:
     """Who holds what, as at the last look, so that a decision touches what changed: a cache."""
 
     def __init__(self) -> None:
-        self._seen = Seen()
+        self._seen = HoldingsDelta()
         self.known: dict[int, tuple[tuple[tuple[int, int], ...], User | None]] = {}
         self.on_node: dict[int, set[int]] = {}
         self.wanted: dict[int, tuple[float, float]] = {}

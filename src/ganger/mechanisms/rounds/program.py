@@ -20,7 +20,7 @@ from ganger.core.books.empty import EmptyCluster
 from ganger.core.state.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.common.believed import believed_duration, believed_speed
-from ganger.mechanisms.common.speed_cache import Answers, Width, answers
+from ganger.mechanisms.common.speed_cache import SpeedCache, Width, answers
 from ganger.mechanisms.fairness.fair import Notes, Tree, integrate_isolated
 from ganger.solve.division.lexicographic import Paces, water_filling
 from ganger.solve.division.programme import Shares, isolated, proportional, shares
@@ -51,7 +51,7 @@ Objective: TypeAlias = Callable[[View, Problem], Floats]
 """Gives the (jobs, types) fractions of time."""
 
 
-class _Rates(Answers):
+class _Rates(SpeedCache):
     """Speeds by type."""
 
 

@@ -22,7 +22,7 @@ from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.common.believed import believed_speed
 from ganger.mechanisms.common.reconcile import Sizes
-from ganger.mechanisms.common.speed_cache import Answers, Width, answers
+from ganger.mechanisms.common.speed_cache import SpeedCache, Width, answers
 from ganger.mechanisms.sizing.marginal_gain import (
     Curves,
     Floats,
@@ -127,7 +127,7 @@ def resizable(view: View, ids: Ids) -> Ids:
     return resizable
 
 
-class _OfferedCurves(Answers):
+class _OfferedCurves(SpeedCache):
     """Offers and curves of `_told`."""
 
 

@@ -22,7 +22,7 @@ from ganger.core.events import AnyEvent, Batch
 from ganger.core.plan import AnyAction, Placement
 from ganger.core.spec import ClusterSpec
 from ganger.core.state.snapshot import Snapshot
-from ganger.service.jobs.job_facts import DECODE, ENCODE, Facts
+from ganger.service.jobs.job_facts import DECODE, ENCODE, JobFacts
 
 MIGRATIONS: Final = (
     """
@@ -403,7 +403,7 @@ class Journal:
     # ------------------------------------------------------------------ jobs
 
     @staticmethod
-    def write_jobs(cursor: sqlite3.Cursor, jobs: Iterable[tuple[int, Facts]]) -> None:
+    def write_jobs(cursor: sqlite3.Cursor, jobs: Iterable[tuple[int, JobFacts]]) -> None:
         """Keep the facts of new jobs."""
         cursor.executemany(
             "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?)",
@@ -417,11 +417,11 @@ class Journal:
         cursor.execute("UPDATE jobs SET held = ? WHERE job = ?", (int(held), job))
 
     @staticmethod
-    def write_launch(cursor: sqlite3.Cursor, job: int, facts: Facts) -> None:
+    def write_launch(cursor: sqlite3.Cursor, job: int, facts: JobFacts) -> None:
         """Other facts from now on."""
         cursor.execute("UPDATE jobs SET facts = ? WHERE job = ?", (ENCODE(facts), job))
 
-    def facts(self, job: int) -> Facts:
+    def facts(self, job: int) -> JobFacts:
         """The facts of one job. Raises KeyError."""
         found = self.db.execute("SELECT facts FROM jobs WHERE job = ?", (job,)).fetchone()
         if found is None:

@@ -20,7 +20,7 @@ from ganger import __version__
 from ganger.client.answers import Problem
 from ganger.core.errors import GangerError
 from ganger.service.errors import Bug, FullDisk
-from ganger.service.http.app_context import World
+from ganger.service.http.app_context import AppContext
 from ganger.service.http.bodies import Busy
 from ganger.service.http.connections import CONNECTION, PROBLEM, Connection
 from ganger.service.http.endpoints import ENDPOINTS, Endpoint
@@ -33,7 +33,7 @@ _JSON = msgspec.json.Encoder()
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
-def application(world: World) -> Starlette:
+def application(world: AppContext) -> Starlette:
     """The application over `world`."""
     routes = [
         Route(one.path, _answering(one), methods=[one.method], name=f"{one.method} {one.path}")
@@ -119,7 +119,7 @@ class Identify:
     """Knows who asks: by the connection's Unix socket, or over TCP by the token. No other header
     and no address matters."""
 
-    def __init__(self, app: ASGIApp, world: World) -> None:
+    def __init__(self, app: ASGIApp, world: AppContext) -> None:
         self._app, self._world = app, world
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -31,7 +31,7 @@ from ganger.service.notices.outbox import Notifier
 from ganger.service.reports.rows import node_answers
 
 
-class World:
+class AppContext:
     """The daemon, and how it is reached. `shared`: several users, told apart by the socket;
     `whole_gpus`: the engine gives no parts of GPUs."""
 

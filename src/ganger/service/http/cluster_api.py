@@ -30,7 +30,7 @@ from ganger.core.units import SECOND, WHOLE
 from ganger.service.commands import Keep, NodeOrder, Order, SetPolicy, SetTenant
 from ganger.service.durable.journal import Journal, named
 from ganger.service.durable.sandbox import futures, try_policy
-from ganger.service.http.app_context import World
+from ganger.service.http.app_context import AppContext
 from ganger.service.http.request_helpers import (
     Answer,
     asked,
@@ -221,7 +221,7 @@ async def list_quotas(request: Request) -> list[Quota]:
     return _quotas(world_of(request))
 
 
-def _quotas(world: World) -> list[Quota]:
+def _quotas(world: AppContext) -> list[Quota]:
     return locked(world, rows.quotas, world.rights)
 
 
@@ -253,7 +253,7 @@ async def set_quota(request: Request) -> list[Quota]:
     return _quotas(world)
 
 
-async def _keep_rights(world: World, rights: Rights) -> None:
+async def _keep_rights(world: AppContext, rights: Rights) -> None:
     if rights != world.rights:
         await asked(world, Keep(RIGHTS_SETTING, msgspec.json.encode(rights).decode()))
         world.rights = rights
@@ -286,7 +286,7 @@ async def show_roles(request: Request) -> RolesAnswer:
     )
 
 
-async def _set_roles(world: World, change: Callable[[Roles], Roles]) -> Roles:
+async def _set_roles(world: AppContext, change: Callable[[Roles], Roles]) -> Roles:
     """Change roles, one change after the other; what they were then."""
     async with world.changing:
         roles = change(world.roles)

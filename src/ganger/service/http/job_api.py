@@ -28,7 +28,7 @@ from ganger.core.state.reducer import DECLARES
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, TEXT_MAX
 from ganger.service.commands import Order, SetCeiling, Submit
 from ganger.service.durable.sandbox import outlook, outlooks, prospects
-from ganger.service.http.app_context import World
+from ganger.service.http.app_context import AppContext
 from ganger.service.http.bodies import BODY_BYTES_MAX, LARGE_BYTES, REQUEST_BYTES_MAX
 from ganger.service.http.request_helpers import (
     JOBS_MAX,
@@ -117,7 +117,7 @@ def _requests(body: bytes) -> list[JobRequest]:
     return [decoded(bytes(part), JobRequest) for part in parts]
 
 
-def _prepared(world: World, who: Who, wanted: list[JobRequest]) -> list[Prepared]:
+def _prepared(world: AppContext, who: Who, wanted: list[JobRequest]) -> list[Prepared]:
     """The jobs that a submission asks for. Raises BadInput, or Forbidden."""
     daemon = world.daemon
     now = daemon.now()
@@ -145,10 +145,10 @@ def _prepared(world: World, who: Who, wanted: list[JobRequest]) -> list[Prepared
     return jobs
 
 
-def _notes(wanted: list[JobRequest], world: World) -> list[str]:
+def _notes(wanted: list[JobRequest], world: AppContext) -> list[str]:
     """What their submitter should know of requests that were accepted."""
     if any(one.mail_to for one in wanted) and not world.notifier.takes_mail():
-        return ["no mail is sent: notify.toml has no [smtp] table (see `ganger service notify`)"]
+        return ["no mail is sent: notify.toml has no [smtp] table (see `ganger daemon notify`)"]
     return []
 
 
@@ -221,7 +221,7 @@ def _refuse_beyond(request: Request, found_rows: list[int], update: Update) -> N
         )  # fmt: skip
 
 
-async def _throttle(world: World, found: list[int], throttle: int) -> None:
+async def _throttle(world: AppContext, found: list[int], throttle: int) -> None:
     with world.daemon.lock:
         arrays = {world.daemon.array_of(row) for row in found}
     if -1 in arrays:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from ganger.core.errors import BadInput
 from ganger.service.commands import Ask
-from ganger.service.http.app_context import World
+from ganger.service.http.app_context import AppContext
 from ganger.service.http.bodies import SMALL_BYTES_MAX
 from ganger.service.jobs.submission import Who
 from ganger.service.reports import rows
@@ -22,9 +22,9 @@ T = TypeVar("T")
 Answer = Awaitable[Any]
 
 
-def world_of(request: Request) -> World:
+def world_of(request: Request) -> AppContext:
     """What the server was started with."""
-    world: World = request.app.state.world
+    world: AppContext = request.app.state.world
     return world
 
 
@@ -61,7 +61,7 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-async def asked(world: World, ask: Ask) -> Any:
+async def asked(world: AppContext, ask: Ask) -> Any:
     """Have it done in the next step; its answer."""
     world.daemon.ask(ask)
     return await asyncio.wrap_future(ask.done)
@@ -79,7 +79,7 @@ def number(request: Request, name: str, default: float, most: float) -> float:
     return value
 
 
-def locked(world: World, function: Callable[..., T], *given: Any) -> T:
+def locked(world: AppContext, function: Callable[..., T], *given: Any) -> T:
     """What `function` says of the daemon, between two steps."""
     with world.daemon.lock:
         return function(world.daemon, *given)

@@ -16,14 +16,14 @@ from ganger.core.errors import BadInput
 from ganger.engines.agent.attempt.attempt_dir import short_path
 from ganger.service.home import Home
 from ganger.service.http.api import Identify, application
-from ganger.service.http.app_context import World
+from ganger.service.http.app_context import AppContext
 from ganger.service.http.connections import Connection, Listener
 
 
 class Server:
     """uvicorn over our sockets."""
 
-    def __init__(self, world: World, sockets: list[socket.socket]) -> None:
+    def __init__(self, world: AppContext, sockets: list[socket.socket]) -> None:
         self._sockets = sockets
         self._world = world
         app = Identify(application(world), world)

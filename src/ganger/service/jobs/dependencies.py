@@ -50,7 +50,7 @@ class Condition(msgspec.Struct, frozen=True):
         return f"{names} {_SAID[self.kind]}{ago}"
 
 
-class Conditions(msgspec.Struct, frozen=True):
+class Dependencies(msgspec.Struct, frozen=True):
     """All of `every` must hold, and of `either` one, if there is any."""
 
     every: tuple[Condition, ...] = ()

@@ -13,7 +13,7 @@ from ganger.client.request import JobRequest
 from ganger.core.errors import BadInput
 from ganger.core.spec import JobSpec, Kind
 from ganger.core.state.jobs import Jobs, Phase
-from ganger.service.jobs.job_facts import Facts, Family
+from ganger.service.jobs.job_facts import Family, JobFacts
 
 if TYPE_CHECKING:
     from ganger.service.commands import Turn
@@ -78,7 +78,7 @@ def next_child(turn: Turn, parent: int) -> int:
     return number
 
 
-def joined(spec: JobSpec, facts: Facts, turn: Turn, parent: Facts) -> Facts:
+def joined(spec: JobSpec, facts: JobFacts, turn: Turn, parent: JobFacts) -> JobFacts:
     """The facts of a trial that people submit, with its number. Raises BadInput where its parent
     can have no more, or is over."""
     row = int(spec.parent) - 1
@@ -93,7 +93,7 @@ def joined(spec: JobSpec, facts: Facts, turn: Turn, parent: Facts) -> Facts:
     return msgspec.structs.replace(facts, launch=launch, child=next_child(turn, row))
 
 
-def born(spec: JobSpec, parent: Facts, kind: Kind, number: int) -> Facts:
+def born(spec: JobSpec, parent: JobFacts, kind: Kind, number: int) -> JobFacts:
     """The facts of child `number` of a job of this kind, which a policy asked for."""
     assert parent.family is not None
     given = parent.family.configurations
@@ -104,7 +104,7 @@ def born(spec: JobSpec, parent: Facts, kind: Kind, number: int) -> Facts:
     launch = msgspec.structs.replace(
         parent.launch, shape=spec.shape, checkpoint_dir=f"{folder}/{number}" if folder else ""
     )
-    return Facts(
+    return JobFacts(
         name="".join(letter if letter.isprintable() else "?" for letter in name), launch=launch,
         user=parent.user, params=values, script=parent.script, child=number,
     )  # fmt: skip

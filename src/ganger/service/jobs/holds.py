@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from ganger.core.kernel import Kernel
 from ganger.core.state.jobs import Jobs, Phase
 from ganger.core.units import NEVER
-from ganger.service.jobs.dependencies import Condition, Conditions
-from ganger.service.jobs.job_facts import Facts
-from ganger.service.jobs.limits import Ceilings, Group
+from ganger.service.jobs.dependencies import Condition, Dependencies
+from ganger.service.jobs.job_facts import JobFacts
+from ganger.service.jobs.limits import Group, Limits
 
 
-class Gates:
+class Holds:
     """The closed gates. A job on hold is released when all of its own are open; room below its
     ceilings is taken last."""
 
@@ -25,8 +25,8 @@ class Gates:
         """By how much the wall clock is ahead of the time of steps: somebody has set it since."""
         self.held: set[int] = set()
         """Jobs that a person holds."""
-        self.ceilings = Ceilings()
-        self._conditions: dict[int, Conditions] = {}
+        self.ceilings = Limits()
+        self._conditions: dict[int, Dependencies] = {}
         """Those that do not hold yet, by who waits for them."""
         self._watched: dict[tuple[int, bool], list[int]] = {}
         """Who waits for a row to be over, or (true) to have begun."""
@@ -45,7 +45,7 @@ class Gates:
         self.__init__()  # type: ignore[misc]
         self.held, self.ahead, self.ceilings.most = held, ahead, most
 
-    def close(self, job: int, facts: Facts, kernel: Kernel, now: int) -> None:
+    def close(self, job: int, facts: JobFacts, kernel: Kernel, now: int) -> None:
         """The job is on hold: close the gates that `facts` name, or let it go if none is."""
         if self.is_early(facts.begin, now):
             self.begin[job] = facts.begin
@@ -56,7 +56,7 @@ class Gates:
             self._needs[job] = needs, int(jobs.priority[job])
             if before := tuple(jobs.after.get(job, ())):
                 over = Condition("over", before)
-                waits_for = Conditions((*waits_for.every, over), waits_for.either)
+                waits_for = Dependencies((*waits_for.every, over), waits_for.either)
         if not waits_for:
             self._try(job)
             return
@@ -65,7 +65,7 @@ class Gates:
             self._watched.setdefault(watched, []).append(job)
         self._look(job, jobs, now)
 
-    def newcomers(self, jobs: Iterable[tuple[int, Facts]], kernel: Kernel, now: int) -> None:
+    def newcomers(self, jobs: Iterable[tuple[int, JobFacts]], kernel: Kernel, now: int) -> None:
         """Close the gates of new jobs, or count those that have none."""
         for job, facts in jobs:
             if job in kernel.on_hold:

@@ -8,7 +8,7 @@ import msgspec
 
 from ganger.core.spec import JobSpec
 from ganger.engines.launch import Launch
-from ganger.service.jobs.dependencies import Condition, Conditions
+from ganger.service.jobs.dependencies import Condition, Dependencies
 
 
 class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -18,7 +18,7 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     configurations: tuple[dict[str, str], ...] = ()
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JobFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Launch facts of one job, written once. Times in microseconds.
 
     `name` is for people; `begin`: not before that time (0: none); `after_any`: rows that must be
@@ -38,7 +38,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     after_any: tuple[int, ...] = ()
     after_not_ok: tuple[int, ...] = ()
     """Rows that must have ended badly; of older journals, now they are `conditions`."""
-    conditions: Conditions = Conditions()
+    conditions: Dependencies = Dependencies()
     singleton: bool = False
     mail_to: tuple[str, ...] = ()
     mail_on: tuple[str, ...] = ()
@@ -52,19 +52,19 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     child: int = -1
 
     @property
-    def waits_for(self) -> Conditions:
+    def waits_for(self) -> Dependencies:
         """All that must have become of other jobs, but for what the core itself waits for."""
         over = (Condition("over", self.after_any),) if self.after_any else ()
         not_ok = (Condition("not_ok", (row,)) for row in self.after_not_ok)
-        return Conditions((*over, *not_ok, *self.conditions.every), self.conditions.either)
+        return Dependencies((*over, *not_ok, *self.conditions.every), self.conditions.either)
 
 
 class Prepared(msgspec.Struct, frozen=True):
     """A job that may be accepted: all but its number is settled."""
 
     spec: JobSpec
-    facts: Facts
+    facts: JobFacts
 
 
 ENCODE: Final = msgspec.msgpack.Encoder().encode
-DECODE: Final = msgspec.msgpack.Decoder(Facts).decode
+DECODE: Final = msgspec.msgpack.Decoder(JobFacts).decode

@@ -15,7 +15,7 @@ from ganger.core.state.jobs import Jobs
 from ganger.core.units import NEVER
 from ganger.engines.launch import Launch
 from ganger.service.durable.journal import Journal
-from ganger.service.jobs.job_facts import Facts
+from ganger.service.jobs.job_facts import JobFacts
 
 _SLURM = re.compile(r"%(%|[0-9]{0,2}[jJAaxu])")
 
@@ -59,7 +59,7 @@ def launch_of(
     )  # fmt: skip
 
 
-def _of_child(facts: Facts, job: int, jobs: Jobs) -> dict[str, str]:
+def _of_child(facts: JobFacts, job: int, jobs: Jobs) -> dict[str, str]:
     """What a trial or a replica is told: whose child it is, its number, its configuration, and up
     to which epoch it runs before it is judged, where that is known."""
     found = {
@@ -75,7 +75,7 @@ def failure(outcome: str) -> bool:
     return bool(outcome) and outcome != "Preempted" and not outcome.startswith("Refused")
 
 
-def _words(facts: Facts, job: int) -> dict[str, str]:
+def _words(facts: JobFacts, job: int) -> dict[str, str]:
     """What stands for `{job}`, `{name}`, `{array}` and parameters."""
     words = {"job": str(job + 1), "name": facts.name}
     if facts.child >= 0:
@@ -85,7 +85,7 @@ def _words(facts: Facts, job: int) -> dict[str, str]:
     return words | facts.params
 
 
-def pattern(path: str, facts: Facts, job: int) -> str:
+def pattern(path: str, facts: JobFacts, job: int) -> str:
     """A path with our words and Slurm's (`%j`, `%A`, `%a`, `%x`, `%u`) replaced."""
     meaning = {
         "j": str(job + 1), "J": str(job + 1), "x": facts.name.replace("/", "_"), "u": facts.user,
@@ -103,7 +103,7 @@ def pattern(path: str, facts: Facts, job: int) -> str:
     return filled(_SLURM.sub(word, path), words)
 
 
-def _script(scripts: Path, facts: Facts, job: int) -> Path:
+def _script(scripts: Path, facts: JobFacts, job: int) -> Path:
     """The script as a file that can be executed; tasks of an array share one."""
     path = scripts / str((facts.array if facts.array >= 0 else job) + 1)
     if not path.exists():

@@ -61,7 +61,7 @@ def begins(group: Group, first: int) -> bool:
     return group[0] == "array" and int(group[1]) >= first
 
 
-class Ceilings:
+class Limits:
     """What is let in below which ceiling, and who waits for room, by priority and submission.
 
     Who is let in stays so until it is over: what is let in never exceeds a ceiling that was there

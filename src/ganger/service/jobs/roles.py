@@ -62,7 +62,7 @@ class Roles(msgspec.Struct, frozen=True):
         """With one token less. Raises BadInput."""
         left = tuple(one for one in self.tokens if one.id != id_)
         if len(left) == len(self.tokens):
-            raise BadInput(f"no token {id_!r}", mend="`ganger service token` lists them")
+            raise BadInput(f"no token {id_!r}", mend="`ganger daemon token` lists them")
         return msgspec.structs.replace(self, tokens=left)
 
     def with_admin(self, user: str, is_admin: bool) -> Roles:

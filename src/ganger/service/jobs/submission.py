@@ -19,9 +19,9 @@ from ganger.core.spec import JobSpec, Kind, Locality, Needs, OnPreempt, Role, Sh
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import NEVER, SECOND, WHOLE, micros, parse_duration, parse_memory
 from ganger.engines.launch import PER, Launch
-from ganger.service.jobs.dependencies import Condition, Conditions
+from ganger.service.jobs.dependencies import Condition, Dependencies
 from ganger.service.jobs.families import family_of
-from ganger.service.jobs.job_facts import Facts, Prepared
+from ganger.service.jobs.job_facts import JobFacts, Prepared
 from ganger.service.notices.notify import DEFAULT_EVENTS, EVENTS, checked_address
 
 TASKS_MAX: Final = 100_000
@@ -94,7 +94,7 @@ def prepare(
         on_preempt=_word(OnPreempt, request.on_preempt, "on_preempt"),
         after=tuple(str(row + 1) for row in after), parent=_parent(request, rows),
     )  # fmt: skip
-    facts = Facts(
+    facts = JobFacts(
         name=request.name or _called(request), user=who.user, script=request.script,
         launch=_launch(request, spec, who, switch_user), hold=request.hold,
         begin=moment(request.begin, now + ahead, "begin", 0),
@@ -184,14 +184,14 @@ def checked_text(text: str, where: str) -> str:
     return text
 
 
-def _of_grid(facts: Facts, task: int, values: dict[str, str]) -> Facts:
+def _of_grid(facts: JobFacts, task: int, values: dict[str, str]) -> JobFacts:
     """The facts of one task of a grid, which is named by its values."""
     name = f"{facts.name} {grid.spoken(values)}"
     name = "".join(letter if letter.isprintable() else "?" for letter in name)[:NAME_MAX]
     return msgspec.structs.replace(facts, name=name, task=task, params=values)
 
 
-def _conditions(request: JobRequest, rows: Rows) -> Conditions:
+def _conditions(request: JobRequest, rows: Rows) -> Dependencies:
     """What is asked of other jobs, but for what the core knows itself: all of `after`."""
     over = [Condition("over", tuple(rows(job))) for job in request.after_any]
     not_ok = [Condition("not_ok", tuple(rows(job))) for job in request.after_not_ok]
@@ -205,19 +205,19 @@ def _conditions(request: JobRequest, rows: Rows) -> Conditions:
         span = parse_duration(delay, where="after_begin") if plus else 0
         begun.append(Condition("begun", tuple(rows(job)), span))
     if not request.after_one:
-        return Conditions((*over, *not_ok, *begun))
+        return Dependencies((*over, *not_ok, *begun))
     finished = [Condition("ok", tuple(rows(job))) for job in request.after]
-    return Conditions(either=(*finished, *over, *not_ok, *begun))
+    return Dependencies(either=(*finished, *over, *not_ok, *begun))
 
 
-def _after_each(spec: JobSpec, facts: Facts, request: JobRequest, rows: Rows) -> Prepared:
+def _after_each(spec: JobSpec, facts: JobFacts, request: JobRequest, rows: Rows) -> Prepared:
     for job in request.after_each:
         if "_" in str(job):
             raise BadInput(f"{job!r} is not an array", where="after_each", mend="write like 12")
     before = [rows(f"{job}_{facts.task}")[0] for job in request.after_each]
     if request.after_one:
         either = (*facts.conditions.either, *(Condition("ok", (row,)) for row in before))
-        facts = msgspec.structs.replace(facts, conditions=Conditions(either=either))
+        facts = msgspec.structs.replace(facts, conditions=Dependencies(either=either))
     else:
         after = (*spec.after, *(str(row + 1) for row in before))
         spec = msgspec.structs.replace(spec, after=after)

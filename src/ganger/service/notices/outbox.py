@@ -227,7 +227,7 @@ class Notifier:
         of what waits, or with messages that can never be sent."""
         if self.error or not self._aside:
             return self.error
-        return f"{self._aside} messages set aside: see `ganger service notify`"
+        return f"{self._aside} messages set aside: see `ganger daemon notify`"
 
     # ------------------------------------------------------------------ its thread
 

@@ -15,7 +15,7 @@ _REASONS_MAX: Final = 20
 _OWN = re.compile(r"\d+|'[^']*'|\S*/\S*")
 
 
-class Tally:
+class Counters:
     """Counters. `steps` holds how many steps took at most each of `BOUNDS` seconds, and more."""
 
     def __init__(self) -> None:

@@ -20,8 +20,8 @@ from ganger.client.connection import Client, NoDaemon
 from ganger.client.places import Places
 from ganger.client.strangers import others_may_change
 from ganger.core.errors import GangerError
-from ganger.engines.slurm.client import Client as Slurm
-from ganger.engines.slurm.client import options_of
+from ganger.engines.slurm.calls.client import Client as Slurm
+from ganger.engines.slurm.calls.client import options_of
 from ganger.lab.simulating.policies import load_policy
 from ganger.service import agents
 from ganger.service.durable.journal import Header, Journal
@@ -127,7 +127,7 @@ def _permissions(looked: Looked) -> Findings:
                 bad.append(name)
                 yield Finding("fail", "permissions", f"others may read {path} (mode {mode:o})",
                               f"chmod 600 {path}; a token that others saw is made anew with"
-                              " `ganger service token`")  # fmt: skip
+                              " `ganger daemon token`")  # fmt: skip
     if not bad:
         yield Finding("ok", "permissions", "only the owner can read the secrets")
 

@@ -17,7 +17,7 @@ from ganger.lab.ahead.explaining import (
 )
 from ganger.lab.ahead.whatif import Outlook
 from ganger.service.daemon import Daemon
-from ganger.service.jobs.dependencies import Condition, Conditions
+from ganger.service.jobs.dependencies import Condition, Dependencies
 from ganger.service.jobs.limits import Group
 from ganger.service.reports import rows
 
@@ -80,7 +80,7 @@ def _blocked(daemon: Daemon, row: int, found: Explanation) -> None:
         found.lines.append(f"It is held; `ganger release {found.label}` lets it go.")
 
 
-def _dependent(daemon: Daemon, row: int, waits_for: Conditions, found: Explanation) -> None:
+def _dependent(daemon: Daemon, row: int, waits_for: Dependencies, found: Explanation) -> None:
     jobs = daemon.kernel.jobs
     before = tuple(jobs.after.get(row, ()))
     every = (*((Condition("ok", before),) if before else ()), *waits_for.every)

@@ -17,7 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE
 from ganger import __version__
 from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
-from ganger.service.http.app_context import World
+from ganger.service.http.app_context import AppContext
 from ganger.service.reports import rows
 from ganger.service.reports.counters import BOUNDS
 
@@ -28,7 +28,7 @@ __all__ = ["CONTENT_TYPE", "exposition"]
 
 
 class _Collector:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: AppContext) -> None:
         self._world = world
 
     def collect(self) -> Iterator[Metric]:
@@ -36,7 +36,7 @@ class _Collector:
             yield from _figures(self._world)
 
 
-def _figures(world: World) -> Iterator[Metric]:
+def _figures(world: AppContext) -> Iterator[Metric]:
     daemon = world.daemon
     kernel = daemon.kernel
     jobs, n = kernel.jobs, kernel.jobs.n
@@ -97,7 +97,7 @@ def _by(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
     return metric
 
 
-def _gpu_seconds(world: World) -> Metric:
+def _gpu_seconds(world: AppContext) -> Metric:
     """What tenants' jobs had. Idle is what a look found idle; that work may be lost, too."""
     used = CounterMetricFamily("ganger_gpu_seconds", "GPU time.", labels=["tenant", "outcome"])
     for share in rows.shares(world.daemon):
@@ -117,7 +117,7 @@ def _histogram(name: str, text: str, values: np.ndarray, bounds: tuple[float, ..
     return metric
 
 
-def exposition(world: World) -> bytes:
+def exposition(world: AppContext) -> bytes:
     """All figures in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(world))

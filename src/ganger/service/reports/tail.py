@@ -12,7 +12,7 @@ from ganger.core.state.jobs import HOLDS_DEVICES, Phase
 from ganger.engines.agent.attempt.launch import log_in
 from ganger.engines.agent.protocol import Read
 from ganger.engines.agent.reading import Piece, read_piece
-from ganger.service.http.app_context import World
+from ganger.service.http.app_context import AppContext
 from ganger.service.jobs.launches import pattern
 
 END: Final = 1 << 62
@@ -37,7 +37,7 @@ class Source:
     """One output of one attempt (0: of the last one), on its first node or on the one named `node`.
     Make it with `opened`."""
 
-    def __init__(self, world: World, row: int, stream: str, attempt: int, node: str) -> None:
+    def __init__(self, world: AppContext, row: int, stream: str, attempt: int, node: str) -> None:
         self._world, self._row, self._asked, self._node = world, row, attempt, node
         daemon = world.daemon
         with daemon.lock:
@@ -50,7 +50,7 @@ class Source:
 
     @classmethod
     async def opened(
-        cls, world: World, row: int, stream: str, attempt: int, node: str = ""
+        cls, world: AppContext, row: int, stream: str, attempt: int, node: str = ""
     ) -> Source:
         """Raises BadInput if it must not or cannot be read."""
         source = cls(world, row, stream, attempt, node)

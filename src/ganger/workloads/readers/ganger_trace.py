@@ -57,9 +57,9 @@ from ganger.core.spec import Kind, Locality, OnPreempt
 from ganger.core.units import NEVER, SECOND, WHOLE
 from ganger.workloads import rows as cells
 from ganger.workloads.build import Coded, Rows, build, split
+from ganger.workloads.careful import CHUNK
 from ganger.workloads.files import Complaints, TextFile, open_text, suffix_of
 from ganger.workloads.rows import (
-    CHUNK,
     Category,
     Cell,
     Choice,

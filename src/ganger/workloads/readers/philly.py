@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from ganger.core.units import SECOND
 from ganger.workloads.build import Rows, build, coded
+from ganger.workloads.careful import CHUNK
 from ganger.workloads.files import TextFile, open_text
 from ganger.workloads.rows import (
-    CHUNK,
     GPUS,
     Category,
     Cell,

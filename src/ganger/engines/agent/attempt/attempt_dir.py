@@ -79,7 +79,7 @@ def noted_exit(exits: Path, job: int, attempt: int, node_rank: int) -> Exit | No
         return None
 
 
-class Folder:
+class AttemptDir:
     """The part's folder at `path`."""
 
     def __init__(self, path: Path) -> None:
@@ -89,7 +89,7 @@ class Folder:
         self.reports = path / "reports"
 
     @classmethod
-    def make(cls, attempts: Path, prepare: Prepare) -> Folder:
+    def make(cls, attempts: Path, prepare: Prepare) -> AttemptDir:
         """Make it. Raises FileExistsError if the part has one already, and other OSErrors.
 
         That there is a folder is durable. What it holds need not be: after a crash of the machine

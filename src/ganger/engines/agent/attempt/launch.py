@@ -10,10 +10,10 @@ from errno import EINVAL
 from pathlib import Path
 from typing import NamedTuple
 
-from ganger.engines.agent.attempt.attempt_dir import Folder
+from ganger.engines.agent.attempt.attempt_dir import AttemptDir
 from ganger.engines.agent.attempt.cgroup import Group
 from ganger.engines.agent.attempt.spawn import PROGRAMS, Places, starter, workers_of
-from ganger.engines.agent.attempt.supervisor import Keeper
+from ganger.engines.agent.attempt.supervisor import Supervisor
 from ganger.engines.agent.protocol import Exit, Go, Prepare
 from ganger.engines.agent.rights import rights_of
 from ganger.engines.launch import Launch
@@ -84,7 +84,7 @@ class Start(NamedTuple):
     """All that a keeper needs."""
 
     home: Home
-    folder: Folder
+    folder: AttemptDir
     prepare: Prepare
     go: Go
     group: Group
@@ -130,7 +130,7 @@ def _keep(start: Start, control: socket.socket) -> None:
         return
     workers = workers_of(start.prepare, start.go, places, start.devices_before)
     zygote = "" if launch.steps else start.zygote
-    keeper = Keeper(
+    keeper = Supervisor(
         start.folder,
         start.prepare,
         start.group,

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent.attempt import processes
-from ganger.engines.agent.attempt.attempt_dir import Folder, note_exit
+from ganger.engines.agent.attempt.attempt_dir import AttemptDir, note_exit
 from ganger.engines.agent.attempt.cgroup import Group
 from ganger.engines.agent.attempt.output import Output
 from ganger.engines.agent.attempt.reports import Reports
@@ -48,12 +48,12 @@ _HELPLESS_SECONDS: Final = 10.0
 RUNNING, ASKED, TERMINATED, KILLED = range(4)
 
 
-class Keeper:
+class Supervisor:
     """Keeps one part. `sdk`: where its reports come; `files`: descriptors of its output and error
     (the same for one file)."""
 
     def __init__(
-        self, folder: Folder, prepare: Prepare, group: Group, control: socket.socket,
+        self, folder: AttemptDir, prepare: Prepare, group: Group, control: socket.socket,
         sdk: socket.socket, files: tuple[int, int], umask: int, zygote: str = "",
         exits: Path | None = None,
     ) -> None:  # fmt: skip

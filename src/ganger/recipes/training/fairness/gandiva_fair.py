@@ -13,9 +13,9 @@ import numpy as np
 from ganger.core.state.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.common.believed import believed_speed
-from ganger.mechanisms.common.holdings_delta import Seen
+from ganger.mechanisms.common.holdings_delta import HoldingsDelta
 from ganger.mechanisms.common.reconcile import Want
-from ganger.mechanisms.common.speed_cache import Answers, Floats, Width, answers
+from ganger.mechanisms.common.speed_cache import Floats, SpeedCache, Width, answers
 from ganger.mechanisms.fairness.fair import Owner, owners, tenant_weights
 from ganger.mechanisms.fairness.lease import Room
 
@@ -196,7 +196,7 @@ class Stride:
         return [float(np.add.reduce(gains[a:b])) / (b - a) for a, b in pairwise([0, *ends])]
 
 
-class _Speedups(Answers):
+class _Speedups(SpeedCache):
     """How much faster the first of two types is than the second."""
 
 
@@ -223,7 +223,7 @@ class _Charged:
     """GPUs held by `user/type`, kept up with the books."""
 
     def __init__(self) -> None:
-        self._seen = Seen()
+        self._seen = HoldingsDelta()
         self._of: dict[int, tuple[str, int]] = {}
         self._gpus = Counter[str]()
 

@@ -127,19 +127,23 @@ def gavel(
     if space_sharing:
         if any(ways) or agnostic or deadlines or centred or in_order:
             raise BadInput(
-                "space_sharing goes with an objective, `every` and `fill` alone", where="gavel",
+                "space_sharing goes with an objective, `every` and `fill` alone",
+                where="gavel",
                 mend="leave the others out",
-            )  # fmt: skip
-        if objective is Objective.ISOLATED:
-            raise BadInput(
-                "isolated jobs share no GPU", where="gavel", mend="leave space_sharing out"
             )
-        ftf = objective is Objective.FTF
-        allocator = PairFinishTimeFairness(agnostic) if ftf else PairProgramme(IN_PAIRS[objective])
-        return RoundPolicy("gavel", allocator, every, fill=fill, pairs=True)
+        return RoundPolicy("gavel", _in_pairs(objective), every, fill=fill, pairs=True)
     if any(ways):
         return BarrierRounds("gavel", allocator, every, ways)
     return RoundPolicy("gavel", allocator, every, fill=fill)
+
+
+def _in_pairs(objective: Objective) -> Allocator:
+    """The objective for jobs that may share GPUs."""
+    if objective is Objective.ISOLATED:
+        raise BadInput("isolated jobs share no GPU", where="gavel", mend="leave space_sharing out")
+    if objective is Objective.FTF:
+        return PairFinishTimeFairness(agnostic=False)
+    return PairProgramme(IN_PAIRS[objective])
 
 
 def _in_time(objective: Objective) -> LargestSum:

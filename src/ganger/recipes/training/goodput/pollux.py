@@ -21,7 +21,7 @@ from ganger.core.view import View
 from ganger.mechanisms.common.believed import believed_speed
 from ganger.mechanisms.common.reasons import decides_at
 from ganger.mechanisms.common.reconcile import Want, competitors, towards
-from ganger.mechanisms.common.speed_cache import Answers, Width, answers
+from ganger.mechanisms.common.speed_cache import SpeedCache, Width, answers
 from ganger.mechanisms.placement.place import PACK, Placer, counted
 from ganger.mechanisms.sizing.elastic import resizable
 from ganger.recipes.training.goodput.genetic import (
@@ -417,7 +417,7 @@ def _shape(view: View, code: int) -> _Shape:
     return _Shape(shape.is_plain, shape.least, shape.most, kind, may)
 
 
-class _Goodput(Answers):
+class _Goodput(SpeedCache):
     """Goodput by nodes and GPUs, on the type that each prefers."""
 
 

@@ -18,7 +18,7 @@ from ganger.core.state.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.common.believed import believed_speed
-from ganger.mechanisms.common.speed_cache import Answers, Width, answers
+from ganger.mechanisms.common.speed_cache import SpeedCache, Width, answers
 from ganger.mechanisms.sizing.elastic import resizable
 from ganger.recipes.training.goodput.pollux import after_restart
 from ganger.solve.choice import choose
@@ -173,7 +173,7 @@ def _able(view: View, code: int, most: int) -> Ints:
     return known[key]
 
 
-class _ConfigurationSpeeds(Answers):
+class _ConfigurationSpeeds(SpeedCache):
     """Throughput (goodput) by cell and GPUs."""
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from ganger.core.errors import BadInput, GangerError
-from ganger.engines.slurm.hostlist import expand
+from ganger.engines.slurm.calls.hostlist import expand
 
 ENDED: Final = frozenset({
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",

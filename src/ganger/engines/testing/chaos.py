@@ -39,7 +39,7 @@ from ganger.core.plan import (
 )
 from ganger.core.protocols import Engine
 from ganger.core.units import MINUTE, NEVER, SECOND
-from ganger.engines.reconciliation import Believed, Standing
+from ganger.engines.reconciliation import Believed, Reconciliation
 
 _OWN = Submitted | Accepted | Command | NodeCommand
 """What owners put into batches themselves."""
@@ -69,7 +69,7 @@ class Chaos:
     def __init__(self, engine: Engine, seed: int, faults: Faults = Faults()) -> None:  # noqa: B008
         self._engine, self._faults = engine, faults
         self._dice = random.Random(seed)
-        self._standing = Standing()
+        self._standing = Reconciliation()
         self._late: list[tuple[int, int, AnyEvent]] = []
         self._filed = 0
         self._away_until = -1

@@ -300,8 +300,7 @@ def install_service(only_print: bool, system: bool) -> None:
 
 
 @click.command(
-    epilog="\b\nExamples:\n  ganger service metrics"
-    "\n  ganger service metrics --grafana > ganger.json"
+    epilog="\b\nExamples:\n  ganger daemon metrics\n  ganger daemon metrics --grafana > ganger.json"
 )
 @click.option("--grafana", is_flag=True, help="Print a dashboard to import into Grafana instead.")
 def metrics(grafana: bool) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ganger.core.errors import BadInput
-from ganger.engines.slurm.answers import Away, Job, Node, jobs_of, nodes_of
+from ganger.engines.slurm.calls.answers import Away, Job, Node, jobs_of, nodes_of
 
 TIMEOUT_SECONDS: Final = 20.0
 _WARN_SECONDS: Final = 60

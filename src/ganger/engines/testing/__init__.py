@@ -1,0 +1,1 @@
+"""Engines for tests: one that runs no process, and a wrapper that makes any engine a bad one."""
