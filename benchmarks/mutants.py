@@ -79,7 +79,8 @@ class Cover:
                  if mutant.file in files}  # fmt: skip
         here = [test for test, lines in files.items() if mutant.line in lines]
         if not here and self.made_early(mutant):
-            room = f"tests/{Path(mutant.file).parts[1]}/"
+            parts = Path(mutant.file).parts
+            room = f"tests/{'serving' if 'serving' in parts else parts[1]}/"
             here = list(files) or [test for test in self.seconds if test.startswith(room)]
         found, spent = [], 0.0
         for test in sorted(here, key=lambda test: (self.seconds.get(test, 0.0), test)):
