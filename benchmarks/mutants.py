@@ -78,7 +78,7 @@ class Cover:
         files = {test: files[mutant.file] for test, files in self.known["lines"].items()
                  if mutant.file in files}  # fmt: skip
         here = [test for test, lines in files.items() if mutant.line in lines]
-        if not here and self.made_early(mutant):
+        if _outside(mutant) or (not here and self.made_early(mutant)):
             parts = Path(mutant.file).parts
             room = f"tests/{'serving' if 'serving' in parts else parts[1]}/"
             here = list(files) or [test for test in self.seconds if test.startswith(room)]
@@ -92,13 +92,17 @@ class Cover:
 
     def made_early(self, mutant: Mutant) -> bool:
         """Whether the line is executed when its file is imported or tests are collected."""
-        if mutant.line in self.imported.get(mutant.file, []):
-            return True
-        try:
-            trials.holder((ROOT / "src" / mutant.file).read_text(), mutant.line)
-        except trials.ElsewhereError:
-            return True
-        return False
+        return mutant.line in self.imported.get(mutant.file, []) or _outside(mutant)
+
+
+def _outside(mutant: Mutant) -> bool:
+    """Whether the line stands in no function. The test that imports its file first executes it, and
+    all that use what is in the file depend on it."""
+    try:
+        trials.holder((ROOT / "src" / mutant.file).read_text(), mutant.line)
+    except trials.ElsewhereError:
+        return True
+    return False
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -28,3 +28,10 @@ def test_a_lane_that_comes_back_has_nothing_to_do_yet() -> None:
     turns = [(1, 0, False), (2, 0, True)]
     seen = played("serve.least-loaded(size=1)", turns, [*first, Asked(200)], 2)
     assert [each.lane for each in seen.batches if each.tasks == (6,)] == [0]
+
+
+def test_a_batch_that_took_longer_than_its_requests_have_makes_the_next_smaller() -> None:
+    """Clipper's size grows by one with each full batch, until six take 11 ms of 10."""
+    asked = [Asked(1000, within=10) for _ in range(40)]
+    seen = play(make_router("clipper"), MODELS, lanes(1), asked)
+    assert [len(each.tasks) for each in seen.batches] == [1, 2, 3, 4, 5, 6, 5, 6, 5, 3]
