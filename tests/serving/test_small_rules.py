@@ -35,3 +35,10 @@ def test_a_batch_that_took_longer_than_its_requests_have_makes_the_next_smaller(
     asked = [Asked(1000, within=10) for _ in range(40)]
     seen = play(make_router("clipper"), MODELS, lanes(1), asked)
     assert [len(each.tasks) for each in seen.batches] == [1, 2, 3, 4, 5, 6, 5, 6, 5, 3]
+
+
+def test_a_request_for_a_model_that_no_lane_runs_is_dropped_at_once() -> None:
+    both = [*MODELS, model("elsewhere", affine(1, 1), type_="tpu")]
+    seen = play(make_router("serve.triton"), both, lanes(2), [Asked(3, model=2), Asked(3)])
+    assert (seen.outcomes[0], seen.ended[0]) == ("no lane runs its model", 3)
+    assert seen.outcomes[1] == "answered"
