@@ -7,11 +7,11 @@
 
 A mutant is one line of `core`, `mechanisms` or `recipes` with one thing changed: a comparison, an
 operator, a number, a condition, a call or an assignment left out. Lines are drawn first, so that a
-line with many operators is not likelier than others; annotations, messages of errors and guards
-(asserts, `frozen`, `slots`, `strict`) are left alone. Each mutant meets the tests that execute its
-line, the quickest first, until one fails, or takes twenty seconds of CPU and eight times what it
-takes without the mutant (a loop that does not end; wall-clock time does not count, so that a busy
-machine kills nothing). A mutant that nothing can tell from the original is
+line with many operators is not likelier than others; annotations, messages of errors, years of
+papers and guards (asserts, `frozen`, `slots`, `strict`) are left alone. Each mutant meets the tests
+that execute its line, the quickest first, until one fails, or takes twenty seconds of CPU and eight
+times what it takes without the mutant (a loop that does not end; wall-clock time does not count, so
+that a busy machine kills nothing). A mutant that nothing can tell from the original is
 *equivalent*: it stands in `mutants.toml` with the reason. Who reads a survivor either writes the
 test that kills it or its reason.
 """
