@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from ganger.mechanisms.serving.asking import Asking
+from ganger.mechanisms.serving.batching import Single
+from ganger.mechanisms.serving.choice import Exp4
+from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.on_time import OnTime
 from ganger.recipes.registry import make_router
-from serving.rig import Asked, affine, lanes, model, play
+from serving.rig import Asked, affine, lanes, model, play, table
 from serving.test_lanes_fail import played
 
 MODELS = [model("a", affine(5, 1, 8)), model("b", affine(9, 2, 8))]
@@ -42,3 +46,24 @@ def test_a_request_for_a_model_that_no_lane_runs_is_dropped_at_once() -> None:
     seen = play(make_router("serve.triton"), both, lanes(2), [Asked(3, model=2), Asked(3)])
     assert (seen.outcomes[0], seen.ended[0]) == ("no lane runs its model", 3)
     assert seen.outcomes[1] == "answered"
+
+
+def test_a_vote_does_not_wait_for_a_model_that_no_lane_runs() -> None:
+    """Nor is there an answer where no lane runs any of them."""
+    far = [model(name, table(9), type_="tpu") for name in "bc"]
+    family = [("either", (0, 1)), ("far", (1, 2))]
+    asked = [Asked(0, 3, 500), Asked(5, 4, 500), Asked(9, 1, 500)]
+    seen = play(make_router("clipper(selection=exp4)"), [model("a", table(4)), *far], lanes(1),
+                asked, families=family)  # fmt: skip
+    assert seen.outcomes == ["answered", *["no lane runs its model"] * 2]
+    assert seen.ended == [4, 5, 9]
+
+
+def test_a_vote_does_not_wait_for_models_whose_queues_were_full() -> None:
+    """The second vote finds two of three queues full, and is over with the third."""
+    models = [model("a", table(4)), model("b", table(6)), model("slow", table(30))]
+    router = Composed("vote", Single(), longest=1, asking=Asking(Exp4(0.1, False, 0.0, 0)))
+    asked = [Asked(0, 3, 500), Asked(1, 3, 500)]
+    seen = play(router, models, lanes(1), asked, families=[("all", (0, 1, 2))])
+    assert [each.model for each in seen.batches] == [0, 1, 2, 0]
+    assert (seen.outcomes, seen.ended) == (["answered"] * 2, [40, 44])
