@@ -114,13 +114,15 @@ class Living:
 class Trials:
     """pytest with another way to run what it has collected: by trials."""
 
-    def __init__(self, source: Path, ask: IO[str], answer: IO[str]) -> None:
-        self.source, self.ask, self.answer = source, ask, answer
+    def __init__(self, source: Path, ask: IO[str], answer: IO[str], notes: IO[str]) -> None:
+        self.source, self.ask, self.answer, self.notes = source, ask, answer, notes
         self.failed = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Notice that one failed."""
+        """Notice that one failed, and say which."""
         self.failed = self.failed or report.failed
+        if report.failed:
+            print(f"  by {report.nodeid}", file=self.notes, flush=True)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Answer trials until there are no more."""
@@ -174,12 +176,12 @@ class Trials:
 
 def main(source: Path, tests: list[str]) -> int:
     """Collect `tests`, and answer."""
-    ask, answer = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    ask, answer, notes = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w"), os.fdopen(os.dup(2), "w")
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
     words = ["-q", "-n", "0", "-p", "no:cacheprovider", "--timeout=0", *tests]
-    return int(pytest.main(words, plugins=[Trials(source, ask, answer)]))
+    return int(pytest.main(words, plugins=[Trials(source, ask, answer, notes)]))
 
 
 if __name__ == "__main__":
