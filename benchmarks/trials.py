@@ -22,6 +22,7 @@ import resource
 import select
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -116,7 +117,7 @@ class Trials:
 
     def __init__(self, source: Path, ask: IO[str], answer: IO[str], notes: IO[str]) -> None:
         self.source, self.ask, self.answer, self.notes = source, ask, answer, notes
-        self.failed = False
+        self.failed, self.until = False, 0.0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Notice that one failed, and say which."""
@@ -155,8 +156,13 @@ class Trials:
         _, status = os.waitpid(child, 0)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)  # what its tests left behind
-        said = {0: SURVIVED, 3: ELSEWHERE, -signal.SIGPROF: TIMED_OUT}
+        said = {0: SURVIVED, 3: ELSEWHERE, 4: TIMED_OUT}
         return said.get(os.waitstatus_to_exitcode(status), KILLED) if in_time else TIMED_OUT
+
+    def _look(self, number: int, frame: object) -> None:
+        """End this copy if the test took too much CPU."""
+        if time.process_time() > self.until:
+            os._exit(4)
 
     def _copy(self, living: Living, trial: dict[str, Any], items: list[pytest.Item]) -> int:
         os.setsid()
@@ -165,9 +171,10 @@ class Trials:
             living.exchange(trial["file"], trial["line"], trial["after"])
         except SyntaxError:
             return 1
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends this copy: it took too much CPU
+        signal.signal(signal.SIGALRM, self._look)
+        signal.setitimer(signal.ITIMER_REAL, 1, 1)  # one of CPU time would make its clock coarse
         for item, after, seconds in zip(items, [*items[1:], None], trial["seconds"], strict=True):
-            signal.setitimer(signal.ITIMER_PROF, seconds)
+            self.until = time.process_time() + seconds
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             if self.failed:
                 return 1
