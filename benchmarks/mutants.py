@@ -176,7 +176,8 @@ def _cover(folder: Path, workers: int, tests: list[str], known: dict[str, Any]) 
     data, report = folder / "coverage", folder / "junit.xml"
     os.environ["COVERAGE_FILE"] = str(data)
     rooms = [f"--cov=ganger.{room}" for room in ROOMS]
-    words = ["-p", "clocks", "-n", str(workers), *rooms, "--cov-context=test", "--cov-report="]
+    words = ["-p", "clocks", "-n", str(workers), *rooms, "--cov-context=test", "--cov-report=",
+             "--timeout=0"]  # fmt: skip
     if (status := run([*words, f"--junitxml={report}", *tests], folder)) not in (0, 1):
         raise SystemExit(f"the tests do not run on the code as it is (pytest: {status})")
     passed = dict(_times(report))
