@@ -147,6 +147,11 @@ class Finder(ast.NodeVisitor):
         for each in node.body:
             self.visit(each)
 
+    def visit_Call(self, node: ast.Call) -> None:
+        """Where and when a paper appeared decides nothing."""
+        if not (isinstance(node.func, ast.Name) and node.func.id == "Paper"):
+            self.generic_visit(node)
+
     def visit_keyword(self, node: ast.keyword) -> None:
         """`strict` is a guard, too."""
         if node.arg != "strict":

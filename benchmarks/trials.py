@@ -22,6 +22,7 @@ import resource
 import select
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -114,13 +115,15 @@ class Living:
 class Trials:
     """pytest with another way to run what it has collected: by trials."""
 
-    def __init__(self, source: Path, ask: IO[str], answer: IO[str]) -> None:
-        self.source, self.ask, self.answer = source, ask, answer
-        self.failed = False
+    def __init__(self, source: Path, ask: IO[str], answer: IO[str], notes: IO[str]) -> None:
+        self.source, self.ask, self.answer, self.notes = source, ask, answer, notes
+        self.failed, self.until = False, 0.0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Notice that one failed."""
+        """Notice that one failed, and say which."""
         self.failed = self.failed or report.failed
+        if report.failed:
+            print(f"  by {report.nodeid}", file=self.notes, flush=True)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Answer trials until there are no more."""
@@ -153,8 +156,13 @@ class Trials:
         _, status = os.waitpid(child, 0)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)  # what its tests left behind
-        said = {0: SURVIVED, 3: ELSEWHERE, -signal.SIGPROF: TIMED_OUT}
+        said = {0: SURVIVED, 3: ELSEWHERE, 4: TIMED_OUT}
         return said.get(os.waitstatus_to_exitcode(status), KILLED) if in_time else TIMED_OUT
+
+    def _look(self, number: int, frame: object) -> None:
+        """End this copy if the test took too much CPU."""
+        if time.process_time() > self.until:
+            os._exit(4)
 
     def _copy(self, living: Living, trial: dict[str, Any], items: list[pytest.Item]) -> int:
         os.setsid()
@@ -163,9 +171,10 @@ class Trials:
             living.exchange(trial["file"], trial["line"], trial["after"])
         except SyntaxError:
             return 1
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends this copy: it took too much CPU
+        signal.signal(signal.SIGALRM, self._look)
+        signal.setitimer(signal.ITIMER_REAL, 1, 1)  # one of CPU time would make its clock coarse
         for item, after, seconds in zip(items, [*items[1:], None], trial["seconds"], strict=True):
-            signal.setitimer(signal.ITIMER_PROF, seconds)
+            self.until = time.process_time() + seconds
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             if self.failed:
                 return 1
@@ -174,12 +183,12 @@ class Trials:
 
 def main(source: Path, tests: list[str]) -> int:
     """Collect `tests`, and answer."""
-    ask, answer = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    ask, answer, notes = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w"), os.fdopen(os.dup(2), "w")
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
     words = ["-q", "-n", "0", "-p", "no:cacheprovider", "--timeout=0", *tests]
-    return int(pytest.main(words, plugins=[Trials(source, ask, answer)]))
+    return int(pytest.main(words, plugins=[Trials(source, ask, answer, notes)]))
 
 
 if __name__ == "__main__":

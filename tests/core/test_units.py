@@ -39,6 +39,7 @@ from ganger.core.units import (
     parse_duration,
     parse_memory,
     seconds,
+    shown,
 )
 from worlds import cluster, gpus, job
 
@@ -110,6 +111,13 @@ def test_memory_that_no_column_holds_is_refused_in_a_line(text: str | float) -> 
     with pytest.raises(BadInput) as caught:
         parse_memory(text, where="memory")
     assert len(str(caught.value)) < 250
+
+
+def test_what_somebody_wrote_is_shown_whole_unless_it_is_long() -> None:
+    assert shown("abc") == "'abc'"
+    assert shown("x" * 99) == f"'{'x' * 60}'"
+    assert shown([1] * 99) == f"[{'1, ' * 19}1,..."
+    assert shown(1 << 300) == "a number of 301 bits"
 
 
 @pytest.mark.parametrize(

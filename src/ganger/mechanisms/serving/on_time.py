@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from heapq import heapify, heapreplace
+from heapq import heapreplace
 from typing import Final
 
 import numpy as np
@@ -57,7 +57,6 @@ class OnTime(Struct, frozen=True):
 def _part(lanes: Sequence[Sequence[int]], arrivals: Sequence[float], slack: int) -> float:
     """The part that is in time, if a lane that is free takes all that wait."""
     free = [(0.0, at) for at in range(len(lanes))]
-    heapify(free)
     first = in_time = 0
     while first < len(arrivals):
         at, lane = free[0]

@@ -1,0 +1,69 @@
+"""Small rules of the request plane: what is asked for once too often, or just not."""
+
+from __future__ import annotations
+
+from ganger.mechanisms.serving.asking import Asking
+from ganger.mechanisms.serving.batching import Single
+from ganger.mechanisms.serving.choice import Exp4
+from ganger.mechanisms.serving.composed import Composed
+from ganger.mechanisms.serving.on_time import OnTime
+from ganger.recipes.registry import make_router
+from serving.rig import Asked, affine, lanes, model, play, table
+from serving.test_lanes_fail import played
+
+MODELS = [model("a", affine(5, 1, 8)), model("b", affine(9, 2, 8))]
+
+
+def test_a_refused_request_was_answered_by_no_model() -> None:
+    asked = [Asked(0, within=2), Asked(0, model=1)]
+    seen = play(make_router("clockwork"), MODELS, lanes(1), asked)
+    assert (seen.outcomes[1], seen.by) == ("answered", [-1, 1])
+
+
+def test_nothing_is_in_time_where_every_batch_takes_longer_than_there_is() -> None:
+    assert set(OnTime.of([[0, 1000], [0, 1200]], slack=999).parts) == {0.0}
+    assert OnTime.of([[0, 1000], [0, 1200]], slack=1000).parts[0] > 0.4
+
+
+def test_a_lane_that_comes_back_has_nothing_to_do_yet() -> None:
+    """Three requests each; lane 0 goes with two still waiting, which lane 1 does. When both are
+    idle again, the first lane is as good as the other, and precedes it."""
+    first = [Asked(0) for _ in range(6)]
+    turns = [(1, 0, False), (2, 0, True)]
+    seen = played("serve.least-loaded(size=1)", turns, [*first, Asked(200)], 2)
+    assert [each.lane for each in seen.batches if each.tasks == (6,)] == [0]
+
+
+def test_a_batch_that_took_longer_than_its_requests_have_makes_the_next_smaller() -> None:
+    """Clipper's size grows by one with each full batch, until six take 11 ms of 10."""
+    asked = [Asked(1000, within=10) for _ in range(40)]
+    seen = play(make_router("clipper"), MODELS, lanes(1), asked)
+    assert [len(each.tasks) for each in seen.batches] == [1, 2, 3, 4, 5, 6, 5, 6, 5, 3]
+
+
+def test_a_request_for_a_model_that_no_lane_runs_is_dropped_at_once() -> None:
+    both = [*MODELS, model("elsewhere", affine(1, 1), type_="tpu")]
+    seen = play(make_router("serve.triton"), both, lanes(2), [Asked(3, model=2), Asked(3)])
+    assert (seen.outcomes[0], seen.ended[0]) == ("no lane runs its model", 3)
+    assert seen.outcomes[1] == "answered"
+
+
+def test_a_vote_does_not_wait_for_a_model_that_no_lane_runs() -> None:
+    """Nor is there an answer where no lane runs any of them."""
+    far = [model(name, table(9), type_="tpu") for name in "bc"]
+    family = [("either", (0, 1)), ("far", (1, 2))]
+    asked = [Asked(0, 3, 500), Asked(5, 4, 500), Asked(9, 1, 500)]
+    seen = play(make_router("clipper(selection=exp4)"), [model("a", table(4)), *far], lanes(1),
+                asked, families=family)  # fmt: skip
+    assert seen.outcomes == ["answered", *["no lane runs its model"] * 2]
+    assert seen.ended == [4, 5, 9]
+
+
+def test_a_vote_does_not_wait_for_models_whose_queues_were_full() -> None:
+    """The second vote finds two of three queues full, and is over with the third."""
+    models = [model("a", table(4)), model("b", table(6)), model("slow", table(30))]
+    router = Composed("vote", Single(), longest=1, asking=Asking(Exp4(0.1, False, 0.0, 0)))
+    asked = [Asked(0, 3, 500), Asked(1, 3, 500)]
+    seen = play(router, models, lanes(1), asked, families=[("all", (0, 1, 2))])
+    assert [each.model for each in seen.batches] == [0, 1, 2, 0]
+    assert (seen.outcomes, seen.ended) == (["answered"] * 2, [40, 44])
