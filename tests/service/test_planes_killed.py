@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ganger.core.events import Evaluated
 from ganger.service.durable.journal import Journal
 from ganger.service.durable.recovery import check_history
 from service.machines import Machine, wait_for
@@ -74,7 +75,7 @@ def test_a_search_and_a_service_outlive_their_daemon(machine: Machine, tmp_path:
     told = dict[tuple[int, int], list[float]]()
     for _, batch, _ in journal.steps(0):
         for event in batch.events:
-            if type(event).__name__ == "Evaluated":
+            if isinstance(event, Evaluated):
                 told.setdefault((event.job, event.attempt), []).append(event.epoch)
     assert all(epochs == sorted(set(epochs)) for epochs in told.values()), "each once, in order"
     assert check_history(journal) > 10

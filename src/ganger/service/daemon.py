@@ -225,7 +225,7 @@ class Daemon:
     def progress(self, row: int) -> dict[str, float]:
         """What a running job last reported of itself."""
         found = self.engine.progress.get(row)
-        return {} if found is None else {"step": found.step, "total": found.total, **found.metrics}
+        return found.figures() if found is not None else {}
 
     # ------------------------------------------------------------------ asking
 
