@@ -20,7 +20,7 @@ from ganger.service.durable.recovery import header_of
 from ganger.service.nodes import cluster_of
 from service.desk import Desk
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 90.0
 
 
 class LiveDesk(Desk):

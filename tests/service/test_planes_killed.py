@@ -38,7 +38,7 @@ def detail(machine: Machine, job: int) -> dict[str, Any]:
 
 def until(happened: Callable[[], bool]) -> None:
     """Ask until it is so."""
-    late = time.monotonic() + 30
+    late = time.monotonic() + 90
     while not happened():
         assert time.monotonic() < late
         time.sleep(0.05)
