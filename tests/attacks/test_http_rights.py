@@ -25,7 +25,7 @@ HOLD = {"command": ["true"], "hold": True}
 def machine() -> Iterator[Machine]:
     """A shared daemon."""
     with open_folder() as base:
-        made = Machine(base / "home", listen="127.0.0.1:0", shared=True)
+        made = Machine(base / "home", listen="127.0.0.1:0", shared=True, inner="fifo")
         made.up()
         made.client.call("PATCH", "/v1/quotas/lab", body={"members": {str(ANN): None}})
         yield made
@@ -80,6 +80,17 @@ def test_no_form_of_submission_gets_beyond(
     before = machine.client.call("GET", "/v1/jobs", query={"state": "all"})["total"]
     assert asked(machine, EVE, "POST", "/v1/jobs", form({**HOLD, **beyond})) == 403
     assert machine.client.call("GET", "/v1/jobs", query={"state": "all"})["total"] == before
+
+
+def test_nobody_adds_a_trial_to_anothers_search(machine: Machine) -> None:
+    search = submitted(machine, ANN, kind="tune", params={"lr": ["1", "2"]})
+    for who in (EVE, 0):  # not even who may order everything: the trial would be theirs
+        assert submitted(machine, who, parent=search) == 403
+        assert asked(machine, who, "POST", "/v1/jobs", [HOLD, {**HOLD, "parent": search}]) == 403
+        assert submitted(machine, who, parent=str(search), array="0-2") == 403
+    child = submitted(machine, ANN, parent=search)
+    found = machine.client.call("GET", f"/v1/jobs/{child}")[0]
+    assert (found["parent"], found["user"]) == (search, str(ANN))
 
 
 def test_a_resubmission_with_another_users_key_is_a_submission_of_ones_own(

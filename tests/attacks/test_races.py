@@ -20,7 +20,7 @@ import pytest
 from engines.conformance import Play, on
 from engines.rig import Agents, LocalBench
 from ganger.core.errors import BadInput
-from ganger.core.events import Failed, Finished, Progressed, Released, Started
+from ganger.core.events import Evaluated, Failed, Finished, Progressed, Released, Started
 from ganger.core.plan import Start, Stop
 from ganger.core.units import SECOND
 from ganger.engines.agent.attempt.output import Output
@@ -284,6 +284,9 @@ HOSTILE = [
     b"[" * 60_000, json.dumps({"step": 10**300, "at": 1}).encode(),
     json.dumps({"step": 1, "total": 10**300, "at": 1}).encode(),
     b'{"step": 1, "at": NaN}', b'{"step": 2, "at": 1, "metrics": {"a": Infinity}}',
+    b'{"report": 1}', b'{"report": {}}', b'{"report": {"step": 1e999, "metrics": {"a": 1}}}',
+    b'{"report": {"step": 1, "metrics": {"a": "b"}}}', b'{"report": {"step": 1, "metrics": []}}',
+    b'{"served": 1}', b'{"served": {"arrivals": "many"}}', b'{"served": {"p99": NaN}}',
 ]  # fmt: skip
 
 
@@ -298,6 +301,20 @@ def test_reports_of_nonsense_do_not_end_the_keeper(own: Play, mallory: int) -> N
     job = run(own, mallory, PYTHON, "-I", "-S", "-c", text)
     own.until(Progressed, job)
     own.until(Finished, job)
+
+
+def test_a_job_that_reports_without_end_waits(own: Play, mallory: int) -> None:
+    text = (
+        "import json, os, socket, time; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        "s.connect(os.environ['GANGER_DIR'] + '/sdk'); began = time.monotonic()\n"
+        "while time.monotonic() < began + 2:\n"
+        "    s.settimeout(.1)\n"
+        '    try: s.send(b\'{"report": {"step": 1, "metrics": {"loss": 1}}}\')\n'
+        "    except TimeoutError: pass"
+    )
+    job = run(own, mallory, PYTHON, "-I", "-S", "-c", text)
+    own.until(Finished, job)
+    assert 200 <= len(own.find(Evaluated, job)) < 1000, "of thousands"
 
 
 def test_metrics_stay_few_and_short_however_many_are_told() -> None:

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ganger.core.events import Measured, Progressed, Started
-from ganger.core.plan import Plan, Provision, Slot, Tune
-from ganger.core.units import HOUR, SECOND
+from ganger.core.events import Failed, Measured, Progressed, Started, Unable
+from ganger.core.plan import Plan, Provision, Route, Slot, Start, Tune
+from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.engines.agent import protocol as wire
 from ganger.engines.attempts import Attempts
 from ganger.engines.launch import Launch
 from ganger.engines.local import FleetEngine
 from ganger.engines.machines import Box
+from ganger.engines.slurm.engine import SlurmEngine
 
 EVERY = 5 * SECOND
 STEP = 500_000.0
@@ -129,3 +130,27 @@ def test_actions_that_nothing_is_done_about_are_said_once(
     for _ in range(3):
         engine.apply(Plan([Tune(0, 1, {"batch": 2.0}), Provision(0, "off")]), 0)
     assert [record.message.split(":")[0] for record in caplog.records] == ["Tune", "Provision"]
+
+
+def test_what_an_engine_cannot_do_it_refuses_by_an_event() -> None:
+    engine = FleetEngine(Quiet(), lambda job: Launch(command=()), None, 30 * SECOND, EVERY)
+    assert not engine.capabilities.actions & {"Tune", "Provision", "Route"}
+    engine.apply(Plan([Tune(3, 1, {"batch": 2.0}), Route(4, {5: 1.0}), Provision(0, "off")]), 0)
+    batch = engine.poll(NEVER)
+    assert batch is not None
+    assert batch.events == [
+        Unable(3, "Tune", why="this engine does not tune jobs"),
+        Unable(4, "Route", why="this engine does not route requests"),
+    ]
+
+
+def test_an_engine_without_grants_fails_who_would_only_hold_something() -> None:
+    engine = FleetEngine(Quiet(), lambda job: Launch(command=(), hollow=True), None, 0, EVERY)
+    engine.capabilities = SlurmEngine.capabilities
+    engine.apply(Plan([Start(3, 1, (Slot(0, 1),))]), 0)
+    batch = engine.poll(NEVER)
+    assert batch is not None
+    (failed,) = batch.events
+    assert isinstance(failed, Failed)
+    assert failed.final
+    assert "holds no devices for the children" in failed.why

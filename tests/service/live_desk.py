@@ -20,21 +20,20 @@ from ganger.service.durable.recovery import header_of
 from ganger.service.nodes import cluster_of
 from service.desk import Desk
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 90.0
 
 
 class LiveDesk(Desk):
     """Steps when it is told to, or until something is so. A lost agent is missed soon."""
 
     def __init__(
-        self, root: Path, agents: Agents, policy: str, inner: str = "", serving: str = "",
-        window: int = SECOND,
-    ) -> None:  # fmt: skip
+        self, root: Path, agents: Agents, policy: str, inner: str = "", serving: str = ""
+    ) -> None:
         self.root, self.agents = root, agents
         nodes = [node for name in agents.homes for node in find_nodes("4", name)]
         self.journal = Journal(root / "journal.db")
         self.daemon = Daemon(self.journal)
-        self.daemon.window = window
+        self.daemon.window = SECOND
         began = header_of(cluster_of(nodes), policy, 0, "history", inner, serving)
         last = self.daemon.open(began)
         self.live = LocalEngine(

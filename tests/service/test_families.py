@@ -18,7 +18,10 @@ from ganger.engines.agent.protocol import Key, Progress
 from ganger.engines.testing.fake import Script
 from ganger.service.durable.journal import Header
 from ganger.service.durable.recovery import check_history, guard_of
+from ganger.service.durable.sandbox import outlook
 from ganger.service.jobs import families
+from ganger.service.reports.explain import explain
+from ganger.service.reports.rows import job_answer, job_detail, shares
 from service.desk import Desk, header
 
 GRID = {"lr": ["0.1", "0.2"], "wd": ["1", "2"]}
@@ -320,3 +323,43 @@ def test_no_replica_that_tells_nothing_makes_a_window(tmp_path: Path) -> None:
     desk.steps(4)
     assert windows(desk) == []
     assert desk.daemon.kernel.revision == revision
+
+
+def test_people_see_families(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, under(), endless)
+    row = search(desk, metric="loss")
+    desk.steps(4)
+    (later,) = desk.submit(gpus=4)
+    for child, value in ((1, 0.5), (2, 0.25)):
+        desk.engine.post(Evaluated(child, 1, 1.0, value))
+    while desk.phase(2) == Phase.RUNNING:
+        desk.steps(1)
+    desk.steps(2)
+    said = {one: explain(desk.daemon, one).lines for one in (row, 2, 4)}
+    assert "The best is job 3 (lr=0.1 wd=2): loss 0.25 after 1." in said[row]
+    assert "Its trials: 2 pending, 2 running." in said[row]
+    assert said[2] == [
+        "The recipe for trials has set it aside with its work.",
+        "It is a trial of job 1, on what job 1 holds.", "It last reported 0.25 after 1.",
+    ]  # fmt: skip
+    assert (job_answer(desk.daemon, 2).reason, job_answer(desk.daemon, 2).parent) == ("Paused", 1)
+    detail = job_detail(desk.daemon, row)
+    assert detail.family is not None
+    assert (detail.family.best, detail.family.metric) == (3, "loss")
+    assert [(one.step, one.value) for one in detail.family.children] == [
+        (1.0, 0.5), (1.0, 0.25), (None, None), (None, None)
+    ]  # fmt: skip
+    assert job_detail(desk.daemon, 4).params == {"lr": "0.2", "wd": "2"}
+    (share,) = shares(desk.daemon)
+    assert share.gpus == 2, "what its trials hold is not counted again"
+    assert outlook(desk.daemon, later) is not None
+
+
+def test_looking_ahead_asks_for_trials_that_are_not_there_yet(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, under(), endless)
+    desk.submit(gpus=4)
+    row = search(desk)
+    ahead = outlook(desk.daemon, row)
+    assert ahead is not None
+    assert ahead.expected > desk.daemon.now()
+    assert desk.daemon.kernel.jobs.n == 2

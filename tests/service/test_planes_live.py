@@ -89,6 +89,12 @@ def go(where: Path, *epochs: int) -> None:
         (where / f"go-{epoch}").touch()
 
 
+def load(where: Path, busy: float) -> None:
+    """Have the replicas say that they are so busy. The file is there as a whole at any time."""
+    (where / "load.new").write_text(f"{busy}")
+    (where / "load.new").rename(where / "load")
+
+
 def held(desk: LiveDesk, row: int) -> int:
     """GPUs that a job holds."""
     return int(desk.daemon.kernel.jobs.size[row])
@@ -140,6 +146,7 @@ def test_twelve_trials_under_a_grant_that_grows_shrinks_goes_and_comes_back(
     desk.agents.start("b")
     go(where, 2, 3)
     desk.until(lambda: sum(box.up for box in desk.live.boxes.values()) == 2)
+    desk.until(lambda: len(desk.rows(row, Phase.FINISHED)) == 11)  # one is left after two rungs
     go(where, *range(4, 10))
     desk.until(lambda: desk.phase(row) == Phase.FINISHED)
     jobs = desk.daemon.kernel.jobs
@@ -161,16 +168,16 @@ def test_a_service_is_scaled_to_five_and_to_one_and_restarts_no_sibling(
     tmp_path: Path, begun: Callable[..., LiveDesk]
 ) -> None:
     desk = begun("fifo", "", "scale.threshold(cooldown=100ms)")
-    (tmp_path / "load").write_text("0.5")
+    load(tmp_path, 0.5)
     env = {"WHERE": str(tmp_path)}
     trains = desk.submit(command=[*PYTHON, TRAINS], gpus=3, env=env)
     (web,) = desk.submit(
         command=[*PYTHON, REPLICA], kind="serve", gpus=3, min_gpus=1, max_gpus=5, env=env
     )
     desk.until(lambda: len(desk.rows(web, Phase.RUNNING)) == 3)
-    (tmp_path / "load").write_text("0.95")
+    load(tmp_path, 0.95)
     desk.until(lambda: len(desk.rows(web, Phase.RUNNING)) == 5)
-    (tmp_path / "load").write_text("0.05")
+    load(tmp_path, 0.05)
     desk.until(lambda: len(desk.rows(web, *RUNS, Phase.STOPPING)) == 1)
     assert desk.rows(web, Phase.RUNNING) == [web + 1], "the first stays"
     for number in range(5):
@@ -187,7 +194,7 @@ def test_three_planes_in_one_kernel_are_decided_again_from_its_journal(
     tmp_path: Path, begun: Callable[..., LiveDesk]
 ) -> None:
     desk = begun("fifo", "tune.sha(trials=6,eta=3)", "scale.threshold(cooldown=100ms)")
-    (tmp_path / "load").write_text("0.95")
+    load(tmp_path, 0.95)
     env = {"WHERE": str(tmp_path)}
     (web,) = desk.submit(
         command=[*PYTHON, REPLICA], kind="serve", gpus=1, min_gpus=1, max_gpus=3, env=env

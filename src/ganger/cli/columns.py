@@ -60,6 +60,8 @@ _COLUMNS: Final = (
     _Column("END_TIME", "e", ("end", "endtime"), lambda job: moment(job.finished)),
     _Column("EXITCODE", "", ("exitcode",),
             lambda job: "-" if job.exit_code is None else str(job.exit_code)),
+    _Column("PARENT", "", ("parent",), lambda job: str(job.parent or "-")),
+    _Column("CHILDREN", "", ("children",), lambda job: str(sum(job.children.values()) or "-")),
     _Column("RESTARTS", "", ("restarts", "restartcnt"), lambda job: str(max(job.attempt - 1, 0))),
 )  # fmt: skip
 _SIGNAL: Final = re.compile(r"signal (\d+)")

@@ -8,7 +8,8 @@ import msgspec
 class JobAnswer(msgspec.Struct, kw_only=True):
     """A job in a list. `job` is its number, `label` what people call it by (`12`, or `12_3` for a
     task); `state` and `code` are Slurm's; `reason` says why it waits or how it ended. It
-    uses the part `share` of each of its `gpus`."""
+    uses the part `share` of each of its `gpus`. `parent`: the search or service whose trial or
+    replica it is; `children`: of a search or a service, how many of them are in which state."""
 
     job: int
     label: str
@@ -30,6 +31,8 @@ class JobAnswer(msgspec.Struct, kw_only=True):
     nodes: list[str]
     attempt: int
     preemptions: int
+    parent: int | None = None
+    children: dict[str, int] = {}
     exit_code: int | None = None
     expected_start: float | None = None
     expected_start_low: float | None = None
@@ -45,6 +48,28 @@ class AttemptAnswer(msgspec.Struct, kw_only=True):
     outcome: str
     devices: list[str]
     note: str = ""
+
+
+class ChildAnswer(msgspec.Struct, kw_only=True):
+    """A trial or a replica: the `params` of its configuration, what it reported last (`value`, null
+    if it broke down), and after which `step`."""
+
+    job: int
+    name: str
+    state: str
+    gpus: int
+    params: dict[str, str]
+    step: float | None
+    value: float | None
+
+
+class FamilyAnswer(msgspec.Struct, kw_only=True):
+    """The children of a search or a service, at most the last 1000; of a search, the number of the
+    one that reported the `best` value last, and the name of what is reported."""
+
+    children: list[ChildAnswer]
+    best: int | None
+    metric: str
 
 
 class JobDetail(JobAnswer, kw_only=True):
@@ -71,6 +96,8 @@ class JobDetail(JobAnswer, kw_only=True):
     retries: int
     attempts: list[AttemptAnswer]
     progress: dict[str, float]
+    params: dict[str, str] = {}
+    family: FamilyAnswer | None = None
 
 
 class JobPage(msgspec.Struct, kw_only=True):

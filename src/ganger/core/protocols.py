@@ -46,6 +46,29 @@ class Policy(Protocol):
         ...
 
 
+class Capabilities(msgspec.Struct, frozen=True):
+    """What an engine can do. What it cannot do it refuses by an event: Refused, Failed, Unable.
+
+    `actions`: the kinds of action, beside Start and Stop, that it carries out. `grants`: a job may
+    hold devices for its children. `reports`: what trials and replicas tell arrives. `suspends`: a
+    suspended attempt keeps its memory and goes on where it was; otherwise it saves and leaves.
+    """
+
+    actions: frozenset[str] = frozenset(
+        {"Resize", "Suspend", "Resume", "Tune", "Provision", "Spawn", "Retire", "AskAt", "Route"}
+    )
+    grants: bool = True
+    reports: bool = True
+    suspends: bool = True
+
+
+def capabilities_of(engine: object) -> Capabilities:
+    """What an engine says that it can do, as its `capabilities`; one that says nothing can do
+    everything, as the simulator can."""
+    found: Capabilities = getattr(engine, "capabilities", Capabilities())
+    return found
+
+
 @runtime_checkable
 class Engine(Protocol):
     """Executes. The simulator, this machine, Slurm, Ray, Kubernetes, or a recorded log."""

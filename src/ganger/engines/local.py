@@ -14,6 +14,7 @@ from math import inf
 from operator import attrgetter
 from typing import Final
 
+from ganger.core.errors import BadInput
 from ganger.core.events import (
     AnyEvent,
     Batch,
@@ -23,6 +24,7 @@ from ganger.core.events import (
     Refused,
     Released,
     Started,
+    Unable,
     Woke,
 )
 from ganger.core.plan import (
@@ -36,6 +38,7 @@ from ganger.core.plan import (
     Suspend,
     Tune,
 )
+from ganger.core.protocols import Capabilities
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent.protocol import Hello, Progress, Read, Text
 from ganger.engines.attempts import Attempts
@@ -56,6 +59,8 @@ IGNORED: Final = {
     Route: "does not route requests",
 }  # fmt: skip
 """Kinds of action that nothing is done about, and what the engine does not do."""
+DOES: Final = Capabilities(Capabilities().actions - {kind.__name__ for kind in IGNORED})
+"""What engines of real machines can do."""
 log = logging.getLogger("ganger.engine")
 
 
@@ -67,14 +72,17 @@ class FleetEngine:
     attempts that are adopted have failed if their machines are not there by then.
     """
 
+    capabilities: Capabilities = DOES
+
     def __init__(
         self, boxes: Fleet, launch_of: Callable[[int], Launch], clock: Clock | None,
         lost_after: int, progress_every: int,
     ) -> None:  # fmt: skip
         self.clock = clock if clock is not None else Clock()
         self._boxes = boxes
+        self._launch_of = launch_of
         self._attempts = Attempts(
-            self._boxes, launch_of, self.clock.now, lost_after, progress_every
+            self._boxes, self._launch, self.clock.now, lost_after, progress_every
         )
         self._boxes.owner = self._attempts
         self._standing = Reconciliation()
@@ -85,6 +93,14 @@ class FleetEngine:
         """Attempts whose end was in the last batch."""
         self._at = 0
         self._ignored: set[type] = set()
+
+    def _launch(self, job: int) -> Launch:
+        """How to launch a job. Raises BadInput, also for one that only holds something, where the
+        engine knows nothing of that."""
+        launch = self._launch_of(job)
+        if launch.hollow and not self.capabilities.grants:
+            raise BadInput("this engine holds no devices for the children of a job")
+        return launch
 
     def devices(self, job: int, attempt: int) -> dict[str, tuple[int, ...]]:
         """The indices of the GPUs that the machines chose themselves: agents take the plan's."""
@@ -133,7 +149,7 @@ class FleetEngine:
         """Set the plan's actions going. An attempt that was started is not started again."""
         attempts = self._attempts
         self._standing.ordered(plan.actions)
-        self._say_ignored(plan)
+        self._refuse_unable(plan)
         for action in plan.actions:  # who leaves, first: a start may wait for any of them
             if isinstance(action, Stop):
                 order = Order.TERMINATE if action.why == CANCELLED else Order.LEAVE
@@ -149,13 +165,18 @@ class FleetEngine:
                 waits = (*action.waits, action.job)
                 attempts.start(action.job, action.attempt, action.placement, waits)
 
-    def _say_ignored(self, plan: Plan) -> None:
-        """Say once of each kind of action that nothing is done about it here."""
+    def _refuse_unable(self, plan: Plan) -> None:
+        """Refuse what is asked for and cannot be done here; say so once of each kind."""
         for action in plan.actions:
-            if type(action) in IGNORED and type(action) not in self._ignored:
+            if type(action) not in IGNORED:
+                continue
+            name, why = type(action).__name__, f"this engine {IGNORED[type(action)]}"
+            if isinstance(action, Tune | Route):
+                job = action.job if isinstance(action, Tune) else action.service
+                self._attempts.events.append(Unable(job, name, why=why))
+            if type(action) not in self._ignored:
                 self._ignored.add(type(action))
-                log.warning("%s: this engine %s; the plans that ask for it are ignored",
-                            type(action).__name__, IGNORED[type(action)])  # fmt: skip
+                log.warning("%s: %s; the plans that ask for it are ignored", name, why)
 
     # ------------------------------------------------------------------ the owner's side
 

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +54,7 @@ from ganger.service.durable.record import (
     write_turn,
 )  # fmt: skip
 from ganger.service.durable.recovery import decided, guard_of, make_kernel, recover
+from ganger.service.durable.reported import reports_of
 from ganger.service.engine import LiveEngine
 from ganger.service.errors import FullDisk, reason
 from ganger.service.families import answers, ended, unanswered
@@ -223,7 +225,7 @@ class Daemon:
     def progress(self, row: int) -> dict[str, float]:
         """What a running job last reported of itself."""
         found = self.engine.progress.get(row)
-        return {} if found is None else {"step": found.step, "total": found.total, **found.metrics}
+        return found.figures() if found is not None else {}
 
     # ------------------------------------------------------------------ asking
 
@@ -290,8 +292,8 @@ class Daemon:
 
     def holds(self) -> list[Hold]:
         """What the kernel believes to run, for an engine that comes back."""
-        reports = self.journal.reports
-        return [one._replace(reports=reports(*one[:2])) for one in believed(self.kernel).holds]
+        told = partial(reports_of, self.journal)
+        return [one._replace(reports=told(*one[:2])) for one in believed(self.kernel).holds]
 
     def _turn(self, batch: Batch) -> None:
         """One step, from what happened to who is answered."""

@@ -17,6 +17,7 @@ from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel, searches
 from ganger.service.commands import Ask, Bear, Finish
 from ganger.service.durable.recovery import guard_of
+from ganger.service.durable.reported import plans_backwards
 from ganger.service.jobs.families import children_of
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def unanswered(daemon: Daemon) -> list[Ask]:
     end was not told."""
     jobs, found = daemon.kernel.jobs, list[Ask]()
     wanted = dict(daemon.kernel.settings.spawning)
-    for plan in daemon.journal.plans_backwards() if wanted else ():
+    for plan in plans_backwards(daemon.journal) if wanted else ():
         for action in reversed(plan.actions):
             left = wanted.get(action.parent, 0) if isinstance(action, Spawn) else 0
             if isinstance(action, Spawn) and left:

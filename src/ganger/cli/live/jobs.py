@@ -17,6 +17,7 @@ from ganger.cli.text import WATCH_SECONDS, clock, day, moment, print_json, table
 from ganger.cli.words import SPAN
 from ganger.client.answers import Changed, JobDetail, JobPage
 from ganger.client.connection import Client, NoDaemon
+from ganger.client.grid import spoken
 from ganger.client.shown import shown
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, parse_duration
@@ -222,17 +223,39 @@ def _spoken(job: JobDetail) -> str:
         ("Time limit", clock(job.time_limit)),
         ("Deadline", moment(job.deadline) if job.deadline else ""),
         ("After", ", ".join(map(str, job.after))),
+        ("Parent", str(job.parent) if job.parent else ""),
+        ("Parameters", spoken(job.params)),
+        ("Children", _counted(job.children)),
         ("Preempted", f"{times(stops)}; then: {job.on_preempt}"),
         ("Exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("Progress", ", ".join(f"{key} {value:g}" for key, value in job.progress.items())),
     ]  # fmt: skip
     text = [f"{title + ':':13} {shown(value)}" for title, value in lines if value]
+    text += _children(job)
     for one in job.attempts:
         how = one.outcome or ("finished" if one.ended else "runs")
         span = f"{moment(one.started)} to {moment(one.ended) if one.ended else 'now'}"
         how += f"; {one.note}" if one.note else ""
         text.append(f"  attempt {one.attempt}: {span} on {' '.join(one.devices)}: {shown(how)}")
     return "\n".join(text)
+
+
+def _counted(children: dict[str, int]) -> str:
+    return ", ".join(f"{number} {state.lower()}" for state, number in children.items())
+
+
+def _children(job: JobDetail) -> list[str]:
+    """A line for each trial or replica: what it tries, and what it reported last."""
+    if job.family is None:
+        return []
+    rows = [
+        (str(one.job), one.state, str(one.gpus or "-"), spoken(one.params),
+         "-" if one.step is None else f"{one.step:g}",
+         "-" if one.value is None else f"{one.value:.6g}", "best" * (one.job == job.family.best))
+        for one in job.family.children
+    ]  # fmt: skip
+    titles = ("JOBID", "STATE", "GPUS", "PARAMETERS", "STEP", job.family.metric or "VALUE", "")
+    return table(titles, rows, shrink=(3,)).splitlines()
 
 
 @click.command()

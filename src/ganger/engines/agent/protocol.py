@@ -236,6 +236,12 @@ class Progress(Message, frozen=True):
     metrics: dict[str, float] = {}
     served: dict[str, float] = {}
 
+    def figures(self) -> dict[str, float]:
+        """What people are shown of it: nothing before the first step."""
+        if self.step < 0:
+            return {}
+        return {"step": self.step, "total": self.total, **self.metrics}
+
 
 class Report(msgspec.Struct, frozen=True, array_like=True):
     """One evaluation of a trial, as `core.events.Evaluated` has it."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from ganger.core.plan import AnyAction, Placement, Plan, Resize, Resume, Start, Stop, Suspend
 from ganger.core.spec import NodeSpec
 from ganger.core.state.jobs import Phase
@@ -15,7 +17,7 @@ from ganger.engines.agent.protocol import Hello
 from ganger.engines.clock import Clock
 from ganger.engines.gang import Hold
 from ganger.engines.launch import Launch
-from ganger.engines.local import FleetEngine
+from ganger.engines.local import DOES, FleetEngine
 from ganger.engines.slurm.calls.client import Client
 from ganger.engines.slurm.fleet import SlurmFleet
 from ganger.engines.slurm.machines import Machines, spec_of
@@ -39,7 +41,10 @@ class SlurmEngine(FleetEngine):
     any more. Raises BadInput, Away.
 
     Slurm's own suspension keeps the GPUs: who is to be suspended saves, leaves and is Released.
+    Slurm gives devices to one of its jobs, so that a job cannot hold some for its children.
     """
+
+    capabilities = msgspec.structs.replace(DOES, grants=False, reports=False, suspends=False)
 
     def __init__(
         self, client: Client, home: Path, launch_of: Callable[[int], Launch],

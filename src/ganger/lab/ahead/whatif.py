@@ -18,10 +18,12 @@ from scipy.special import ndtr, ndtri
 
 from ganger.core.events import Batch, Started, Woke
 from ganger.core.kernel import Kernel
+from ganger.core.plan import Spawn
 from ganger.core.spec import JobSpec, Kind
 from ganger.core.state.jobs import Jobs, Phase
 from ganger.core.units import DAY, HOUR, NEVER, SECOND
 from ganger.estimate.lifetimes import Lifetimes
+from ganger.sim.children import AsStated
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from ganger.workloads.trace import Trace
@@ -176,6 +178,16 @@ def _again(spec: JobSpec, submitted: int, name: str) -> JobSpec:
     )
 
 
+class _SomeTrials(AsStated):
+    """Trials that a search will yet ask for are believed to take an hour each."""
+
+    def child(self, action: Spawn, kind: Kind, name: str) -> tuple[JobSpec, int]:
+        """As the policy wants it."""
+        if kind is Kind.TUNE and action.spec.estimate >= NEVER:
+            return msgspec.structs.replace(action.spec, name=name), HOUR
+        return super().child(action, kind, name)
+
+
 def play(
     kernel: Kernel, duration: NDArray[np.int64], wanted: Iterable[int], arriving: int = -1
 ) -> dict[int, int]:
@@ -185,6 +197,7 @@ def play(
     When each started, microseconds. `kernel` is used up by this: give a copy.
     """
     engine = Simulator(kernel.jobs, duration, Physics(kernel.nodes))
+    engine.searcher = _SomeTrials()
     letting_go = list(kernel.letting_go)
     engine.adopt(kernel.jobs, kernel.placements(), letting_go, kernel.now, arriving)
     left, starts = set(wanted), dict[int, int]()
@@ -256,10 +269,12 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def past(kernel: Kernel, since: int) -> Trace:
-    """The jobs that finished since `since` (microseconds) as a trace, with what they truly took."""
+    """The jobs that finished since `since` (microseconds) as a trace, with what they truly took;
+    without searches, services and their children, which take what they are given."""
     jobs, n = kernel.jobs, kernel.jobs.n
     rows = np.flatnonzero((jobs.phase[:n] == Phase.FINISHED) & (jobs.finished[:n] >= since))
-    rows = rows[jobs.work[rows] > 0]
+    alone = (jobs.parent[rows] < 0) & ~np.isin(jobs.kind[rows], [Kind.TUNE, Kind.SERVE])
+    rows = rows[alone & (jobs.work[rows] > 0)]
     declared = jobs.take(rows)
     declared.names, declared.after = None, {}
     declared.parent[:] = -1

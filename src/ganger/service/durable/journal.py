@@ -54,7 +54,11 @@ MIGRATIONS: Final = (
     );
     """,
     "ALTER TABLE attempts ADD COLUMN note TEXT NOT NULL DEFAULT ''",
-    "ALTER TABLE attempts ADD COLUMN reports INTEGER NOT NULL DEFAULT 0",
+    """
+    ALTER TABLE attempts ADD COLUMN reports INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE attempts ADD COLUMN step REAL;
+    ALTER TABLE attempts ADD COLUMN value REAL;
+    """,
 )
 """Numbered by position: a database of `user_version` n has seen the first n of them."""
 
@@ -191,7 +195,7 @@ def _mend_of(said: str) -> str:
 
 
 _EVENTS = msgspec.msgpack.Decoder(list[AnyEvent])
-_PLAN = msgspec.msgpack.Decoder(Decided)
+PLAN: Final = msgspec.msgpack.Decoder(Decided)
 _HEADER = msgspec.msgpack.Decoder(Header)
 _SNAPSHOT = msgspec.msgpack.Decoder(Snapshot)
 _PLACEMENT = msgspec.msgpack.Decoder(Placement)
@@ -345,13 +349,8 @@ class Journal:
             " WHERE revision > ? AND revision <= ? ORDER BY revision", (after, until),
         )  # fmt: skip
         for revision, at, events, plan in found:
-            decided = None if plan is None else _PLAN.decode(plan)
+            decided = None if plan is None else PLAN.decode(plan)
             yield revision, Batch(at, _EVENTS.decode(events)), decided
-
-    def plans_backwards(self) -> Iterator[Decided]:
-        """All plans, the last first."""
-        for (plan,) in self.db.execute("SELECT plan FROM plans ORDER BY revision DESC"):
-            yield _PLAN.decode(plan)
 
     def last_time(self) -> int:
         """The time of the last batch, 0 if there is none."""
@@ -455,13 +454,6 @@ class Journal:
         )
         for job, *columns in found:
             yield job, _attempt(*columns)
-
-    def reports(self, job: int, attempt: int) -> int:
-        """How many reports of an attempt are in the batches."""
-        found = self.db.execute(
-            "SELECT reports FROM attempts WHERE job = ? AND attempt = ?", (job, attempt)
-        ).fetchone()
-        return found[0] if found else 0
 
     def outcomes(self) -> dict[int, str]:
         """Of every job whose last ended attempt did not end well: how it ended."""

@@ -52,8 +52,9 @@ def write_turn(
             )
         elif isinstance(event, Evaluated):
             cursor.execute(
-                "UPDATE attempts SET reports = reports + 1 WHERE job = ? AND attempt = ?",
-                (event.job, event.attempt),
+                "UPDATE attempts SET reports = reports + 1, step = ?, value = ?"
+                " WHERE job = ? AND attempt = ?",
+                (event.epoch, event.value, event.job, event.attempt),
             )
         elif isinstance(event, Finished | Failed | Released | Refused):
             lost = lost_output(event.job, event.attempt)

@@ -176,7 +176,7 @@ def _of_history(
         trace = past(daemon.kernel, daemon.kernel.now - round(days * DAY))
     if not trace.jobs:
         return FutureAnswer(recipe=name)
-    setup = Setup(header.seed, header.knows, inner=header.inner or "fifo", serving=header.serving)
+    setup = Setup(header.seed, header.knows)
     run = run_one(trace, header.cluster, header.policy, setup, journal=lambda kernel: patience)
     metrics = run.metrics
     return FutureAnswer(

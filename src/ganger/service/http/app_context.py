@@ -15,6 +15,7 @@ import numpy as np
 from ganger import __version__
 from ganger.client.answers import Status
 from ganger.core.errors import BadInput
+from ganger.core.protocols import capabilities_of
 from ganger.core.spec import Shape
 from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND, WHOLE, format_duration
@@ -112,7 +113,7 @@ class AppContext:
     def refuse_unfit_family(self, who: Who, kind: str, parents: Iterable[str]) -> None:
         """Raise BadInput for a search that nothing here would divide, Forbidden for a trial unless
         its parent is `who`'s own: an administrator's trial would run in what another holds."""
-        if kind == "tune" and self._whole_gpus:
+        if kind == "tune" and not capabilities_of(self.daemon.engine).grants:
             raise BadInput("Slurm gives devices to one job only, not to its trials", where="kind",
                            mend="submit jobs of kind train, or `ganger up --pilot`")  # fmt: skip
         if kind == "tune" and not self.daemon.header.inner:

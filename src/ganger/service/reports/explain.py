@@ -19,7 +19,7 @@ from ganger.lab.ahead.whatif import Outlook
 from ganger.service.daemon import Daemon
 from ganger.service.jobs.dependencies import Condition, Dependencies
 from ganger.service.jobs.limits import Group
-from ganger.service.reports import rows
+from ganger.service.reports import families, rows
 
 
 def explain(daemon: Daemon, row: int) -> Explanation:
@@ -43,7 +43,9 @@ def explain(daemon: Daemon, row: int) -> Explanation:
         held = kernel.placements().get(row, ())
         has = rows.devices(daemon, row, int(kernel.jobs.attempt[row]), held)
         lasts = format_duration(daemon.now() - int(kernel.jobs.held_since[row]))
-        found.lines.append(f"It has held {', '.join(has)} for {lasts}.")
+        what = f"has held {', '.join(has)}" if has else "has run and held nothing itself"
+        found.lines.append(f"It {what} for {lasts}.")
+    found.lines += families.sentences(daemon, row)
     preemptions = int(kernel.jobs.preemptions[row])
     if preemptions:
         last = daemon.ends.get(row, "")
@@ -74,6 +76,8 @@ def _blocked(daemon: Daemon, row: int, found: Explanation) -> None:
             f"Its array may have {room} tasks in the queue at once: it enters the queue when one of"
             f" them ends, or when `ganger update {facts.array + 1} --throttle` allows more."
         )
+    elif found.reason == "Paused":
+        found.lines.append("The recipe for trials has set it aside with its work.")
     elif found.reason == "Priority":
         found.lines.append("It is about to enter the queue.")
     else:

@@ -33,6 +33,7 @@ from ganger.service.daemon import Daemon
 from ganger.service.durable.recovery import guard_of
 from ganger.service.jobs.launches import pattern
 from ganger.service.jobs.rights import Rights
+from ganger.service.reports import families
 
 NAMED_MAX: Final = 1000
 """How many jobs and arrays one request may name."""
@@ -100,6 +101,8 @@ def reason_of(daemon: Daemon, row: int) -> str:
         return "DependencyNeverSatisfied" if never else ""
     if phase >= Phase.FINISHED:
         return daemon.ends.get(row, "") if phase == Phase.FAILED else ""
+    if row in kernel.paused:
+        return "Paused"
     if phase == Phase.BLOCKED:
         return "Dependency" if row in kernel.blockers else daemon.gates.reason(row) or "Priority"
     if phase != Phase.PENDING:
@@ -142,6 +145,7 @@ def _common(daemon: Daemon, row: int) -> dict[str, Any]:
         "time_limit": span(int(jobs.limit[row])), "nodes": _nodes(daemon, _held(daemon, row)),
         "exit_code": exit_code(phase, daemon.ends.get(row, "")),
         "attempt": int(jobs.attempt[row]), "preemptions": int(jobs.preemptions[row]),
+        "parent": int(jobs.parent[row]) + 1 or None, "children": families.counts(daemon, row),
     }  # fmt: skip
 
 
@@ -200,7 +204,8 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         on_preempt=OnPreempt(jobs.on_preempt[row]).name.lower(),
         kind=Kind(jobs.kind[row]).name.lower(),
         attained_gpu_seconds=int(jobs.served[row]) / SECOND, pending=pended / SECOND,
-        retries=launch.retries, progress=daemon.progress(row),
+        retries=launch.retries, progress=daemon.progress(row), params=facts.params,
+        family=families.family(daemon, row),
         attempts=[
             AttemptAnswer(
                 attempt=one.attempt, started=span(one.started), ended=span(one.ended),
@@ -276,9 +281,10 @@ def quotas(daemon: Daemon, rights: Rights) -> list[Quota]:
 
 
 def gpu_parts(jobs: Jobs) -> NDArray[np.float64]:
-    """The part of each of its GPUs that every job uses: 1, or its share."""
+    """The part of each of its GPUs that every job uses: 1, or its share; of a trial nothing, since
+    its search holds them."""
     parts = [shape.roles[0].needs.share / WHOLE for shape in jobs.shapes]
-    return np.array(parts, np.float64)[jobs.shape[: jobs.n]]
+    return np.array(parts, np.float64)[jobs.shape[: jobs.n]] * (jobs.within[: jobs.n] < 0)
 
 
 def shares(daemon: Daemon) -> list[Share]:

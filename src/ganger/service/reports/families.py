@@ -1,0 +1,114 @@
+"""Searches and services in answers: how many children they have, what those reported, which trial
+is the best. Each function wants the daemon's lock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ganger.client.answers import ChildAnswer, FamilyAnswer
+from ganger.client.grid import spoken
+from ganger.client.states import state_of
+from ganger.core.protocols import Policy
+from ganger.core.spec import Kind
+from ganger.core.state.jobs import Phase
+from ganger.mechanisms.common.planes import Planes
+from ganger.mechanisms.common.two_level import TwoLevel
+from ganger.mechanisms.tuning.halving import Mode
+from ganger.service.daemon import Daemon
+from ganger.service.durable.recovery import guard_of
+from ganger.service.durable.reported import last_reports
+from ganger.service.jobs.families import children_of
+
+SHOWN_MAX: Final = 1000
+"""So many children of a job are listed, the last ones."""
+_PARENTS: Final = (Kind.TUNE, Kind.SERVE)
+
+
+def counts(daemon: Daemon, row: int) -> dict[str, int]:
+    """How many children of a search or a service are in which state."""
+    jobs = daemon.kernel.jobs
+    if jobs.kind[row] not in _PARENTS or jobs.parent[row] >= 0:
+        return {}
+    states = (state_of(Phase(jobs.phase[child]), "")[0] for child in children_of(jobs, row))
+    return dict(sorted(Counter(states).items()))
+
+
+def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
+    """The children of a search or a service; None of a job that has none."""
+    jobs = daemon.kernel.jobs
+    rows = children_of(jobs, row) if counts(daemon, row) else []
+    if not rows:
+        return None
+    reports = last_reports(daemon.reader, rows)
+    children = [
+        ChildAnswer(
+            job=child + 1, name=daemon.names[child], gpus=int(jobs.size[child]),
+            state=state_of(Phase(jobs.phase[child]), daemon.ends.get(child, ""))[0],
+            params=daemon.reader.facts(child).params,
+            step=reports.get(child, (None, None))[0], value=reports.get(child, (None, None))[1],
+        )
+        for child in rows[-SHOWN_MAX:]
+    ]  # fmt: skip
+    told = [(child, value) for child, (_, value) in reports.items() if value is not None]
+    best = better(daemon)(told, key=lambda one: one[1])[0] + 1 if told else None
+    return FamilyAnswer(
+        children=children, best=best, metric=daemon.reader.facts(row).launch.metric
+    )  # fmt: skip
+
+
+def better(daemon: Daemon) -> Callable[..., tuple[int, float]]:
+    """`min` or `max`: which values the recipe for trials likes."""
+    policy: Policy = guard_of(daemon.kernel).policy
+    while isinstance(policy, Planes):
+        policy = policy.training
+    mode = getattr(policy.inner, "mode", Mode.MIN) if isinstance(policy, TwoLevel) else Mode.MIN
+    return max if mode is Mode.MAX else min
+
+
+def sentences(daemon: Daemon, row: int) -> list[str]:
+    """What there is to say of a job's family."""
+    jobs, parent = daemon.kernel.jobs, int(daemon.kernel.jobs.parent[row])
+    if parent >= 0:
+        what = "a trial" if jobs.kind[parent] == Kind.TUNE else "a replica"
+        found = [f"It is {what} of job {parent + 1}{_where(daemon, row, parent)}."]
+        told = last_reports(daemon.reader, [row]).get(row)
+        if told is not None:
+            found.append(f"It last reported {_value(told[1])} after {told[0]:g}.")
+        return found
+    said = counts(daemon, row)
+    if not said:
+        return []
+    what = "trials" if jobs.kind[row] == Kind.TUNE else "replicas"
+    listed = ", ".join(f"{number} {state.lower()}" for state, number in said.items())
+    found = [f"Its {what}: {listed}."]
+    known = family(daemon, row)
+    if known is not None and known.best is not None:
+        found.append(_best(known.children, known.best, known.metric))
+    windows = daemon.kernel.facts.services.get(row)
+    if windows:
+        last = windows[-1].figures
+        figures = ", ".join(f"{name} {value:.3g}" for name, value in sorted(last.items()))
+        found.append(f"Its last window: {figures}.")
+    return found
+
+
+def _where(daemon: Daemon, row: int, parent: int) -> str:
+    """In whose books it is placed, where that is not plain."""
+    return f", on what job {parent + 1} holds" if daemon.kernel.jobs.within[row] >= 0 else ""
+
+
+def _best(children: Sequence[ChildAnswer], best: int, metric: str) -> str:
+    for child in children:
+        if child.job == best:
+            what = f" ({spoken(child.params)})" if child.params else ""
+            name = f" {metric}" if metric else ""
+            return (
+                f"The best is job {best}{what}:{name} {_value(child.value)} after {child.step:g}."
+            )
+    return f"The best is job {best}."
+
+
+def _value(value: float | None) -> str:
+    return "that it broke down" if value is None else f"{value:.6g}"
