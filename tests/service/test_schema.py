@@ -19,6 +19,8 @@ from ganger.service.jobs.submission import Who, prepare
 
 schemathesis = pytest.importorskip("schemathesis")
 UNSAID = (
+    "a search is one job", "a search holds whole GPUs", "this is not a search", "has no parent",
+    "contradicts configurations",
     "cannot be shared evenly", "has no tasks, or too many", "more than .* tasks",
     "it contradicts params", "an array is submitted by itself", "a worker has",
     "does not hold", "a share needs one GPU per worker",
@@ -47,6 +49,8 @@ WRONG: dict[str, list[Any]] = {
     "locality": ["near"], "gpus": [-1, 1 << 21, 1.5], "share": [0, 1.5], "priority": [1 << 40],
     "tenant": ["a\x1b[2J", "x" * 201], "labels": [["a\u2028"]], "model": ["a\u202e"],
     "retries": [-1], "steps": [-1], "weight": [0], "format": ["ganger.job/2"],
+    "search": ["clever"], "metric": ["a\u2028"], "parent": [0, "x"],
+    "configurations": [[{"lr": 1}], [{"job": "1"}], [{"lr": "a\0"}], "lr"],
     "after_each": [["1"]], "after_begin": [["x"], ["7+"], ["7+soon"]], "output": ["relative"],
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ from ganger.client.request import FORMAT
 from ganger.core.spec import Kind, Locality, OnPreempt
 from ganger.core.units import TEXT_MAX
 from ganger.engines.launch import PER
+from ganger.service.jobs.families import CONFIGURATIONS_MAX, SEARCHES
 from ganger.service.jobs.submission import (
     HIDDEN,
     LISTED_MAX,
@@ -95,7 +96,20 @@ _FIELDS: Final[dict[str, _Schema]] = {
     "command": {"items": _WORD},
     "script": {"anyOf": [{"const": ""}, {"type": "string", "pattern": "^#!",
                                          "maxLength": SCRIPT_MAX, **_NO_ZERO}]},
-    **dict.fromkeys(("name", "tenant", "model", "pool"), _NAME),
+    **dict.fromkeys(("name", "tenant", "model", "pool", "metric"), _NAME),
+    "search": {"enum": list(SEARCHES)},
+    "parent": {"anyOf": [{"const": ""}, {"type": "integer", "minimum": 1, "maximum": 10**11},
+                         {"type": "string", "pattern": "^[1-9][0-9]{0,10}(?!\\n)$"}]},
+    "configurations": {
+        "maxItems": CONFIGURATIONS_MAX,
+        "items": {
+            "type": "object",
+            "propertyNames": {"pattern": _GRID_NAME, "not": {"enum": list(RESERVED)}},
+            "additionalProperties": {
+                "type": "string", "maxLength": VALUE_LETTERS_MAX, **_NO_ZERO,
+            },
+        },
+    },
     **dict.fromkeys(("labels", "gpu_types", "warm"), _NAMES),
     "locality": {"enum": ["", *_words(Locality)]},
     "per": {"enum": list(PER)},
