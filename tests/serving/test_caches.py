@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from ganger.cli.lab.requests import requests
+from ganger.cli.lab.serving.requests import requests
 from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
 from ganger.core.serving.world import Known, Store, World

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from ganger.cli.lab.requests import requests
+from ganger.cli.lab.serving.requests import requests
 from ganger.core.errors import BadInput
 from ganger.lab.serving import sweep
 from ganger.lab.serving.fleet import Fleet, read_fleet

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from ganger.cli.lab.recommend import recommend
-from ganger.cli.lab.requests import requests
+from ganger.cli.lab.serving.requests import requests
 from ganger.cli.lab.simulate import simulate
 from ganger.core.errors import BadInput
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ganger.cli.lab.recommend import recommend
-from ganger.cli.lab.requests import requests
+from ganger.cli.lab.serving.requests import requests
 from ganger.core.errors import BadInput
 from ganger.core.serving.world import World
 from ganger.lab.serving.distribution import Latencies

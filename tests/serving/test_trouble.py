@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.cli.lab.requests import requests
+from ganger.cli.lab.serving.requests import requests
 from ganger.core.errors import BadInput
 from ganger.core.serving.world import Store, World
 from ganger.lab.serving.fleet import read_fleet

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.cli.lab.models import models as command
+from ganger.cli.lab.serving.models import models as command
 from ganger.core.errors import BadInput
 from ganger.lab.serving.fleet import read_fleet
 from ganger.lab.serving.run import known_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from ganger.cli.lab.models import models as command
+from ganger.cli.lab.serving.models import models as command
 from ganger.core.errors import BadInput
 from ganger.core.state.names import Names
 from ganger.workloads.models.matching import Fastest, matched

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from ganger.cli.lab.models import models as command
+from ganger.cli.lab.serving.models import models as command
 from ganger.core.errors import BadInput
 from ganger.workloads.models.document import Device, Document, Model, schema
 from ganger.workloads.models.profiles import Models

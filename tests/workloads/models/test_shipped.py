@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from ganger.cli.lab.models import models as command
+from ganger.cli.lab.serving.models import models as command
 from ganger.core.errors import BadInput
 from ganger.workloads.models.reading import read_models
 from ganger.workloads.models.shipped import SHIPPED, resolved, shipped

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from ganger.cli.lab.requests import requests
+from ganger.cli.lab.serving.requests import requests
 from ganger.cli.main import cli
 from ganger.core.errors import BadInput
 from ganger.workloads.requests.formats import FORMATS, load_requests

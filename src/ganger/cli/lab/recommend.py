@@ -98,7 +98,7 @@ def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
     early. The answer states what information the recipe needs. See docs/recommend.md.
     """
     if options["models"] is not None:
-        from ganger.cli.lab.sizing import recommend_fleet
+        from ganger.cli.lab.serving.sizing import recommend_fleet
 
         recommend_fleet(trace, options)
         return

@@ -134,11 +134,11 @@ def simulate(
     from ganger.workloads.scenario.reading import is_scenario
 
     if is_scenario(trace):
-        from ganger.cli.lab.scenario import run_scenario
+        from ganger.cli.lab.serving.scenario import run_scenario
 
         run_scenario(trace, options)
     elif options["models"] is not None and options["requests"] is None:
-        from ganger.cli.lab.serving import serve_on_cluster
+        from ganger.cli.lab.serving.comparison import serve_on_cluster
 
         serve_on_cluster(trace, cluster or missing_cluster(), recipe, options)
     else:

@@ -41,7 +41,7 @@ _GIVEN = ParameterSource.COMMANDLINE
 
 
 def _on_a_fleet(scenario: Scenario, options: dict[str, Any]) -> None:
-    from ganger.cli.lab.serving import compare, fleet_of
+    from ganger.cli.lab.serving.comparison import compare, fleet_of
 
     for name in _OF_JOBS:
         if options[name]:

@@ -349,6 +349,6 @@ def simulate(file: str, **chosen: Any) -> None:
       ganger requests simulate r.csv --models m.toml --fleet T4:4 \\
         -r 'serve.fixed-batch(size=16,timeout=5ms)' --faster 0.5,1,2
     """
-    from ganger.cli.lab.serving import compare
+    from ganger.cli.lab.serving.comparison import compare
 
     compare(file, lambda: _load(file, chosen), chosen)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ganger.cli.lab.serving_tables import percent, time_of
+from ganger.cli.lab.serving.tables import percent, time_of
 from ganger.cli.lab.simulate import parse_seeds
 from ganger.cli.lab.trace import console, plain_table
 from ganger.cli.progress import Bar

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ganger.cli.lab.serving_tables import show
+from ganger.cli.lab.serving.tables import show
 from ganger.cli.lab.simulate import parse_seeds
 from ganger.cli.progress import Bar
 from ganger.core.errors import BadInput

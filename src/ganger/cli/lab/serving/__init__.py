@@ -1,0 +1,1 @@
+"""Commands about requests to models: what is read, compared and recommended."""
