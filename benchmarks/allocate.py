@@ -71,11 +71,13 @@ def linear(posed: Any, pace: Any) -> Any:
 
     n, m = posed.rate.shape
     every = np.arange(n * m)
-    use = sparse.csr_array((np.repeat(posed.scale, m), (np.tile(posed.kind, n), every)),
-                           shape=(m, n * m))  # fmt: skip
+    use = sparse.csr_array(
+        (np.repeat(posed.scale, m), (np.tile(posed.kind, n), every)), shape=(m, n * m)
+    )
     busy = sparse.kron(sparse.eye_array(n), np.ones((1, m)))
-    eff = sparse.csr_array(((posed.rate / pace[:, None]).ravel(), (every // m, every)),
-                           shape=(n, n * m))  # fmt: skip
+    eff = sparse.csr_array(
+        ((posed.rate / pace[:, None]).ravel(), (every // m, every)), shape=(n, n * m)
+    )
     rows = sparse.block_array([[use, None], [busy, None], [-eff, np.ones((n, 1))]], format="csr")
     gain = np.append(np.zeros(n * m), 1.0)
     most = np.concatenate([posed.capacity, posed.limit, np.zeros(n)])
@@ -155,8 +157,9 @@ def case_pairs(jobs: int) -> dict[str, Any]:
         a, b = np.where(kind[a] <= kind[b], a, b), np.where(kind[a] <= kind[b], b, a)
         part = slower[kind[a], kind[b]]
         alone = shares(rate[kind], gang, capacity)
-        posed = Pairs(alone, a, b, rate[kind[a]] * part[..., 0], rate[kind[b]] * part[..., 1],
-                      found.size)  # fmt: skip
+        posed = Pairs(
+            alone, a, b, rate[kind[a]] * part[..., 0], rate[kind[b]] * part[..., 1], found.size
+        )
         answer = max_min_pairs(posed, weight[found.first] * proportional(alone) / gang)
         return answer, answer.x[found.of]
 
@@ -176,12 +179,26 @@ def problem(jobs: int) -> Any:
     steps = rng.lognormal(9, 1, jobs)
     age = rng.uniform(0, 2, jobs) * steps / posed.fastest()
     return Problem(
-        [f"j{i}" for i in range(jobs)], types, posed.capacity,
-        tuple(Column(name, "") for name in types), posed.rate, posed.scale,
-        rng.choice([1.0, 2, 5], jobs), steps, age, age * rng.uniform(0.1, 1, jobs), none,
-        rng.uniform(1, 5, 5), np.arange(jobs) % 3, ("a", "b", "c"), np.array([1.0, 2.0, 3.0]),
-        np.zeros(3, bool), np.full(3, -1), np.zeros((0, 2), np.int64), np.zeros((0, 2, 5)),
-    )  # fmt: skip
+        [f"j{i}" for i in range(jobs)],
+        types,
+        posed.capacity,
+        tuple(Column(name, "") for name in types),
+        posed.rate,
+        posed.scale,
+        rng.choice([1.0, 2, 5], jobs),
+        steps,
+        age,
+        age * rng.uniform(0.1, 1, jobs),
+        none,
+        rng.uniform(1, 5, 5),
+        np.arange(jobs) % 3,
+        ("a", "b", "c"),
+        np.array([1.0, 2.0, 3.0]),
+        np.zeros(3, bool),
+        np.full(3, -1),
+        np.zeros((0, 2), np.int64),
+        np.zeros((0, 2, 5)),
+    )
 
 
 def case_objective(jobs: int, objective: str) -> dict[str, Any]:
@@ -226,8 +243,13 @@ class Written:
         from ganger.solve.division.hierarchy import Tree
 
         p, n = self.p, len(self.p.names)
-        tree = Tree(np.zeros(4, int), np.append(1.0, p.entity_weight), np.zeros(4, bool),
-                    p.entity + 1, p.weight)  # fmt: skip
+        tree = Tree(
+            np.zeros(4, int),
+            np.append(1.0, p.entity_weight),
+            np.zeros(4, bool),
+            p.entity + 1,
+            p.weight,
+        )
         level, open_, first = np.zeros(n), np.ones(n, bool), None
         while open_.any():
             pace, t = tree.parts(open_) * self.even / p.gpus, cp.Variable(nonneg=True)
@@ -259,14 +281,17 @@ def case_model(jobs: int, objective: str) -> dict[str, Any]:
             ),
             "makespan": lambda: cp.Maximize(cp.min(cp.multiply(longest / p.steps, eff))),
             "max-sum": lambda: cp.Maximize(cp.sum(eff)),
-            "max-sum-per-cost": lambda: cp.Maximize(
-                cp.sum(cp.multiply(rate / p.price, written.x))
-            ),
+            "max-sum-per-cost": lambda: cp.Maximize(cp.sum(cp.multiply(rate / p.price, written.x))),
             "fifo": lambda: cp.Maximize(cp.sum(cp.multiply(np.arange(jobs, 0, -1) / best, eff))),
-            "finish-time-fairness": lambda: cp.Minimize(cp.max(cp.multiply(
-                1 / written.independent, p.seconds_elapsed + cp.multiply(p.steps, cp.inv_pos(eff))
-            ))),
-        }  # fmt: skip
+            "finish-time-fairness": lambda: cp.Minimize(
+                cp.max(
+                    cp.multiply(
+                        1 / written.independent,
+                        p.seconds_elapsed + cp.multiply(p.steps, cp.inv_pos(eff)),
+                    )
+                )
+            ),
+        }
         goals["max-min-agnostic"] = goals["max-min"]
         value = written.solve(goals[objective]())
         return longest / value if objective == "makespan" else value
@@ -323,17 +348,31 @@ def case_milp(jobs: int) -> dict[str, Any]:
             top = sparse.csr_array((free * -1.0)[:, None])
             rows = sparse.block_array([[fixed, None], [-eff, -top]], format="csr")
             most = np.concatenate([stated.most[:k], -level * ~free * (1 - 1e-9)])
-            best = maximise(Model(np.append(np.zeros(size), 1.0), sparse.csr_array(rows),
-                                  np.full(len(most), -np.inf), most, np.zeros(size + 1),
-                                  np.full(size + 1, np.inf)))  # fmt: skip
+            best = maximise(
+                Model(
+                    np.append(np.zeros(size), 1.0),
+                    sparse.csr_array(rows),
+                    np.full(len(most), -np.inf),
+                    most,
+                    np.zeros(size + 1),
+                    np.full(size + 1, np.inf),
+                )
+            )
             level = np.where(free, best.value, level)
             more = sparse.diags_array(level * free * 1e-4)
             rows = sparse.block_array([[fixed, None], [-eff, more]], format="csr")
             most = np.concatenate([stated.most[:k], -level * (1 - 1e-9)])
             gain = np.concatenate([np.zeros(size), free * 1.0])
             whole = np.concatenate([np.zeros(size, bool), np.ones(n, bool)])
-            asked = Model(gain, sparse.csr_array(rows), np.full(len(most), -np.inf), most,
-                          np.zeros(size + n), np.where(whole, 1.0, np.inf), whole)  # fmt: skip
+            asked = Model(
+                gain,
+                sparse.csr_array(rows),
+                np.full(len(most), -np.inf),
+                most,
+                np.zeros(size + n),
+                np.where(whole, 1.0, np.inf),
+                whole,
+            )
             start = np.concatenate([best.x[:size], np.zeros(n)])
             rising = maximise_whole(asked, start, nodes=100_000).x[size:] > 0.5
             if (free == (free & rising)).all():
@@ -374,8 +413,9 @@ def case_hungarian(jobs: int) -> dict[str, Any]:
 
 CASES: dict[str, Callable[..., dict[str, Any]]] = {
     name.removeprefix("case_").replace("_", "-"): found
-    for name, found in list(globals().items()) if name.startswith("case_")
-}  # fmt: skip
+    for name, found in list(globals().items())
+    if name.startswith("case_")
+}
 
 
 def run(
@@ -399,8 +439,14 @@ def run(
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     before = used.ru_utime + used.ru_stime
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=limit, check=True,
-                              env={**os.environ, **dict.fromkeys(THREADS, "1")})  # fmt: skip
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=True,
+            env={**os.environ, **dict.fromkeys(THREADS, "1")},
+        )
         found: dict[str, Any] = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -430,8 +476,10 @@ def agree(other: dict[str, Any], ours: dict[str, Any]) -> str:
 
 
 def linear_table() -> list[str]:
-    lines = ["| jobs | ours | HiGHS simplex | HiGHS IPM | ECOS | Clarabel | best other / ours |",
-             "|--:|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
+    lines = [
+        "| jobs | ours | HiGHS simplex | HiGHS IPM | ECOS | Clarabel | best other / ours |",
+        "|--:|--:|--:|--:|--:|--:|--:|",
+    ]
     for jobs in (2048, 8192, 32768):
         ours = run("max-min", jobs)
         others = [run(case, jobs, limit=150) for case in ("highs", "ipm", "ecos", "clarabel")]
@@ -442,17 +490,30 @@ def linear_table() -> list[str]:
 
 
 def objective_table() -> list[str]:
-    lines = ["| objective, 2,048 jobs | ours | cvxpy model | ratio | difference | gap |",
-             "|:--|--:|--:|--:|--:|--:|"]  # fmt: skip
-    for name in ("max-min", "max-min-agnostic", "finish-time-fairness", "makespan", "max-sum",
-                 "max-sum-per-cost", "fifo", "hierarchical", "isolated"):  # fmt: skip
+    lines = [
+        "| objective, 2,048 jobs | ours | cvxpy model | ratio | difference | gap |",
+        "|:--|--:|--:|--:|--:|--:|",
+    ]
+    for name in (
+        "max-min",
+        "max-min-agnostic",
+        "finish-time-fairness",
+        "makespan",
+        "max-sum",
+        "max-sum-per-cost",
+        "fifo",
+        "hierarchical",
+        "isolated",
+    ):
         ours = run("objective", 2048, name)
         models = [(name, {} if name == "isolated" else run("model", 2048, name))]
         if name == "finish-time-fairness":
             models.append((f"{name}, a row for each job", run("by-rows", 2048)))
         for told, other in models:
-            lines.append(f"| {told} | {shown(ours)} | {shown(other)} | {ratio(other, ours)} |"
-                         f" {agree(other, ours)} | {shown(ours, 'gap')} |")  # fmt: skip
+            lines.append(
+                f"| {told} | {shown(ours)} | {shown(other)} | {ratio(other, ours)} |"
+                f" {agree(other, ours)} | {shown(ours, 'gap')} |"
+            )
     return [
         *lines,
         "",
@@ -462,29 +523,39 @@ def objective_table() -> list[str]:
 
 
 def other_table() -> list[str]:
-    lines = ["| | jobs | ours, CPU-s | MiB | the other way, CPU-s | MiB | ratio | difference |",
-             "|:--|--:|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
+    lines = [
+        "| | jobs | ours, CPU-s | MiB | the other way, CPU-s | MiB | ratio | difference |",
+        "|:--|--:|--:|--:|--:|--:|--:|--:|",
+    ]
     rows: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
-        ("max-min with pairs, by classes", n, run("pairs", n), {})
-        for n in (2048, 100_000)
-    ]  # fmt: skip
+        ("max-min with pairs, by classes", n, run("pairs", n), {}) for n in (2048, 100_000)
+    ]
     rows += [
-        ("water-filling at load 2; by integer programmes", n,
-         run("water-filling", n, load=2), run("milp", n, load=2))
+        (
+            "water-filling at load 2; by integer programmes",
+            n,
+            run("water-filling", n, load=2),
+            run("milp", n, load=2),
+        )
         for n in (96, 192, 384, 2048)
-    ]  # fmt: skip
+    ]
     matched, dense = run("matching", 512), run("hungarian", 512)
     rows.append(("AlloX matching, 384 machines; dense", 512, matched, dense))
     for name, jobs, ours, other in rows:
-        lines.append(f"| {name} | {jobs:,} | {shown(ours)} | {shown(ours, 'mib')} |"
-                     f" {shown(other)} | {shown(other, 'mib')} | {ratio(other, ours)} |"
-                     f" {agree(other, ours)} |")  # fmt: skip
+        lines.append(
+            f"| {name} | {jobs:,} | {shown(ours)} | {shown(ours, 'mib')} |"
+            f" {shown(other)} | {shown(other, 'mib')} | {ratio(other, ours)} |"
+            f" {agree(other, ours)} |"
+        )
     if matched and dense and "mib" in dense:
         own, theirs = (each["mib"] - each["before"] for each in (matched, dense))
         base = matched["before"]
-        lines += ["", f"MiB are of the whole process. Of the matching's, {base:.0f} were Python and"
-                  f" its libraries before it began; beside them it took {own:.1f}, the dense one"
-                  f" {theirs:,.0f}."]  # fmt: skip
+        lines += [
+            "",
+            f"MiB are of the whole process. Of the matching's, {base:.0f} were Python and"
+            f" its libraries before it began; beside them it took {own:.1f}, the dense one"
+            f" {theirs:,.0f}.",
+        ]
     return lines
 
 
@@ -545,19 +616,37 @@ def main() -> None:
         return
     points = curve()
     text = [
-        "# How fast exact allocation is", "",
+        "# How fast exact allocation is",
+        "",
         f"Made by {made()}, Python {platform.python_version()}, {platform.machine()}, one thread,"
         " beside other work. CPU seconds; of ECOS and"
         f" Clarabel the solver's own. Machines asked for are {LOAD:g} times those there are. A"
         " dash: not run. `>`: stopped at the limit of wall time, 150 s.",
-        "", "## Max-min, 5 GPU types, all rows distinct", "", *linear_table(), "",
-        "## Objectives beside their cvxpy models with the default solver", "", *objective_table(),
-        "", "## Where structure helps most", "", *other_table(), "",
-        "## Time against jobs", "", "![CPU seconds against jobs](../docs/allocate.svg)", "",
-        "| jobs | CPU-s | MiB | gap | programmes |", "|--:|--:|--:|--:|--:|",
-        *(f"| {n:,} | {shown(p)} | {shown(p, 'mib')} | {shown(p, 'gap')} | {shown(p, 'steps')} |"
-          for n, p in points), "",
-    ]  # fmt: skip
+        "",
+        "## Max-min, 5 GPU types, all rows distinct",
+        "",
+        *linear_table(),
+        "",
+        "## Objectives beside their cvxpy models with the default solver",
+        "",
+        *objective_table(),
+        "",
+        "## Where structure helps most",
+        "",
+        *other_table(),
+        "",
+        "## Time against jobs",
+        "",
+        "![CPU seconds against jobs](../docs/allocate.svg)",
+        "",
+        "| jobs | CPU-s | MiB | gap | programmes |",
+        "|--:|--:|--:|--:|--:|",
+        *(
+            f"| {n:,} | {shown(p)} | {shown(p, 'mib')} | {shown(p, 'gap')} | {shown(p, 'steps')} |"
+            for n, p in points
+        ),
+        "",
+    ]
     write(HERE / "allocate.md", "\n".join(text))
     (HERE.parent / "docs" / "allocate.svg").write_text(plot(points))
 

@@ -98,9 +98,10 @@ def foretold(trace: Trace, recipe: str, seed: int) -> list[tuple[int, Outlook, i
 def line(name: str, recipe: str, seeds: int, jobs: int) -> str:
     """A row of the table."""
     found = [
-        (seed, *one) for seed in range(seeds)
+        (seed, *one)
+        for seed in range(seeds)
         for one in foretold(workload(name, seed, jobs), recipe, seed)
-    ]  # fmt: skip
+    ]
     if not found:
         return f"| {name} | {recipe} | 0 |" + " |" * 8
     now, came = (np.array([one[i] for one in found]) for i in (1, 3))
@@ -132,12 +133,14 @@ def main() -> None:
     given = parser.parse_args()
     real = list(TRACES) if os.environ.get("GANGER_TRACES") else []
     lines = [
-        "# Expected starts, foretold and come", "",
-        f"Made by {made()}.", NOTES,
+        "# Expected starts, foretold and come",
+        "",
+        f"Made by {made()}.",
+        NOTES,
         "| workload | recipe | predictions | moments | within the interval (goal: 80 %)"
         " | by moments | before it | after it | median wait | median error | spread |",
         "|:---|:---|" + "---:|" * 9,
-    ]  # fmt: skip
+    ]
     for recipe in given.recipes.split(","):
         for name in (*KINDS, *real):
             lines.append(line(name, recipe, given.seeds, given.jobs))

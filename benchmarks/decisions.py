@@ -33,10 +33,13 @@ from ganger.workloads.measured.profiles import with_goodput
 from ganger.workloads.trace import Trace
 
 CLUSTER = ClusterSpec(
-    (NodeSpec(count=6, gpus=4, gpu_type="T4"), NodeSpec(count=3, gpus=8, gpu_type="A100"),
-     NodeSpec(count=4, gpus=4, gpu_type="RTX")),
+    (
+        NodeSpec(count=6, gpus=4, gpu_type="T4"),
+        NodeSpec(count=3, gpus=8, gpu_type="A100"),
+        NodeSpec(count=4, gpus=4, gpu_type="RTX"),
+    ),
     (GpuType("T4"), GpuType("A100", speed=4.0), GpuType("RTX", speed=1.6)),
-)  # fmt: skip
+)
 
 
 class Timed:
@@ -64,14 +67,22 @@ def models(count: int = 8) -> Profiles:
     rng = np.random.default_rng(0)
     known = {}
     for i in range(count):
-        step = StepModel(0.02, float(rng.uniform(1e-3, 4e-3)), float(rng.uniform(0.01, 0.1)), 0.002,
-                         float(rng.uniform(0.002, 0.02)), 0.001, 1.5)  # fmt: skip
+        step = StepModel(
+            0.02,
+            float(rng.uniform(1e-3, 4e-3)),
+            float(rng.uniform(0.01, 0.1)),
+            0.002,
+            float(rng.uniform(0.002, 0.02)),
+            0.001,
+            1.5,
+        )
         noise = tuple(float(x) for x in np.geomspace(50, rng.uniform(1e3, 1e5), 5))
         known[f"m{i}"] = Profile(
             by_type={"T4": 1.0, "A100": float(rng.uniform(2, 6)), "RTX": float(rng.uniform(1, 2))},
-            goodput=Goodput(64, 4096, (8, 128), 2e6, (0.0, 0.2, 0.4, 0.6, 0.8), (64.0,), (noise,),
-                            model=step),
-        )  # fmt: skip
+            goodput=Goodput(
+                64, 4096, (8, 128), 2e6, (0.0, 0.2, 0.4, 0.6, 0.8), (64.0,), (noise,), model=step
+            ),
+        )
     return Profiles(known)
 
 

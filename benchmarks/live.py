@@ -67,8 +67,9 @@ class Daemon:
         began = time.perf_counter()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ganger.service", msgspec.json.encode(self.settings).decode()],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         while True:
             try:
                 self.client = Client(self.root)
@@ -183,9 +184,11 @@ def queue_seconds(daemon: Daemon) -> float:
     """`ganger queue`, as a user runs it."""
     began = time.perf_counter()
     subprocess.run(
-        [sys.executable, "-m", "ganger.cli", "queue"], check=True, stdout=subprocess.DEVNULL,
+        [sys.executable, "-m", "ganger.cli", "queue"],
+        check=True,
+        stdout=subprocess.DEVNULL,
         env={**os.environ, "GANGER_HOME": str(daemon.root)},
-    )  # fmt: skip
+    )
     return time.perf_counter() - began
 
 
@@ -267,13 +270,16 @@ def measure(runs: int, folder: Path) -> dict[str, float]:
 def markdown(figures: dict[str, float], runs: int) -> str:
     """The table of `live.md`."""
     lines = [
-        "# The daemon on one machine", "",
+        "# The daemon on one machine",
+        "",
         f"Made by {made()}, beside other work (load average"
         f" {figures['load']:.1f}):"
         f" Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}."
         f" Medians of {runs} runs.",
-        "", "| what | measured | goal |", "|:---|---:|---:|",
-    ]  # fmt: skip
+        "",
+        "| what | measured | goal |",
+        "|:---|---:|---:|",
+    ]
     for name, goal in TARGETS.items():
         lines.append(f"| {WORDS[name]} | {figures[name]:.3g} {unit(name)} | {goal} |")
     return "\n".join(lines) + "\n"

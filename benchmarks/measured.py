@@ -60,7 +60,7 @@ def main(target: Path) -> None:
     before = os.getloadavg()[1]
     with tempfile.TemporaryDirectory() as folder:
         dense = [_dense(width, Path(folder)) for width in WIDTHS]
-        nets = measure(dense, DENSE, device=DEVICE, family="dense", progress=_say)  # fmt: skip
+        nets = measure(dense, DENSE, device=DEVICE, family="dense", progress=_say)
         cnns = [_cnn(path, Path(folder)) for path in _light()]
         convolutions = measure(cnns, CNN, device=DEVICE, progress=_say)
         for path, model in zip(
@@ -80,7 +80,7 @@ def main(target: Path) -> None:
         f" scikit-learn {sklearn.__version__}. {DEVICE} is one core of this machine. A 99th"
         " percentile of fewer than a hundred runs is about their longest. Dense nets and CNNs have"
         " random weights, so they have latencies and no accuracy."
-    )  # fmt: skip
+    )
     models = [*nets.document.models, *convolutions.document.models, *digits]
     write_models(Document(FORMAT, nets.document.devices, models, about=about), target)
     for note in (*nets.notes, *convolutions.notes):
@@ -98,17 +98,22 @@ def _dense(width: int, folder: Path) -> Path:
     nodes, weights, last = [], [], "x"
     for at, (rows, columns) in enumerate(pairwise(sizes)):
         values = rng.normal(0, (2 / rows) ** 0.5, (rows, columns)).astype(np.float32)
-        weights += [numpy_helper.from_array(values, f"w{at}"),
-                    numpy_helper.from_array(np.zeros(columns, np.float32), f"b{at}")]  # fmt: skip
+        weights += [
+            numpy_helper.from_array(values, f"w{at}"),
+            numpy_helper.from_array(np.zeros(columns, np.float32), f"b{at}"),
+        ]
         nodes.append(helper.make_node("Gemm", [last, f"w{at}", f"b{at}"], [f"h{at}"]))
         last = f"h{at}"
         if at < len(sizes) - 2:
             nodes.append(helper.make_node("Relu", [last], [f"r{at}"]))
             last = f"r{at}"
     graph = helper.make_graph(
-        nodes, "dense", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 64])],
-        [helper.make_tensor_value_info(last, TensorProto.FLOAT, ["n", 10])], weights,
-    )  # fmt: skip
+        nodes,
+        "dense",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 64])],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, ["n", 10])],
+        weights,
+    )
     path = folder / f"dense-{width}.onnx"
     opset = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
@@ -129,11 +134,13 @@ def _cnn(path: Path, folder: Path) -> Path:
     stored = {each.name: each for each in graph.initializer}
     for node in [each for each in graph.node if each.op_type == "ConstantOfShape"]:
         shape = numpy_helper.to_array(stored[node.input[0]]).tolist()
-        values = (rng.normal(0, (2 / np.prod(shape[1:])) ** 0.5, shape) if len(shape) > 1
-                  else rng.uniform(0.5, 1.5, shape))  # fmt: skip
+        values = (
+            rng.normal(0, (2 / np.prod(shape[1:])) ** 0.5, shape)
+            if len(shape) > 1
+            else rng.uniform(0.5, 1.5, shape)
+        )
         graph.node.remove(node)
-        graph.initializer.append(
-            numpy_helper.from_array(values.astype(np.float32), node.output[0]))  # fmt: skip
+        graph.initializer.append(numpy_helper.from_array(values.astype(np.float32), node.output[0]))
     made = {name for each in graph.node for name in each.output}
     for node in graph.node:
         if node.op_type == "Reshape" and node.input[0] in made:
@@ -207,8 +214,9 @@ def _joined(graph: Any, part: Array, output: Array) -> Iterator[Operator]:
         if last or (alive == set(node.output) and total >= LEAST_TIME):
             number += 1
             longest = graph.node[first + int(part[first : at + 1].argmax())].op_type
-            yield Operator(f"{number} {longest}", round(float(total), 5),
-                           output_bytes=int(output[at]) or None)  # fmt: skip
+            yield Operator(
+                f"{number} {longest}", round(float(total), 5), output_bytes=int(output[at]) or None
+            )
             first, total = at + 1, 0.0
 
 
@@ -228,8 +236,9 @@ def _digits() -> tuple[list[Model], dict[str, Array]]:
     """Ten classifiers, trained on one half of scikit-learn's digits, and what they say of the
     other."""
     inputs, labels = load_digits(return_X_y=True)
-    train, test, right, true = train_test_split(inputs, labels, test_size=0.5, random_state=0,
-                                                stratify=labels)  # fmt: skip
+    train, test, right, true = train_test_split(
+        inputs, labels, test_size=0.5, random_state=0, stratify=labels
+    )
     classes = {"labels": true.astype(np.uint8)}
     models = []
     for name, classifier in _classifiers().items():
@@ -239,12 +248,18 @@ def _digits() -> tuple[list[Model], dict[str, Array]]:
         classes[name] = classifier.predict(asked).astype(np.uint8)
         whole = pickle.dumps(classifier)
         load = np.median([_taken(lambda whole=whole: pickle.loads(whole)) for _ in range(9)])
-        models.append(Model(
-            name, "digits", f"predict of scikit-learn {sklearn.__version__}, 200 runs a batch;"
-            " trained on half of its digits, the other half is asked",
-            predictions="measured.npz", bytes=len(whole), load=Load(host=_rounded(load)),
-            latency=[_latency(lambda rows, it=classifier: it.predict(rows), asked)],
-        ))  # fmt: skip
+        models.append(
+            Model(
+                name,
+                "digits",
+                f"predict of scikit-learn {sklearn.__version__}, 200 runs a batch;"
+                " trained on half of its digits, the other half is asked",
+                predictions="measured.npz",
+                bytes=len(whole),
+                load=Load(host=_rounded(load)),
+                latency=[_latency(lambda rows, it=classifier: it.predict(rows), asked)],
+            )
+        )
     return models, classes
 
 
@@ -259,8 +274,9 @@ def _latency(run: Callable[[Array], Any], rows: Array) -> Latency:
         p99.append(float(np.quantile(taken, 0.99)))
     rising = isotonic_regression(mean).x
     tail = np.maximum(isotonic_regression(p99).x, rising)
-    return Latency(DEVICE, batch=list(BATCHES), mean=list(map(_rounded, rising)),
-                   p99=list(map(_rounded, tail)))  # fmt: skip
+    return Latency(
+        DEVICE, batch=list(BATCHES), mean=list(map(_rounded, rising)), p99=list(map(_rounded, tail))
+    )
 
 
 def _taken(run: Callable[[], Any]) -> float:

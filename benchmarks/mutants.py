@@ -73,8 +73,11 @@ class Cover:
 
     def of(self, mutant: Mutant) -> list[str]:
         """The tests that a mutant meets, the quickest first."""
-        files = {test: files[mutant.file] for test, files in self.known["lines"].items()
-                 if mutant.file in files}  # fmt: skip
+        files = {
+            test: files[mutant.file]
+            for test, files in self.known["lines"].items()
+            if mutant.file in files
+        }
         here = [test for test, lines in files.items() if mutant.line in lines]
         if _outside(mutant) or (not here and self.made_early(mutant)):
             parts = Path(mutant.file).parts
@@ -106,8 +109,13 @@ def _outside(mutant: Mutant) -> bool:
 def environment(folder: Path) -> dict[str, str]:
     """Tests see the code in `folder`, and show the first failure as it was found."""
     paths = f"{folder / 'src'}{os.pathsep}{Path(__file__).parent}"
-    return {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1",
-            "HYPOTHESIS_PROFILE": "hunt", "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
+    return {
+        **os.environ,
+        "PYTHONPATH": paths,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HYPOTHESIS_PROFILE": "hunt",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
 
 
 def run(words: list[str], folder: Path, seconds: int | None = None) -> int | None:
@@ -176,8 +184,16 @@ def _cover(folder: Path, workers: int, tests: list[str], known: dict[str, Any]) 
     data, report = folder / "coverage", folder / "junit.xml"
     os.environ["COVERAGE_FILE"] = str(data)
     rooms = [f"--cov=ganger.{room}" for room in ROOMS]
-    words = ["-p", "clocks", "-n", str(workers), *rooms, "--cov-context=test", "--cov-report=",
-             "--timeout=0"]  # fmt: skip
+    words = [
+        "-p",
+        "clocks",
+        "-n",
+        str(workers),
+        *rooms,
+        "--cov-context=test",
+        "--cov-report=",
+        "--timeout=0",
+    ]
     if (status := run([*words, f"--junitxml={report}", *tests], folder)) not in (0, 1):
         raise SystemExit(f"the tests do not run on the code as it is (pytest: {status})")
     passed = dict(_times(report))
@@ -219,9 +235,13 @@ class Bench:
         self.place = place
         words = [sys.executable, str(Path(trials.__file__)), str(clean / "src"), *tests]
         self.process = subprocess.Popen(
-            words, cwd=ROOT, env=environment(clean), text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            words,
+            cwd=ROOT,
+            env=environment(clean),
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     def judged(self, mutant: Mutant, cover: Cover, quick: bool = True) -> str:
         """`killed`, `timed out`, `survived`, or `not executed` by any test."""
@@ -238,8 +258,13 @@ class Bench:
         assert asked is not None
         assert answers is not None
         seconds = [20 + 8 * cover.seconds.get(test, 0.0) for test in tests]
-        trial = {"file": mutant.file, "line": mutant.line, "after": mutant.after,
-                 "tests": tests, "seconds": seconds}  # fmt: skip
+        trial = {
+            "file": mutant.file,
+            "line": mutant.line,
+            "after": mutant.after,
+            "tests": tests,
+            "seconds": seconds,
+        }
         print(json.dumps(trial), file=asked, flush=True)
         for answer in answers:
             if (word := answer.strip()) != trials.READY:
@@ -309,8 +334,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--slow", action="store_true", help="a new process for every mutant")
     parser.add_argument("--list", action="store_true", help="only show the mutants")
     parser.add_argument("--control", action="store_true", help="leave the drawn lines as they are")
-    parser.add_argument("--again", action="store_true",
-                        help="only write the page again, by mutants.toml as it is now")  # fmt: skip
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="only write the page again, by mutants.toml as it is now",
+    )
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
     if options.seed is None:
@@ -347,14 +375,18 @@ def main() -> int:
             for bench in benches:
                 bench.close()
     found = {
-        "seed": options.seed, "made": stamp, "minutes": round((time.monotonic() - began) / 60, 1),
-        "mutants": len(mutants), "late": verdicts.count(trials.TIMED_OUT), "load": load(),
+        "seed": options.seed,
+        "made": stamp,
+        "minutes": round((time.monotonic() - began) / 60, 1),
+        "mutants": len(mutants),
+        "late": verdicts.count(trials.TIMED_OUT),
+        "load": load(),
         "alive": [
             [*mutant.key, verdict]
             for mutant, verdict in zip(mutants, verdicts, strict=True)
             if verdict not in DEAD
         ],
-    }  # fmt: skip
+    }
     if options.control:
         print(f"{len(found['alive'])} of {len(mutants)} unchanged lines survived")
         return int(len(found["alive"]) < len(mutants))
@@ -395,12 +427,22 @@ def write(*more: dict[str, Any]) -> None:
         differ, died, _ = counted(each)
         same = each["mutants"] - differ
         share = f"{died} of {differ} ({died / differ:.1%})"
-        cells = (each["seed"], each["mutants"], same, share, each.get("late", ""),
-                 each["minutes"], each.get("load", ""), each["made"])  # fmt: skip
+        cells = (
+            each["seed"],
+            each["mutants"],
+            same,
+            share,
+            each.get("late", ""),
+            each["minutes"],
+            each.get("load", ""),
+            each["made"],
+        )
         parts[-1] += f"\n| {' | '.join(map(str, cells))} |"
     for each in runs:
-        rows = [f"- `{file}` {verdict}: `{before}` -> `{after}`"
-                for file, before, after, verdict in counted(each)[2]]  # fmt: skip
+        rows = [
+            f"- `{file}` {verdict}: `{before}` -> `{after}`"
+            for file, before, after, verdict in counted(each)[2]
+        ]
         parts.append(f"## Survivors of seed {each['seed']}\n\n" + ("\n".join(rows) or "None."))
     parts += [f"<!-- run {json.dumps(each)} -->" for each in runs]
     PAGE.write_text("\n\n".join(parts) + "\n")

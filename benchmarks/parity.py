@@ -97,13 +97,15 @@ def markdown(found: list[Parity], jobs: int, runs: int, how: str, training: bool
     titles = list(rows[0])
     notes = TRAINING_NOTES.format(jobs=jobs, cores=cores()) if training else MEANING
     lines = [
-        SECTION if training else "# Live equals simulated", "",
+        SECTION if training else "# Live equals simulated",
+        "",
         f"Made by {made()}, {how}: Python"
         f" {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}."
         f" {jobs} jobs, {cores() if training else 8} GPUs, {runs} runs of each recipe.",
-        notes, "| | " + " | ".join(row[titles[0]] for row in rows) + " |",
+        notes,
+        "| | " + " | ".join(row[titles[0]] for row in rows) + " |",
         "|:---|" + "---:|" * len(rows),
-    ]  # fmt: skip
+    ]
     lines += [f"| {title} | {' | '.join(row[title] for row in rows)} |" for title in titles[1:]]
     return "\n".join(lines) + "\n"
 

@@ -41,10 +41,19 @@ def main() -> None:
         subprocess.run([*ganger, "--report", str(page)], check=True, stdout=subprocess.DEVNULL)
         first = subprocess.run([*ganger, "--seed", "0", "--json"], check=True, capture_output=True)
         subprocess.run(
-            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-             f"--window-size={SIZE}", f"--screenshot={picture}", page.as_uri()],
-            check=True, capture_output=True,
-        )  # fmt: skip
+            [
+                browser,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                f"--window-size={SIZE}",
+                f"--screenshot={picture}",
+                page.as_uri(),
+            ],
+            check=True,
+            capture_output=True,
+        )
         drawn = picture.read_bytes()
     jct = {
         run["recipe"]: run["metrics"]["jct_mean_seconds"]

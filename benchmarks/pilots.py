@@ -64,9 +64,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="pilots-"))
     with standing(NODES):
         slurm = Machine(folder / "slurm", gpus="", engine="slurm", partition="main")
-        pilots = Machine(
-            folder / "pilots", gpus="", engine="slurm", partition="main", pilot="2..2"
-        )  # fmt: skip
+        pilots = Machine(folder / "pilots", gpus="", engine="slurm", partition="main", pilot="2..2")
         took: dict[Machine, list[float]] = {slurm: [], pilots: []}
         try:
             until_up(pilots.up(), 2)

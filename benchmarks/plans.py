@@ -85,12 +85,17 @@ def world(number: int) -> World:
 def _cluster(rng: random.Random) -> ClusterSpec:
     groups = tuple(
         NodeSpec(
-            count=rng.randint(1, 3), gpus=rng.choice([4, 8]), gpu_type=kind, cpus=32000,
-            memory=262144, nodes_per_rack=rng.choice([0, 2]), island=rng.choice([0, 2]),
+            count=rng.randint(1, 3),
+            gpus=rng.choice([4, 8]),
+            gpu_type=kind,
+            cpus=32000,
+            memory=262144,
+            nodes_per_rack=rng.choice([0, 2]),
+            island=rng.choice([0, 2]),
             labels=rng.choice([(), ("fast",)]),
         )
         for kind in ("V100", "K80")
-    )  # fmt: skip
+    )
     types = rng.choice([(), (GpuType("V100", 32768, 300.0, 3.0, 2.5), GpuType("K80", 12288))])
     tenants = (TenantSpec("ann", 8), TenantSpec("bob", weight=2.0))
     return ClusterSpec(groups, types, rng.choice([(), tenants]))
@@ -98,16 +103,21 @@ def _cluster(rng: random.Random) -> ClusterSpec:
 
 def _job(rng: random.Random, number: int, cluster: ClusterSpec) -> tuple[JobSpec, int]:
     size = rng.choice([1, 1, 1, 2, 2, 4])
-    needs = rng.choice([
-        Needs(), Needs(), Needs(cpus=1000 * rng.randint(1, 6), memory=8192),
-        Needs(share=rng.choice([250, 500]), gpu_memory=3000) if size == 1 else Needs(),
-    ])  # fmt: skip
+    needs = rng.choice(
+        [
+            Needs(),
+            Needs(),
+            Needs(cpus=1000 * rng.randint(1, 6), memory=8192),
+            Needs(share=rng.choice([250, 500]), gpu_memory=3000) if size == 1 else Needs(),
+        ]
+    )
     elastic = rng.random() < 0.3 and needs == Needs()
     role = Role(size=size, least=1 if elastic else 0, most=2 * size if elastic else 0, needs=needs)
     shape = Shape(
-        (role,), gpu_types=rng.choice([(), (), (), ("V100",)]),
+        (role,),
+        gpu_types=rng.choice([(), (), (), ("V100",)]),
         locality=rng.choice([Locality.ANY, Locality.ANY, Locality.NODE]),
-    )  # fmt: skip
+    )
     lasts = round(60 * 10 ** rng.uniform(0, 2)) * SECOND
     more: dict[str, Any] = {}
     if rng.random() < 0.2:
@@ -119,37 +129,65 @@ def _job(rng: random.Random, number: int, cluster: ClusterSpec) -> tuple[JobSpec
     if rng.random() < 0.2:
         more["on_preempt"] = rng.choice([OnPreempt.NEVER, OnPreempt.SUSPEND])
     spec = JobSpec(
-        name=f"j{number}", submitted=round(rng.uniform(0, 2 * 3600)) * SECOND, shape=shape,
-        tenant=rng.choice(["ann", "bob"]), user=f"u{rng.randint(0, 4)}",
-        priority=rng.randint(0, 3), model=rng.choice(["vgg", "bert"]), steps=lasts / SECOND, **more,
-    )  # fmt: skip
+        name=f"j{number}",
+        submitted=round(rng.uniform(0, 2 * 3600)) * SECOND,
+        shape=shape,
+        tenant=rng.choice(["ann", "bob"]),
+        user=f"u{rng.randint(0, 4)}",
+        priority=rng.randint(0, 3),
+        model=rng.choice(["vgg", "bert"]),
+        steps=lasts / SECOND,
+        **more,
+    )
     return spec, lasts
 
 
 def _measured(v100: float, k80: float) -> Measured:
-    steps = {kind: {n: each * n**0.9 for n in range(1, 17)}
-             for kind, each in (("V100", v100), ("K80", k80))}  # fmt: skip
-    return Measured(steps, "V100", {}, {
-        other: {kind: {n: part * speed for n, speed in by_size.items()}
-                for kind, by_size in steps.items()}
-        for other, part in {"vgg": 0.45, "bert": 0.8}.items()
-    })  # fmt: skip
+    steps = {
+        kind: {n: each * n**0.9 for n in range(1, 17)}
+        for kind, each in (("V100", v100), ("K80", k80))
+    }
+    return Measured(
+        steps,
+        "V100",
+        {},
+        {
+            other: {
+                kind: {n: part * speed for n, speed in by_size.items()}
+                for kind, by_size in steps.items()
+            }
+            for other, part in {"vgg": 0.45, "bert": 0.8}.items()
+        },
+    )
 
 
 def _setup(rng: random.Random, cluster: ClusterSpec) -> Setup:
     sensitive = Sensitivity((1000, 4000), (0, 16384), ((0.3, 0.6), (0.5, 1.5)))
-    profiles = rng.choice([
-        Profiles(),
-        Profiles({"vgg": Profile(measured=_measured(2.0, 0.5)),
-                  "bert": Profile(measured=_measured(5.0, 2.0))}),
-        Profiles({"vgg": Profile({"K80": 0.4}, locality=(1.0, 1.1, 1.5, 2.0)),
-                  "bert": Profile(scaling=(1.0, 1.8, 2.4, 3.0))}),
-        Profiles({"vgg": Profile(sensitivity=sensitive)}),
-    ])  # fmt: skip
-    costs = rng.choice([
-        Costs(), Costs(start=10 * SECOND, checkpoint=20 * SECOND, restore=30 * SECOND),
-        Costs(checkpoint=5 * SECOND, checkpoint_every=600 * SECOND, rescale="side-car"),
-    ])  # fmt: skip
+    profiles = rng.choice(
+        [
+            Profiles(),
+            Profiles(
+                {
+                    "vgg": Profile(measured=_measured(2.0, 0.5)),
+                    "bert": Profile(measured=_measured(5.0, 2.0)),
+                }
+            ),
+            Profiles(
+                {
+                    "vgg": Profile({"K80": 0.4}, locality=(1.0, 1.1, 1.5, 2.0)),
+                    "bert": Profile(scaling=(1.0, 1.8, 2.4, 3.0)),
+                }
+            ),
+            Profiles({"vgg": Profile(sensitivity=sensitive)}),
+        ]
+    )
+    costs = rng.choice(
+        [
+            Costs(),
+            Costs(start=10 * SECOND, checkpoint=20 * SECOND, restore=30 * SECOND),
+            Costs(checkpoint=5 * SECOND, checkpoint_every=600 * SECOND, rescale="side-car"),
+        ]
+    )
     nodes = sum(group.count for group in cluster.nodes)
     down = [round(rng.uniform(0, 6 * 3600)) * SECOND for _ in range(rng.randint(0, 2))]
     outages = tuple(
@@ -157,14 +195,22 @@ def _setup(rng: random.Random, cluster: ClusterSpec) -> Setup:
         for node, at in zip(rng.sample(range(nodes), len(down)), down, strict=True)
     )
     knows = rng.choice(["truth", "truth", "noisy", "history"])
-    return Setup(seed=rng.randint(0, 99), knows=knows, costs=costs, profiles=profiles,
-                 outages=outages, until=UNTIL)  # fmt: skip
+    return Setup(
+        seed=rng.randint(0, 99),
+        knows=knows,
+        costs=costs,
+        profiles=profiles,
+        outages=outages,
+        until=UNTIL,
+    )
 
 
 def long(recipe: str) -> World:
     """2,000 jobs like Philly's on 64 GPUs of two types, or fewer for a recipe that searches."""
-    groups = tuple(NodeSpec(count=4, gpus=8, gpu_type=kind, cpus=64000, memory=524288)
-                   for kind in ("V100", "K80"))  # fmt: skip
+    groups = tuple(
+        NodeSpec(count=4, gpus=8, gpu_type=kind, cpus=64000, memory=524288)
+        for kind in ("V100", "K80")
+    )
     profiles = Profiles(default=Profile({"K80": 0.5}))
     trace = synthesize("philly", FEWER.get(recipe, 2000), seed=1, gpus=64, load=0.9)
     return World(ClusterSpec(groups), trace, Setup(profiles=profiles))
@@ -206,8 +252,14 @@ def run(recipe: str, name: str, *, shown: bool = False) -> str:
     found = long(recipe) if name == LONG else world(int(name))
     digest = Digest(shown=shown)
     try:
-        run_one(found.trace, found.cluster, SMALLER.get(recipe, recipe), found.setup,
-                 journal=lambda kernel: digest, record=False)  # fmt: skip
+        run_one(
+            found.trace,
+            found.cluster,
+            SMALLER.get(recipe, recipe),
+            found.setup,
+            journal=lambda kernel: digest,
+            record=False,
+        )
     except BadInput as error:
         return f"refused: {error}"
     return f"{digest.hash.hexdigest()} {digest.steps}"
@@ -243,8 +295,11 @@ def main() -> int:
             differ += not same
             if options.write:
                 digests.setdefault(recipe, {})[name] = digest
-            print(f"{done}/{len(pairs)} {'same' if same else 'DIFFERS'} {recipe} {name}:"
-                  f" {digest}, {took:.1f} s", flush=True)  # fmt: skip
+            print(
+                f"{done}/{len(pairs)} {'same' if same else 'DIFFERS'} {recipe} {name}:"
+                f" {digest}, {took:.1f} s",
+                flush=True,
+            )
     if options.write:
         known |= {"made": made(), "numpy": np.__version__, "digests": digests}
         RECORD.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")

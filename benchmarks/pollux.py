@@ -40,9 +40,11 @@ PUBLISHED = {
 COMPARED: dict[str, dict[str, bool]] = {
     "pollux": {},
     "optimus(interval=60s)": {"fixed": True},
-    "tiresias(thresholds=16h,consolidate=no,fit=worst,index=arrival,interval=60s)":
-        {"fixed": True, "rigid": True},
-}  # fmt: skip
+    "tiresias(thresholds=16h,consolidate=no,fit=worst,index=arrival,interval=60s)": {
+        "fixed": True,
+        "rigid": True,
+    },
+}
 """The columns of pollux.md."""
 HEAD = """# Pollux, Optimus and Tiresias on Pollux's workloads
 
@@ -65,12 +67,13 @@ def load(path: Path, jobs: int, fixed: bool) -> Trace:
         rows = list(csv.DictReader(file))[:jobs]
     specs = [
         JobSpec(
-            name=row["name"], submitted=micros(float(row["time"])),
+            name=row["name"],
+            submitted=micros(float(row["time"])),
             model=row["application"] + f"@{row['batch_size']}" * fixed,
             shape=Shape(roles=(Role(size=int(row["num_replicas"])),)),
         )
         for row in rows
-    ]  # fmt: skip
+    ]
     return Trace(declare(specs), np.ones(len(specs), np.int64), name=path.name)
 
 
@@ -96,9 +99,15 @@ def with_fixed(profiles: Profiles, names: Iterable[str]) -> Profiles:
 
 
 def simulate(
-    traces: Path, workload: int, recipe: str, *, jobs: int = 160, seed: int = 0,
-    fixed: bool = False, rigid: bool = False,
-) -> Run:  # fmt: skip
+    traces: Path,
+    workload: int,
+    recipe: str,
+    *,
+    jobs: int = 160,
+    seed: int = 0,
+    fixed: bool = False,
+    rigid: bool = False,
+) -> Run:
     """One workload under one recipe, on 16 nodes of 4 T4."""
     folder = traces / "pollux-sia"
     profiles = as_there(load_profiles(folder / "profiles"))
@@ -118,9 +127,16 @@ def row(traces: Path, workload: int, recipe: str) -> str:
     published = PUBLISHED[recipe.partition("(")[0]][workload]
     words = " ".join([f"`{recipe}`", *(f"`--{switch}`" for switch in how)])
     p50, p99 = np.percentile(jct, [50, 99])
-    cells = (workload, words, f"{jct.mean():.1f}", f"{jct.mean() / published - 1:+.0%}",
-             f"{p50:.0f}", f"{p99:.0f}", f"{run.jobs.finish.max() - run.jobs.arrival.min():.0f}",
-             run.jobs.restarts.sum())  # fmt: skip
+    cells = (
+        workload,
+        words,
+        f"{jct.mean():.1f}",
+        f"{jct.mean() / published - 1:+.0%}",
+        f"{p50:.0f}",
+        f"{p99:.0f}",
+        f"{run.jobs.finish.max() - run.jobs.arrival.min():.0f}",
+        run.jobs.restarts.sum(),
+    )
     return f"| {' | '.join(map(str, cells))} |"
 
 
@@ -161,8 +177,15 @@ def main() -> None:
 def one(args: argparse.Namespace) -> None:
     """Run one workload under one recipe, and say what came of it."""
     args.workload = args.workload or 1
-    run = simulate(args.traces, args.workload, args.recipe, jobs=args.jobs, seed=args.seed,
-                   fixed=args.fixed, rigid=args.rigid)  # fmt: skip
+    run = simulate(
+        args.traces,
+        args.workload,
+        args.recipe,
+        jobs=args.jobs,
+        seed=args.seed,
+        fixed=args.fixed,
+        rigid=args.rigid,
+    )
     jct = run.jobs.finish - run.jobs.arrival
     makespan = run.jobs.finish.max() - run.jobs.arrival.min()
     published = PUBLISHED.get(args.recipe.partition("(")[0], {}).get(args.workload)

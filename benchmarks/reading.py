@@ -40,8 +40,10 @@ def measure(path: Path, runs: int) -> tuple[float, int]:
     for _ in range(runs):
         told = subprocess.run(
             [sys.executable, __file__, "--read", str(path)],
-            check=True, capture_output=True, text=True,
-        ).stdout.split()  # fmt: skip
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.split()
         found.append((float(told[0]), int(told[1])))
     return min(cpu for cpu, _ in found), min(peak for _, peak in found)
 

@@ -69,8 +69,9 @@ class Load:
             if not self._running:
                 return None
             rows, self._running = self._running, []
-            self._wave = iter([(row, epoch) for epoch in range(1, self._reports + 1)
-                               for row in rows])  # fmt: skip
+            self._wave = iter(
+                [(row, epoch) for epoch in range(1, self._reports + 1) for row in rows]
+            )
             following = next(self._wave)
         row, epoch = following
         self._now += 1
@@ -138,7 +139,9 @@ def main() -> None:
     print("\n".join([HEAD, row, RATES, *rates]))
     if not args.no_write:
         text = __doc__.split("\n\n")[2].replace("\n", " ").replace(" `--write` makes the page.", "")
-        write(PAGE, f"""# Reports of trials
+        write(
+            PAGE,
+            f"""# Reports of trials
 
 Made by {made()}; {machine()}. Medians of {args.rounds} rounds in turns. The goal is {GOAL:,}.
 
@@ -150,7 +153,8 @@ Made by {made()}; {machine()}. Medians of {args.rounds} rounds in turns. The goa
 {RATES}
 {rates[0]}
 {rates[1]}
-""")  # fmt: skip
+""",
+        )
 
 
 if __name__ == "__main__":

@@ -84,18 +84,24 @@ class Case(NamedTuple):
         """The requests."""
         rng = np.random.default_rng(1)
         at = rng.exponential(1e6 / self.per_second, self.requests).cumsum().astype(np.int64)
-        return {"arrival": at.tolist(), "deadline": (at + SLO).tolist(),
-                "model": rng.integers(0, self.models, self.requests).tolist()}  # fmt: skip
+        return {
+            "arrival": at.tolist(),
+            "deadline": (at + SLO).tolist(),
+            "model": rng.integers(0, self.models, self.requests).tolist(),
+        }
 
     def world(self) -> World:
         """Models and lanes; memory that holds three quarters of the models for who loads them."""
         table = Latencies(MEAN, [round(1.3 * each) for each in MEAN])
-        models = [Known(f"m{at}", {("gpu", 1.0): table}, 1 << 20, 5_000, 1.0)
-                  for at in range(self.models)]  # fmt: skip
+        models = [
+            Known(f"m{at}", {("gpu", 1.0): table}, 1 << 20, 5_000, 1.0) for at in range(self.models)
+        ]
         if not (make_router(self.recipe).can.loads and self.models > 1):
             return World(models, [Lane(at, "gpu", device=at) for at in range(LANES)])
-        lanes = [Lane(at, "gpu", device=at % LANES, store=at % LANES, copies=at >= LANES)
-                 for at in range(2 * LANES)]  # fmt: skip
+        lanes = [
+            Lane(at, "gpu", device=at % LANES, store=at % LANES, copies=at >= LANES)
+            for at in range(2 * LANES)
+        ]
         room = self.models * 3 // 4 << 20
         return World(models, lanes, [Store(at, room) for at in range(LANES)])
 
@@ -151,19 +157,30 @@ def spoken(recipe: str, per_second: float, requests: int = 10_000) -> str:
     """A row of token models: how long it took, and what happened."""
     rng = np.random.default_rng(1)
     at = rng.exponential(1e6 / per_second, requests).cumsum().astype(np.int64)
-    lengths = [np.clip(np.rint(rng.lognormal(np.log(mean) - 0.35, 0.83, requests)), 1, 20_000)
-               for mean in (600, 150)]  # fmt: skip
+    lengths = [
+        np.clip(np.rint(rng.lognormal(np.log(mean) - 0.35, 0.83, requests)), 1, 20_000)
+        for mean in (600, 150)
+    ]
     prompt, output = (each.astype(np.int64).tolist() for each in lengths)
-    columns = {"arrival": at.tolist(), "deadline": (at + 30_000_000).tolist(), "prompt": prompt,
-               "output": output, "tenant": rng.integers(1, 5, requests).tolist()}  # fmt: skip
+    columns = {
+        "arrival": at.tolist(),
+        "deadline": (at + 30_000_000).tolist(),
+        "prompt": prompt,
+        "output": output,
+        "tenant": rng.integers(1, 5, requests).tolist(),
+    }
     times = Times(
         (18_000.0, 100.0, 0.007), ((95, 20_000.0, 39.0, 0.63), (1e9, 7_200.0, 160.0, 0.58))
     )
     whole = [0, *(round(times.whole([600] * n, 150)) for n in range(1, 65))]
-    known = [Known("m", {("gpu", 1.0): Latencies(whole, whole)}, tokens={"gpu": times},
-                   cache_bytes=1)]  # fmt: skip
-    world = World(known, [Lane(at, "gpu", device=at, cache=60_000) for at in range(4)],
-                  tenants=("", "a", "b", "c", "d"))  # fmt: skip
+    known = [
+        Known("m", {("gpu", 1.0): Latencies(whole, whole)}, tokens={"gpu": times}, cache_bytes=1)
+    ]
+    world = World(
+        known,
+        [Lane(at, "gpu", device=at, cache=60_000) for at in range(4)],
+        tenants=("", "a", "b", "c", "d"),
+    )
     tally = Tally(world, [1.0])
     began = time.process_time()
     plane = Plane(world, make_router(recipe), Physics(known), iter([columns]), [tally])
@@ -189,8 +206,12 @@ def counted(case: Case) -> str:
 
 def cases(requests: int) -> list[Case]:
     """All of them."""
-    return [Case(recipe, models, rate, requests) for rate in (1600, 7000) for models in (1, 16)
-            for recipe in RECIPES]  # fmt: skip
+    return [
+        Case(recipe, models, rate, requests)
+        for rate in (1600, 7000)
+        for models in (1, 16)
+        for recipe in RECIPES
+    ]
 
 
 def beyond(requests: int, rounds: int) -> list[str]:
@@ -205,23 +226,35 @@ def beyond(requests: int, rounds: int) -> list[str]:
         found = [large.all_slots(rate, requests) for _ in range(rounds)]
         size = found[0].tally.executed / found[0].tally.batches
         middle = statistics.median(each.per_second for each in found) / 1000
-        row(f"all slots, {rate:,} a second, {size:.1f} in a batch: thousand a CPU second",
-            f"{middle:,.0f}", goal)  # fmt: skip
+        row(
+            f"all slots, {rate:,} a second, {size:.1f} in a batch: thousand a CPU second",
+            f"{middle:,.0f}",
+            goal,
+        )
     for rate in (8_000, 16_000):
         found = [large.many_models(rate, requests) for _ in range(rounds)]
         middle = statistics.median(each.per_second for each in found) / 1000
-        row(f"`clockwork`, 1,000 models, 64 lanes, {rate:,} a second: thousand a CPU second",
-            f"{middle:,.0f}", "50")  # fmt: skip
+        row(
+            f"`clockwork`, 1,000 models, 64 lanes, {rate:,} a second: thousand a CPU second",
+            f"{middle:,.0f}",
+            "50",
+        )
     some = large.day(large.DAY // 20)
     size = some.tally.executed / some.tally.batches
-    row(f"a day of 100 million, {size:.1f} in a batch: CPU minutes, from a twentieth of it",
-        f"{some.seconds * 20 / 60:.1f}", "10")  # fmt: skip
+    row(
+        f"a day of 100 million, {size:.1f} in a batch: CPU minutes, from a twentieth of it",
+        f"{some.seconds * 20 / 60:.1f}",
+        "10",
+    )
     most, held = large.bytes_in_flight(1_000_000)
     row(f"bytes a request, {held:,} in flight", f"{most:.0f}", "120")
     for recipe in ("scale.threshold", "scale.reactive"):
         took = large.control(recipe)
-        row(f"`{recipe}`, 1,000 services, 500 GPUs: CPU ms of a decision, at most",
-            f"{statistics.median(took):.1f}, {max(took):.1f}", "100")  # fmt: skip
+        row(
+            f"`{recipe}`, 1,000 services, 500 GPUs: CPU ms of a decision, at most",
+            f"{statistics.median(took):.1f}, {max(took):.1f}",
+            "100",
+        )
     return rows
 
 
@@ -259,7 +292,9 @@ def main() -> None:
     if not args.no_write:
         text = __doc__.split("\n\n")[2].replace("\n", " ")
         table, speeds, goals = "\n".join(rows), "\n".join(rates), "\n".join(more)
-        write(PAGE, f"""# Requests, simulated
+        write(
+            PAGE,
+            f"""# Requests, simulated
 
 Made by {made()}; {machine()}. Medians of {args.rounds} rounds in
 turns, {args.requests:,} requests each.
@@ -281,7 +316,8 @@ turns, {args.requests:,} requests each.
 ## What became of them
 {HEAD}
 {table}
-""")  # fmt: skip
+""",
+        )
 
 
 if __name__ == "__main__":

@@ -58,8 +58,13 @@ class Served(NamedTuple):
     seconds: float
 
 
-def played(world: World, router: Router, chunks: Iterator[Any], outputs: Outputs | None = None,
-           right: int = 1) -> Served:  # fmt: skip
+def played(
+    world: World,
+    router: Router,
+    chunks: Iterator[Any],
+    outputs: Outputs | None = None,
+    right: int = 1,
+) -> Served:
     """Requests a CPU second, and what became of them."""
     tally = Tally(world, [1.0] * right)
     began = time.process_time()
@@ -79,12 +84,20 @@ def all_slots(per_second: int, requests: int) -> Served:
     truth = rng.integers(0, CLASSES, INPUTS)
     count = 4 * VARIANTS
     models = [Known(f"m{at}", {("gpu", 1.0): TABLE}, 0, 0, 0.8) for at in range(count)]
-    says = [np.where(rng.random(INPUTS) < 0.8, truth, rng.integers(0, CLASSES, INPUTS)).tolist()
-            for _ in models]  # fmt: skip
+    says = [
+        np.where(rng.random(INPUTS) < 0.8, truth, rng.integers(0, CLASSES, INPUTS)).tolist()
+        for _ in models
+    ]
     families = [(f"f{k}", tuple(range(VARIANTS * k, VARIANTS * (k + 1)))) for k in range(4)]
     world = World(models, [Lane(at, "gpu", device=at) for at in range(16)], families=families)
-    router = Composed("all slots", WithinSlack(), LeastLoaded(), Earliest, 1000,
-                      asking=Asking(Exp3(0.1, by_tenant=False), keeps=1000))  # fmt: skip
+    router = Composed(
+        "all slots",
+        WithinSlack(),
+        LeastLoaded(),
+        Earliest,
+        1000,
+        asking=Asking(Exp3(0.1, by_tenant=False), keeps=1000),
+    )
     columns = {
         "arrival": at.tolist(), "deadline": (at + SLO).tolist(),
         "model": (count + rng.integers(0, 4, requests)).tolist(), "input": inputs.tolist(),
@@ -100,12 +113,12 @@ def many_models(per_second: int, requests: int, models: int = 1000, lanes: int =
     popular = 1 / np.arange(1, models + 1)
     at = rng.exponential(1e6 / per_second, requests).cumsum().astype(np.int64)
     asked = rng.choice(models, requests, p=popular / popular.sum())
-    columns = {
-        "arrival": at.tolist(), "deadline": (at + SLO).tolist(), "model": asked.tolist()
-    }  # fmt: skip
+    columns = {"arrival": at.tolist(), "deadline": (at + SLO).tolist(), "model": asked.tolist()}
     known = [Known(f"m{at}", {("gpu", 1.0): TABLE}, 1 << 20, 8_000, 1.0) for at in range(models)]
-    both = [Lane(at, "gpu", device=at % lanes, store=at % lanes, copies=at >= lanes)
-            for at in range(2 * lanes)]  # fmt: skip
+    both = [
+        Lane(at, "gpu", device=at % lanes, store=at % lanes, copies=at >= lanes)
+        for at in range(2 * lanes)
+    ]
     world = World(known, both, [Store(at, models // 10 << 20) for at in range(lanes)])
     return played(world, make_router("clockwork"), iter([columns]), right=models)
 
@@ -113,8 +126,10 @@ def many_models(per_second: int, requests: int, models: int = 1000, lanes: int =
 def day(requests: int) -> Served:
     """The 100 million requests of a day whose load swings by half, or fewer in as much less time,
     on three lanes under `serve.triton`."""
-    world = World([Known("m", {("gpu", 1.0): TABLE}, 0, 0, 1.0)],
-                  [Lane(at, "gpu", device=at) for at in range(3)])  # fmt: skip
+    world = World(
+        [Known("m", {("gpu", 1.0): TABLE}, 0, 0, 1.0)],
+        [Lane(at, "gpu", device=at) for at in range(3)],
+    )
     return played(world, make_router("serve.triton"), _generated(requests))
 
 
@@ -144,8 +159,10 @@ def bytes_in_flight(requests: int) -> tuple[float, int]:
     gc.collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    world = World([Known("m", {("gpu", 1.0): TABLE}, 0, 0, 1.0)],
-                  [Lane(at, "gpu", device=at) for at in range(3)])  # fmt: skip
+    world = World(
+        [Known("m", {("gpu", 1.0): TABLE}, 0, 0, 1.0)],
+        [Lane(at, "gpu", device=at) for at in range(3)],
+    )
     worlds.append(world)
 
     class Nothing:
@@ -155,8 +172,9 @@ def bytes_in_flight(requests: int) -> tuple[float, int]:
         def settled(self, world: World, count: int) -> None:
             """Nothing."""
 
-    plane = Plane(world, make_router("serve.triton"), Physics(world.models), watched(worlds),
-                  [Nothing()])  # fmt: skip
+    plane = Plane(
+        world, make_router("serve.triton"), Physics(world.models), watched(worlds), [Nothing()]
+    )
     plane.advance()
     plane.finish()
     peak = tracemalloc.get_traced_memory()[1] - before
@@ -187,8 +205,10 @@ def control(recipe: str, services: int = 1000, gpus: int = 500) -> list[float]:
     specs = [JobSpec(name=f"s{at}", kind=Kind.SERVE, shape=shape) for at in range(services)]
     trace = Trace(declare(specs), np.full(services, 20 * MINUTE, np.int64))
     times = tuple(60.0 * at for at in range(12))
-    loads = {f"s{at}": Load(times, (*rng.uniform(5, 60, 11).tolist(), 0.0), 20.0)
-             for at in range(services)}  # fmt: skip
+    loads = {
+        f"s{at}": Load(times, (*rng.uniform(5, 60, 11).tolist(), 0.0), 20.0)
+        for at in range(services)
+    }
     policy = Timed(Planes(load_policy(recipe, plane="serving"), load_policy("fifo")))
     cluster = ClusterSpec((NodeSpec(count=gpus // 4, gpus=4, gpu_type="V100"),))
     setup = Setup(loads=loads, window=MINUTE, until=11 * MINUTE)

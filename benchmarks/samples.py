@@ -84,12 +84,17 @@ def live() -> Sample:
             for _ in range(100):
                 client.call("POST", "/v1/jobs", body=body)
             after = counted(journal)
-            rows.append(("100 submissions, each after the answer to the one before",
-                         *(str(b - a) for a, b in zip(before, after, strict=True))))  # fmt: skip
+            rows.append(
+                (
+                    "100 submissions, each after the answer to the one before",
+                    *(str(b - a) for a, b in zip(before, after, strict=True)),
+                )
+            )
             client.call("POST", "/v1/jobs", body={**body, "array": "0-9999"})
             last = counted(journal)
-            rows.append(("an array of 10,000",
-                         *(f"{b - a:,}" for a, b in zip(after, last, strict=True))))  # fmt: skip
+            rows.append(
+                ("an array of 10,000", *(f"{b - a:,}" for a, b in zip(after, last, strict=True)))
+            )
         finally:
             daemon.end()
     words = "What submissions add to the journal while nothing can start: each batch is one commit."
@@ -142,8 +147,9 @@ def pilots() -> Sample:
         ("on a pilot, which is one of them", "1..1"),
     ):
         with standing({"n0": ("v100", 8)}) as site:
-            machine = Machine(folder / f"{len(rows)}", gpus="", engine="slurm", partition="main",
-                              pilot=pilot)  # fmt: skip
+            machine = Machine(
+                folder / f"{len(rows)}", gpus="", engine="slurm", partition="main", pilot=pilot
+            )
             try:
                 until_up(machine.up(), 1)
                 for turn in range(4):
@@ -242,8 +248,15 @@ def speed() -> Sample:
     rows = []
     for recipe, load in (("fifo", 5.0), ("sjf", 5.0), ("srtf", 5.0), ("tiresias", 5.0)):
         row = measure(recipe, 10_000, load)
-        rows.append((recipe, f"{load:g}", f"{row['decisions']:,}", f"{row['preemptions']:,}",
-                     f"{row['wait']:,.1f} s"))  # fmt: skip
+        rows.append(
+            (
+                recipe,
+                f"{load:g}",
+                f"{row['decisions']:,}",
+                f"{row['preemptions']:,}",
+                f"{row['wait']:,.1f} s",
+            )
+        )
     head = ("recipe", "load", "decisions", "preemptions", "mean queueing delay")
     return Sample("The same with 10,000 jobs.", head, rows)
 
@@ -287,18 +300,36 @@ def cells(line: str) -> tuple[str, ...]:
 
 PAGES: dict[str, Callable[[], Sample]] = {
     make.__name__: make
-    for make in (allocate, calibration, live, parity, pilots, placement, reading, reports, routers,
-                 scale, slurm, speed, traces)
-}  # fmt: skip
+    for make in (
+        allocate,
+        calibration,
+        live,
+        parity,
+        pilots,
+        placement,
+        reading,
+        reports,
+        routers,
+        scale,
+        slurm,
+        speed,
+        traces,
+    )
+}
 
 
 def write(name: str, sample: Sample, rows: list[str]) -> None:
     """Put a sample into its page, in place of the one before."""
     page = HERE / f"{name}.md"
     lines = [
-        SAMPLE, "", f"Made by {made()}. {sample.words}".rstrip(), "",
-        f"| {' | '.join(sample.head)} |", "|:---|" + "---:|" * (len(sample.head) - 1), *rows,
-    ]  # fmt: skip
+        SAMPLE,
+        "",
+        f"Made by {made()}. {sample.words}".rstrip(),
+        "",
+        f"| {' | '.join(sample.head)} |",
+        "|:---|" + "---:|" * (len(sample.head) - 1),
+        *rows,
+    ]
     page.write_text(without_sample(page.read_text()).rstrip() + "\n\n" + "\n".join(lines) + "\n")
 
 

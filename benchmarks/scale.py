@@ -35,10 +35,14 @@ from ganger.lab.simulation import Setup, run_one
 from ganger.sim.physics import Costs
 from ganger.workloads.trace import Trace
 
-CLUSTER = ClusterSpec(tuple(
-    NodeSpec(count=count, gpus=8, gpu_type=kind, cpus=64000, memory=512 * 1024, nodes_per_rack=10)
-    for kind, count in (("V100", 150), ("P100", 100))
-))  # fmt: skip
+CLUSTER = ClusterSpec(
+    tuple(
+        NodeSpec(
+            count=count, gpus=8, gpu_type=kind, cpus=64000, memory=512 * 1024, nodes_per_rack=10
+        )
+        for kind, count in (("V100", 150), ("P100", 100))
+    )
+)
 RECIPES = (
     "tiresias;e-las;philly;yarn-cs;helios;helios-ces;ffdl;genie;ali-mlaas;"
     "topology-aware;hived;spin;delay-scheduling;"
@@ -67,10 +71,13 @@ def measure(recipe: str, jobs: int, load: float, limit: int, told: Path) -> dict
     setup = Setup(profiles=PUBLISHED, costs=costs)
     run = run_one(trace, spec, recipe, setup, progress=progress, record=False)
     return {
-        "cpu": run.simulation["cpu_seconds"], "decisions": int(run.simulation["decisions"]),
-        "events": int(run.simulation["events"]), "rss": run.simulation["peak_rss_bytes"],
-        "jct": run.metrics["jct_mean_seconds"], "finished": run.metrics["jobs_finished"],
-    }  # fmt: skip
+        "cpu": run.simulation["cpu_seconds"],
+        "decisions": int(run.simulation["decisions"]),
+        "events": int(run.simulation["events"]),
+        "rss": run.simulation["peak_rss_bytes"],
+        "jct": run.metrics["jct_mean_seconds"],
+        "finished": run.metrics["jobs_finished"],
+    }
 
 
 def run(recipe: str, jobs: int, load: float, limit: int) -> dict[str, Any]:
@@ -134,12 +141,14 @@ def main() -> None:
     with ThreadPoolExecutor(asked.workers) as pool:
         rows = list(pool.map(row_of, names))
     cpu = [asked.limit if row["cpu"] is None else row["cpu"] for row in rows]
-    report = "\n".join([
-        "| recipe | CPU s | decisions | ms each | mean JCT | peak RSS |",
-        "|:---|---:|---:|---:|---:|---:|",
-        *(line(name, row, asked.limit) for name, row in zip(names, rows, strict=True)),
-        f"| median of {len(rows)} | {statistics.median(cpu):.1f} | | | | |",
-    ])  # fmt: skip
+    report = "\n".join(
+        [
+            "| recipe | CPU s | decisions | ms each | mean JCT | peak RSS |",
+            "|:---|---:|---:|---:|---:|---:|",
+            *(line(name, row, asked.limit) for name, row in zip(names, rows, strict=True)),
+            f"| median of {len(rows)} | {statistics.median(cpu):.1f} | | | | |",
+        ]
+    )
     print(report)
     if not asked.no_write:
         write(

@@ -30,17 +30,23 @@ from ganger.sim.physics import Costs
 from ganger.workloads.measured.profiles import load_profiles, with_goodput
 
 CLUSTER = ClusterSpec(
-    (NodeSpec(count=6, gpus=4, gpu_type="T4"), NodeSpec(count=3, gpus=8, gpu_type="RTX2080Ti"),
-     NodeSpec(count=2, gpus=8, gpu_type="A100")),
+    (
+        NodeSpec(count=6, gpus=4, gpu_type="T4"),
+        NodeSpec(count=3, gpus=8, gpu_type="RTX2080Ti"),
+        NodeSpec(count=2, gpus=8, gpu_type="A100"),
+    ),
     name="6x4xT4+3x8xRTX2080Ti+2x8xA100",
-)  # fmt: skip
-RESTORE = {
-    "bert": 120, "cifar10": 50, "deepspeech2": 25, "imagenet": 250, "ncf": 15, "yolov3": 80
-}  # fmt: skip
+)
+RESTORE = {"bert": 120, "cifar10": 50, "deepspeech2": 25, "imagenet": 250, "ncf": 15, "yolov3": 80}
 """Seconds of a restart, by application, in the authors' simulator."""
 SLOWER = {
-    "bert": 1.2, "cifar10": 1.8, "deepspeech2": 1.2, "imagenet": 1.2, "ncf": 1.5, "yolov3": 1.2
-}  # fmt: skip
+    "bert": 1.2,
+    "cifar10": 1.8,
+    "deepspeech2": 1.2,
+    "imagenet": 1.2,
+    "ncf": 1.5,
+    "yolov3": 1.2,
+}
 """Times as long as by its measured step times, by application: that simulator's calibration to runs
 on real machines."""
 START = 50 * SECOND
@@ -57,8 +63,17 @@ COMPARED: dict[str, bool] = {
 """The recipes of sia.md, and whether jobs keep the batch size and the GPUs of their rows."""
 WORKLOADS = {1: 80, 3: 160, 5: 160, 7: 160}
 """The Philly workloads of sia.md, and how many of their jobs are run."""
-COLUMNS = ("workload", "jobs", "recipe", "average JCT, s", "authors", "p50", "p99", "makespan, s",
-           "restarts")  # fmt: skip
+COLUMNS = (
+    "workload",
+    "jobs",
+    "recipe",
+    "average JCT, s",
+    "authors",
+    "p50",
+    "p99",
+    "makespan, s",
+    "restarts",
+)
 PAGE = """# Sia's heterogeneous case
 
 Made by {made}.
@@ -130,8 +145,17 @@ def row(traces: Path, workload: int, recipe: str) -> str:
     published = PUBLISHED.get(recipe) if workload == 1 else None
     beside = f"{published} ({jct.mean() / published - 1:+.0%})" if published else ""
     span = run.jobs.finish.max() - run.jobs.arrival.min()
-    cells = (workload, jobs, f"`{recipe}`", f"{jct.mean():.0f}", beside, f"{p50:.0f}",
-             f"{p99:.0f}", f"{span:.0f}", run.jobs.restarts.sum())  # fmt: skip
+    cells = (
+        workload,
+        jobs,
+        f"`{recipe}`",
+        f"{jct.mean():.0f}",
+        beside,
+        f"{p50:.0f}",
+        f"{p99:.0f}",
+        f"{span:.0f}",
+        run.jobs.restarts.sum(),
+    )
     return f"| {' | '.join(map(str, cells))} |"
 
 

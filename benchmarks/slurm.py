@@ -68,9 +68,13 @@ def engine_rate(site: Site, starts: int = STARTS, nodes: int = len(NODES)) -> fl
     folder = Path(tempfile.mkdtemp(prefix="slurm-bench-"))
     client, names = Counting("main"), list(NODES)[:nodes]
     engine = SlurmEngine(
-        client, folder, lambda job: Launch(command=("true",)),
-        lambda hello: [names.index(hello.name)], cluster="bench", patience=HOUR,
-    )  # fmt: skip
+        client,
+        folder,
+        lambda job: Launch(command=("true",)),
+        lambda hello: [names.index(hello.name)],
+        cluster="bench",
+        patience=HOUR,
+    )
     while not all(box.up for box in engine.boxes.values()):
         engine.poll(engine.clock.now() + 100_000)
     plan = Plan([Start(job, 1, (Slot(job // 8, 1 << job % 8, 1),)) for job in range(starts)])
@@ -96,9 +100,10 @@ def dispatch(site: Site, rounds: int) -> tuple[float, float, float]:
     site.ask("scontrol", "update", "PartitionName=main", "State=UP")
     middle = statistics.median
     return (
-        middle(bare for bare, _ in found), middle(ours for _, ours in found),
+        middle(bare for bare, _ in found),
+        middle(ours for _, ours in found),
         middle(ours / bare for bare, ours in found),
-    )  # fmt: skip
+    )
 
 
 def cpu_seconds(pid: int) -> float:

@@ -56,7 +56,7 @@ million jobs would take two and a half times what they take under fifo. Beyond t
 decision asks in vain whether those behind it hold enough: that is the queue, its index and what is
 blocked. Decisions that change nothing, which follow half of the starts, cost next to nothing: with
 a fourth of all decisions left out the time was the same.""",
-}  # fmt: skip
+}
 
 
 def make_trace(jobs: int, load: float, seed: int = 0) -> Trace:
@@ -70,9 +70,16 @@ def make_trace(jobs: int, load: float, seed: int = 0) -> Trace:
     declared.extend(
         jobs,
         submitted=np.sort(rng.uniform(0, span, jobs)).astype(np.int64) * SECOND,
-        shape=codes[pick], gpus=SIZES[pick], weight=1, deadline=NEVER, limit=NEVER,
-        estimate=NEVER, parent=-1, checkpoint=-1, restore=-1,
-    )  # fmt: skip
+        shape=codes[pick],
+        gpus=SIZES[pick],
+        weight=1,
+        deadline=NEVER,
+        limit=NEVER,
+        estimate=NEVER,
+        parent=-1,
+        checkpoint=-1,
+        restore=-1,
+    )
     return Trace(declared, (seconds * SECOND).astype(np.int64) + 1, name="synthetic")
 
 
@@ -164,12 +171,18 @@ def breakdown(recipe: str, load: float, jobs: int = 50_000) -> str:
     ]
     python = sum(calls for name, (calls, _) in rooms.items() if name != "calls into C")
     empty = min(timeit.repeat("f(1)", "def f(x): return x", number=1_000_000, repeat=5))
-    return "\n".join([
-        each, "",
-        "| module | calls a job | of the time under the profiler |", "|:---|---:|---:|", *rows, "",
-        f"{python:.0f} calls of Python functions a job; an empty one takes {empty:.3f} us here, so"
-        f" that calling alone takes {python * empty:.1f} us of a job's time.",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            each,
+            "",
+            "| module | calls a job | of the time under the profiler |",
+            "|:---|---:|---:|",
+            *rows,
+            "",
+            f"{python:.0f} calls of Python functions a job; an empty one takes {empty:.3f} us here,"
+            f" so that calling alone takes {python * empty:.1f} us of a job's time.",
+        ]
+    )
 
 
 def main() -> None:

@@ -67,8 +67,20 @@ def cluster_for(folder: Path, name: str, load: float) -> tuple[int, int, str]:
 
 def cell(path: Path, cluster: str, recipe: str, limit: int) -> str:
     """CPU seconds of one run, as text."""
-    words = [sys.executable, "-m", "ganger.cli", "simulate", str(path), "--cluster",
-             cluster, "-r", recipe, "--json", "--workers", "1"]  # fmt: skip
+    words = [
+        sys.executable,
+        "-m",
+        "ganger.cli",
+        "simulate",
+        str(path),
+        "--cluster",
+        cluster,
+        "-r",
+        recipe,
+        "--json",
+        "--workers",
+        "1",
+    ]
     most = partial(resource.setrlimit, resource.RLIMIT_CPU, (limit, limit))
     done = subprocess.run(words, capture_output=True, text=True, check=False, preexec_fn=most)
     if done.returncode < 0:

@@ -141,18 +141,28 @@ def table(a: float, b: float, beside: dict[str, float]) -> Profile:
     """Steps per second of a model in proportion to its GPUs on either type, and what is left of
     them beside others."""
     steps = {kind: {n: each * n for n in SIZES} for kind, each in (("A", a), ("B", b))}
-    return Profile(measured=Measured(
-        steps, "A", {},
-        {other: {kind: {n: part * speed for n, speed in by_size.items()}
-                 for kind, by_size in steps.items()}
-         for other, part in beside.items()},
-    ))  # fmt: skip
+    return Profile(
+        measured=Measured(
+            steps,
+            "A",
+            {},
+            {
+                other: {
+                    kind: {n: part * speed for n, speed in by_size.items()}
+                    for kind, by_size in steps.items()
+                }
+                for other, part in beside.items()
+            },
+        )
+    )
 
 
-paired = Profiles({
-    "vgg": table(2.0, 3.0, {"vgg": 0.6, "bert": 0.9}),
-    "bert": table(5.0, 1.0, {"vgg": 0.3, "bert": 0.45}),
-})  # fmt: skip
+paired = Profiles(
+    {
+        "vgg": table(2.0, 3.0, {"vgg": 0.6, "bert": 0.9}),
+        "bert": table(5.0, 1.0, {"vgg": 0.3, "bert": 0.45}),
+    }
+)
 profiles = st.sampled_from(
     [
         Profiles(),
@@ -185,8 +195,11 @@ def worlds(draw: st.DrawFn, jobs: int = 14) -> World:
     """Any world whose jobs could all run on its cluster."""
     cluster = draw(clusters)
     ledger = Ledger(Nodes(cluster))
-    forms = [form for form in draw(st.lists(shapes, min_size=1, max_size=4))
-             if ledger.find(form) is not None]  # fmt: skip
+    forms = [
+        form
+        for form in draw(st.lists(shapes, min_size=1, max_size=4))
+        if ledger.find(form) is not None
+    ]
     rows: list[dict[str, Any]] = draw(st.lists(declared, min_size=1, max_size=jobs))
     works: list[Work] = []
     for i, row in enumerate(sorted(rows, key=lambda row: row["submitted"])):

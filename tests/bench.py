@@ -60,8 +60,7 @@ def on(mask: int, node: int = 0) -> Placement:
 def running(*works: Work) -> Bench:
     """A bench on which the first job runs on GPUs 0 and 1 since 0 s."""
     bench = Bench(*(works or (job("a", size=2), job("b", size=2))))
-    bench.feed(0, *(Submitted(row) for row in range(bench.jobs.n)),
-               then=[Start(0, 1, on(0b0011))])  # fmt: skip
+    bench.feed(0, *(Submitted(row) for row in range(bench.jobs.n)), then=[Start(0, 1, on(0b0011))])
     assert bench.phase() == Phase.STARTING
     bench.feed(0, Started(0, 1))
     assert bench.phase() == Phase.RUNNING

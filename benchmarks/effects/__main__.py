@@ -62,8 +62,17 @@ def row(found: Effect, commit: str) -> str:
         "; ".join(f"{name} {value:.2f}" for name, value in (figures or {}).items())
         for figures in (found.ours, found.equal)
     )
-    cells = (found.recipe, found.setup, found.published, found.costs, ours, equal, found.holds,
-             found.remark, commit)  # fmt: skip
+    cells = (
+        found.recipe,
+        found.setup,
+        found.published,
+        found.costs,
+        ours,
+        equal,
+        found.holds,
+        found.remark,
+        commit,
+    )
     return f"| {' | '.join(cells)} |"
 
 

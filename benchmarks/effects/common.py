@@ -92,9 +92,13 @@ def with_quotas(
 
 
 def workload(
-    kind: str = "philly", jobs: int = 600, load: float = 1.0, gpus: int = 64, seed: int = 0,
+    kind: str = "philly",
+    jobs: int = 600,
+    load: float = 1.0,
+    gpus: int = 64,
+    seed: int = 0,
     largest: int = 8,
-) -> Trace:  # fmt: skip
+) -> Trace:
     """A synthetic workload of gangs up to `largest`, at a load for `gpus` GPUs."""
     return scale_load(at_most(synthesize(kind, jobs, seed=seed), largest), load, gpus)
 

@@ -43,8 +43,9 @@ def jobs(seed: int) -> Trace:
 
 def run(seed: int, recipe: str, costs: Costs = STOP, **setup: Any) -> Run:
     """One recipe on 4 nodes of 8."""
-    return play(jobs(seed), cluster(4, 8), recipe, profiles=PUBLISHED, costs=costs, seed=seed,
-                **setup)  # fmt: skip
+    return play(
+        jobs(seed), cluster(4, 8), recipe, profiles=PUBLISHED, costs=costs, seed=seed, **setup
+    )
 
 
 def over(
@@ -83,8 +84,15 @@ def afs() -> Effect:
     """Apathetic Future Share against fixed sizes."""
     ours, equal = over("afs", ("themis", "srtf", "tiresias"), "stop-free")
     held = verdict(*zip(equal.values(), (2.2, 2.7, 3.1), strict=True))
-    return Effect("afs", SETUP, "up to 2.2, 2.7, 3.1 over Themis, SRTF, Tiresias-L", ours, held,
-                  costs=cheaper("afs", "stop-free"), equal=equal)  # fmt: skip
+    return Effect(
+        "afs",
+        SETUP,
+        "up to 2.2, 2.7, 3.1 over Themis, SRTF, Tiresias-L",
+        ours,
+        held,
+        costs=cheaper("afs", "stop-free"),
+        equal=equal,
+    )
 
 
 @effect
@@ -102,11 +110,15 @@ def optimus() -> Effect:
 
     ours = mean(measure)
     return Effect(
-        "optimus", SETUP, "JCT 2.39 and makespan 1.63 over fair sharing (DRF)", ours,
+        "optimus",
+        SETUP,
+        "JCT 2.39 and makespan 1.63 over fair sharing (DRF)",
+        ours,
         verdict((ours["JCT, drf"], 2.39), (ours["makespan, drf"], 1.63)),
         "shares of sizes as asked for (drf, max-min); Dorm's, which grow and shrink as well, do as"
-        " much for JCT", ALL_STOP,
-    )  # fmt: skip
+        " much for JCT",
+        ALL_STOP,
+    )
 
 
 @effect
@@ -116,31 +128,45 @@ def pollux() -> Effect | None:
         return None
     traces = Path(os.environ["GANGER_TRACES"])
     mean_jct = {
-        name.partition("(")[0]: float(np.mean([
-            jct(workloads.simulate(traces, number, name, **how)) for number in (1, 2, 3, 4)
-        ]))
+        name.partition("(")[0]: float(
+            np.mean(
+                [jct(workloads.simulate(traces, number, name, **how)) for number in (1, 2, 3, 4)]
+            )
+        )
         for name, how in workloads.COMPARED.items()
-    }  # fmt: skip
+    }
     base = mean_jct.pop("pollux")
     ours = {f"JCT % of {name}": 100 * (base / each - 1) for name, each in mean_jct.items()}
     return Effect(
-        "pollux", "Pollux's workloads 1 to 4 (benchmarks/pollux.md), 160 jobs of measured models,"
+        "pollux",
+        "Pollux's workloads 1 to 4 (benchmarks/pollux.md), 160 jobs of measured models,"
         " seed 0, 16x4 T4; its JCT beside that of others",
-        "31.9 % below Tiresias and 51.6 % below Optimus with tuned jobs", ours,
-        verdict(*((1 / (1 + ours[f"JCT % of {name}"] / 100), 1 / (1 - claim / 100))
-                  for name, claim in (("tiresias", 31.9), ("optimus", 51.6)))),
+        "31.9 % below Tiresias and 51.6 % below Optimus with tuned jobs",
+        ours,
+        verdict(
+            *(
+                (1 / (1 + ours[f"JCT % of {name}"] / 100), 1 / (1 - claim / 100))
+                for name, claim in (("tiresias", 31.9), ("optimus", 51.6))
+            )
+        ),
         costs="30 s every start, of all",
-    )  # fmt: skip
+    )
 
 
 @effect
 def elastic_scaling() -> Effect:
     """The exact programme against first come, first served."""
     ours, _ = over("elastic-scaling", ("fifo", "backfill"))
-    return Effect("elastic-scaling", SETUP, "up to 10x faster than fixed batches", ours,
-                  verdict(*((each, 10) for each in ours.values())),
-                  "the paper compares with sizes that change at a fixed batch size; here all batch"
-                  " sizes are fixed, and the others' sizes are, too", ALL_STOP)  # fmt: skip
+    return Effect(
+        "elastic-scaling",
+        SETUP,
+        "up to 10x faster than fixed batches",
+        ours,
+        verdict(*((each, 10) for each in ours.values())),
+        "the paper compares with sizes that change at a fixed batch size; here all batch"
+        " sizes are fixed, and the others' sizes are, too",
+        ALL_STOP,
+    )
 
 
 def flattening() -> Profiles:
@@ -150,8 +176,9 @@ def flattening() -> Profiles:
     flat = Profile(scaling=(1.0, 1.9, 2.6, 2.8, 2.85, 2.9))
     flatter = Profile(scaling=(1.0, 1.5, 1.7, 1.8, 1.8, 1.8))
     names = list(own)
-    return Profiles({names[0]: own[names[0]], names[1]: own[names[1]], "flat": flat,
-                     "flatter": flatter})  # fmt: skip
+    return Profiles(
+        {names[0]: own[names[0]], names[1]: own[names[1]], "flat": flat, "flatter": flatter}
+    )
 
 
 @effect
@@ -175,38 +202,60 @@ def marble() -> Effect:
         }
         for off in (0.2, 0.5):
             others[f"optimus, speeds off by e^{off}"] = play(
-                trace, spec, "optimus", profiles=models, costs=STOP, seed=seed, knows="noisy",
-                noise=0.5, speed_noise=off,
-            )  # fmt: skip
+                trace,
+                spec,
+                "optimus",
+                profiles=models,
+                costs=STOP,
+                seed=seed,
+                knows="noisy",
+                noise=0.5,
+                speed_noise=off,
+            )
         return {name: jct(each) / base for name, each in others.items()}
 
     ours = mean(measure)
     mistaken = ours["optimus, speeds off by e^0.2"]
     return Effect(
-        "marble", "Poisson, 600 jobs of four models that ask for a node, two of them flat from 3"
+        "marble",
+        "Poisson, 600 jobs of four models that ask for a node, two of them flat from 3"
         " GPUs on, 4x6 V100, load 0.9; JCT of others over its own",
-        "48.3 % better than LSF, JCT 47 % below Optimus", ours,
+        "48.3 % better than LSF, JCT 47 % below Optimus",
+        ours,
         verdict((ours["fifo"], 1.483), (mistaken, 1 / 0.53)),
         "MARBLE's curves are measured offline, Optimus' fitted online: judged where the latter's"
-        " are off by a factor of e^0.2 and run times by e^0.5", ALL_STOP,
-    )  # fmt: skip
+        " are off by a factor of e^0.2 and run times by e^0.5",
+        ALL_STOP,
+    )
 
 
 @effect
 def non_intrusive() -> Effect:
     """Side-car rescaling against first come, first served."""
     ours, equal = over("non-intrusive", ("fifo", "optimus"), "side-car")
-    return Effect("non-intrusive", SETUP, "JCT up to 63 % below the Kubernetes default", ours,
-                  verdict((equal["fifo"], 1 / 0.37)), costs=cheaper("non-intrusive", "side-car"),
-                  equal=equal)  # fmt: skip
+    return Effect(
+        "non-intrusive",
+        SETUP,
+        "JCT up to 63 % below the Kubernetes default",
+        ours,
+        verdict((equal["fifo"], 1 / 0.37)),
+        costs=cheaper("non-intrusive", "side-car"),
+        equal=equal,
+    )
 
 
 @effect
 def dragon() -> Effect:
     """Scaling down for the head, up into idle GPUs."""
     ours, _ = over("dragon", ("fifo", "fifo(walk=skip)"))
-    return Effect("dragon", SETUP, "higher utilisation and shorter JCT than the default", ours,
-                  shape(min(ours.values()) > 1.02), costs=ALL_STOP)  # fmt: skip
+    return Effect(
+        "dragon",
+        SETUP,
+        "higher utilisation and shorter JCT than the default",
+        ours,
+        shape(min(ours.values()) > 1.02),
+        costs=ALL_STOP,
+    )
 
 
 @effect
@@ -218,8 +267,9 @@ def elan() -> Effect:
         found = {}
         for words, costs in (("", Costs(rescale="io-free")), (EQUAL, STOP)):
             own = run(seed, "elan", costs)
-            pending = [float((each.jobs.first_start - each.jobs.arrival).mean())
-                       for each in (own, static)]  # fmt: skip
+            pending = [
+                float((each.jobs.first_start - each.jobs.arrival).mean()) for each in (own, static)
+            ]
             found[f"JCT %{words}"] = 100 * (jct(own) / jct(static) - 1)
             found[f"first wait %{words}"] = 100 * (pending[0] / pending[1] - 1)
         return found
@@ -227,11 +277,19 @@ def elan() -> Effect:
     found = mean(measure)
     equal = {name.removesuffix(EQUAL): each for name, each in found.items() if EQUAL in name}
     ours = {name: each for name, each in found.items() if EQUAL not in name}
-    pairs = [(1 / max(1 + equal[name] / 100, 1e-3), 1 / (1 - claim / 100))
-             for name, claim in (("JCT %", 20), ("first wait %", 43))]  # fmt: skip
-    return Effect("elan", SETUP.replace("others over its own", "elan against static jobs"),
-                  "time to solution -20 %, pending time -43 %", ours, verdict(*pairs),
-                  costs=cheaper("elan", "io-free"), equal=equal)  # fmt: skip
+    pairs = [
+        (1 / max(1 + equal[name] / 100, 1e-3), 1 / (1 - claim / 100))
+        for name, claim in (("JCT %", 20), ("first wait %", 43))
+    ]
+    return Effect(
+        "elan",
+        SETUP.replace("others over its own", "elan against static jobs"),
+        "time to solution -20 %, pending time -43 %",
+        ours,
+        verdict(*pairs),
+        costs=cheaper("elan", "io-free"),
+        equal=equal,
+    )
 
 
 @effect
@@ -241,14 +299,23 @@ def edl() -> Effect:
     def measure(seed: int) -> dict[str, float]:
         free = jct(run(seed, "edl", Costs(rescale="stop-free")))
         other, stops = jct(run(seed, "tiresias")), jct(run(seed, "edl"))
-        return {"tiresias": other / free, "edl with stop and restart": stops / free,
-                f"tiresias{EQUAL}": other / stops}  # fmt: skip
+        return {
+            "tiresias": other / free,
+            "edl with stop and restart": stops / free,
+            f"tiresias{EQUAL}": other / stops,
+        }
 
     ours = mean(measure)
     equal = {"tiresias": ours.pop(f"tiresias{EQUAL}")}
-    return Effect("edl", SETUP, "better than Tiresias; stop-free better than stop and resume", ours,
-                  shape(equal["tiresias"] > 1.02 and ours["edl with stop and restart"] > 1.02),
-                  costs=cheaper("edl", "stop-free"), equal=equal)  # fmt: skip
+    return Effect(
+        "edl",
+        SETUP,
+        "better than Tiresias; stop-free better than stop and resume",
+        ours,
+        shape(equal["tiresias"] > 1.02 and ours["edl with stop and restart"] > 1.02),
+        costs=cheaper("edl", "stop-free"),
+        equal=equal,
+    )
 
 
 @effect
@@ -259,23 +326,33 @@ def smd() -> Effect:
         found = {}
         for words, most in (("", 1), (", sizes free up to 8", 8)):
             trace = elastic(modelled(workload("poisson", 600, 0.9, 32, seed), seed), most)
-            runs = {name: play(trace, cluster(4, 8), name, profiles=PUBLISHED, seed=seed,
-                               costs=Costs(rescale="io-free"))
-                    for name in ("smd", "optimus", "fifo", "max-min")}  # fmt: skip
+            runs = {
+                name: play(
+                    trace,
+                    cluster(4, 8),
+                    name,
+                    profiles=PUBLISHED,
+                    seed=seed,
+                    costs=Costs(rescale="io-free"),
+                )
+                for name in ("smd", "optimus", "fifo", "max-min")
+            }
             base = jct(runs.pop("smd"))
             found.update({f"{name}{words}": jct(each) / base for name, each in runs.items()})
         return found
 
     ours = mean(measure)
     return Effect(
-        "smd", "Poisson, 600 jobs of four models that may shrink but not grow beyond what they ask"
+        "smd",
+        "Poisson, 600 jobs of four models that may shrink but not grow beyond what they ask"
         " for, 4x8 V100, load 0.9; JCT of others over its own",
-        "better than Optimus-like and equal-share schedulers", ours,
+        "better than Optimus-like and equal-share schedulers",
+        ours,
         shape(min(ours.values()) > 1.02),
         "a job names its best size whichever jobs wait, which Optimus does not: where sizes are"
         " free that costs most. The inner problem over workers and servers is left out",
         "1 s a change of size (io-free), of all",
-    )  # fmt: skip
+    )
 
 
 @effect
@@ -300,8 +377,13 @@ def ones() -> Effect:
     equal = {name.removesuffix(EQUAL): each for name, each in found.items() if EQUAL in name}
     ours = {name: each for name, each in found.items() if EQUAL not in name}
     return Effect(
-        "ones", SETUP, "JCT 45.6 % below Tiresias, 41.7 % below Optimus", ours,
+        "ones",
+        SETUP,
+        "JCT 45.6 % below Tiresias, 41.7 % below Optimus",
+        ours,
         verdict((equal["tiresias"], 1 / 0.544), (equal["optimus"], 1 / 0.583)),
         "Optimus knows speeds and run times; and batch sizes follow the GPUs here, where ONES"
-        " searches them too", cheaper("ones", "io-free"), equal,
-    )  # fmt: skip
+        " searches them too",
+        cheaper("ones", "io-free"),
+        equal,
+    )

@@ -50,17 +50,21 @@ def themis() -> Effect:
         trace = workload("poisson", 1000, 1.1, 64, seed)
         trace.duration[:] = np.maximum(trace.duration, HOUR)
         trace = scale_load(trace, 1.1, 64)
-        found = {name: play(trace, cluster(), name, seed=seed)
-                 for name in ("themis", "tiresias", "fifo", "drf")}  # fmt: skip
+        found = {
+            name: play(trace, cluster(), name, seed=seed)
+            for name in ("themis", "tiresias", "fifo", "drf")
+        }
         base = worst_rho(found["themis"])
         return {f"{name}": worst_rho(found[name]) / base for name in ("tiresias", "fifo", "drf")}
 
     ours = mean(measure)
     return Effect(
-        "themis", "Poisson, 1000 jobs of an hour or more, 64 GPUs, load 1.1; largest rho",
-        "fairness better by more than 2.25", ours,
+        "themis",
+        "Poisson, 1000 jobs of an hour or more, 64 GPUs, load 1.1; largest rho",
+        "fairness better by more than 2.25",
+        ours,
         verdict(*((each, 2.25) for each in ours.values())),
-    )  # fmt: skip
+    )
 
 
 TYPES = ClusterSpec(
@@ -93,18 +97,25 @@ def gandiva_fair() -> Effect:
         setup = Setup(profiles=PUBLISHED, until=4 * HOUR, seed=seed)
         run = run_one(trace, TYPES, "gandiva-fair(trading=no)", setup, record=False)
         time = np.bincount(who, run.jobs.active_gpu_seconds, minlength=4)
-        return {"most / least GPU time": shares["gandiva-fair(trading=no)"],
-                "with trading": shares["gandiva-fair"], "fifo": shares["fifo(walk=skip)"],
-                "3 tickets / 1": float(time[0] / time[1:].mean())}  # fmt: skip
+        return {
+            "most / least GPU time": shares["gandiva-fair(trading=no)"],
+            "with trading": shares["gandiva-fair"],
+            "fifo": shares["fifo(walk=skip)"],
+            "3 tickets / 1": float(time[0] / time[1:].mean()),
+        }
 
     ours = mean(measure)
     return Effect(
-        "gandiva-fair", "200 jobs of 4 users, 40 to 10 % each, all at once, 16 V100 and 16 P100;"
-        " GPU time of the users after 4 h", "GPU time proportional to tickets", ours,
-        shape(ours["most / least GPU time"] < 1.1 < ours["fifo"]
-              and 2.7 < ours["3 tickets / 1"] < 3.3),
+        "gandiva-fair",
+        "200 jobs of 4 users, 40 to 10 % each, all at once, 16 V100 and 16 P100;"
+        " GPU time of the users after 4 h",
+        "GPU time proportional to tickets",
+        ours,
+        shape(
+            ours["most / least GPU time"] < 1.1 < ours["fifo"] and 2.7 < ours["3 tickets / 1"] < 3.3
+        ),
         "with trading, users own unequal numbers of unequal GPUs",
-    )  # fmt: skip
+    )
 
 
 @effect
@@ -118,23 +129,37 @@ def astraea() -> Effect:
         codes = np.array([declared.tenants.code(f"t{i}") for i in range(4)])
         declared.tenant[:n] = codes[rng.choice(4, n, p=(0.55, 0.15, 0.15, 0.15))]
         spec = with_quotas(cluster(), trace)
-        spec = ClusterSpec(spec.nodes, (), tuple(
-            type(each)(each.name, quota=16) for each in spec.tenants), spec.name)  # fmt: skip
+        spec = ClusterSpec(
+            spec.nodes,
+            (),
+            tuple(type(each)(each.name, quota=16) for each in spec.tenants),
+            spec.name,
+        )
         found = {
             name: play(trace, spec, name) for name in ("astraea", "fifo(walk=skip)", "tiresias")
         }
         light = ~np.isin(declared.tenant[:n], codes[:1])
-        slow = {name: float(((run.jobs.finish - run.jobs.arrival)[light]
-                             / np.maximum(run.jobs.duration[light], 60.0)).mean())
-                for name, run in found.items()}  # fmt: skip
+        slow = {
+            name: float(
+                (
+                    (run.jobs.finish - run.jobs.arrival)[light]
+                    / np.maximum(run.jobs.duration[light], 60.0)
+                ).mean()
+            )
+            for name, run in found.items()
+        }
         fifo, own = "fifo(walk=skip)", "astraea"
-        return {"light tenants' slow-down, fifo / astraea": slow[fifo] / slow[own],
-                "JCT, fifo / astraea": jct(found[fifo]) / jct(found[own])}  # fmt: skip
+        return {
+            "light tenants' slow-down, fifo / astraea": slow[fifo] / slow[own],
+            "JCT, fifo / astraea": jct(found[fifo]) / jct(found[own]),
+        }
 
     ours = mean(measure)
     first, second = ours.values()
     return Effect(
-        "astraea", "Poisson, 1500 jobs, 64 GPUs, load 1.0, one tenant of four submits 55 %, equal"
-        " quotas", "tenant fairness up to 9.42x better at no loss of JCT", ours,
+        "astraea",
+        "Poisson, 1500 jobs, 64 GPUs, load 1.0, one tenant of four submits 55 %, equal quotas",
+        "tenant fairness up to 9.42x better at no loss of JCT",
+        ours,
         verdict((first, 9.42), (second, 1.0)),
-    )  # fmt: skip
+    )

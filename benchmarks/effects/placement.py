@@ -33,31 +33,42 @@ from ganger.workloads.transform import _select, scale_load
 def topology_aware() -> Effect:
     """Inside a socket and away from those who disturb, against packing by free GPUs."""
     names = ("net", "loud")
-    loud = Profiles({
-        "net": Profile(locality=(1.0, 1.3, 1.3, 1.3), disturbed={"loud": 1.3}), "loud": Profile(),
-    })  # fmt: skip
+    loud = Profiles(
+        {"net": Profile(locality=(1.0, 1.3, 1.3, 1.3), disturbed={"loud": 1.3}), "loud": Profile()}
+    )
 
     def measure(seed: int) -> dict[str, float]:
         trace = workload(load=0.7, seed=seed, largest=2)
         codes = [trace.declared.models.code(name) for name in names]
         trace.declared.model[: trace.jobs] = np.random.default_rng(seed).choice(codes, trace.jobs)
         net = trace.declared.model[: trace.jobs] == codes[0]
-        others = {"best fit": "fifo", "first fit": "placement(fit=first)",
-                  "emptiest node": "placement(fit=worst)", "own": "topology-aware"}  # fmt: skip
-        ran = {name: float(play(trace, cluster(16, 4, island=2), recipe, profiles=loud)
-                           .jobs.ran[net].mean()) for name, recipe in others.items()}  # fmt: skip
+        others = {
+            "best fit": "fifo",
+            "first fit": "placement(fit=first)",
+            "emptiest node": "placement(fit=worst)",
+            "own": "topology-aware",
+        }
+        ran = {
+            name: float(
+                play(trace, cluster(16, 4, island=2), recipe, profiles=loud).jobs.ran[net].mean()
+            )
+            for name, recipe in others.items()
+        }
         own = ran.pop("own")
         return {name: mean / own for name, mean in ran.items()}
 
     ours = mean(measure)
     return Effect(
-        "topology-aware", "philly-like gangs of up to 2, 16 nodes of 2+2 GPUs, load 0.7; one of two"
+        "topology-aware",
+        "philly-like gangs of up to 2, 16 nodes of 2+2 GPUs, load 0.7; one of two"
         " models is 1.3x slower across sockets and beside each neighbour of the other; its run time"
         " over that under this recipe",
-        "up to 1.3x faster", ours, verdict((ours["best fit"], 1.3), (ours["first fit"], 1.3)),
+        "up to 1.3x faster",
+        ours,
+        verdict((ours["best fit"], 1.3), (ours["first fit"], 1.3)),
         "the paper compares with packing and with first come; the emptiest node is one's own at"
         " this load, so nobody is disturbed there, at the price of room for larger gangs",
-    )  # fmt: skip
+    )
 
 
 def took(run: Run) -> Any:
@@ -74,8 +85,10 @@ def hived() -> Effect:
         spec = with_quotas(cluster(16, 4), trace)
         stays = replace(trace, declared=trace.declared.take(slice(None)))
         stays.declared.on_preempt[: trace.jobs] = OnPreempt.NEVER
-        shared = {"hived": play(trace, spec, "hived"),
-                  "soft quotas, nobody evicted": play(stays, spec, "philly")}  # fmt: skip
+        shared = {
+            "hived": play(trace, spec, "hived"),
+            "soft quotas, nobody evicted": play(stays, spec, "philly"),
+        }
         worse = dict.fromkeys(shared, 0.0)
         for tenant in spec.tenants:
             code = trace.declared.tenants.find(tenant.name)
@@ -84,8 +97,9 @@ def hived() -> Effect:
             if not len(rows):
                 continue
             nodes = [NodeSpec(count=tenant.quota // 4, gpus=4, gpu_type="V100")]
-            nodes += [NodeSpec(gpus=size, gpu_type="V100") for size in (2, 1)
-                      if tenant.quota % 4 & size]  # fmt: skip
+            nodes += [
+                NodeSpec(gpus=size, gpu_type="V100") for size in (2, 1) if tenant.quota % 4 & size
+            ]
             private = ClusterSpec(tuple(node for node in nodes if node.count), tenants=(tenant,))
             alone = took(play(_select(trace, rows, tenant.name), private, "hived"))
             for name, run in shared.items():
@@ -94,17 +108,21 @@ def hived() -> Effect:
 
     ours = mean(measure)
     return Effect(
-        "hived", "philly-like, 1500 jobs of up to 4 GPUs, 16x4, load 1.3, quotas by use; minutes"
+        "hived",
+        "philly-like, 1500 jobs of up to 4 GPUs, 16x4, load 1.3, quotas by use; minutes"
         " that a job takes longer, at worst, than on a private cluster of its tenant",
-        "excess queueing delay eliminated", ours,
+        "excess queueing delay eliminated",
+        ours,
         shape(ours["hived"] <= 0.01 < max(ours.values())),
-    )  # fmt: skip
+    )
 
 
-MIXED = Profiles({
-    name: Profile(locality=(1.0, 1.0, apart, apart))
-    for name, apart in (("even", 1.0), ("mild", 1.05), ("slow", 1.3), ("slowest", 2.0))
-})  # fmt: skip
+MIXED = Profiles(
+    {
+        name: Profile(locality=(1.0, 1.0, apart, apart))
+        for name, apart in (("even", 1.0), ("mild", 1.05), ("slow", 1.3), ("slowest", 2.0))
+    }
+)
 """From models that do not notice that they are spread to one that takes twice as long."""
 
 
@@ -132,23 +150,31 @@ def spin() -> Effect:
 
     def measure(seed: int) -> dict[str, float]:
         trace, spec = gangs(seed), cluster(16, 4)
-        named = {"oblivious": "placement(fit=random,walk=skip)", "spin": "spin",
-                 "packs": "fifo(walk=skip)",
-                 "always waits": "delay-scheduling(node_wait=1000h)"}  # fmt: skip
-        found = {label: jct(play(trace, spec, recipe, knows="noisy", noise=0.5,
-                                 profiles=MIXED, seed=seed))
-                 for label, recipe in named.items()}  # fmt: skip
+        named = {
+            "oblivious": "placement(fit=random,walk=skip)",
+            "spin": "spin",
+            "packs": "fifo(walk=skip)",
+            "always waits": "delay-scheduling(node_wait=1000h)",
+        }
+        found = {
+            label: jct(
+                play(trace, spec, recipe, knows="noisy", noise=0.5, profiles=MIXED, seed=seed)
+            )
+            for label, recipe in named.items()
+        }
         own = found.pop("spin")
         return {f"{label} / spin": each / own for label, each in found.items()}
 
     ours = mean(measure)
     return Effect(
-        "spin", f"{GANGS}, durations off by e^0.5",
-        "better than locality-oblivious and than always waiting", ours,
+        "spin",
+        f"{GANGS}, durations off by e^0.5",
+        "better than locality-oblivious and than always waiting",
+        ours,
         shape(min(ours.values()) > 1.02),
         "with the four packaged models, three of which are 1.6 to 2.8 times slower apart, waiting"
         " always was as good (0.98)",
-    )  # fmt: skip
+    )
 
 
 @effect
@@ -157,18 +183,30 @@ def delay_scheduling() -> Effect:
 
     def measure(seed: int) -> dict[str, float]:
         trace, spec = gangs(seed), cluster(16, 4, nodes_per_rack=4)
-        runs = {wait: play(trace, spec, f"delay-scheduling(node_wait={wait},rack_wait=0s)",
-                           profiles=MIXED)
-                for wait in ("0s", "1m", "10m", "1000h")}  # fmt: skip
+        runs = {
+            wait: play(
+                trace, spec, f"delay-scheduling(node_wait={wait},rack_wait=0s)", profiles=MIXED
+            )
+            for wait in ("0s", "1m", "10m", "1000h")
+        }
         base = jct(runs["10m"])
-        return {"none / 10 min": jct(runs["0s"]) / base, "1 min / 10 min": jct(runs["1m"]) / base,
-                "for ever / 10 min": jct(runs["1000h"]) / base}  # fmt: skip
+        return {
+            "none / 10 min": jct(runs["0s"]) / base,
+            "1 min / 10 min": jct(runs["1m"]) / base,
+            "for ever / 10 min": jct(runs["1000h"]) / base,
+        }
 
     ours = mean(measure)
     return Effect(
-        "delay-scheduling", GANGS, "a short wait gains locality at little cost", ours,
-        NO if ours["none / 10 min"] < 1.02
-        else YES if ours["for ever / 10 min"] > 1.02 else DIRECTION,
+        "delay-scheduling",
+        GANGS,
+        "a short wait gains locality at little cost",
+        ours,
+        NO
+        if ours["none / 10 min"] < 1.02
+        else YES
+        if ours["for ever / 10 min"] > 1.02
+        else DIRECTION,
         "with the four packaged models, three of which are 1.6 to 2.8 times slower apart, the"
         " longer the wait the better (for ever 0.79)",
-    )  # fmt: skip
+    )

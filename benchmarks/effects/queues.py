@@ -50,10 +50,12 @@ def tiresias() -> Effect:
     """Tiresias-L against the production scheduler."""
     ours = mean(heavy)
     return Effect(
-        "tiresias", "philly-like, 4000 jobs, 64 GPUs, load 1.2; JCT of yarn-cs over tiresias",
-        "up to 5.5", {"ratio": ours["yarn-cs / tiresias"]},
+        "tiresias",
+        "philly-like, 4000 jobs, 64 GPUs, load 1.2; JCT of yarn-cs over tiresias",
+        "up to 5.5",
+        {"ratio": ours["yarn-cs / tiresias"]},
         verdict((ours["yarn-cs / tiresias"], 5.5)),
-    )  # fmt: skip
+    )
 
 
 @effect
@@ -61,11 +63,13 @@ def e_las() -> Effect:
     """E-LAS against Tiresias and YARN."""
     ours = mean(heavy)
     return Effect(
-        "e-las", "that of tiresias", "about 1.5 over Tiresias, 10 over YARN",
+        "e-las",
+        "that of tiresias",
+        "about 1.5 over Tiresias, 10 over YARN",
         {"over tiresias": ours["tiresias / e-las"], "over yarn-cs": ours["yarn-cs / e-las"]},
         verdict((ours["tiresias / e-las"], 1.5), (ours["yarn-cs / e-las"], 10)),
         "how far YARN falls behind depends on how full the cluster is",
-    )  # fmt: skip
+    )
 
 
 @effect
@@ -91,10 +95,12 @@ def philly() -> Effect:
     ours = mean(measure)
     first, second, third = ours.values()
     return Effect(
-        "philly", "philly-like, 2000 jobs of up to 4 GPUs, 16x4 in 4 racks, load 1, quotas by use",
-        "queueing grows with GPUs; relaxing locality cuts it and lowers utilisation", ours,
+        "philly",
+        "philly-like, 2000 jobs of up to 4 GPUs, 16x4 in 4 racks, load 1, quotas by use",
+        "queueing grows with GPUs; relaxing locality cuts it and lowers utilisation",
+        ours,
         shape(first < 1 < second and third > 1),
-    )  # fmt: skip
+    )
 
 
 @effect
@@ -111,9 +117,12 @@ def ffdl() -> Effect:
 
     ours = mean(measure)
     return Effect(
-        "ffdl", "philly-like gangs of up to 4, 16x4 GPUs, load 0.8; % of jobs that queue",
-        "packing queues fewer jobs than spreading", ours, shape(ours["packed"] < ours["spread"]),
-    )  # fmt: skip
+        "ffdl",
+        "philly-like gangs of up to 4, 16x4 GPUs, load 0.8; % of jobs that queue",
+        "packing queues fewer jobs than spreading",
+        ours,
+        shape(ours["packed"] < ours["spread"]),
+    )
 
 
 @effect
@@ -131,10 +140,13 @@ def ali_mlaas() -> Effect:
 
     ours = mean(measure)
     return Effect(
-        "ali-mlaas", "pai-like, 4000 jobs, 64 GPUs, load 1.05", "1.003 of the oracle, 0.76 of FIFO",
-        ours, verdict((1 / ours["group / fifo"], 1 / 0.76), (1.05 / ours["group / truth"], 1.0)),
+        "ali-mlaas",
+        "pai-like, 4000 jobs, 64 GPUs, load 1.05",
+        "1.003 of the oracle, 0.76 of FIFO",
+        ours,
+        verdict((1 / ours["group / fifo"], 1 / 0.76), (1.05 / ours["group / truth"], 1.0)),
         "the synthetic groups tell less about durations than PAI's tags",
-    )  # fmt: skip
+    )
 
 
 @effect
@@ -157,17 +169,23 @@ def genie() -> Effect:
             name: 100 * float((ran(name).jobs.finish <= due).mean())
             for name in ("genie", "fifo", "edf(preempt=no)", "optimus")
         }
-        return {"genie %": met["genie"], "fifo %": met["fifo"], "edf %": met["edf(preempt=no)"],
-                "optimus %": met["optimus"]}  # fmt: skip
+        return {
+            "genie %": met["genie"],
+            "fifo %": met["fifo"],
+            "edf %": met["edf(preempt=no)"],
+            "optimus %": met["optimus"],
+        }
 
     ours = mean(measure)
     return Effect(
-        "genie", "philly-like, 600 elastic jobs of four models, 64 GPUs, load 0.9; deadlines met",
-        "QoS guarantee percentage up by up to 67.4", ours,
+        "genie",
+        "philly-like, 600 elastic jobs of four models, 64 GPUs, load 0.9; deadlines met",
+        "QoS guarantee percentage up by up to 67.4",
+        ours,
         DIRECTION if ours["genie %"] > max(ours["fifo %"], ours["edf %"]) + 1 else NO,
         "at most 100 % can be met, so that there is less to be gained than was claimed",
         costs=ALL_STOP,
-    )  # fmt: skip
+    )
 
 
 @effect
@@ -177,14 +195,19 @@ def helios() -> Effect:
     def measure(seed: int) -> dict[str, float]:
         trace, spec = workload("helios", 3000, 1.0, 64, seed), cluster()
         fifo = jct(play(trace, spec, "fifo"))
-        return {knows: fifo / jct(play(trace, spec, "helios", knows=knows))
-                for knows in ("history", "rolling", "truth")}  # fmt: skip
+        return {
+            knows: fifo / jct(play(trace, spec, "helios", knows=knows))
+            for knows in ("history", "rolling", "truth")
+        }
 
     ours = mean(measure)
     return Effect(
-        "helios", "helios-like, 3000 jobs, 64 GPUs, load 1; JCT of FIFO over QSSF by what it knows",
-        "up to 6.5", ours, verdict((ours["history"], 6.5)),
-    )  # fmt: skip
+        "helios",
+        "helios-like, 3000 jobs, 64 GPUs, load 1; JCT of FIFO over QSSF by what it knows",
+        "up to 6.5",
+        ours,
+        verdict((ours["history"], 6.5)),
+    )
 
 
 class NodeHours:
@@ -219,7 +242,10 @@ def helios_ces() -> Effect:
 
     ours = mean(measure)
     return Effect(
-        "helios-ces", "helios-like, 6000 jobs, 32 nodes of 8, load 0.5, nodes boot in 5 min",
-        "1.65 million kWh a year over 4 clusters; few jobs are delayed", ours,
-        shape(ours["node-hours off %"] > 2 and ours["JCT ratio"] < 1.05), costs="a boot: 5 min",
-    )  # fmt: skip
+        "helios-ces",
+        "helios-like, 6000 jobs, 32 nodes of 8, load 0.5, nodes boot in 5 min",
+        "1.65 million kWh a year over 4 clusters; few jobs are delayed",
+        ours,
+        shape(ours["node-hours off %"] > 2 and ours["JCT ratio"] < 1.05),
+        costs="a boot: 5 min",
+    )

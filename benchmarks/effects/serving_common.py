@@ -22,9 +22,11 @@ GPU = "gpu"
 
 @cache
 def affine(
-    *models: tuple[str, float, float, int], beside: tuple[float, ...] = (), family: str = "",
+    *models: tuple[str, float, float, int],
+    beside: tuple[float, ...] = (),
+    family: str = "",
     accuracy: tuple[float, ...] = (),
-) -> Models:  # fmt: skip
+) -> Models:
     """Models (name, base and each in ms, largest) whose batch of n takes base + each n on a `gpu`,
     with a 99th percentile of 1.1 times that; `beside`, and `family` and `accuracy` of all of them,
     as in a models file."""
@@ -32,9 +34,15 @@ def affine(
     for at, (name, base, each, largest) in enumerate(models):
         lines += ["[[models]]", f'name = "{name}"', f'family = "{family}"']
         lines += [f"accuracy = {accuracy[at]}"] if accuracy else []
-        lines += ["[[models.latency]]", f'device = "{GPU}"',
-                  f"base = {base / 1000}", f"each = {each / 1000}", f"largest = {largest}",
-                  "p99_over_mean = 1.1", f"beside = {list(beside)}"]  # fmt: skip
+        lines += [
+            "[[models.latency]]",
+            f'device = "{GPU}"',
+            f"base = {base / 1000}",
+            f"each = {each / 1000}",
+            f"largest = {largest}",
+            "p99_over_mean = 1.1",
+            f"beside = {list(beside)}",
+        ]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "models.toml"
         path.write_text("\n".join(lines) + "\n")
@@ -42,9 +50,15 @@ def affine(
 
 
 def stream(
-    rate: float, seconds: float, slo: float, *names: str, seed: int = 0, cv: float = 1.0,
-    curve: Any = None, **mix: Any,
-) -> Requests:  # fmt: skip
+    rate: float,
+    seconds: float,
+    slo: float,
+    *names: str,
+    seed: int = 0,
+    cv: float = 1.0,
+    curve: Any = None,
+    **mix: Any,
+) -> Requests:
     """Requests for these models, alike, each with `slo` seconds."""
     what = Mix(models=len(names), names=names, slo=round(slo * SECOND), **mix)
     return generated(curve or constant(rate), seed=seed, duration=seconds, cv=cv, mix=what)
@@ -52,7 +66,7 @@ def stream(
 
 def run(
     requests: Requests, models: Models, recipe: str, fleet: str = f"{GPU}:1", **setup: Any
-) -> ServingRun:  # fmt: skip
+) -> ServingRun:
     """Serve them."""
     return serve(requests, models, read_fleet(fleet), recipe, Setup(**setup))
 

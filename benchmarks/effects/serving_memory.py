@@ -30,10 +30,12 @@ def _means(
             serve(each, read_models(_EXAMPLES / models), read_fleet(fleet), recipe, Setup(seed=at))
             for at, each in enumerate(requests)
         ]
-        found.append({
-            name: float(np.mean([float(run.metrics[name] or 0.0) for run in runs]))
-            for name in ("loads", "requests", "attainment", "lanes_used_mean")
-        })  # fmt: skip
+        found.append(
+            {
+                name: float(np.mean([float(run.metrics[name] or 0.0) for run in runs]))
+                for name in ("loads", "requests", "attainment", "lanes_used_mean")
+            }
+        )
     return found
 
 
@@ -60,16 +62,21 @@ def caches() -> Effect:
 def swayam() -> Effect:
     """Fewer lanes at the SLA met."""
     requests = [
-        generated(diurnal(130, 0.8, 300.0, 600.0), seed=seed, duration=1200.0,
-                  mix=Mix(names=("bert",), slo=SECOND // 10))
+        generated(
+            diurnal(130, 0.8, 300.0, 600.0),
+            seed=seed,
+            duration=1200.0,
+            mix=Mix(names=("bert",), slo=SECOND // 10),
+        )
         for seed in SEEDS
-    ]  # fmt: skip
+    ]
     ours, *fixed = (
         _means("models.toml", fleet, [recipe], requests)[0]
         for fleet, recipe in (
-            ("T4:8", "swayam"), *((f"T4:{count}", "serve.no-batch") for count in range(2, 7)),
+            ("T4:8", "swayam"),
+            *((f"T4:{count}", "serve.no-batch") for count in range(2, 7)),
         )
-    )  # fmt: skip
+    )
     peak = next(run for run in fixed if run["attainment"] >= 0.99)
     fewer = peak["lanes_used_mean"] / ours["lanes_used_mean"]
     kept = ours["attainment"]

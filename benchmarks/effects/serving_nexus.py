@@ -38,10 +38,15 @@ def _most(models: Models, recipe: str, seed: int) -> float:
     base = 100.0
 
     def keeps(rate: float) -> bool:
-        requests = generated(constant(base), seed=seed, duration=_SECONDS * rate / base,
-                             mix=Mix(names=("traffic",), slo=_SLO))  # fmt: skip
-        run = serve(requests, models, read_fleet("V100:16"), recipe,
-                    Setup(seed=seed, faster=rate / base))  # fmt: skip
+        requests = generated(
+            constant(base),
+            seed=seed,
+            duration=_SECONDS * rate / base,
+            mix=Mix(names=("traffic",), slo=_SLO),
+        )
+        run = serve(
+            requests, models, read_fleet("V100:16"), recipe, Setup(seed=seed, faster=rate / base)
+        )
         return (run.metrics["attainment"] or 0.0) >= _WANTED
 
     low, high = 200.0, 3200.0
@@ -55,8 +60,12 @@ def _most(models: Models, recipe: str, seed: int) -> float:
 def nexus() -> Effect:
     """Sessions that are planned for, against batch sizes that each model finds for itself."""
     models = _traffic()
-    others = {"lanes apart": "serve.dedicated", "full batches": "serve.fixed-batch",
-              "an even split": "nexus(segments=2)", "clipper": "clipper"}  # fmt: skip
+    others = {
+        "lanes apart": "serve.dedicated",
+        "full batches": "serve.fixed-batch",
+        "an even split": "nexus(segments=2)",
+        "clipper": "clipper",
+    }
 
     def measure(seed: int) -> dict[str, float]:
         own = _most(models, "nexus", seed)
@@ -64,11 +73,14 @@ def nexus() -> Effect:
 
     ours = mean(measure)
     return Effect(
-        "nexus", "a query of three models (SSD300, then ResNet-50 for 1.5 and SE-ResNeXt-101 for"
+        "nexus",
+        "a query of three models (SSD300, then ResNet-50 for 1.5 and SE-ResNeXt-101 for"
         " 0.4 items on average), 120 ms, 16 V100; requests a second of which 99 in 100 are in time,"
-        " over that of others", "1.8 to 12.7x", ours,
+        " over that of others",
+        "1.8 to 12.7x",
+        ours,
         verdict((ours["lanes apart"], 1.8)),
         "the paper's Clipper and TensorFlow Serving have GPUs for each model, as lanes apart do;"
         " here `clipper` and full batches have one queue for all lanes, which all hold all models"
         " at no cost, and plans cannot add to that",
-    )  # fmt: skip
+    )

@@ -48,8 +48,11 @@ class Part(NamedTuple):
 
     def differ(self) -> list[int]:
         """The states in which the answers are not the same."""
-        return [at for at, (one, other) in enumerate(zip(self.theirs, self.ours, strict=True))
-                if not same(one, other)]  # fmt: skip
+        return [
+            at
+            for at, (one, other) in enumerate(zip(self.theirs, self.ours, strict=True))
+            if not same(one, other)
+        ]
 
 
 def same(one: Any, other: Any) -> bool:
@@ -63,9 +66,13 @@ def ask(peer: str, states: dict[str, list[State]]) -> dict[str, Any]:
     """The peer's answers. Raises CalledProcessError where it does not run."""
     python = ROOT / ".peers" / peer / "bin" / "python"
     done = subprocess.run(
-        [python, HERE / f"answers_of_{peer}.py"], input=json.dumps(states), text=True, check=True,
-        stdout=subprocess.PIPE, cwd=python.parent,
-    )  # fmt: skip
+        [python, HERE / f"answers_of_{peer}.py"],
+        input=json.dumps(states),
+        text=True,
+        check=True,
+        stdout=subprocess.PIPE,
+        cwd=python.parent,
+    )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -81,11 +88,14 @@ def waiting(draw: random.Random) -> State:
     span = draw.choice([0.1, 0.5, 1.5]) * min(latency, 1000) / 1000 * SECOND
     came = sorted(now - round(draw.random() * span) for _ in range(count))
     return {
-        "latency_ms": latency, "size": draw.choice([4, 16, 100]),
+        "latency_ms": latency,
+        "size": draw.choice([4, 16, 100]),
         "each": draw.choice([1e-6, 0.0005, 0.002, 0.01]) * (0.5 + draw.random()),
-        "base": draw.random() * 0.02, "wait": draw.choice([0.0, 0.01, 0.05, 0.3]) * draw.random(),
-        "now": now / SECOND, "came": [at / SECOND for at in came],
-    }  # fmt: skip
+        "base": draw.random() * 0.02,
+        "wait": draw.choice([0.0, 0.01, 0.05, 0.3]) * draw.random(),
+        "now": now / SECOND,
+        "came": [at / SECOND for at in came],
+    }
 
 
 def batches(draw: random.Random) -> State:
@@ -126,8 +136,10 @@ def our_fit(state: State) -> list[float]:
 def bentoml(count: int) -> tuple[str, list[Part]]:
     """Our `serve.bentoml` beside the installed package."""
     draw = random.Random(1)
-    asked = {"decide": [waiting(draw) for _ in range(count)],
-             "fit": [batches(draw) for _ in range(count)]}  # fmt: skip
+    asked = {
+        "decide": [waiting(draw) for _ in range(count)],
+        "fit": [batches(draw) for _ in range(count)],
+    }
     theirs = ask("bentoml", asked)
     pairs: list[tuple[str, str, str, Callable[[State], Any]]] = [
         ("decide", "decided", "requests given up, requests sent", our_batch),
@@ -148,33 +160,47 @@ def windows(draw: random.Random) -> State:
     span = draw.choice([5, 10, 20])
     level = have * target * draw.choice([0.1, 0.7, 1.0, 1.3, 3.0])
     state: State = {
-        "have": have, "target": target, "look_back": draw.choice([span, 30, 60]),
-        "up_delay": draw.choice([0, 10, 30]), "down_delay": draw.choice([0, 30, 100]),
-        "up": draw.choice([0.3, 1.0, 2.0]), "down": draw.choice([0.2, 1.0]), "span": span,
-        "open": [draw.choice([float(round(level)), level * 2 * draw.random()])
-                 for _ in range(draw.randint(1, 12))],
-    }  # fmt: skip
+        "have": have,
+        "target": target,
+        "look_back": draw.choice([span, 30, 60]),
+        "up_delay": draw.choice([0, 10, 30]),
+        "down_delay": draw.choice([0, 30, 100]),
+        "up": draw.choice([0.3, 1.0, 2.0]),
+        "down": draw.choice([0.2, 1.0]),
+        "span": span,
+        "open": [
+            draw.choice([float(round(level)), level * 2 * draw.random()])
+            for _ in range(draw.randint(1, 12))
+        ],
+    }
     rule = Concurrency(1, state["look_back"] * SECOND, 0, 0, 1, 1)
     state["looks"] = [
         (each.until / SECOND, rule._open(seen[: at + 1]))
-        for seen in [reported(state)] for at, each in enumerate(seen)
-    ]  # fmt: skip
+        for seen in [reported(state)]
+        for at, each in enumerate(seen)
+    ]
     return state
 
 
 def reported(state: State) -> list[Window]:
     """The windows as services report them."""
     span = state["span"] * SECOND
-    return [Window(at * span, (at + 1) * span, {"ongoing": open_})
-            for at, open_ in enumerate(state["open"])]  # fmt: skip
+    return [
+        Window(at * span, (at + 1) * span, {"ongoing": open_})
+        for at, open_ in enumerate(state["open"])
+    ]
 
 
 def our_replicas(state: State) -> list[int]:
     """What our rule wants after each window, until the first change."""
     rule = Concurrency(
-        state["target"], state["look_back"] * SECOND, state["up_delay"] * SECOND,
-        state["down_delay"] * SECOND, state["up"], state["down"],
-    )  # fmt: skip
+        state["target"],
+        state["look_back"] * SECOND,
+        state["up_delay"] * SECOND,
+        state["down_delay"] * SECOND,
+        state["up"],
+        state["down"],
+    )
     seen, found = reported(state), list[int]()
     for at, window in enumerate(seen):
         found.append(rule.wanted(state["have"], 0, window.until, seen[: at + 1]))
@@ -189,9 +215,14 @@ def ray(count: int) -> tuple[str, list[Part]]:
     states = [windows(draw) for _ in range(count)]
     theirs = ask("ray", {"decide": states})
     return f"ray[serve] {theirs['version']}", [
-        Part("scale.reactive", "replicas wanted after each window, until they change", states,
-             theirs["decided"], [*map(our_replicas, states)])
-    ]  # fmt: skip
+        Part(
+            "scale.reactive",
+            "replicas wanted after each window, until they change",
+            states,
+            theirs["decided"],
+            [*map(our_replicas, states)],
+        )
+    ]
 
 
 HEAD = """# Beside the real ones
@@ -221,12 +252,16 @@ def main() -> None:
         for part in parts:
             differ = part.differ()
             differences += len(differ)
-            rows.append(f"| `{part.recipe}` | {version} | {part.what} | {len(part.states):,} |"
-                        f" {part.kinds():,} | {len(part.states) - len(differ):,} |")  # fmt: skip
+            rows.append(
+                f"| `{part.recipe}` | {version} | {part.what} | {len(part.states):,} |"
+                f" {part.kinds():,} | {len(part.states) - len(differ):,} |"
+            )
             print(rows[-1], flush=True)
             for at in differ[:3]:
-                print(f"state {part.states[at]}: {part.theirs[at]}, ours {part.ours[at]}",
-                      file=sys.stderr)  # fmt: skip
+                print(
+                    f"state {part.states[at]}: {part.theirs[at]}, ours {part.ours[at]}",
+                    file=sys.stderr,
+                )
     if not args.no_write:
         write(PAGE, HEAD.format(made=made()) + "\n".join(rows) + "\n")
     sys.exit(bool(differences))

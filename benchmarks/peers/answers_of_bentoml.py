@@ -89,11 +89,14 @@ def fitted(state: dict[str, Any]) -> list[float]:
 
 async def main() -> None:
     asked = json.load(sys.stdin)
-    json.dump({
-        "version": version("bentoml"),
-        "decided": [await decided(state) for state in asked["decide"]],
-        "fitted": [fitted(state) for state in asked["fit"]],
-    }, sys.stdout)  # fmt: skip
+    json.dump(
+        {
+            "version": version("bentoml"),
+            "decided": [await decided(state) for state in asked["decide"]],
+            "fitted": [fitted(state) for state in asked["fit"]],
+        },
+        sys.stdout,
+    )
 
 
 asyncio.run(main())

@@ -35,9 +35,12 @@ TOKEN = "the token"
 def engine() -> Iterator[LocalEngine]:
     """An engine that machines may join."""
     engine = LocalEngine(
-        lambda job: Launch(command=("true",)), lambda hello: [0], listen=("127.0.0.1", 0),
-        token=TOKEN, lost_after=30 * SECOND,
-    )  # fmt: skip
+        lambda job: Launch(command=("true",)),
+        lambda hello: [0],
+        listen=("127.0.0.1", 0),
+        token=TOKEN,
+        lost_after=30 * SECOND,
+    )
     yield engine
     engine.close()
 
@@ -94,8 +97,9 @@ def join(engine: LocalEngine, sock: socket.socket) -> object:
         for one in heard:
             if isinstance(one, Challenge):
                 nonce = bytes(NONCE_BYTES)
-                link.send(Hello("x", (), nonce=nonce,
-                                proof=proof(TOKEN, "agent", one.nonce, nonce)))  # fmt: skip
+                link.send(
+                    Hello("x", (), nonce=nonce, proof=proof(TOKEN, "agent", one.nonce, nonce))
+                )
             elif isinstance(one, Welcome):
                 return one
         heard.clear()
@@ -201,7 +205,9 @@ def test_those_who_are_turned_away_do_not_fill_the_log(
 def test_a_port_in_use_is_one_sentence(engine: LocalEngine) -> None:
     with pytest.raises(BadInput, match="Address already in use") as told:
         LocalEngine(
-            lambda job: Launch(command=("true",)), lambda hello: [0],
-            listen=("127.0.0.1", engine.port), token=TOKEN,
-        )  # fmt: skip
+            lambda job: Launch(command=("true",)),
+            lambda hello: [0],
+            listen=("127.0.0.1", engine.port),
+            token=TOKEN,
+        )
     assert "--agents" in str(told.value)

@@ -24,8 +24,9 @@ def test_nobody_else_can_open_any_file_of_the_daemon(tmp_path: Path, shared: boo
     open_way(tmp_path)
     before = os.umask(0)
     try:
-        machine = Machine(tmp_path / "home", shared=shared, listen="127.0.0.1:0",
-                          agents="127.0.0.1:0")  # fmt: skip
+        machine = Machine(
+            tmp_path / "home", shared=shared, listen="127.0.0.1:0", agents="127.0.0.1:0"
+        )
         machine.root.mkdir()
         (machine.root / "notify.toml").write_text('[[webhook]]\nurl = "http://127.0.0.1:9/"\n')
         (machine.root / "notify.toml").chmod(0o600)
@@ -39,9 +40,10 @@ def test_nobody_else_can_open_any_file_of_the_daemon(tmp_path: Path, shared: boo
         os.umask(before)
     try:
         found = {
-            path.name: stat.S_IMODE(path.stat().st_mode) for path in machine.root.iterdir()
+            path.name: stat.S_IMODE(path.stat().st_mode)
+            for path in machine.root.iterdir()
             if not path.is_dir()
-        }  # fmt: skip
+        }
         assert {"daemon.lock", "daemon.pid", "journal.db", "token", "agent-token"} <= set(found)
         assert found.pop("daemon.sock") == (0o666 if shared else 0o600)
         assert {name: mode for name, mode in found.items() if mode & 0o077} == {}

@@ -76,8 +76,9 @@ def test_no_header_makes_another_user_of_who_is_at_the_socket(
         status, said = sent(by_socket(machine.root, EVE), request("GET", "/v1/roles", *more))
         assert status == 403, said
     body = b'{"command": ["true"], "hold": true}'
-    status, said = sent(by_socket(machine.root, EVE),
-                        request("POST", "/v1/jobs", *headers, body=body))  # fmt: skip
+    status, said = sent(
+        by_socket(machine.root, EVE), request("POST", "/v1/jobs", *headers, body=body)
+    )
     assert status == 201, said
     job = json.loads(said)["job"]
     assert machine.client.call("GET", f"/v1/jobs/{job}")[0]["user"] == str(EVE)
@@ -87,12 +88,19 @@ def test_no_header_makes_another_user_of_who_is_at_the_socket(
 def test_a_token_counts_once_and_only_as_it_was_given(listen: str, token: str) -> None:
     right = f"Authorization: Bearer {token}"
     for lines in (
-        (right, "Authorization: Bearer x"), ("Authorization: Bearer x", right), (right, right),
-        (f"Authorization: Basic {token}",), (f"Authorization: {token}",),
-        (f"Authorization: Bearer {token[:-1]}",), (f"Authorization: Bearer {token}x",),
-        (f"Authorization: Bearer {token} {token}",), (f"Authorization: Bearer {token.upper()}",),
-        (f"Authorization: Bearer {token},",), (f"Cookie: {token}",), (f"X-Token: {token}",),
-    ):  # fmt: skip
+        (right, "Authorization: Bearer x"),
+        ("Authorization: Bearer x", right),
+        (right, right),
+        (f"Authorization: Basic {token}",),
+        (f"Authorization: {token}",),
+        (f"Authorization: Bearer {token[:-1]}",),
+        (f"Authorization: Bearer {token}x",),
+        (f"Authorization: Bearer {token} {token}",),
+        (f"Authorization: Bearer {token.upper()}",),
+        (f"Authorization: Bearer {token},",),
+        (f"Cookie: {token}",),
+        (f"X-Token: {token}",),
+    ):
         status, said = sent(by_port(listen), request("GET", "/v1/status", *lines))
         assert status == 401, (lines, said)
     for path in (f"/v1/status?token={token}", f"/v1/status?access_token={token}"):
@@ -135,12 +143,13 @@ def test_no_host_that_somebody_named_is_told_to_anybody(machine: Machine) -> Non
         b"GET /v1/status HTTP/1.1\r\nHost: x\r\nAuthorization : Bearer x\r\n\r\n",
         b"GET /v1/status HTTP/1.1\r\nHost: x\r\nX: \x00\r\n\r\n",
         b"GET /v1/status HTTP/1.1\r\nHost: x\r\n Authorization: Bearer x\r\n\r\n",
-        b"GET /v1/status HTTP/0.9\r\n\r\n", b"CONNECT unix:0 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /v1/status HTTP/0.9\r\n\r\n",
+        b"CONNECT unix:0 HTTP/1.1\r\nHost: x\r\n\r\n",
         b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
         b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, x\r\n\r\n0\r\n\r\n",
         b"GET /v1/status HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_plain_request_gets_nothing(listen: str, head: bytes) -> None:
     assert sent(by_port(listen), head)[0] in (0, 400, 401, 501)
 
@@ -189,9 +198,15 @@ def proxies(
     entry = pwd.getpwnam("nobody")
     user = f"user {entry.pw_name} {grp.getgrgid(entry.pw_gid).gr_name};"
     root.joinpath("nginx.conf").write_text(
-        CONF.format(root=root, listen=listen, port=port, socket_port=socket_port,
-                    user=user if os.getuid() == 0 else "", home=machine.root)
-    )  # fmt: skip
+        CONF.format(
+            root=root,
+            listen=listen,
+            port=port,
+            socket_port=socket_port,
+            user=user if os.getuid() == 0 else "",
+            home=machine.root,
+        )
+    )
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     words = [shutil.which("nginx", path=path) or "nginx", "-p", str(root), "-c", "nginx.conf"]
     with (root / "said").open("wb") as said:

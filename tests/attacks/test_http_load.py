@@ -119,8 +119,10 @@ def still_served(machine: Machine, listen: str) -> None:
     """The administrator at the socket and the bearer of the token are answered, soon."""
     token = (machine.root / "token").read_text().strip()
     began = time.monotonic()
-    for client in (Client(machine.root, timeout=10),
-                   Client(url=f"http://{listen}", token=token, timeout=10)):  # fmt: skip
+    for client in (
+        Client(machine.root, timeout=10),
+        Client(url=f"http://{listen}", token=token, timeout=10),
+    ):
         with client:
             assert client.call("GET", "/v1/status")["listen"] == listen
     assert time.monotonic() - began < 8
@@ -247,8 +249,13 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
     served = scope["state"][connections.CONNECTION].serves(scope["path"][1:])
     if scope["path"] in ("/slow", "/later"):
         await asyncio.sleep(60 if scope["path"] == "/slow" else 0.6)
-    await send({"type": "http.response.start", "status": 200 if served else 429,
-                "headers": [(b"content-length", b"2")]})  # fmt: skip
+    await send(
+        {
+            "type": "http.response.start",
+            "status": 200 if served else 429,
+            "headers": [(b"content-length", b"2")],
+        }
+    )
     await send({"type": "http.response.body", "body": b"ok"})
 
 

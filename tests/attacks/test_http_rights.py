@@ -63,9 +63,12 @@ def test_a_user_submits_to_the_own_tenant_and_where_they_are_a_member(machine: M
 
 
 FORMS: list[Callable[[dict[str, Any]], Any]] = [
-    lambda job: job, lambda job: [job], lambda job: [dict(HOLD), job],
-    lambda job: {**job, "array": "0-3"}, lambda job: {**job, "array": "0-3%1"},
-]  # fmt: skip
+    lambda job: job,
+    lambda job: [job],
+    lambda job: [dict(HOLD), job],
+    lambda job: {**job, "array": "0-3"},
+    lambda job: {**job, "array": "0-3%1"},
+]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=["one", "list", "second", "array", "throttled"])
@@ -111,8 +114,12 @@ def test_priority_and_weight_are_not_raised_afterwards_either(machine: Machine) 
     job = submitted(machine, EVE)
     other = submitted(machine, EVE, array="0-2")
     for names in (str(job), f"{job},{other}", f"{other}_1"):
-        for body in ({"priority": 1}, {"weight": 2.0}, {"priority": -1, "weight": 2.0},
-                     {"priority": 1, "time_limit": "1h"}):  # fmt: skip
+        for body in (
+            {"priority": 1},
+            {"weight": 2.0},
+            {"priority": -1, "weight": 2.0},
+            {"priority": 1, "time_limit": "1h"},
+        ):
             assert asked(machine, EVE, "PATCH", f"/v1/jobs/{names}", body) == 403, body
     assert machine.client.call("GET", f"/v1/jobs/{job}")[0]["priority"] == 0
     assert asked(machine, EVE, "PATCH", f"/v1/jobs/{job}", {"priority": -5})["jobs"] == [job]
@@ -137,8 +144,7 @@ def test_an_administrator_says_how_high(machine: Machine) -> None:
     assert (found["members"], found["max_priority"], found["max_weight"]) == ({str(ANN): 2}, 5, 3)
     set_("PATCH", lab, body={"without": [str(ANN)]})
     assert submitted(machine, ANN, tenant="lab") == 403
-    set_("PATCH", lab, body={"members": {str(ANN): None}, "max_priority": None,
-                             "max_weight": None})  # fmt: skip
+    set_("PATCH", lab, body={"members": {str(ANN): None}, "max_priority": None, "max_weight": None})
     assert submitted(machine, ANN, tenant="lab", priority=1) == 403
     root = machine.client.call("POST", "/v1/jobs", body={**HOLD, "tenant": "x", "priority": 99})
     assert tenant_of(machine, root["job"]) == "x"
@@ -157,8 +163,9 @@ def test_a_limit_is_not_passed_by_another_name(machine: Machine) -> None:
         if isinstance(answer, dict):
             assert tenant_of(machine, answer["job"]) == str(EVE)
             jobs.append(answer["job"])
-    (found,) = [one for one in machine.client.call("GET", "/v1/quotas")
-                if one["tenant"] == str(EVE)]  # fmt: skip
+    (found,) = [
+        one for one in machine.client.call("GET", "/v1/quotas") if one["tenant"] == str(EVE)
+    ]
     assert (found["let_in"], found["waiting"]) == (2, len(jobs) - 2)
     asked(machine, EVE, "POST", f"/v1/jobs/{','.join(map(str, jobs))}/cancel")
     machine.client.call("DELETE", f"/v1/quotas/{EVE}")
@@ -191,9 +198,10 @@ BODIES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    "endpoint", [one for one in ENDPOINTS if (one.method, one.path) not in OPEN],
+    "endpoint",
+    [one for one in ENDPOINTS if (one.method, one.path) not in OPEN],
     ids=lambda one: f"{one.method} {one.path}",
-)  # fmt: skip
+)
 def test_every_other_endpoint_is_closed_to_who_is_not_its_owner(
     machine: Machine, endpoint: Any
 ) -> None:
@@ -215,8 +223,14 @@ def test_one_foreign_job_among_own_ones_refuses_all(machine: Machine) -> None:
 
 
 def test_what_the_daemon_may_read_is_not_read_for_users(machine: Machine) -> None:
-    for body in ({"add": "/etc/passwd"}, {"add": "etc/passwd"}, {"add": "vmlinuz"}, {"add": "."},
-                 {"recipes": ["/tmp/x.py:P"]}, {"recipes": ["x.py:P"]}):  # fmt: skip
+    for body in (
+        {"add": "/etc/passwd"},
+        {"add": "etc/passwd"},
+        {"add": "vmlinuz"},
+        {"add": "."},
+        {"recipes": ["/tmp/x.py:P"]},
+        {"recipes": ["x.py:P"]},
+    ):
         assert asked(machine, EVE, "POST", "/v1/whatif", body) == 403, body
     assert asked(machine, EVE, "POST", "/v1/whatif", {"add": "99999x1xV100"}) == 400
     assert asked(machine, EVE, "POST", "/v1/whatif", {"recipes": ["fifo"] * 101}) == 400
@@ -229,8 +243,13 @@ def test_rights_of_nobody_in_particular() -> None:
     rights = Rights({"lab": TenantRights({"ann": None, "bob": 7}, max_priority=3)})
     rights.refuse_beyond(Asker, "lab", 3, 1.0)  # type: ignore[arg-type]
     rights.refuse_beyond(Asker, "ann", 0, 1.0)  # type: ignore[arg-type]
-    for tenant, priority, weight in (("lab", 4, 1.0), ("ann", 1, 1.0), ("ann", 0, 1.01),
-                                     ("bob", 0, 1.0), ("", 0, 1.0)):  # fmt: skip
+    for tenant, priority, weight in (
+        ("lab", 4, 1.0),
+        ("ann", 1, 1.0),
+        ("ann", 0, 1.01),
+        ("bob", 0, 1.0),
+        ("", 0, 1.0),
+    ):
         with pytest.raises(BadInput):
             rights.refuse_beyond(Asker, tenant, priority, weight)  # type: ignore[arg-type]
     assert rights.changed("lab", TenantRights()).tenants == {}

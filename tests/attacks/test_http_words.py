@@ -75,9 +75,14 @@ def test_what_may_stand_in_a_command_obeys_nobody_on_a_terminal(tmp_path: Path) 
     try:
         for evil in EVIL[:4]:
             job = shell.submit("--hold", "--output", f"/nowhere/{evil}", "--", "true", evil)
-            for words in (("queue",), ("queue", "--json"), ("show", str(job)),
-                          ("explain", str(job)), ("show", str(job), "--json"),
-                          ("queue", "-o", "%i %j %Z")):  # fmt: skip
+            for words in (
+                ("queue",),
+                ("queue", "--json"),
+                ("show", str(job)),
+                ("explain", str(job)),
+                ("show", str(job), "--json"),
+                ("queue", "-o", "%i %j %Z"),
+            ):
                 said = shell.ganger(*words, code=2 if "%Z" in words[-1] else 0)
                 for text in (said.stdout, said.stderr):
                     assert all(one.isprintable() for one in text.replace("\n", "")), ascii(text)
@@ -99,16 +104,43 @@ def test_shown_text_is_one_printable_line_and_json_keeps_its_meaning(evil: str) 
 
 
 PATHS = [
-    "/v1/jobs/%2e%2e", "/v1/jobs/..%2f..%2fetc%2fpasswd/logs", "/v1/../v1/roles/../../etc/passwd",
-    "/v1/jobs/1%00", "/v1/jobs/1%0d%0aX-Evil:%201", "/v1/jobs/%ff%fe", "/v1/jobs/1;2",
-    "/v1/jobs/" + "1" * 12_000, "/v1/jobs/" + "1," * 6_000 + "1/wait", "/v1/jobs/-1", "/v1/jobs/+1",
-    "/v1/jobs/1e3", "/v1/jobs/0x1", "/v1/jobs/1.0", "/v1/jobs/%D9%A1", "/v1/jobs/%EF%BC%91",
-    "/v1/jobs/1_%D9%A1", "/v1/jobs/1_1_1", "/v1/jobs/_1", "/v1/jobs/1_", "/v1/jobs/1__1",
-    "/v1/jobs/18446744073709551617", "/v1/jobs/,", "/v1/jobs/1,,1", "/v1/jobs/%20", "//v1/status",
-    "/v1/nodes/..%2f/drain", "/v1/quotas/%0d%0a", "/v1/tokens/%2e%2e%2f", "/v1/admins/..%2froot",
-    "/v1/events?since=" + "9" * 5_000, "/v1/events?since=%D9%A1", "/v1/jobs?jobs=" + "1," * 7_000,
-    "/v1/jobs?limit=1e309", "/v1/jobs?offset=nan", "/v1/jobs?since=inf",
-]  # fmt: skip
+    "/v1/jobs/%2e%2e",
+    "/v1/jobs/..%2f..%2fetc%2fpasswd/logs",
+    "/v1/../v1/roles/../../etc/passwd",
+    "/v1/jobs/1%00",
+    "/v1/jobs/1%0d%0aX-Evil:%201",
+    "/v1/jobs/%ff%fe",
+    "/v1/jobs/1;2",
+    "/v1/jobs/" + "1" * 12_000,
+    "/v1/jobs/" + "1," * 6_000 + "1/wait",
+    "/v1/jobs/-1",
+    "/v1/jobs/+1",
+    "/v1/jobs/1e3",
+    "/v1/jobs/0x1",
+    "/v1/jobs/1.0",
+    "/v1/jobs/%D9%A1",
+    "/v1/jobs/%EF%BC%91",
+    "/v1/jobs/1_%D9%A1",
+    "/v1/jobs/1_1_1",
+    "/v1/jobs/_1",
+    "/v1/jobs/1_",
+    "/v1/jobs/1__1",
+    "/v1/jobs/18446744073709551617",
+    "/v1/jobs/,",
+    "/v1/jobs/1,,1",
+    "/v1/jobs/%20",
+    "//v1/status",
+    "/v1/nodes/..%2f/drain",
+    "/v1/quotas/%0d%0a",
+    "/v1/tokens/%2e%2e%2f",
+    "/v1/admins/..%2froot",
+    "/v1/events?since=" + "9" * 5_000,
+    "/v1/events?since=%D9%A1",
+    "/v1/jobs?jobs=" + "1," * 7_000,
+    "/v1/jobs?limit=1e309",
+    "/v1/jobs?offset=nan",
+    "/v1/jobs?since=inf",
+]
 
 
 @pytest.mark.parametrize("path", PATHS, ids=[one[:40] for one in PATHS])
@@ -171,13 +203,21 @@ def test_a_submission_waits_for_so_many_and_holds_so_much(tmp_path: Path) -> Non
     def ask(**fields: Any) -> None:
         prepare(JobRequest(command=["true"], **fields), Who("ann"), 0, lambda job: many, False)
 
-    for fields in ({"after": ["1"] * 100}, {"after_any": [str(i) for i in range(100)]},
-                   {"after": ["1"] * 6, "after_not_ok": ["1"] * 6}):  # fmt: skip
+    for fields in (
+        {"after": ["1"] * 100},
+        {"after_any": [str(i) for i in range(100)]},
+        {"after": ["1"] * 6, "after_not_ok": ["1"] * 6},
+    ):
         with pytest.raises(BadInput, match="counted one by one"):
             ask(**fields)
     with pytest.raises(BadInput, match="counted one by one"):
-        prepare(JobRequest(command=["true"], after=["1"], array="0-99"), Who("ann"), 0,
-                lambda job: many[:20_000], False)  # fmt: skip
+        prepare(
+            JobRequest(command=["true"], after=["1"], array="0-99"),
+            Who("ann"),
+            0,
+            lambda job: many[:20_000],
+            False,
+        )
     request = JobRequest(script="#!" + "x" * (2 << 20), array="0-999")
     with pytest.raises(BadInput, match="exceed 256 MiB"):
         prepare(request, Who("ann"), 0, lambda job: [], False)
@@ -261,9 +301,16 @@ def test_tasks_are_found_at_once_and_only_where_they_are(tmp_path: Path) -> None
 
 
 def test_lists_of_requests_have_an_end(machine: Machine) -> None:
-    for body in (b"[" + b",".join([b'{"command":["x"]}'] * 100_001) + b"]", b"[]", b" [ ] ",
-                 b'[{"command": ["' + b"x" * (17 << 20) + b'"]}]', b'[{"command": ["x"]}, 7]',
-                 b"[null]", b'{"command":["x"]}]', b'[{"command":["x"]}'):  # fmt: skip
+    for body in (
+        b"[" + b",".join([b'{"command":["x"]}'] * 100_001) + b"]",
+        b"[]",
+        b" [ ] ",
+        b'[{"command": ["' + b"x" * (17 << 20) + b'"]}]',
+        b'[{"command": ["x"]}, 7]',
+        b"[null]",
+        b'{"command":["x"]}]',
+        b'[{"command":["x"]}',
+    ):
         status, said = sent(by_socket(machine.root), request("POST", "/v1/jobs", body=body))
         assert status == 400, said
     whole = b'\n[{"command": ["x"], "gpus": 1.0, "hold": true}]'
@@ -354,10 +401,22 @@ def test_no_request_names_an_address(machine: Machine) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["file:///etc/passwd", "ftp://x/", "gopher://x:25/", "http://", "http://[", "http://x:99999/",
-     "http://x/\r\nX: y", "http://x y/", "http://x/\x00", "unix:///run/x.sock", "http://x:0/",
-     "//x/", "http://\u202ex/"],
-)  # fmt: skip
+    [
+        "file:///etc/passwd",
+        "ftp://x/",
+        "gopher://x:25/",
+        "http://",
+        "http://[",
+        "http://x:99999/",
+        "http://x/\r\nX: y",
+        "http://x y/",
+        "http://x/\x00",
+        "unix:///run/x.sock",
+        "http://x:0/",
+        "//x/",
+        "http://\u202ex/",
+    ],
+)
 def test_what_is_no_address_is_refused_when_it_is_read(url: str) -> None:
     with pytest.raises(BadInput, match="not a valid address"):
         Config(webhook=(Webhook(url=url),)).check("notify.toml")

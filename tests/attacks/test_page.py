@@ -13,9 +13,11 @@ NAMED = set(re.findall(r"`(test_\w+\.py)::(test_\w+)`", PAGE))
 def there() -> set[tuple[str, str]]:
     """Every test of this folder, but for those of the page itself."""
     return {
-        (path.name, name) for path in HERE.glob("test_*.py") if path.name != Path(__file__).name
+        (path.name, name)
+        for path in HERE.glob("test_*.py")
+        if path.name != Path(__file__).name
         for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
-    }  # fmt: skip
+    }
 
 
 def test_every_test_that_the_page_names_is_there() -> None:

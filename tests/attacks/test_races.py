@@ -280,14 +280,23 @@ def test_root_sees_no_processes_for_a_user(mallory: int) -> None:
 # ---------------------------------------------------------------------- what jobs report
 
 HOSTILE = [
-    b'{"step": Infinity, "at": 1}', b'{"step": 1e400, "at": 1}', b'{"saved": Infinity}',
-    b"[" * 60_000, json.dumps({"step": 10**300, "at": 1}).encode(),
+    b'{"step": Infinity, "at": 1}',
+    b'{"step": 1e400, "at": 1}',
+    b'{"saved": Infinity}',
+    b"[" * 60_000,
+    json.dumps({"step": 10**300, "at": 1}).encode(),
     json.dumps({"step": 1, "total": 10**300, "at": 1}).encode(),
-    b'{"step": 1, "at": NaN}', b'{"step": 2, "at": 1, "metrics": {"a": Infinity}}',
-    b'{"report": 1}', b'{"report": {}}', b'{"report": {"step": 1e999, "metrics": {"a": 1}}}',
-    b'{"report": {"step": 1, "metrics": {"a": "b"}}}', b'{"report": {"step": 1, "metrics": []}}',
-    b'{"served": 1}', b'{"served": {"arrivals": "many"}}', b'{"served": {"p99": NaN}}',
-]  # fmt: skip
+    b'{"step": 1, "at": NaN}',
+    b'{"step": 2, "at": 1, "metrics": {"a": Infinity}}',
+    b'{"report": 1}',
+    b'{"report": {}}',
+    b'{"report": {"step": 1e999, "metrics": {"a": 1}}}',
+    b'{"report": {"step": 1, "metrics": {"a": "b"}}}',
+    b'{"report": {"step": 1, "metrics": []}}',
+    b'{"served": 1}',
+    b'{"served": {"arrivals": "many"}}',
+    b'{"served": {"p99": NaN}}',
+]
 
 
 def test_reports_of_nonsense_do_not_end_the_keeper(own: Play, mallory: int) -> None:

@@ -45,8 +45,7 @@ def joins(port: int) -> bool:
         line, mine = Line(sock), secrets.token_hex(16)
         theirs = (line.receive() or {}).get("nonce", "")
         try:
-            line.send({"node": 1, "nonce": mine,
-                       "proof": proof(SECRET, "follow 1", theirs, mine)})  # fmt: skip
+            line.send({"node": 1, "nonce": mine, "proof": proof(SECRET, "follow 1", theirs, mine)})
         except OSError:
             return False
         return (line.receive() or {}).get("proof") == proof(SECRET, "lead", mine, theirs)

@@ -21,18 +21,28 @@ class Shell:
         self.cwd.mkdir()
         self.home = root / "home"
         self.env = {
-            **os.environ, "GANGER_HOME": str(self.home), "COLUMNS": "80", "LINES": "24",
-            "GANGER_URL": "", "TERM": "dumb",
-        }  # fmt: skip
+            **os.environ,
+            "GANGER_HOME": str(self.home),
+            "COLUMNS": "80",
+            "LINES": "24",
+            "GANGER_URL": "",
+            "TERM": "dumb",
+        }
 
     def ganger(
         self, *words: str, code: int = 0, typed: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """Run a command, `typed` into it; its exit code must be `code`, and never a traceback."""
         done = subprocess.run(
-            [sys.executable, "-m", "ganger.cli", *words], cwd=self.cwd, env=self.env, text=True,
-            capture_output=True, check=False, timeout=60, input=typed,
-        )  # fmt: skip
+            [sys.executable, "-m", "ganger.cli", *words],
+            cwd=self.cwd,
+            env=self.env,
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=60,
+            input=typed,
+        )
         assert "Traceback" not in done.stdout + done.stderr, done.stderr
         assert done.returncode == code, done.stdout + done.stderr
         return done

@@ -31,8 +31,13 @@ def test_json_has_the_promised_form(place: Path) -> None:
         ganger(place, "allocate", "problem.json", "--objective", "max-sum", "--json").stdout
     )
     assert list(told) == [
-        "objective", "gap", "allocation", "effective_throughput", "dual_prices", "cpu_seconds"
-    ]  # fmt: skip
+        "objective",
+        "gap",
+        "allocation",
+        "effective_throughput",
+        "dual_prices",
+        "cpu_seconds",
+    ]
     assert told["objective"] == {"name": "max-sum", "value": pytest.approx(140)}
     assert told["allocation"] == {"a": {}, "b": {}, "a+b": {"v100": pytest.approx(1)}}
     assert told["effective_throughput"] == pytest.approx({"a": 75, "b": 65})

@@ -16,9 +16,10 @@ def test_a_python_file_by_itself_is_refused_with_the_mend(shell: Shell) -> None:
             f"ganger: {word}: the file is not executable"
             f" (write like: ganger submit -- python {word} --lr 0.1)\n"
         )
-    assert "write like: ganger submit -- sh run" in shell.ganger(
-        "submit", shell.script("run", "echo\n"), code=2
-    ).stderr  # fmt: skip
+    assert (
+        "write like: ganger submit -- sh run"
+        in shell.ganger("submit", shell.script("run", "echo\n"), code=2).stderr
+    )
     assert "trian.py: no such file" in shell.ganger("submit", "trian.py", code=2).stderr
     assert shell.ganger("submit", "-H", "--", "no-such-program").stderr == (
         "ganger: no-such-program is not on the PATH of this machine\n"
@@ -74,15 +75,24 @@ def test_a_grid_of_parameters_is_an_array_with_names(shell: Shell) -> None:
     done = shell.said("submit", *words)
     (job,) = re.findall(r"array (\d+) of 4 tasks", done)
     shell.ganger("wait", job)
-    written = [(shell.cwd / f"{lr}-{opt}.txt").read_text()
-               for lr in ("0.1", "0.01") for opt in ("sgd", "a,b")]  # fmt: skip
+    written = [
+        (shell.cwd / f"{lr}-{opt}.txt").read_text()
+        for lr in ("0.1", "0.01")
+        for opt in ("sgd", "a,b")
+    ]
     assert written == [
-        "0.1 sgd 0.1 sgd 0 {other}\n", "0.1 a,b 0.1 a,b 1 {other}\n",
-        "0.01 sgd 0.01 sgd 2 {other}\n", "0.01 a,b 0.01 a,b 3 {other}\n",
-    ]  # fmt: skip
+        "0.1 sgd 0.1 sgd 0 {other}\n",
+        "0.1 a,b 0.1 a,b 1 {other}\n",
+        "0.01 sgd 0.01 sgd 2 {other}\n",
+        "0.01 a,b 0.01 a,b 3 {other}\n",
+    ]
     names = [one["name"] for one in shell.json("show", job)]
-    assert names == ["sh lr=0.1 opt=sgd", "sh lr=0.1 opt=a,b", "sh lr=0.01 opt=sgd",
-                     "sh lr=0.01 opt=a,b"]  # fmt: skip
+    assert names == [
+        "sh lr=0.1 opt=sgd",
+        "sh lr=0.1 opt=a,b",
+        "sh lr=0.01 opt=sgd",
+        "sh lr=0.01 opt=a,b",
+    ]
     for wrong, why in (
         (("--param", "lr"), "write like lr=0.1,0.01"),
         (("--param", "job=1,2"), "cannot name a parameter"),

@@ -11,15 +11,29 @@ from cli.rig import Shell
 
 
 def test_sbatchs_own_options_and_a_script_from_standard_input(shell: Shell) -> None:
-    words = ("submit", "--dry-run", "--gres=gpu:V100:2", "-p", "gpu", "--mem-per-gpu", "2G",
-             "--begin", "now+1hour", "--wrap", "a && b")  # fmt: skip
+    words = (
+        "submit",
+        "--dry-run",
+        "--gres=gpu:V100:2",
+        "-p",
+        "gpu",
+        "--mem-per-gpu",
+        "2G",
+        "--begin",
+        "now+1hour",
+        "--wrap",
+        "a && b",
+    )
     done = shell.ganger(*words)
     assert done.stderr == "ganger: --partition has no effect here and is ignored\n"
     found = json.loads(done.stdout)
     assert {key: found[key] for key in ("command", "gpus", "gpu_types", "memory", "begin")} == {
-        "command": ["/bin/sh", "-c", "a && b"], "gpus": 2, "gpu_types": ["V100"], "memory": 4096,
+        "command": ["/bin/sh", "-c", "a && b"],
+        "gpus": 2,
+        "gpu_types": ["V100"],
+        "memory": 4096,
         "begin": "+1h",
-    }  # fmt: skip
+    }
     text = "#!/bin/sh\n#SBATCH --gpus=2 --nice=7\necho $1 $CUDA_VISIBLE_DEVICES\n"
     again = shell.ganger("submit", "--parsable", "--priority", "0", typed=text)
     job = again.stdout.strip()
@@ -57,7 +71,7 @@ def test_history_is_what_parsers_of_sacct_expect(shell: Shell) -> None:
         f"{fails}|FAILED|7:0|00:00:01|00:01:30|gres/gpu=2,gres/gpu:v100=2",
         f"{dies}|FAILED|0:15|00:00:00|UNLIMITED|",
         f"{late}|TIMEOUT|0:0|00:00:01|00:00:01|",
-    ]  # fmt: skip
+    ]
     forged = shell.submit("--gpus", "0", "-J", "x|COMPLETED|0:0", "--", "false")
     shell.ganger("wait", str(forged), code=1)
     row = shell.said("history", *words[2:], "JobName,State", "-j", str(forged))
@@ -93,8 +107,11 @@ def test_jobs_are_cancelled_by_whose_they_are_and_how_they_are(shell: Shell) -> 
 def test_when_those_that_wait_are_expected_to_start(shell: Shell) -> None:
     holder = shell.submit("--gpus", "V100:4", "-t", "10m", "--", "sleep", "60")
     waits = shell.submit("--gpus", "V100:4", "--", "true")
-    row = next(line for line in shell.said("queue", "--start").splitlines()
-               if line.split()[0] == str(waits)).split()  # fmt: skip
+    row = next(
+        line
+        for line in shell.said("queue", "--start").splitlines()
+        if line.split()[0] == str(waits)
+    ).split()
     assert re.fullmatch(r"(\S+T)?\d\d:\d\d:\d\d", row[4]), row
     asked = time.time()
     found = shell.json("queue", "--start")["jobs"]

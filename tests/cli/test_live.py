@@ -32,8 +32,9 @@ def test_status_says_how_it_is(shell: Shell) -> None:
 
 
 def test_a_command_its_log_and_its_exit_code(shell: Shell) -> None:
-    done = shell.ganger("submit", "--gpus", "2", "--wait", "--", "sh", "-c", "echo seen; exit 9",
-                        code=9)  # fmt: skip
+    done = shell.ganger(
+        "submit", "--gpus", "2", "--wait", "--", "sh", "-c", "echo seen; exit 9", code=9
+    )
     job = re.search(r"submitted job (\d+): starts now on box-", done.stdout)
     assert job
     assert shell.said("logs", job[1]) == "seen\n"
@@ -46,8 +47,18 @@ def test_a_command_its_log_and_its_exit_code(shell: Shell) -> None:
 def test_the_submitters_folder_and_choice_of_environment(shell: Shell) -> None:
     shell.env["SECRET"], shell.env["WANTED"] = "s", "w"
     try:
-        job = shell.submit("--env", "WANTED", "-E", "X=1", "-o", "out-%j.txt", "--",
-                           "sh", "-c", "pwd; echo [$SECRET][$WANTED][$X]")  # fmt: skip
+        job = shell.submit(
+            "--env",
+            "WANTED",
+            "-E",
+            "X=1",
+            "-o",
+            "out-%j.txt",
+            "--",
+            "sh",
+            "-c",
+            "pwd; echo [$SECRET][$WANTED][$X]",
+        )
         shell.ganger("wait", str(job))
         text = (shell.cwd / f"out-{job}.txt").read_text()
         assert text == f"{shell.cwd}\n[][w][1]\n"
@@ -93,8 +104,16 @@ def test_a_script_reads_slurms_variables(shell: Shell) -> None:
     for task, number in ((3, int(job)), (7, int(job) + 1)):
         lines = sorted((shell.cwd / f"v{task}.out").read_text().splitlines())
         assert lines == [f"{number} {job} {task} vars 2 1 {rank} {tail}" for rank in (0, 1)]
-    alone = shell.submit("--gpus", "0", "-c", "1", "--", "sh", "-c",
-                         "echo $SLURM_JOB_ID[$SLURM_ARRAY_JOB_ID]$SLURM_CPUS_PER_TASK")  # fmt: skip
+    alone = shell.submit(
+        "--gpus",
+        "0",
+        "-c",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        "echo $SLURM_JOB_ID[$SLURM_ARRAY_JOB_ID]$SLURM_CPUS_PER_TASK",
+    )
     shell.ganger("wait", str(alone))
     assert shell.said("logs", str(alone)) == f"{alone}[]1\n"
 
@@ -124,12 +143,21 @@ def test_a_tenants_quota(shell: Shell) -> None:
     assert shell.json("show", str(waits))[0]["reason"] == "AssocGrpGRES"
     assert "lab may have 2 (now 2) GPUs at once" in shell.said("explain", str(waits))
     (found,) = shell.json("policy", "quota", "lab")
-    assert found == {"tenant": "lab", "limit": 2.0, "let_in": 2.0, "waiting": 1, "quota": 1,
-                     "weight": 3.0, "members": {}, "max_priority": 0,
-                     "max_weight": 1.0}  # fmt: skip
-    assert "may hold 2 GPUs" in shell.ganger(
-        "submit", "-A", "lab", "--gpus", "3", "--", "true", code=2
-    ).stderr  # fmt: skip
+    assert found == {
+        "tenant": "lab",
+        "limit": 2.0,
+        "let_in": 2.0,
+        "waiting": 1,
+        "quota": 1,
+        "weight": 3.0,
+        "members": {},
+        "max_priority": 0,
+        "max_weight": 1.0,
+    }
+    assert (
+        "may hold 2 GPUs"
+        in shell.ganger("submit", "-A", "lab", "--gpus", "3", "--", "true", code=2).stderr
+    )
     shell.said("quota", "lab", "--limit", "none")
     shell.ganger("wait", str(waits))
     shell.said("cancel", str(holder))
@@ -192,10 +220,19 @@ def test_completion_knows_commands_jobs_and_recipes(shell: Shell) -> None:
     job = shell.submit("-J", "completed", "--gpus", "0", "--", "sleep", "60")
 
     def offered(*words: str) -> list[str]:
-        env = {**shell.env, "_GANGER_COMPLETE": "bash_complete", "COMP_CWORD": str(len(words)),
-               "COMP_WORDS": " ".join(["ganger", *words])}  # fmt: skip
-        done = subprocess.run([sys.executable, "-c", "from ganger.cli.main import main; main()"],
-                              env=env, capture_output=True, text=True, check=True)  # fmt: skip
+        env = {
+            **shell.env,
+            "_GANGER_COMPLETE": "bash_complete",
+            "COMP_CWORD": str(len(words)),
+            "COMP_WORDS": " ".join(["ganger", *words]),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", "from ganger.cli.main import main; main()"],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return [line.split(",")[1] for line in done.stdout.splitlines()]
 
     assert offered("exp") == ["explain"]
@@ -268,18 +305,39 @@ def test_the_queue_in_eighty_columns_and_in_a_pipe(shell: Shell) -> None:
     assert name not in narrow
     wide = shell.said("queue")
     row = next(line for line in wide.splitlines() if name in line)
-    assert row.split() == [str(waits), name, row.split()[2], "PD", "-", "-", "4", "0",
-                           "(Resources)"]  # fmt: skip
-    listings = ("nodes", "fairshare", "history", "status", "quota", "usage", "policy idle",
-                "service token", "service notify", "service --help", "submit --help")  # fmt: skip
+    assert row.split() == [
+        str(waits),
+        name,
+        row.split()[2],
+        "PD",
+        "-",
+        "-",
+        "4",
+        "0",
+        "(Resources)",
+    ]
+    listings = (
+        "nodes",
+        "fairshare",
+        "history",
+        "status",
+        "quota",
+        "usage",
+        "policy idle",
+        "service token",
+        "service notify",
+        "service --help",
+        "submit --help",
+    )
     for listing in listings:
         lines = shell.on_a_terminal(*listing.split()).splitlines()
         assert all(len(line) <= 80 for line in lines), lines
     assert all(line.count("~") <= 2 for line in shell.on_a_terminal("history").splitlines())
     silent = shell.ganger("logs", str(waits))
     assert (silent.stdout, silent.stderr) == (
-        "", f"ganger: job {waits} has not started (Resources)\n"
-    )  # fmt: skip
+        "",
+        f"ganger: job {waits} has not started (Resources)\n",
+    )
     text = shell.said("explain", str(waits))
     assert f"held by job {holder}" in text
     assert "Expected start:" in text
@@ -296,9 +354,12 @@ def test_orders_answer_with_what_was_done(shell: Shell) -> None:
         until = time.monotonic() + 10
         while True:
             done = subprocess.run(
-                [sys.executable, "-m", "ganger.cli", verb, str(job)], env=shell.env, text=True,
-                capture_output=True, check=False,
-            )  # fmt: skip
+                [sys.executable, "-m", "ganger.cli", verb, str(job)],
+                env=shell.env,
+                text=True,
+                capture_output=True,
+                check=False,
+            )
             if done.returncode == 0 or time.monotonic() > until:
                 break
         assert done.stdout == f"{past} {job}\n", done.stderr
@@ -363,8 +424,9 @@ def test_a_shell_inside_a_job(shell: Shell) -> None:
 
 def test_a_policy_may_believe_all_that_a_live_one_can(shell: Shell) -> None:
     assert set(KNOWS) == set(PAST)
-    assert "change nothing" in shell.said("policy", "set", "pollux", "--knows", "measured",
-                                          "--dry-run")  # fmt: skip
+    assert "change nothing" in shell.said(
+        "policy", "set", "pollux", "--knows", "measured", "--dry-run"
+    )
 
 
 def test_a_policy_is_set_while_jobs_run(shell: Shell) -> None:
@@ -398,9 +460,17 @@ def test_down_and_up_again_keeps_what_runs(shell: Shell) -> None:
     done = shell.ganger("status", code=1)
     assert "no daemon runs in" in done.stdout
     for words in (
-        ("queue",), ("usage",), ("quota",), ("policy", "idle"), ("node", "list"), ("down",),
-        ("daemon", "token"), ("daemon", "notify"), ("daemon", "metrics"), ("job", "show", "1"),
-    ):  # fmt: skip
+        ("queue",),
+        ("usage",),
+        ("quota",),
+        ("policy", "idle"),
+        ("node", "list"),
+        ("down",),
+        ("daemon", "token"),
+        ("daemon", "notify"),
+        ("daemon", "metrics"),
+        ("job", "show", "1"),
+    ):
         (line,) = shell.ganger(*words, code=2).stderr.splitlines()
         assert "start one with `ganger up`" in line, words
     assert "box-V100: 4 GPUs V100" in shell.said("up", "--dry-run")
@@ -425,8 +495,12 @@ def test_tables_and_clocks() -> None:
     text = table(["N", "NAME"], [["1", "a"], ["22", "bb"]])
     assert text == " N  NAME\n 1  a\n22  bb"
     assert [clock(t) for t in (None, 0, 61, 3600, 90061)] == [
-        "-", "0:00", "1:01", "1:00:00", "1-01:01:01"
-    ]  # fmt: skip
+        "-",
+        "0:00",
+        "1:01",
+        "1:00:00",
+        "1-01:01:01",
+    ]
     assert re.fullmatch(r"\d\d-\d\dT\d\d:\d\d", day(1e9))
     now = time.time()
     assert day(now) == time.strftime("%H:%M:%S", time.localtime(now))

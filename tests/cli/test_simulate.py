@@ -31,9 +31,13 @@ def place(tmp_path: Path) -> Path:
 def ganger(place: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run the command line in `place`; its exit code must be `code`, and never a traceback."""
     done = subprocess.run(
-        [sys.executable, "-m", "ganger.cli", *words], cwd=place, capture_output=True, text=True,
-        env={**os.environ, "COLUMNS": "80"}, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "ganger.cli", *words],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "80"},
+        check=False,
+    )
     assert "Traceback" not in done.stderr + done.stdout, done.stderr
     assert done.returncode == code, done.stderr + done.stdout
     return done
@@ -53,9 +57,13 @@ def test_json_has_the_promised_form(place: Path) -> None:
     assert found[0]["metrics"]["makespan_seconds"] == 70
     assert found[1]["metrics"]["jct_mean_seconds"] == 34
     for name in (
-        "jobs_finished", "jct_p50_seconds", "jct_p99_seconds", "queueing_delay_mean_seconds",
-        "gpu_allocated_ratio", "preemptions",
-    ):  # fmt: skip
+        "jobs_finished",
+        "jct_p50_seconds",
+        "jct_p99_seconds",
+        "queueing_delay_mean_seconds",
+        "gpu_allocated_ratio",
+        "preemptions",
+    ):
         assert name in found[0]["metrics"]
     assert set(found[0]["simulation"]) == {"events", "decisions", "cpu_seconds", "peak_rss_bytes"}
     assert found[0]["seed"] == 0

@@ -33,11 +33,12 @@ def run(shell: Shell, *words: str, script: str = "", code: int = 0) -> list[str]
 
 def test_tasks_start_on_every_node_of_the_job(shell: Shell) -> None:
     lines = run(
-        shell, *BOTH, script=
-        'echo once $SLURM_JOB_NODELIST $SLURM_TASKS_PER_NODE $SLURMD_NODENAME\n'
+        shell,
+        *BOTH,
+        script="echo once $SLURM_JOB_NODELIST $SLURM_TASKS_PER_NODE $SLURMD_NODENAME\n"
         f"srun sh -c '{SEEN} $SLURM_STEP_ID $SLURMD_NODENAME'\n"
         "srun -l --ntasks-per-node=2 sh -c 'echo $SLURM_LOCALID; echo err >&2' 2>/dev/null",
-    )  # fmt: skip
+    )
     once = next(line for line in lines if line.startswith("once")).split()
     names = once[1].split(",")
     workers = {"box-V100": 2, "box-V100-2": 1}
@@ -54,9 +55,7 @@ def test_tasks_start_on_every_node_of_the_job(shell: Shell) -> None:
 def test_one_node_and_the_worst_exit_code(shell: Shell) -> None:
     script = f"srun -n 3 -u sh -c '{SEEN}'\nsrun -n2 sh -c 'exit $((SLURM_PROCID * 7))'"
     lines = run(shell, "--gpus", "1", script=script, code=7)
-    assert [line for line in lines if "/" in line] == [
-        "0 0 0 3 0/3", "1 1 0 3 1/3", "2 2 0 3 2/3",
-    ]  # fmt: skip
+    assert [line for line in lines if "/" in line] == ["0 0 0 3 0/3", "1 1 0 3 1/3", "2 2 0 3 2/3"]
     code = "echo $?\nsrun -N2 sh -c 'exit $((SLURM_NODEID * 5))'; echo worst $?"
     assert "worst 5" in run(shell, *BOTH, script=code)
 

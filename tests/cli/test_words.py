@@ -18,15 +18,18 @@ from ganger.cli.main import cli
 TRACE = "job,submitted,duration,gpus\nwarm-up,0,15m,1\ntrain,60,1h,4\n"
 
 
-def typed(
-    folder: Path, *words: str, code: int = 0, **env: str
-) -> subprocess.CompletedProcess[str]:  # fmt: skip
+def typed(folder: Path, *words: str, code: int = 0, **env: str) -> subprocess.CompletedProcess[str]:
     """What a command says; never a traceback."""
     (folder / "jobs.csv").write_text(TRACE)
     done = subprocess.run(
-        [sys.executable, "-m", "ganger.cli", *words], cwd=folder, text=True, check=False,
-        capture_output=True, timeout=60, env={**os.environ, **env, "COLUMNS": "80"},
-    )  # fmt: skip
+        [sys.executable, "-m", "ganger.cli", *words],
+        cwd=folder,
+        text=True,
+        check=False,
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, **env, "COLUMNS": "80"},
+    )
     assert "Traceback" not in done.stderr
     assert done.returncode == code, done.stdout + done.stderr
     return done

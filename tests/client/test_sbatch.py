@@ -86,10 +86,8 @@ def test_lines_add_up_and_end_at_the_first_command() -> None:
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [
-        ("--partition=gpu", "--partition"), ("-q high", "--qos"), ("--exclusive", "--exclusive"),
-    ],
-)  # fmt: skip
+    [("--partition=gpu", "--partition"), ("-q high", "--qos"), ("--exclusive", "--exclusive")],
+)
 def test_what_means_nothing_is_said(line: str, said: str) -> None:
     found = sbatch.parse(f"#!/bin/sh\n#SBATCH {line}\n", "job.sh")
     assert found.notes
@@ -99,16 +97,22 @@ def test_what_means_nothing_is_said(line: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("line", "where"),
     [
-        ("--gpus=many", "job.sh:2: --gpus"), ("--frobnicate=1", "job.sh:2"),
-        ("--nodes=2-4", "job.sh:2: --nodes"), ("--mail-type=X", "job.sh:2: --mail-type"),
+        ("--gpus=many", "job.sh:2: --gpus"),
+        ("--frobnicate=1", "job.sh:2"),
+        ("--nodes=2-4", "job.sh:2: --nodes"),
+        ("--mail-type=X", "job.sh:2: --mail-type"),
         ("--dependency=singleton:1", "job.sh:2: --dependency"),
         ("--dependency=afterok:1?afterok:2,after:3", "job.sh:2: --dependency"),
         ("--dependency=afterok:1?singleton", "job.sh:2: --dependency"),
-        ("--dependency=after:1+soon", "job.sh:2: --dependency"), ("--mem", "job.sh:2"),
-        ("--ntasks=x", "job.sh:2: --ntasks"), ('--job-name="open', "job.sh:2"),
-        ("stray", "job.sh:2"), ("--nice=low", "job.sh:2: --nice"), ("--signal=", "job.sh:2"),
+        ("--dependency=after:1+soon", "job.sh:2: --dependency"),
+        ("--mem", "job.sh:2"),
+        ("--ntasks=x", "job.sh:2: --ntasks"),
+        ('--job-name="open', "job.sh:2"),
+        ("stray", "job.sh:2"),
+        ("--nice=low", "job.sh:2: --nice"),
+        ("--signal=", "job.sh:2"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused_with_its_line(line: str, where: str) -> None:
     with pytest.raises(BadInput) as refused:
         sbatch.parse(f"#!/bin/sh\n#SBATCH {line}\n", "job.sh")
@@ -129,8 +133,11 @@ def test_what_only_the_daemon_understands_is_refused_there(line: str) -> None:
 def test_moments_as_sbatch_has_them() -> None:
     """A time of day is the next one: today's, or tomorrow's."""
     assert [sbatch.when(text) for text in ("now", "now+90", "now+2hours", "2026-05-01")] == [
-        "", "+90s", "+2h", "2026-05-01",
-    ]  # fmt: skip
+        "",
+        "+90s",
+        "+2h",
+        "2026-05-01",
+    ]
     now = datetime.now()
     for text in ("16:00", "9:30:15", "noon", "midnight", "teatime"):
         then = datetime.fromisoformat(sbatch.when(text))

@@ -130,9 +130,14 @@ def test_a_job_follows_and_belongs_to_jobs_that_are_there() -> None:
 
 @pytest.mark.parametrize(
     ("verb", "least", "most"),
-    [("priority", -INT32 - 1, INT32), ("weight", 0, 1e300), ("limit", 0, NEVER),
-     ("deadline", 0, NEVER), ("estimate", 0, NEVER)],
-)  # fmt: skip
+    [
+        ("priority", -INT32 - 1, INT32),
+        ("weight", 0, 1e300),
+        ("limit", 0, NEVER),
+        ("deadline", 0, NEVER),
+        ("estimate", 0, NEVER),
+    ],
+)
 def test_what_people_change_has_the_ends_of_what_they_declare(
     verb: str, least: float, most: float
 ) -> None:

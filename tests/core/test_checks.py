@@ -38,10 +38,15 @@ def busy() -> Kernel:
     """A search on GPUs 0 and 1 with one trial on GPU 0; a part of GPU 2; GPU 3 with a core; one
     more trial, one more part and one more gang wait."""
     bench = Bench(
-        job("search", size=2, kind=Kind.TUNE), job("trial", parent="search"),
-        job("part", shape=PART), job("core", shape=CORES), job("other trial", parent="search"),
-        job("other part", shape=PART), job("gang", size=2), on=NODE,
-    )  # fmt: skip
+        job("search", size=2, kind=Kind.TUNE),
+        job("trial", parent="search"),
+        job("part", shape=PART),
+        job("core", shape=CORES),
+        job("other trial", parent="search"),
+        job("other part", shape=PART),
+        job("gang", size=2),
+        on=NODE,
+    )
     part = (Slot(0, 0b100, 1, share=600),)
     starts = [Start(0, 1, on(0b11)), Start(2, 1, part), Start(3, 1, on(0b1000))]
     bench.feed(0, *map(Submitted, range(7)), then=starts)
@@ -117,7 +122,9 @@ def _outside(kernel: Kernel) -> None:
 @pytest.mark.parametrize(
     ("cook", "error"),
     [
-        (_free, "free 0b11"), (_inner_free, "node 0: free"), (_misfiled, "is filed under"),
+        (_free, "free 0b11"),
+        (_inner_free, "node 0: free"),
+        (_misfiled, "is filed under"),
         (_miscounted, "counts 3 free GPUs, has 2"),
         *((_column(name), f"column {name}") for name in ("gpus", "cpus", "share", "empty")),
         (hold(False, 6, 0b1001), "shares whole devices"),
@@ -126,16 +133,19 @@ def _outside(kernel: Kernel) -> None:
         (_outside, "job 1 holds what its parent 0 does not"),
         (put("phase", 3, Phase.STOPPING), "job 3 holds devices while STOPPING"),
         (put("phase", 3, Phase.FINISHED), "job 3 holds devices while FINISHED"),
-        (put("phase", 6, Phase.BLOCKED), "the pending set"), (_pending, "the pending set"),
+        (put("phase", 6, Phase.BLOCKED), "the pending set"),
+        (_pending, "the pending set"),
         (_active, "the active set"),
         (put("size", 6, 2), "is not running counts GPUs"),
-        *((put(name, 6, -1), f"{name} is negative") for name in
-          ("ran", "held", "pended", "lost", "work")),
+        *(
+            (put(name, 6, -1), f"{name} is negative")
+            for name in ("ran", "held", "pended", "lost", "work")
+        ),
         (put("work", 6, float("inf")), "work is negative or not finite"),
         (put("served", 6, 1), "job 6 executed more than it held"),
         (put("submitted", 3, 1), "job 3 started before it was submitted"),
     ],
-)  # fmt: skip
+)
 def test_whatever_does_not_agree_is_found(cook: Callable[[Kernel], None], error: str) -> None:
     kernel = busy()
     cook(kernel)
@@ -210,10 +220,21 @@ def test_a_plan_is_booked_from_its_actions_alone_only_to_compare(
 
 @pytest.mark.parametrize(
     "news",
-    [Started(0, 2), Started(0, 1), Finished(0, 2), Finished(1, 0), Failed(0, 2), Failed(1, 0),
-     Released(0, 2), Released(1, 0), Refused(0, 1), Refused(0, 2), Refused(1, 0)],
+    [
+        Started(0, 2),
+        Started(0, 1),
+        Finished(0, 2),
+        Finished(1, 0),
+        Failed(0, 2),
+        Failed(1, 0),
+        Released(0, 2),
+        Released(1, 0),
+        Refused(0, 1),
+        Refused(0, 2),
+        Refused(1, 0),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_late_and_odd_news_asks_nobody(news: AnyEvent) -> None:
     bench = running()
     asked = bench.policy.asked
@@ -254,10 +275,15 @@ def test_who_was_cancelled_while_it_waited_for_another_does_not_come_when_that_i
 
 @pytest.mark.parametrize(
     "news",
-    [[Released(0, 1)], [Failed(0, 1)], [Finished(0, 1)], [Command(0, "requeue")],
-     [Command(0, "cancel"), Released(0, 1)]],
+    [
+        [Released(0, 1)],
+        [Failed(0, 1)],
+        [Finished(0, 1)],
+        [Command(0, "requeue")],
+        [Command(0, "cancel"), Released(0, 1)],
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_who_does_not_run_makes_no_headway(news: list[AnyEvent]) -> None:
     bench = running()
     assert bench.jobs.rate[0] == 1
@@ -327,8 +353,9 @@ class Listener:
 
 def test_a_change_is_told_to_those_who_compete_with_the_job() -> None:
     policy = Listener()
-    bench = Bench(job("search", size=2, kind=Kind.TUNE), job("t", parent="search"), job("b"),
-                  policy=policy)  # fmt: skip
+    bench = Bench(
+        job("search", size=2, kind=Kind.TUNE), job("t", parent="search"), job("b"), policy=policy
+    )
     bench.kernel.validate = False
 
     def told(at: float, *events: AnyEvent, then: list[Start | Stop] | None = None) -> object:
@@ -349,8 +376,9 @@ def test_a_change_is_told_to_those_who_compete_with_the_job() -> None:
 
 
 def test_the_next_in_line_is_asked_for_when_a_head_is_cancelled() -> None:
-    bench = Bench(job("a", size=4), job("wide", size=4), job("b", size=4),
-                  policy=registry.make("fifo"))  # fmt: skip
+    bench = Bench(
+        job("a", size=4), job("wide", size=4), job("b", size=4), policy=registry.make("fifo")
+    )
     bench.feed(0, Submitted(0), Submitted(1), Submitted(2))
     bench.feed(0, Started(0, 1))
     plan = bench.feed(1, Command(1, "cancel"))

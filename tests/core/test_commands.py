@@ -105,9 +105,11 @@ def test_people_freeze_a_job_and_let_it_go_on() -> None:
 
 def test_a_cancelled_parent_takes_its_trials_with_it() -> None:
     bench = Bench(
-        job("search", size=2, kind=Kind.TUNE), job("t0", parent="search"),
-        job("t1", parent="search"), job("t2", parent="search"),
-    )  # fmt: skip
+        job("search", size=2, kind=Kind.TUNE),
+        job("t0", parent="search"),
+        job("t1", parent="search"),
+        job("t2", parent="search"),
+    )
     bench.feed(0, *(Submitted(row) for row in range(4)), then=[Start(0, 1, on(0b11))])
     bench.feed(0, Started(0, 1), then=[Start(1, 1, on(0b01)), Start(2, 1, on(0b10))])
     bench.feed(0, Started(1, 1), Started(2, 1))
@@ -120,8 +122,9 @@ def test_a_cancelled_parent_takes_its_trials_with_it() -> None:
 
 
 def test_a_drained_node_takes_nothing_new_and_a_repaired_one_only_once_it_is_resumed() -> None:
-    bench = Bench(job("a", size=4), job("b", size=4), on=cluster(1, 4),
-                  policy=registry.make("fifo"))  # fmt: skip
+    bench = Bench(
+        job("a", size=4), job("b", size=4), on=cluster(1, 4), policy=registry.make("fifo")
+    )
     bench.feed(0, NodeCommand(0, "drain"), Submitted(0))
     assert bench.phase(0) == Phase.PENDING
     bench.feed(1, NodeDown(0))
@@ -156,8 +159,12 @@ def test_gpus_that_others_hold_are_not_planned_with_until_they_are_given_back() 
 def test_whether_others_take_or_give_back_is_told_apart() -> None:
     bench = Bench(job("a"))
     step = bench.kernel.step
-    for until, gpus, asked in ((CAPACITY_LOST, 1, True), (CAPACITY_FREED, 2, False),
-                               (CAPACITY_FREED, 1, True), (CAPACITY_LOST, 0, False)):  # fmt: skip
+    for until, gpus, asked in (
+        (CAPACITY_LOST, 1, True),
+        (CAPACITY_FREED, 2, False),
+        (CAPACITY_FREED, 1, True),
+        (CAPACITY_LOST, 0, False),
+    ):
         bench.policy.next = Plan(until=until)
         bench.kernel.wake = bench.kernel.now
         step(Batch(bench.kernel.now + 1, [Woke()]))
@@ -171,8 +178,9 @@ def test_others_get_what_our_job_holds_of_them_once_it_has_gone() -> None:
     bench.feed(0, Started(0, 1))
     bench.feed(1, Withheld(0, 2))
     assert bench.kernel.ledger.withheld(0).bit_count() == 1
-    again = restore(_wired(capture(bench.kernel)), bench.kernel.nodes, registry.make("fifo"),
-                    validate=True)  # fmt: skip
+    again = restore(
+        _wired(capture(bench.kernel)), bench.kernel.nodes, registry.make("fifo"), validate=True
+    )
     for kernel in (bench.kernel, again):
         kernel.step(Batch(2 * SECOND, [Finished(0, 1)]))
         assert kernel.ledger.withheld(0).bit_count() == 2

@@ -40,26 +40,51 @@ def test_events_of_one_instant_come_in_this_order() -> None:
     for kind in get_args(AnyEvent):
         ranks.setdefault(kind.rank, set()).add(kind.__name__)
     assert ranks == {
-        0: {"Finished"}, 1: {"Failed"}, 2: {"Released"}, 3: {"Refused"}, 4: {"NodeDown"},
-        5: {"NodeUp", "Withheld"}, 6: {"Started"},
-        7: {"Progressed", "Measured", "Evaluated", "Served"}, 8: {"Submitted", "Accepted"},
-        9: {"Command", "NodeCommand"}, 10: {"Woke"},
-    }  # fmt: skip
+        0: {"Finished"},
+        1: {"Failed"},
+        2: {"Released"},
+        3: {"Refused"},
+        4: {"NodeDown"},
+        5: {"NodeUp", "Withheld"},
+        6: {"Started"},
+        7: {"Progressed", "Measured", "Evaluated", "Served"},
+        8: {"Submitted", "Accepted"},
+        9: {"Command", "NodeCommand"},
+        10: {"Woke"},
+    }
     assert Event.rank == 9
 
 
 def test_kinds_of_change_are_bits_that_stand_in_logs() -> None:
-    names = ("CAPACITY_FREED", "CAPACITY_LOST", "STARTED", "PROGRESSED", "QUEUED", "COMMANDED",
-             "WOKE", "EVALUATED", "SERVED", "ROUTED")  # fmt: skip
+    names = (
+        "CAPACITY_FREED",
+        "CAPACITY_LOST",
+        "STARTED",
+        "PROGRESSED",
+        "QUEUED",
+        "COMMANDED",
+        "WOKE",
+        "EVALUATED",
+        "SERVED",
+        "ROUTED",
+    )
     assert [getattr(events, name) for name in names] == [1 << at for at in range(10)]
     assert events.ANYTHING == 1023
 
 
 def test_phases_and_kinds_of_jobs_are_numbers_that_stand_in_snapshots() -> None:
     assert [phase.name for phase in sorted(Phase)] == [
-        "DECLARED", "BLOCKED", "PENDING", "STARTING", "RUNNING", "SUSPENDED", "STOPPING",
-        "FINISHED", "FAILED", "CANCELLED",
-    ]  # fmt: skip
+        "DECLARED",
+        "BLOCKED",
+        "PENDING",
+        "STARTING",
+        "RUNNING",
+        "SUSPENDED",
+        "STOPPING",
+        "FINISHED",
+        "FAILED",
+        "CANCELLED",
+    ]
     assert sorted(map(int, Phase)) == list(range(10))
     assert {kind.name: int(kind) for kind in Kind} == {"TRAIN": 0, "SERVE": 1, "TUNE": 2, "TASK": 3}
 
@@ -127,8 +152,7 @@ def test_two_policies_use_what_either_uses() -> None:
 def test_a_part_of_a_view_has_those_of_its_kinds_that_are_set_aside() -> None:
     works = [job("a"), job("web", lasts=None, kind=Kind.SERVE), job("b")]
     bench = Bench(*works, on=cluster(1, 4))
-    bench.feed(0, *map(Submitted, range(3)),
-               then=[Start(row, 1, on(1 << row)) for row in range(3)])  # fmt: skip
+    bench.feed(0, *map(Submitted, range(3)), then=[Start(row, 1, on(1 << row)) for row in range(3)])
     bench.feed(0, *(Started(row, 1) for row in range(3)))
     bench.feed(1, Woke(), then=[Stop(row, 1, "paused") for row in range(3)])
     bench.feed(2, *(events.Released(row, 1, 1.0) for row in range(3)))
@@ -161,7 +185,7 @@ class Hears:
 
 def heard(
     bench: Bench, at: float, *happened: AnyEvent, then: Sequence[AnyAction] = ()
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """What the policy hears has changed."""
     policy: Any = bench.policy
     policy.next = Plan(list(then))

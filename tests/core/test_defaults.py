@@ -26,13 +26,26 @@ from worlds import cluster
     [
         (Needs(), {"gpus": 1, "share": 1000, "gpu_memory": 0, "cpus": 0, "memory": 0}),
         (Role(), {"size": 1, "least": 0, "most": 0}),
-        (JobSpec(name="a"), {
-            "submitted": 0, "priority": 0, "weight": 1.0, "deadline": NEVER, "limit": NEVER,
-            "estimate": NEVER, "steps": 0.0, "on_preempt": OnPreempt.CHECKPOINT, "checkpoint": -1,
-            "restore": -1}),
+        (
+            JobSpec(name="a"),
+            {
+                "submitted": 0,
+                "priority": 0,
+                "weight": 1.0,
+                "deadline": NEVER,
+                "limit": NEVER,
+                "estimate": NEVER,
+                "steps": 0.0,
+                "on_preempt": OnPreempt.CHECKPOINT,
+                "checkpoint": -1,
+                "restore": -1,
+            },
+        ),
         (GpuType("A"), {"memory": 16384, "watts": 0.0, "price": 0.0, "speed": 1.0}),
-        (NodeSpec(), {"count": 1, "gpus": 0, "cpus": 0, "memory": 0, "nodes_per_rack": 0,
-                      "island": 0}),
+        (
+            NodeSpec(),
+            {"count": 1, "gpus": 0, "cpus": 0, "memory": 0, "nodes_per_rack": 0, "island": 0},
+        ),
         (TenantSpec("t"), {"quota": -1, "weight": 1.0}),
         (Slot(3, 0b1), {"workers": 1, "role": 0, "share": 0}),
         (Started(0, 1), {"rate": 1.0}),
@@ -45,12 +58,26 @@ from worlds import cluster
         (Notes(), {"jobs": [], "columns": b"", "draws": 0}),
         (Schedules(), {"jobs": [], "columns": b"", "due": 0}),
         (CellMemory(), {"bound": (), "guaranteed": ()}),
-        (BarrierMemory(), {"since": 0, "jobs": [], "turns": [], "ends": 0, "counted": 0,
-                           "received": {}, "total": {}, "deficits": {}, "failures": {},
-                           "changed": True, "rounds": 0, "notes": Notes()}),
+        (
+            BarrierMemory(),
+            {
+                "since": 0,
+                "jobs": [],
+                "turns": [],
+                "ends": 0,
+                "counted": 0,
+                "received": {},
+                "total": {},
+                "deficits": {},
+                "failures": {},
+                "changed": True,
+                "rounds": 0,
+                "notes": Notes(),
+            },
+        ),
     ],
     ids=lambda each: type(each).__name__,
-)  # fmt: skip
+)
 def test_what_is_meant_where_nothing_is_said(said: Any, meant: dict[str, Any]) -> None:
     assert {name: getattr(said, name) for name in meant} == meant
 

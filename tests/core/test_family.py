@@ -179,8 +179,12 @@ def test_a_search_that_is_lost_takes_its_trials_along() -> None:
 
 
 def test_the_children_of_a_job_that_has_ended_are_cancelled_also_those_that_come_later() -> None:
-    works = [SEARCH, job("running", parent="search"), job("waiting", parent="search"),
-             job("late", parent="search")]  # fmt: skip
+    works = [
+        SEARCH,
+        job("running", parent="search"),
+        job("waiting", parent="search"),
+        job("late", parent="search"),
+    ]
     bench = Bench(*works, on=cluster(1, 4))
     bench.feed(0, *map(Submitted, range(3)), then=[Start(0, 1, on(0b0001))])
     bench.feed(0, Started(0, 1), then=[Start(1, 1, on(0b0001))])
@@ -201,8 +205,9 @@ def test_a_kernel_restored_while_a_grant_changes_knows_what_it_knew(at: int) -> 
     if at >= 3:
         bench.feed(2, Released(0, 1, 0.0))
     kept = msgspec.msgpack.encode(capture(bench.kernel))
-    again = restore(msgspec.msgpack.decode(kept, type=Snapshot), bench.kernel.nodes, bench.policy,
-                    validate=True)  # fmt: skip
+    again = restore(
+        msgspec.msgpack.decode(kept, type=Snapshot), bench.kernel.nodes, bench.policy, validate=True
+    )
     assert msgspec.msgpack.encode(capture(again)) == kept
     for kernel in (bench.kernel, again):
         assert kernel.placements().keys() == ({0, 1, 2} if at >= 2 else {0, 1, 2, 3})
@@ -227,14 +232,24 @@ def test_a_snapshot_of_the_version_before_places_children_as_it_did() -> None:
     ("works", "complaint"),
     [
         ([job("a", parent="a")], "'a': its parent 'a' has a parent itself"),
-        ([job("a", parent="b", kind=Kind.TUNE), job("b", parent="a", kind=Kind.TUNE)],
-         "'a': its parent 'b' has a parent itself"),
-        ([job("top", kind=Kind.TUNE), job("inner", parent="top", kind=Kind.TUNE),
-          job("trial", parent="inner")], "'trial': its parent 'inner' has a parent itself"),
-        ([SEARCH, job("wide", size=9, parent="search")],
-         "'wide': it asks for 9 GPUs, and its parent 'search' never holds more than 8"),
+        (
+            [job("a", parent="b", kind=Kind.TUNE), job("b", parent="a", kind=Kind.TUNE)],
+            "'a': its parent 'b' has a parent itself",
+        ),
+        (
+            [
+                job("top", kind=Kind.TUNE),
+                job("inner", parent="top", kind=Kind.TUNE),
+                job("trial", parent="inner"),
+            ],
+            "'trial': its parent 'inner' has a parent itself",
+        ),
+        (
+            [SEARCH, job("wide", size=9, parent="search")],
+            "'wide': it asks for 9 GPUs, and its parent 'search' never holds more than 8",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_family_that_could_never_run_is_refused(works: list[Work], complaint: str) -> None:
     with pytest.raises(BadInput, match=complaint):
         trace_of(works)
@@ -266,8 +281,10 @@ def test_a_search_that_nothing_would_ever_end_is_refused() -> None:
 
 
 def test_gpu_hours_of_a_grant_are_its_parents_and_are_counted_once() -> None:
-    works = [job("search", lasts=None, kind=Kind.TUNE, size=2),
-             job("trial", lasts=10, size=2, parent="search")]  # fmt: skip
+    works = [
+        job("search", lasts=None, kind=Kind.TUNE, size=2),
+        job("trial", lasts=10, size=2, parent="search"),
+    ]
     run = run_one(trace_of(works), cluster(1, 2), "fifo")
     assert run.jobs.held_gpu_seconds.tolist() == [20, 0]
     assert run.jobs.active_gpu_seconds.tolist() == [20, 20]
@@ -305,8 +322,9 @@ def test_a_service_of_three_replicas_is_scaled_without_restarting_a_sibling() ->
     works = [
         job("web", lasts=None, shape=Shape((Role(size=0),)), kind=Kind.SERVE),
         *(job(f"web.{i}", lasts=None, parent="web") for i in range(5)),
-        job("train 1", 0, 6), job("train 2", 1, 6),
-    ]  # fmt: skip
+        job("train 1", 0, 6),
+        job("train 2", 1, 6),
+    ]
     run = play(Scaler({0: 3, 4: 5, 8: 1}), works, cluster(1, 6), until=20 * SECOND)
     assert (
         run.text()
@@ -324,8 +342,11 @@ def test_a_service_of_three_replicas_is_scaled_without_restarting_a_sibling() ->
 # ---------------------------------------------------------------------- any recipe inside
 
 
-RANDOM = st.lists(st.tuples(st.sampled_from(["grow", "shrink", "move", "stop", "leave"]),
-                            st.integers(1, 8)), min_size=1, max_size=12)  # fmt: skip
+RANDOM = st.lists(
+    st.tuples(st.sampled_from(["grow", "shrink", "move", "stop", "leave"]), st.integers(1, 8)),
+    min_size=1,
+    max_size=12,
+)
 
 
 class Restless:
@@ -368,8 +389,12 @@ def _around(view: View, held: Any, size: int) -> Any:
     from ganger.core.plan import Slot
 
     devices = [(slot.node, device) for slot in held for device in members(slot.devices)]
-    free = [(node, device) for node in range(view.nodes.n) if view.ledger.up[node]
-            for device in members(view.ledger.free_mask[node])]  # fmt: skip
+    free = [
+        (node, device)
+        for node in range(view.nodes.n)
+        if view.ledger.up[node]
+        for device in members(view.ledger.free_mask[node])
+    ]
     chosen = (devices + free)[:size]
     masks: dict[int, int] = {}
     for node, device in chosen:
@@ -378,9 +403,12 @@ def _around(view: View, held: Any, size: int) -> Any:
 
 
 @settings(max_examples=60, deadline=None)
-@given(RANDOM, st.sampled_from(["fifo", "srtf", "las(quantum=2s)", "backfill", "max-min", "afs"]),
-       st.lists(st.tuples(st.integers(0, 1), st.integers(1, 20)), max_size=2),
-       st.sampled_from([Costs(), Costs(SECOND, 2 * SECOND, SECOND)]))  # fmt: skip
+@given(
+    RANDOM,
+    st.sampled_from(["fifo", "srtf", "las(quantum=2s)", "backfill", "max-min", "afs"]),
+    st.lists(st.tuples(st.integers(0, 1), st.integers(1, 20)), max_size=2),
+    st.sampled_from([Costs(), Costs(SECOND, 2 * SECOND, SECOND)]),
+)
 def test_whatever_happens_to_a_grant_its_children_stay_inside_it_and_all_are_done(
     orders: list[tuple[str, int]], inner: str, down: list[tuple[int, int]], costs: Costs
 ) -> None:
@@ -392,8 +420,9 @@ def test_whatever_happens_to_a_grant_its_children_stay_inside_it_and_all_are_don
     lost = dict(down)
     outages = tuple(Outage(node, at * SECOND, (at + 4) * SECOND) for node, at in lost.items())
     policy = TwoLevel(Restless(orders), registry.make(inner))
-    run = play(policy, works, cluster(2, 4), Setup(costs=costs, outages=outages),
-               until=2000 * SECOND)  # fmt: skip
+    run = play(
+        policy, works, cluster(2, 4), Setup(costs=costs, outages=outages), until=2000 * SECOND
+    )
     done = {work.spec.name: run.phase(work.spec.name) for work in works}
     assert set(done.values()) == {"finished"}, done
 
@@ -401,8 +430,15 @@ def test_whatever_happens_to_a_grant_its_children_stay_inside_it_and_all_are_don
 def logged(trace: Trace, on: ClusterSpec, setup: Setup, log: Path) -> Run:
     """A run under fifo, and its log."""
     with ExitStack() as stack:
-        return run_one(trace, on, "fifo", setup, journal=lambda kernel: stack.enter_context(
-            LogWriter(log, kernel, trace, on, "fifo", setup)))  # fmt: skip
+        return run_one(
+            trace,
+            on,
+            "fifo",
+            setup,
+            journal=lambda kernel: stack.enter_context(
+                LogWriter(log, kernel, trace, on, "fifo", setup)
+            ),
+        )
 
 
 def test_the_grants_of_a_trace_are_divided_by_the_recipe_that_was_asked_for(tmp_path: Path) -> None:

@@ -29,8 +29,11 @@ def never(count: int) -> int:
     raise AssertionError(f"drew of {count}")
 
 
-@pytest.mark.parametrize("shape", [gpus(1), gpus(6), Shape((Role(size=2, needs=CORES),)),
-                                   Shape((Role(size=7, needs=CORES),))], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "shape",
+    [gpus(1), gpus(6), Shape((Role(size=2, needs=CORES),)), Shape((Role(size=7, needs=CORES),))],
+    ids=str,
+)
 def test_only_a_random_fit_draws_and_without_draws_it_is_first_fit(shape: Shape) -> None:
     ledger = filled(4, 3, 1, 0, 2)
     for fit in (Fit.BEST, Fit.WORST, Fit.FIRST):
@@ -66,15 +69,21 @@ ALONE = ClusterSpec(
 @pytest.mark.parametrize(
     ("needs", "size", "cells"),
     [
-        (Needs(share=500, gpu_memory=10_000), 1, [0]), (Needs(share=500, gpu_memory=10_001), 1, []),
-        (Needs(cpus=4000), 1, [0]), (Needs(cpus=4001), 1, []),
-        (Needs(memory=2048), 1, [0]), (Needs(memory=2049), 1, []),
-        (Needs(gpus=2, cpus=1), 1, [0]), (Needs(gpus=3, cpus=1), 1, []),
-        (Needs(gpus=0, cpus=2000), 1, [0, 1]), (Needs(gpus=0, cpus=2001), 1, [0]),
-        (Needs(gpus=0, memory=512), 1, [0, 1]), (Needs(gpus=0, memory=513), 1, [0]),
+        (Needs(share=500, gpu_memory=10_000), 1, [0]),
+        (Needs(share=500, gpu_memory=10_001), 1, []),
+        (Needs(cpus=4000), 1, [0]),
+        (Needs(cpus=4001), 1, []),
+        (Needs(memory=2048), 1, [0]),
+        (Needs(memory=2049), 1, []),
+        (Needs(gpus=2, cpus=1), 1, [0]),
+        (Needs(gpus=3, cpus=1), 1, []),
+        (Needs(gpus=0, cpus=2000), 1, [0, 1]),
+        (Needs(gpus=0, cpus=2001), 1, [0]),
+        (Needs(gpus=0, memory=512), 1, [0, 1]),
+        (Needs(gpus=0, memory=513), 1, [0]),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_worker_may_ask_for_all_that_an_empty_node_has_and_no_more(
     needs: Needs, size: int, cells: list[int]
 ) -> None:
@@ -167,9 +176,13 @@ def test_workers_with_cores_that_want_one_island_get_one(within: Locality) -> No
 
 @pytest.mark.parametrize(
     ("size", "rack", "place"),
-    [(5, "the fuller", "2:0,1,2 3:1,2"), (6, "the fuller", "2:0,1,2 3:1,2,3"),
-     (7, "the emptier", "0:0,1,2,3 1:1,2,3"), (8, "none", None)],
-)  # fmt: skip
+    [
+        (5, "the fuller", "2:0,1,2 3:1,2"),
+        (6, "the fuller", "2:0,1,2 3:1,2,3"),
+        (7, "the emptier", "0:0,1,2,3 1:1,2,3"),
+        (8, "none", None),
+    ],
+)
 def test_workers_with_cores_that_want_one_rack_get_the_one_with_the_least_room(
     size: int, rack: str, place: str | None
 ) -> None:

@@ -36,14 +36,20 @@ def test_a_kernel_restored_while_trials_run_goes_on_to_the_same_bytes(at: int) -
     diaries = [Diary(), Diary()]
     for stops, diary in zip([False, True], diaries, strict=True):
         policy = Nested(inner="srtf", outer="fifo")
-        kernel = Kernel(nodes, trace.declared, policy, journal=diary,
-                        oracle=make_oracle(trace, physics, setup))  # fmt: skip
+        kernel = Kernel(
+            nodes, trace.declared, policy, journal=diary, oracle=make_oracle(trace, physics, setup)
+        )
         engine = Simulator(trace.declared, trace.duration, physics, ())
         kernel.run(engine, at * SECOND)
         if stops:
             kept = msgspec.msgpack.decode(msgspec.msgpack.encode(capture(kernel)), type=Snapshot)
-            kernel = restore(kept, Nodes(cluster(1, 8)), policy, journal=diary,
-                             oracle=make_oracle(trace, physics, setup))  # fmt: skip
+            kernel = restore(
+                kept,
+                Nodes(cluster(1, 8)),
+                policy,
+                journal=diary,
+                oracle=make_oracle(trace, physics, setup),
+            )
         kernel.run(engine, 60 * SECOND)
     first, second = ([msgspec.json.encode(step) for step in diary.steps] for diary in diaries)
     assert first == second
@@ -75,8 +81,11 @@ def test_who_leaves_a_grant_is_waited_for_when_the_grant_grows_and_when_it_is_cl
 @pytest.mark.parametrize("verb", ["requeue", "cancel"])
 def test_whoever_runs_inside_a_grant_goes_with_its_parent_in_the_same_instant(verb: str) -> None:
     """A person stops the search; its trial saves for 2 s, and its GPU is waited for."""
-    works = [job("search", lasts=None, size=2, kind=Kind.TUNE), job("trial", parent="search"),
-             job("other", size=4)]  # fmt: skip
+    works = [
+        job("search", lasts=None, size=2, kind=Kind.TUNE),
+        job("trial", parent="search"),
+        job("other", size=4),
+    ]
     bench = Bench(*works, on=cluster(1, 4))
     bench.feed(0, *map(Submitted, range(3)), then=[Start(0, 1, on(0b0011))])
     bench.feed(0, Started(0, 1), then=[Start(1, 1, on(0b0001))])

@@ -102,11 +102,17 @@ def test_a_draft_names_whom_a_start_waits_for() -> None:
 @pytest.mark.parametrize(
     "news",
     [
-        Started(0, 1), Started(0, 3), Finished(0, 1), Failed(0, 1), Released(0, 1),
-        Refused(0, 1), Refused(0, 2), Progressed(0, 1, 99.0, 1.0),
+        Started(0, 1),
+        Started(0, 3),
+        Finished(0, 1),
+        Failed(0, 1),
+        Released(0, 1),
+        Refused(0, 1),
+        Refused(0, 2),
+        Progressed(0, 1, 99.0, 1.0),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_news_of_another_attempt_changes_neither_phase_nor_books(news: AnyEvent) -> None:
     """Attempt 1 was stopped and is over; attempt 2 runs."""
     bench = running()
@@ -221,8 +227,10 @@ def test_resizing_moves_the_job_and_leaves_the_old_gpus_until_released() -> None
     bench.feed(8, Started(0, 2))
     bench.feed(10, Finished(0, 2))
     assert (bench.jobs.ran[0], bench.jobs.preemptions[0], bench.jobs.restarts[0]) == (
-        8 * SECOND, 0, 1,
-    )  # fmt: skip
+        8 * SECOND,
+        0,
+        1,
+    )
 
 
 # ---------------------------------------------------------------------- plans that cannot be
@@ -327,8 +335,9 @@ def test_followers_of_what_failed_or_was_cancelled_are_cancelled_all_down_the_li
     how: str,
 ) -> None:
     bench = Bench(*CHAIN)
-    bench.feed(0, *(Submitted(i) for i in range(4)), then=[Start(0, 1, on(1))] if how == "failed"
-               else [])  # fmt: skip
+    bench.feed(
+        0, *(Submitted(i) for i in range(4)), then=[Start(0, 1, on(1))] if how == "failed" else []
+    )
     bench.feed(1, Failed(0, 1, final=True) if how == "failed" else Command(0, "cancel"))
     assert bench.phase(0) == (Phase.FAILED if how == "failed" else Phase.CANCELLED)
     assert [bench.phase(i) for i in (1, 2, 3)] == [Phase.CANCELLED] * 3

@@ -87,8 +87,9 @@ def again(bench: Bench) -> Bench:
     kept = msgspec.msgpack.encode(capture(bench.kernel))
     twin = Bench.__new__(Bench)
     twin.trace, twin.policy = bench.trace, bench.policy
-    twin.kernel = restore(msgspec.msgpack.decode(kept, type=Snapshot), bench.kernel.nodes,
-                          bench.policy, validate=True)  # fmt: skip
+    twin.kernel = restore(
+        msgspec.msgpack.decode(kept, type=Snapshot), bench.kernel.nodes, bench.policy, validate=True
+    )
     twin.jobs = twin.kernel.jobs
     assert msgspec.msgpack.encode(capture(twin.kernel)) == kept
     return twin
@@ -436,9 +437,10 @@ def test_anything_of_a_record_of_before_is_anything() -> None:
     assert [kinds_of_change(each) for each in (127, 126, 0, ANYTHING)] == [ANYTHING, 126, 0, 1023]
     kept = capture(search().kernel)
     old = msgspec.structs.replace(
-        kept, until=127,
+        kept,
+        until=127,
         columns={name: data for name, data in kept.columns.items() if name != "asks_at"},
-    )  # fmt: skip
+    )
     bench = search()
     kernel = restore(old, bench.kernel.nodes, bench.policy)
     before = bench.policy.asked

@@ -225,11 +225,16 @@ def test_taking_what_is_not_free_changes_nothing() -> None:
 def state(ledger: Ledger) -> object:
     """All that the books say."""
     return (
-        list(ledger.free_mask), list(ledger.free_count), list(ledger.free_cpus),
-        list(ledger.free_memory), [dict(shared) for shared in ledger.shared],
-        dict(ledger.holds), {n: sorted(gone) for n, gone in ledger.leaving.items()},
-        [(list(cell.by_free), cell.free, cell.total) for cell in ledger.cells], list(ledger.up),
-    )  # fmt: skip
+        list(ledger.free_mask),
+        list(ledger.free_count),
+        list(ledger.free_cpus),
+        list(ledger.free_memory),
+        [dict(shared) for shared in ledger.shared],
+        dict(ledger.holds),
+        {n: sorted(gone) for n, gone in ledger.leaving.items()},
+        [(list(cell.by_free), cell.free, cell.total) for cell in ledger.cells],
+        list(ledger.up),
+    )
 
 
 # ---------------------------------------------------------------------- leaving, up and down

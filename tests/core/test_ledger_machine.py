@@ -56,12 +56,17 @@ class Books(RuleBasedStateMachine):
         """All that the books say."""
         ledger = self.ledger
         return (
-            list(ledger.free_mask), list(ledger.free_count), list(ledger.free_cpus),
-            list(ledger.free_memory), [dict(shared) for shared in ledger.shared],
-            dict(ledger.holds), {n: sorted(gone) for n, gone in ledger.leaving.items()},
+            list(ledger.free_mask),
+            list(ledger.free_count),
+            list(ledger.free_cpus),
+            list(ledger.free_memory),
+            [dict(shared) for shared in ledger.shared],
+            dict(ledger.holds),
+            {n: sorted(gone) for n, gone in ledger.leaving.items()},
             [(list(cell.by_free), cell.free, cell.total) for cell in ledger.cells],
-            list(ledger.up), list(ledger.full),
-        )  # fmt: skip
+            list(ledger.up),
+            list(ledger.full),
+        )
 
     @rule(shape=st.sampled_from(SHAPES), fit=st.sampled_from([Fit.BEST, Fit.WORST, Fit.FIRST]))
     def take(self, shape: Shape, fit: Fit) -> None:

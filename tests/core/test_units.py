@@ -123,11 +123,17 @@ def test_what_somebody_wrote_is_shown_whole_unless_it_is_long() -> None:
 @pytest.mark.parametrize(
     ("time", "text"),
     [
-        (0, "0 s"), (850_000, "850 ms"), (42 * SECOND, "42.0 s"), (725 * SECOND, "12m 05s"),
-        (200 * MINUTE, "3h 20m"), (47 * HOUR, "47h 00m"), (12 * DAY + 4 * HOUR, "12d 4h"),
-        (NEVER, "never"), (-42 * SECOND, "-42.0 s"),
+        (0, "0 s"),
+        (850_000, "850 ms"),
+        (42 * SECOND, "42.0 s"),
+        (725 * SECOND, "12m 05s"),
+        (200 * MINUTE, "3h 20m"),
+        (47 * HOUR, "47h 00m"),
+        (12 * DAY + 4 * HOUR, "12d 4h"),
+        (NEVER, "never"),
+        (-42 * SECOND, "-42.0 s"),
     ],
-)  # fmt: skip
+)
 def test_durations_for_people(time: int, text: str) -> None:
     assert format_duration(time) == text
 
@@ -145,10 +151,19 @@ def test_absurd_seconds_are_refused(wrong: float) -> None:
 
 @pytest.mark.parametrize(
     ("text", "mib"),
-    [("16GiB", 16384), ("16G", 16384), ("16 gb", 16384), ("512M", 512), ("1T", 1 << 20),
-     (16, 16), ("2048k", 2), ("1.5g", 1536), (str(1 << 20) + "b", 1),
-     ("1048576T", MIB_MAX)],
-)  # fmt: skip
+    [
+        ("16GiB", 16384),
+        ("16G", 16384),
+        ("16 gb", 16384),
+        ("512M", 512),
+        ("1T", 1 << 20),
+        (16, 16),
+        ("2048k", 2),
+        ("1.5g", 1536),
+        (str(1 << 20) + "b", 1),
+        ("1048576T", MIB_MAX),
+    ],
+)
 def test_memory_people_write(text: str | float, mib: int) -> None:
     assert parse_memory(text) == mib
 
@@ -210,14 +225,33 @@ def test_an_id_set_is_a_set(toggles: list[int]) -> None:
 # ---------------------------------------------------------------------- specs
 
 FULL = JobSpec(
-    name="x", submitted=5, kind=Kind.TUNE, tenant="t", user="u", group="g", priority=-3,
-    weight=0.25, deadline=77, limit=88, estimate=99, steps=1e6, model="bert", after=("y",),
-    array="sweep", parent="y", on_preempt=OnPreempt.SUSPEND, checkpoint=3, restore=4,
+    name="x",
+    submitted=5,
+    kind=Kind.TUNE,
+    tenant="t",
+    user="u",
+    group="g",
+    priority=-3,
+    weight=0.25,
+    deadline=77,
+    limit=88,
+    estimate=99,
+    steps=1e6,
+    model="bert",
+    after=("y",),
+    array="sweep",
+    parent="y",
+    on_preempt=OnPreempt.SUSPEND,
+    checkpoint=3,
+    restore=4,
     shape=Shape(
         (Role("ps", 1, needs=Needs(0, 1000, 0, 500, 64)), Role("w", 2, 1, 4, Needs(share=500))),
-        ("A", "B"), "p", Locality.RACK, ("ssd",),
+        ("A", "B"),
+        "p",
+        Locality.RACK,
+        ("ssd",),
     ),
-)  # fmt: skip
+)
 
 
 def test_a_spec_survives_the_columns_and_the_wire() -> None:

@@ -51,13 +51,22 @@ def samples(folder: Path) -> None:
     models = block("docs/models-file.md", "toml")
     script = "#!/bin/sh\n#SBATCH --gres=gpu:1 --time=10\npython train.py\n"
     for name, text in {
-        "jobs.csv": trace, "quarter.csv.gz": trace, "sacct.txt": f"{SACCT}\n{sacct}",
-        "problem.json": problem, "PROBLEM.json": problem, "mine.py": policy,
-        "train.py": "print('trained')\n", "test.py": "print('tested')\n",
-        "train.sbatch": script, "train": "#!/bin/sh\necho trained\n", "Makefile": "all:\n",
-        "family.csv": family, "m.toml": models, "access.log": access,
+        "jobs.csv": trace,
+        "quarter.csv.gz": trace,
+        "sacct.txt": f"{SACCT}\n{sacct}",
+        "problem.json": problem,
+        "PROBLEM.json": problem,
+        "mine.py": policy,
+        "train.py": "print('trained')\n",
+        "test.py": "print('tested')\n",
+        "train.sbatch": script,
+        "train": "#!/bin/sh\necho trained\n",
+        "Makefile": "all:\n",
+        "family.csv": family,
+        "m.toml": models,
+        "access.log": access,
         "job.toml": 'format = "ganger.job/1"\ncommand = ["python", "train.py"]\ngpus = 1\n',
-    }.items():  # fmt: skip
+    }.items():
         (folder / name).write_text(text)
     (folder / "train").chmod(0o755)
 
@@ -73,9 +82,13 @@ class Newcomer:
         (self.cwd / "examples").symlink_to(ROOT / "examples")
         (root / "without" / "pyarrow.py").write_text("raise ImportError('not in the demo')\n")
         self.env = {
-            **os.environ, "GANGER_HOME": str(self.home), "COLUMNS": "80", "TERM": "dumb",
-            "PATH": f"{bin_}:{os.environ['PATH']}", "PYTHONPATH": str(root / "without"),
-        }  # fmt: skip
+            **os.environ,
+            "GANGER_HOME": str(self.home),
+            "COLUMNS": "80",
+            "TERM": "dumb",
+            "PATH": f"{bin_}:{os.environ['PATH']}",
+            "PYTHONPATH": str(root / "without"),
+        }
         for name, words in (("ganger", "-m ganger.cli"), ("python", "")):
             (bin_ / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
             (bin_ / name).chmod(0o755)
@@ -83,9 +96,15 @@ class Newcomer:
     def sh(self, line: str) -> subprocess.CompletedProcess[str]:
         """Have the line done by a shell."""
         return subprocess.run(
-            ["bash", "-c", line], cwd=self.cwd, env=self.env, text=True, capture_output=True,
-            check=False, timeout=100, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            ["bash", "-c", line],
+            cwd=self.cwd,
+            env=self.env,
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=100,
+            stdin=subprocess.DEVNULL,
+        )
 
     def job(self, *, holds: bool) -> str:
         """The number of a new job: one that waits, or one that runs."""

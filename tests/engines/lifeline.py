@@ -72,8 +72,10 @@ def tie(setting: str, folder: Path) -> subprocess.Popen[bytes]:
     that is returned."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, setting, str(folder)],
-        stdin=subprocess.PIPE, start_new_session=True, env={},
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+        env={},
+    )
 
 
 if __name__ == "__main__":

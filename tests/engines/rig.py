@@ -195,9 +195,12 @@ class LaunchingBench(Bench):
 
     def reconnect(self, holds: Iterable[tuple[int, int, str, Placement]]) -> None:
         self.engine.close()
-        self.engine = self.connected([
-            Hold(job, attempt, Phase[phase], placement) for job, attempt, phase, placement in holds
-        ])  # fmt: skip
+        self.engine = self.connected(
+            [
+                Hold(job, attempt, Phase[phase], placement)
+                for job, attempt, phase, placement in holds
+            ]
+        )
 
     def alive(self, job: int) -> int:
         return len(processes_of(job))
@@ -227,9 +230,12 @@ class LocalBench(LaunchingBench):
 
     def connected(self, holds: Sequence[Hold]) -> LocalEngine:
         engine = LocalEngine(
-            self.launches.__getitem__, self._admit, agents=self.agents.at(),
-            lost_after=10 * SECOND, progress_every=SECOND // 10,
-        )  # fmt: skip
+            self.launches.__getitem__,
+            self._admit,
+            agents=self.agents.at(),
+            lost_after=10 * SECOND,
+            progress_every=SECOND // 10,
+        )
         engine.adopt(holds)
         return engine
 

@@ -90,12 +90,19 @@ class Site:
     in the partition `urgent` make those in `main` leave."""
 
     def __init__(
-        self, root: Path, nodes: Mapping[str, tuple[str, int]], holds_by: str = tracking(),
+        self,
+        root: Path,
+        nodes: Mapping[str, tuple[str, int]],
+        holds_by: str = tracking(),
         more: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.root, self.nodes, self._holds_by, self._more = root, nodes, holds_by, more
-        self.env = {**os.environ, "SLURM_CONF": str(root / "slurm.conf"), "PATH": _PATH,
-                    lifeline.OWNER: lifeline.identity(os.getpid())}  # fmt: skip
+        self.env = {
+            **os.environ,
+            "SLURM_CONF": str(root / "slurm.conf"),
+            "PATH": _PATH,
+            lifeline.OWNER: lifeline.identity(os.getpid()),
+        }
         self.env.pop("PYTHONWARNINGS", None)
         self._configure()
 
@@ -119,9 +126,11 @@ class Site:
         host = socket.gethostname()
         # Names of cgroups are those of nodes and jobs, whosever they are.
         self.first_job = random.SystemRandom().randrange(1, 60_000_000)
-        lines = [CONF.format(
-            host=host, port=ports[0], root=root, tracking=self._holds_by, first=self.first_job
-        )]  # fmt: skip
+        lines = [
+            CONF.format(
+                host=host, port=ports[0], root=root, tracking=self._holds_by, first=self.first_job
+            )
+        ]
         (root / "cgroup.conf").write_text(
             "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n"
         )
@@ -132,16 +141,18 @@ class Site:
             for i in range(count):
                 (root / "dev" / name / f"nvidia{i}").symlink_to("/dev/null")
             devices = f"{root}/dev/{name}/nvidia[0-{count - 1}]"
-            gres.append(f"NodeName={name} Name=gpu Type={kind} File={devices} "
-                        "Flags=nvidia_gpu_env\n")  # fmt: skip
+            gres.append(
+                f"NodeName={name} Name=gpu Type={kind} File={devices} Flags=nvidia_gpu_env\n"
+            )
             lines.append(
                 f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=16 "
                 "Boards=1 SocketsPerBoard=1 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=16000 "
                 f"Gres=gpu:{kind}:{count} State=UNKNOWN\n"
             )
         every = ",".join(self.nodes)
-        lines.append(f"PartitionName=main Nodes={every} Default=YES MaxTime=INFINITE State=UP "
-                     "GraceTime=8\n")  # fmt: skip
+        lines.append(
+            f"PartitionName=main Nodes={every} Default=YES MaxTime=INFINITE State=UP GraceTime=8\n"
+        )
         lines.append(f"PartitionName=urgent Nodes={every} PriorityTier=9 State=UP\n")
         (root / "slurm.conf").write_text("".join([*lines, self._more]))
         (root / "gres.conf").write_text("".join(gres))
@@ -150,11 +161,18 @@ class Site:
         """Start everything and wait until all nodes are idle."""
         root = self.root
         subprocess.run(
-            ["munged", "--force", f"--key-file={root}/munge.key", f"--socket={root}/munge.sock",
-             f"--pid-file={root}/munged.pid", f"--log-file={root}/munged.log",
-             f"--seed-file={root}/munge.seed"],
-            env=self.env, check=True,
-        )  # fmt: skip
+            [
+                "munged",
+                "--force",
+                f"--key-file={root}/munge.key",
+                f"--socket={root}/munge.sock",
+                f"--pid-file={root}/munged.pid",
+                f"--log-file={root}/munged.log",
+                f"--seed-file={root}/munge.seed",
+            ],
+            env=self.env,
+            check=True,
+        )
         self.start_controller()
         for name in self.nodes:
             self.start_node(name)

@@ -408,8 +408,10 @@ def slurms(launch: Launch, part: Part) -> list[dict[str, str]]:
     root = Path("/nowhere")
     prepare = Prepare(Key(4, 1), launch, (part,))
     workers = workers_of(prepare, Go(Key(4, 1), "here", 1), Places(root, root, root, root, root), 0)
-    return [{name: value for name, value in one.env.items() if name.startswith("SLURM_")}
-            for one in workers]  # fmt: skip
+    return [
+        {name: value for name, value in one.env.items() if name.startswith("SLURM_")}
+        for one in workers
+    ]
 
 
 def test_slurms_variables_by_how_often_a_command_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,17 +70,32 @@ class JoinedBench(LocalBench):
         name = f"far{i}"
         self.agents.started.append(
             start_agent(
-                self.agents.homes[name], "--gpus", "4", "--name", name, "--silence", "1.5",
-                "--join", f"{self._host}:{self.engine.port}", "--token-file", str(self.token),
-                *self._options, prefix=self._prefixes[i],
+                self.agents.homes[name],
+                "--gpus",
+                "4",
+                "--name",
+                name,
+                "--silence",
+                "1.5",
+                "--join",
+                f"{self._host}:{self.engine.port}",
+                "--token-file",
+                str(self.token),
+                *self._options,
+                prefix=self._prefixes[i],
             )
-        )  # fmt: skip
+        )
 
     def connected(self, holds: Sequence[Hold]) -> LocalEngine:
         engine = LocalEngine(
-            self.launches.__getitem__, self._admit, listen=(self._host, self._port), token=TOKEN,
-            lost_after=LOST_AFTER, cluster="joined", progress_every=SECOND // 10,
-        )  # fmt: skip
+            self.launches.__getitem__,
+            self._admit,
+            listen=(self._host, self._port),
+            token=TOKEN,
+            lost_after=LOST_AFTER,
+            cluster="joined",
+            progress_every=SECOND // 10,
+        )
         self._port = engine.port
         engine.adopt(holds)
         return engine
@@ -231,9 +246,11 @@ def open_engine(request: pytest.FixtureRequest) -> Iterator[LocalEngine]:
     """An engine that listens, and is patient unless the test says otherwise."""
     engine = LocalEngine(
         lambda job: Launch(command=("true",), script="#!x" if job == 7 else ""),
-        lambda hello: [0], listen=("127.0.0.1", 0),
-        token=TOKEN, lost_after=getattr(request, "param", 30 * SECOND),
-    )  # fmt: skip
+        lambda hello: [0],
+        listen=("127.0.0.1", 0),
+        token=TOKEN,
+        lost_after=getattr(request, "param", 30 * SECOND),
+    )
     yield engine
     engine.close()
 
@@ -365,9 +382,14 @@ def test_an_engine_that_does_not_know_the_token_commands_nobody(tmp_path: Path) 
     (tmp_path / "token").write_text(TOKEN)
     with socket.create_server(("127.0.0.1", 0)) as server:
         process = start_agent(
-            tmp_path / "home", "--gpus", "1", "--join",
-            f"127.0.0.1:{server.getsockname()[1]}", "--token-file", str(tmp_path / "token"),
-        )  # fmt: skip
+            tmp_path / "home",
+            "--gpus",
+            "1",
+            "--join",
+            f"127.0.0.1:{server.getsockname()[1]}",
+            "--token-file",
+            str(tmp_path / "token"),
+        )
         try:
             sock, _ = server.accept()
             link = Link(sock, Hello | Denied)

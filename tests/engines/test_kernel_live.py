@@ -38,9 +38,7 @@ def play(
     for job in range(len(specs)):
         bench.launch(job, *PYTHON, STEPS, str(steps), counted=False, step_micros=10_000.0)
     diary = Diary()
-    kernel = Kernel(
-        Nodes(cluster(2, 4)), declare(specs), policy, journal=diary, validate=True
-    )  # fmt: skip
+    kernel = Kernel(Nodes(cluster(2, 4)), declare(specs), policy, journal=diary, validate=True)
     bench.post(*(Submitted(job) for job in range(len(specs))))
     until = bench.now() + 40 * SECOND
     while not all(kernel.jobs.phase[job] >= Phase.FINISHED for job in range(len(specs))):

@@ -121,11 +121,9 @@ def lives(seed: int) -> tuple[World, list[Happening]]:
     luck = Random(seed)
     world = World([luck.choice(PHASES) for _ in range(luck.randrange(4))])
     return world, [
-        Happening(
-            luck.choice(KINDS), luck.randrange(60), luck.randrange(60), luck.randrange(60)
-        )
+        Happening(luck.choice(KINDS), luck.randrange(60), luck.randrange(60), luck.randrange(60))
         for _ in range(100)
-    ]  # fmt: skip
+    ]
 
 
 def test_every_edge_can_be_taken() -> None:
@@ -221,6 +219,7 @@ def test_the_page_shows_every_edge() -> None:
     rows = [row.split(" | ") for row in life_page.page().splitlines() if row.startswith("| ")]
     shown = sum(
         len(Status) if states == "any" else len(states.split())
-        for _, states, *_ in rows if states != "from"
-    )  # fmt: skip
+        for _, states, *_ in rows
+        if states != "from"
+    )
     assert shown == len(EDGES)

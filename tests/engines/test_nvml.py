@@ -30,10 +30,15 @@ def library(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         return SimpleNamespace(gpu=load)
 
     made = SimpleNamespace(
-        NVMLError=NVMLError, open=0, names=names, loads=loads,
-        nvmlDeviceGetCount=lambda: len(names), nvmlDeviceGetHandleByIndex=lambda i: i,
-        nvmlDeviceGetName=lambda device: names[device], nvmlDeviceGetUtilizationRates=rates,
-    )  # fmt: skip
+        NVMLError=NVMLError,
+        open=0,
+        names=names,
+        loads=loads,
+        nvmlDeviceGetCount=lambda: len(names),
+        nvmlDeviceGetHandleByIndex=lambda i: i,
+        nvmlDeviceGetName=lambda device: names[device],
+        nvmlDeviceGetUtilizationRates=rates,
+    )
 
     def counted(by: int) -> None:
         made.open += by
@@ -46,8 +51,9 @@ def library(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_gpus_are_found_by_type_in_their_order(library: SimpleNamespace) -> None:
     found = find_nodes("", "box")
     assert [(node.name, node.gpus, node.gpu_type) for node in found] == [
-        ("box-A100", 2, "A100"), ("box-V100", 1, "V100"),
-    ]  # fmt: skip
+        ("box-A100", 2, "A100"),
+        ("box-V100", 1, "V100"),
+    ]
     assert library.open == 0, "the library was let go again"
 
 

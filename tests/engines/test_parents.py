@@ -44,10 +44,13 @@ def test_a_grant_begins_when_those_before_it_have_left(play: Play, bench: LocalB
 
 def test_another_engine_goes_on_with_a_grant(play: Play, bench: LocalBench) -> None:
     running, starting, stopping = (parent(play, bench) for _ in range(3))
-    bench.reconnect([
-        (running, 3, "RUNNING", (on(0, 0),)), (starting, 1, "STARTING", (on(0, 1),)),
-        (stopping, 2, "STOPPING", (on(0, 2),)),
-    ])  # fmt: skip
+    bench.reconnect(
+        [
+            (running, 3, "RUNNING", (on(0, 0),)),
+            (starting, 1, "STARTING", (on(0, 1),)),
+            (stopping, 2, "STOPPING", (on(0, 2),)),
+        ]
+    )
     play.until(Started, starting)
     play.until(Released, stopping, 2)
     assert play.find(Started, running, 3) == []
@@ -60,15 +63,20 @@ def test_a_lost_node_takes_the_grant_along_and_a_node_of_others_does_not(tmp_pat
     bench = LocalBench(agents)
     bench.engine.close()
     bench.engine = LocalEngine(
-        bench.launches.__getitem__, bench._admit, agents=[at._replace(spawn=None) for at in
-                                                           agents.at()], lost_after=SECOND // 2,
-    )  # fmt: skip
+        bench.launches.__getitem__,
+        bench._admit,
+        agents=[at._replace(spawn=None) for at in agents.at()],
+        lost_after=SECOND // 2,
+    )
     play = Play(bench)
     try:
         bench.settle()
         here, there, child = parent(play, bench), parent(play, bench), play.job(Does.RUNS)
-        play.apply(Start(here, 1, (on(0, 0, 1),)), Start(there, 1, (on(1, 0, 1),)),
-                   Start(child, 1, (on(1, 0),)))  # fmt: skip
+        play.apply(
+            Start(here, 1, (on(0, 0, 1),)),
+            Start(there, 1, (on(1, 0, 1),)),
+            Start(child, 1, (on(1, 0),)),
+        )
         play.until(Started, child)
         bench.kill_agent(1)
         play.until(Failed, there)

@@ -57,11 +57,19 @@ class PilotBench(LaunchingBench):
 
     def connected(self, holds: Sequence[Hold]) -> PilotEngine:
         engine = PilotEngine(
-            Client("main"), self.home, self.launches.__getitem__,
-            lambda hello: [self._number(hello.name)], nodes=discover(Client("main")),
-            terms=self.terms, wish=lambda: self.wish, token="known", cluster="test",
-            host="127.0.0.1", lost_after=10 * SECOND, progress_every=SECOND // 10,
-        )  # fmt: skip
+            Client("main"),
+            self.home,
+            self.launches.__getitem__,
+            lambda hello: [self._number(hello.name)],
+            nodes=discover(Client("main")),
+            terms=self.terms,
+            wish=lambda: self.wish,
+            token="known",
+            cluster="test",
+            host="127.0.0.1",
+            lost_after=10 * SECOND,
+            progress_every=SECOND // 10,
+        )
         engine.adopt(holds)
         return engine
 

@@ -60,9 +60,12 @@ def test_an_agent_and_an_engine_that_die_repeat_and_drop_nothing(
     flags = [str(tmp_path / name) for name in "ab"]
     job = run(
         play,
-        "from ganger import sdk\nsdk.report(1, loss=1.0)\n" + WAITS.format(flag=flags[0])
-        + "sdk.report(2, loss=2.0)\n" + WAITS.format(flag=flags[1]) + "sdk.report(3, loss=3.0)",
-    )  # fmt: skip
+        "from ganger import sdk\nsdk.report(1, loss=1.0)\n"
+        + WAITS.format(flag=flags[0])
+        + "sdk.report(2, loss=2.0)\n"
+        + WAITS.format(flag=flags[1])
+        + "sdk.report(3, loss=3.0)",
+    )
     play.wait(lambda: values(play, job) == [1.0], "the first")
     play.bench.kill_agent(0)
     Path(flags[0]).touch()
@@ -133,14 +136,20 @@ def test_a_full_disk_keeps_a_report_waiting(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "told",
     [
-        {}, {"step": 1}, {"step": 1, "metrics": {}}, {"step": "x", "metrics": {"loss": 1}},
-        {"step": 1, "metrics": {"other": 1}}, {"step": -1, "metrics": {"loss": 1}},
-        {"step": 1e999, "metrics": {"loss": 1}}, {"step": 1, "metrics": {"loss": "much"}},
-        {"step": 1, "metrics": {"loss": 1, "x" * 129: 1}}, {"step": 1, "metrics": [1]},
+        {},
+        {"step": 1},
+        {"step": 1, "metrics": {}},
+        {"step": "x", "metrics": {"loss": 1}},
+        {"step": 1, "metrics": {"other": 1}},
+        {"step": -1, "metrics": {"loss": 1}},
+        {"step": 1e999, "metrics": {"loss": 1}},
+        {"step": 1, "metrics": {"loss": "much"}},
+        {"step": 1, "metrics": {"loss": 1, "x" * 129: 1}},
+        {"step": 1, "metrics": [1]},
         {"step": 1, "metrics": {"loss": 1, "\ud800": 1}},
         {"step": 1, "metrics": {"loss": 1, **{str(i): 1 for i in range(17)}}},
     ],
-)  # fmt: skip
+)
 def test_nonsense_is_no_report(tmp_path: Path, told: dict[str, Any]) -> None:
     reports = Reports(tmp_path / "reports", "loss")
     with pytest.raises((ValueError, TypeError, AttributeError, LookupError)):
@@ -165,9 +174,13 @@ def test_what_a_trial_is_told_stands_in_the_sdk(tmp_path: Path) -> None:
     Home(tmp_path).make()
     text = "from ganger import sdk; print(sdk.number, sdk.configuration['lr'], sdk.until)"
     env = {
-        "PYTHONPATH": str(tmp_path / "sdk"), "GANGER_CHILD": "3", "GANGER_UNTIL": "9",
-        "GANGER_CONFIGURATION": json.dumps({"lr": "0.1"}), "PATH": os.environ["PATH"],
-    }  # fmt: skip
-    said = subprocess.run([sys.executable, "-S", "-c", text], env=env, capture_output=True,
-                          check=True, text=True).stdout  # fmt: skip
+        "PYTHONPATH": str(tmp_path / "sdk"),
+        "GANGER_CHILD": "3",
+        "GANGER_UNTIL": "9",
+        "GANGER_CONFIGURATION": json.dumps({"lr": "0.1"}),
+        "PATH": os.environ["PATH"],
+    }
+    said = subprocess.run(
+        [sys.executable, "-S", "-c", text], env=env, capture_output=True, check=True, text=True
+    ).stdout
     assert said == "3 0.1 9.0\n"

@@ -125,9 +125,7 @@ def test_nothing_is_ever_read_by_a_shell(play: Play, tmp_path: Path) -> None:
         "import json, os, sys; json.dump([sys.argv[1], os.environ['EVIL'], os.getcwd(),"
         f" os.environ['GANGER_JOB_NAME']], open({str(told)!r}, 'w'))"
     )
-    job = run(
-        play, *PYTHON, text, evil, counted=False, env={"EVIL": evil}, cwd=str(cwd), name=evil
-    )  # fmt: skip
+    job = run(play, *PYTHON, text, evil, counted=False, env={"EVIL": evil}, cwd=str(cwd), name=evil)
     play.until(Finished, job)
     assert json.loads(told.read_text()) == [evil, evil, str(cwd), evil]
     assert not {"x", "y", "z"} & {path.name for path in [*tmp_path.iterdir(), *cwd.iterdir()]}
@@ -299,9 +297,17 @@ def test_the_sdk_works_for_another_user_and_its_links_are_not_followed(
         "time.sleep(60)"
     )
     job = run(
-        play, "/usr/bin/python3", "-S", "-c", text, str(victim), counted=False, uid=NOBODY,
-        gid=NOBODY, grace=SECOND // 10,
-    )  # fmt: skip
+        play,
+        "/usr/bin/python3",
+        "-S",
+        "-c",
+        text,
+        str(victim),
+        counted=False,
+        uid=NOBODY,
+        gid=NOBODY,
+        grace=SECOND // 10,
+    )
     play.until(Progressed, job)
     play.apply(Stop(job, 1))
     play.until(Released, job)

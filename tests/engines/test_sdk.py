@@ -32,12 +32,17 @@ assert "numpy" not in sys.modules and "msgspec" not in sys.modules
 print(sdk.checkpoint_dir)
 """
 OLD_AND_NEW = ("python3.9", "python3.10", "python3.13")
-PYTHONS = sorted({
-    sys.executable,
-    *filter(None, map(shutil.which, OLD_AND_NEW)),
-    *(str(path) for name in OLD_AND_NEW
-      for path in Path.home().glob(f".pyenv/versions/*/bin/{name}")),
-})  # fmt: skip
+PYTHONS = sorted(
+    {
+        sys.executable,
+        *filter(None, map(shutil.which, OLD_AND_NEW)),
+        *(
+            str(path)
+            for name in OLD_AND_NEW
+            for path in Path.home().glob(f".pyenv/versions/*/bin/{name}")
+        ),
+    }
+)
 
 
 @pytest.fixture
@@ -59,9 +64,13 @@ def test_outside_ganger_nothing_happens(path: Path, tmp_path: Path, python: str)
     empty = tmp_path / "empty"
     empty.mkdir()
     done = subprocess.run(
-        [python, "-S", "-W", "error", "-c", USE], cwd=empty, capture_output=True, text=True,
-        env={"PYTHONPATH": str(path), "PYTHONDONTWRITEBYTECODE": "1"}, check=False,
-    )  # fmt: skip
+        [python, "-S", "-W", "error", "-c", USE],
+        cwd=empty,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(path), "PYTHONDONTWRITEBYTECODE": "1"},
+        check=False,
+    )
     assert (done.stdout, done.stderr) == ("checkpoints\n", "")
     assert not list(empty.iterdir())
 

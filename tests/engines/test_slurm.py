@@ -62,10 +62,15 @@ class SlurmBench(LaunchingBench):
 
     def connected(self, holds: Sequence[Hold]) -> SlurmEngine:
         engine = SlurmEngine(
-            Client("main"), self.home, self.launches.__getitem__,
-            lambda hello: [NAMES.index(hello.name)], cluster=self.cluster,
-            patience=self.patience, progress_every=SECOND // 10, warn=self.wrong.__setitem__,
-        )  # fmt: skip
+            Client("main"),
+            self.home,
+            self.launches.__getitem__,
+            lambda hello: [NAMES.index(hello.name)],
+            cluster=self.cluster,
+            patience=self.patience,
+            progress_every=SECOND // 10,
+            warn=self.wrong.__setitem__,
+        )
         engine.adopt(holds)
         return engine
 
@@ -142,8 +147,9 @@ def test_a_gang_has_its_ranks_and_the_devices_that_slurm_chose(
     assert not set(first) & set(devices["v0"])
     shown = ",".join(map(str, devices["v0"]))
     assert sorted(bench.output(gang).splitlines()) == [
-        f"0/3 0 127.0.0.1 {shown}", f"1/3 0 127.0.0.1 {shown}"
-    ]  # fmt: skip
+        f"0/3 0 127.0.0.1 {shown}",
+        f"1/3 0 127.0.0.1 {shown}",
+    ]
 
 
 def test_words_of_the_command_reach_no_shell(play: Play, bench: SlurmBench) -> None:
@@ -167,8 +173,19 @@ def test_a_job_cancelled_behind_our_back_has_failed(play: Play, bench: SlurmBenc
 
 def preempt(site: Site, node: str) -> None:
     """Somebody wants all GPUs of a node, and comes first."""
-    site.ask("sbatch", "-p", "urgent", "-w", node, "--gres=gpu:4", "--mem=100", "-o", "/dev/null",
-             "--wrap", "sleep 300")  # fmt: skip
+    site.ask(
+        "sbatch",
+        "-p",
+        "urgent",
+        "-w",
+        node,
+        "--gres=gpu:4",
+        "--mem=100",
+        "-o",
+        "/dev/null",
+        "--wrap",
+        "sleep 300",
+    )
 
 
 def test_a_job_that_slurm_preempts_saves_and_may_go_on(play: Play, bench: SlurmBench) -> None:
@@ -202,8 +219,18 @@ def test_when_the_time_of_its_slurm_job_is_nearly_over_a_job_that_saves_goes_on(
 
 def test_somebody_elses_gpus_are_theirs_one_by_one(play: Play, bench: SlurmBench) -> None:
     ours = play.running(Does.RUNS, on(0, 0))
-    bench.site.ask("sbatch", "-w", "v0,v1", "-N2", "--gres=gpu:3", "--mem=100", "-o", "/dev/null",
-                   "--wrap", "sleep 4")  # fmt: skip
+    bench.site.ask(
+        "sbatch",
+        "-w",
+        "v0,v1",
+        "-N2",
+        "--gres=gpu:3",
+        "--mem=100",
+        "-o",
+        "/dev/null",
+        "--wrap",
+        "sleep 4",
+    )
     play.wait(lambda: Withheld(0, 3) in play.events, "GPUs that are others'")
     assert Withheld(1, 3) in play.events
     play.until(Finished, play.running(Does.FINISHES, on(1, 0)))
@@ -218,8 +245,9 @@ def test_a_start_on_gpus_that_somebody_took_is_refused_long_before_patience_ends
     bench = SlurmBench(site, tmp_path, patience=HOUR)
     bench.settle()
     play = Play(bench)
-    site.ask("sbatch", "-w", "v0", "--gres=gpu:3", "--mem=100", "-o", "/dev/null",
-             "--wrap", "sleep 300")  # fmt: skip
+    site.ask(
+        "sbatch", "-w", "v0", "--gres=gpu:3", "--mem=100", "-o", "/dev/null", "--wrap", "sleep 300"
+    )
     job = play.job(Does.FINISHES)
     play.apply(Start(job, 1, (on(0, 0, 1),)))  # planned before anything was known of them
     assert play.until(Refused, job).why.startswith("Slurm says")
@@ -260,8 +288,15 @@ def test_a_job_that_slurm_has_twice_is_the_one_that_was_submitted_last(
     play: Play, bench: SlurmBench
 ) -> None:
     job = play.job(Does.FINISHES)
-    bench.site.ask("sbatch", f"--job-name=ganger-{bench.cluster}", f"--comment=ganger:{job + 1}/1",
-                   "-o", "/dev/null", "--wrap", "true")  # fmt: skip
+    bench.site.ask(
+        "sbatch",
+        f"--job-name=ganger-{bench.cluster}",
+        f"--comment=ganger:{job + 1}/1",
+        "-o",
+        "/dev/null",
+        "--wrap",
+        "true",
+    )
     play.wait(lambda: not bench.site.ask("squeue", "-h"), "its end")
     bench.site.ask("scontrol", "update", "PartitionName=main", "State=DOWN")
     try:

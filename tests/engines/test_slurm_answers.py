@@ -40,8 +40,11 @@ def test_nodes_are_read(version: str) -> None:
     assert (one.address, one.gpus, one.cpus, one.memory) == ("127.0.0.1", {"v100": 4}, 16000, 16000)
     assert [node.name for node in nodes.values() if node.is_closed] == ["k1"]
     assert {name: node.gpus_used for name, node in nodes.items()} == {
-        "k0": 1, "k1": 0, "v0": 2, "v1": 2
-    }  # fmt: skip
+        "k0": 1,
+        "k1": 0,
+        "v0": 2,
+        "v1": 2,
+    }
     assert not any(node.is_gone for node in nodes.values())
     spec = spec_of(nodes["k1"])
     assert spec is not None
@@ -159,8 +162,9 @@ def test_options_are_refused_in_slurms_words(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(subprocess, "run", commands := Commands())
     client.check("v100")
     assert [command[-2:] for command, _ in commands.called] == [
-        ["--account=vison", "--exclusive"], ["--account=vison", "--qos"],
-    ], "one that lacks its value has no other behind it"  # fmt: skip
+        ["--account=vison", "--exclusive"],
+        ["--account=vison", "--qos"],
+    ], "one that lacks its value has no other behind it"
 
 
 def test_a_controller_that_is_away_is_told_from_one_that_refuses(

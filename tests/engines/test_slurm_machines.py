@@ -94,9 +94,7 @@ def test_a_node_whose_gpus_changed_is_not_used_until_they_are_back() -> None:
 def test_nodes_that_cannot_be_used_are_named() -> None:
     told = Told(refuses="c")
     assert told.look(node("a"), node("b", k80=2), node("c")) == ["a new"]
-    assert told.wrong == {
-        "b": ["it has GPUs of two types: left out"], "c": ["nobody asked for it"]
-    }  # fmt: skip
+    assert told.wrong == {"b": ["it has GPUs of two types: left out"], "c": ["nobody asked for it"]}
 
 
 def test_what_others_hold_is_counted_gpu_by_gpu() -> None:
@@ -134,5 +132,6 @@ def test_options_that_sbatch_must_not_get_from_people(text: str, why: str) -> No
 
 def test_options_for_sbatch_may_hold_blanks() -> None:
     assert options_of("--account=vision --constraint='a100 & nvlink'") == (
-        "--account=vision", "--constraint=a100 & nvlink"
-    )  # fmt: skip
+        "--account=vision",
+        "--constraint=a100 & nvlink",
+    )

@@ -69,18 +69,32 @@ def training(play: Play, record: Path, pause: float) -> int:
     job = play.number()
     assert isinstance(play.bench, LocalBench)
     trains(
-        play.bench, job, "--samples", str(SAMPLES), "--epochs", str(EPOCHS),
-        "--pause", str(pause), "--record", str(record),
-    )  # fmt: skip
+        play.bench,
+        job,
+        "--samples",
+        str(SAMPLES),
+        "--epochs",
+        str(EPOCHS),
+        "--pause",
+        str(pause),
+        "--record",
+        str(record),
+    )
     return job
 
 
 def trains(bench: LocalBench, job: int, *words: str, **more: Any) -> None:
     """The job trains."""
     bench.launch(
-        job, PYTHON, str(TRAIN), *words, counted=False, step_micros=0.0,
-        warm=("torch", "torch.distributed", "torch._dynamo"), **more,
-    )  # fmt: skip
+        job,
+        PYTHON,
+        str(TRAIN),
+        *words,
+        counted=False,
+        step_micros=0.0,
+        warm=("torch", "torch.distributed", "torch._dynamo"),
+        **more,
+    )
 
 
 def lines_of(record: Path) -> list[Line]:
@@ -207,9 +221,12 @@ def test_policies_decide_on_what_real_training_measured(alone: LocalBench) -> No
     assert all(event.step > 5000 for event in told), "the pause alone takes 5 ms"
     assert {event.noise > 0 for event in told if event.job == 0} == {False}, "one cannot know"
     exact = subprocess.run(
-        [PYTHON, "-c", EXACT, str(TRAIN), "320"], capture_output=True, text=True, check=True,
+        [PYTHON, "-c", EXACT, str(TRAIN), "320"],
+        capture_output=True,
+        text=True,
+        check=True,
         env={"PYTHONPATH": str(Path(ganger.__file__).parents[1])},
-    )  # fmt: skip
+    )
     curve = oracle.learnt.curves["model net"]
     print(f"noise scale {curve.noise:.1f} examples, exactly {float(exact.stdout):.1f}")
     assert curve.noise == pytest.approx(float(exact.stdout), rel=0.5)

@@ -33,9 +33,13 @@ def run(play: Play, module: Path, *words: str, slot: Slot | None = None) -> int:
     job = play.number()
     assert isinstance(play.bench, LocalBench)
     play.bench.launch(
-        job, sys.executable, *words, counted=False, warm=("slowmodule",),
+        job,
+        sys.executable,
+        *words,
+        counted=False,
+        warm=("slowmodule",),
         env={"PYTHONPATH": f"{module}:{SOURCE}"},
-    )  # fmt: skip
+    )
     play.apply(Start(job, 1, (slot or on(0, 0),)))
     return job
 
@@ -72,10 +76,16 @@ def test_a_warm_job_is_like_a_cold_one_but_quicker(warm: tuple[Play, Path]) -> N
     job, bench = play.number(), play.bench
     assert isinstance(bench, LocalBench)
     bench.launch(
-        job, sys.executable, "-u", str(module / "script.py"), "7", counted=False,
-        warm=("slowmodule",), cwd=str(module),
+        job,
+        sys.executable,
+        "-u",
+        str(module / "script.py"),
+        "7",
+        counted=False,
+        warm=("slowmodule",),
+        cwd=str(module),
         env={"PWDIS": str(module), "PYTHONPATH": f"{module}:{SOURCE}"},
-    )  # fmt: skip
+    )
     play.apply(Start(job, 1, (on(0, 0),)))
     assert play.until(Failed, job).why == "exit code 7"
     log = bench.agents.log(job).splitlines()

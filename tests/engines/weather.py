@@ -60,9 +60,7 @@ def weather(bench: LaunchingBench, spec: ClusterSpec, recipe: str, seed: int, jo
     specs = [JobSpec(name=f"j{i}", shape=gpus(1 + (5 * i + seed) % 6)) for i in range(jobs)]
     for job in range(jobs):
         bench.launch(job, *PYTHON, STEPS, str(40 + 20 * (job % 5)), step_micros=10_000.0, retries=9)
-    kernel = Kernel(
-        Nodes(spec), declare(specs), registry.make(recipe), seed=seed, validate=True
-    )  # fmt: skip
+    kernel = Kernel(Nodes(spec), declare(specs), registry.make(recipe), seed=seed, validate=True)
     engine = Chaos(bench.engine, seed, LIVE)
     bench.post(*(Submitted(job) for job in range(jobs)))
     late, look = bench.now() + 200 * SECOND, 0

@@ -76,8 +76,11 @@ def test_many_configurations_at_once() -> None:
 
 
 def seen() -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], ...]:
-    points = [(k, n, b) for k, n in ((1, 1), (1, 2), (1, 4), (2, 4), (2, 8), (4, 16))
-              for b in (20, 50, 100, 200)]  # fmt: skip
+    points = [
+        (k, n, b)
+        for k, n in ((1, 1), (1, 2), (1, 4), (2, 4), (2, 8), (4, 16))
+        for b in (20, 50, 100, 200)
+    ]
     nodes, replicas, local = (np.array(x, np.float64) for x in zip(*points, strict=True))
     return nodes, replicas, local
 

@@ -84,16 +84,19 @@ def test_it_learns_who_is_short_and_beats_knowing_nothing() -> None:
     for i in range(200):
         user = list(means)[int(rng.integers(3))]
         at += float(rng.exponential(700))
-        works.append(job(f"j{i}", at=at, user=user,
-                         lasts=float(means[user] * np.exp(rng.normal(0, 0.3)))))  # fmt: skip
+        works.append(
+            job(f"j{i}", at=at, user=user, lasts=float(means[user] * np.exp(rng.normal(0, 0.3))))
+        )
     on = cluster(1, 2)
 
     def mean(recipe: str, knows: str) -> float:
         return float(np.mean(play(recipe, works, on, knows=knows).jct()))
 
     fifo, learnt, true = (
-        mean("fifo", "nothing"), mean("helios", "history"), mean("helios", "truth"),
-    )  # fmt: skip
+        mean("fifo", "nothing"),
+        mean("helios", "history"),
+        mean("helios", "truth"),
+    )
     assert learnt < fifo
     assert learnt < 1.3 * true
 

@@ -16,10 +16,12 @@ def guesses(
 ) -> NDArray[np.float64]:
     """One draw from each of so many guesses, for a job of the only group."""
     group = np.zeros(len(took), np.int64)
-    return np.array([
-        Lifetimes(took, over, [group], np.random.default_rng(seed)).draw([0], age)
-        for seed in range(guesses)
-    ])  # fmt: skip
+    return np.array(
+        [
+            Lifetimes(took, over, [group], np.random.default_rng(seed)).draw([0], age)
+            for seed in range(guesses)
+        ]
+    )
 
 
 def test_those_that_still_run_make_long_times_likelier() -> None:

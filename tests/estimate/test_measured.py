@@ -104,8 +104,6 @@ def test_nothing_measured_is_linear_and_a_measurement_of_an_old_attempt_is_nothi
 
 def test_what_was_learnt_survives_a_snapshot() -> None:
     kernel = measured_on(4)
-    again = restore(
-        capture(kernel), Nodes(cluster(4, 8)), Scripted(), oracle=MeasuredSpeeds()
-    )  # fmt: skip
+    again = restore(capture(kernel), Nodes(cluster(4, 8)), Scripted(), oracle=MeasuredSpeeds())
     again.view.now = kernel.now
     assert told(again, 0, SIZES, (1,) * 5).tolist() == told(kernel, 0, SIZES, (1,) * 5).tolist()

@@ -38,9 +38,10 @@ def test_requests_of_two_kinds_are_weighted() -> None:
     assert both.servers(100, 0.99, 100) > 2
 
 
-@pytest.mark.parametrize(("rate", "slack", "mean", "p99"), [
-    (100, 40, 10, 1.3), (300, 25, 10, 1.3), (400, 60, 20, 2.5), (50, 200, 50, 1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rate", "slack", "mean", "p99"),
+    [(100, 40, 10, 1.3), (300, 25, 10, 1.3), (400, 60, 20, 2.5), (50, 200, 50, 1.0)],
+)
 def test_it_says_how_many_servers_are_enough_within_one(
     rate: float, slack: float, mean: float, p99: float
 ) -> None:

@@ -35,35 +35,50 @@ def problem(seed: int, *, pairs: bool = False) -> dict[str, Any]:
     for i in range(int(rng.integers(1, 8))):
         speed = rng.integers(1, 100, len(types)) * (rng.random(len(types)) < 0.85)
         speed[rng.integers(len(types))] += 1
-        jobs.append({
-            "name": f"j{i}", "gpus": int(rng.choice([1, 1, 2, 8])),
-            "weight": float(rng.choice([1, 2.5])),
-            "throughput": {
-                kind: {"consolidated": float(rate), "distributed": float(rate) / 2}
-                if placed and j == 0 else float(rate)
-                for j, (kind, rate) in enumerate(zip(types, speed, strict=True)) if rate
-            },
-            "steps_remaining": float(rng.integers(100, 10000)),
-            "seconds_elapsed": float(rng.integers(0, 50)),
-            "isolated_seconds_elapsed": float(rng.integers(0, 50)),
-            "entity": str(rng.choice(["x", "y", "z"])),
-        })  # fmt: skip
+        jobs.append(
+            {
+                "name": f"j{i}",
+                "gpus": int(rng.choice([1, 1, 2, 8])),
+                "weight": float(rng.choice([1, 2.5])),
+                "throughput": {
+                    kind: {"consolidated": float(rate), "distributed": float(rate) / 2}
+                    if placed and j == 0
+                    else float(rate)
+                    for j, (kind, rate) in enumerate(zip(types, speed, strict=True))
+                    if rate
+                },
+                "steps_remaining": float(rng.integers(100, 10000)),
+                "seconds_elapsed": float(rng.integers(0, 50)),
+                "isolated_seconds_elapsed": float(rng.integers(0, 50)),
+                "entity": str(rng.choice(["x", "y", "z"])),
+            }
+        )
     found: dict[str, Any] = {
         "format": "ganger.problem/1",
         "gpu_types": {kind: int(rng.integers(1, 9)) for kind in types},
-        "prices": {kind: float(rng.integers(1, 9)) for kind in types}, "jobs": jobs,
+        "prices": {kind: float(rng.integers(1, 9)) for kind in types},
+        "jobs": jobs,
         "entities": {
-            "x": {"weight": 2.0}, "y": {"inside": "fifo"}, "z": {"parent": "x", "weight": 3.0}
+            "x": {"weight": 2.0},
+            "y": {"inside": "fifo"},
+            "z": {"parent": "x", "weight": 3.0},
         },
-    }  # fmt: skip
+    }
     if pairs:
         found["pairs"] = [
-            {"jobs": [a["name"], b["name"]], "throughput": {
-                kind: [float(both[0]), float(both[1])]
-                for kind, both in ((k, rng.uniform(1, 60, 2)) for k in types[1 if placed else 0:])
-            }}
-            for i, a in enumerate(jobs) for b in jobs[i + 1:] if a["gpus"] == b["gpus"]
-        ]  # fmt: skip
+            {
+                "jobs": [a["name"], b["name"]],
+                "throughput": {
+                    kind: [float(both[0]), float(both[1])]
+                    for kind, both in (
+                        (k, rng.uniform(1, 60, 2)) for k in types[1 if placed else 0 :]
+                    )
+                },
+            }
+            for i, a in enumerate(jobs)
+            for b in jobs[i + 1 :]
+            if a["gpus"] == b["gpus"]
+        ]
     return found
 
 
@@ -187,10 +202,13 @@ COMPARED = [name for name in OBJECTIVES if name not in ("isolated", "hierarchica
 @pytest.mark.parametrize("objective", COMPARED)
 @pytest.mark.parametrize(
     ("seeds", "pairs"),
-    [(range(150), False), (range(50), True),
-     pytest.param(range(1000, 1000 + counted(1000)), False, marks=pytest.mark.soak),
-     pytest.param(range(1000, 1000 + counted(500)), True, marks=pytest.mark.soak)],
-)  # fmt: skip
+    [
+        (range(150), False),
+        (range(50), True),
+        pytest.param(range(1000, 1000 + counted(1000)), False, marks=pytest.mark.soak),
+        pytest.param(range(1000, 1000 + counted(500)), True, marks=pytest.mark.soak),
+    ],
+)
 def test_every_objective_agrees_with_cvxpy(objective: str, seeds: range, pairs: bool) -> None:
     # Clarabel's own tolerance bounds what can be compared where the objective is not linear.
     need = 1e-5 if objective == "finish-time-fairness" else NEED
@@ -264,35 +282,40 @@ def test_both_readings_of_the_fairness_example(gpus: int, total: float, ratio: f
 def test_a_hierarchy_of_weights_1_and_2() -> None:
     """Two entities of weight 1 and 2 with 2 and 4 like jobs on 6 GPUs: a GPU each."""
     raw = {
-        "gpu_types": {"v100": 6}, "entities": {"small": {}, "large": {"weight": 2}},
+        "gpu_types": {"v100": 6},
+        "entities": {"small": {}, "large": {"weight": 2}},
         "jobs": [
             {"name": f"{entity}{i}", "entity": entity, "gpus": 2, "throughput": {"v100": 1}}
-            for entity, count in (("small", 2), ("large", 4)) for i in range(count)
+            for entity, count in (("small", 2), ("large", 4))
+            for i in range(count)
         ],
-    }  # fmt: skip
+    }
     assert allocate(raw, "hierarchical").throughput == pytest.approx([0.5] * 6, abs=1e-6)
 
 
 def test_fifo_inside_an_entity_serves_the_first_until_it_can_use_no_more() -> None:
     raw = {
-        "gpu_types": {"v100": 2}, "entities": {"a": {"inside": "fifo"}, "b": {}},
+        "gpu_types": {"v100": 2},
+        "entities": {"a": {"inside": "fifo"}, "b": {}},
         "jobs": [
             {"name": f"{entity}{i}", "entity": entity, "throughput": {"v100": 10}}
-            for entity in "ab" for i in range(2)
+            for entity in "ab"
+            for i in range(2)
         ],
-    }  # fmt: skip
+    }
     # a0 reaches its cap when b's two have half a GPU each; the rest is theirs with a1 beside them
     assert allocate(raw, "hierarchical").throughput == pytest.approx([10, 0, 5, 5], abs=1e-5)
 
 
 def test_slos_are_floors_and_never_dropped() -> None:
     raw = {
-        "gpu_types": {"v100": 1}, "prices": {"v100": 2.0},
+        "gpu_types": {"v100": 1},
+        "prices": {"v100": 2.0},
         "jobs": [
             {"name": "fast", "throughput": {"v100": 10}},
             {"name": "slow", "throughput": {"v100": 1}, "steps_remaining": 50, "slo_seconds": 100},
         ],
-    }  # fmt: skip
+    }
     found = allocate(raw, "max-sum-per-cost")
     assert found.throughput == pytest.approx([5, 0.5])
     assert found.value == pytest.approx(5.5 / 2)
@@ -336,20 +359,30 @@ def many(jobs: int, pairs: int = 0) -> dict[str, Any]:
     speed = rng.lognormal(0, 1, (jobs, 4))
     both = {tuple(sorted(rng.choice(jobs, 2, replace=False).tolist())) for _ in range(pairs)}
     return {
-        "gpu_types": {f"t{j}": jobs // 20 for j in range(4)}, "prices": {"t0": 1.0, "t1": 2.0,
-        "t2": 0.5, "t3": 3.0}, "entities": {"x": {"weight": 2}},
+        "gpu_types": {f"t{j}": jobs // 20 for j in range(4)},
+        "prices": {"t0": 1.0, "t1": 2.0, "t2": 0.5, "t3": 3.0},
+        "entities": {"x": {"weight": 2}},
         "jobs": [
-            {"name": f"j{i}", "throughput": {f"t{j}": rate for j, rate in enumerate(row)},
-             "steps_remaining": 100.0, "seconds_elapsed": 5.0, "entity": "x",
-             "slo_seconds": 1000.0 / float(np.mean(row)) if i % 2 else None}
+            {
+                "name": f"j{i}",
+                "throughput": {f"t{j}": rate for j, rate in enumerate(row)},
+                "steps_remaining": 100.0,
+                "seconds_elapsed": 5.0,
+                "entity": "x",
+                "slo_seconds": 1000.0 / float(np.mean(row)) if i % 2 else None,
+            }
             for i, row in enumerate(speed.tolist())
         ],
         "pairs": [
-            {"jobs": [f"j{a}", f"j{b}"], "throughput": {
-                f"t{j}": [0.8 * float(speed[a, j]), 0.7 * float(speed[b, j])] for j in range(4)
-            }} for a, b in sorted(both)
+            {
+                "jobs": [f"j{a}", f"j{b}"],
+                "throughput": {
+                    f"t{j}": [0.8 * float(speed[a, j]), 0.7 * float(speed[b, j])] for j in range(4)
+                },
+            }
+            for a, b in sorted(both)
         ],
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("objective", [name for name in OBJECTIVES if name != "isolated"])
@@ -395,11 +428,14 @@ def test_pop_is_reported_beside_the_exact_answer() -> None:
     raw = {
         "gpu_types": {"a": 60, "b": 60},
         "jobs": [
-            {"name": f"j{i}", "throughput": {"a": float(rng.lognormal()), "b": 1.0},
-             "steps_remaining": float(rng.integers(1, 100))}
+            {
+                "name": f"j{i}",
+                "throughput": {"a": float(rng.lognormal()), "b": 1.0},
+                "steps_remaining": float(rng.integers(1, 100)),
+            }
             for i in range(400)
         ],
-    }  # fmt: skip
+    }
     for objective in ("max-min", "makespan", "max-sum"):
         told = allocate(raw, objective, pop=4).to_dict()
         assert told["pop"]["parts"] == 4

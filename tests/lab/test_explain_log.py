@@ -114,8 +114,10 @@ def test_whatever_a_recipe_knows_it_can_be_asked_on_copies(
 
 
 def test_trials_in_a_grant_are_told_of_their_parent(logged: Logged) -> None:
-    works = [job("search", 0, None, 2, kind=Kind.TUNE),
-             *(job(f"trial{i}", 1 + i, 20, parent="search") for i in range(4))]  # fmt: skip
+    works = [
+        job("search", 0, None, 2, kind=Kind.TUNE),
+        *(job(f"trial{i}", 1 + i, 20, parent="search") for i in range(4)),
+    ]
     path = logged("fifo", works, setup=Setup(until=300 * SECOND))
     found = explain_logged(path, "trial3", 10 * SECOND)
     assert "of 2 that job search holds for its children are free." in found.lines[0]

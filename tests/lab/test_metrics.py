@@ -149,8 +149,9 @@ def test_recipes_are_compared_on_the_jobs_that_finished_under_all() -> None:
     assert fifo.figures["queueing_delay_mean_seconds"] == pytest.approx((0 + 0 + 9) / 3)
     assert fifo.figures["makespan_seconds"] == 70, "of the run, not of the common jobs"
     assert [group.mean("jct_mean_seconds") for group in metrics.aggregate(both_ways())] == [
-        fifo.figures["jct_mean_seconds"], srtf.figures["jct_mean_seconds"],
-    ]  # fmt: skip
+        fifo.figures["jct_mean_seconds"],
+        srtf.figures["jct_mean_seconds"],
+    ]
     data = metrics.to_json(both_ways())["runs"]
     assert data[0]["metrics"]["jct_mean_seconds"] == 35
     assert data[0]["on_common_jobs"]["jobs_outside"] == 1
@@ -158,8 +159,10 @@ def test_recipes_are_compared_on_the_jobs_that_finished_under_all() -> None:
 
 
 def test_common_jobs_are_found_by_name_where_one_run_saw_fewer() -> None:
-    short = run_of(table([0.0, 1.0], [0.0, 1.0], [10.0, 26.0], [10.0, 25.0],
-                         name=["job-1", "job-2"]), recipe="las")  # fmt: skip
+    short = run_of(
+        table([0.0, 1.0], [0.0, 1.0], [10.0, 26.0], [10.0, 25.0], name=["job-1", "job-2"]),
+        recipe="las",
+    )
     fifo, las = metrics.comparable([by_hand(), short])
     assert (fifo.jobs, fifo.outside, las.jobs, las.outside) == (2, 2, 2, 0)
     assert fifo.figures["jct_mean_seconds"] == pytest.approx((10 + 34) / 2)
@@ -262,9 +265,18 @@ def test_json_form() -> None:
     found = metrics.to_json([run], per_job_path="jobs.csv")
     (only,) = found["runs"]
     assert list(only) == [
-        "recipe", "seed", "knows", "load", "metrics", "per_job", "simulation", "rows",
-        "rows_left_out", "notes", "on_common_jobs",
-    ]  # fmt: skip
+        "recipe",
+        "seed",
+        "knows",
+        "load",
+        "metrics",
+        "per_job",
+        "simulation",
+        "rows",
+        "rows_left_out",
+        "notes",
+        "on_common_jobs",
+    ]
     assert only["on_common_jobs"] is None, "it is compared with nothing"
     assert only["metrics"]["jct_mean_seconds"] is None
     assert only["per_job"] == "jobs.csv"
@@ -348,5 +360,6 @@ def test_segments_hold_what_still_runs_at_the_end_of_the_simulation() -> None:
     run = run_one(trace, cluster(1, 2), "fifo", Setup(until=30 * SECOND))
     assert run.segments is not None
     assert sorted((each.job, each.start_seconds, each.end_seconds) for each in run.segments) == [
-        (0, 0, 10), (1, 0, 30),
-    ]  # fmt: skip
+        (0, 0, 10),
+        (1, 0, 30),
+    ]

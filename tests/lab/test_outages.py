@@ -73,9 +73,19 @@ def test_a_failed_node_costs_what_was_done_since_the_last_checkpoint(tmp_path: P
     outages.write_text("node,down,up\n0,50s,60s\n")
     for every, lasts in (("0s", 160), ("20s", 120)):
         told = CliRunner().invoke(
-            cli, ["simulate", str(jobs), "--cluster", "1x1xV100", "--outages", str(outages),
-                  "--checkpoint-every", every, "--json"],
-        )  # fmt: skip
+            cli,
+            [
+                "simulate",
+                str(jobs),
+                "--cluster",
+                "1x1xV100",
+                "--outages",
+                str(outages),
+                "--checkpoint-every",
+                every,
+                "--json",
+            ],
+        )
         assert told.exit_code == 0, told.output
         metrics = json.loads(told.stdout)["runs"][0]["metrics"]
         assert metrics["jct_mean_seconds"] == pytest.approx(lasts)

@@ -94,8 +94,12 @@ def test_a_page_of_a_recipe_over_requests_has_a_picture_of_its_batches(
         assert f"[{name}]({name}.md)" in made["README.md"]
         count = len(served.requests)
         assert f"{served.in_time} of {count} are in time, {served.dropped} dropped" in page
-        drawn = [title.text for rect in ElementTree.fromstring(made[f"{name}.svg"])
-                 if rect.tag.endswith("rect") for title in rect]  # fmt: skip
+        drawn = [
+            title.text
+            for rect in ElementTree.fromstring(made[f"{name}.svg"])
+            if rect.tag.endswith("rect")
+            for title in rect
+        ]
         ran = [ran for ran in served.batches if ran.began < serving_pages.HORIZON]
         assert drawn == [f"{'ab'[each.model]}, {each.size}: {each.reason}" for each in ran], name
 
@@ -109,7 +113,11 @@ def test_a_batch_is_drawn_where_it_ran_and_a_request_as_it_ended() -> None:
     assert float(box["x"]) == serving_pages.LEFT
     assert float(box["width"]) == pytest.approx(4 * scale - 1, abs=0.06)
     nanily = serving_pages.played("nanily")
-    words = [title.text for mark in ElementTree.fromstring(serving_pages.drawing(nanily))
-             if mark.tag.endswith(("path", "circle")) for title in mark]  # fmt: skip
+    words = [
+        title.text
+        for mark in ElementTree.fromstring(serving_pages.drawing(nanily))
+        if mark.tag.endswith(("path", "circle"))
+        for title in mark
+    ]
     assert words.count("dropped") == nanily.dropped > 0
     assert words.count("in time") == nanily.in_time

@@ -119,9 +119,12 @@ def test_the_command_prints_figures_and_says_if_one_misses(tmp_path: Path) -> No
     words = ["--gpus", "8", "--jobs", "12", "--load", "3", "--runs", "1", "--recipe", "sjf"]
     done = subprocess.run(
         [sys.executable, "-m", "ganger.cli", "parity", *words, "--json"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "TMPDIR": str(tmp_path)},
-    )  # fmt: skip
+    )
     found = json.loads(done.stdout)[0]
     assert (found["recipe"], found["runs"], found["unfinished"]) == ("sjf", 1, 0)
     assert found["jct_error"] < 0.3
@@ -138,9 +141,11 @@ def test_the_command_prints_figures_and_says_if_one_misses(tmp_path: Path) -> No
 )
 def test_wrong_options_are_refused_before_anything_runs(words: list[str], said: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "ganger.cli", "parity", *words], capture_output=True, text=True,
+        [sys.executable, "-m", "ganger.cli", "parity", *words],
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr

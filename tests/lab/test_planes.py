@@ -57,8 +57,11 @@ def test_a_service_is_scaled_beside_training_and_restarts_no_sibling(tmp_path: P
     )
     replicas, running, starts, sizes = set[int](), set[int](), list[int](), list[int]()
     for step in log.steps():
-        replicas |= {event.job for event in step.events
-                     if isinstance(event, Accepted) and event.spec.parent == "web"}  # fmt: skip
+        replicas |= {
+            event.job
+            for event in step.events
+            if isinstance(event, Accepted) and event.spec.parent == "web"
+        }
         for action in step.actions or ():
             if isinstance(action, Start) and action.job in replicas:
                 starts.append(action.job)
@@ -72,8 +75,18 @@ def test_a_service_is_scaled_beside_training_and_restarts_no_sibling(tmp_path: P
 
 @pytest.mark.parametrize("trials", [6, 12])
 def test_three_recipes_in_one_kernel(tmp_path: Path, trials: int) -> None:
-    log = played(tmp_path, "all.csv", "--recipe", "fifo", "--serving", "scale.threshold",
-                 "--inner", f"tune.sha(trials={trials},first=3)", *RATES, *CURVES)  # fmt: skip
+    log = played(
+        tmp_path,
+        "all.csv",
+        "--recipe",
+        "fifo",
+        "--serving",
+        "scale.threshold",
+        "--inner",
+        f"tune.sha(trials={trials},first=3)",
+        *RATES,
+        *CURVES,
+    )
     parents, stops = list[str](), list[str]()
     for step in log.steps():
         parents += [event.spec.parent for event in step.events if isinstance(event, Accepted)]

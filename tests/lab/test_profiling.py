@@ -39,8 +39,9 @@ def value_info(name: str, kind: int, shape: tuple[int | str, ...]) -> bytes:
     return field(1, name) + field(2, field(1, field(1, kind) + field(2, dims)))
 
 
-def net(path: Path, shape: tuple[int | str, ...] = ("n", 64), wide: int = 1024,
-        kind: int = FLOAT) -> Path:  # fmt: skip
+def net(
+    path: Path, shape: tuple[int | str, ...] = ("n", 64), wide: int = 1024, kind: int = FLOAT
+) -> Path:
     """x (of that shape) times a matrix of 64 x `wide`, as an ONNX file."""
     weights = np.ones((64, wide), np.float32)
     node = field(1, "x") + field(1, "w") + field(2, "y") + field(4, "MatMul")
@@ -70,8 +71,19 @@ def test_without_onnxruntime_there_is_one_sentence(
 def test_a_model_is_measured_into_a_models_file(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     small, large = net(tmp_path / "small.onnx"), net(tmp_path / "large.onnx", wide=16_384)
-    done = call(small, large, "--batches", "1,8,64", "--family", "nets", "--device", "box", *QUICK,
-                "-o", tmp_path / "m.toml")  # fmt: skip
+    done = call(
+        small,
+        large,
+        "--batches",
+        "1,8,64",
+        "--family",
+        "nets",
+        "--device",
+        "box",
+        *QUICK,
+        "-o",
+        tmp_path / "m.toml",
+    )
     assert done.exception is None, done.output
     assert "2 models written to" in done.stderr
     found = read_models(tmp_path / "m.toml")
@@ -139,8 +151,9 @@ BAD: list[tuple[tuple[str, ...], str]] = [
 
 
 @pytest.mark.parametrize(("words", "said"), BAD)
-def test_bad_words_are_one_sentence(words: tuple[str, ...], said: str, tmp_path: Path,
-                                    monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_bad_words_are_one_sentence(
+    words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", object())
     error = call(net(tmp_path / "a.onnx"), *words).exception
     assert isinstance(error, BadInput)
@@ -148,8 +161,9 @@ def test_bad_words_are_one_sentence(words: tuple[str, ...], said: str, tmp_path:
     assert error.mend
 
 
-def test_two_models_of_one_name_are_refused(tmp_path: Path,
-                                            monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_two_models_of_one_name_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", object())
     (tmp_path / "b").mkdir()
     words: list[Any] = [net(tmp_path / "a.onnx"), net(tmp_path / "b" / "a.onnx")]

@@ -39,10 +39,14 @@ def shares(works: list[Work], until: float | None = None) -> dict[float, float]:
 
 def test_a_share_is_of_the_work_done_a_tenth_of_it_by_gpu_time() -> None:
     found = shares([job("short", 0, 10), job("long", 0, 40), job("late", 20, 20)])
-    assert found == pytest.approx({
-        0: 0, 10: 0.3 * (1 + 10 / 40) + 0.1 * 20 / 70,
-        20: 0.3 * (1 + 20 / 40) + 0.1 * 30 / 70, 40: 1,
-    })  # fmt: skip
+    assert found == pytest.approx(
+        {
+            0: 0,
+            10: 0.3 * (1 + 10 / 40) + 0.1 * 20 / 70,
+            20: 0.3 * (1 + 20 / 40) + 0.1 * 30 / 70,
+            40: 1,
+        }
+    )
 
 
 def test_services_are_no_work_and_a_run_with_an_end_is_as_far_as_the_time() -> None:
@@ -81,8 +85,12 @@ def test_runs_tell_how_far_they_are_in_this_process_and_in_others(workers: int) 
     """A bar that hears only of whole runs stands still for as long as the longest takes."""
     trace: Trace = synthesize("philly", 25_000, 1, gpus=512)
     told: dict[int, list[float]] = {0: [], 1: []}
-    run_all([Task("srtf", trace, Setup()), Task("srtf", trace, Setup())], cluster(64, 8),
-            workers=workers, progress=lambda task, share: told[task].append(share))  # fmt: skip
+    run_all(
+        [Task("srtf", trace, Setup()), Task("srtf", trace, Setup())],
+        cluster(64, 8),
+        workers=workers,
+        progress=lambda task, share: told[task].append(share),
+    )
     for heard in told.values():
         assert heard == sorted(heard)
         assert heard[-1] == 1.0
@@ -92,7 +100,7 @@ def test_runs_tell_how_far_they_are_in_this_process_and_in_others(workers: int) 
 @pytest.mark.parametrize(
     ("elapsed", "share", "said"),
     [(30.0, 0.25, "about 1m 30s left"), (30.0, 0.01, ""), (30.0, 1.0, ""), (None, 0.5, "")],
-)  # fmt: skip
+)
 def test_the_rest_is_forecast_by_what_was_done(
     elapsed: float | None, share: float, said: str
 ) -> None:

@@ -39,9 +39,7 @@ def bursts(seed: int = 0) -> Trace:
 def calm() -> Trace:
     """Nobody ever waits."""
     rng = np.random.default_rng(1)
-    return trace_of(
-        [job(f"j{i}", 100.0 * i, 50.0 + 40 * rng.random(), 1) for i in range(300)]
-    )  # fmt: skip
+    return trace_of([job(f"j{i}", 100.0 * i, 50.0 + 40 * rng.random(), 1) for i in range(300)])
 
 
 def due() -> Trace:
@@ -49,8 +47,10 @@ def due() -> Trace:
     rng, works = np.random.default_rng(2), []
     for burst in range(60):
         start = 3000.0 * burst
-        works += [job(f"p{burst}.{number}", start + number, 300.0, 2, deadline=start + 1e5)
-                  for number in range(4)]  # fmt: skip
+        works += [
+            job(f"p{burst}.{number}", start + number, 300.0, 2, deadline=start + 1e5)
+            for number in range(4)
+        ]
         for number in range(4):
             lasts = 50.0 + 20 * rng.random()
             works.append(
@@ -94,9 +94,17 @@ def test_who_is_surely_better_is_taken_though_somebody_unsure_has_the_best_mean(
     ):
         entrant.figures.update({(part, 0): figure for part, figure in enumerate(figures)})
     race = _Race(
-        objective_of("jct"), cluster(1, 2), Setup(knows="history"), (0,), [bursts()] * 3, 1.0, 1,
-        entrants, "fifo", lambda done, total: None,
-    )  # fmt: skip
+        objective_of("jct"),
+        cluster(1, 2),
+        Setup(knows="history"),
+        (0,),
+        [bursts()] * 3,
+        1.0,
+        1,
+        entrants,
+        "fifo",
+        lambda done, total: None,
+    )
     found = race.result({})
     assert found.pick.recipe == "sjf"
     assert found.better
@@ -112,15 +120,25 @@ def test_who_is_surely_better_is_taken_though_somebody_unsure_has_the_best_mean(
 def test_rows_are_in_order_of_the_comparison_with_the_pick() -> None:
     """Of the two that dropped out, the worse one ran the easier parts and has the better mean."""
     easy, hard = {(0, 0): 100.0}, {(0, 0): 100.0, (1, 0): 1000.0, (2, 0): 1000.0}
-    entrants = [Entrant("fifo", "nothing", {cell: 3 * one for cell, one in hard.items()}),
-                Entrant("las", "nothing", dict(hard)),
-                Entrant("mlfq", "nothing", {cell: 9 * one for cell, one in easy.items()}, "worse"),
-                Entrant("edf", "nothing", {cell: 5 * one for cell, one in hard.items()}, "worse"),
-                Entrant("gavel", "throughputs", {}, "fails")]  # fmt: skip
+    entrants = [
+        Entrant("fifo", "nothing", {cell: 3 * one for cell, one in hard.items()}),
+        Entrant("las", "nothing", dict(hard)),
+        Entrant("mlfq", "nothing", {cell: 9 * one for cell, one in easy.items()}, "worse"),
+        Entrant("edf", "nothing", {cell: 5 * one for cell, one in hard.items()}, "worse"),
+        Entrant("gavel", "throughputs", {}, "fails"),
+    ]
     race = _Race(
-        objective_of("jct"), cluster(1, 2), Setup(knows="history"), (0,), [bursts()] * 3, 1.0, 1,
-        entrants, "fifo", lambda done, total: None,
-    )  # fmt: skip
+        objective_of("jct"),
+        cluster(1, 2),
+        Setup(knows="history"),
+        (0,),
+        [bursts()] * 3,
+        1.0,
+        1,
+        entrants,
+        "fifo",
+        lambda done, total: None,
+    )
     found = race.result({})
     assert [each.recipe for each in found.entrants] == ["las", "fifo", "edf", "mlfq", "gavel"]
     gaps = [found.gap(each).value for each in found.entrants[1:-1]]
@@ -147,9 +165,17 @@ def test_recipes_race_on_the_jobs_that_finish_under_all_of_them(
     assert compute(partly)["jct_mean_seconds"] < compute(whole)["jct_mean_seconds"]
     monkeypatch.setattr("ganger.lab.recommend.race.try_all", lambda *args, **more: [whole, partly])
     race = _Race(
-        objective_of("jct"), cluster(1, 2), Setup(), (0,), [bursts()], 1.0, 1,
-        [Entrant("fifo", "nothing"), Entrant("las", "nothing")], "fifo", lambda done, total: None,
-    )  # fmt: skip
+        objective_of("jct"),
+        cluster(1, 2),
+        Setup(),
+        (0,),
+        [bursts()],
+        1.0,
+        1,
+        [Entrant("fifo", "nothing"), Entrant("las", "nothing")],
+        "fifo",
+        lambda done, total: None,
+    )
     race._heat(0, race.parts[0], (0,))
     fifo, las = (each.figures[0, 0] for each in race.entrants)
     assert las == pytest.approx(fifo + 1)
@@ -202,15 +228,14 @@ def test_a_pick_that_knew_durations_is_tried_again_on_what_like_jobs_took() -> N
     assert found.told_less is not None
     assert found.over_baseline is not None
     assert found.told_less.value < found.over_baseline.value
-    without = recommend(
-        bursts(), cluster(1, 2), among=("srtf",), setup=Setup(knows="rolling")
-    )  # fmt: skip
+    without = recommend(bursts(), cluster(1, 2), among=("srtf",), setup=Setup(knows="rolling"))
     assert without.told_less is None
 
 
 def test_recipes_that_refuse_or_strand_jobs_drop_out() -> None:
-    spec = ClusterSpec((NodeSpec(gpus=2, gpu_type="V100", rack="a"),
-                        NodeSpec(gpus=2, gpu_type="V100", rack="b")))  # fmt: skip
+    spec = ClusterSpec(
+        (NodeSpec(gpus=2, gpu_type="V100", rack="a"), NodeSpec(gpus=2, gpu_type="V100", rack="b"))
+    )
     trace = trace_of([job(f"j{i}", i, 10.0, 3 if i == 40 else 1) for i in range(60)])
     found = recommend(trace, spec, among=("yarn-cs", "las"))
     assert "never starts under yarn-cs" in by_name(found)["yarn-cs"].dropped
@@ -221,9 +246,12 @@ def test_recipes_that_refuse_or_strand_jobs_drop_out() -> None:
 def test_progress_ends_at_its_total_and_results_do_not_depend_on_processes(workers: int) -> None:
     told: list[tuple[int, int]] = []
     found = recommend(
-        bursts(), cluster(1, 2), among=RACERS, workers=workers,
+        bursts(),
+        cluster(1, 2),
+        among=RACERS,
+        workers=workers,
         progress=lambda done, total: told.append((done, total)),
-    )  # fmt: skip
+    )
     assert told[-1][0] == told[-1][1]
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     alone = recommend(bursts(), cluster(1, 2), among=RACERS)
@@ -254,13 +282,21 @@ def test_what_is_plausible_follows_trace_cluster_knowledge_and_objective() -> No
 def test_what_there_is_is_read_off_the_trace_and_the_cluster() -> None:
     plain = trace_of([job("a"), job("b")])
     assert offers(plain, cluster(1, 2)) == frozenset()
-    rich = trace_of([
-        job("a", tenant="x", deadline=5.0, priority=1),
-        job("b", tenant="y", shape=Shape((Role(size=2, least=1, most=4),))), job("c", size=2),
-    ])  # fmt: skip
+    rich = trace_of(
+        [
+            job("a", tenant="x", deadline=5.0, priority=1),
+            job("b", tenant="y", shape=Shape((Role(size=2, least=1, most=4),))),
+            job("c", size=2),
+        ]
+    )
     types = ClusterSpec((NodeSpec(gpus=2, gpu_type="V100"), NodeSpec(gpus=2, gpu_type="K80")))
-    assert offers(rich, types) == {"tenants", "deadlines", "priorities", "elastic jobs",
-                                   "GPU types"}  # fmt: skip
+    assert offers(rich, types) == {
+        "tenants",
+        "deadlines",
+        "priorities",
+        "elastic jobs",
+        "GPU types",
+    }
     assert gpus(2).least == gpus(2).most == 2
 
 
@@ -286,8 +322,13 @@ def test_gaps_pair_what_both_ran_and_count_seeds_of_one_part_once() -> None:
 
 
 def test_deadlines_missed_count_who_never_finished() -> None:
-    jobs = table([0, 0, 0, 0], [0, 0, 0, 0], [5, 9, math.nan, 9], [1, 1, 1, 1],
-                 state=["finished", "finished", "pending", "finished"])  # fmt: skip
+    jobs = table(
+        [0, 0, 0, 0],
+        [0, 0, 0, 0],
+        [5, 9, math.nan, 9],
+        [1, 1, 1, 1],
+        state=["finished", "finished", "pending", "finished"],
+    )
     jobs.deadline[:3] = (5.0, 8.0, 50.0)
     run = run_of(jobs)
     assert compute(run)["deadline_missed_fraction"] == pytest.approx(2 / 3)

@@ -80,9 +80,17 @@ def several() -> list[Run]:
 def test_every_section_is_there() -> None:
     page = Page(render(several(), title="Title of mine"))
     sections = [
-        "summary", "comparison", "jct", "distributions", "time", "tenants", "load-sweep", "gantt",
-        "reading", "provenance",
-    ]  # fmt: skip
+        "summary",
+        "comparison",
+        "jct",
+        "distributions",
+        "time",
+        "tenants",
+        "load-sweep",
+        "gantt",
+        "reading",
+        "provenance",
+    ]
     assert [name for name in page.ids if name in sections] == sections
     assert len(page.ids) == len(set(page.ids))
     assert "Title of mine" in page.words
@@ -192,8 +200,12 @@ def led(*ran: tuple[str, str, float]) -> list[Group]:
 
 
 def test_the_headline_leads_with_what_can_be_deployed_and_an_oracle_is_the_bound() -> None:
-    groups = led(("fifo", "nothing", 65), ("srtf", "truth", -10), ("las", "nothing", 15),
-                 ("sjf", "history", 20))  # fmt: skip
+    groups = led(
+        ("fifo", "nothing", 65),
+        ("srtf", "truth", -10),
+        ("las", "nothing", 15),
+        ("sjf", "history", 20),
+    )
     assert words.headline(groups) == "las finishes jobs 2.0× sooner on average than fifo."
     said = " ".join(words.remarks(groups))
     assert "srtf knows how long jobs truly take, which no deployed policy can be" in said
@@ -215,8 +227,9 @@ def test_where_no_deployable_recipe_beats_fifo_the_headline_says_so() -> None:
 
 
 def test_recipes_within_noise_of_the_best_are_named() -> None:
-    said = words.remarks(led(("fifo", "nothing", 65), ("las", "nothing", 15),
-                             ("tiresias", "nothing", 15.001)))  # fmt: skip
+    said = words.remarks(
+        led(("fifo", "nothing", 65), ("las", "nothing", 15), ("tiresias", "nothing", 15.001))
+    )
     assert "Within noise of las: tiresias." in said
 
 
@@ -272,10 +285,17 @@ def test_recipes_without_a_gantt_chart_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("mean", "half", "text"),
-    [(1.0, 6.89e-17, "1"), (1.0, 0.0, "1"), (12345.678, 123.4, "12,346 \u00b1 123"),
-     (0.12345, 0.0123, "0.123 \u00b1 0.012"), (123456.7, NAN, "123,457"), (0.5, NAN, "0.5"),
-     (0.0, NAN, "0"), (35.25, 1.5, "35.2 \u00b1 1.5")],
-)  # fmt: skip
+    [
+        (1.0, 6.89e-17, "1"),
+        (1.0, 0.0, "1"),
+        (12345.678, 123.4, "12,346 \u00b1 123"),
+        (0.12345, 0.0123, "0.123 \u00b1 0.012"),
+        (123456.7, NAN, "123,457"),
+        (0.5, NAN, "0.5"),
+        (0.0, NAN, "0"),
+        (35.25, 1.5, "35.2 \u00b1 1.5"),
+    ],
+)
 def test_figures_have_the_digits_that_mean_something(mean: float, half: float, text: str) -> None:
     seeds = confidence([mean, mean + 2.3e-16]) if half == 6.89e-17 else Estimate(mean, half)
     assert page_parts.estimate(seeds) == text

@@ -45,21 +45,32 @@ def requests(rate: float = 600, names: Sequence[str] = ("resnet50", "bert")) -> 
 
 @cache
 def runs(
-    recipes: tuple[str, ...] = ("serve.no-batch", "clockwork"), fleets: str = "T4:2,T4:3",
-    loads: tuple[float, ...] = (0.5, 1.5), seeds: tuple[int, ...] = (0, 1),
-) -> list[ServingRun]:  # fmt: skip
+    recipes: tuple[str, ...] = ("serve.no-batch", "clockwork"),
+    fleets: str = "T4:2,T4:3",
+    loads: tuple[float, ...] = (0.5, 1.5),
+    seeds: tuple[int, ...] = (0, 1),
+) -> list[ServingRun]:
     return [
-        serve(requests(), models(), read_fleet(fleet), recipe,
-              Setup(seed=seed, faster=load, watch=True))
-        for fleet in fleets.split(",") for load in loads for recipe in recipes for seed in seeds
-    ]  # fmt: skip
+        serve(
+            requests(),
+            models(),
+            read_fleet(fleet),
+            recipe,
+            Setup(seed=seed, faster=load, watch=True),
+        )
+        for fleet in fleets.split(",")
+        for load in loads
+        for recipe in recipes
+        for seed in seeds
+    ]
 
 
 def bounds() -> dict[Place, Bound]:
     found = {
         Place(fleet, load): bound_of(requests(), models(), read_fleet(fleet), Setup(faster=load))
-        for fleet in ("T4:2", "T4:3") for load in (0.5, 1.5)
-    }  # fmt: skip
+        for fleet in ("T4:2", "T4:3")
+        for load in (0.5, 1.5)
+    }
     return {key: bound for key, bound in found.items() if bound is not None}
 
 
@@ -68,9 +79,18 @@ def test_every_section_is_there_and_the_bound_beneath_the_recipes() -> None:
     text = render(runs(), "Title of mine", bounds=found)
     page = Page(text)
     sections = [
-        "summary", "comparison", "attainment", "drops", "models", "time", "load-sweep", "fleets",
-        "lanes", "reading", "provenance",
-    ]  # fmt: skip
+        "summary",
+        "comparison",
+        "attainment",
+        "drops",
+        "models",
+        "time",
+        "load-sweep",
+        "fleets",
+        "lanes",
+        "reading",
+        "provenance",
+    ]
     assert [name for name in page.ids if name in sections] == sections
     assert len(page.ids) == len(set(page.ids))
     panels = page.charts["panels"]
@@ -130,8 +150,14 @@ def watched(asked: list[Asked], router: Router | None = None, chunk: int = 64) -
     tally, seen = Tally(world, [None, None]), Watching(world)
     rows = sorted(asked, key=lambda one: one.at)
     chunks = (columns(rows[at : at + chunk]) for at in range(0, len(rows), chunk))
-    plane = Plane(world, router or make_router("serve.triton"), Physics(known), chunks,
-                  [tally, seen], keep=chunk)  # fmt: skip
+    plane = Plane(
+        world,
+        router or make_router("serve.triton"),
+        Physics(known),
+        chunks,
+        [tally, seen],
+        keep=chunk,
+    )
     plane.advance()
     plane.finish()
     return seen.found(tally.latencies, tally.requests)
@@ -149,7 +175,9 @@ def test_windows_add_up_to_what_happened() -> None:
     assert found.windows["executed"][0] == 2
     (boxes,) = found.stretches.values()
     assert [(box.began, box.ended, box.model, box.size) for box in boxes] == [
-        (0, 6 * MS, 0, 2), (20 * MS, 23 * MS, 1, 1)]  # fmt: skip
+        (0, 6 * MS, 0, 2),
+        (20 * MS, 23 * MS, 1, 1),
+    ]
     assert all(box.reason for box in boxes)
     assert found.by_model["n"]["latency_p50_seconds"] == 0.003
     assert found.within[0] == np.repeat([0.003, 0.006], (67, 133)).tolist()
@@ -187,7 +215,8 @@ def of(recipe: str, *attainment: float, p99: float = 0.05) -> list[ServingRun]:
 def test_the_headline_says_who_has_most_in_time() -> None:
     two = grouped([*of("clockwork", 0.9), *of("serve.no-batch", 0.5), *of("nanily", 0.8)])
     assert headline(two) == (
-        "clockwork answers 90.0% of the requests in time, serve.no-batch 50.0%.")  # fmt: skip
+        "clockwork answers 90.0% of the requests in time, serve.no-batch 50.0%."
+    )
     assert headline(two[:1]) == "Under clockwork 90.0% of the requests are answered in time."
     said = " ".join(remarks(two, Bound(1000, 940, 10)))
     assert "One seed only" in said
@@ -203,8 +232,9 @@ def test_where_all_are_in_time_the_shortest_p99_leads() -> None:
 
 
 def test_recipes_within_noise_are_named_together() -> None:
-    found = grouped([*of("clockwork", 0.90, 0.92), *of("nanily", 0.91, 0.91),
-                     *of("serve.triton", 0.4, 0.41)])  # fmt: skip
+    found = grouped(
+        [*of("clockwork", 0.90, 0.92), *of("nanily", 0.91, 0.91), *of("serve.triton", 0.4, 0.41)]
+    )
     assert headline(found).startswith("clockwork and nanily answer 91.0% of the requests in time")
     assert "Within noise of clockwork: nanily." in remarks(found, None)
     assert headline(found[:2]) == "Every recipe answers about 91.0% of the requests in time."

@@ -36,19 +36,41 @@ def node(name: str, gpus: int, state: str = "IDLE") -> Node:
 
 
 def job(
-    number: int, gpus: int, *, on: dict[str, Sequence[int]] | None = None, nodes: int = 1,
-    reason: str = "Resources", ran: int = 0, limit: int = NEVER, partition: str = "main",
-    ended: bool = False, where: Where = ANYWHERE,
-) -> Listed:  # fmt: skip
+    number: int,
+    gpus: int,
+    *,
+    on: dict[str, Sequence[int]] | None = None,
+    nodes: int = 1,
+    reason: str = "Resources",
+    ran: int = 0,
+    limit: int = NEVER,
+    partition: str = "main",
+    ended: bool = False,
+    where: Where = ANYWHERE,
+) -> Listed:
     """A job as Slurm lists it; `on`: it runs there since `ran` seconds."""
     held = {name: tuple(devices) for name, devices in (on or {}).items()}
     state = "COMPLETED" if ended else "RUNNING" if on else "PENDING"
     raw = Job(number, "train", "", frozenset({state}), reason, tuple(held), 0, held)
     began = NOW - ran * SECOND if on or ended else 0
     return Listed(
-        raw, "ann", "vision", partition, "", 10, NOW - 100 * SECOND + number, began,
-        NOW if ended else 0, limit, gpus, "", nodes, 0, -1, where,
-    )  # fmt: skip
+        raw,
+        "ann",
+        "vision",
+        partition,
+        "",
+        10,
+        NOW - 100 * SECOND + number,
+        began,
+        NOW if ended else 0,
+        limit,
+        gpus,
+        "",
+        nodes,
+        0,
+        -1,
+        where,
+    )
 
 
 @versions
@@ -86,9 +108,9 @@ def test_what_a_recipe_would_do_with_recorded_jobs(version: str) -> None:
     jobs, nodes, now = recorded(version)
     made = mirror(nodes, jobs, "main", now, "fifo")
     assert counts(made) == (2, 2), "job 3 is held back"
-    assert advice(made) == [
-        "start 4 (root, 1 GPU, a.sh) on k0 (1)"
-    ], "job 3 asks for k1, which is drained"  # fmt: skip
+    assert advice(made) == ["start 4 (root, 1 GPU, a.sh) on k0 (1)"], (
+        "job 3 asks for k1, which is drained"
+    )
 
 
 def test_a_job_is_called_as_squeue_shows_it() -> None:
@@ -127,9 +149,10 @@ def test_others_hold_and_held_jobs_are_not_advised_upon() -> None:
     assert advice(made) == ["start 4 (ann, 1 GPU, train) on a (1)"]
     assert counts(made) == (0, 2)
     assert list(made.left_out) == [
-        "1 jobs without GPUs", "1 jobs of other partitions or nodes",
+        "1 jobs without GPUs",
+        "1 jobs of other partitions or nodes",
         "1 nodes that are closed, or have GPUs of two types",
-    ]  # fmt: skip
+    ]
 
 
 def test_the_present_queue_under_another_recipe() -> None:
@@ -141,8 +164,11 @@ def test_the_present_queue_under_another_recipe() -> None:
 
 
 def test_jobs_that_are_over_are_imported_as_sacct_writes_them(tmp_path: Path) -> None:
-    jobs = [job(1, 4, nodes=2, ran=60, limit=MINUTE * 5, ended=True), job(2, 1),
-            job(3, 1, on={"a": (0,)}, ran=5)]  # fmt: skip
+    jobs = [
+        job(1, 4, nodes=2, ran=60, limit=MINUTE * 5, ended=True),
+        job(2, 1),
+        job(3, 1, on={"a": (0,)}, ran=5),
+    ]
     path = tmp_path / "sacct.txt"
     path.write_text(lines_of(jobs))
     found = load_trace(path, "sacct")
@@ -164,9 +190,15 @@ def test_tasks_of_an_array_that_waits_are_jobs_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     ("text", "gpus"),
-    [("gres:gpu:v100:2", 2), ("gres/gpu:2", 2), ("gres:gpu", 1), ("gres:gpu:v100", 1),
-     ("cpu:4", 0), ("gres:gpu:a100:1,gres:gpu:v100:2", 3)],
-)  # fmt: skip
+    [
+        ("gres:gpu:v100:2", 2),
+        ("gres/gpu:2", 2),
+        ("gres:gpu", 1),
+        ("gres:gpu:v100", 1),
+        ("cpu:4", 0),
+        ("gres:gpu:a100:1,gres:gpu:v100:2", 3),
+    ],
+)
 def test_how_many_gpus_are_asked_for(text: str, gpus: int) -> None:
     row = f'{{"job_id": 1, "name": "x", "job_state": "PENDING", "tres_per_job": "{text}"}}'
     assert listed_of(f'{{"jobs": [{row}]}}')[0].gpus == gpus
@@ -208,9 +240,7 @@ def test_what_is_not_understood_is_ignored_and_said() -> None:
     odd = job(2, 1, where=Where(constraint="[rack1|rack2]"))
     lines, left_out = advised(some, odd)
     assert len(lines) == 2
-    assert left_out == [
-        "2 jobs whose constraint or node list is ignored: it is not understood"
-    ]  # fmt: skip
+    assert left_out == ["2 jobs whose constraint or node list is ignored: it is not understood"]
     _, said = explained("2", [odd], [node("a", 4)], NOW)
     assert "What follows ignores its constraint [rack1|rack2]." in said
 

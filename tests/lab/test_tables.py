@@ -63,8 +63,9 @@ def test_who_has_no_jct_is_said() -> None:
     states = ["finished", "failed", "pending"]
     jobs = table([0.0] * 3, [0.0, 0.0, NAN], [5.0, 3.0, NAN], [5.0] * 3, state=states)
     found = text(tables.comparison([run_of(jobs)]))
-    assert ("1 job failed (time limit), 1 job was not over at the end and are not in the JCT"
-            " figures.") in " ".join(found.split())  # fmt: skip
+    assert (
+        "1 job failed (time limit), 1 job was not over at the end and are not in the JCT figures."
+    ) in " ".join(found.split())
 
 
 def test_what_holds_for_every_recipe_is_said_once() -> None:

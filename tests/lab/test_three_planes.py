@@ -28,8 +28,18 @@ class Told:
 
     def __init__(self, folder: Path, trace: str, *options: str) -> None:
         self.folder, self.log = folder, folder / "run.log"
-        ganger(folder, "simulate", str(FILES / trace), "--cluster", "2x8xV100", "--log",
-                    str(self.log), "--validate", "--quiet", *options)  # fmt: skip
+        ganger(
+            folder,
+            "simulate",
+            str(FILES / trace),
+            "--cluster",
+            "2x8xV100",
+            "--log",
+            str(self.log),
+            "--validate",
+            "--quiet",
+            *options,
+        )
         log = Log(self.log)
         self.steps: list[Step] = list(log.steps())
         declared = log.trace.declared
@@ -52,17 +62,30 @@ class Told:
 
 def sizes(told: Told, name: str) -> list[int]:
     """What a job held after each start and resize of it."""
-    return [sum(slot.devices.bit_count() for slot in action.placement)
-            for _, action in told.actions((Start, Resize), name)]  # fmt: skip
+    return [
+        sum(slot.devices.bit_count() for slot in action.placement)
+        for _, action in told.actions((Start, Resize), name)
+    ]
 
 
 def test_a_search_grows_and_shrinks_is_stopped_whole_loses_a_node_and_ends(tmp_path: Path) -> None:
-    told = Told(tmp_path, "search.csv", "--recipe", "afs", "--outages",
-                str(FILES / "outages.csv"), *SEARCH)  # fmt: skip
-    own = [(at, action) for at, action in told.actions((Start, Resize, Stop), "search")
-           if told.names[action.job] == "search"]  # fmt: skip
-    changes = [(type(action).__name__, sum(slot.devices.bit_count() for slot in action.placement)
-                if not isinstance(action, Stop) else action.why) for _, action in own]  # fmt: skip
+    told = Told(
+        tmp_path, "search.csv", "--recipe", "afs", "--outages", str(FILES / "outages.csv"), *SEARCH
+    )
+    own = [
+        (at, action)
+        for at, action in told.actions((Start, Resize, Stop), "search")
+        if told.names[action.job] == "search"
+    ]
+    changes = [
+        (
+            type(action).__name__,
+            sum(slot.devices.bit_count() for slot in action.placement)
+            if not isinstance(action, Stop)
+            else action.why,
+        )
+        for _, action in own
+    ]
     assert changes == [
         ("Start", 12), ("Resize", 8), ("Resize", 4), ("Resize", 3), ("Stop", "preempted"),
         ("Start", 2), ("Start", 2), ("Resize", 4), ("Stop", "retired"),
@@ -71,13 +94,18 @@ def test_a_search_grows_and_shrinks_is_stopped_whole_loses_a_node_and_ends(tmp_p
         at for at, action in told.actions(Stop, "search-trial") if action.why == "parent"
     ]
     assert sorted(set(with_parent)) == [600, 900, 1200, 1260, 3000], "fewer fit, or other GPUs"
-    lost = [told.names[event.job] for step in told.steps for event in step.events
-            if isinstance(event, Failed) and event.why == "NodeFail"]  # fmt: skip
+    lost = [
+        told.names[event.job]
+        for step in told.steps
+        for event in step.events
+        if isinstance(event, Failed) and event.why == "NodeFail"
+    ]
     assert "search" in lost
     assert any(name.startswith("search-trial") for name in lost)
     assert sum(isinstance(event, NodeDown) for step in told.steps for event in step.events) == 1
-    spawns = [action for step in told.steps for action in step.actions or ()
-              if isinstance(action, Spawn)]  # fmt: skip
+    spawns = [
+        action for step in told.steps for action in step.actions or () if isinstance(action, Spawn)
+    ]
     assert [spawn.n for spawn in spawns] == [12], "once, whatever happens to the search"
     told.replay()
 
@@ -95,13 +123,16 @@ def test_a_service_goes_from_three_replicas_to_five_to_one_and_restarts_none(
     starts = [action.job for _, action in told.actions(Start, "web-replica")]
     assert len(starts) == len(set(starts)) == 5
     assert [action.why for _, action in told.actions(Stop, "web-replica")] == [
-        *["retired"] * 4, "cancelled",
-    ], "the last one with its service"  # fmt: skip
+        *["retired"] * 4,
+        "cancelled",
+    ], "the last one with its service"
     assert not list(told.actions((Stop, Resize), "train")), "nor any job beside it"
     windows = [event for step in told.steps for event in step.events if isinstance(event, Served)]
     assert len(windows) == 1260
-    came, answered = (sum(window.figures[name][0] or 0.0 for window in windows)
-                      for name in ("arrivals", "answered"))  # fmt: skip
+    came, answered = (
+        sum(window.figures[name][0] or 0.0 for window in windows)
+        for name in ("arrivals", "answered")
+    )
     assert came == pytest.approx(150 * 1800 + 450 * 3600 + 40 * 7200)
     assert answered == pytest.approx(came), "all of them by the end"
     told.replay()
@@ -165,6 +196,14 @@ def test_requests_that_cannot_be_are_one_error(tmp_path: Path, text: str, compla
 
 @pytest.mark.parametrize("window", ["0s", "500ms", "soon", "-5s"])
 def test_a_window_is_a_second_or_longer(tmp_path: Path, window: str) -> None:
-    said = ganger(tmp_path, "simulate", str(FILES / "service.csv"), "--cluster", "2x8xV100",
-                  "--window", window, code=2).stderr  # fmt: skip
+    said = ganger(
+        tmp_path,
+        "simulate",
+        str(FILES / "service.csv"),
+        "--cluster",
+        "2x8xV100",
+        "--window",
+        window,
+        code=2,
+    ).stderr
     assert "--window" in said

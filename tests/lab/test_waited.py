@@ -34,10 +34,12 @@ def known(found: Run) -> dict[tuple[str, str], tuple[int, float, float]]:
     """By reason: jobs, seconds, GPU-seconds."""
     return {
         (one.code, one.by): (
-            one.jobs, round(one.job_hours * HOUR_S, 3), round(one.gpu_hours * HOUR_S, 3)
+            one.jobs,
+            round(one.job_hours * HOUR_S, 3),
+            round(one.gpu_hours * HOUR_S, 3),
         )
         for one in found.waited or ()
-    }  # fmt: skip
+    }
 
 
 def test_the_head_waits_for_gpus_and_those_behind_it_for_the_head() -> None:
@@ -82,8 +84,10 @@ def test_every_second_of_waiting_has_one_reason(recipe: str, day: str) -> None:
 
 
 def test_trials_that_wait_in_a_grant_are_counted() -> None:
-    works = [job("search", 0, None, 1, kind=Kind.TUNE),
-             *(job(f"trial{i}", 1, 10, parent="search") for i in range(3))]  # fmt: skip
+    works = [
+        job("search", 0, None, 1, kind=Kind.TUNE),
+        *(job(f"trial{i}", 1, 10, parent="search") for i in range(3)),
+    ]
     found = run("fifo", works, until=100 * SECOND)
     assert known(found)["Resources", "QueuePolicy"] == (2, 10 + 20, 10 + 20)
 

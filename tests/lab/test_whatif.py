@@ -170,10 +170,14 @@ def test_jobs_to_come_can_hold_up_those_that_wait() -> None:
     alone = play(copy(), trace.duration, waiting)
     crowded = copy()
     rush = [
-        structs.replace(crowded.jobs.spec(waiting[0]), name=f"rush-{i}", priority=9,
-                        submitted=crowded.now + 10 * SECOND)
+        structs.replace(
+            crowded.jobs.spec(waiting[0]),
+            name=f"rush-{i}",
+            priority=9,
+            submitted=crowded.now + 10 * SECOND,
+        )
         for i in range(40)
-    ]  # fmt: skip
+    ]
     first = crowded.jobs.n
     crowded.declare(rush)
     lasting = np.r_[trace.duration[:60], np.full(40, HOUR)]

@@ -88,9 +88,7 @@ def test_assignment() -> None:
 
 def test_assignment_runs_at_these_rates() -> None:
     """9,000 samples each: A alone on the V100 takes 112.5 s, blindly on a K80 900 s."""
-    blind, aware = (
-        part.run for part in lessons.assignment().parts if isinstance(part, Chart)
-    )  # fmt: skip
+    blind, aware = (part.run for part in lessons.assignment().parts if isinstance(part, Chart))
     assert blind.jobs.finish[0] == 900
     assert aware.jobs.finish[0] == 112.5
 

@@ -74,9 +74,15 @@ def test_what_those_behind_it_gave_back_was_within_reach_before(
 
 @pytest.mark.parametrize(
     ("lacks", "entry", "gpus", "returns"),
-    [(3, (6.0, 1), 2, 1), (3, (6.0, 1), 3, 0), (3, HEAD, 3, 3), (3, (4.0, 9), 3, 3),
-     (0, (6.0, 1), 0, 0), (3, (6.0, 1), 0, 3)],
-)  # fmt: skip
+    [
+        (3, (6.0, 1), 2, 1),
+        (3, (6.0, 1), 3, 0),
+        (3, HEAD, 3, 3),
+        (3, (4.0, 9), 3, 3),
+        (0, (6.0, 1), 0, 0),
+        (3, (6.0, 1), 0, 3),
+    ],
+)
 def test_a_job_that_comes_to_stand_behind_it_can_be_evicted_for_it(
     lacks: int, entry: tuple[float, int], gpus: int, returns: int
 ) -> None:

@@ -69,9 +69,10 @@ def test_pools_are_those_of_the_grant_of_now() -> None:
         _scope = property(lambda self: self)
 
     view: Any = Desk(
-        ledger=Ledger(nodes, {0: 0b11, 1: 0b11}), scratch={},
+        ledger=Ledger(nodes, {0: 0b11, 1: 0b11}),
+        scratch={},
         jobs=SimpleNamespace(shape=np.arange(2), shapes=shapes),
-    )  # fmt: skip
+    )
     assert [pool.tolist() for pool in pools(view, np.arange(2))] == [[0, 1]]
     view.ledger = Ledger(nodes, {1: 0b11})
     assert [pool.tolist() for pool in pools(view, np.arange(2))] == [[0], [1]]

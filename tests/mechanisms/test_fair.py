@@ -76,8 +76,10 @@ def test_the_owner_with_the_least_is_next_and_equals_go_by_who_came_first(
 ) -> None:
     """After three turns both use two GPUs, and after four bob's next does not fit. Charged to the
     user, who is the same for all, jobs go as they came."""
-    works = [*(job(f"ann {i}", tenant="ann", user="bob") for i in range(4)),
-             *(job(f"bob {i}", size=2, tenant="bob", user="bob") for i in range(2))]  # fmt: skip
+    works = [
+        *(job(f"ann {i}", tenant="ann", user="bob") for i in range(4)),
+        *(job(f"bob {i}", size=2, tenant="bob", user="bob") for i in range(2)),
+    ]
     bench = Bench(*works, on=cluster(1, 6), policy=filling(walk))
     assert started(bench, 0, *range(6)) == ["ann 0", "bob 0", "ann 1", "ann 2", *last]
     alone = Bench(*works, on=cluster(1, 6), policy=filling(walk, owner=Owner.USER))

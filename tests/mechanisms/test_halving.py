@@ -21,8 +21,12 @@ from worlds import Diary, Work, cluster, job, trace_of
 
 def search(gpus: int, least: int = 1, most: int = 9, lasts: float | None = None) -> Work:
     """A search that holds so many GPUs."""
-    return job("search", lasts=lasts, kind=Kind.TUNE,
-               shape=Shape((Role(size=gpus, least=least, most=most),)))  # fmt: skip
+    return job(
+        "search",
+        lasts=lasts,
+        kind=Kind.TUNE,
+        shape=Shape((Role(size=gpus, least=least, most=most),)),
+    )
 
 
 def curve(*values: float, metric: Any = "loss") -> Profile:
@@ -31,17 +35,26 @@ def curve(*values: float, metric: Any = "loss") -> Profile:
     return Profile(convergence=Convergence(epochs, values, metric, change=0, seconds=1.0))
 
 
-NINE = {f"c{at}": curve(*(0.1 * (at + 1) + 1.0 / epoch for epoch in range(1, 10)))
-        for at in range(9)}  # fmt: skip
+NINE = {
+    f"c{at}": curve(*(0.1 * (at + 1) + 1.0 / epoch for epoch in range(1, 10))) for at in range(9)
+}
 """Nine configurations; the lower the number, the better at every epoch."""
 
 
 def declared(models: dict[str, Profile], gpus: int, inner: str, **more: Any) -> Any:
     """The run of a search whose trials the trace lists, one per configuration."""
-    works = [search(gpus), *(
-        job(model, lasts=len(profile.convergence.epochs if profile.convergence else ()),
-            parent="search", model=model) for model, profile in models.items()
-    )]  # fmt: skip
+    works = [
+        search(gpus),
+        *(
+            job(
+                model,
+                lasts=len(profile.convergence.epochs if profile.convergence else ()),
+                parent="search",
+                model=model,
+            )
+            for model, profile in models.items()
+        ),
+    ]
     return played(works, gpus, inner, Profiles(models), **more)
 
 
@@ -78,15 +91,22 @@ def test_nine_trials_three_of_them_one_of_those_as_the_paper_counts_it() -> None
 def test_one_in_eta_goes_on_and_never_fewer_than_one(eta: int) -> None:
     kernel, _ = declared(NINE, 9, f"tune.sha(trials=1,eta={eta},first=1)")
     took = seconds(kernel)
-    rungs = {2: {"c0": 9, "c1": 4, "c2": 2, "c3": 2}, 3: {"c0": 9, "c1": 3, "c2": 3},
-             4: {"c0": 9, "c1": 4}}  # fmt: skip
+    rungs = {
+        2: {"c0": 9, "c1": 4, "c2": 2, "c3": 2},
+        3: {"c0": 9, "c1": 3, "c2": 3},
+        4: {"c0": 9, "c1": 4},
+    }
     assert {name: took[name] for name in rungs[eta]} == rungs[eta]
     assert {took[name] for name in NINE if name not in rungs[eta]} == {1}
 
 
 def test_an_accuracy_should_be_large_and_the_earlier_of_equals_goes_on() -> None:
-    grow = {f"c{at}": curve(*(min(0.1 * at + 0.01 * epoch, 0.5) for epoch in range(1, 5)),
-                            metric="accuracy") for at in range(9)}  # fmt: skip
+    grow = {
+        f"c{at}": curve(
+            *(min(0.1 * at + 0.01 * epoch, 0.5) for epoch in range(1, 5)), metric="accuracy"
+        )
+        for at in range(9)
+    }
     took = seconds(declared(grow, 9, "tune.sha(trials=1,eta=3,first=1,mode=max)")[0])
     assert {name for name, each in took.items() if each > 1} == {"search", "c5", "c6", "c7"}
     assert [took[f"c{at}"] for at in (5, 6, 7)] == [4, 3, 3], "5 to 8 all report 0.5"
@@ -104,10 +124,20 @@ def test_trials_that_reached_the_rung_hold_nothing_until_the_others_have() -> No
     """Two GPUs, three trials: the third runs when one of the first two is set aside."""
     three = {name: NINE[name] for name in ("c0", "c1", "c2")}
     kernel, diary = declared(three, 2, "tune.sha(trials=1,eta=3,first=2)")
-    stops = [(batch.at // SECOND, action.job, action.why) for batch, plan in diary.steps if plan
-             for action in plan.actions if isinstance(action, Stop)]  # fmt: skip
-    starts = [(batch.at // SECOND, action.job) for batch, plan in diary.steps if plan
-              for action in plan.actions if isinstance(action, Start)]  # fmt: skip
+    stops = [
+        (batch.at // SECOND, action.job, action.why)
+        for batch, plan in diary.steps
+        if plan
+        for action in plan.actions
+        if isinstance(action, Stop)
+    ]
+    starts = [
+        (batch.at // SECOND, action.job)
+        for batch, plan in diary.steps
+        if plan
+        for action in plan.actions
+        if isinstance(action, Start)
+    ]
     assert stops == [(2, 1, "paused"), (2, 2, "paused"), (4, 3, "retired")]
     assert starts == [(0, 0), (0, 1), (0, 2), (2, 3), (4, 1)]
     assert seconds(kernel) == {"search": 11, "c0": 9, "c1": 2, "c2": 2}
@@ -117,8 +147,13 @@ def test_trials_that_reached_the_rung_hold_nothing_until_the_others_have() -> No
 def test_what_is_asked_for_of_a_trial_is_its_rungs_end() -> None:
     """Reports before it change nothing, so that nobody decides on them."""
     kernel, diary = declared(NINE, 9, "tune.sha(trials=1,eta=3,first=3)")
-    asks = [(batch.at // SECOND, action.job, action.epoch) for batch, plan in diary.steps if plan
-            for action in plan.actions if isinstance(action, AskAt)]  # fmt: skip
+    asks = [
+        (batch.at // SECOND, action.job, action.epoch)
+        for batch, plan in diary.steps
+        if plan
+        for action in plan.actions
+        if isinstance(action, AskAt)
+    ]
     assert asks[:9] == [(0, row, 3.0) for row in range(1, 10)]
     assert asks[9:] == [(3, 1, 9.0), (3, 2, 9.0), (3, 3, 9.0)]
     decided = {batch.at // SECOND for batch, plan in diary.steps if plan}
@@ -131,8 +166,13 @@ def test_of_the_last_trial_nothing_more_is_asked() -> None:
     kernel, diary = declared(
         {name: NINE[name] for name in ("c0", "c1")}, 2, "tune.sha(trials=2,first=2)"
     )
-    asks = [(batch.at // SECOND, action.job, action.epoch) for batch, plan in diary.steps if plan
-            for action in plan.actions if isinstance(action, AskAt)]  # fmt: skip
+    asks = [
+        (batch.at // SECOND, action.job, action.epoch)
+        for batch, plan in diary.steps
+        if plan
+        for action in plan.actions
+        if isinstance(action, AskAt)
+    ]
     assert asks == [(0, 1, 2.0), (0, 2, 2.0), (2, 1, float(NEVER))]
     assert {batch.at // SECOND for batch, plan in diary.steps if plan} == {0, 2, 9}
     assert kernel.jobs.finished[0] == 9 * SECOND
@@ -140,8 +180,13 @@ def test_of_the_last_trial_nothing_more_is_asked() -> None:
 
 def test_a_search_asks_for_the_trials_that_it_lacks_and_ends_with_the_last() -> None:
     kernel, diary = played([search(3)], 3, "tune.sha(trials=9,eta=3,first=1)", Profiles(NINE))
-    spawns = [action for _, plan in diary.steps if plan for action in plan.actions
-              if isinstance(action, Spawn)]  # fmt: skip
+    spawns = [
+        action
+        for _, plan in diary.steps
+        if plan
+        for action in plan.actions
+        if isinstance(action, Spawn)
+    ]
     assert [(spawn.parent, spawn.n) for spawn in spawns] == [(0, 9)]
     assert spawns[0].spec == JobSpec(name="search-trial", parent="search")
     jobs = kernel.jobs
@@ -155,20 +200,28 @@ def test_trials_of_the_trace_count_and_each_search_has_its_own() -> None:
     again = job("again", at=20, lasts=None, kind=Kind.TUNE, shape=Shape((Role(size=3),)))
     works = [search(3), listed, again]
     kernel, diary = played(works, 3, "tune.sha(trials=4,eta=2,first=1,gpus=2)", Profiles(NINE))
-    spawns = [action for _, plan in diary.steps if plan for action in plan.actions
-              if isinstance(action, Spawn)]  # fmt: skip
+    spawns = [
+        action
+        for _, plan in diary.steps
+        if plan
+        for action in plan.actions
+        if isinstance(action, Spawn)
+    ]
     assert [(spawn.parent, spawn.n, spawn.spec.shape.gpus) for spawn in spawns] == [
-        (0, 3, 2), (2, 4, 2),
-    ]  # fmt: skip
+        (0, 3, 2),
+        (2, 4, 2),
+    ]
     assert kernel.jobs.phase[: kernel.jobs.n].tolist() == [Phase.FINISHED] * 10
 
 
 def test_trials_that_come_later_take_nothing_from_those_that_run() -> None:
     """`slow` needs 20 s for its first epoch, and is by far the best; others come at 5 s."""
     slow = Profile(convergence=Convergence((1.0, 2.0), (0.01, 0.005), change=0, seconds=20.0))
-    works = [search(2), job("slow", lasts=40, parent="search", model="slow"), *(
-        job(name, at=5, lasts=9, parent="search", model=name) for name in ("c0", "c1", "c2")
-    )]  # fmt: skip
+    works = [
+        search(2),
+        job("slow", lasts=40, parent="search", model="slow"),
+        *(job(name, at=5, lasts=9, parent="search", model=name) for name in ("c0", "c1", "c2")),
+    ]
     models = Profiles({**NINE, "slow": slow})
     took = seconds(played(works, 2, "tune.sha(trials=1,eta=4,first=1)", models)[0])
     assert took == {"search": 40, "slow": 40, "c0": 1, "c1": 1, "c2": 1}
@@ -185,8 +238,9 @@ def test_a_search_that_is_stopped_whole_goes_on_in_the_rung_where_it_was() -> No
 
     setup = Setup(profiles=Profiles(NINE), inner="tune.sha(trials=9,eta=3,first=1)", validate=True)
     run_one(trace_of([search(3), urgent]), cluster(1, 3), "priority", setup, journal=journal)
-    spawned = sum(isinstance(action, Spawn) for _, plan in diary.steps if plan
-                  for action in plan.actions)  # fmt: skip
+    spawned = sum(
+        isinstance(action, Spawn) for _, plan in diary.steps if plan for action in plan.actions
+    )
     assert spawned == 1
     jobs = kernels[0].jobs
     assert jobs.finished[0] == (11 + 10) * SECOND

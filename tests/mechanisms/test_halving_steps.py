@@ -104,15 +104,22 @@ def test_a_search_with_one_trial_that_goes_on_is_not_over_when_another_has_ended
     assert done(bench, 5, Started(2, 2), Started(3, 2)) == []
     assert done(bench, 6, Finished(2, 2)) == []
     assert done(bench, 7, Evaluated(3, 2, 6.0, 0.2)) == [
-        Stop(3, 2, RETIRED), Stop(0, 1, RETIRED),
-    ], "the best of the two has ended, and so has the search"  # fmt: skip
+        Stop(3, 2, RETIRED),
+        Stop(0, 1, RETIRED),
+    ], "the best of the two has ended, and so has the search"
     assert bench.kernel.memory.inner[0].trials == [2]
 
 
 def test_one_that_waits_is_started_once_however_often_it_was_heard_of() -> None:
     bench = search(2, 1, "tune.sha(trials=1,eta=2,first=3)")
-    done(bench, 1, Command(2, "hold"), Command(2, "release"), Command(2, "hold"),
-         Command(2, "release"))  # fmt: skip
+    done(
+        bench,
+        1,
+        Command(2, "hold"),
+        Command(2, "release"),
+        Command(2, "hold"),
+        Command(2, "release"),
+    )
     assert done(bench, 2, Evaluated(1, 1, 3.0, 0.5)) == [
         Stop(1, 1, PAUSED),
         Start(2, 1, on(1), (1,)),

@@ -30,9 +30,14 @@ def greedy(
 
 
 def afs(
-    curves: list[Curve], work: list[float], gpus: int, least: list[int],
-    units: Sequence[int] = (), *, shrinking: bool = True,
-) -> list[int]:  # fmt: skip
+    curves: list[Curve],
+    work: list[float],
+    gpus: int,
+    least: list[int],
+    units: Sequence[int] = (),
+    *,
+    shrinking: bool = True,
+) -> list[int]:
     asked = Curves.of(curves, least, units)
     return [int(each) for each in gain.afs(asked, np.array(work), gpus, shrinking=shrinking)]
 
@@ -217,12 +222,14 @@ def test_hundreds_of_jobs_decide_quickly(jobs: int) -> None:
 
 @given(
     st.lists(
-        st.tuples(st.lists(st.sampled_from([1.0, 1.5, 2.0]), min_size=1, max_size=4),
-                  st.integers(1, 2)),
-        min_size=1, max_size=5,
+        st.tuples(
+            st.lists(st.sampled_from([1.0, 1.5, 2.0]), min_size=1, max_size=4), st.integers(1, 2)
+        ),
+        min_size=1,
+        max_size=5,
     ),
     st.integers(1, 40),
-)  # fmt: skip
+)
 def test_where_there_is_enough_exact_is_what_the_programme_says(
     drawn: list[tuple[list[float], int]], capacity: int
 ) -> None:

@@ -42,9 +42,15 @@ from worlds import cluster, job
 
 @pytest.mark.parametrize(
     ("numbers", "key"),
-    [((), ()), ((2.0,), (2.0,)), ((nan,), (inf,)), ((2.0, 1.0), (2.0, 1.0)),
-     ((nan, 1.0), (inf, 1.0)), ((1.0, nan, 3.0), (1.0, inf, 3.0))],
-)  # fmt: skip
+    [
+        ((), ()),
+        ((2.0,), (2.0,)),
+        ((nan,), (inf,)),
+        ((2.0, 1.0), (2.0, 1.0)),
+        ((nan, 1.0), (inf, 1.0)),
+        ((1.0, nan, 3.0), (1.0, inf, 3.0)),
+    ],
+)
 def test_a_key_has_a_number_per_formula(numbers: tuple[float, ...], key: Any) -> None:
     view = Bench(job("a")).kernel.view
     formulas = tuple(lambda view, job, number=number: number for number in numbers)
@@ -102,8 +108,13 @@ quantities = st.sampled_from([attained_service, attained_time])
 running_on = st.integers(1, 3)
 
 
-@given(st.lists(st.integers(1, 70), unique=True, max_size=4), quantities, running_on, times,
-       st.integers(0, 5))  # fmt: skip
+@given(
+    st.lists(st.integers(1, 70), unique=True, max_size=4),
+    quantities,
+    running_on,
+    times,
+    st.integers(0, 5),
+)
 def test_a_ladder_says_when_its_levels_change(
     thresholds: list[int], attained: Formula, size: int, now: int, level: int
 ) -> None:
@@ -117,8 +128,13 @@ def test_quanta_say_when_they_are_full(
     as_it_is_seen(Quanta(quantum, attained), size, now, level)
 
 
-@given(st.lists(st.integers(1, 60), unique=True, min_size=1, max_size=3), st.integers(3, 20),
-       running_on, times, st.integers(0, 4))  # fmt: skip
+@given(
+    st.lists(st.integers(1, 60), unique=True, min_size=1, max_size=3),
+    st.integers(3, 20),
+    running_on,
+    times,
+    st.integers(0, 4),
+)
 def test_two_orders_in_a_row_jump_when_either_does(
     thresholds: list[int], quantum: int, size: int, now: int, level: int
 ) -> None:
@@ -213,9 +229,16 @@ def test_inside_a_level_all_formulas_count(order: Order, key: tuple[float, ...])
 
 
 @pytest.mark.parametrize(
-    "order", [Levels((SECOND,)), Lines((SECOND,)), Quanta(SECOND, attained_time),
-              Then(FIRST_COME, FIRST_COME), Gittins((SECOND,)), By((priority_largest,))]
-)  # fmt: skip
+    "order",
+    [
+        Levels((SECOND,)),
+        Lines((SECOND,)),
+        Quanta(SECOND, attained_time),
+        Then(FIRST_COME, FIRST_COME),
+        Gittins((SECOND,)),
+        By((priority_largest,)),
+    ],
+)
 def test_whoever_arrives_may_go_before_a_blocked_head(order: Order) -> None:
     """Only of first come, first served it is known that an arrival changes nothing."""
     for each, asks in ((order, QUEUED), (FIRST_COME, 0)):
@@ -231,8 +254,15 @@ def test_formulas_say_the_same_of_one_job_and_of_many() -> None:
     bench = running(job("a", size=2, deadline=50, priority=2), job("b", 1, size=3, estimate=9))
     view = bench.kernel.view
     view.now = 7 * SECOND
-    for formula in (first_start, last_come, priority_smallest, deadline, attained_service,
-                    attained_time, order_module._gpus):  # fmt: skip
+    for formula in (
+        first_start,
+        last_come,
+        priority_smallest,
+        deadline,
+        attained_service,
+        attained_time,
+        order_module._gpus,
+    ):
         each = [formula(view, row) for row in (0, 1)]
         assert formula(view, np.arange(2)).tolist() == each
     assert first_start(view, np.arange(2)).tolist() == [0, NEVER]

@@ -108,10 +108,13 @@ def test_the_rows_of_an_allocation_that_a_job_is_in() -> None:
 
 @pytest.mark.parametrize(
     ("needs", "words"),
-    [(Needs(), "3 x 1 GPUs"), (Needs(2, cpus=1500), "3 x 2 GPUs with 1.5 CPUs"),
-     (Needs(memory=64), "3 x 1 GPUs with 64 MiB"),
-     (Needs(cpus=2000, memory=64), "3 x 1 GPUs with 2 CPUs and 64 MiB")],
-)  # fmt: skip
+    [
+        (Needs(), "3 x 1 GPUs"),
+        (Needs(2, cpus=1500), "3 x 2 GPUs with 1.5 CPUs"),
+        (Needs(memory=64), "3 x 1 GPUs with 64 MiB"),
+        (Needs(cpus=2000, memory=64), "3 x 1 GPUs with 2 CPUs and 64 MiB"),
+    ],
+)
 def test_what_a_shape_asks_for_as_people_say_it(needs: Needs, words: str) -> None:
     assert str(Shape((Role(size=3, needs=needs),))) == words
 
@@ -158,8 +161,10 @@ def test_parts_of_a_gpu_are_as_many_as_cores_and_host_memory_feed(
 
 def held(each: int, *gone: int, bias: float, samples: int = 100) -> Callable[[int], Any]:
     """Where a gang of so many GPUs is put on nodes of `each`, of which so many are held."""
-    works = [*(job(f"held {node}", size=count) for node, count in enumerate(gone) if count),
-             *(job(f"gang {size}", size=size) for size in range(1, 20))]  # fmt: skip
+    works = [
+        *(job(f"held {node}", size=count) for node, count in enumerate(gone) if count),
+        *(job(f"gang {size}", size=size) for size in range(1, 20)),
+    ]
     bench = Bench(*works, on=cluster(len(gone), each))
     taken = [node for node, count in enumerate(gone) if count]
     starts = [

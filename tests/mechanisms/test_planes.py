@@ -19,10 +19,18 @@ from worlds import Work, cluster, job, play, trace_of
 def mixed(kind: Kind = Kind.TRAIN) -> list[Work]:
     """Forty jobs of one kind, with all that makes a queue move."""
     return [
-        job(f"j{i}", i // 2, 3 + 7 * i % 11, size=1 + i % 3, kind=kind, priority=i % 4,
-            tenant="ab"[i % 2], estimate=12.0 if i % 5 else 40.0)
+        job(
+            f"j{i}",
+            i // 2,
+            3 + 7 * i % 11,
+            size=1 + i % 3,
+            kind=kind,
+            priority=i % 4,
+            tenant="ab"[i % 2],
+            estimate=12.0 if i % 5 else 40.0,
+        )
         for i in range(40)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("kind", [Kind.TRAIN, Kind.SERVE, Kind.TASK])
@@ -73,14 +81,22 @@ def test_a_run_with_a_recipe_for_services_and_one_inside_grants_replays_from_its
     tmp_path: Path,
 ) -> None:
     works = [
-        *shared(), job("search", 3, None, size=2, kind=Kind.TUNE),
+        *shared(),
+        job("search", 3, None, size=2, kind=Kind.TUNE),
         *(job(f"t{i}", 3, 9 - i, size=1, parent="search") for i in range(5)),
-    ]  # fmt: skip
+    ]
     trace, on, log = trace_of(works), cluster(1, 4), tmp_path / "run.jsonl"
     setup = Setup(inner="sjf", serving="priority", validate=True)
     with ExitStack() as stack:
-        run = run_one(trace, on, "fifo", setup, journal=lambda kernel: stack.enter_context(
-            LogWriter(log, kernel, trace, on, "fifo", setup)))  # fmt: skip
+        run = run_one(
+            trace,
+            on,
+            "fifo",
+            setup,
+            journal=lambda kernel: stack.enter_context(
+                LogWriter(log, kernel, trace, on, "fifo", setup)
+            ),
+        )
     assert set(run.jobs.state) == {"finished"}
     assert run.knows == "truth", "what is inside grants asks for durations"
     assert replay(log) > 10

@@ -52,11 +52,18 @@ def test_of_the_use_of_nodes_two_days_are_kept() -> None:
         (Use((9.0,) * 6, 9), 10, (10, 3)),
     ],
     ids=[
-        "more than are on", "as many as are on", "fallen by too little", "fallen enough",
-        "one would go", "fallen by just enough",
-        "nothing would go", "held", "held, but more is used", "no more than there are",
+        "more than are on",
+        "as many as are on",
+        "fallen by too little",
+        "fallen enough",
+        "one would go",
+        "fallen by just enough",
+        "nothing would go",
+        "held",
+        "held, but more is used",
+        "no more than there are",
     ],
-)  # fmt: skip
+)
 def test_how_many_nodes_are_on_after_one_more_bin(
     use: Use, used: int, then: tuple[int, int]
 ) -> None:
@@ -67,9 +74,10 @@ def test_how_many_nodes_are_on_after_one_more_bin(
 
 
 @pytest.mark.parametrize(
-    ("soon", "later", "on"), [(3.0, 3.0, 5), (3.1, 3.1, 8), (3.0, 2.0, 5), (3.0, 3.1, 8)],
+    ("soon", "later", "on"),
+    [(3.0, 3.0, 5), (3.1, 3.1, 8), (3.0, 2.0, 5), (3.0, 3.1, 8)],
     ids=["just enough lower", "too little lower", "and lower still", "and then higher again"],
-)  # fmt: skip
+)
 def test_nodes_go_off_if_the_next_hours_are_forecast_as_much_lower_and_no_higher_after_that(
     soon: float, later: float, on: int
 ) -> None:
@@ -81,8 +89,11 @@ def test_nodes_go_off_if_the_next_hours_are_forecast_as_much_lower_and_no_higher
 def saver(*works: int, nodes: int = 4, each: int = 2) -> Bench:
     """Jobs of so many GPUs; bins of 10 s, and a policy that forecasts that all will end."""
     policy = PowerSaver(QueuePolicy("q"), falling, SAVING, 10 * SECOND)
-    return Bench(*(job(f"job {i}", size=size) for i, size in enumerate(works)),
-                 on=cluster(nodes, each), policy=policy)  # fmt: skip
+    return Bench(
+        *(job(f"job {i}", size=size) for i, size in enumerate(works)),
+        on=cluster(nodes, each),
+        policy=policy,
+    )
 
 
 def test_it_is_asked_again_at_the_end_of_the_bin_and_when_jobs_or_nodes_come_and_go() -> None:

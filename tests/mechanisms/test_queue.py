@@ -103,8 +103,11 @@ def test_a_free_gpu_goes_to_the_next_who_fits_when_the_head_of_a_like_class_has_
 
 
 def test_a_gang_that_fits_even_after_eviction_nowhere_evicts_nobody() -> None:
-    works = [job("rigid", 0, 50, size=2, on_preempt=OnPreempt.NEVER), job("soft", 0, 60),
-             job("gang", 1, 10, size=3)]  # fmt: skip
+    works = [
+        job("rigid", 0, 50, size=2, on_preempt=OnPreempt.NEVER),
+        job("soft", 0, 60),
+        job("gang", 1, 10, size=3),
+    ]
     run = play("srtf", works, cluster(1, 3))
     assert run.started("gang") == 60
     assert not run.jobs.preemptions[:3].any()
@@ -132,8 +135,12 @@ def test_a_report_of_progress_makes_no_minimum_run_longer() -> None:
 
 def test_a_report_of_progress_changes_no_place_in_a_line() -> None:
     """Both run in the top queue. The first to start reports, and the last to start is evicted."""
-    bench = Bench(job("first", size=2), job("second", 1, size=2), job("new", 100, size=2),
-                  policy=registry.make("mlfq(thresholds=50s)"))  # fmt: skip
+    bench = Bench(
+        job("first", size=2),
+        job("second", 1, size=2),
+        job("new", 100, size=2),
+        policy=registry.make("mlfq(thresholds=50s)"),
+    )
     for at in (0, 1):
         bench.feed(at, Submitted(at))
         bench.feed(at, Started(at, 1))
@@ -228,8 +235,9 @@ def test_a_skewed_job_that_no_single_node_can_feed_with_cpus_is_spread_after_all
         NodeSpec(gpus=4, gpu_type="V100"),
     )
     skewed = Profiles({"vgg": Profile(skewed=True)})
-    run = play("tiresias", [job("a", shape=hungry, model="vgg")], ClusterSpec(nodes),
-               profiles=skewed)  # fmt: skip
+    run = play(
+        "tiresias", [job("a", shape=hungry, model="vgg")], ClusterSpec(nodes), profiles=skewed
+    )
     assert run.started("a") == 0
 
 

@@ -59,10 +59,14 @@ def compare(recipe: str, rows: list[tuple[int, int, int, int]], on: ClusterSpec)
     ]
     reference.Cluster(TOTAL, PAIRS[recipe]).run(jobs)
     specs = [
-        JobSpec(name=f"job-{job.id}", submitted=job.submitted, shape=gpus(job.size),
-                priority=job.priority)
+        JobSpec(
+            name=f"job-{job.id}",
+            submitted=job.submitted,
+            shape=gpus(job.size),
+            priority=job.priority,
+        )
         for job in jobs
-    ]  # fmt: skip
+    ]
     durations = np.array([job.duration for job in jobs], np.int64)
     core = play(recipe, Trace(declare(specs), durations), on).jobs
     got = [

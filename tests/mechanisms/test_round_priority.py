@@ -33,7 +33,7 @@ class Desk:
     st.lists(ROW, unique_by=lambda row: row[:2], max_size=12),
     st.lists(st.integers(0, 100), min_size=12, max_size=12),
     st.lists(st.booleans(), min_size=12, max_size=12),
-)  # fmt: skip
+)
 def test_rows_go_by_what_is_owed_then_amount_then_job(
     drawn: list[tuple[int, str, float]], had: list[int], keep: list[bool]
 ) -> None:

@@ -64,37 +64,47 @@ def test_the_last_whole_window_says_whether_there_are_too_few(
 
 def open_(*counts: float, each: int = 10) -> list[Window]:
     """Windows of 10 microseconds from 0 on, with so many requests open."""
-    return [Window(at * each, (at + 1) * each, {"ongoing": count})
-            for at, count in enumerate(counts)]  # fmt: skip
+    return [
+        Window(at * each, (at + 1) * each, {"ongoing": count}) for at, count in enumerate(counts)
+    ]
 
 
 AT_ONCE = Concurrency(target=2, look_back=10, up_delay=0, down_delay=0, up=1, down=1)
 
 
-@pytest.mark.parametrize(("rule", "have", "since", "windows", "wanted"), [
-    (AT_ONCE, 3, 0, open_(6), 3),
-    (AT_ONCE, 3, 0, open_(6.1), 4),
-    (AT_ONCE, 3, 0, open_(20), 10),
-    (AT_ONCE, 3, 0, open_(2.1), 2),
-    (AT_ONCE, 3, 0, open_(0), 1),
-    (AT_ONCE, 3, 0, [], 3),
-    (AT_ONCE, 3, 10, open_(20), 3),  # before the last change
-    (AT_ONCE, 0, 0, open_(5), 3),
-    (replace(AT_ONCE, look_back=20), 3, 0, open_(0, 20, 4), 6),  # the mean of the last two
-    (replace(AT_ONCE, look_back=21), 3, 0, open_(0, 20, 4), 4),
-    (replace(AT_ONCE, up=0.5), 3, 0, open_(20), 7),  # 3 + 3.5
-    (replace(AT_ONCE, down=0.2), 3, 0, open_(4), 2),  # 2.8 is 3: one at least
-    (replace(AT_ONCE, down=0.2), 10, 0, open_(4), 9),  # 8.4
-    (replace(AT_ONCE, up_delay=20), 3, 0, open_(20, 20), 3),
-    (replace(AT_ONCE, up_delay=20), 3, 0, open_(20, 20, 9), 5),
-    (replace(AT_ONCE, up_delay=20), 3, 0, open_(20, 6, 20), 3),  # not without a break
-    (replace(AT_ONCE, up_delay=20), 3, 0, open_(20, 0, 20), 3),
-    (replace(AT_ONCE, up_delay=20), 3, 10, open_(20, 20, 20), 3),  # the first was before
-    (replace(AT_ONCE, down_delay=20), 3, 0, open_(0, 0), 3),
-    (replace(AT_ONCE, down_delay=20), 3, 0, open_(0, 0, 1), 1),
-    (replace(AT_ONCE, down_delay=9000), 3, 0, open_(*[0] * 63), 3),
-    (replace(AT_ONCE, down_delay=9000), 3, 0, open_(*[0] * 64), 1),  # as far as windows are kept
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rule", "have", "since", "windows", "wanted"),
+    [
+        (AT_ONCE, 3, 0, open_(6), 3),
+        (AT_ONCE, 3, 0, open_(6.1), 4),
+        (AT_ONCE, 3, 0, open_(20), 10),
+        (AT_ONCE, 3, 0, open_(2.1), 2),
+        (AT_ONCE, 3, 0, open_(0), 1),
+        (AT_ONCE, 3, 0, [], 3),
+        (AT_ONCE, 3, 10, open_(20), 3),  # before the last change
+        (AT_ONCE, 0, 0, open_(5), 3),
+        (replace(AT_ONCE, look_back=20), 3, 0, open_(0, 20, 4), 6),  # the mean of the last two
+        (replace(AT_ONCE, look_back=21), 3, 0, open_(0, 20, 4), 4),
+        (replace(AT_ONCE, up=0.5), 3, 0, open_(20), 7),  # 3 + 3.5
+        (replace(AT_ONCE, down=0.2), 3, 0, open_(4), 2),  # 2.8 is 3: one at least
+        (replace(AT_ONCE, down=0.2), 10, 0, open_(4), 9),  # 8.4
+        (replace(AT_ONCE, up_delay=20), 3, 0, open_(20, 20), 3),
+        (replace(AT_ONCE, up_delay=20), 3, 0, open_(20, 20, 9), 5),
+        (replace(AT_ONCE, up_delay=20), 3, 0, open_(20, 6, 20), 3),  # not without a break
+        (replace(AT_ONCE, up_delay=20), 3, 0, open_(20, 0, 20), 3),
+        (replace(AT_ONCE, up_delay=20), 3, 10, open_(20, 20, 20), 3),  # the first was before
+        (replace(AT_ONCE, down_delay=20), 3, 0, open_(0, 0), 3),
+        (replace(AT_ONCE, down_delay=20), 3, 0, open_(0, 0, 1), 1),
+        (replace(AT_ONCE, down_delay=9000), 3, 0, open_(*[0] * 63), 3),
+        (
+            replace(AT_ONCE, down_delay=9000),
+            3,
+            0,
+            open_(*[0] * 64),
+            1,
+        ),  # as far as windows are kept
+    ],
+)
 def test_replicas_follow_the_requests_that_are_open(
     rule: Concurrency, have: int, since: int, windows: list[Window], wanted: int
 ) -> None:
@@ -118,15 +128,36 @@ def test_a_fixed_number_is_kept_and_the_most_is_what_the_service_allows() -> Non
 def test_a_replica_is_one_worker_of_the_first_role_and_all_of_the_others() -> None:
     roles = (Role("front", 3, 1, 5, Needs(gpus=2)), Role("cache", 2, needs=Needs(0, cpus=1000)))
     service = JobSpec(
-        name="web", kind=Kind.SERVE, shape=Shape(roles, ("T4",), "pool"), tenant="t", user="u",
-        group="g", model="m", priority=3, weight=2.0, restore=7, checkpoint=5, submitted=9,
-        limit=99, after=("x",),
-    )  # fmt: skip
+        name="web",
+        kind=Kind.SERVE,
+        shape=Shape(roles, ("T4",), "pool"),
+        tenant="t",
+        user="u",
+        group="g",
+        model="m",
+        priority=3,
+        weight=2.0,
+        restore=7,
+        checkpoint=5,
+        submitted=9,
+        limit=99,
+        after=("x",),
+    )
     shape = Shape((Role("front", 1, 0, 0, Needs(gpus=2)), roles[1]), ("T4",), "pool")
     assert replica_of(service) == JobSpec(
-        name="web-replica", parent="web", kind=Kind.SERVE, shape=shape, tenant="t", user="u",
-        group="g", model="m", priority=3, weight=2.0, restore=7, checkpoint=5,
-    )  # fmt: skip
+        name="web-replica",
+        parent="web",
+        kind=Kind.SERVE,
+        shape=shape,
+        tenant="t",
+        user="u",
+        group="g",
+        model="m",
+        priority=3,
+        weight=2.0,
+        restore=7,
+        checkpoint=5,
+    )
 
 
 def service(name: str, size: int, least: int, most: int, **more: Any) -> Work:
@@ -149,8 +180,7 @@ def served(
         kernels.append(kernel)
         return diary
 
-    setup = Setup(serving=serving, loads=loads, validate=True,
-                  until=round(until * SECOND))  # fmt: skip
+    setup = Setup(serving=serving, loads=loads, validate=True, until=round(until * SECOND))
     run_one(trace_of(works), cluster(1, gpus), "fifo", setup, journal=journal)
     return kernels[0], diary
 
@@ -177,8 +207,9 @@ def test_a_service_grows_and_shrinks_with_its_load_between_its_least_and_its_mos
     jobs = kernel.jobs
     assert jobs.restarts[: jobs.n].tolist() == [0] * jobs.n
     assert jobs.preemptions[: jobs.n].tolist() == [0] * jobs.n
-    assert not any(isinstance(action, Resize) for _, plan in diary.steps if plan
-                   for action in plan.actions)  # fmt: skip
+    assert not any(
+        isinstance(action, Resize) for _, plan in diary.steps if plan for action in plan.actions
+    )
     assert jobs.phase[5] == Phase.FINISHED, "the newest went first"
     assert (jobs.size[0], jobs.held[0]) == (0, 0), "the service holds nothing itself"
 
@@ -253,8 +284,10 @@ def test_a_job_that_is_no_service_holds_what_it_asks_for() -> None:
 
 @given(
     busy=st.lists(st.floats(0, 1), min_size=1, max_size=30),
-    size=st.integers(1, 6), least=st.integers(1, 3), more=st.integers(0, 4),
-)  # fmt: skip
+    size=st.integers(1, 6),
+    least=st.integers(1, 3),
+    more=st.integers(0, 4),
+)
 def test_a_service_never_wants_fewer_than_its_least_nor_more_than_its_most(
     busy: list[float], size: int, least: int, more: int
 ) -> None:

@@ -30,9 +30,12 @@ class Asked:
     def __init__(self, jobs: int, *, steady: bool = True) -> None:
         self.asked: list[list[int]] = []
         self.view: Any = Desk(
-            oracle=SimpleNamespace(steady=steady), scratch={}, pending=np.arange(jobs),
-            active=np.arange(0), jobs=SimpleNamespace(capacity=jobs),
-        )  # fmt: skip
+            oracle=SimpleNamespace(steady=steady),
+            scratch={},
+            pending=np.arange(jobs),
+            active=np.arange(0),
+            jobs=SimpleNamespace(capacity=jobs),
+        )
 
     def tell(self, ids: Ids, width: tuple[int, ...]) -> Floats:
         """Rows of so many times the same."""

@@ -19,9 +19,14 @@ from worlds import Work, gpus, job
 
 
 def shared(
-    *works: Work, nodes: int = 1, each: int = 4, full: float = 0.9, min_run: float = 0,
-    place: Placer = PACK, **quotas: int,
-) -> Bench:  # fmt: skip
+    *works: Work,
+    nodes: int = 1,
+    each: int = 4,
+    full: float = 0.9,
+    min_run: float = 0,
+    place: Placer = PACK,
+    **quotas: int,
+) -> Bench:
     """Tenants with these quotas on one cluster."""
     tenants = tuple(TenantSpec(name, quota) for name, quota in quotas.items())
     spec = ClusterSpec((NodeSpec(count=nodes, gpus=each, gpu_type="A"),), (), tenants)
@@ -55,10 +60,14 @@ def test_who_waits_is_told_its_quota_and_what_it_uses_of_it() -> None:
     """`mine` is over its quota but has just begun; `yours` asks for more than its quota allows, and
     `theirs`, which has no quota, only for what is taken."""
     bench = shared(
-        *(job(f"mine {i}", tenant="mine") for i in range(4)), job("more", 2, tenant="mine"),
-        job("wide", 2, size=3, tenant="yours"), job("one", 2, tenant="theirs"),
-        min_run=100, mine=2, yours=2,
-    )  # fmt: skip
+        *(job(f"mine {i}", tenant="mine") for i in range(4)),
+        job("more", 2, tenant="mine"),
+        job("wide", 2, size=3, tenant="yours"),
+        job("one", 2, tenant="theirs"),
+        min_run=100,
+        mine=2,
+        yours=2,
+    )
     assert len(comes(bench, 0, 0, 1, 2, 3)) == 4
     assert comes(bench, 2, 4, 5, 6) == []
     assert told(bench, 3) == {
@@ -100,9 +109,7 @@ def test_the_tenant_that_uses_least_of_its_quota_is_next_and_equals_go_by_arriva
     assert comes(bench, 0, 0, 1) == ["start small 0", "start big 0"]
     rows = range(2, bench.jobs.n)
     # At once: other at 0, big at 2/8, 3/8, then small and big both at one half: small came first.
-    assert comes(bench, 1, *rows) == [
-        "start nobody", "start big 1", "start big 2", "start small 1",
-    ]  # fmt: skip
+    assert comes(bench, 1, *rows) == ["start nobody", "start big 1", "start big 2", "start small 1"]
 
 
 # ---------------------------------------------------------------------- giving back
@@ -117,8 +124,11 @@ def test_a_job_that_is_never_preempted_is_not_evicted_for_a_quota() -> None:
 
 def test_a_tenant_gives_back_the_last_started_and_not_more_than_it_is_over() -> None:
     """`yours` asks for two of four GPUs, and `mine` is one over its quota of three."""
-    works = [*(job(f"mine {i}", i, tenant="mine") for i in range(4)),
-             job("one", 9, tenant="yours"), job("pair", 9, size=2, tenant="yours")]  # fmt: skip
+    works = [
+        *(job(f"mine {i}", i, tenant="mine") for i in range(4)),
+        job("one", 9, tenant="yours"),
+        job("pair", 9, size=2, tenant="yours"),
+    ]
     bench = shared(*works, mine=3, yours=2)
     for row in range(4):
         comes(bench, row, row)
@@ -129,8 +139,9 @@ def test_a_tenant_gives_back_the_last_started_and_not_more_than_it_is_over() -> 
 def test_the_tenant_that_is_furthest_over_gives_back_first() -> None:
     works = [
         *(job(f"far {i}", tenant="far") for i in range(3)),
-        *(job(f"near {i}", 1, tenant="near") for i in range(3)), job("yours", 9, tenant="yours"),
-    ]  # fmt: skip
+        *(job(f"near {i}", 1, tenant="near") for i in range(3)),
+        job("yours", 9, tenant="yours"),
+    ]
     bench = shared(*works, each=6, far=1, near=2, yours=1)
     comes(bench, 0, 0, 1, 2)
     comes(bench, 1, 3, 4, 5)
@@ -189,8 +200,11 @@ def test_a_victim_has_run_for_its_minimum_since_it_began() -> None:
 
 def test_the_end_of_the_first_patience_is_woken_for() -> None:
     """Pairs want one node for 20 s, and each node has one GPU left; they come at 1 s and 3 s."""
-    works = [*(job(f"a {i}", size=2, tenant="a") for i in (0, 1)),
-             job("first", 1, size=2, tenant="b"), job("later", 3, size=2, tenant="c")]  # fmt: skip
+    works = [
+        *(job(f"a {i}", size=2, tenant="a") for i in (0, 1)),
+        job("first", 1, size=2, tenant="b"),
+        job("later", 3, size=2, tenant="c"),
+    ]
     place = Relaxing(node_wait=20 * SECOND, rack_wait=0)
     bench = shared(*works, nodes=2, each=3, place=place)
     comes(bench, 0, 0, 1)

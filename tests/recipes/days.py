@@ -69,9 +69,13 @@ def seconds(dice: Dice) -> int:
 def people(dice: Dice) -> dict[str, Any]:
     """Whose job it is."""
     tenant = dice.of("ann", "bob", "cid")
-    return {"tenant": tenant, "user": dice.of(tenant, f"{tenant}'s guest"),
-            "group": dice.of("vision", "language"), "priority": dice.between(0, 3),
-            "weight": dice.of(1.0, 1.0, 2.0)}  # fmt: skip
+    return {
+        "tenant": tenant,
+        "user": dice.of(tenant, f"{tenant}'s guest"),
+        "group": dice.of("vision", "language"),
+        "priority": dice.between(0, 3),
+        "weight": dice.of(1.0, 1.0, 2.0),
+    }
 
 
 def gangs() -> Day:
@@ -95,15 +99,26 @@ def gangs() -> Day:
             job(f"j{i}", at, lasts, shape=gpus(size, locality=within), **people(dice), **more)
         )
     nodes = (NodeSpec(count=4, gpus=4, gpu_type="V100", nodes_per_rack=2, island=2),)
-    costs = Costs(start=20 * SECOND, checkpoint=15 * SECOND, restore=40 * SECOND, load=5 * SECOND,
-                  finish=2 * SECOND, checkpoint_every=10 * MINUTE)  # fmt: skip
+    costs = Costs(
+        start=20 * SECOND,
+        checkpoint=15 * SECOND,
+        restore=40 * SECOND,
+        load=5 * SECOND,
+        finish=2 * SECOND,
+        checkpoint_every=10 * MINUTE,
+    )
     outages = (Outage(1, HOUR, HOUR + 20 * MINUTE), Outage(1, 3 * HOUR, 4 * HOUR))
     skewed = Profile(locality=(1.0, 1.05, 1.2, 1.6), skewed=True)
     known = Profiles({"wide": skewed}, Profile(locality=(1.0, 1.0, 1.1, 1.3)))
-    works = [work._replace(spec=_named(work, "wide" if i % 4 == 1 else ""))
-             for i, work in enumerate(works)]  # fmt: skip
-    return Day(ClusterSpec(nodes, (), TENANTS), works, Setup(1, costs=costs, profiles=known,
-               outages=outages, until=60 * HOUR))  # fmt: skip
+    works = [
+        work._replace(spec=_named(work, "wide" if i % 4 == 1 else ""))
+        for i, work in enumerate(works)
+    ]
+    return Day(
+        ClusterSpec(nodes, (), TENANTS),
+        works,
+        Setup(1, costs=costs, profiles=known, outages=outages, until=60 * HOUR),
+    )
 
 
 def _named(work: Work, model: str) -> Any:
@@ -127,22 +142,50 @@ def kinds() -> Day:
         declared: dict[str, Any] = {"model": dice.of("vgg", "bert", "own"), "estimate": lasts}
         if i % 4 == 2:
             declared["deadline"] = at + 3 * lasts
-        works.append(job(f"j{i}", at, lasts, shape=gpus(size, **more), steps=float(lasts),
-                         **people(dice), **declared))  # fmt: skip
+        works.append(
+            job(
+                f"j{i}",
+                at,
+                lasts,
+                shape=gpus(size, **more),
+                steps=float(lasts),
+                **people(dice),
+                **declared,
+            )
+        )
     nodes = (
         NodeSpec(count=1, gpus=4, gpu_type="V100"),
         NodeSpec(count=2, gpus=2, gpu_type="P100", labels=("spot",)),
         NodeSpec(count=2, gpus=4, gpu_type="K80", pool="old"),
     )
-    types = (GpuType("V100", 32768, 300.0, 3.0, 1.0), GpuType("P100", 16384, 250.0, 1.5, 0.6),
-             GpuType("K80", 12288, 200.0, 0.5, 0.25))  # fmt: skip
+    types = (
+        GpuType("V100", 32768, 300.0, 3.0, 1.0),
+        GpuType("P100", 16384, 250.0, 1.5, 0.6),
+        GpuType("K80", 12288, 200.0, 0.5, 0.25),
+    )
     like = {"V100": 1.0, "P100": 0.5, "K80": 0.3}
-    known = Profiles({"vgg": Profile(like), "bert": Profile({"V100": 1.0, "P100": 0.9}),
-                      "own": Profile(locality=(1.0, 1.0, 1.2, 1.5))})  # fmt: skip
+    known = Profiles(
+        {
+            "vgg": Profile(like),
+            "bert": Profile({"V100": 1.0, "P100": 0.9}),
+            "own": Profile(locality=(1.0, 1.0, 1.2, 1.5)),
+        }
+    )
     costs = Costs(checkpoint=5 * SECOND, restore=20 * SECOND)
     outages = (Outage(2, 2 * HOUR, 3 * HOUR),)
-    return Day(ClusterSpec(nodes, types, TENANTS), works, Setup(2, knows="noisy", costs=costs,
-               profiles=known, outages=outages, until=60 * HOUR, speed_noise=0.1))  # fmt: skip
+    return Day(
+        ClusterSpec(nodes, types, TENANTS),
+        works,
+        Setup(
+            2,
+            knows="noisy",
+            costs=costs,
+            profiles=known,
+            outages=outages,
+            until=60 * HOUR,
+            speed_noise=0.1,
+        ),
+    )
 
 
 def sizes() -> Day:
@@ -152,21 +195,35 @@ def sizes() -> Day:
         lasts, at = seconds(dice), dice.between(0, 60) * 2 * MIN
         size = dice.of(1, 2, 2, 4)
         role = Role(size=size, least=dice.of(1, size), most=size * dice.of(1, 2, 4))
-        works.append(job(f"j{i}", at, lasts, shape=Shape((role,)), model=dice.of("a", "b", "c"),
-                         steps=float(lasts), **people(dice)))  # fmt: skip
+        works.append(
+            job(
+                f"j{i}",
+                at,
+                lasts,
+                shape=Shape((role,)),
+                model=dice.of("a", "b", "c"),
+                steps=float(lasts),
+                **people(dice),
+            )
+        )
     model = StepModel(0.05, 0.002, 0.1, 0.01, 0.03, 0.005, 1.5)
     noise = ((100.0, 600.0, 3000.0),)
     tuned = Goodput(100, 3200, (10, 200), 4e5, (0.0, 0.3, 0.6), (100.0,), noise, model=model)
-    known = Profiles({
-        "a": Profile(scaling=(1.0, 1.9, 2.7, 3.4, 4.0, 4.5, 4.9, 5.2)),
-        "b": Profile(goodput=tuned, locality=(1.0, 1.0, 1.1, 1.3)),
-        "c": Profile(steps=Steps(0.2, 0.4, (50.0, 12.0, 10.0, 5.0), servers=2)),
-    })  # fmt: skip
+    known = Profiles(
+        {
+            "a": Profile(scaling=(1.0, 1.9, 2.7, 3.4, 4.0, 4.5, 4.9, 5.2)),
+            "b": Profile(goodput=tuned, locality=(1.0, 1.0, 1.1, 1.3)),
+            "c": Profile(steps=Steps(0.2, 0.4, (50.0, 12.0, 10.0, 5.0), servers=2)),
+        }
+    )
     costs = Costs(start=10 * SECOND, checkpoint=10 * SECOND, restore=20 * SECOND)
     nodes = (NodeSpec(count=3, gpus=4, gpu_type="V100", cpus=32000, memory=131072),)
     outages = (Outage(0, HOUR, HOUR + 30 * MINUTE),)
-    return Day(ClusterSpec(nodes, (), TENANTS), works, Setup(3, costs=costs, profiles=known,
-               outages=outages, until=40 * HOUR))  # fmt: skip
+    return Day(
+        ClusterSpec(nodes, (), TENANTS),
+        works,
+        Setup(3, costs=costs, profiles=known, outages=outages, until=40 * HOUR),
+    )
 
 
 def parts() -> Day:
@@ -175,23 +232,45 @@ def parts() -> Day:
     for i in range(20):
         lasts, at = seconds(dice), dice.between(0, 60) * 2 * MIN
         needs = dice.of(
-            Needs(share=500, gpu_memory=6000), Needs(share=250, gpu_memory=2000),
-            Needs(cpus=3000, memory=16000), Needs(cpus=8000, memory=8000), Needs(),
-        )  # fmt: skip
+            Needs(share=500, gpu_memory=6000),
+            Needs(share=250, gpu_memory=2000),
+            Needs(cpus=3000, memory=16000),
+            Needs(cpus=8000, memory=8000),
+            Needs(),
+        )
         worker = Role("w", 1 if needs.share < 1000 else dice.of(1, 2, 3), needs=needs)
         server = Role("ps", 1, needs=Needs(gpus=0, cpus=2000, memory=4000))
         roles = (server, worker) if i % 6 == 4 else (worker,)
-        works.append(job(f"j{i}", at, lasts, shape=Shape(roles), model=dice.of("vgg", "bert"),
-                         estimate=2 * lasts, **people(dice)))  # fmt: skip
-    nodes = (NodeSpec(count=2, gpus=3, gpu_type="A", cpus=24000, memory=65536),
-             NodeSpec(count=1, gpus=2, gpu_type="B", cpus=32000, memory=131072),
-             NodeSpec(count=1, cpus=32000, memory=65536))  # fmt: skip
-    hungry = Sensitivity((1000, 2000, 4000, 8000), (0, 16384),
-                         ((0.2, 0.4), (0.3, 0.8), (0.5, 1.5), (0.5, 2.0)))  # fmt: skip
-    known = Profiles({"vgg": Profile({"B": 1.5}, sensitivity=hungry),
-                      "bert": Profile({"B": 0.8}, disturbed={"vgg": 1.3})})  # fmt: skip
-    return Day(ClusterSpec(nodes, (GpuType("A"), GpuType("B", 32768)), TENANTS), works,
-               Setup(4, knows="estimate", profiles=known, until=60 * HOUR))  # fmt: skip
+        works.append(
+            job(
+                f"j{i}",
+                at,
+                lasts,
+                shape=Shape(roles),
+                model=dice.of("vgg", "bert"),
+                estimate=2 * lasts,
+                **people(dice),
+            )
+        )
+    nodes = (
+        NodeSpec(count=2, gpus=3, gpu_type="A", cpus=24000, memory=65536),
+        NodeSpec(count=1, gpus=2, gpu_type="B", cpus=32000, memory=131072),
+        NodeSpec(count=1, cpus=32000, memory=65536),
+    )
+    hungry = Sensitivity(
+        (1000, 2000, 4000, 8000), (0, 16384), ((0.2, 0.4), (0.3, 0.8), (0.5, 1.5), (0.5, 2.0))
+    )
+    known = Profiles(
+        {
+            "vgg": Profile({"B": 1.5}, sensitivity=hungry),
+            "bert": Profile({"B": 0.8}, disturbed={"vgg": 1.3}),
+        }
+    )
+    return Day(
+        ClusterSpec(nodes, (GpuType("A"), GpuType("B", 32768)), TENANTS),
+        works,
+        Setup(4, knows="estimate", profiles=known, until=60 * HOUR),
+    )
 
 
 def pairs() -> Day:
@@ -199,11 +278,23 @@ def pairs() -> Day:
     dice, works = Dice(5), []
     for i in range(14):
         at = dice.between(0, 60) * 2 * MIN
-        works.append(job(f"j{i}", at, seconds(dice), size=dice.of(1, 1, 2),
-                         model=dice.of("vgg", "bert"), **people(dice)))  # fmt: skip
+        works.append(
+            job(
+                f"j{i}",
+                at,
+                seconds(dice),
+                size=dice.of(1, 1, 2),
+                model=dice.of("vgg", "bert"),
+                **people(dice),
+            )
+        )
     nodes = (NodeSpec(count=1, gpus=2, gpu_type="A"), NodeSpec(count=1, gpus=2, gpu_type="B"))
-    known = Profiles({"vgg": table(2.0, 3.0, {"vgg": 0.6, "bert": 0.9}),
-                      "bert": table(5.0, 1.0, {"vgg": 0.55, "bert": 0.45})})  # fmt: skip
+    known = Profiles(
+        {
+            "vgg": table(2.0, 3.0, {"vgg": 0.6, "bert": 0.9}),
+            "bert": table(5.0, 1.0, {"vgg": 0.55, "bert": 0.45}),
+        }
+    )
     return Day(ClusterSpec(nodes, (), TENANTS), works, Setup(5, profiles=known, until=60 * HOUR))
 
 
@@ -233,8 +324,16 @@ def crowd() -> Day:
         if i % 6 == 5:
             role, more, declared["parent"] = Role(size=dice.of(1, 2)), {}, "sweep"
             at = max(at, 5 * MIN)
-        works.append(job(f"j{i}", at, dice.between(60, 2400), shape=Shape((role,), **more),
-                         **people(dice), **declared))  # fmt: skip
+        works.append(
+            job(
+                f"j{i}",
+                at,
+                dice.between(60, 2400),
+                shape=Shape((role,), **more),
+                **people(dice),
+                **declared,
+            )
+        )
     nodes = (
         NodeSpec(
             count=2, gpus=4, gpu_type="A", cpus=16000, memory=65536, rack="r", labels=("fast",)
@@ -244,13 +343,28 @@ def crowd() -> Day:
     )
     types = (GpuType("A", 16384, 300.0, 2.0), GpuType("B", 32768, 400.0, 5.0, 2.0))
     known = Profiles({"vgg": Profile({"B": 1.4}, (1.0, 1.0, 1.3, 1.6), (1.0, 1.7, 2.2, 2.6, 2.9))})
-    costs = Costs(start=5 * SECOND, checkpoint=5 * SECOND, restore=10 * SECOND, boot=MINUTE,
-                  profiling=30 * SECOND, rescale="side-car")  # fmt: skip
-    return Day(ClusterSpec(nodes, types, TENANTS), [sweep, *works], Setup(6, costs=costs,
-               profiles=known, outages=(Outage(0, HOUR // 2, HOUR),), until=8 * HOUR))  # fmt: skip
+    costs = Costs(
+        start=5 * SECOND,
+        checkpoint=5 * SECOND,
+        restore=10 * SECOND,
+        boot=MINUTE,
+        profiling=30 * SECOND,
+        rescale="side-car",
+    )
+    return Day(
+        ClusterSpec(nodes, types, TENANTS),
+        [sweep, *works],
+        Setup(
+            6, costs=costs, profiles=known, outages=(Outage(0, HOUR // 2, HOUR),), until=8 * HOUR
+        ),
+    )
 
 
 DAYS: dict[str, Callable[[], Day]] = {
-    "gangs": gangs, "kinds": kinds, "sizes": sizes, "parts": parts, "pairs": pairs,
+    "gangs": gangs,
+    "kinds": kinds,
+    "sizes": sizes,
+    "parts": parts,
+    "pairs": pairs,
     "crowd": crowd,
-}  # fmt: skip
+}

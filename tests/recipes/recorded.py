@@ -32,5 +32,11 @@ def recorded(plan: Plan | None) -> bytes:
 
 def _then(reason: Reason) -> dict[str, Any]:
     tenant = -1 if reason.by == "QueuePolicy" else reason.tenant
-    return {"code": reason.code, "by": THEN[reason.by], "shape": reason.shape, "tenant": tenant,
-            "evidence": {}, "until": 127}  # fmt: skip
+    return {
+        "code": reason.code,
+        "by": THEN[reason.by],
+        "shape": reason.shape,
+        "tenant": tenant,
+        "evidence": {},
+        "until": 127,
+    }

@@ -71,12 +71,16 @@ def test_srtf_is_not_optimal_on_two_gpus() -> None:
     ]
     assert sum(play("srtf", works).jct()) == 8
     longest_first = [
-        work._replace(spec=work.spec.__class__(
-            name=work.spec.name, submitted=work.spec.submitted, shape=work.spec.shape,
-            priority=int(work.spec.name == "long"),
-        ))
+        work._replace(
+            spec=work.spec.__class__(
+                name=work.spec.name,
+                submitted=work.spec.submitted,
+                shape=work.spec.shape,
+                priority=int(work.spec.name == "long"),
+            )
+        )
         for work in works
-    ]  # fmt: skip
+    ]
     assert sum(play("priority", longest_first).jct()) == 7
 
 

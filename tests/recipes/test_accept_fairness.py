@@ -68,9 +68,13 @@ def test_gavels_max_sum_does_185_where_turns_do_135() -> None:
 def test_gavels_rounds_approach_the_max_min_throughputs() -> None:
     """37.03, 66.93, 44.15: ratio 1.13924 for everybody."""
     run = play(
-        "gavel(every=1s)", three(1e6), THREE_GPUS, profiles=THREE, until=2000 * SECOND,
+        "gavel(every=1s)",
+        three(1e6),
+        THREE_GPUS,
+        profiles=THREE,
+        until=2000 * SECOND,
         validate=False,
-    )  # fmt: skip
+    )
     done = run.kernel.view.work(np.arange(3)) / run.kernel.now
     assert done == pytest.approx([37.03, 66.93, 44.15], rel=0.01)
 
@@ -87,8 +91,9 @@ class Fixed:
 
 def test_three_quarters_and_a_quarter_are_3_to_1_over_four_rounds() -> None:
     policy = RoundPolicy("fixed", Fixed(), 10 * SECOND)
-    run = play(policy, [job("a", lasts=1000), job("b", lasts=1000)], cluster(1, 1),
-               until=40 * SECOND)  # fmt: skip
+    run = play(
+        policy, [job("a", lasts=1000), job("b", lasts=1000)], cluster(1, 1), until=40 * SECOND
+    )
     assert (run.kernel.view.ran(np.arange(2)) / SECOND).tolist() == [30, 10]
 
 
@@ -115,8 +120,9 @@ def test_every_objective_finishes_every_job(objective: str, agnostic: str) -> No
         for i, model in enumerate("abcabcab")
     ]
     on = mixed(("K80", 2), ("P100", 2), ("V100", 2))
-    run = play(f"gavel(objective={objective}, agnostic={agnostic}, every=5s)", works, on,
-               profiles=THREE)  # fmt: skip
+    run = play(
+        f"gavel(objective={objective}, agnostic={agnostic}, every=5s)", works, on, profiles=THREE
+    )
     assert all(run.phase(work.spec.name) == "finished" for work in works)
 
 
@@ -195,9 +201,10 @@ def test_a_hierarchy_differs_from_max_min_when_tenants_are_unequally_many() -> N
 def test_a_hierarchy_hands_on_what_a_tenant_cannot_use() -> None:
     """Organisation > two teams of weight 3 and 1; the heavy one has a single small job."""
     tenants = (
-        TenantSpec("org"), TenantSpec("heavy", weight=3.0, parent="org"),
+        TenantSpec("org"),
+        TenantSpec("heavy", weight=3.0, parent="org"),
         TenantSpec("light", parent="org"),
-    )  # fmt: skip
+    )
     on = ClusterSpec((NodeSpec(gpus=4, gpu_type="V100"),), tenants=tenants)
     works = [job("h", lasts=600, tenant="heavy")]
     works += [job(f"l{i}", lasts=600, tenant="light") for i in range(3)]

@@ -64,8 +64,11 @@ def test_smds_knapsack_of_two_resources() -> None:
     assert multi_knapsack(values, demands, np.array([4.0, 4])) == [0, 2]
 
 
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5), st.integers(0, 5)), max_size=6),
-       st.integers(1, 9), st.integers(1, 9))  # fmt: skip
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5), st.integers(0, 5)), max_size=6),
+    st.integers(1, 9),
+    st.integers(1, 9),
+)
 def test_the_knapsack_of_several_resources_is_feasible_and_near(
     items: list[tuple[int, int, int]], one: int, two: int
 ) -> None:
@@ -189,20 +192,25 @@ THREE_TO_ONE = ClusterSpec(
 )
 
 
-@pytest.mark.parametrize(("recipe", "tenants", "weight"), [
-    ("gandiva-fair", ("heavy", "light"), 1.0),
-    ("gandiva-fair", ("", ""), 3.0),
-    ("gandiva-fair(owner=tenant)", ("heavy", "light"), 1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("recipe", "tenants", "weight"),
+    [
+        ("gandiva-fair", ("heavy", "light"), 1.0),
+        ("gandiva-fair", ("", ""), 3.0),
+        ("gandiva-fair(owner=tenant)", ("heavy", "light"), 1.0),
+    ],
+)
 def test_three_tickets_to_one_give_three_times_the_gpu_time(
     recipe: str, tenants: tuple[str, str], weight: float
 ) -> None:
     """Tickets by the tenant's weight, or by the weight of the user's jobs; bob has more jobs."""
     works = [
-        *(job(f"a{i}", 0, 36000, size=1 + i % 2, user="ann", tenant=tenants[0], weight=weight)
-          for i in range(8)),
+        *(
+            job(f"a{i}", 0, 36000, size=1 + i % 2, user="ann", tenant=tenants[0], weight=weight)
+            for i in range(8)
+        ),
         *(job(f"b{i}", 0, 36000, user="bob", tenant=tenants[1]) for i in range(16)),
-    ]  # fmt: skip
+    ]
     run = play(recipe, works, THREE_TO_ONE, until=120 * MINUTE)
     times = [gpu_time(run, user) for user in ("ann", "bob")]
     assert sum(times) == pytest.approx(8 * 7200, rel=0.02), "no GPU is idle"
@@ -210,8 +218,11 @@ def test_three_tickets_to_one_give_three_times_the_gpu_time(
 
 
 def test_tickets_of_a_tenant_are_the_tenants_however_many_users_it_has() -> None:
-    works = [job(f"{user}{i}", 0, 36000, user=user, tenant="light" if user == "dan" else "heavy")
-             for user in ("ann", "bob", "cyd", "dan") for i in range(8)]  # fmt: skip
+    works = [
+        job(f"{user}{i}", 0, 36000, user=user, tenant="light" if user == "dan" else "heavy")
+        for user in ("ann", "bob", "cyd", "dan")
+        for i in range(8)
+    ]
     run = play("gandiva-fair(owner=tenant)", works, THREE_TO_ONE, until=120 * MINUTE)
     times = [gpu_time(run, user) for user in ("ann", "bob", "cyd", "dan")]
     assert sum(times[:3]) / times[3] == pytest.approx(3, rel=0.05)
@@ -221,25 +232,31 @@ BOTH = ClusterSpec(
     (NodeSpec(count=1, gpus=4, gpu_type="V100"), NodeSpec(count=1, gpus=4, gpu_type="K80")),
     (GpuType("V100", speed=2.0), GpuType("K80")),
 )
-SPEEDUPS = Profiles({
-    "vae": Profile({"V100": 1.2, "K80": 1.0}), "resnet": Profile({"V100": 6.0, "K80": 1.0}),
-    "lstm": Profile({"V100": 4.0, "K80": 1.0}),
-})  # fmt: skip
+SPEEDUPS = Profiles(
+    {
+        "vae": Profile({"V100": 1.2, "K80": 1.0}),
+        "resnet": Profile({"V100": 6.0, "K80": 1.0}),
+        "lstm": Profile({"V100": 4.0, "K80": 1.0}),
+    }
+)
 
 
 def test_with_trading_more_work_is_done_and_no_user_does_less() -> None:
-    works = [job(f"{model} {i}", 0, 90000, user=model, model=model)
-             for model in ("vae", "resnet", "lstm") for i in range(6)]  # fmt: skip
+    works = [
+        job(f"{model} {i}", 0, 90000, user=model, model=model)
+        for model in ("vae", "resnet", "lstm")
+        for i in range(6)
+    ]
     done = {}
     for trading in ("yes", "no"):
-        run = play(f"gandiva-fair(trading={trading})", works, BOTH, profiles=SPEEDUPS,
-                   until=240 * MINUTE)  # fmt: skip
+        run = play(
+            f"gandiva-fair(trading={trading})", works, BOTH, profiles=SPEEDUPS, until=240 * MINUTE
+        )
         view = run.kernel.view
         done[trading] = {
-            model: float(view.work(np.array(
-                [run.row(f"{model} {i}") for i in range(6)])).sum())
+            model: float(view.work(np.array([run.row(f"{model} {i}") for i in range(6)])).sum())
             for model in ("vae", "resnet", "lstm")
-        }  # fmt: skip
+        }
     assert sum(done["yes"].values()) > 1.05 * sum(done["no"].values())
     assert all(done["yes"][model] > 0.97 * done["no"][model] for model in done["no"])
 
@@ -261,8 +278,10 @@ def test_ltgf_is_used_over_deserved_within_the_window() -> None:
 
 def test_a_tenant_that_comes_gets_its_quota_at_the_next_lease_and_no_more() -> None:
     """A alone uses 8 of its 4 for an hour (LTGF 2.0); B comes wanting 8."""
-    works = [*(job(f"a{i}", 0, 36000, size=2, tenant="A") for i in range(4)),
-             *(job(f"b{i}", 3600, 36000, size=2, tenant="B") for i in range(4))]  # fmt: skip
+    works = [
+        *(job(f"a{i}", 0, 36000, size=2, tenant="A") for i in range(4)),
+        *(job(f"b{i}", 3600, 36000, size=2, tenant="B") for i in range(4)),
+    ]
     run = play("astraea(lease=30m)", works, QUOTAS, until=61 * MINUTE)
     notes = run.kernel.memory.notes
     assert notes.tenants[run.jobs.tenants.find("A")].past[0] == (8 * 1800e6, 4 * 1800e6)
@@ -272,8 +291,10 @@ def test_a_tenant_that_comes_gets_its_quota_at_the_next_lease_and_no_more() -> N
 
 
 def test_a_tenant_never_gets_more_than_it_demands() -> None:
-    works = [*(job(f"a{i}", 0, 36000, size=2, tenant="A") for i in range(4)),
-             job("b", 3600, 36000, size=2, tenant="B")]  # fmt: skip
+    works = [
+        *(job(f"a{i}", 0, 36000, size=2, tenant="A") for i in range(4)),
+        job("b", 3600, 36000, size=2, tenant="B"),
+    ]
     run = play("astraea(lease=30m)", works, QUOTAS, until=61 * MINUTE)
     assert sum(run.jobs.size[:4].tolist()) == 6
     assert run.jobs.size[run.row("b")] == 2
@@ -290,8 +311,10 @@ def test_long_term_means_that_what_was_missed_is_made_up_for() -> None:
 
 
 def test_a_starving_job_precedes_all() -> None:
-    works = [*(job(f"a{i}", 600 * i, 36000, size=8, tenant="A") for i in range(2)),
-             *(job(f"b{i}", 1000 * i, 2000, size=4, tenant="B") for i in range(20))]  # fmt: skip
+    works = [
+        *(job(f"a{i}", 600 * i, 36000, size=8, tenant="A") for i in range(2)),
+        *(job(f"b{i}", 1000 * i, 2000, size=4, tenant="B") for i in range(20)),
+    ]
     quick = play("astraea(lease=30m,starving=1h)", works, QUOTAS)
     slow = play("astraea(lease=30m,starving=1000h)", works, QUOTAS)
     assert quick.started("a1") is not None

@@ -32,9 +32,10 @@ from worlds import Work, cluster, gpus, job, play
 def delay_jobs() -> list[Work]:
     """Two nodes of 3 GPUs, one GPU free on each; node 0 frees a whole pair after 1 s."""
     return [
-        job("short", lasts=1, size=2), job("long", lasts=100, size=2),
+        job("short", lasts=1, size=2),
+        job("long", lasts=100, size=2),
         job("gang", lasts=10, size=2, model="net"),
-    ]  # fmt: skip
+    ]
 
 
 SLOW_WHEN_SPLIT = Profiles({"net": Profile(locality=(1.0, 1.0, 2.0, 2.0))})
@@ -62,8 +63,9 @@ def test_fifo_does_not_wait() -> None:
 
 def test_two_gangs_of_4_on_6_gpus_run_one_after_the_other() -> None:
     """Pods placed one by one and by turns would hold 3 GPUs each and wait for ever."""
-    run = play("fifo(walk=skip)", [job("a", lasts=5, size=4), job("b", lasts=5, size=4)],
-               cluster(3, 2))  # fmt: skip
+    run = play(
+        "fifo(walk=skip)", [job("a", lasts=5, size=4), job("b", lasts=5, size=4)], cluster(3, 2)
+    )
     assert run.jct() == [5, 10]
 
 
@@ -115,8 +117,13 @@ def test_blind_assignment_by_chance_follows_the_seed() -> None:
     on = ClusterSpec(tuple(NodeSpec(gpus=4, gpu_type=name) for name in ("K80", "V100")))
 
     def types(seed: int) -> str:
-        run = play("heterogeneity-agnostic(chance=yes)", [job(f"j{i}", lasts=9) for i in range(4)],
-                   on, seed=seed, until=SECOND)  # fmt: skip
+        run = play(
+            "heterogeneity-agnostic(chance=yes)",
+            [job(f"j{i}", lasts=9) for i in range(4)],
+            on,
+            seed=seed,
+            until=SECOND,
+        )
         return "".join(str(run.kernel.ledger.holds[i][1][0].node) for i in range(4))
 
     assert len({types(seed) for seed in range(8)}) > 2
@@ -263,9 +270,10 @@ def test_gangs_of_one_shape_but_other_rules_do_not_block_each_other() -> None:
     """Under Tiresias a skewed model waits for one node; a like gang that need not goes ahead."""
     setup = Setup(profiles=Profiles({"vgg": Profile(skewed=True)}))
     works = [
-        *delay_jobs()[:2], job("vgg", lasts=5, model="vgg", shape=gpus(2)),
+        *delay_jobs()[:2],
+        job("vgg", lasts=5, model="vgg", shape=gpus(2)),
         job("resnet", lasts=5, shape=gpus(2)),
-    ]  # fmt: skip
+    ]
     run = play("tiresias", works, cluster(2, 3), setup)
     assert run.started("resnet") == 0
     assert run.started("vgg") == 1

@@ -38,9 +38,11 @@ def elastic(name: str, gpus: int, most: int, at: float = 0, lasts: float = 100) 
 
 @pytest.mark.parametrize(
     ("theta1", "sizes"),
-    [pytest.param(0.5, [6, 2], id="all GPUs in use, shares 0.75 and 0.25"),
-     pytest.param(0.2, [3, 4], id="7 GPUs, unfair by 0.125")],
-)  # fmt: skip
+    [
+        pytest.param(0.5, [6, 2], id="all GPUs in use, shares 0.75 and 0.25"),
+        pytest.param(0.2, [3, 4], id="7 GPUs, unfair by 0.125"),
+    ],
+)
 def test_dorm_trades_use_for_fairness_as_theta1_says(theta1: float, sizes: list[int]) -> None:
     works = [elastic("a", 3, 9), elastic("b", 2, 9)]
     run = play(f"dorm(theta1={theta1})", works, cluster(1, 8), until=SECOND)
@@ -50,8 +52,9 @@ def test_dorm_trades_use_for_fairness_as_theta1_says(theta1: float, sizes: list[
 def test_dorm_changes_no_more_running_jobs_than_theta2_says() -> None:
     """Four jobs on 2 of 8 GPUs each, when two more come: one may shrink, or two."""
     one = np.ones(6, np.int64)
-    apps = Applications(np.full((6, 1), 1 / 8), one, 8 * one, np.array([2, 2, 2, 2, 0, 0]), 0 * one,
-                        np.ones(6))  # fmt: skip
+    apps = Applications(
+        np.full((6, 1), 1 / 8), one, 8 * one, np.array([2, 2, 2, 2, 0, 0]), 0 * one, np.ones(6)
+    )
     room = np.ones((1, 1))
     for theta2, changed in ((0.0, 0), (0.25, 1), (0.5, 2)):
         got = containers(apps, room, 0.1, theta2)
@@ -62,8 +65,10 @@ def test_dorm_changes_no_more_running_jobs_than_theta2_says() -> None:
 
 def test_dorm_keeps_to_its_bound_on_unfairness_where_pure_use_does_not() -> None:
     """Like jobs: any division uses all; only the fair one is within the bound."""
-    works = [job("a", 0, 1000, shape=Shape((Role(size=1, least=1, most=8),))),
-             job("b", 10, 1000, shape=Shape((Role(size=1, least=1, most=8),)))]  # fmt: skip
+    works = [
+        job("a", 0, 1000, shape=Shape((Role(size=1, least=1, most=8),))),
+        job("b", 10, 1000, shape=Shape((Role(size=1, least=1, most=8),))),
+    ]
     run = play("dorm(theta1=0.1,theta2=1)", works, cluster(1, 8), until=20 * SECOND)
     assert run.jobs.size[:2].tolist() == [4, 4]
     total = play("elastic-scaling", works, cluster(1, 8), until=20 * SECOND)
@@ -94,8 +99,11 @@ def test_allox_lets_a_job_wait_for_a_fast_machine_where_sjf_takes_the_slow_one()
 
 def test_alpha_keeps_a_long_job_from_starving() -> None:
     """Short jobs come faster than one GPU serves them; with a small alpha the oldest goes first."""
-    works = [job("now", 0, 2), job("long", 0, 20, user="ann"),
-             *(job(f"short {i}", i, 2, user="bob") for i in range(12))]  # fmt: skip
+    works = [
+        job("now", 0, 2),
+        job("long", 0, 20, user="ann"),
+        *(job(f"short {i}", i, 2, user="bob") for i in range(12)),
+    ]
     one = cluster(1, 1)
     starved = play("allox", works, one)
     assert starved.started("long") == 26
@@ -126,11 +134,19 @@ def test_sia_at_most_doubles_and_a_restart_must_pay() -> None:
     alone = [job("a", 0, 1000, shape=Shape((Role(size=1, least=1, most=16),)))]
     run = play("sia", alone, cluster(4, 4), until=400 * SECOND)
     sizes = [text for _, text in run.actions]
-    assert sizes[:4] == ["start a on 0:0", "resize a on 0:0,1 after a",
-                         "resize a on 0:0,1,2,3 after a",
-                         "resize a on 0:0,1,2,3 1:0,1,2,3 after a"]  # fmt: skip
-    young = Options(np.array([0, 0]), np.array([0, 0]), np.array([1, 2]), np.array([1.0, 2.0]),
-                    np.array([1.0, 0.4]))  # fmt: skip
+    assert sizes[:4] == [
+        "start a on 0:0",
+        "resize a on 0:0,1 after a",
+        "resize a on 0:0,1,2,3 after a",
+        "resize a on 0:0,1,2,3 1:0,1,2,3 after a",
+    ]
+    young = Options(
+        np.array([0, 0]),
+        np.array([0, 0]),
+        np.array([1, 2]),
+        np.array([1.0, 2.0]),
+        np.array([1.0, 0.4]),
+    )
     kept, doubled = value(young, -0.5, 1.1)
     assert kept > doubled, "twice the speed at 0.4 of it is no gain, whatever the power's sign"
 
@@ -140,8 +156,11 @@ def test_sia_rests_until_somebody_could_want_to_change() -> None:
     between it is not asked, and what it does is what it would do if it were."""
     models = Profiles({"m": Profile(scaling=(1.0, 1.05))})
     shape = Shape((Role(size=1, least=1, most=2),))
-    works = [job("a", 0, 5000, model="m", shape=shape), job("b", 30, 9000, model="m", shape=shape),
-             job("c", 4000, 100)]  # fmt: skip
+    works = [
+        job("a", 0, 5000, model="m", shape=shape),
+        job("b", 30, 9000, model="m", shape=shape),
+        job("c", 4000, 100),
+    ]
     rested = play("sia", works, cluster(1, 8), profiles=models, until=20000 * SECOND)
     restless = TargetPolicy("sia", Restless(-0.5, 1.1, 30 * SECOND), 60 * SECOND, on_events=False)
     asked = play(restless, works, cluster(1, 8), profiles=models, until=20000 * SECOND)
@@ -163,8 +182,9 @@ def test_sia_gives_each_the_type_that_suits_it_where_pollux_stays_on_the_first()
     works = [job("x", 0, 100, model="x"), job("y", 0, 100, model="y")]
     on = mixed(("A", 1), ("B", 1))
     assert rates(play("sia", works, on, profiles=models, until=9 * SECOND)) == [4.0, 1.0]
-    assert rates(play("pollux(population=8,generations=4)", works, on, profiles=models,
-                      until=9 * SECOND)) != [4.0, 1.0]  # fmt: skip
+    assert rates(
+        play("pollux(population=8,generations=4)", works, on, profiles=models, until=9 * SECOND)
+    ) != [4.0, 1.0]
 
 
 def rates(run: Played) -> list[float]:

@@ -81,8 +81,11 @@ def test_a_promoted_job_starts_over_with_nothing_attained() -> None:
     waits until the one that runs has ended."""
     works = [job("old", 0, 30), *(job(f"new {i}", 12 + 6 * i, 6) for i in range(8))]
     promoted = play("tiresias(thresholds=10s,starvation=1)", works, ONE)
-    olds = [(at, said.split()[0]) for at, said in promoted.actions if " old on" in said
-            or said == "stop old"]  # fmt: skip
+    olds = [
+        (at, said.split()[0])
+        for at, said in promoted.actions
+        if " old on" in said or said == "stop old"
+    ]
     assert olds == [(0, "start"), (12, "stop"), (24, "start"), (34, "stop"), (46, "start")]
     assert promoted.ended("old") == 54
     assert play("tiresias(thresholds=10s)", works, ONE).ended("old") == 12 + 8 * 6 + 18
@@ -100,13 +103,17 @@ TENANTS = ClusterSpec(
 def test_philly_relaxes_locality_tier_by_tier() -> None:
     """The delay-scheduling card with three tiers: split, the gang runs at half speed."""
     slow = Profiles({"net": Profile(locality=(1.0, 1.0, 2.0, 2.0))})
-    works = [job("short", lasts=1, size=2), job("long", lasts=100, size=2),
-             job("gang", lasts=10, size=2, model="net")]  # fmt: skip
+    works = [
+        job("short", lasts=1, size=2),
+        job("long", lasts=100, size=2),
+        job("gang", lasts=10, size=2, model="net"),
+    ]
     ends = {
-        wait: play(f"philly(node_wait={wait},rack_wait=0s)", works, cluster(2, 3), profiles=slow)
-        .ended("gang")
+        wait: play(
+            f"philly(node_wait={wait},rack_wait=0s)", works, cluster(2, 3), profiles=slow
+        ).ended("gang")
         for wait in ("1s", "0s")
-    }  # fmt: skip
+    }
     assert ends == {"1s": 11, "0s": 20}
     racks = ClusterSpec((NodeSpec(count=2, gpus=3, gpu_type="V100", nodes_per_rack=1),))
     run = play("philly(node_wait=200ms,rack_wait=300ms)", works, racks, profiles=slow)
@@ -114,8 +121,11 @@ def test_philly_relaxes_locality_tier_by_tier() -> None:
 
 
 def test_philly_lets_a_tenant_exceed_its_quota_and_takes_it_back_when_nearly_full() -> None:
-    works = [job("a1", 0, 50, size=4, tenant="ann"), job("a2", 0, 50, size=4, tenant="ann"),
-             job("b", 10, 5, size=4, tenant="bob")]  # fmt: skip
+    works = [
+        job("a1", 0, 50, size=4, tenant="ann"),
+        job("a2", 0, 50, size=4, tenant="ann"),
+        job("b", 10, 5, size=4, tenant="bob"),
+    ]
     run = play("philly", works, TENANTS)
     assert run.started("a2") == 0
     assert run.started("b") == 10
@@ -126,8 +136,11 @@ def test_philly_lets_a_tenant_exceed_its_quota_and_takes_it_back_when_nearly_ful
 
 
 def test_philly_does_not_preempt_while_gpus_are_free() -> None:
-    works = [job("a1", 0, 50, size=4, tenant="ann"), job("a2", 0, 50, size=3, tenant="ann"),
-             job("b", 10, 5, size=4, tenant="bob")]  # fmt: skip
+    works = [
+        job("a1", 0, 50, size=4, tenant="ann"),
+        job("a2", 0, 50, size=3, tenant="ann"),
+        job("b", 10, 5, size=4, tenant="bob"),
+    ]
     assert play("philly(full=0.9)", works, TENANTS).started("b") == 50
     assert play("philly(full=0.8)", works, TENANTS).started("b") == 10
 
@@ -200,8 +213,11 @@ def test_three_halves_need_two_gpus_shared_and_three_exclusive() -> None:
 
 def test_the_best_gpus_are_kept_for_those_that_demand_them() -> None:
     both = ClusterSpec((NodeSpec(gpus=2, gpu_type="V100"), NodeSpec(gpus=2, gpu_type="T4")))
-    works = [job("x", 0, 9, size=2), job("y", 0, 9, size=2),
-             job("high", 1, 5, shape=gpus(2, gpu_types=("V100",)))]  # fmt: skip
+    works = [
+        job("x", 0, 9, size=2),
+        job("y", 0, 9, size=2),
+        job("high", 1, 5, shape=gpus(2, gpu_types=("V100",))),
+    ]
     run = play("ali-mlaas", works, both)
     assert [run.started(name) for name in ("x", "y", "high")] == [0, 9, 1]
     assert play("sjf(walk=skip)", works, both).started("high") == 9
@@ -304,8 +320,12 @@ def test_nodes_go_off_in_the_evening_and_come_back_for_whoever_waits() -> None:
     late = day + 8 * 3600
     works += [job("late", late, 60, size=8)]
     run = play("helios-ces(buffer=1)", works, cluster(8, 1), costs=Costs(boot=300 * SECOND))
-    downs = [batch.at / SECOND for batch, _ in run.diary.steps
-             for event in batch.events if isinstance(event, NodeDown)]  # fmt: skip
+    downs = [
+        batch.at / SECOND
+        for batch, _ in run.diary.steps
+        for event in batch.events
+        if isinstance(event, NodeDown)
+    ]
     assert downs, "on the second day the evening is known"
     assert day < min(downs) < max(downs) < late
     assert run.started("late") == late + 300, "it waits for the nodes to boot"
@@ -315,8 +335,11 @@ def test_nodes_go_off_in_the_evening_and_come_back_for_whoever_waits() -> None:
 def test_philly_evicts_nobody_that_has_run_for_less_than_its_minimum() -> None:
     """B lends its 2 GPUs to A's second job, and wants them back 4 s later."""
     on = ClusterSpec((NodeSpec(1, 4, "V100"),), (), (TenantSpec("A", 2), TenantSpec("B", 2)))
-    works = [job("own", 0, 100, size=2, tenant="A"), job("lent", 0, 100, size=2, tenant="A"),
-             job("back", 4, 10, size=2, tenant="B")]  # fmt: skip
+    works = [
+        job("own", 0, 100, size=2, tenant="A"),
+        job("lent", 0, 100, size=2, tenant="A"),
+        job("back", 4, 10, size=2, tenant="B"),
+    ]
     assert play("philly(full=0,min_run=3s)", works, on).started("back") == 4
     late = play("philly(full=0,min_run=30s)", works, on)
     assert (late.started("back") or 0) >= 30

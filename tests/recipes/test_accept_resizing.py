@@ -84,8 +84,11 @@ def test_wang_et_al_on_the_card_of_optimus() -> None:
 
 def test_the_newcomer_is_paid_for_by_whoever_loses_least() -> None:
     """On 4 GPUs a runs 2 and b 2. Losing one costs a, of 100, 44 s and b, of 60, 20 s."""
-    jobs = [(job("a", 0, 2, model="a"), 100.0), (job("b", 0, 2, model="b"), 60.0),
-            (job("new", 0.5, 1), 5.0)]  # fmt: skip
+    jobs = [
+        (job("a", 0, 2, model="a"), 100.0),
+        (job("b", 0, 2, model="b"), 60.0),
+        (job("new", 0.5, 1), 5.0),
+    ]
     log, _ = play(jobs, cluster(1, 4), "non-intrusive", profiles=CARD)
     assert sizes_at(log, 0) == {"a": 2, "b": 2}
     assert sizes_at(log, 0.5) == {"a": 2, "b": 1, "new": 1}
@@ -97,9 +100,10 @@ def test_what_is_lost_is_rescales_times_their_cost() -> None:
     jobs = [(job("a", 0, 2), 1000.0), *((job(f"n{i}", 200.0 * i + 100, 1), 50.0) for i in range(4))]
     ends = {}
     for name, costs in {
-        "free": Costs(), "side-car": Costs(rescale="side-car"),
+        "free": Costs(),
+        "side-car": Costs(rescale="side-car"),
         "pods": Costs(checkpoint=30 * SECOND, restore=30 * SECOND),
-    }.items():  # fmt: skip
+    }.items():
         log, run = play(jobs, cluster(1, 2), "non-intrusive", costs=costs)
         ends[name] = jct(run)["a"]
         rescales = sum(who == "a" for _, who, _ in log) - 1
@@ -135,8 +139,11 @@ def test_dragon_differs_from_elan_by_its_patience() -> None:
 
 
 def test_dragon_lets_smaller_ones_pass_and_shrinks_nobody_in_vain() -> None:
-    jobs = [(flexible("a", 0, 3, 3, 3), 100.0), (flexible("big", 1, 4, 4, 4), 10.0),
-            (flexible("small", 2, 1, 1, 1), 5.0)]  # fmt: skip
+    jobs = [
+        (flexible("a", 0, 3, 3, 3), 100.0),
+        (flexible("big", 1, 4, 4, 4), 10.0),
+        (flexible("small", 2, 1, 1, 1), 5.0),
+    ]
     log, _ = play(jobs, cluster(1, 4), "dragon")
     assert [entry for entry in log if entry[0] < 100] == [(0, "a", 3), (2, "small", 1)]
 
@@ -155,8 +162,11 @@ def test_elan_shrinks_to_admit_and_expands_on_idle_gpus() -> None:
 
 def test_elan_never_stops_who_runs_where_optimus_may() -> None:
     """A gang of 3 that came first cannot run beside the one of 2; it does not push it out."""
-    jobs = [(flexible("x", 0, 2, 2, 2), 50.0), (flexible("gang", 1, 3, 3, 3), 10.0),
-            (flexible("late", 2, 2, 2, 2), 50.0)]  # fmt: skip
+    jobs = [
+        (flexible("x", 0, 2, 2, 2), 50.0),
+        (flexible("gang", 1, 3, 3, 3), 10.0),
+        (flexible("late", 2, 2, 2, 2), 50.0),
+    ]
     log, run = play(jobs, cluster(1, 4), "elan")
     assert sizes_at(log, 2) == {"x": 2, "late": 2}
     assert run.jobs.preemptions.sum() == 0
@@ -166,12 +176,16 @@ def test_elan_never_stops_who_runs_where_optimus_may() -> None:
 
 
 def test_elastic_tiresias_shrinks_lower_queues_only_when_many_wait() -> None:
-    jobs = [(flexible("old", 0, 4, 1, 4), 1000.0),
-            *((flexible(f"n{i}", 20, 4, 4, 4), 10.0) for i in range(3))]  # fmt: skip
+    jobs = [
+        (flexible("old", 0, 4, 1, 4), 1000.0),
+        *((flexible(f"n{i}", 20, 4, 4, 4), 10.0) for i in range(3)),
+    ]
     calm, _ = play(jobs, cluster(1, 4), "edl(thresholds=40s,many=3)")
     assert sizes_at(calm, 20)["n0"] == 4, "old is in the lower queue"
-    two = [(flexible("old", 0, 4, 1, 4), 1000.0),
-           *((flexible(f"n{i}", 20, 3, 3, 3), 10.0) for i in range(3))]  # fmt: skip
+    two = [
+        (flexible("old", 0, 4, 1, 4), 1000.0),
+        *((flexible(f"n{i}", 20, 3, 3, 3), 10.0) for i in range(3)),
+    ]
     many, _ = play(two, cluster(1, 4), "edl(thresholds=40s,many=2)")
     few, _ = play(two, cluster(1, 4), "edl(thresholds=40s,many=3)")
     assert sizes_at(many, 20) == {"old": 1, "n0": 3}
@@ -179,8 +193,10 @@ def test_elastic_tiresias_shrinks_lower_queues_only_when_many_wait() -> None:
 
 
 def test_elastic_tiresias_grows_where_it_adds_most_and_tiresias_does_not() -> None:
-    jobs = [(flexible("a", 0, 1, 1, 4, model="a"), 100.0),
-            (flexible("b", 0, 1, 1, 4, model="b"), 60.0)]  # fmt: skip
+    jobs = [
+        (flexible("a", 0, 1, 1, 4, model="a"), 100.0),
+        (flexible("b", 0, 1, 1, 4, model="b"), 60.0),
+    ]
     log, _ = play(jobs, cluster(1, 4), "edl", profiles=CARD)
     assert sizes_at(log, 0) == {"a": 3, "b": 1}
     plain, _ = play(jobs, cluster(1, 4), "tiresias", profiles=CARD)
@@ -192,8 +208,11 @@ def test_elastic_tiresias_grows_where_it_adds_most_and_tiresias_does_not() -> No
 
 def test_ones_lets_the_job_near_its_end_keep_its_gpu() -> None:
     """At 90 s a has done 0.9 and b 0.45; the newcomer is short: b goes."""
-    jobs = [(flexible("a", 0, 1, 1, 1), 100.0), (flexible("b", 0, 1, 1, 1), 200.0),
-            (flexible("new", 90, 1, 1, 1), 5.0)]  # fmt: skip
+    jobs = [
+        (flexible("a", 0, 1, 1, 1), 100.0),
+        (flexible("b", 0, 1, 1, 1), 200.0),
+        (flexible("new", 90, 1, 1, 1), 5.0),
+    ]
     log, run = play(jobs, cluster(1, 2), "ones")
     assert [entry for entry in log if entry[0] == 90] == [(90, "b", 0), (90, "new", 1)]
     assert jct(run)["a"] == 100
@@ -202,8 +221,10 @@ def test_ones_lets_the_job_near_its_end_keep_its_gpu() -> None:
 
 
 def test_a_new_job_gets_a_gpu_at_once_where_one_can_be_freed() -> None:
-    jobs = [(flexible("a", 0, 4, 1, 4), 1000.0),
-            *((flexible(f"n{i}", 10.0 + i, 2, 1, 4), 300.0) for i in range(3))]  # fmt: skip
+    jobs = [
+        (flexible("a", 0, 4, 1, 4), 1000.0),
+        *((flexible(f"n{i}", 10.0 + i, 2, 1, 4), 300.0) for i in range(3)),
+    ]
     for seed in range(5):
         _, run = play(jobs, cluster(1, 4), "ones", seed=seed)
         assert run.jobs.first_start.tolist() == [0, 10, 11, 12]
@@ -240,9 +261,17 @@ def test_smd_picks_the_two_jobs_that_fit_together() -> None:
     """GPUs and CPUs 4 and 4: (2, 2), (4, 1) and (2, 2) worth 5, 6, 4: the first and the third."""
     needs = {"a": Needs(cpus=1000), "b": Needs(cpus=250), "c": Needs(cpus=1000)}
     sizes, weight = {"a": 2, "b": 4, "c": 2}, {"a": 5.0, "b": 6.0, "c": 4.0}
-    jobs = [(JobSpec(name=name, weight=weight[name],
-                     shape=Shape((Role(size=sizes[name], needs=needs[name]),))), 100.0)
-            for name in "abc"]  # fmt: skip
+    jobs = [
+        (
+            JobSpec(
+                name=name,
+                weight=weight[name],
+                shape=Shape((Role(size=sizes[name], needs=needs[name]),)),
+            ),
+            100.0,
+        )
+        for name in "abc"
+    ]
     spec = ClusterSpec((NodeSpec(gpus=4, gpu_type="V100", cpus=4000),))
     log, _ = play(jobs, spec, "smd")
     assert {name for at, name, _ in log if not at} == {"a", "c"}

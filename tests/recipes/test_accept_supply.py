@@ -26,10 +26,12 @@ from ganger.workloads.measured.speeds import read_profiles
 from worlds import Played, job, play
 
 CORES = (3000.0, 6000.0, 9000.0)
-MODELS = Profiles({
-    "hungry": Profile(sensitivity=Sensitivity(CORES, (0.0,), ((0.5,), (1.0,), (1.5,)))),
-    "modest": Profile(sensitivity=Sensitivity(CORES, (0.0,), ((1.0,), (1.0,), (1.0,)))),
-})  # fmt: skip
+MODELS = Profiles(
+    {
+        "hungry": Profile(sensitivity=Sensitivity(CORES, (0.0,), ((0.5,), (1.0,), (1.5,)))),
+        "modest": Profile(sensitivity=Sensitivity(CORES, (0.0,), ((1.0,), (1.0,), (1.0,)))),
+    }
+)
 HUNGRY, MODEST = (MODELS.of(name).sensitivity for name in ("hungry", "modest"))
 
 
@@ -56,8 +58,9 @@ B = job("b", 0, 30, size=2, model="modest")
 @pytest.mark.parametrize("division", list(Division))
 def test_both_jobs_run_at_full_speed_where_an_even_split_starves_one(division: Division) -> None:
     """A wants 9 cores per GPU and B 3: 18 + 6 = 24. Its GPUs' part is 12 for A."""
-    run = play(f"synergy(division={division.value})", [A, B], servers(), profiles=MODELS,
-               until=SECOND)  # fmt: skip
+    run = play(
+        f"synergy(division={division.value})", [A, B], servers(), profiles=MODELS, until=SECOND
+    )
     assert rates(run) == [1.5, 1.0]
     even = play("srtf", [A, B], servers(), profiles=MODELS, until=SECOND)
     assert rates(even) == [1.0, 1.0]
@@ -76,8 +79,11 @@ def test_jct_is_what_the_supply_makes_it_and_changes_when_a_neighbour_goes() -> 
 
 def test_a_job_goes_where_its_demand_fits_and_not_where_best_fit_would_starve_a_neighbour() -> None:
     """x and y want 21 of node 0's 24 cores; z wants 9, which an empty node has."""
-    works = [job("x", 0, 90, size=2, model="hungry"), job("y", 0, 90, model="modest"),
-             job("z", 1, 90, model="hungry")]  # fmt: skip
+    works = [
+        job("x", 0, 90, size=2, model="hungry"),
+        job("y", 0, 90, model="modest"),
+        job("z", 1, 90, model="hungry"),
+    ]
     fed = play("synergy(order=fifo)", works, servers(2), profiles=MODELS, until=2 * SECOND)
     assert "start z on 1:0" in fed.text()
     assert rates(fed) == [1.5, 1.0, 1.5]
@@ -89,14 +95,23 @@ def test_a_job_goes_where_its_demand_fits_and_not_where_best_fit_would_starve_a_
 
 def test_what_a_job_asks_for_itself_is_not_divided() -> None:
     asks = job("asks", 0, 30, shape=Shape((Role(size=2, needs=Needs(cpus=9000)),)), model="hungry")
-    run = play("synergy", [asks, B, job("c", 0, 30, model="modest")], servers(), profiles=MODELS,
-               until=SECOND)  # fmt: skip
+    run = play(
+        "synergy",
+        [asks, B, job("c", 0, 30, model="modest")],
+        servers(),
+        profiles=MODELS,
+        until=SECOND,
+    )
     assert rates(run)[:2] == [1.5, 1.0]
 
 
 @settings(max_examples=200)
-@given(st.lists(st.tuples(st.sampled_from([HUNGRY, MODEST]), st.integers(1, 4), st.integers(0, 2)),
-                max_size=9))  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([HUNGRY, MODEST]), st.integers(1, 4), st.integers(0, 2)),
+        max_size=9,
+    )
+)
 def test_nobody_gets_less_than_its_part_and_nothing_is_given_twice(
     jobs: list[tuple[Sensitivity, int, int]],
 ) -> None:
@@ -114,8 +129,12 @@ def test_nobody_gets_less_than_its_part_and_nothing_is_given_twice(
             want = user.sensitivity.demand()[0]
             assert min(want, 6000.0) - 1e-6 <= given_out[user.job][0] <= want + 1e-6
         for node in stocks:
-            used = sum(gpus * given_out[user.job][0]
-                       for user in users for at, gpus in user.places if at == node)  # fmt: skip
+            used = sum(
+                gpus * given_out[user.job][0]
+                for user in users
+                for at, gpus in user.places
+                if at == node
+            )
             assert used <= 48000.0 + 1e-6
         sums[how] = sum(user.sensitivity.at(*given_out[user.job]) for user in users)
     assert sums[Division.OPT] >= sums[Division.TUNE] - 1e-6

@@ -22,8 +22,11 @@ SOCKETS = cluster(1, 4, island=2)
 
 def devices(run: Played, name: str) -> str:
     """Where `name` was started, as the diary says it."""
-    return next(said.split(" on ")[1].split(" after")[0]
-                for _, said in run.actions if said.startswith(f"start {name} "))  # fmt: skip
+    return next(
+        said.split(" on ")[1].split(" after")[0]
+        for _, said in run.actions
+        if said.startswith(f"start {name} ")
+    )
 
 
 # ---------------------------------------------------------------------- topology-aware
@@ -105,8 +108,11 @@ def two_tenants(nodes: int, each: int, a: int, b: int) -> ClusterSpec:
 
 
 def test_two_single_jobs_share_a_cell_and_the_other_tenants_pair_starts_at_once() -> None:
-    works = [job("a1", 0, 9, tenant="A"), job("a2", 0, 9, tenant="A"),
-             job("b", 1, 5, tenant="B", shape=gpus(2, locality=Locality.NODE))]  # fmt: skip
+    works = [
+        job("a1", 0, 9, tenant="A"),
+        job("a2", 0, 9, tenant="A"),
+        job("b", 1, 5, tenant="B", shape=gpus(2, locality=Locality.NODE)),
+    ]
     one = play("hived(cells=A:1x2;B:1x2)", works, two_tenants(1, 4, 2, 2))
     assert [devices(one, name) for name in ("a1", "a2", "b")] == ["0:0", "0:1", "0:2,3"]
     on = two_tenants(2, 2, 2, 2)
@@ -116,13 +122,15 @@ def test_two_single_jobs_share_a_cell_and_the_other_tenants_pair_starts_at_once(
 
 
 def test_opportunistic_jobs_use_what_is_free_and_go_when_it_is_needed() -> None:
-    works = [job("guest", 0, 20, size=4), job("low", 0, 20, size=2, tenant="A", priority=-1),
-             job("b", 5, 5, size=2, tenant="B")]  # fmt: skip
+    works = [
+        job("guest", 0, 20, size=4),
+        job("low", 0, 20, size=2, tenant="A", priority=-1),
+        job("b", 5, 5, size=2, tenant="B"),
+    ]
     run = play("hived", works, two_tenants(2, 4, 4, 4))
     assert [run.started(name) for name in ("guest", "low", "b")] == [0, 0, 5]
     assert [run.jobs.preemptions[run.row(name)] for name in ("guest", "low")] == [0, 0]
-    full = play("hived", [*works[:2], job("b", 5, 5, size=4, tenant="B")],
-                two_tenants(2, 4, 4, 4))  # fmt: skip
+    full = play("hived", [*works[:2], job("b", 5, 5, size=4, tenant="B")], two_tenants(2, 4, 4, 4))
     assert full.started("b") == 5
     assert full.jobs.preemptions[full.row("low")] == 1, "fewer GPUs are lost with it"
 
@@ -137,8 +145,11 @@ def test_opportunistic_jobs_keep_away_from_bound_cells_where_there_is_a_choice()
 
 
 def test_opportunistic_jobs_keep_away_from_nodes_with_bound_cells_if_that_spreads_no_gang() -> None:
-    works = [job("a1", 0, 20, size=2, tenant="A"), job("guest", 1, 20, size=2),
-             job("a2", 2, 20, size=2, tenant="A")]  # fmt: skip
+    works = [
+        job("a1", 0, 20, size=2, tenant="A"),
+        job("guest", 1, 20, size=2),
+        job("a2", 2, 20, size=2, tenant="A"),
+    ]
     run = play("hived(cells=A:2x2)", works, cluster(2, 4))
     assert [devices(run, name) for name in ("a1", "guest", "a2")] == ["0:0,1", "1:0,1", "0:2,3"]
     on = [job("left", 0, 30, size=3), job("right", 0, 30, size=3)]
@@ -170,16 +181,22 @@ def test_the_page_names_the_owners_jobs_that_run_opportunistically(needs: Needs)
 
 def test_a_cell_is_taken_before_a_larger_one_is_split() -> None:
     """A's two cells of 2 and B's 4: A's second job takes the buddy of its first."""
-    works = [job("a1", 0, 9, size=2, tenant="A"), job("a2", 0, 9, size=2, tenant="A"),
-             job("b", 0, 9, size=4, tenant="B")]  # fmt: skip
+    works = [
+        job("a1", 0, 9, size=2, tenant="A"),
+        job("a2", 0, 9, size=2, tenant="A"),
+        job("b", 0, 9, size=4, tenant="B"),
+    ]
     run = play("hived(cells=A:2x2;B:1x4)", works, two_tenants(2, 4, 4, 4))
     assert [run.started(name) for name in ("a1", "a2", "b")] == [0, 0, 0]
 
 
 def test_gangs_larger_than_a_cell_take_several_and_what_never_fits_is_opportunistic() -> None:
     on = two_tenants(3, 4, 8, 4)
-    works = [job("wide", 0, 9, size=8, tenant="A"), job("b", 1, 5, size=4, tenant="B"),
-             job("wider", 2, 3, size=12, tenant="A")]  # fmt: skip
+    works = [
+        job("wide", 0, 9, size=8, tenant="A"),
+        job("b", 1, 5, size=4, tenant="B"),
+        job("wider", 2, 3, size=12, tenant="A"),
+    ]
     run = play("hived", works, on)
     assert [run.started(name) for name in ("wide", "b", "wider")] == [0, 1, 9]
 
@@ -202,8 +219,10 @@ def test_an_owner_who_states_cpus_or_memory_keeps_its_guarantee(needs: Needs) ->
     """Guests hold all GPUs, and CPUs beside those that the owner's GPUs need."""
     on = ClusterSpec((NodeSpec(count=2, gpus=4, gpu_type="V100", cpus=16000, memory=4000),))
     asks = Shape((Role(size=2 // needs.gpus, needs=needs),))
-    works = [job("guest", 0, 50, shape=Shape((Role(size=8, needs=Needs(cpus=4000)),))),
-             job("owner", 5, 9, tenant="A", shape=asks)]  # fmt: skip
+    works = [
+        job("guest", 0, 50, shape=Shape((Role(size=8, needs=Needs(cpus=4000)),))),
+        job("owner", 5, 9, tenant="A", shape=asks),
+    ]
     run = play("hived(cells=A:1x2)", works, on)
     assert run.started("owner") == 5
     greedy = Shape((Role(size=1, needs=Needs(cpus=5000)),))
@@ -212,13 +231,19 @@ def test_an_owner_who_states_cpus_or_memory_keeps_its_guarantee(needs: Needs) ->
 
 
 cell_sizes = st.sampled_from([1, 2, 4])
-requests = st.tuples(st.integers(0, 40), st.integers(1, 15), st.integers(1, 6),
-                     st.sampled_from(["A", "B", "C", "guest"]))  # fmt: skip
+requests = st.tuples(
+    st.integers(0, 40),
+    st.integers(1, 15),
+    st.integers(1, 6),
+    st.sampled_from(["A", "B", "C", "guest"]),
+)
 
 
 @settings(max_examples=60)
-@given(st.lists(st.tuples(st.sampled_from("ABC"), cell_sizes), min_size=1, max_size=8),
-       st.lists(requests, min_size=1, max_size=25))  # fmt: skip
+@given(
+    st.lists(st.tuples(st.sampled_from("ABC"), cell_sizes), min_size=1, max_size=8),
+    st.lists(requests, min_size=1, max_size=25),
+)
 def test_sharing_is_safe(
     owned: list[tuple[str, int]], asked: list[tuple[int, int, int, str]]
 ) -> None:
@@ -228,21 +253,25 @@ def test_sharing_is_safe(
     counts = {(t, s): owned.count((t, s)) for t, s in product("ABC", (1, 2, 4))}
     text = ";".join(f"{t}:{n}x{s}" for (t, s), n in counts.items() if n)
     asked = sorted(asked)
-    works = [job(f"job {i}", at, lasts, size=min(size, total), tenant=tenant)
-             for i, (at, lasts, size, tenant) in enumerate(asked)]  # fmt: skip
+    works = [
+        job(f"job {i}", at, lasts, size=min(size, total), tenant=tenant)
+        for i, (at, lasts, size, tenant) in enumerate(asked)
+    ]
     shared = play(f"hived(cells={text})", works, cluster(-(-total // 4), 4))
     for tenant in "ABC":
         mine = {s: n for (t, s), n in counts.items() if t == tenant and n}
         quota = sum(s * n for s, n in mine.items())
-        own = [work for work in works if work.spec.tenant == tenant
-               and work.spec.shape.gpus <= quota]  # fmt: skip
+        own = [
+            work for work in works if work.spec.tenant == tenant and work.spec.shape.gpus <= quota
+        ]
         if not own:
             continue
-        private = ClusterSpec(tuple(
-            NodeSpec(count=n, gpus=s, gpu_type="V100") for s, n in sorted(mine.items())
-        ))  # fmt: skip
-        alone = play(f"hived(cells={';'.join(f'{tenant}:{n}x{s}' for s, n in mine.items())})",
-                     own, private)  # fmt: skip
+        private = ClusterSpec(
+            tuple(NodeSpec(count=n, gpus=s, gpu_type="V100") for s, n in sorted(mine.items()))
+        )
+        alone = play(
+            f"hived(cells={';'.join(f'{tenant}:{n}x{s}' for s, n in mine.items())})", own, private
+        )
         for work in own:
             name = work.spec.name
             assert shared.started(name) == alone.started(name)
@@ -254,8 +283,11 @@ def test_sharing_is_safe(
 
 def split_pair(**more: Any) -> list[Work]:
     """Two nodes of 3, one GPU free on each; a second after the gang comes one frees a pair."""
-    return [job("short", lasts=2, size=2), job("long", lasts=100, size=2),
-            job("gang", at=1, lasts=10, size=2, model="net", **more)]  # fmt: skip
+    return [
+        job("short", lasts=2, size=2),
+        job("long", lasts=100, size=2),
+        job("gang", at=1, lasts=10, size=2, model="net", **more),
+    ]
 
 
 @pytest.mark.parametrize(("slower", "jct"), [(2.0, 11), (1.05, 10.5)])
@@ -270,18 +302,23 @@ def test_spin_waits_for_a_node_exactly_where_that_pays(slower: float, jct: float
 def test_spin_differs_from_always_waiting_and_from_never() -> None:
     for slower, fifo, wait, planned in ((2.0, 20, 11, 11), (1.05, 10.5, 11, 10.5)):
         slow = Profiles({"net": Profile(locality=(1.0, 1.0, slower, slower))})
-        ends = [play(recipe, split_pair(), cluster(2, 3), profiles=slow).jct()[2]
-                for recipe in ("fifo", "placement(within=node)", "spin(slot=1s)")]  # fmt: skip
+        ends = [
+            play(recipe, split_pair(), cluster(2, 3), profiles=slow).jct()[2]
+            for recipe in ("fifo", "placement(within=node)", "spin(slot=1s)")
+        ]
         assert ends == [fifo, wait, planned]
 
 
-@pytest.mark.parametrize(("weights", "starts"), [((1, 9), [15, 5]), ((9, 1), [5, 15]),
-                                                 ((1, 1), [5, 15])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("weights", "starts"), [((1, 9), [15, 5]), ((9, 1), [5, 15]), ((1, 1), [5, 15])]
+)
 def test_spin_lets_the_heavier_job_go_first_and_of_equals_the_earlier(
     weights: tuple[float, float], starts: list[float]
 ) -> None:
-    works = [job("busy", 0, 5), *(job(name, 1, 10, weight=weight)
-                                  for name, weight in zip("ab", weights, strict=True))]  # fmt: skip
+    works = [
+        job("busy", 0, 5),
+        *(job(name, 1, 10, weight=weight) for name, weight in zip("ab", weights, strict=True)),
+    ]
     run = play("spin(slot=1s)", works, cluster(1, 1))
     assert [run.started(name) for name in "ab"] == starts
 
@@ -298,19 +335,26 @@ def test_a_job_takes_a_worse_place_after_so_many_skipped_opportunities(
     skips: int, starts: float
 ) -> None:
     """Opportunities pass at 0, 3, 4 and 5 s, when others arrive; a pair is free at 6 s."""
-    works = [job("short", lasts=6, size=2), job("long", lasts=100, size=2),
-             job("gang", lasts=10, size=2, model="net"),
-             *(job(f"cpu {at}", at, 1, size=4) for at in (3, 4, 5))]  # fmt: skip
+    works = [
+        job("short", lasts=6, size=2),
+        job("long", lasts=100, size=2),
+        job("gang", lasts=10, size=2, model="net"),
+        *(job(f"cpu {at}", at, 1, size=4) for at in (3, 4, 5)),
+    ]
     slow = Profiles({"net": Profile(locality=(1.0, 1.0, 2.0, 2.0))})
     recipe = f"delay-scheduling(node_skips={skips})"
     run = play(recipe, works, cluster(2, 3), profiles=slow, until=50 * SECOND)
     assert run.started("gang") == starts
-    patient = play("delay-scheduling(node_wait=1h)", works, cluster(2, 3), profiles=slow,
-                   until=50 * SECOND)  # fmt: skip
+    patient = play(
+        "delay-scheduling(node_wait=1h)", works, cluster(2, 3), profiles=slow, until=50 * SECOND
+    )
     assert patient.started("gang") == 6
 
 
 def test_a_tier_that_no_node_has_is_not_waited_for() -> None:
-    run = play("delay-scheduling(node_skips=9,rack_skips=9)", [job("wide", 0, 5, size=4)],
-               cluster(2, 2, nodes_per_rack=2))  # fmt: skip
+    run = play(
+        "delay-scheduling(node_skips=9,rack_skips=9)",
+        [job("wide", 0, 5, size=4)],
+        cluster(2, 2, nodes_per_rack=2),
+    )
     assert run.started("wide") == 0

@@ -31,8 +31,9 @@ def nodes_on(run: Played, total: int) -> list[tuple[float, int]]:
     """(seconds, nodes on) at every change."""
     found, on = [(0.0, total)], total
     for batch, _ in run.diary.steps:
-        change = sum(isinstance(event, NodeUp) - isinstance(event, NodeDown)
-                     for event in batch.events)  # fmt: skip
+        change = sum(
+            isinstance(event, NodeUp) - isinstance(event, NodeDown) for event in batch.events
+        )
         if change:
             on += change
             found.append((batch.at / SECOND, on))
@@ -42,16 +43,28 @@ def nodes_on(run: Played, total: int) -> list[tuple[float, int]]:
 def test_a_job_that_gains_nothing_keeps_one_node_and_one_that_scales_keeps_all() -> None:
     on = cluster(4, 4)
     for model, nodes in (("flat", 1), ("steep", 4)):
-        run = play(f"pollux({SEARCH},autoscale=yes)", [elastic("a", 0, 4000, model)], on,
-                   profiles=FLAT, until=900 * SECOND)  # fmt: skip
+        run = play(
+            f"pollux({SEARCH},autoscale=yes)",
+            [elastic("a", 0, 4000, model)],
+            on,
+            profiles=FLAT,
+            until=900 * SECOND,
+        )
         assert nodes_on(run, 4)[-1][1] == nodes, model
 
 
 def test_nodes_come_back_for_those_who_come_later() -> None:
-    works = [elastic("a", 0, 2000, "flat"),
-             *(elastic(f"b{i}", 1000, 3000, "steep", 4) for i in range(3))]  # fmt: skip
-    run = play(f"pollux({SEARCH},autoscale=yes)", works, cluster(4, 4), profiles=FLAT,
-               costs=Costs(boot=120 * SECOND))  # fmt: skip
+    works = [
+        elastic("a", 0, 2000, "flat"),
+        *(elastic(f"b{i}", 1000, 3000, "steep", 4) for i in range(3)),
+    ]
+    run = play(
+        f"pollux({SEARCH},autoscale=yes)",
+        works,
+        cluster(4, 4),
+        profiles=FLAT,
+        costs=Costs(boot=120 * SECOND),
+    )
     counts = [count for _, count in nodes_on(run, 4)]
     assert min(counts) == 1
     assert max(counts[counts.index(1) :]) > 1

@@ -61,9 +61,13 @@ def storm(recipe: str, world: World, seed: int) -> tuple[Kernel, Seen, Chaos, bo
     trace, nodes = world.trace, Nodes(world.cluster)
     physics = Physics(nodes, world.setup.profiles, world.setup.costs)
     kernel = Kernel(
-        nodes, trace.declared, registry.make(recipe), seed=seed, validate=True,
+        nodes,
+        trace.declared,
+        registry.make(recipe),
+        seed=seed,
+        validate=True,
         oracle=make_oracle(trace, physics, world.setup),
-    )  # fmt: skip
+    )
     seen = Seen(Simulator(trace.declared, trace.duration, physics, world.setup.outages))
     engine = Chaos(seen, seed)
     look, quiet = LOOK, max((outage.up for outage in world.setup.outages), default=0)

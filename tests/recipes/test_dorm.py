@@ -103,9 +103,13 @@ def test_what_is_made_fairer_is_nearly_the_best_within_the_bound(seed: int) -> N
     most = rng.choice([8, 16, 32], 60, p=[0.8, 0.1, 0.1])
     now = np.where(np.arange(60) < 57, np.minimum(most, rng.choice([1, 4, 8, 32], 60)), 0)
     apps = Applications(
-        np.tile([1.0 / 480, 0.0, 0.0], (60, 1)), np.ones(60, np.int64), most, now,
-        np.zeros(60, np.int64), np.ones(60),
-    )  # fmt: skip
+        np.tile([1.0 / 480, 0.0, 0.0], (60, 1)),
+        np.ones(60, np.int64),
+        most,
+        now,
+        np.zeros(60, np.int64),
+        np.ones(60),
+    )
     room = np.tile([float(now.sum() + seed % 8) / 480, 1.0, 1.0], (1, 1))
     fair = dominant_shares(apps.needs / room[0, 0], apps.weight, most * 1.0) * room[0, 0]
     cell = _each_cell(apps, room, fair)

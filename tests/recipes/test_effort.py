@@ -78,8 +78,9 @@ tiresias(thresholds=10m,starvation=2,consolidate=no) topology-aware yarn-cs
 """
 RECIPES = _NAMES.split()
 PLACES: dict[str, Callable[[], Day]] = {
-    **{day: DAYS[day] for day in ("gangs", "crowd", "parts")}, "ties": TIES["one-type"]
-}  # fmt: skip
+    **{day: DAYS[day] for day in ("gangs", "crowd", "parts")},
+    "ties": TIES["one-type"],
+}
 
 
 def counting(counts: Counter[str], name: str, asked: Any) -> Any:
@@ -136,8 +137,11 @@ def record() -> dict[tuple[str, str], dict[str, int]]:
 @pytest.mark.parametrize(("recipe", "day"), cases())
 def test_it_takes_no_more_than_is_on_record(recipe: str, day: str) -> None:
     known = record()[recipe, day]
-    more = {name: (count, known.get(name, 0)) for name, count in effort(recipe, day).items()
-            if count > known.get(name, 0)}  # fmt: skip
+    more = {
+        name: (count, known.get(name, 0))
+        for name, count in effort(recipe, day).items()
+        if count > known.get(name, 0)
+    }
     assert not more, "calls now, and on record"
 
 

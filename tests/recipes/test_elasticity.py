@@ -81,9 +81,11 @@ def test_hard_cases_hold(recipe: str) -> None:
         least = int(rng.integers(1, 4))
         kind = OnPreempt.NEVER if i % 7 == 0 else OnPreempt.CHECKPOINT
         jobs.append(
-            (job(f"j{i}", i * 20.0, least + int(rng.integers(0, 6)), least, on_preempt=kind),
-             float(rng.lognormal(5, 1)))
-        )  # fmt: skip
+            (
+                job(f"j{i}", i * 20.0, least + int(rng.integers(0, 6)), least, on_preempt=kind),
+                float(rng.lognormal(5, 1)),
+            )
+        )
     two = Shape(roles=(Role("chief", 1), Role("worker", 2, least=1, most=4)))
     gang = job("gang", 900.0, 1)
     jobs.append((type(gang)(name="gang", submitted=gang.submitted, shape=two), 120.0))

@@ -27,16 +27,28 @@ def printed(script: str, *arguments: str) -> list[str]:
     """What a benchmark prints, line by line."""
     return subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / script), *arguments],
-        capture_output=True, text=True, check=True, cwd=ROOT,
-    ).stdout.splitlines()  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    ).stdout.splitlines()
 
 
 SAMPLES = [
-    "allocate", "calibration", "live", "parity", "reading", "reports", "routers", "scale",
+    "allocate",
+    "calibration",
+    "live",
+    "parity",
+    "reading",
+    "reports",
+    "routers",
+    "scale",
     "speed",
-    pytest.param("placement", marks=REAL), pytest.param("traces", marks=REAL),
-    pytest.param("pilots", marks=SLURM), pytest.param("slurm", marks=SLURM),
-]  # fmt: skip
+    pytest.param("placement", marks=REAL),
+    pytest.param("traces", marks=REAL),
+    pytest.param("pilots", marks=SLURM),
+    pytest.param("slurm", marks=SLURM),
+]
 ELSEWHERE = {
     "effects": "test_cheap_rows_of_the_effects_are_what_they_were",
     "gavel": "tests/recipes/test_gavel_page.py",
@@ -74,10 +86,13 @@ def test_every_page_of_figures_has_a_sample_and_says_how_it_was_made() -> None:
             assert (ROOT / name).exists(), f"{page.name} names {name}, which has moved"
 
 
-@pytest.mark.parametrize(("page", "command"), [
-    pytest.param("sia.md", ["sia.py", TRACES, "--workload", "1"], marks=REAL),
-    pytest.param("pollux.md", ["pollux.py", TRACES, "--rows", "--workload", "3"], marks=REAL),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("page", "command"),
+    [
+        pytest.param("sia.md", ["sia.py", TRACES, "--workload", "1"], marks=REAL),
+        pytest.param("pollux.md", ["pollux.py", TRACES, "--rows", "--workload", "3"], marks=REAL),
+    ],
+)
 def test_a_row_of_a_page_is_what_its_command_prints(page: str, command: list[str]) -> None:
     made = printed(*command)
     assert made

@@ -94,9 +94,10 @@ def test_deadlines_that_cannot_be_met_together_are_left_out_of_the_programme() -
 
 def test_a_gang_on_nodes_of_one_gpu_each_is_known_to_be_spread() -> None:
     """Two GPUs in one node do 2 steps per second, on two nodes 0.5: then one type is as good."""
-    spread = Profile(measured=Measured(
-        {"V100": {1: 1.0, 2: 2.0}, "K80": {1: 0.5, 2: 1.0}}, "V100",
-    ), locality=(1.0, 1.0, 4.0, 4.0))  # fmt: skip
+    spread = Profile(
+        measured=Measured({"V100": {1: 1.0, 2: 2.0}, "K80": {1: 0.5, 2: 1.0}}, "V100"),
+        locality=(1.0, 1.0, 4.0, 4.0),
+    )
     setup = Setup(profiles=Profiles({"m": spread}))
     works = [job("a", lasts=100, size=2, model="m", steps=200)]
     on = ClusterSpec((NodeSpec(2, 1, "V100"), NodeSpec(1, 2, "K80")))

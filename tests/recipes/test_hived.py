@@ -54,11 +54,15 @@ class Compared:
 def known(binding: _Binding) -> dict[str, object]:
     """What it says, in any order."""
     return {
-        "taken": binding.taken, "there": binding._there, "entries": binding._entry,
-        "guaranteed": binding.guaranteed, "bound": sorted(binding.bound, key=str),
-        "owned there": binding.owned_there, "owned": binding.owned,
+        "taken": binding.taken,
+        "there": binding._there,
+        "entries": binding._entry,
+        "guaranteed": binding.guaranteed,
+        "bound": sorted(binding.bound, key=str),
+        "owned there": binding.owned_there,
+        "owned": binding.owned,
         "largest": binding._largest.tolist(),
-    }  # fmt: skip
+    }
 
 
 WORLDS = {**{day: DAYS[day] for day in ("gangs", "kinds", "crowd")}, **TIES}
@@ -77,8 +81,11 @@ SPEC = ClusterSpec(
 
 
 def test_a_node_that_went_down_holds_no_cell_until_it_is_there_again() -> None:
-    bench = Bench(*(job(f"j{i}", size=2, tenant="ann") for i in range(3)), on=SPEC,
-                  policy=registry.make("hived"))  # fmt: skip
+    bench = Bench(
+        *(job(f"j{i}", size=2, tenant="ann") for i in range(3)),
+        on=SPEC,
+        policy=registry.make("hived"),
+    )
     bench.kernel.validate = False
     plan = bench.feed(0, Submitted(0))
     assert plan is not None
@@ -101,8 +108,13 @@ def test_a_node_that_went_down_holds_no_cell_until_it_is_there_again() -> None:
 def test_a_guest_that_must_not_be_preempted_is_not_driven_out_of_a_cell(stays: OnPreempt) -> None:
     """Two guests hold three GPUs of each node; ann has a right to four on one node."""
     works = [job(f"guest {i}", size=3, tenant="cid", on_preempt=stays) for i in range(2)]
-    bench = Bench(*works, job("mine", size=4, tenant="ann"), job("late", size=2, tenant="bob"),
-                  on=SPEC, policy=registry.make("hived"))  # fmt: skip
+    bench = Bench(
+        *works,
+        job("mine", size=4, tenant="ann"),
+        job("late", size=2, tenant="bob"),
+        on=SPEC,
+        policy=registry.make("hived"),
+    )
     bench.kernel.validate = False
     bench.feed(0, Submitted(0), Submitted(1))
     bench.feed(0, Started(0, 1), Started(1, 1))

@@ -35,7 +35,7 @@ CLUSTER = ClusterSpec(
         NodeSpec(count=2, gpus=2, gpu_type="K80", cpus=16000, memory=65536),
     ),
     tenants=(TenantSpec("org"), TenantSpec("a", 6, 2.0, "org"), TenantSpec("b", 8, 1.0, "org")),
-)  # fmt: skip
+)
 PROFILES = Profiles(
     {
         "vgg": Profile(by_type={"V100": 1.0, "K80": 0.2}, locality=(1, 1, 1.5, 2), skewed=True),
@@ -64,10 +64,13 @@ def works(seed: int) -> list[Work]:
 
 def setup(seed: int, knows: str) -> Setup:
     return Setup(
-        seed=seed, knows=knows, until=3000 * SECOND, profiles=PROFILES,
+        seed=seed,
+        knows=knows,
+        until=3000 * SECOND,
+        profiles=PROFILES,
         costs=Costs(checkpoint=SECOND, restore=2 * SECOND, checkpoint_every=10 * SECOND),
         outages=(Outage(0, 40 * SECOND, 90 * SECOND),),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("recipe", VARIANTS)
@@ -83,7 +86,7 @@ def test_the_same_seed_gives_the_same_decisions(recipe: str) -> None:
     once, again = (
         play(recipe, works(3), CLUSTER, setup(3, "history"), validate=False).text()
         for _ in range(2)
-    )  # fmt: skip
+    )
     assert once == again
 
 

@@ -43,18 +43,31 @@ WAYS = "every=20s,whole_steps=yes,barrier=yes,patience=30s,counters=yes,by_type=
 FORESIGHTLESS = WAYS.removesuffix(",held_back=yes")
 """Who holds back newcomers, as the public simulator does, asks whether more are to come."""
 VARIANTS = [
-    *(f"gavel({how},{WAYS})" for how in (
-        "objective=fifo,in_order=yes", "centred=yes,left_over=yes",
-        "objective=makespan,centred=yes,left_over=yes",
-    )),
+    *(
+        f"gavel({how},{WAYS})"
+        for how in (
+            "objective=fifo,in_order=yes",
+            "centred=yes,left_over=yes",
+            "objective=makespan,centred=yes,left_over=yes",
+        )
+    ),
     f"gavel(agnostic=yes,shuffled=yes,centred=yes,left_over=yes,{FORESIGHTLESS})",
-    "gavel(space_sharing=yes,every=20s)", "gavel(space_sharing=yes,objective=ftf,every=20s)",
-    "fifo(walk=skip)", "srtf(walk=strict,min_run=3s)", "priority(preempt=no)", "las(quantum=3s)",
-    "las(attained=time,quantum=2s)", "mlfq(thresholds=4s;9s)", "tiresias(thresholds=5s;20s)",
-    "tiresias(thresholds=5s;20s,min_run=2s,starvation=2)", "backfill(walk=conservative)",
+    "gavel(space_sharing=yes,every=20s)",
+    "gavel(space_sharing=yes,objective=ftf,every=20s)",
+    "fifo(walk=skip)",
+    "srtf(walk=strict,min_run=3s)",
+    "priority(preempt=no)",
+    "las(quantum=3s)",
+    "las(attained=time,quantum=2s)",
+    "mlfq(thresholds=4s;9s)",
+    "tiresias(thresholds=5s;20s)",
+    "tiresias(thresholds=5s;20s,min_run=2s,starvation=2)",
+    "backfill(walk=conservative)",
     "tiresias(thresholds=5s;20s,consolidate=no,fit=worst,index=arrival,interval=3s)",
-    "backfill(interval=2s)", "srsf(walk=easy)", "edf(preempt=no)",
-]  # fmt: skip
+    "backfill(interval=2s)",
+    "srsf(walk=easy)",
+    "edf(preempt=no)",
+]
 """The defaults of some recipes are hours; on traces of seconds these show more. Rounds must be
 longer than a checkpoint and a restore together (6 s at most), or those that take turns never get
 anywhere."""
@@ -131,10 +144,13 @@ def test_nothing_is_ever_oversubscribed_torn_lost_or_forgotten_for_long(
 @every_recipe
 def test_a_type_whose_nodes_lack_the_label_is_no_place_to_wait_for(recipe: str) -> None:
     """The soak's find: the preferred type has a free GPU, but the label is elsewhere."""
-    spec = ClusterSpec((
-        NodeSpec(gpus=1, gpu_type="A"), NodeSpec(gpus=1, gpu_type="A", labels=("fast",)),
-        NodeSpec(gpus=1, gpu_type="B"),
-    ))  # fmt: skip
+    spec = ClusterSpec(
+        (
+            NodeSpec(gpus=1, gpu_type="A"),
+            NodeSpec(gpus=1, gpu_type="A", labels=("fast",)),
+            NodeSpec(gpus=1, gpu_type="B"),
+        )
+    )
     shape = gpus(1, gpu_types=("B", "A"), labels=("fast",))
     played = play(recipe, [job("a", lasts=30, shape=shape)], spec, Setup(until=2 * HOUR))
     assert played.jobs.phase[0] == Phase.FINISHED
@@ -190,18 +206,27 @@ def test_a_kernel_restored_from_a_snapshot_goes_on_to_the_same_bytes(
     physics = Physics(nodes, world.setup.profiles, world.setup.costs)
     diaries = [Diary(), Diary()]
     for stops, diary in zip([False, True], diaries, strict=True):
-        kernel = Kernel(nodes, trace.declared, registry.make(recipe), journal=diary,
-                        oracle=make_oracle(trace, physics, world.setup),
-                        seed=world.setup.seed)  # fmt: skip
+        kernel = Kernel(
+            nodes,
+            trace.declared,
+            registry.make(recipe),
+            journal=diary,
+            oracle=make_oracle(trace, physics, world.setup),
+            seed=world.setup.seed,
+        )
         engine = Simulator(trace.declared, trace.duration, physics, world.setup.outages)
         kernel.run(engine, at * SECOND)
         if stops:
             kept = msgspec.msgpack.encode(capture(kernel))
             kernel = restore(
-                msgspec.msgpack.decode(kept, type=Snapshot), Nodes(world.cluster),
-                registry.make(recipe), journal=diary, validate=True, seed=world.setup.seed,
+                msgspec.msgpack.decode(kept, type=Snapshot),
+                Nodes(world.cluster),
+                registry.make(recipe),
+                journal=diary,
+                validate=True,
+                seed=world.setup.seed,
                 oracle=make_oracle(trace, physics, world.setup),
-            )  # fmt: skip
+            )
         kernel.run(engine, world.setup.until)
     one, two = ([msgspec.json.encode(step) for step in diary.steps] for diary in diaries)
     assert first_difference(one, two) is None
@@ -223,8 +248,9 @@ def write_log(path: Path, recipe: str, world: World) -> int:
     trace, nodes = world.trace, Nodes(world.cluster)
     physics = Physics(nodes, world.setup.profiles, world.setup.costs)
     oracle = make_oracle(trace, physics, world.setup)
-    kernel = Kernel(nodes, trace.declared, registry.make(recipe), oracle=oracle,
-                    seed=world.setup.seed)  # fmt: skip
+    kernel = Kernel(
+        nodes, trace.declared, registry.make(recipe), oracle=oracle, seed=world.setup.seed
+    )
     with LogWriter(path, kernel, trace, world.cluster, recipe, world.setup) as journal:
         kernel.journal = journal
         engine = Simulator(trace.declared, trace.duration, physics, world.setup.outages)

@@ -22,8 +22,19 @@ from recipes.days import DAYS, Dice
 from recipes.recorded import recorded
 from worlds import Diary, trace_of
 
-VERBS = ("hold", "release", "requeue", "suspend", "resume", "cancel", "priority", "weight",
-         "limit", "estimate", "deadline")  # fmt: skip
+VERBS = (
+    "hold",
+    "release",
+    "requeue",
+    "suspend",
+    "resume",
+    "cancel",
+    "priority",
+    "weight",
+    "limit",
+    "estimate",
+    "deadline",
+)
 
 
 def orders(jobs: int, nodes: int) -> list[tuple[int, AnyEvent]]:
@@ -78,14 +89,27 @@ def lived(recipe: str, day: str) -> str:
         Simulator(trace.declared, trace.duration, physics, world.setup.outages),
         orders(len(world.works), nodes.n),
     )
-    kernel = Kernel(nodes, trace.declared, registry.make(recipe), journal=diary, oracle=oracle(),
-                    seed=world.setup.seed, validate=True)  # fmt: skip
+    kernel = Kernel(
+        nodes,
+        trace.declared,
+        registry.make(recipe),
+        journal=diary,
+        oracle=oracle(),
+        seed=world.setup.seed,
+        validate=True,
+    )
     for hour in range(1, 9):
         kernel.run(engine, hour * 60 * MINUTE)
         kept = msgspec.msgpack.encode(capture(kernel))
         snapshot = msgspec.msgpack.decode(kept, type=Snapshot)
-        kernel = restore(snapshot, Nodes(world.cluster), registry.make(recipe), journal=diary,
-                         oracle=oracle(), validate=True)  # fmt: skip
+        kernel = restore(
+            snapshot,
+            Nodes(world.cluster),
+            registry.make(recipe),
+            journal=diary,
+            oracle=oracle(),
+            validate=True,
+        )
         assert msgspec.msgpack.encode(capture(kernel)) == kept
     plans = b"".join(recorded(plan) for _, plan in diary.steps)
     jobs = kernel.jobs

@@ -32,10 +32,15 @@ from worlds import Played, Work, cluster, job, play, trace_of
 
 ROOT = os.environ.get("GANGER_TRACES", "")
 OBJECTIVES = ["max-min", "water-filling", "fifo", "makespan", "max-sum", "cost", "ftf"]
-FRIENDS = Profiles({
-    "m": Profile(measured=Measured({"V100": {1: 10.0, 2: 18.0}}, "V100", {},
-                                   {"m": {"V100": {1: 8.0, 2: 9.0}}})),
-})  # fmt: skip
+FRIENDS = Profiles(
+    {
+        "m": Profile(
+            measured=Measured(
+                {"V100": {1: 10.0, 2: 18.0}}, "V100", {}, {"m": {"V100": {1: 8.0, 2: 9.0}}}
+            )
+        )
+    }
+)
 """Alone 10 steps per second; two beside each other 8 each; gangs of two gain nothing."""
 
 
@@ -74,9 +79,11 @@ def test_nobody_is_interrupted_when_a_partner_comes() -> None:
 def test_pairs_that_gain_nothing_take_turns() -> None:
     works = [model("m", called="a", size=2), model("m", called="b", size=2)]
     both = play(
-        "gavel(space_sharing=yes,every=10s)", trace_of(works), cluster(1, 2),
+        "gavel(space_sharing=yes,every=10s)",
+        trace_of(works),
+        cluster(1, 2),
         Setup(profiles=FRIENDS),
-    )  # fmt: skip
+    )
     assert both.makespan == pytest.approx(200)
     assert most_on_one_device(both) == 1
 
@@ -87,11 +94,13 @@ def test_every_objective_does_more_with_pairs(objective: str) -> None:
     setup = Setup(profiles=FRIENDS)
     span = [
         play(
-            f"gavel(objective={objective},space_sharing={each},every=10s)", trace_of(works),
-            cluster(1, 2), setup,
+            f"gavel(objective={objective},space_sharing={each},every=10s)",
+            trace_of(works),
+            cluster(1, 2),
+            setup,
         ).makespan
         for each in ("no", "yes")
-    ]  # fmt: skip
+    ]
     assert span[0] == pytest.approx(300, abs=11)
     assert span[1] <= 0.85 * span[0]
 
@@ -160,26 +169,39 @@ def crowd(held: dict[int, Placement]) -> int:
 
 pair_works = st.lists(
     st.tuples(
-        st.sampled_from(["vgg", "bert", ""]), st.integers(1, 4), st.integers(0, 20),
-        st.integers(1, 25), st.sampled_from([1.0, 3.0]),
-    ), min_size=2, max_size=14,
-)  # fmt: skip
-pair_clusters = st.sampled_from([
-    ClusterSpec((NodeSpec(2, 4, "A"), NodeSpec(1, 4, "B"))), ClusterSpec((NodeSpec(4, 1, "A"),)),
-    ClusterSpec((NodeSpec(1, 4, "A"), NodeSpec(2, 2, "B"))),
-])  # fmt: skip
+        st.sampled_from(["vgg", "bert", ""]),
+        st.integers(1, 4),
+        st.integers(0, 20),
+        st.integers(1, 25),
+        st.sampled_from([1.0, 3.0]),
+    ),
+    min_size=2,
+    max_size=14,
+)
+pair_clusters = st.sampled_from(
+    [
+        ClusterSpec((NodeSpec(2, 4, "A"), NodeSpec(1, 4, "B"))),
+        ClusterSpec((NodeSpec(4, 1, "A"),)),
+        ClusterSpec((NodeSpec(1, 4, "A"), NodeSpec(2, 2, "B"))),
+    ]
+)
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    rows=pair_works, where=pair_clusters, objective=st.sampled_from(OBJECTIVES),
+    rows=pair_works,
+    where=pair_clusters,
+    objective=st.sampled_from(OBJECTIVES),
     costs=st.sampled_from([Costs(), Costs(checkpoint=SECOND, restore=SECOND)]),
     outage=st.sampled_from([(), (Outage(0, 7 * SECOND, 12 * SECOND),)]),
-)  # fmt: skip
+)
 def test_pairs_hold_what_they_may_in_any_world(
-    rows: list[tuple[str, int, int, int, float]], where: ClusterSpec, objective: str,
-    costs: Costs, outage: tuple[Outage, ...],
-) -> None:  # fmt: skip
+    rows: list[tuple[str, int, int, int, float]],
+    where: ClusterSpec,
+    objective: str,
+    costs: Costs,
+    outage: tuple[Outage, ...],
+) -> None:
     works = [
         job(f"j{i}", at=at, lasts=lasts, size=size, model=name, weight=weight)
         for i, (name, size, at, lasts, weight) in enumerate(rows)

@@ -23,15 +23,17 @@ HOSTILE = ("-1", "-4", "0", "", "nan", "inf", "-inf", "1e300", "9999999999999999
            "-1s", "150000000000d", "none", "X100", ";", "0.5", "\u0663", "true", "1,2")  # fmt: skip
 ALL = [
     (name, key)
-    for plane in registry.PLANES for name in registry.recipes(plane)
+    for plane in registry.PLANES
+    for name in registry.recipes(plane)
     for key in registry.find(name).parameters
-]  # fmt: skip
+]
 WORKS = [job(f"j{i}", i / 1000, 0.005, size=1 + i % 2, tenant="ab"[i % 2]) for i in range(4)]
 
 OTHERS = [
     job("web", 0, 1, kind=Kind.SERVE, shape=Shape((Role(size=1, least=1, most=2),))),
-    job("search", 0.001, 0.01, kind=Kind.TUNE), job("t", 0.001, 0.005, parent="search"),
-]  # fmt: skip
+    job("search", 0.001, 0.01, kind=Kind.TUNE),
+    job("t", 0.001, 0.005, parent="search"),
+]
 
 MODELS = [model("a", affine(2, 1, 8, p99=1.5)), model("b", affine(5, 2, 4))]
 ASKED = [Asked(at / 2, at % 2, 20) for at in range(60)]
@@ -65,18 +67,36 @@ def test_every_number_has_stated_bounds(name: str, key: str) -> None:
         assert told["least"] > -1e9 or told["most"] < 1e9
 
 
-@pytest.mark.parametrize("spec", [
-    "tiresias(starvation=-1)", "mlfq(starvation=0)", "helios-ces(buffer=-5)",
-    "helios-ces(falls=-1)", "pollux(low=0.9,high=0.1)", "backfill(depth=-3)",
-    "backfill(depth=0)",
-    "delay-scheduling(node_skips=-1)", "delay-scheduling(rack_skips=-1)", "edl(many=-4)",
-    "spot(label=)", "chronus(lease=1us)", "themis(lease=1us)", "dorm(theta2=2)",
-    "ali-mlaas(reserved=)",
-    "las(quantum=1us)", "gittins(quantum=1us)", "gittins(step=999ms)", "spin(slot=1us)",
-    "tiresias(step=1us)", "max-min(every=100ms)",
-    "cpu-disaggregation(pool=-1)", "cpu-disaggregation(cores=-1)", "tiresias(interval=1us)",
-    "tiresias(min_run=150000000000d)",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "tiresias(starvation=-1)",
+        "mlfq(starvation=0)",
+        "helios-ces(buffer=-5)",
+        "helios-ces(falls=-1)",
+        "pollux(low=0.9,high=0.1)",
+        "backfill(depth=-3)",
+        "backfill(depth=0)",
+        "delay-scheduling(node_skips=-1)",
+        "delay-scheduling(rack_skips=-1)",
+        "edl(many=-4)",
+        "spot(label=)",
+        "chronus(lease=1us)",
+        "themis(lease=1us)",
+        "dorm(theta2=2)",
+        "ali-mlaas(reserved=)",
+        "las(quantum=1us)",
+        "gittins(quantum=1us)",
+        "gittins(step=999ms)",
+        "spin(slot=1us)",
+        "tiresias(step=1us)",
+        "max-min(every=100ms)",
+        "cpu-disaggregation(pool=-1)",
+        "cpu-disaggregation(cores=-1)",
+        "tiresias(interval=1us)",
+        "tiresias(min_run=150000000000d)",
+    ],
+)
 def test_values_that_mean_nothing_are_refused(spec: str) -> None:
     with pytest.raises(BadInput):
         registry.make(spec)
@@ -89,8 +109,9 @@ def test_a_router_ticks_once_a_millisecond_at_most(tick: str) -> None:
 
 
 DURATIONS = [each for each in ALL if registry.find(each[0]).values()[each[1]]["type"] == "duration"]
-HOURS = [job(f"j{i}", i / 1000, HOUR / SECOND, size=1 + i % 2, tenant="ab"[i % 2])
-         for i in range(6)]  # fmt: skip
+HOURS = [
+    job(f"j{i}", i / 1000, HOUR / SECOND, size=1 + i % 2, tenant="ab"[i % 2]) for i in range(6)
+]
 
 
 @pytest.mark.parametrize(("name", "key"), DURATIONS)
@@ -111,23 +132,40 @@ def test_a_period_names_its_bound() -> None:
     assert registry.make("las(quantum=1us)", bounded=False).name == "las", "as a journal may say"
 
 
-@pytest.mark.parametrize(("spec", "there"), [
-    ("ali-mlaas(reserved=X100)", "V100"), ("ali-mlaas(reserved=V100;X100)", "V100"),
-    ("spot(label=X100)", "none"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spec", "there"),
+    [
+        ("ali-mlaas(reserved=X100)", "V100"),
+        ("ali-mlaas(reserved=V100;X100)", "V100"),
+        ("spot(label=X100)", "none"),
+    ],
+)
 def test_what_the_cluster_does_not_have_is_refused_with_what_it_has(spec: str, there: str) -> None:
     with pytest.raises(BadInput, match=f"this cluster has no .* X100 .it has {there}"):
         play(spec, WORKS, cluster(1, 4))
     play(spec.partition("(")[0], WORKS, cluster(1, 4))
 
 
-@pytest.mark.parametrize(("alias", "means"), [
-    ("QSSF", "helios"), ("ces", "helios-ces"), ("Tiresias-L", "tiresias"), ("yarn", "yarn-cs"),
-    ("tiresias_g", "tiresias(index=gittins)"), ("2D-LAS", "las"), ("afs-l", "afs"),
-    ("afs-p", "afs(lengths=p)"), ("elastic-tiresias", "edl"), ("wang", "non-intrusive"),
-    ("mps", "space-sharing(mode=mps)"), ("mig", "space-sharing(mode=mig)"),
-    ("synergy-tune", "synergy"), ("saxena", "elastic-scaling"), ("Max_Min", "max-min"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("alias", "means"),
+    [
+        ("QSSF", "helios"),
+        ("ces", "helios-ces"),
+        ("Tiresias-L", "tiresias"),
+        ("yarn", "yarn-cs"),
+        ("tiresias_g", "tiresias(index=gittins)"),
+        ("2D-LAS", "las"),
+        ("afs-l", "afs"),
+        ("afs-p", "afs(lengths=p)"),
+        ("elastic-tiresias", "edl"),
+        ("wang", "non-intrusive"),
+        ("mps", "space-sharing(mode=mps)"),
+        ("mig", "space-sharing(mode=mig)"),
+        ("synergy-tune", "synergy"),
+        ("saxena", "elastic-scaling"),
+        ("Max_Min", "max-min"),
+    ],
+)
 def test_other_names_and_spellings(alias: str, means: str) -> None:
     assert registry.parse(alias) == registry.parse(means)
     assert registry.find(alias) is registry.parse(means)[0]
@@ -184,11 +222,21 @@ def test_what_makes_no_sense_is_refused(spec: str) -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    ["allox(alpha=0.01,window=1)", "dorm(theta1=0,theta2=0,window=1)", "dorm(theta2=1)",
-     "pop(parts=1)", "themis(fairness=0)", "topology-aware(threshold=0.75)", "sia(wait=1.01)",
-     "sia(p=0.5,wait=0.1)", "pollux(low=0.6,high=0.6)", "hived(cells=ann:0x1)",
-     "gavel(objective=max_sum,deadlines=yes)", "gavel(objective=cost,deadlines=yes)"],
-)  # fmt: skip
+    [
+        "allox(alpha=0.01,window=1)",
+        "dorm(theta1=0,theta2=0,window=1)",
+        "dorm(theta2=1)",
+        "pop(parts=1)",
+        "themis(fairness=0)",
+        "topology-aware(threshold=0.75)",
+        "sia(wait=1.01)",
+        "sia(p=0.5,wait=0.1)",
+        "pollux(low=0.6,high=0.6)",
+        "hived(cells=ann:0x1)",
+        "gavel(objective=max_sum,deadlines=yes)",
+        "gavel(objective=cost,deadlines=yes)",
+    ],
+)
 def test_what_is_just_inside_the_bounds_is_taken(spec: str) -> None:
     assert registry.make(spec).name
 

@@ -18,9 +18,19 @@ def test_no_plan_is_another_one_than_was_recorded() -> None:
     recipes = sorted(names - ELSEWHERE)
     assert len(recipes) >= 20
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--recipes", ",".join(recipes), "--worlds", "0,3,7",
-         "--workers", "1"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            str(SCRIPT),
+            "--recipes",
+            ",".join(recipes),
+            "--worlds",
+            "0,3,7",
+            "--workers",
+            "1",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     differ = [line for line in done.stdout.splitlines() if "DIFFERS" in line]
     assert done.returncode == 0, f"{differ} {done.stderr}: `--write` records plans that may differ"

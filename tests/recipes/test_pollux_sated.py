@@ -69,13 +69,16 @@ LEVELS = by_levels((HOUR,), 2)
 @pytest.mark.parametrize(
     ("rule", "whole"),
     [
-        (until_sated(by_greedy), by_greedy), (until_sated(by_afs), by_afs),
-        (until_sated(by_attained_afs), by_attained_afs), (by_total, plainly_by_total),
-        (until_sated(by_least_loss, held), by_least_loss), (until_sated(into_idle), into_idle),
+        (until_sated(by_greedy), by_greedy),
+        (until_sated(by_afs), by_afs),
+        (until_sated(by_attained_afs), by_attained_afs),
+        (by_total, plainly_by_total),
+        (until_sated(by_least_loss, held), by_least_loss),
+        (until_sated(into_idle), into_idle),
         (until_sated(LEVELS, asked), LEVELS),
     ],
     ids=["greedy", "afs", "attained", "total", "least-loss", "idle", "levels"],
-)  # fmt: skip
+)
 def test_the_short_way_ends_where_the_long_one_does(rule: Rule, whole: Rule) -> None:
     seen = []
 

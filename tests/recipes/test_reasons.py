@@ -121,19 +121,30 @@ def witness(recipe: str, world: Day, inner: str = "") -> Witness:
     physics = Physics(nodes, world.setup.profiles, world.setup.costs)
     policy = registry.make(recipe)
     kernel = Kernel(
-        nodes, trace.declared, with_inner(policy, inner) if inner else policy, journal=seen,
-        seed=world.setup.seed, oracle=make_oracle(trace, physics, world.setup),
-    )  # fmt: skip
+        nodes,
+        trace.declared,
+        with_inner(policy, inner) if inner else policy,
+        journal=seen,
+        seed=world.setup.seed,
+        oracle=make_oracle(trace, physics, world.setup),
+    )
     seen.watch(kernel)
     engine: Any = Simulator(trace.declared, trace.duration, physics, world.setup.outages)
     kernel.run(engine, world.setup.until)
     return seen
 
 
-RECIPES = [*(SMALL.get(name, name) for name in registry.CATALOGUE), "backfill(interval=5m)",
-           "fifo(walk=skip)", "srtf(walk=easy)", "srtf(min_run=10m)", "drf(walk=strict)",
-           "delay-scheduling(node_skips=2,rack_skips=1)", "placement(within=island,walk=skip)",
-           "gavel(whole_steps=yes,barrier=yes,patience=2m,counters=yes,by_type=yes)"]  # fmt: skip
+RECIPES = [
+    *(SMALL.get(name, name) for name in registry.CATALOGUE),
+    "backfill(interval=5m)",
+    "fifo(walk=skip)",
+    "srtf(walk=easy)",
+    "srtf(min_run=10m)",
+    "drf(walk=strict)",
+    "delay-scheduling(node_skips=2,rack_skips=1)",
+    "placement(within=island,walk=skip)",
+    "gavel(whole_steps=yes,barrier=yes,patience=2m,counters=yes,by_type=yes)",
+]
 """Every recipe, and what only some parameters bring about."""
 
 
@@ -147,7 +158,10 @@ def test_reasons_name_a_class_with_numbers_and_changes_that_matter(recipe: str) 
 
 
 def test_who_waits_in_a_grant_is_told_of_that_grant() -> None:
-    works = [job("search", size=2, lasts=None, kind=Kind.TUNE), job("other", size=2),
-             *(job(f"trial {i}", i, 5, parent="search") for i in range(4))]  # fmt: skip
+    works = [
+        job("search", size=2, lasts=None, kind=Kind.TUNE),
+        job("other", size=2),
+        *(job(f"trial {i}", i, 5, parent="search") for i in range(4)),
+    ]
     found = witness("fifo", Day(cluster(1, 2), works, Setup(until=100 * SECOND)), inner="srtf")
     assert {reason.within for reason in found.every} == {-1, 0}

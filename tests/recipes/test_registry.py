@@ -79,8 +79,9 @@ def test_recipes_that_tell_gpu_types_apart_decide_otherwise_where_speeds_are_exc
         kinds = {"V100": 1.0, "P100": 0.2}
         speeds = dict(zip(kinds, reversed(kinds.values()), strict=True)) if swap else kinds
         two = (Profile(by_type=speeds), Profile(by_type=dict.fromkeys(kinds, 1.0)))
-        trace = trace_of([job(f"j{i}", lasts=600, model="fast" if i % 2 else "even")
-                          for i in range(16)])  # fmt: skip
+        trace = trace_of(
+            [job(f"j{i}", lasts=600, model="fast" if i % 2 else "even") for i in range(16)]
+        )
         spec = ClusterSpec(tuple(NodeSpec(gpus=4, gpu_type=kind) for kind in kinds))
         setup = Setup(profiles=Profiles({"fast": two[0], "even": two[1]}))
         run = run_one(trace, spec, name, setup)
@@ -93,8 +94,9 @@ def test_recipes_that_tell_gpu_types_apart_decide_otherwise_where_speeds_are_exc
 def test_filters_find_what_their_words_say() -> None:
     assert chosen(objective="deadline") == {"chronus", "edf", "genie"}
     assert chosen(objective=" Fairness", needs="nothing", year="2019-2021") == {
-        "astraea", "heterogeneity-agnostic"
-    }  # fmt: skip
+        "astraea",
+        "heterogeneity-agnostic",
+    }
     assert chosen(mechanism="lease") == {"astraea", "gandiva-fair", "themis"}
     assert chosen(mechanism="sizing") >= {"afs", "marble", "optimus"}
     assert chosen(mechanism="promoting") == {"mlfq", "tiresias"}

@@ -78,9 +78,10 @@ def test_a_round_ends_early_when_all_are_through() -> None:
 def test_patience_keeps_an_allocation_that_newcomers_are_not_in() -> None:
     # The allocation at 0 does not count; the one at 100, for a and b, then lasts to 400.
     works = [
-        work("a", "n", 1000, 1000), work("b", "n", 1000, 1000, at=5),
+        work("a", "n", 1000, 1000),
+        work("b", "n", 1000, 1000, at=5),
         work("c", "n", 50, 50, at=105),
-    ]  # fmt: skip
+    ]
     ways = "barrier=yes,whole_steps=yes"
     assert finishes(works, ways, THIRDS, "3x1xV100")[2] == pytest.approx(250)
     late = finishes(works, f"{ways},patience=300s", THIRDS, "3x1xV100")
@@ -102,9 +103,10 @@ def test_what_is_left_over_is_taken_although_allocated_elsewhere() -> None:
 
 def test_those_held_back_take_gpus_and_do_not_run() -> None:
     works = [
-        work("a", "n", 1000, 1000), work("b", "n", 1000, 1000, at=5),
+        work("a", "n", 1000, 1000),
+        work("b", "n", 1000, 1000, at=5),
         work("c", "n", 50, 50, at=105),
-    ]  # fmt: skip
+    ]
     ways = "barrier=yes,whole_steps=yes,patience=300s,left_over=yes"
     cluster = "3x1xV100"
     assert finishes(works, ways, THIRDS, cluster)[2] == pytest.approx(250)

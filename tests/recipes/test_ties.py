@@ -49,9 +49,18 @@ def even(seed: int, nodes: tuple[NodeSpec, ...], jobs: int, **more: Any) -> Day:
             declared["limit"] = lasts
         role = Role(size=size, least=dice.of(size, 1), most=size * dice.of(1, 2))
         works.append(
-            job(f"j{i}", at, lasts, shape=Shape((role,)), tenant=tenant, user=tenant, model="even",
-                priority=dice.between(0, 1), **declared)
-        )  # fmt: skip
+            job(
+                f"j{i}",
+                at,
+                lasts,
+                shape=Shape((role,)),
+                tenant=tenant,
+                user=tenant,
+                model="even",
+                priority=dice.between(0, 1),
+                **declared,
+            )
+        )
     types = tuple(GpuType(name, 16384, 300.0, 1.0) for name in ("V100", "P100"))
     known = Profiles({"even": Profile(scaling=(1.0, 2.0, 3.0, 4.0))})
     setup = Setup(seed, profiles=known, until=12 * HOUR, **more)
@@ -63,10 +72,12 @@ TIES: dict[str, Callable[[], Day]] = {
     "two-types": lambda: even(16, (V100, NodeSpec(1, 2, "P100", 16000, 32768)), 18),
     "one-type": lambda: even(17, (V100,), 16, costs=Costs(checkpoint=MINUTE, restore=MINUTE)),
     "racks": lambda: even(
-        18, (NodeSpec(4, 2, "V100", nodes_per_rack=2),), 18,
+        18,
+        (NodeSpec(4, 2, "V100", nodes_per_rack=2),),
+        18,
         outages=(Outage(1, 2 * STEP * SECOND, 4 * STEP * SECOND),),
     ),
-}  # fmt: skip
+}
 
 
 def cases() -> list[tuple[str, str]]:

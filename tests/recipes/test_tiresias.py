@@ -141,8 +141,10 @@ def test_a_job_that_comes_back_waits_for_a_running_equal() -> None:
     """The pair falls to the second queue at 5 s, is evicted for newcomers at 6 and 20, and comes
     back when they have gone. `one` gives way as it falls, at 16; at 24 it runs, an equal."""
     works = [job("pair", 0, 60, size=2), job("one", 6, 30), job("quick", 6, 4), job("last", 20, 4)]
-    for recipe, stops in (("tiresias(thresholds=10s)", [16]),
-                          ("tiresias(thresholds=10s,index=started)", [16, 24])):  # fmt: skip
+    for recipe, stops in (
+        ("tiresias(thresholds=10s)", [16]),
+        ("tiresias(thresholds=10s,index=started)", [16, 24]),
+    ):
         run = play(recipe, works, cluster(1, 2))
         assert [at for at, said in run.actions if said == "stop one"] == stops, recipe
         assert [at for at, said in run.actions if said == "stop pair"][:2] == [6, 20]

@@ -41,8 +41,9 @@ def test_devices_lie_in_as_few_islands_as_can_be(taken: tuple[int, ...], need: i
     devices = topology._closest(free, (1 << 12) - 1, need, 4)
     assert devices.bit_count() == need
     assert not devices & ~free
-    best = min(islands(sum(1 << each for each in some))
-               for some in combinations(list(members(free)), need))  # fmt: skip
+    best = min(
+        islands(sum(1 << each for each in some)) for some in combinations(list(members(free)), need)
+    )
     assert islands(devices) == best
     assert topology._closest(free, (1 << 12) - 1, need, 0) == sum(
         1 << device for device in list(members(free))[:need]
@@ -76,8 +77,11 @@ def test_of_two_nodes_that_are_as_full_the_quiet_one_is_taken(first: str, second
     works = [job("x", 0, 90, model=first), job("fill", 0, 1, size=3),
              job("y", 0.5, 90, model=second), job("net", 2, 9, model="net")]  # fmt: skip
     run = play("topology-aware", works, cluster(2, 4), profiles=NOISY)
-    starts = {said.split()[1]: said.split(" on ")[1][0]
-              for _, said in run.actions if said.startswith("start")}  # fmt: skip
+    starts = {
+        said.split()[1]: said.split(" on ")[1][0]
+        for _, said in run.actions
+        if said.startswith("start")
+    }
     assert {starts["x"], starts["y"]} == {"0", "1"}
     assert starts["net"] == starts["x" if first == "calm" else "y"]
 
@@ -115,8 +119,13 @@ def test_what_is_left_free_counts_in_the_islands_that_are_touched() -> None:
 
 
 def test_who_is_disturbed_counts_and_whom_it_disturbs() -> None:
-    both = Profiles({"a": Profile(disturbed={"b": 2.0, "c": 1.5}),
-                     "b": Profile(disturbed={"a": 4.0}), "c": Profile()})  # fmt: skip
+    both = Profiles(
+        {
+            "a": Profile(disturbed={"b": 2.0, "c": 1.5}),
+            "b": Profile(disturbed={"a": 4.0}),
+            "c": Profile(),
+        }
+    )
     works = [job("one", 0, 9, model="b"), job("two", 0, 9, model="c"), job("new", 1, 9, model="a")]
     view = play("fifo", works, cluster(2, 4), profiles=both, until=0).kernel.view
     ledger = view.ledger
@@ -129,11 +138,15 @@ def test_who_is_disturbed_counts_and_whom_it_disturbs() -> None:
 @pytest.mark.parametrize(
     ("within", "size", "wheres"),
     [
-        (Locality.ISLAND, 2, [(0,)]), (Locality.NODE, 3, [(0,)]), (Locality.NODE, 5, []),
-        (Locality.RACK, 5, [(0, 1)]), (Locality.ANY, 5, [(0, 1), (0, 1)]),
-        (Locality.ANY, 9, [(0, 1, 2)]), (Locality.RACK, 9, []),
+        (Locality.ISLAND, 2, [(0,)]),
+        (Locality.NODE, 3, [(0,)]),
+        (Locality.NODE, 5, []),
+        (Locality.RACK, 5, [(0, 1)]),
+        (Locality.ANY, 5, [(0, 1), (0, 1)]),
+        (Locality.ANY, 9, [(0, 1, 2)]),
+        (Locality.RACK, 9, []),
     ],
-)  # fmt: skip
+)
 def test_candidates_are_nodes_then_racks_then_all(
     within: Locality, size: int, wheres: list[tuple[int, ...]]
 ) -> None:

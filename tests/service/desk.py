@@ -92,10 +92,12 @@ class Desk:
     """A daemon that steps when it is told to."""
 
     def __init__(
-        self, root: Path, begin: Header | None = None,
+        self,
+        root: Path,
+        begin: Header | None = None,
         script: Callable[[int, int], Script] = lambda job, attempt: Script(runs=SECOND),
         engine: Scripted | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.root = root
         self.engine = engine if engine is not None else Scripted(script)
         self.journal = Journal(root / "journal.db")

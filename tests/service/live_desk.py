@@ -37,10 +37,13 @@ class LiveDesk(Desk):
         began = header_of(cluster_of(nodes), policy, 0, "history", inner, serving)
         last = self.daemon.open(began)
         self.live = LocalEngine(
-            self.daemon.launch, lambda hello: self.daemon.node_numbers(hello.nodes),
-            agents=[at._replace(spawn=None) for at in agents.at()], clock=Clock(last),
-            lost_after=SECOND // 2, progress_every=SECOND // 10,
-        )  # fmt: skip
+            self.daemon.launch,
+            lambda hello: self.daemon.node_numbers(hello.nodes),
+            agents=[at._replace(spawn=None) for at in agents.at()],
+            clock=Clock(last),
+            lost_after=SECOND // 2,
+            progress_every=SECOND // 10,
+        )
         self.engine = self.live  # type: ignore[assignment]
         self.daemon.engine = self.live
         self.live.adopt(self.daemon.holds())
@@ -72,8 +75,11 @@ class LiveDesk(Desk):
     def rows(self, parent: int, *phases: Phase) -> list[int]:
         """The children of a job that are in one of these phases."""
         jobs = self.daemon.kernel.jobs
-        return [row for row in range(jobs.n)
-                if jobs.parent[row] == parent and Phase(jobs.phase[row]) in phases]  # fmt: skip
+        return [
+            row
+            for row in range(jobs.n)
+            if jobs.parent[row] == parent and Phase(jobs.phase[row]) in phases
+        ]
 
     def close(self) -> None:
         """Let go; the jobs go on."""

@@ -33,9 +33,15 @@ class Machine:
         self.settings |= settings
         with (self.root.parent / f"{self.root.name}.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "ganger.service",
-                 msgspec.json.encode(self.settings).decode()], stdout=log, stderr=log,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    "ganger.service",
+                    msgspec.json.encode(self.settings).decode(),
+                ],
+                stdout=log,
+                stderr=log,
+            )
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until:
             assert self.process.poll() is None, self.said()

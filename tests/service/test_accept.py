@@ -36,25 +36,49 @@ def made(**fields: Any) -> Prepared:
         ({"gpus": 16, "nodes": 2}, Role(size=2, needs=Needs(8))),
         ({"gpus": 4, "workers": 4}, Role(size=4)),
         ({"gpus": 4, "min_gpus": 2, "max_gpus": 8}, Role(size=4, least=2, most=8)),
-        ({"gpus": 4, "workers": 2, "min_gpus": 2, "max_gpus": 8},
-         Role(size=2, least=1, most=4, needs=Needs(2))),
+        (
+            {"gpus": 4, "workers": 2, "min_gpus": 2, "max_gpus": 8},
+            Role(size=2, least=1, most=4, needs=Needs(2)),
+        ),
         ({"share": 0.25, "gpu_memory": "4GiB"}, Role(needs=Needs(1, 250, 4096))),
         ({"gpus": 0}, Role(needs=Needs(0, cpus=1000))),
         ({"gpus": 0, "cpus": 2.5, "memory": "1G"}, Role(needs=Needs(0, cpus=2500, memory=1024))),
     ],
-)  # fmt: skip
+)
 def test_shapes(fields: dict[str, Any], role: Role) -> None:
     assert shape_of(JobRequest(**fields)) == Shape((role,))
 
 
 def test_all_that_may_be_said_arrives() -> None:
     found = made(
-        name="big", gpu_types=["V100", "P100"], locality="node", pool="a", labels=["x"],
-        time_limit="2h", estimate=90, deadline="+1d", begin="+10m", priority=3, weight=2.0,
-        tenant="lab", kind="task", on_preempt="kill", grace="1m", model="resnet50", steps=100.0,
-        after=["3"], after_any=[4], hold=True, retries=2, env={"A": "1"}, cwd="/data",
-        output="out-%j.txt", error="/tmp/err", per="node", warm=["torch"],
-    )  # fmt: skip
+        name="big",
+        gpu_types=["V100", "P100"],
+        locality="node",
+        pool="a",
+        labels=["x"],
+        time_limit="2h",
+        estimate=90,
+        deadline="+1d",
+        begin="+10m",
+        priority=3,
+        weight=2.0,
+        tenant="lab",
+        kind="task",
+        on_preempt="kill",
+        grace="1m",
+        model="resnet50",
+        steps=100.0,
+        after=["3"],
+        after_any=[4],
+        hold=True,
+        retries=2,
+        env={"A": "1"},
+        cwd="/data",
+        output="out-%j.txt",
+        error="/tmp/err",
+        per="node",
+        warm=["torch"],
+    )
     spec, facts, launch = found.spec, found.facts, found.facts.launch
     assert (spec.tenant, spec.user, spec.priority, spec.weight) == ("lab", "ann", 3, 2.0)
     assert (spec.limit, spec.estimate, spec.deadline) == (2 * HOUR, 90 * SECOND, NOW + 24 * HOUR)
@@ -73,23 +97,41 @@ def test_all_that_may_be_said_arrives() -> None:
 @pytest.mark.parametrize(
     ("fields", "where"),
     [
-        ({"command": []}, "command"), ({"gpus": -1}, "gpus"), ({"gpus": 3, "workers": 2}, "gpus"),
-        ({"gpus": 2, "share": 0.5}, "share"), ({"share": 0.0}, "share"), ({"cpus": -1}, "cpus"),
-        ({"time_limit": "soon"}, "time_limit"), ({"time_limit": 0}, "time_limit"),
-        ({"memory": "lots"}, "memory"), ({"kind": "fun"}, "kind"), ({"locality": "x"}, "locality"),
-        ({"on_preempt": "cry"}, "on_preempt"), ({"array": "7-3"}, "array"),
-        ({"array": "0-9%0"}, "array"), ({"array": "0-9%x"}, "array"),
-        ({"after_each": [1]}, "after_each"), ({"array": "0-99999999"}, "array"),
+        ({"command": []}, "command"),
+        ({"gpus": -1}, "gpus"),
+        ({"gpus": 3, "workers": 2}, "gpus"),
+        ({"gpus": 2, "share": 0.5}, "share"),
+        ({"share": 0.0}, "share"),
+        ({"cpus": -1}, "cpus"),
+        ({"time_limit": "soon"}, "time_limit"),
+        ({"time_limit": 0}, "time_limit"),
+        ({"memory": "lots"}, "memory"),
+        ({"kind": "fun"}, "kind"),
+        ({"locality": "x"}, "locality"),
+        ({"on_preempt": "cry"}, "on_preempt"),
+        ({"array": "7-3"}, "array"),
+        ({"array": "0-9%0"}, "array"),
+        ({"array": "0-9%x"}, "array"),
+        ({"after_each": [1]}, "after_each"),
+        ({"array": "0-99999999"}, "array"),
         ({"array": "0-1", "after_each": ["1_0"]}, "after_each"),
         ({"weight": 0}, "weight"),
-        ({"deadline": "teatime"}, "deadline"), ({"min_gpus": 2, "gpus": 1}, "min_gpus"),
-        ({"priority": 1 << 40}, "priority"), ({"env": {"A B": ""}}, "env"),
-        ({"env": {"A": "x\0y"}}, "env"), ({"cwd": "here"}, "cwd"), ({"output": "x"}, "output"),
-        ({"script": "echo hi"}, "script"), ({"name": "a\nb"}, "name"), ({"per": "moon"}, "per"),
-        ({"format": "ganger.job/9"}, "format"), ({"command": ["a\0b"]}, "command"),
-        ({"weight": float("nan")}, "weight"), ({"begin": 1e300}, ""),
+        ({"deadline": "teatime"}, "deadline"),
+        ({"min_gpus": 2, "gpus": 1}, "min_gpus"),
+        ({"priority": 1 << 40}, "priority"),
+        ({"env": {"A B": ""}}, "env"),
+        ({"env": {"A": "x\0y"}}, "env"),
+        ({"cwd": "here"}, "cwd"),
+        ({"output": "x"}, "output"),
+        ({"script": "echo hi"}, "script"),
+        ({"name": "a\nb"}, "name"),
+        ({"per": "moon"}, "per"),
+        ({"format": "ganger.job/9"}, "format"),
+        ({"command": ["a\0b"]}, "command"),
+        ({"weight": float("nan")}, "weight"),
+        ({"begin": 1e300}, ""),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused_by_name(fields: dict[str, Any], where: str) -> None:
     with pytest.raises(BadInput) as refused:
         made(**fields)
@@ -112,8 +154,14 @@ def test_moments() -> None:
 def test_what_can_never_fit_is_refused() -> None:
     fits = Fits(Nodes(ClusterSpec((NodeSpec(gpus=4, gpu_type="V100", cpus=8000, memory=1000),))))
     fits.check(shape_of(JobRequest(gpus=4)))
-    for fields in ({"gpus": 5}, {"cpus": 9}, {"memory": 2000}, {"gpu_types": ["A100"]},
-                   {"pool": "x"}, {"labels": ["x"]}):  # fmt: skip
+    for fields in (
+        {"gpus": 5},
+        {"cpus": 9},
+        {"memory": 2000},
+        {"gpu_types": ["A100"]},
+        {"pool": "x"},
+        {"labels": ["x"]},
+    ):
         with pytest.raises(BadInput):
             fits.check(shape_of(JobRequest(**fields)))
 
@@ -147,12 +195,15 @@ def test_job_files(tmp_path: Path, suffix: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.toml", "gpus = ", "job"), ("a.toml", 'gpus = "two"', r"\$\.gpus"),
-        ("a.yaml", "gups: 2", "gups"), ("a.yaml", "- 1", "no fields"),
-        ("a.yaml", "format: ganger.job/2", "ganger.job/2"), ("a.json", "{", "truncated"),
+        ("a.toml", "gpus = ", "job"),
+        ("a.toml", 'gpus = "two"', r"\$\.gpus"),
+        ("a.yaml", "gups: 2", "gups"),
+        ("a.yaml", "- 1", "no fields"),
+        ("a.yaml", "format: ganger.job/2", "ganger.job/2"),
+        ("a.json", "{", "truncated"),
         ("missing.toml", None, "No such file"),
     ],
-)  # fmt: skip
+)
 def test_bad_job_files(tmp_path: Path, name: str, text: str | None, said: str) -> None:
     path = tmp_path / name
     if text is not None:
@@ -167,8 +218,11 @@ def test_states_are_slurms() -> None:
     assert state_of(Phase.FAILED, "OutOfMemory: 2 GiB") == ("OUT_OF_MEMORY", "OOM")
     assert state_of(Phase.FAILED, "exit code 3") == ("FAILED", "F")
     assert phases_of(["running", "PD"]) == {
-        Phase.RUNNING, Phase.PENDING, Phase.BLOCKED, Phase.DECLARED
-    }  # fmt: skip
+        Phase.RUNNING,
+        Phase.PENDING,
+        Phase.BLOCKED,
+        Phase.DECLARED,
+    }
     assert phases_of(["over"]) == {Phase.FINISHED, Phase.FAILED, Phase.CANCELLED}
     with pytest.raises(BadInput, match="not a valid state"):
         phases_of(["sleeping"])
@@ -177,12 +231,16 @@ def test_states_are_slurms() -> None:
 @pytest.mark.parametrize(
     ("phase", "outcome", "code"),
     [
-        (Phase.RUNNING, "", None), (Phase.FINISHED, "", 0), (Phase.CANCELLED, "", 130),
-        (Phase.FAILED, "exit code 3", 3), (Phase.FAILED, "killed by signal 9", 137),
-        (Phase.FAILED, "TimeLimit", 124), (Phase.FAILED, "OutOfMemory", 137),
+        (Phase.RUNNING, "", None),
+        (Phase.FINISHED, "", 0),
+        (Phase.CANCELLED, "", 130),
+        (Phase.FAILED, "exit code 3", 3),
+        (Phase.FAILED, "killed by signal 9", 137),
+        (Phase.FAILED, "TimeLimit", 124),
+        (Phase.FAILED, "OutOfMemory", 137),
         (Phase.FAILED, "NodeFail", 1),
     ],
-)  # fmt: skip
+)
 def test_exit_codes(phase: Phase, outcome: str, code: int | None) -> None:
     assert exit_code(phase, outcome) == code
 

@@ -50,9 +50,12 @@ def client(machine: Machine) -> Client:
 
 
 def asked(
-    machine: Machine, method: str, path: str, body: bytes | None = None,
+    machine: Machine,
+    method: str,
+    path: str,
+    body: bytes | None = None,
     headers: dict[str, str] | None = None,
-) -> tuple[int, dict[str, str], bytes]:  # fmt: skip
+) -> tuple[int, dict[str, str], bytes]:
     """A raw request over the Unix socket."""
     connection = http.client.HTTPConnection("daemon")
     connection.sock = socket.socket(socket.AF_UNIX)
@@ -68,16 +71,31 @@ def asked(
 
 
 BAD_BODIES = [
-    b"", b"{", b"[]", b"null", b"7", b'"x"', b"\xff\xfe", b'{"command": "ls"}', b'{"command": [1]}',
-    b'{"command": []}', b'{"command": ["x"], "gpus": "2"}', b'{"command": ["x"], "gups": 2}',
-    b'{"command": ["x"], "gpus": 99}', b'{"command": ["x"], "gpus": -1}',
-    b'{"command": ["x"], "after": ["77"]}', b'{"command": ["x"], "after": ["../etc"]}',
-    b'{"command": ["x"], "array": "0-999999"}', b'{"command": ["x"], "gpu_types": ["Z9"]}',
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b"7",
+    b'"x"',
+    b"\xff\xfe",
+    b'{"command": "ls"}',
+    b'{"command": [1]}',
+    b'{"command": []}',
+    b'{"command": ["x"], "gpus": "2"}',
+    b'{"command": ["x"], "gups": 2}',
+    b'{"command": ["x"], "gpus": 99}',
+    b'{"command": ["x"], "gpus": -1}',
+    b'{"command": ["x"], "after": ["77"]}',
+    b'{"command": ["x"], "after": ["../etc"]}',
+    b'{"command": ["x"], "array": "0-999999"}',
+    b'{"command": ["x"], "gpu_types": ["Z9"]}',
     b'[{"command": ["x"]}, {"command": ["x"], "gpus": 99}]',
     b'{"command": ["x"], "env": {"=": ""}}',
-    b'{"command": ["x\\u0000y"]}', b'{"command": ["x"], "time_limit": "NaN"}',
-    b'{"command": ["x"], "begin": 1e400}', b"[" * 5000,
-]  # fmt: skip
+    b'{"command": ["x\\u0000y"]}',
+    b'{"command": ["x"], "time_limit": "NaN"}',
+    b'{"command": ["x"], "begin": 1e400}',
+    b"[" * 5000,
+]
 
 
 @pytest.mark.parametrize("body", BAD_BODIES, ids=range(len(BAD_BODIES)))
@@ -117,17 +135,27 @@ def test_wrong_paths_and_queries(machine: Machine, method: str, path: str, expec
 @given(
     body=st.recursive(
         st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text(),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["gpus", "array", "after", "env", "time_limit", "memory", "x", "warm"]),
-            inner, max_size=4,
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["gpus", "array", "after", "env", "time_limit", "memory", "x", "warm"]
+                ),
+                inner,
+                max_size=4,
+            )
         ),
         max_leaves=8,
     )
-)  # fmt: skip
+)
 def test_no_body_breaks_it(machine: Machine, body: Any) -> None:
-    for method, path in (("POST", "/v1/jobs"), ("PUT", "/v1/policy"), ("PATCH", "/v1/jobs/1"),
-                         ("POST", "/v1/whatif"), ("POST", "/v1/shutdown")):  # fmt: skip
+    for method, path in (
+        ("POST", "/v1/jobs"),
+        ("PUT", "/v1/policy"),
+        ("PATCH", "/v1/jobs/1"),
+        ("POST", "/v1/whatif"),
+        ("POST", "/v1/shutdown"),
+    ):
         if path == "/v1/shutdown" and body in ({}, None):
             continue
         status, _, data = asked(machine, method, path, json.dumps(body).encode())
@@ -184,9 +212,10 @@ def test_tcp_wants_the_token(machine: Machine) -> None:
             stranger.call("GET", "/v1/status")
         assert no.value.status == 401
     with Client(url=f"http://{address}", token=token) as friend:
-        assert friend.call("GET", "/v1/status")["pid"] == machine.client.call(
-            "GET", "/v1/status"
-        )["pid"]  # fmt: skip
+        assert (
+            friend.call("GET", "/v1/status")["pid"]
+            == machine.client.call("GET", "/v1/status")["pid"]
+        )
 
 
 def test_the_socket_and_the_folder_are_the_owners(machine: Machine) -> None:
@@ -197,8 +226,13 @@ def test_the_socket_and_the_folder_are_the_owners(machine: Machine) -> None:
 
 def test_no_shell_reads_names_words_or_variables(client: Client, tmp_path: Path) -> None:
     evil = f"$(touch {tmp_path}/a); `touch {tmp_path}/b` && touch {tmp_path}/c #'\"\\ {{x}}"
-    body = {"command": ["printf", "%s", evil], "name": evil[:100], "env": {"E": evil},
-            "output": str(tmp_path / "out"), "cwd": str(tmp_path)}  # fmt: skip
+    body = {
+        "command": ["printf", "%s", evil],
+        "name": evil[:100],
+        "env": {"E": evil},
+        "output": str(tmp_path / "out"),
+        "cwd": str(tmp_path),
+    }
     job = client.call("POST", "/v1/jobs", body=body)["job"]
     assert wait_for(client, [job])[0]["state"] == "COMPLETED"
     assert (tmp_path / "out").read_text() == evil
@@ -252,10 +286,16 @@ def test_prometheus_can_read_it(client: Client) -> None:
     text = b"".join(client.stream("/metrics")).decode()
     families = {one.name: one for one in text_string_to_metric_families(text)}
     assert set(families) >= {
-        "ganger_jobs", "ganger_gpus", "ganger_job_wait_seconds", "ganger_job_slowdown_ratio",
-        "ganger_preemptions", "ganger_gpu_seconds", "ganger_decision_duration_seconds",
-        "ganger_plan_refusals", "ganger_build_info",
-    }  # fmt: skip
+        "ganger_jobs",
+        "ganger_gpus",
+        "ganger_job_wait_seconds",
+        "ganger_job_slowdown_ratio",
+        "ganger_preemptions",
+        "ganger_gpu_seconds",
+        "ganger_decision_duration_seconds",
+        "ganger_plan_refusals",
+        "ganger_build_info",
+    }
     steps = families["ganger_decision_duration_seconds"]
     counted = next(one.value for one in steps.samples if one.name.endswith("_count"))
     assert counted > 0
@@ -306,8 +346,11 @@ def test_openapi_describes_every_endpoint(client: Client) -> None:
 def test_a_second_daemon_refuses(machine: Machine) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ganger.service", msgspec.json.encode(machine.settings).decode()],
-        capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
     assert done.returncode == 2
     assert "a daemon runs there already" in done.stderr
     assert "Traceback" not in done.stderr
@@ -396,8 +439,12 @@ def test_in_shared_mode_users_are_kept_apart(tmp_path_factory: pytest.TempPathFa
         def as_user(uid: int, *calls: tuple[str, str, Any]) -> list[Any]:
             done = subprocess.run(
                 [sys.executable, "-c", script, str(machine.root), str(uid), json.dumps(calls)],
-                capture_output=True, text=True, timeout=30, check=False, cwd="/",
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+                cwd="/",
+            )
             assert done.returncode == 0, done.stderr
             return json.loads(done.stdout)  # type: ignore[no-any-return]
 
@@ -410,14 +457,20 @@ def test_in_shared_mode_users_are_kept_apart(tmp_path_factory: pytest.TempPathFa
             assert code == 403, said
         node = root.call("GET", "/v1/nodes")[0]["name"]
         denied = as_user(
-            65532, ("POST", f"/v1/jobs/{job}/cancel", None), ("POST", "/v1/shutdown", {}),
-            ("POST", f"/v1/nodes/{node}/drain", None), ("PUT", "/v1/policy", {"recipe": "fifo"}),
-        )  # fmt: skip
+            65532,
+            ("POST", f"/v1/jobs/{job}/cancel", None),
+            ("POST", "/v1/shutdown", {}),
+            ("POST", f"/v1/nodes/{node}/drain", None),
+            ("PUT", "/v1/policy", {"recipe": "fifo"}),
+        )
         assert [code for code, _ in denied] == [403] * 4
         name = next(one.pw_name for one in pwd.getpwall() if one.pw_uid == 65534)
         root.call("PUT", f"/v1/admins/{name}")
-        allowed = as_user(65534, ("POST", f"/v1/nodes/{node}/drain", None),
-                          ("POST", f"/v1/nodes/{node}/resume", None))  # fmt: skip
+        allowed = as_user(
+            65534,
+            ("POST", f"/v1/nodes/{node}/drain", None),
+            ("POST", f"/v1/nodes/{node}/resume", None),
+        )
         assert [code for code, _ in allowed] == [200, 200]
         root.call("DELETE", f"/v1/admins/{name}")
         ((code, _),) = as_user(65534, ("POST", f"/v1/nodes/{node}/drain", None))
@@ -430,10 +483,11 @@ def test_in_shared_mode_users_are_kept_apart(tmp_path_factory: pytest.TempPathFa
         ((_, answer),) = as_user(65533, ("POST", "/v1/jobs", stolen))
         wait_for(root, [answer["job"]])
         denied = as_user(
-            65533, ("GET", f"/v1/jobs/{answer['job']}/logs", None),
+            65533,
+            ("GET", f"/v1/jobs/{answer['job']}/logs", None),
             ("POST", "/v1/whatif", {"recipes": ["/tmp/mine.py:Policy"]}),
             ("POST", "/v1/whatif", {"add": "/etc/shadow"}),
-        )  # fmt: skip
+        )
         assert [code for code, _ in denied] == [400, 403, 403]
         log = next((machine.root / "agent" / "logs").glob("*.log"))
         assert stat.S_IMODE(log.stat().st_mode) & 0o077 == 0
@@ -461,12 +515,16 @@ def test_roles_over_tcp(tmp_path: Path) -> None:
         assert user.call("GET", f"/v1/jobs/{mine}")[0]["user"] == "nobody"
         node = owner.call("GET", "/v1/nodes")[0]["name"]
         for method, path, body in (
-            ("POST", f"/v1/jobs/{theirs}/cancel", None), ("GET", f"/v1/jobs/{theirs}/logs", None),
-            ("POST", f"/v1/nodes/{node}/drain", None), ("PUT", "/v1/policy", {"recipe": "las"}),
-            ("POST", "/v1/shutdown", {}), ("PATCH", "/v1/quotas/x", {"limit": 1}),
-            ("POST", "/v1/tokens", {"user": "eve"}), ("GET", "/v1/roles", None),
+            ("POST", f"/v1/jobs/{theirs}/cancel", None),
+            ("GET", f"/v1/jobs/{theirs}/logs", None),
+            ("POST", f"/v1/nodes/{node}/drain", None),
+            ("PUT", "/v1/policy", {"recipe": "las"}),
+            ("POST", "/v1/shutdown", {}),
+            ("PATCH", "/v1/quotas/x", {"limit": 1}),
+            ("POST", "/v1/tokens", {"user": "eve"}),
+            ("GET", "/v1/roles", None),
             ("PUT", "/v1/admins/nobody", None),
-        ):  # fmt: skip
+        ):
             with pytest.raises(Refusal) as refused:
                 user.call(method, path, body=body)
             assert refused.value.status == 403, path
@@ -552,10 +610,21 @@ def test_agents_of_other_machines_join(tmp_path: Path) -> None:
     machine = Machine(tmp_path / "home", agents=f"127.0.0.1:{port}", name="head")
     client = machine.up()
     command = [
-        sys.executable, "-m", "ganger.cli", "agent", "--join", f"127.0.0.1:{port}", "--gpus", "4",
-        "--token-file", str(machine.root / "agent-token"), "--name", "other",
-        "--home", str(tmp_path / "other"),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "ganger.cli",
+        "agent",
+        "--join",
+        f"127.0.0.1:{port}",
+        "--gpus",
+        "4",
+        "--token-file",
+        str(machine.root / "agent-token"),
+        "--name",
+        "other",
+        "--home",
+        str(tmp_path / "other"),
+    ]
     agent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 15

@@ -286,9 +286,12 @@ def test_a_port_that_is_taken(shell: Shell, option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         one_sentence(
-            shell, option, "in use", "port",
+            shell,
+            option,
+            "in use",
+            "port",
             words=("up", "--gpus", "2", option, f"127.0.0.1:{port}"),
-        )  # fmt: skip
+        )
 
 
 @pytest.fixture

@@ -425,12 +425,20 @@ def busy(desk: Desk, choose: random.Random) -> None:
     n = desk.daemon.kernel.jobs.n
     what = choose.choice(("submit", "submit", "submit", "step", "step", "order", "node", "policy"))
     if what == "submit":
-        extra = choose.choice((
-            {}, {}, {"hold": True}, {"begin": "+3s"}, {"array": "0-2"}, {"priority": 3},
-            {"after": [n]} if n else {}, {"after_any": [n]} if n else {},
-            {"after_begin": [f"{n}+1s"]} if n else {},
-            {"after": [n], "after_not_ok": [1], "after_one": True} if n else {},
-        ))  # fmt: skip
+        extra = choose.choice(
+            (
+                {},
+                {},
+                {"hold": True},
+                {"begin": "+3s"},
+                {"array": "0-2"},
+                {"priority": 3},
+                {"after": [n]} if n else {},
+                {"after_any": [n]} if n else {},
+                {"after_begin": [f"{n}+1s"]} if n else {},
+                {"after": [n], "after_not_ok": [1], "after_one": True} if n else {},
+            )
+        )
         desk.submit(gpus=choose.choice((1, 1, 2, 4)), **extra)
     elif what == "order" and n:
         row = choose.randrange(n)
@@ -525,8 +533,9 @@ def test_history_that_was_tampered_with_is_found_out(desk: Desk) -> None:
         found = cursor.execute("SELECT plan FROM plans WHERE revision = 1").fetchone()[0]
         plan = msgspec.msgpack.decode(found)
         plan[1] = 12345
-        cursor.execute("UPDATE plans SET plan = ? WHERE revision = 1",
-                       (msgspec.msgpack.encode(plan),))  # fmt: skip
+        cursor.execute(
+            "UPDATE plans SET plan = ? WHERE revision = 1", (msgspec.msgpack.encode(plan),)
+        )
     with pytest.raises(Divergence, match="revision 1 at"):
         check_history(desk.journal)
 
@@ -537,8 +546,10 @@ def test_the_record_stands_where_a_policy_changed_its_mind(desk: Desk) -> None:
     desk.steps(1)
     before = desk.phase(0), desk.phase(1)
     with desk.journal.writing() as cursor:  # as if another version had been in force
-        cursor.execute("UPDATE segments SET header = ?",
-                       (msgspec.msgpack.encode(header("srtf", knows="history")),))  # fmt: skip
+        cursor.execute(
+            "UPDATE segments SET header = ?",
+            (msgspec.msgpack.encode(header("srtf", knows="history")),),
+        )
     again = desk.again(header("srtf"))
     assert (again.phase(0), again.phase(1)) == before
     again.close()

@@ -10,9 +10,11 @@ from ganger.service.demand import wished
 from worlds import Work, job
 
 NODES = ClusterSpec(
-    (*(NodeSpec(name=f"v{i}", gpus=4, gpu_type="v100") for i in range(3)),
-     NodeSpec(name="k0", gpus=2, gpu_type="k80"))
-)  # fmt: skip
+    (
+        *(NodeSpec(name=f"v{i}", gpus=4, gpu_type="v100") for i in range(3)),
+        NodeSpec(name="k0", gpus=2, gpu_type="k80"),
+    )
+)
 
 
 def waiting(*works: Work, down: tuple[int, ...] = (0, 1, 2, 3)) -> Bench:

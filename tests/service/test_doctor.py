@@ -48,9 +48,17 @@ def test_a_healthy_home(places: Places) -> None:
     assert failing(places) == []
     looked = {one.about for one in examine(places)}
     assert looked == {
-        "versions", "home", "permissions", "disk", "journal", "clock", "recipe", "daemon", "agent",
+        "versions",
+        "home",
+        "permissions",
+        "disk",
+        "journal",
+        "clock",
+        "recipe",
+        "daemon",
+        "agent",
         "cgroups",
-    }  # fmt: skip
+    }
 
 
 def torn(places: Places) -> None:
@@ -162,9 +170,14 @@ BROKEN: list[tuple[Callable[[Places], None], str, str, str, str]] = [
     ("spoil", "level", "about", "said", "mend"), BROKEN, ids=[one[0].__name__ for one in BROKEN]
 )
 def test_a_broken_home(
-    places: Places, spoil: Callable[[Places], None], level: str, about: str, said: str, mend: str,
+    places: Places,
+    spoil: Callable[[Places], None],
+    level: str,
+    about: str,
+    said: str,
+    mend: str,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     spoil(places)
     found = failing(places)
@@ -213,10 +226,13 @@ def test_what_strangers_reported_obeys_nobody_on_a_terminal(places: Places, shel
     """Of many records the last are shown, each in one line of printable characters."""
     journal = Journal(places.journal)
     with journal.writing() as cursor:
-        journal.write_set_aside(cursor, [
-            set_aside_record(1, Failed(0, 1, why="x"), f"\x1b]0;title\x07\nok  {number}")
-            for number in range(40)
-        ])  # fmt: skip
+        journal.write_set_aside(
+            cursor,
+            [
+                set_aside_record(1, Failed(0, 1, why="x"), f"\x1b]0;title\x07\nok  {number}")
+                for number in range(40)
+            ],
+        )
     journal.close()
     said = shell.said("doctor")
     assert "\x1b" not in said

@@ -177,13 +177,16 @@ def test_a_node_that_is_out_of_use_is_no_room(make: Make) -> None:
 
 
 def test_labels_and_pools_without_which_it_would_start_are_named(make: Make) -> None:
-    desk = make("fifo", NodeSpec(gpus=4, gpu_type="V100", cpus=8000, name="a", pool="left"),
-                NodeSpec(gpus=2, gpu_type="V100", cpus=8000, name="b", pool="right",
-                         labels=("fast",)))  # fmt: skip
+    desk = make(
+        "fifo",
+        NodeSpec(gpus=4, gpu_type="V100", cpus=8000, name="a", pool="left"),
+        NodeSpec(gpus=2, gpu_type="V100", cpus=8000, name="b", pool="right", labels=("fast",)),
+    )
     (labelled,) = desk.submit(gpus=3, labels=["fast"])
     assert [one.options for one in told(desk, labelled).alternatives] == [
-        "no --label fast", "--gpus 2",
-    ]  # fmt: skip
+        "no --label fast",
+        "--gpus 2",
+    ]
     desk.order("cancel", labelled)
     (pooled,) = desk.submit(gpus=3, pool="right")
     assert "no --pool right" in [one.options for one in told(desk, pooled).alternatives]

@@ -32,13 +32,27 @@ from service.desk import Desk, header
 from soaking import many
 
 EDGES = [
-    sign * (edge + near) for edge in (0, 1 << 31, 1 << 32, 1 << 53, 1 << 62, 1 << 63, 1 << 64)
-    for near in (-1, 0, 1) for sign in (1, -1)
-]  # fmt: skip
+    sign * (edge + near)
+    for edge in (0, 1 << 31, 1 << 32, 1 << 53, 1 << 62, 1 << 63, 1 << 64)
+    for near in (-1, 0, 1)
+    for sign in (1, -1)
+]
 NUMBERS: list[Any] = [
-    *EDGES, 10**30, 0.5, -0.0, 1e-320, 1e18, 1e308, -1e308, 2.0**63, float("nan"), float("inf"),
-    float("-inf"), True, None,
-]  # fmt: skip
+    *EDGES,
+    10**30,
+    0.5,
+    -0.0,
+    1e-320,
+    1e18,
+    1e308,
+    -1e308,
+    2.0**63,
+    float("nan"),
+    float("inf"),
+    float("-inf"),
+    True,
+    None,
+]
 CATEGORIES = sorted({unicodedata.category(chr(code)) for code in range(0x3000)} | {"Cs", "Co"})
 of_a_category = {
     one: st.text(st.characters(categories=[one]), min_size=1, max_size=4)  # type: ignore[list-item]
@@ -46,24 +60,54 @@ of_a_category = {
 }
 MEGABYTE = "x" * 1_000_000
 odd_texts = st.one_of(
-    st.sampled_from([
-        "", " ", "\u2028", "a\u2029b", "\x00", "\ud800", "\udfff", "\x85", "\r\n", "\u202e",
-        "0", "-1", "never", "nan", "inf", "1e400", "9" * 400, "9" * 5000, "1_" + "9" * 5000,
-        "+" + "9" * 25 + "d", "150000000d", "9999-12-31", "0001-01-01T00:00:00+14:00",
-        "99999999999999999999:00", "0-99999999", "1%0", "1,1", "1-1:0", "#!/bin/sh\n\x00", "/",
-        MEGABYTE,
-    ]),
+    st.sampled_from(
+        [
+            "",
+            " ",
+            "\u2028",
+            "a\u2029b",
+            "\x00",
+            "\ud800",
+            "\udfff",
+            "\x85",
+            "\r\n",
+            "\u202e",
+            "0",
+            "-1",
+            "never",
+            "nan",
+            "inf",
+            "1e400",
+            "9" * 400,
+            "9" * 5000,
+            "1_" + "9" * 5000,
+            "+" + "9" * 25 + "d",
+            "150000000d",
+            "9999-12-31",
+            "0001-01-01T00:00:00+14:00",
+            "99999999999999999999:00",
+            "0-99999999",
+            "1%0",
+            "1,1",
+            "1-1:0",
+            "#!/bin/sh\n\x00",
+            "/",
+            MEGABYTE,
+        ]
+    ),
     st.sampled_from(CATEGORIES).flatmap(of_a_category.__getitem__),
     st.sampled_from(EDGES).map(str),
     st.tuples(st.sampled_from(EDGES), st.sampled_from(["d", "s", "us", "w", "G", "T", ":00"])).map(
         lambda pair: f"{pair[0]}{pair[1]}"
     ),
-)  # fmt: skip
+)
 odd_values = st.one_of(
-    st.sampled_from(NUMBERS), odd_texts, st.lists(odd_texts, max_size=2),
+    st.sampled_from(NUMBERS),
+    odd_texts,
+    st.lists(odd_texts, max_size=2),
     st.dictionaries(odd_texts, odd_texts, max_size=2),
     st.lists(st.sampled_from(NUMBERS), max_size=2),
-)  # fmt: skip
+)
 
 
 def fitting(annotation: Any) -> st.SearchStrategy[Any]:
@@ -157,11 +201,19 @@ class Driver:
                 parts.append(message.get("body", b""))
 
         scope = {
-            "type": "http", "method": method, "path": path, "raw_path": quote(path).encode(),
-            "query_string": query.encode(), "headers": [(b"idempotency-key", key)] if key else [],
-            "http_version": "1.1", "scheme": "http", "server": ("here", 80),
-            "client": ("unix", 0), "root_path": "", "ganger.who": Who("ann", 1000, 1000, True),
-        }  # fmt: skip
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": quote(path).encode(),
+            "query_string": query.encode(),
+            "headers": [(b"idempotency-key", key)] if key else [],
+            "http_version": "1.1",
+            "scheme": "http",
+            "server": ("here", 80),
+            "client": ("unix", 0),
+            "root_path": "",
+            "ganger.who": Who("ann", 1000, 1000, True),
+        }
         asking = asyncio.ensure_future(self.app(scope, receive, send))
         while not asking.done():
             await asyncio.sleep(0)
@@ -239,9 +291,10 @@ class Extremes(RuleBasedStateMachine):
 
     @precondition(lambda self: self.accepted)
     @rule(
-        data=st.data(), field=st.sampled_from(["time_limit", "estimate", "deadline", "priority"]),
+        data=st.data(),
+        field=st.sampled_from(["time_limit", "estimate", "deadline", "priority"]),
         edge=st.one_of(edges_of_time, st.sampled_from(EDGES)),
-    )  # fmt: skip
+    )
     def update_at_an_edge(self, data: st.DataObject, field: str, edge: Any) -> None:
         job = data.draw(st.sampled_from(sorted(self.accepted)))
         self.ask("PATCH", f"/v1/jobs/{job}", "", {field: edge})
@@ -309,9 +362,12 @@ def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 def run_machine(examples: int, steps: int) -> None:
     Extremes.TestCase.settings = settings(
-        settings.default, max_examples=examples, stateful_step_count=steps, deadline=None,
+        settings.default,
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     Extremes.TestCase("runTest").runTest()
 
 

@@ -64,11 +64,16 @@ def test_a_recipe_asks_for_trials_and_each_gets_the_next_configuration(tmp_path:
     assert facts[3].name == "s lr=0.2 wd=2"
     launch = desk.daemon.launch(2)
     assert {name: value for name, value in launch.env.items() if name != "GANGER_HOME"} == {
-        "GANGER_PARENT_ID": "1", "GANGER_CHILD": "1", "GANGER_METRIC": "loss",
-        "GANGER_CONFIGURATION": json.dumps({"lr": "0.1", "wd": "2"}), "GANGER_UNTIL": "1",
-        "GANGER_PARAM_LR": "0.1", "GANGER_PARAM_WD": "2", "GANGER_JOB_ID": "3",
+        "GANGER_PARENT_ID": "1",
+        "GANGER_CHILD": "1",
+        "GANGER_METRIC": "loss",
+        "GANGER_CONFIGURATION": json.dumps({"lr": "0.1", "wd": "2"}),
+        "GANGER_UNTIL": "1",
+        "GANGER_PARAM_LR": "0.1",
+        "GANGER_PARAM_WD": "2",
+        "GANGER_JOB_ID": "3",
         "GANGER_JOB_NAME": "s lr=0.1 wd=2",
-    }  # fmt: skip
+    }
     assert (launch.checkpoint_dir, launch.hollow, launch.metric) == ("/tmp/kept/1", False, "loss")
     assert desk.daemon.launch(row).hollow, "the search itself runs nothing"
     assert check_history(desk.journal) == desk.daemon.kernel.revision
@@ -281,10 +286,16 @@ def test_replicas_counts_become_windows_that_a_recipe_decides_by(tmp_path: Path)
     tell(desk, 2, arrivals=60, answered=50, busy_seconds=8.9, seconds=9, ongoing=1, p99=0.5)
     while not windows(desk):
         desk.steps(1)
-    assert windows(desk) == [{
-        "arrivals": 100, "answered": 80, "busy": pytest.approx(18.4 / 19), "ongoing": 4,
-        "p99": 0.5, "replicas": 2,
-    }]  # fmt: skip
+    assert windows(desk) == [
+        {
+            "arrivals": 100,
+            "answered": 80,
+            "busy": pytest.approx(18.4 / 19),
+            "ongoing": 4,
+            "p99": 0.5,
+            "replicas": 2,
+        }
+    ]
     while phases(desk) != ["RUNNING"] * 4:  # they were busier than 0.8: a third comes
         desk.steps(1)
     tell(desk, 1, arrivals=50, answered=60, busy_seconds=10.5, seconds=20, ongoing=0, p99=0.1)
@@ -340,8 +351,9 @@ def test_people_see_families(tmp_path: Path) -> None:
     assert "Its trials: 2 pending, 2 running." in said[row]
     assert said[2] == [
         "The recipe for trials has set it aside with its work.",
-        "It is a trial of job 1, on what job 1 holds.", "It last reported 0.25 after 1.",
-    ]  # fmt: skip
+        "It is a trial of job 1, on what job 1 holds.",
+        "It last reported 0.25 after 1.",
+    ]
     assert (job_answer(desk.daemon, 2).reason, job_answer(desk.daemon, 2).parent) == ("Paused", 1)
     detail = job_detail(desk.daemon, row)
     assert detail.family is not None

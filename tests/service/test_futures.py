@@ -67,7 +67,10 @@ def test_a_function_of_a_script(client: Client, tmp_path: Path) -> None:
         "        print(client.submit(twice, 21).result(20))\n"
     )
     done = subprocess.run(
-        [sys.executable, str(script), str(client.places.root)], capture_output=True, text=True,
-        timeout=40, check=False,
-    )  # fmt: skip
+        [sys.executable, str(script), str(client.places.root)],
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
     assert done.stdout == "42\n", done.stderr

@@ -18,9 +18,7 @@ from soaking import many
 
 schemathesis = pytest.importorskip("schemathesis")
 
-APART = {
-    ("POST", "/v1/shutdown"), ("GET", "/v1/events"), ("POST", "/v1/nodes/{nodes}/resume"),
-}  # fmt: skip
+APART = {("POST", "/v1/shutdown"), ("GET", "/v1/events"), ("POST", "/v1/nodes/{nodes}/resume")}
 """One ends the daemon, one does not end, and with one jobs would start."""
 OPERATIONS = [(one.method, one.path) for one in ENDPOINTS if (one.method, one.path) not in APART]
 EXAMPLES = 20
@@ -65,9 +63,12 @@ def checks() -> list[Any]:
     """What must hold of every answer."""
     found = schemathesis.checks
     return [
-        found.not_a_server_error, found.status_code_conformance, found.content_type_conformance,
-        found.response_headers_conformance, found.response_schema_conformance,
-    ]  # fmt: skip
+        found.not_a_server_error,
+        found.status_code_conformance,
+        found.content_type_conformance,
+        found.response_headers_conformance,
+        found.response_schema_conformance,
+    ]
 
 
 every_operation = pytest.mark.parametrize(
@@ -82,9 +83,8 @@ def test_whatever_is_sent(api: Api, method: str, path: str, mode: str) -> None:
     wanted = schemathesis.GenerationMode[mode]
 
     @settings(
-        max_examples=EXAMPLES, deadline=None, database=None,
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+        max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
     @given(case=operation.as_strategy(generation_mode=wanted), near=st.integers(0, 4))
     def check(case: Any, near: int) -> None:
         if near:
@@ -112,13 +112,17 @@ def test_extreme_values_of_any_field_are_taken_or_refused(api: Api, method: str,
     operation = api.schema[path][method]
 
     @settings(
-        max_examples=many(EXAMPLES), deadline=None, database=None,
+        max_examples=many(EXAMPLES),
+        deadline=None,
+        database=None,
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     @given(
         case=operation.as_strategy(generation_mode=schemathesis.GenerationMode.POSITIVE),
-        near=st.integers(1, 4), where=st.integers(0, 99), value=odd_values.filter(can_be_sent),
-    )  # fmt: skip
+        near=st.integers(1, 4),
+        where=st.integers(0, 99),
+        value=odd_values.filter(can_be_sent),
+    )
     def check(case: Any, near: int, where: int, value: Any) -> None:
         api.bring_near(case, near)
         body = case.body if isinstance(case.body, dict) else {}

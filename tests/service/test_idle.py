@@ -119,10 +119,13 @@ def test_the_rule_outlives_the_daemon(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("uses", "idle"),
     [
-        ([(0.01, 3.0)], True), ([(0.01, 0.0), (0.5, 0.0)], False), ([(-1.0, 0.01)], True),
-        ([(-1.0, 0.04), (-1.0, 0.04)], False), ([], False),
+        ([(0.01, 3.0)], True),
+        ([(0.01, 0.0), (0.5, 0.0)], False),
+        ([(-1.0, 0.01)], True),
+        ([(-1.0, 0.04), (-1.0, 0.04)], False),
+        ([], False),
     ],
-)  # fmt: skip
+)
 def test_what_counts_as_nothing(uses: list[tuple[float, float]], idle: bool) -> None:
     assert Rule().holds([Used(KEY, gpu, cores) for gpu, cores in uses]) is idle
 

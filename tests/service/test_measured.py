@@ -52,8 +52,9 @@ def test_who_scales_gets_the_gpus(tmp_path: Path, recipe: str) -> None:
     try:
         first = [
             submit(model, round(8 / (serial + shared / n)), gpus=n, workers=n, estimate="10s")
-            for model, (serial, shared) in MODELS.items() for n in (1, 4)
-        ]  # fmt: skip
+            for model, (serial, shared) in MODELS.items()
+            for n in (1, 4)
+        ]
         assert {one["state"] for one in wait_for(client, first, 90)} == {"COMPLETED"}
         jobs = [
             submit(model, 5000, gpus=4, min_gpus=1, max_gpus=8, estimate="10m") for model in MODELS

@@ -345,11 +345,27 @@ def certificate(tmp_path: Path) -> Path:
     """A key and a certificate of its own for `localhost`, in one file."""
     path = tmp_path / "own.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(path),
-         "-out", str(tmp_path / "own.crt"), "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost"],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            str(path),
+            "-out",
+            str(tmp_path / "own.crt"),
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+        ],
+        check=True,
+        capture_output=True,
+    )
     path.write_text(path.read_text() + (tmp_path / "own.crt").read_text())
     return path
 
@@ -363,9 +379,14 @@ def test_letters_and_passwords_go_to_servers_that_are_trusted(
     trust.load_cert_chain(certificate)
     post = Post(security, trust)
     server = Smtp(
-        host="localhost", sender="g@lab.example", port=post.port, security=security,
-        user="ganger", password="secret", ca=str(certificate.with_name("own.crt")),
-    )  # fmt: skip
+        host="localhost",
+        sender="g@lab.example",
+        port=post.port,
+        security=security,
+        user="ganger",
+        password="secret",
+        ca=str(certificate.with_name("own.crt")),
+    )
     message = notify.Message(event="test", at=1.0, home="/lab")
     body = msgspec.json.encode(notify.Letter(("ann@lab.example",), message))
     try:
@@ -398,14 +419,22 @@ events = ["failed"]
         )
         client = machine.up()
         run(client, "true")
-        run(client, "sh", "-c", "exit 2", name="tr\u00e4ning", mail_to=["ann@lab.example"],
-            mail_on=["started", "failed"])  # fmt: skip
+        run(
+            client,
+            "sh",
+            "-c",
+            "exit 2",
+            name="tr\u00e4ning",
+            mail_to=["ann@lab.example"],
+            mail_on=["started", "failed"],
+        )
         until(lambda: len(post.letters) == 3)
         got = [(to, letter["Subject"].split()[-1]) for to, letter in post.letters]
         assert sorted(got) == [
-            (["ann@lab.example"], "failed"), (["ann@lab.example"], "started"),
+            (["ann@lab.example"], "failed"),
+            (["ann@lab.example"], "started"),
             (["boss@lab.example", "desk@lab.example"], "failed"),
-        ]  # fmt: skip
+        ]
         letter = post.letters[-1][1]
         assert letter["From"] == "ganger@lab.example"
         text = letter.get_payload(decode=True)

@@ -60,11 +60,25 @@ def letter_about(name: str, to: str = "ann@lab.example") -> bytes:
 
 
 JOB = {
-    "job": 1, "label": "1", "user": "ann", "tenant": "ann", "state": "COMPLETED", "code": "CD",
-    "reason": "", "gpus": 1, "gpu_types": [], "priority": 0, "submitted": 1.0, "started": 2.0,
-    "finished": 3.0, "ran": 1.0, "time_limit": None, "nodes": ["box"], "attempt": 1,
+    "job": 1,
+    "label": "1",
+    "user": "ann",
+    "tenant": "ann",
+    "state": "COMPLETED",
+    "code": "CD",
+    "reason": "",
+    "gpus": 1,
+    "gpu_types": [],
+    "priority": 0,
+    "submitted": 1.0,
+    "started": 2.0,
+    "finished": 3.0,
+    "ran": 1.0,
+    "time_limit": None,
+    "nodes": ["box"],
+    "attempt": 1,
     "preemptions": 0,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ["a\u2028b", "a\u2029b", "a\x85b", "a\x0bb", "\u202eba", "a\x1cb"])
@@ -92,8 +106,9 @@ def test_a_letter_that_can_never_be_sent_is_set_aside_and_the_rest_goes_on(
         assert "next" in post.letters[0][1]["Subject"]
         until(lambda: len(queue.box.aside()) == 2)
         assert [notify.subject_of(body) for _, _, body, _, _ in queue.box.aside()] == [
-            "ganger: job 1 poison finished", "",
-        ]  # fmt: skip
+            "ganger: job 1 poison finished",
+            "",
+        ]
         until(lambda: queue.box.waiting() == {})  # the letter has come before it is struck off
     finally:
         queue.close()

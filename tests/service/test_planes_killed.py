@@ -23,9 +23,11 @@ RATES = ["0.01", "0.03", "0.1", "0.3", "1", "3"]
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
     made = Machine(
-        tmp_path / "home", inner="tune.sha(trials=6,eta=3)", window="1s",
+        tmp_path / "home",
+        inner="tune.sha(trials=6,eta=3)",
+        window="1s",
         serving="scale.threshold(cooldown=1s)",
-    )  # fmt: skip
+    )
     yield made
     made.end()
 
@@ -47,14 +49,27 @@ def until(happened: Callable[[], bool]) -> None:
 def test_a_search_and_a_service_outlive_their_daemon(machine: Machine, tmp_path: Path) -> None:
     client = machine.up()
     (tmp_path / "load").write_text("0.95")
-    web = client.call("POST", "/v1/jobs", body={
-        "command": [sys.executable, "-S", str(PLANES / "replica.py"), str(tmp_path / "load")],
-        "kind": "serve", "gpus": 1, "max_gpus": 2,
-    })["job"]  # fmt: skip
-    search = client.call("POST", "/v1/jobs", body={
-        "command": [sys.executable, "-S", str(PLANES / "trial.py"), "--seconds", "0.15"],
-        "kind": "tune", "gpus": 2, "params": {"lr": RATES}, "metric": "loss",
-    })["job"]  # fmt: skip
+    web = client.call(
+        "POST",
+        "/v1/jobs",
+        body={
+            "command": [sys.executable, "-S", str(PLANES / "replica.py"), str(tmp_path / "load")],
+            "kind": "serve",
+            "gpus": 1,
+            "max_gpus": 2,
+        },
+    )["job"]
+    search = client.call(
+        "POST",
+        "/v1/jobs",
+        body={
+            "command": [sys.executable, "-S", str(PLANES / "trial.py"), "--seconds", "0.15"],
+            "kind": "tune",
+            "gpus": 2,
+            "params": {"lr": RATES},
+            "metric": "loss",
+        },
+    )["job"]
     until(lambda: (detail(machine, search)["family"] or {}).get("best") is not None)
     machine.kill()
     machine.up()

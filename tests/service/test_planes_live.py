@@ -76,10 +76,14 @@ def search(desk: LiveDesk, where: Path, lasts: str = "0", **fields: object) -> i
     """A search over twelve configurations, the third of which is the best."""
     floors = [str(abs(number - 2) / 10) for number in range(12)]
     (row,) = desk.submit(
-        command=[*PYTHON, TRIAL], kind="tune", metric="loss",
+        command=[*PYTHON, TRIAL],
+        kind="tune",
+        metric="loss",
         configurations=[{"floor": floor} for floor in floors],
-        env={"WHERE": str(where), "LASTS": lasts}, checkpoint_dir=str(where / "kept"), **fields,
-    )  # fmt: skip
+        env={"WHERE": str(where), "LASTS": lasts},
+        checkpoint_dir=str(where / "kept"),
+        **fields,
+    )
     return row
 
 

@@ -87,8 +87,13 @@ def test_what_the_schema_allows_is_accepted(schema: Any) -> None:
     """All bodies that it allows but those whose arithmetic is wrong."""
     seen: Counter[str] = Counter()
 
-    @settings(max_examples=60, deadline=None, database=None, derandomize=True,
-              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @settings(
+        max_examples=60,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(case=schema.as_strategy(generation_mode=schemathesis.GenerationMode.POSITIVE))
     def check(case: Any) -> None:
         why = refusal(json.dumps(case.body).encode())

@@ -140,10 +140,11 @@ def test_a_home_that_a_number_bricked_opens(desk: Desk) -> None:
     desk.steps(1)
     good = msgspec.structs.replace(desk.daemon.kernel.jobs.spec(0), name="2")
     brick(
-        desk, Accepted(1, good),
+        desk,
+        Accepted(1, good),
         Accepted(2, msgspec.structs.replace(good, name="3", limit=150_000_000 * 86_400_000_000)),
         Accepted(3, msgspec.structs.replace(good, name="4")),
-    )  # fmt: skip
+    )
     again = desk.again()
     phases = [again.phase(row) for row in range(4)]
     assert phases == [Phase.RUNNING, Phase.PENDING, Phase.CANCELLED, Phase.PENDING]

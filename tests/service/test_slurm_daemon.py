@@ -48,8 +48,12 @@ def test_people_use_it_as_they_use_one_machine(machine: Machine) -> None:
     assert (found[ill]["state"], found[ill]["reason"]) == ("FAILED", "exit code 3")
     assert output(client, well).startswith("on ")
     runs(machine, long)
-    two = [submit(machine, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; sleep 300", gpus=2,
-                  gpu_types=["k80"]) for _ in range(2)]  # fmt: skip
+    two = [
+        submit(
+            machine, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; sleep 300", gpus=2, gpu_types=["k80"]
+        )
+        for _ in range(2)
+    ]
     runs(machine, *two)
     for one in two:
         gave = until(functools.partial(output, client, one), "output")
@@ -85,8 +89,9 @@ def test_a_daemon_that_was_killed_finds_its_jobs_again(machine: Machine, tmp_pat
 
 def test_somebody_elses_gpus_are_not_planned_with(machine: Machine, site: Site) -> None:
     client = machine.up()
-    site.ask("sbatch", "-w", "v0", "--gres=gpu:3", "--mem=100", "-o", "/dev/null",
-             "--wrap", "sleep 300")  # fmt: skip
+    site.ask(
+        "sbatch", "-w", "v0", "--gres=gpu:3", "--mem=100", "-o", "/dev/null", "--wrap", "sleep 300"
+    )
     until(lambda: nodes(machine)["v0"]["gpus_withheld"] == 3, "GPUs that are others'")
     assert nodes(machine)["v0"]["gpus_free"] == 1
     assert nodes(machine)["v0"]["state"] == "up"
@@ -104,8 +109,9 @@ def test_somebody_elses_gpus_are_not_planned_with(machine: Machine, site: Site) 
 def test_what_others_hold_when_it_comes_is_known_before_anything_is_planned(
     machine: Machine, site: Site
 ) -> None:
-    site.ask("sbatch", "-w", "v0", "--gres=gpu:4", "--mem=100", "-o", "/dev/null",
-             "--wrap", "sleep 300")  # fmt: skip
+    site.ask(
+        "sbatch", "-w", "v0", "--gres=gpu:4", "--mem=100", "-o", "/dev/null", "--wrap", "sleep 300"
+    )
     until(lambda: "v0" in site.ask("squeue", "-h", "-t", "R", "-o", "%N"), "somebody's job")
     client = machine.up()
     until(lambda: nodes(machine)["v1"]["state"] == "up", "nodes")
@@ -147,8 +153,14 @@ def test_a_drained_node_is_named_and_comes_back(machine: Machine, site: Site) ->
 def test_a_job_finds_its_slurm_job_in_which_srun_starts_steps(machine: Machine) -> None:
     """As a script of sbatch does; `squeue` shows by which number people know the job."""
     client = machine.up()
-    number = submit(machine, "sh", "-c", "squeue -h -j $SLURM_JOB_ID -o %k; srun echo step",
-                    per="job", env={"PATH": os.environ["PATH"]})  # fmt: skip
+    number = submit(
+        machine,
+        "sh",
+        "-c",
+        "squeue -h -j $SLURM_JOB_ID -o %k; srun echo step",
+        per="job",
+        env={"PATH": os.environ["PATH"]},
+    )
     assert wait_for(client, [number], 60)[0]["state"] == "COMPLETED"
     said = b"".join(client.stream(f"/v1/jobs/{number}/logs", {})).decode()
     assert said.split() == [f"ganger:{number}/1", "step"]
@@ -264,8 +276,9 @@ def test_pilots_come_when_jobs_wait_and_go_when_they_are_idle(
     client = pilots.up()
     until(lambda: {one["state"] for one in nodes(pilots).values()} == {"down"}, "no node yet")
     assert client.call("GET", "/v1/status")["trouble"] == [], "that is as it should be"
-    saves = submit(pilots, sys.executable, "-c", STEPS, str(tmp_path / "ends"), gpus=2,
-                   gpu_types=["k80"])  # fmt: skip
+    saves = submit(
+        pilots, sys.executable, "-c", STEPS, str(tmp_path / "ends"), gpus=2, gpu_types=["k80"]
+    )
     runs(pilots, saves)
     assert "k" in job(pilots, saves)["attempts"][0]["devices"][0][0]
     halves = [submit(pilots, "sleep", "2", share=0.5, gpu_types=["k80"]) for _ in range(2)]
@@ -318,15 +331,23 @@ def _twenty(machine: Machine, where: Path) -> dict[int, Path]:
         path = where / f"{len(found)}"
         found[submit(machine, *command, str(path), retries=3, **fields)] = path
 
-    train = ["sh", "-c", f'{TORCH} {TRAIN} --samples 300 --epochs 2 --pause 0.02 '
-             '&& { [ "$RANK" != 0 ] || echo $GANGER_ATTEMPT >> "$0"; }']  # fmt: skip
+    train = [
+        "sh",
+        "-c",
+        f"{TORCH} {TRAIN} --samples 300 --epochs 2 --pause 0.02 "
+        '&& { [ "$RANK" != 0 ] || echo $GANGER_ATTEMPT >> "$0"; }',
+    ]
     if TORCH:
         add(*train, gpus=2, workers=2, gpu_types=["v100"])
     for kind, gpus in (("v100", 5), ("v100", 4), ("k80", 6), ("v100", 2), ("k80", 2), ("v100", 1)):
         add(sys.executable, "-c", STEPS, gpus=gpus, workers=gpus, gpu_types=[kind])
     while len(found) < 20:
-        add("sh", "-c", f'sleep {len(found) % 4}; [ "$RANK" != 0 ] || echo $GANGER_ATTEMPT >> "$0"',
-            gpus=1 + len(found) % 4)  # fmt: skip
+        add(
+            "sh",
+            "-c",
+            f'sleep {len(found) % 4}; [ "$RANK" != 0 ] || echo $GANGER_ATTEMPT >> "$0"',
+            gpus=1 + len(found) % 4,
+        )
     return found
 
 

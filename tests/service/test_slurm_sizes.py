@@ -59,10 +59,19 @@ def test_parts_of_a_gpu_and_gangs_that_take_turns(pilots: Machine, tmp_path: Pat
     assert len(held) == 2, "two and two share a GPU"
     assert [one["state"] for one in wait_for(client, parts, 60)] == ["COMPLETED"] * 4
     gangs = [
-        submit(pilots, sys.executable, "-c", STEPS, str(tmp_path / name), "120", gpus=4,
-               workers=4, **V100)
+        submit(
+            pilots,
+            sys.executable,
+            "-c",
+            STEPS,
+            str(tmp_path / name),
+            "120",
+            gpus=4,
+            workers=4,
+            **V100,
+        )
         for name in ("a", "b")
-    ]  # fmt: skip
+    ]
     found = wait_for(client, gangs, 120)
     assert [one["state"] for one in found] == ["COMPLETED"] * 2
     spans = [

@@ -154,16 +154,22 @@ def test_a_cancelled_follower_frees_nothing_it_never_had(make: Make) -> None:
 def test_whatever_happens_no_ceiling_is_exceeded(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    desk = Desk(tmp_path_factory.mktemp("any"), header("las", box(8)),
-                lambda job, attempt: Script(runs=HOUR))  # fmt: skip
+    desk = Desk(
+        tmp_path_factory.mktemp("any"),
+        header("las", box(8)),
+        lambda job, attempt: Script(runs=HOUR),
+    )
     limit(desk, "a", 4)
     throttled: list[int] = []
     for _ in range(data.draw(st.integers(5, 25))):
         what = data.draw(st.sampled_from(["job", "array", "step", "cancel", "hold", "again"]))
         n = desk.daemon.kernel.jobs.n
         if what == "job":
-            desk.submit(tenant=data.draw(st.sampled_from("ab")), gpus=data.draw(st.integers(1, 4)),
-                        priority=data.draw(st.integers(0, 2)))  # fmt: skip
+            desk.submit(
+                tenant=data.draw(st.sampled_from("ab")),
+                gpus=data.draw(st.integers(1, 4)),
+                priority=data.draw(st.integers(0, 2)),
+            )
         elif what == "array":
             throttled.append(desk.submit(tenant="a", array="0-4%2")[0])
         elif what in ("cancel", "hold") and n:
@@ -297,8 +303,6 @@ def test_task_after_task(make: Make) -> None:
     first = desk.submit(array="0-2")
     second = desk.submit(array="0-2", after_each=[first[0] + 1])
     desk.until_quiet()
-    assert [desk.phase(row) for row in second] == [
-        Phase.FINISHED, Phase.CANCELLED, Phase.FINISHED
-    ]  # fmt: skip
+    assert [desk.phase(row) for row in second] == [Phase.FINISHED, Phase.CANCELLED, Phase.FINISHED]
     with pytest.raises(BadInput, match="no job 1_7"):
         desk.submit(array="7", after_each=[1])

@@ -51,12 +51,18 @@ class Naive:
     """Asks the router whenever anything happens."""
 
     def __init__(
-        self, router: Router, models: Sequence[Known], lanes: Sequence[Lane],
-        asked: Sequence[Asked], stores: Sequence[Store], seed: int,
+        self,
+        router: Router,
+        models: Sequence[Known],
+        lanes: Sequence[Lane],
+        asked: Sequence[Asked],
+        stores: Sequence[Store],
+        seed: int,
         pipelines: Sequence[Pipeline] = (),
-    ) -> None:  # fmt: skip
-        self.world = World(models, lanes, stores, pipelines=pipelines, seed=seed,
-                           tenants=("", *"abcdefgh"))  # fmt: skip
+    ) -> None:
+        self.world = World(
+            models, lanes, stores, pipelines=pipelines, seed=seed, tenants=("", *"abcdefgh")
+        )
         self.router, self.physics = router, Physics(models, noise=1.0, seed=seed)
         self.asked = sorted(asked, key=lambda one: one.at)
         self.busy: list[Busy] = []
@@ -135,8 +141,10 @@ class Naive:
             self.talks(lane, order)
             return
         else:
-            beside = sum(isinstance(each.order, Batch) and each.lane.device == lane.device
-                         for each in self.busy)  # fmt: skip
+            beside = sum(
+                isinstance(each.order, Batch) and each.lane.device == lane.device
+                for each in self.busy
+            )
             took = self.physics.micros(order, lane, beside)
         lane.running, lane.since = order, world.now
         self.busy.append(Busy(lane, order, world.now, world.now + took))
@@ -157,8 +165,14 @@ class Naive:
 
     def steps_done(self, lane: int) -> int:
         """What is over of what runs on a lane."""
-        return next((busy.talk.done for busy in self.busy
-                     if busy.lane.number == lane and busy.talk is not None), 0)  # fmt: skip
+        return next(
+            (
+                busy.talk.done
+                for busy in self.busy
+                if busy.lane.number == lane and busy.talk is not None
+            ),
+            0,
+        )
 
     def cut_steps(self, lane: int) -> None:
         """What a lane runs ends with this step; at once where one has just ended."""
@@ -179,8 +193,9 @@ class Naive:
                 busy.outcome = CANCELLED
                 self.free(busy)
             elif isinstance(busy.order, Batch) and busy.outcome != INTERRUPTED:
-                at, operator = self.physics.next_border(busy.order, busy.began, busy.until,
-                                                        self.world.now)  # fmt: skip
+                at, operator = self.physics.next_border(
+                    busy.order, busy.began, busy.until, self.world.now
+                )
                 if operator:
                     busy.until, busy.outcome, busy.operator = at, INTERRUPTED, operator
                     self.busy.remove(busy)
@@ -206,9 +221,17 @@ class Naive:
             store.resident[order.model] = world.now
         else:
             self.ran += [
-                Ran(busy.lane.number, part.model, tuple(part.tasks), busy.began / MS,
-                    world.now / MS, busy.outcome, order.steps, tuple(part.tokens))
+                Ran(
+                    busy.lane.number,
+                    part.model,
+                    tuple(part.tasks),
+                    busy.began / MS,
+                    world.now / MS,
+                    busy.outcome,
+                    order.steps,
+                    tuple(part.tokens),
+                )
                 for part in order.parts
-            ]  # fmt: skip
+            ]
         done = Ended(order, busy.outcome, world.now - busy.began, busy.operator, (), over)
         self.do(self.router.ended(world, done))

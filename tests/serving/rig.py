@@ -40,24 +40,47 @@ def affine(base: float, each: float, largest: int = 32, p99: float = 1.0) -> Lat
     return table(*(base + each * n for n in range(1, largest + 1)), p99=p99)
 
 
-def model(name: str, latencies: Latencies, *, bytes_: int = 0, load: float = 0.0,
-          borders: Sequence[float] = (), type_: str = "gpu",
-          beside: Sequence[float] = ()) -> Known:  # fmt: skip
+def model(
+    name: str,
+    latencies: Latencies,
+    *,
+    bytes_: int = 0,
+    load: float = 0.0,
+    borders: Sequence[float] = (),
+    type_: str = "gpu",
+    beside: Sequence[float] = (),
+) -> Known:
     """A model on the one type of device; `load` in milliseconds."""
-    return Known(name, {(type_, 1.0): latencies}, bytes_, round(load * MS), 1.0, tuple(borders),
-                 {(type_, 1.0): tuple(beside)} if beside else {})  # fmt: skip
+    return Known(
+        name,
+        {(type_, 1.0): latencies},
+        bytes_,
+        round(load * MS),
+        1.0,
+        tuple(borders),
+        {(type_, 1.0): tuple(beside)} if beside else {},
+    )
 
 
-def speaker(name: str, *, prefill: tuple[float, float, float] = (10, 1, 0),
-            decode: Sequence[tuple[float, float, float, float]] = ((1e9, 5, 1, 0),),
-            largest: int = 4, cache_bytes: int = 1) -> Known:  # fmt: skip
+def speaker(
+    name: str,
+    *,
+    prefill: tuple[float, float, float] = (10, 1, 0),
+    decode: Sequence[tuple[float, float, float, float]] = ((1e9, 5, 1, 0),),
+    largest: int = 4,
+    cache_bytes: int = 1,
+) -> Known:
     """A token model on the one type of device, in milliseconds: `prefill` as base, for each token,
     for each squared; `decode` as largest batch, base, for each sequence, for each token behind."""
     steps = tuple((most, *(each * MS for each in rest)) for most, *rest in decode)
     times = Times(tuple(each * MS for each in prefill), steps)  # type: ignore[arg-type]
     whole = [0, *(round(times.whole([4] * n, 4)) for n in range(1, largest + 1))]
-    return Known(name, {("gpu", 1.0): Latencies(whole, whole)}, tokens={"gpu": times},
-                 cache_bytes=cache_bytes)  # fmt: skip
+    return Known(
+        name,
+        {("gpu", 1.0): Latencies(whole, whole)},
+        tokens={"gpu": times},
+        cache_bytes=cache_bytes,
+    )
 
 
 def lanes(count: int, **given: Any) -> list[Lane]:
@@ -75,12 +98,18 @@ def placed(count: int) -> list[Lane]:
 
 def pipeline(name: str, models: Sequence[int], *edges: tuple[int, int, float]) -> Pipeline:
     """Stages by their models, and (from, to, items for each)."""
-    return Pipeline(name, tuple(
-        Stage(f"{name}-{at}", which, tuple((to, items) for source, to, items in edges
-                                           if source == at),
-              sum(to == at for _, to, _ in edges))
-        for at, which in enumerate(models)
-    ))  # fmt: skip
+    return Pipeline(
+        name,
+        tuple(
+            Stage(
+                f"{name}-{at}",
+                which,
+                tuple((to, items) for source, to, items in edges if source == at),
+                sum(to == at for _, to, _ in edges),
+            )
+            for at, which in enumerate(models)
+        ),
+    )
 
 
 class Asked(NamedTuple):
@@ -143,8 +172,15 @@ class Seen:
         for each in self.world.lanes:
             assert each.cached >= 0
             assert each.cached <= each.cache or each.cache < 0, "the cache is exceeded"
-            assert each.cached == sum(have.tokens * have.each for have in self.world.cached.values()
-                                      if have.lane == each.number) or each.running  # fmt: skip
+            assert (
+                each.cached
+                == sum(
+                    have.tokens * have.each
+                    for have in self.world.cached.values()
+                    if have.lane == each.number
+                )
+                or each.running
+            )
         for store in self.world.stores:
             assert 0 <= store.used <= store.capacity
             there = [*store.resident, *store.loading]
@@ -156,9 +192,18 @@ class Seen:
         for part in order.parts:
             assert part.tasks
             assert len(set(part.tasks)) == len(part.tasks)
-            self.ran_.append(Ran(lane.number, part.model, tuple(part.tasks), began / MS,
-                                 ended / MS, outcome, order.steps, tuple(part.tokens))
-                             )  # fmt: skip
+            self.ran_.append(
+                Ran(
+                    lane.number,
+                    part.model,
+                    tuple(part.tasks),
+                    began / MS,
+                    ended / MS,
+                    outcome,
+                    order.steps,
+                    tuple(part.tokens),
+                )
+            )
 
     def settled(self, world: World, count: int) -> None:
         requests = world.requests
@@ -209,18 +254,27 @@ class Stated(Physics):
 
 
 def play(
-    router: Router, models: Sequence[Known], lanes_: Sequence[Lane], asked: Sequence[Asked], *,
-    stores: Sequence[Store] = (), noise: float = 0.0, seed: int = 0,
-    chunk: int = 1 << 30, takes: Sequence[float] = (),
-    families: Sequence[tuple[str, tuple[int, ...]]] = (), pipelines: Sequence[Pipeline] = (),
+    router: Router,
+    models: Sequence[Known],
+    lanes_: Sequence[Lane],
+    asked: Sequence[Asked],
+    *,
+    stores: Sequence[Store] = (),
+    noise: float = 0.0,
+    seed: int = 0,
+    chunk: int = 1 << 30,
+    takes: Sequence[float] = (),
+    families: Sequence[tuple[str, tuple[int, ...]]] = (),
+    pipelines: Sequence[Pipeline] = (),
     says: Sequence[Sequence[int] | None] = (),
     tenants: Sequence[str] = ("", *"abcdefgh"),
-) -> Seen:  # fmt: skip
+) -> Seen:
     """Serve all requests; in chunks, rows that are over are forgotten as soon as can be. `takes`:
     milliseconds of the batches one after the other, instead of what the profile says; `says`: by
     model, the class that it gives each input."""
-    world = World(models, lanes_, stores, families=families, pipelines=pipelines, seed=seed,
-                  tenants=tenants)  # fmt: skip
+    world = World(
+        models, lanes_, stores, families=families, pipelines=pipelines, seed=seed, tenants=tenants
+    )
     seen = Seen(world)
     rows = sorted(asked, key=lambda one: one.at)
     if router.can.foresees:
@@ -229,8 +283,15 @@ def play(
     physics = Physics(models, noise=noise, seed=seed)
     if takes:
         physics = Stated(models, takes)
-    plane = Plane(world, router, physics, chunks, [seen], keep=min(chunk, KEEP),
-                  outputs=Outputs(says) if says else None)  # fmt: skip
+    plane = Plane(
+        world,
+        router,
+        physics,
+        chunks,
+        [seen],
+        keep=min(chunk, KEEP),
+        outputs=Outputs(says) if says else None,
+    )
     plane.advance()
     plane.finish()
     assert len(seen.outcomes) == len(asked)

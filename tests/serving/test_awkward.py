@@ -77,13 +77,15 @@ class Ensemble(Mini):
             world.answer((row,))
             del world.memory["open"][row]
             orders += [
-                Cancel(lane.number) for lane in world.lanes
+                Cancel(lane.number)
+                for lane in world.lanes
                 if isinstance(lane.running, Batch)
                 and world.tasks[lane.running.parts[0].tasks[0]].request == row
-            ]  # fmt: skip
+            ]
         gone = world.memory["open"]
-        world.memory["waiting"] = [each for each in world.memory["waiting"]
-                                   if world.tasks[each].request in gone]  # fmt: skip
+        world.memory["waiting"] = [
+            each for each in world.memory["waiting"] if world.tasks[each].request in gone
+        ]
         orders += super().next(world, idle)
         due = [deadlines[row - base] for row in world.memory["open"]]
         return [*orders, Wait(min(due))] if due else orders
@@ -113,10 +115,16 @@ class Hedge(Mini):
 
     def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
         orders = list(super().next(world, idle))
-        free = [lane for lane in idle if all(each.lane != lane.number for each in orders
-                                             if isinstance(each, Batch))]  # fmt: skip
-        late = [lane for lane in world.lanes if lane.running is not None
-                and world.now - lane.since >= 12 * MS]  # fmt: skip
+        free = [
+            lane
+            for lane in idle
+            if all(each.lane != lane.number for each in orders if isinstance(each, Batch))
+        ]
+        late = [
+            lane
+            for lane in world.lanes
+            if lane.running is not None and world.now - lane.since >= 12 * MS
+        ]
         for lane, other in zip(late, free, strict=False):
             assert isinstance(lane.running, Batch)
             row = lane.running.parts[0].tasks[0]
@@ -144,8 +152,9 @@ def test_a_hedge_is_cancelled_when_the_other_copy_answers() -> None:
     copies = [batch for batch in seen.batches if batch.outcome == CANCELLED]
     assert copies
     for cancelled in copies:
-        other = next(each for each in seen.batches
-                     if each.tasks == cancelled.tasks and each.outcome == OK)  # fmt: skip
+        other = next(
+            each for each in seen.batches if each.tasks == cancelled.tasks and each.outcome == OK
+        )
         assert other.ended == cancelled.ended
         assert abs(other.began - cancelled.began) == 12
 
@@ -211,7 +220,10 @@ def test_a_batch_may_hold_two_models() -> None:
     models = [model("a", table(10)), model("b", table(5))]
     seen = play(Fused(), models, lanes(1), [Asked(0), Asked(0, 1), Asked(0, 1)])
     assert [(each.model, each.began, each.ended) for each in seen.batches] == [
-        (0, 0, 15), (1, 0, 15), (1, 15, 20)]  # fmt: skip
+        (0, 0, 15),
+        (1, 0, 15),
+        (1, 15, 20),
+    ]
 
 
 class Urgent(Mini):
@@ -252,7 +264,10 @@ def test_a_batch_is_interrupted_at_a_border_and_goes_on_from_there() -> None:
     models = [model("long", table(100), borders=(0.25, 0.5, 0.75)), model("urgent", table(4))]
     seen = play(Interrupting(), models, lanes(1), [Asked(0), Asked(30, 1)])
     assert [(each.model, each.began, each.ended, each.outcome) for each in seen.batches] == [
-        (0, 0, 50, INTERRUPTED), (1, 50, 54, OK), (0, 54, 104, OK)]  # fmt: skip
+        (0, 0, 50, INTERRUPTED),
+        (1, 50, 54, OK),
+        (0, 54, 104, OK),
+    ]
     assert seen.ended == [104, 54]
 
 
@@ -342,7 +357,9 @@ def test_a_load_runs_beside_a_batch() -> None:
     seen = play(Evicting(), models, both, [Asked(0), Asked(10, 1)], stores=[Store(0, 20)])
     assert seen.loads == [(0, 0, 5), (1, 10, 30)]
     assert [(each.model, each.began, each.ended) for each in seen.batches] == [
-        (0, 5, 55), (1, 55, 60)]  # fmt: skip
+        (0, 5, 55),
+        (1, 55, 60),
+    ]
 
 
 def test_what_runs_beside_costs_what_the_table_says() -> None:

@@ -36,8 +36,9 @@ def optimum(models: list[Known], count: int, asked: list[Asked]) -> int:
                 for batch in combinations(mine, size):
                     begins = max(at, *(round(rows[each].at * MS) for each in batch))
                     ends = begins + latencies.mean[size]
-                    if all(ends <= round((rows[each].at + rows[each].within) * MS)
-                           for each in batch):  # fmt: skip
+                    if all(
+                        ends <= round((rows[each].at + rows[each].within) * MS) for each in batch
+                    ):
                         after = most(tuple(sorted((ends, *others))), left.difference(batch))
                         found = max(found, size + after)
         return found
@@ -50,10 +51,14 @@ TWO = [*ONE, model("b", table(3, 5))]
 
 
 @given(
-    asked=st.lists(st.builds(Asked, st.integers(0, 20), st.just(0), st.integers(3, 25),
-                             st.just(1), **CODES), min_size=1, max_size=6),
-    count=st.integers(1, 2), chunk=st.integers(1, 8),
-)  # fmt: skip
+    asked=st.lists(
+        st.builds(Asked, st.integers(0, 20), st.just(0), st.integers(3, 25), st.just(1), **CODES),
+        min_size=1,
+        max_size=6,
+    ),
+    count=st.integers(1, 2),
+    chunk=st.integers(1, 8),
+)
 def test_it_is_never_below_the_optimum_of_one_model(
     asked: list[Asked], count: int, chunk: int
 ) -> None:
@@ -63,10 +68,15 @@ def test_it_is_never_below_the_optimum_of_one_model(
 
 
 @given(
-    asked=st.lists(st.builds(Asked, st.integers(0, 20), st.integers(0, 1), st.integers(3, 25),
-                             st.just(1), **CODES), min_size=1, max_size=6),
+    asked=st.lists(
+        st.builds(
+            Asked, st.integers(0, 20), st.integers(0, 1), st.integers(3, 25), st.just(1), **CODES
+        ),
+        min_size=1,
+        max_size=6,
+    ),
     count=st.integers(1, 2),
-)  # fmt: skip
+)
 def test_it_is_never_below_the_optimum_of_two_models(asked: list[Asked], count: int) -> None:
     assert bound(TWO, count, asked).in_time >= optimum(TWO, count, asked) - 1e-6
 
@@ -149,15 +159,21 @@ def optimum_in_order(count: int, asked: list[Asked]) -> int:
 AGREEABLE = st.lists(st.integers(0, 40), min_size=1, max_size=12)
 
 
-@given(arrivals=AGREEABLE.filter(lambda each: len(each) <= 6), slack=st.integers(5, 25),
-       count=st.integers(1, 2))  # fmt: skip
+@given(
+    arrivals=AGREEABLE.filter(lambda each: len(each) <= 6),
+    slack=st.integers(5, 25),
+    count=st.integers(1, 2),
+)
 def test_the_optimum_in_order_is_the_optimum(arrivals: list[int], slack: int, count: int) -> None:
     asked = [Asked(at, 0, slack) for at in arrivals]
     assert optimum_in_order(count, asked) == optimum(ONE, count, asked)
 
 
-@given(arrivals=st.lists(st.integers(0, 40), min_size=12, max_size=12), slack=st.integers(5, 25),
-       count=st.integers(1, 2))  # fmt: skip
+@given(
+    arrivals=st.lists(st.integers(0, 40), min_size=12, max_size=12),
+    slack=st.integers(5, 25),
+    count=st.integers(1, 2),
+)
 def test_it_is_never_below_the_optimum_of_twelve_requests(
     arrivals: list[int], slack: int, count: int
 ) -> None:

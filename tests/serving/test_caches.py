@@ -131,8 +131,10 @@ def test_what_an_earlier_request_waits_for_is_not_evicted() -> None:
 
 def test_what_a_later_request_waits_for_goes_last() -> None:
     """While A runs, requests for D and B come at once: C goes for D, though B was used before."""
-    models = [model("a", table(50), bytes_=1, load=1), *(
-        model(name, table(5), bytes_=1, load=1) for name in "bcd")]  # fmt: skip
+    models = [
+        model("a", table(50), bytes_=1, load=1),
+        *(model(name, table(5), bytes_=1, load=1) for name in "bcd"),
+    ]
     asked = [Asked(0, 1), Asked(20, 2), Asked(40, 0), Asked(60, 3), Asked(60, 1)]
     seen = play(make_router("cache.lru"), models, placed(1), asked, stores=[Store(0, 3)])
     assert loaded(seen) == "bcad"

@@ -24,7 +24,9 @@ def test_nanily_takes_what_the_tightest_request_can_still_wait_for() -> None:
     asked = [first, *(one._replace(model=1) for one in rest)]
     seen = play(make_router("nanily"), models, lanes(1), asked)
     assert [(len(each.tasks), each.began, each.ended) for each in seen.batches[:2]] == [
-        (1, 0, 15), (8, 15, 65)]  # fmt: skip
+        (1, 0, 15),
+        (8, 15, 65),
+    ]
     assert seen.outcomes.count("it could not be answered in time") == 4
 
 
@@ -38,7 +40,9 @@ def test_clockwork_tries_the_largest_batch_first_and_takes_the_next_that_there_a
     """Three requests: four are too few, two go at 0, one at 8."""
     seen = play(make_router("clockwork(margin=0)"), [A, B], lanes(1), [Asked(0, 0, 25)] * 3)
     assert [(len(each.tasks), each.began, each.ended) for each in seen.batches] == [
-        (2, 0, 8), (1, 8, 13)]  # fmt: skip
+        (2, 0, 8),
+        (1, 8, 13),
+    ]
 
 
 def test_clockwork_refuses_at_once_what_cannot_be_in_time() -> None:
@@ -71,10 +75,15 @@ def test_clockworks_estimate_is_the_largest_of_the_last_ten() -> None:
     assert seen.outcomes == ["answered"] * 6  # the first was measured: 5 ms
 
 
-@pytest.mark.parametrize(("recipe", "large", "small"), [
-    ("serve.no-batch", 1, 17), ("dybatch", 68 / 64, 3), ("dybatch(slice=4)", 68 / 64, 2),
-    ("dybatch(slice=64)", 1, 17),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("recipe", "large", "small"),
+    [
+        ("serve.no-batch", 1, 17),
+        ("dybatch", 68 / 64, 3),
+        ("dybatch(slice=4)", 68 / 64, 2),
+        ("dybatch(slice=64)", 1, 17),
+    ],
+)
 def test_dybatchs_slices_make_the_slow_down_alike(recipe: str, large: float, small: float) -> None:
     """64 inputs and 4, a millisecond each, the large request first."""
     asked = [Asked(0, items=64), Asked(0, items=4)]
@@ -94,8 +103,13 @@ def test_clockwork_forgets_a_measurement_after_ten_others() -> None:
     """One batch took 50 ms; until ten others have been measured, 20 ms are not enough."""
     asked = [Asked(100.0 * at, 0, 60) for at in range(11)]
     late = [Asked(950.5, 0, 20), Asked(1050.5, 0, 20)]
-    seen = play(make_router("clockwork(margin=0)"), [model("m", table(5))], lanes(1),
-                sorted([*asked, *late]), takes=[50, *[5] * 11])  # fmt: skip
+    seen = play(
+        make_router("clockwork(margin=0)"),
+        [model("m", table(5))],
+        lanes(1),
+        sorted([*asked, *late]),
+        takes=[50, *[5] * 11],
+    )
     assert seen.outcomes[10] == "it could not be answered in time"
     assert seen.outcomes[12] == "answered"
 
@@ -108,8 +122,9 @@ def test_clockwork_admits_what_any_lane_can_answer_in_time() -> None:
     assert seen.ended == [50, 50, 9.5]
 
 
-@pytest.mark.parametrize(("largest", "sizes"), [
-    (1, [1] * 8), (2, [2] * 4), (4, [4, 4]), (7, [4, 4]), (8, [8])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("largest", "sizes"), [(1, [1] * 8), (2, [2] * 4), (4, [4, 4]), (7, [4, 4]), (8, [8])]
+)
 def test_clockworks_sizes_are_powers_of_two_up_to_the_largest(
     largest: int, sizes: list[int]
 ) -> None:
@@ -138,10 +153,15 @@ def test_a_busy_model_is_loaded_on_a_second_device() -> None:
     """What one device cannot serve within the window is demand that is not served."""
     models = [model("a", table(20), bytes_=10, load=5)]
     few, many = (
-        play(make_router("clockwork"), models, placed(2), [Asked(0, 0, 400)] * count,
-             stores=[Store(0, 10), Store(1, 10)])
+        play(
+            make_router("clockwork"),
+            models,
+            placed(2),
+            [Asked(0, 0, 400)] * count,
+            stores=[Store(0, 10), Store(1, 10)],
+        )
         for count in (2, 30)
-    )  # fmt: skip
+    )
     assert len(few.loads) == 1
     assert len(many.loads) == 2
     assert many.outcomes == ["answered"] * 30
@@ -164,8 +184,11 @@ def test_triton_sends_a_preferred_size_at_once_and_lets_the_rest_wait() -> None:
     router = make_router("serve.triton(size=8,delay=20ms,preferred=2;4)")
     asked = [Asked(at / 10) for at in range(5)]
     seen = play(router, [model("m", affine(10, 2))], lanes(1), asked)
-    assert [(each.began, len(each.tasks)) for each in seen.batches] == [(0.1, 2), (14.1, 2),
-                                                                        (28.1, 1)]  # fmt: skip
+    assert [(each.began, len(each.tasks)) for each in seen.batches] == [
+        (0.1, 2),
+        (14.1, 2),
+        (28.1, 1),
+    ]
     seen = play(router, [model("m", affine(10, 2))], lanes(1), asked[:1])
     assert seen.batches[0].began == 20
 
@@ -180,11 +203,9 @@ def test_lanes_take_turns_or_the_least_loaded_is_chosen() -> None:
     asked = [Asked(0), Asked(0.1), Asked(0.2, 1), Asked(0.3), Asked(0.4)]
     models = [model("m", table(10)), model("long", table(100))]
     turns = play(make_router("serve.round-robin"), models, lanes(2), asked)
-    assert {batch.tasks[0]: batch.lane for batch in turns.batches} == {
-        0: 0, 1: 1, 2: 0, 3: 0, 4: 1}  # fmt: skip
+    assert {batch.tasks[0]: batch.lane for batch in turns.batches} == {0: 0, 1: 1, 2: 0, 3: 0, 4: 1}
     least = play(make_router("serve.least-loaded"), models, lanes(2), asked)
-    assert {batch.tasks[0]: batch.lane for batch in least.batches} == {
-        0: 0, 1: 1, 2: 0, 3: 1, 4: 0}  # fmt: skip
+    assert {batch.tasks[0]: batch.lane for batch in least.batches} == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0}
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -192,7 +213,8 @@ def test_turns_go_round_all_lanes_and_of_two_the_less_loaded_is_chosen(count: in
     asked = [Asked(at / 10) for at in range(2 * count)]
     turns = play(make_router("serve.round-robin"), [model("m", table(10))], lanes(count), asked)
     assert {batch.tasks[0]: batch.lane for batch in turns.batches} == {
-        at: at % count for at in range(2 * count)}  # fmt: skip
+        at: at % count for at in range(2 * count)
+    }
     two = play(make_router("serve.power-of-two"), [model("m", table(10))], lanes(count), asked)
     if count < 3:  # the two that are drawn are all that there are
         assert [batch.lane for batch in two.batches] == [*range(count)] * 2
@@ -223,7 +245,10 @@ def test_ebird_covers_thirteen_requests_with_batches_of_eight_four_and_one() -> 
     models = [model("m", affine(9, 1), beside=[1.5, 2.0, 2.5])]
     seen = play(make_router("ebird"), models, workers(), [Asked(0.3)] * 13)
     assert [(batch.lane, len(batch.tasks), batch.began) for batch in seen.batches] == [
-        (0, 8, 1), (1, 4, 1), (3, 1, 1)]  # fmt: skip
+        (0, 8, 1),
+        (1, 4, 1),
+        (3, 1, 1),
+    ]
     assert [batch.ended for batch in seen.batches] == [1 + 17, 1 + 13 * 1.5, 1 + 10 * 2]
 
 
@@ -255,4 +280,6 @@ def test_the_smallest_worker_of_ebird_takes_what_there_is() -> None:
     models = [model("m", affine(9, 1), beside=[1.0])]
     seen = play(make_router("ebird(sizes=2;4)"), models, workers()[:2], [Asked(0)] * 5)
     assert [(batch.lane, len(batch.tasks), batch.began) for batch in seen.batches] == [
-        (0, 4, 0), (1, 1, 0)]  # fmt: skip
+        (0, 4, 0),
+        (1, 1, 0),
+    ]

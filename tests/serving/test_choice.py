@@ -29,8 +29,10 @@ def recorded(count: int, *rates: float, seed: int = 5) -> list[list[int]]:
 
 def errors(seen: Seen, says: list[list[int]]) -> int:
     """Of requests whose class is 1, in order of their input."""
-    said = [each if each >= 0 else says[by][at]
-            for at, (by, each) in enumerate(zip(seen.by, seen.said, strict=True))]  # fmt: skip
+    said = [
+        each if each >= 0 else says[by][at]
+        for at, (by, each) in enumerate(zip(seen.by, seen.said, strict=True))
+    ]
     return sum(each != 1 for each in said)
 
 
@@ -46,8 +48,9 @@ def corrupted() -> list[list[int]]:
 
 
 def ask(recipe: str, says: list[list[int]], tenants: int = 1) -> Seen:
-    asked = [Asked(3.0 * at, ABC, 100, input=at, label=1, tenant=at % tenants)
-             for at in range(COUNT)]  # fmt: skip
+    asked = [
+        Asked(3.0 * at, ABC, 100, input=at, label=1, tenant=at % tenants) for at in range(COUNT)
+    ]
     return play(make_router(recipe), TRIO, lanes(3), asked, families=FAMILY, says=says)
 
 
@@ -90,8 +93,14 @@ def test_the_weight_of_a_model_that_errs_shrinks_by_its_chance() -> None:
     pair = TRIO[:2]
     says = [[0] * 2000, [1] * 2000]
     asked = [Asked(10.0 * at, 2, 100, input=at, label=1) for at in range(2000)]
-    seen = play(make_router("clipper(rate=0.1)"), pair, lanes(1), asked,
-                families=[("pair", (0, 1))], says=says)  # fmt: skip
+    seen = play(
+        make_router("clipper(rate=0.1)"),
+        pair,
+        lanes(1),
+        asked,
+        families=[("pair", (0, 1))],
+        says=says,
+    )
     first = seen.by.index(0)
     assert first < 10
     weight, chance = 1.0, 0.0
@@ -123,19 +132,27 @@ def test_a_vote_is_counted_at_the_deadline_with_what_has_come() -> None:
     models = [model("a", table(2)), model("b", table(4)), model("slow", table(50))]
     says = [[3] * 9, [3] * 9, [1] * 9]
     asked = [Asked(0, ABC, 20, input=0, label=1), Asked(100, ABC, 60, input=1, label=1)]
-    seen = play(make_router("clipper(selection=exp4,agree=0.7,otherwise=8)"), models, lanes(3),
-                asked, families=FAMILY, says=says)  # fmt: skip
+    seen = play(
+        make_router("clipper(selection=exp4,agree=0.7,otherwise=8)"),
+        models,
+        lanes(3),
+        asked,
+        families=FAMILY,
+        says=says,
+    )
     assert seen.ended == [20, 150]
     assert seen.said == [8, 8]  # two of three agreed; then they had erred, and the third had not
-    short = play(make_router("clipper(selection=exp4)"), models, lanes(3), asked,
-                 families=FAMILY, says=says)  # fmt: skip
+    short = play(
+        make_router("clipper(selection=exp4)"), models, lanes(3), asked, families=FAMILY, says=says
+    )
     assert (short.by[0], short.said[0]) == (0, -1)  # what `by` says: 3
 
 
 def test_a_vote_to_which_nobody_came_is_no_answer() -> None:
     slow = [model(name, table(30)) for name in "abc"]
-    seen = play(make_router("clipper(selection=exp4)"), slow, lanes(3), [Asked(0, ABC, 20)],
-                families=FAMILY)  # fmt: skip
+    seen = play(
+        make_router("clipper(selection=exp4)"), slow, lanes(3), [Asked(0, ABC, 20)], families=FAMILY
+    )
     assert seen.outcomes == ["no model answered in time"]
     assert seen.ended == [20]
 
@@ -144,8 +161,7 @@ def test_tasks_of_a_vote_that_is_over_are_not_run() -> None:
     """One lane is busy with the first vote until both others are over."""
     models = [model("a", table(30)), model("b", table(30)), model("c", table(30))]
     asked = [Asked(0, ABC, 35), Asked(1, ABC, 35), Asked(80, ABC, 200)]
-    seen = play(make_router("clipper(selection=exp4)"), models, lanes(1), asked,
-                families=FAMILY)  # fmt: skip
+    seen = play(make_router("clipper(selection=exp4)"), models, lanes(1), asked, families=FAMILY)
     assert seen.outcomes == ["answered", "no model answered in time", "answered"]
     assert seen.ended == [35, 36, 170]
     assert [batch.model for batch in seen.batches] == [0, 1, 0, 1, 2]
@@ -164,10 +180,19 @@ def test_what_is_known_is_answered_at_once_and_the_least_recently_used_is_forgot
 
 def test_a_vote_asks_only_those_of_which_it_is_not_known_what_they_say() -> None:
     says = [[1], [1], [0]]
-    asked = [Asked(0, 0, input=0), Asked(10, ABC, 100, input=0, label=1),
-             Asked(20, ABC, 100, input=0, label=1)]  # fmt: skip
-    seen = play(make_router("clipper(selection=exp4,keeps=9)"), TRIO, lanes(1), asked,
-                families=FAMILY, says=says)  # fmt: skip
+    asked = [
+        Asked(0, 0, input=0),
+        Asked(10, ABC, 100, input=0, label=1),
+        Asked(20, ABC, 100, input=0, label=1),
+    ]
+    seen = play(
+        make_router("clipper(selection=exp4,keeps=9)"),
+        TRIO,
+        lanes(1),
+        asked,
+        families=FAMILY,
+        says=says,
+    )
     assert [batch.model for batch in seen.batches] == [0, 1, 2]
     assert seen.ended == [2, 14, 20]
 
@@ -220,12 +245,18 @@ def test_more_answers_are_right_and_in_time_than_with_either_model_alone() -> No
     asked = spike()
 
     def worth(recipe: str, which: int) -> float:
-        seen = play(make_router(recipe), [BIG, SMALL], lanes(1),
-                    [one._replace(model=which) for one in asked], families=PAIR)  # fmt: skip
+        seen = play(
+            make_router(recipe),
+            [BIG, SMALL],
+            lanes(1),
+            [one._replace(model=which) for one in asked],
+            families=PAIR,
+        )
         return sum(
-            (0.78, 0.70)[by] for one, by, ended in zip(asked, seen.by, seen.ended, strict=True)
+            (0.78, 0.70)[by]
+            for one, by, ended in zip(asked, seen.by, seen.ended, strict=True)
             if ended <= one.at + one.within
-        )  # fmt: skip
+        )
 
     both = worth("model-switching", 2)
     assert both > worth("serve.triton", 0)
@@ -234,8 +265,9 @@ def test_more_answers_are_right_and_in_time_than_with_either_model_alone() -> No
 
 def test_a_change_wants_to_be_worth_it() -> None:
     asked = spike()
-    seen = play(make_router("model-switching(better=1)"), [BIG, SMALL], lanes(1), asked,
-                families=PAIR)  # fmt: skip
+    seen = play(
+        make_router("model-switching(better=1)"), [BIG, SMALL], lanes(1), asked, families=PAIR
+    )
     changes = sum(one != other for one, other in zip(seen.by, seen.by[1:], strict=False))
     usual = play(make_router("model-switching"), [BIG, SMALL], lanes(1), asked, families=PAIR)
     assert changes < sum(one != other for one, other in zip(usual.by, usual.by[1:], strict=False))
@@ -244,20 +276,36 @@ def test_a_change_wants_to_be_worth_it() -> None:
 # ---------------------------------------------------------------------- any of them
 
 
-@pytest.mark.parametrize("recipe", [
-    "clipper", "clipper(selection=exp4)", "clipper(selection=exp4,keeps=3)", "clipper(keeps=4)",
-    "clipper(selection=exp4,agree=0.6,by_tenant=yes,sizes=latency_regression)", "model-switching",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "clipper",
+        "clipper(selection=exp4)",
+        "clipper(selection=exp4,keeps=3)",
+        "clipper(keeps=4)",
+        "clipper(selection=exp4,agree=0.6,by_tenant=yes,sizes=latency_regression)",
+        "model-switching",
+    ],
+)
 @given(
     asked=st.lists(
-        st.builds(Asked, st.integers(0, 80).map(lambda at: at / 2), st.integers(0, 3),
-                  st.sampled_from([4.0, 12.0, 30.0, 200.0, 1e9]), st.sampled_from([1, 1, 2]),
-                  st.integers(-1, 5), st.integers(-1, 1), st.integers(0, 1), st.just(0),
-                  st.just(0)),
-        min_size=1, max_size=30,
+        st.builds(
+            Asked,
+            st.integers(0, 80).map(lambda at: at / 2),
+            st.integers(0, 3),
+            st.sampled_from([4.0, 12.0, 30.0, 200.0, 1e9]),
+            st.sampled_from([1, 1, 2]),
+            st.integers(-1, 5),
+            st.integers(-1, 1),
+            st.integers(0, 1),
+            st.just(0),
+            st.just(0),
+        ),
+        min_size=1,
+        max_size=30,
     ),
     count=st.integers(1, 3),
-)  # fmt: skip
+)
 def test_every_request_is_answered_once_and_a_range_as_its_rows(
     recipe: str, asked: list[Asked], count: int
 ) -> None:
@@ -270,8 +318,16 @@ def test_every_request_is_answered_once_and_a_range_as_its_rows(
 
     def once(one_by_one: bool, chunk: int) -> tuple[object, ...]:
         router = make_router(recipe)
-        seen = play(OneByOne(router) if one_by_one else router, models, lanes(count), asked,
-                    families=FAMILY, says=says, noise=1.0, chunk=chunk)  # fmt: skip
+        seen = play(
+            OneByOne(router) if one_by_one else router,
+            models,
+            lanes(count),
+            asked,
+            families=FAMILY,
+            says=says,
+            noise=1.0,
+            chunk=chunk,
+        )
         for one, by in zip(sorted(asked, key=lambda one: one.at), seen.by, strict=True):
             assert by in ((-1, 0, 1, 2) if one.model == ABC else (one.model,))
         return seen.batches, seen.outcomes, seen.ended, seen.by, seen.said

@@ -28,8 +28,9 @@ def foreseen(recipe: str, asked: list[Asked]) -> Seen:
     world = World(KNOWN, lanes(1))
     world.future = Future.of(iter([columns(asked)]))
     seen = Seen(world)
-    plane = Plane(world, make_router(recipe), Physics(KNOWN, noise=0), iter([columns(asked)]),
-                  [seen])  # fmt: skip
+    plane = Plane(
+        world, make_router(recipe), Physics(KNOWN, noise=0), iter([columns(asked)]), [seen]
+    )
     plane.advance()
     plane.finish()
     return seen

@@ -62,8 +62,16 @@ def wrong(folder: Path, *words: str, **files: str) -> str:
 
 def test_figures_of_three_requests_by_hand(tmp_path: Path) -> None:
     """5 ms; then two inputs, 6 ms; the large model on the other device, 10 ms."""
-    (run,) = good(tmp_path, "--fleet", "T4:2", "--latency-noise", "0", "-r", "serve.no-batch",
-                  models=MODELS.replace("bytes = 600_000_000\n", ""))  # fmt: skip
+    (run,) = good(
+        tmp_path,
+        "--fleet",
+        "T4:2",
+        "--latency-noise",
+        "0",
+        "-r",
+        "serve.no-batch",
+        models=MODELS.replace("bytes = 600_000_000\n", ""),
+    )
     found = run["metrics"]
     assert found["requests"] == found["answered"] == 3
     assert found["late"] == found["dropped"] == 0
@@ -86,14 +94,28 @@ def test_late_and_dropped_requests_are_not_in_time(tmp_path: Path) -> None:
     rows = "arrival,model\n" + "0,small\n" * 4
     words = ("--fleet", "T4:1", "--latency-noise", "0", "--slo", "11ms")
     plain = MODELS.replace("bytes = 600_000_000\n", "")
-    late, dropped = good(tmp_path, *words, "-r", "serve.no-batch,clockwork(margin=0,largest=1)",
-                         rows=rows, models=plain)  # fmt: skip
+    late, dropped = good(
+        tmp_path,
+        *words,
+        "-r",
+        "serve.no-batch,clockwork(margin=0,largest=1)",
+        rows=rows,
+        models=plain,
+    )
     assert (late["metrics"]["answered"], late["metrics"]["late"]) == (4, 2)
     assert (dropped["metrics"]["answered"], dropped["metrics"]["late"]) == (2, 0)
-    bounds = json.loads(call(tmp_path, *words, "-r", "clockwork", "--json", rows=rows,
-                             models=plain).stdout)["bounds"]  # fmt: skip
-    assert bounds == [{"fleet": "T4:1", "faster": 1, "slo_seconds": 0.011, "attainment": 1.0,
-                       "goodput_per_second": None}]  # fmt: skip
+    bounds = json.loads(
+        call(tmp_path, *words, "-r", "clockwork", "--json", rows=rows, models=plain).stdout
+    )["bounds"]
+    assert bounds == [
+        {
+            "fleet": "T4:1",
+            "faster": 1,
+            "slo_seconds": 0.011,
+            "attainment": 1.0,
+            "goodput_per_second": None,
+        }
+    ]
     assert dropped["dropped_by_reason"] == {"it could not be answered in time": 2}
     for run in (late, dropped):
         assert run["metrics"]["attainment"] == 0.5
@@ -101,14 +123,32 @@ def test_late_and_dropped_requests_are_not_in_time(tmp_path: Path) -> None:
 
 
 def test_recipes_fleets_loads_and_seeds_are_compared_in_eighty_columns(tmp_path: Path) -> None:
-    shown = call(tmp_path, "--fleet", "T4:1,T4:2", "-r", "clockwork,clockwork(largest=1)",
-                 "--faster", "1,100", "--seed", "0-1", "--quiet").stdout  # fmt: skip
+    shown = call(
+        tmp_path,
+        "--fleet",
+        "T4:1,T4:2",
+        "-r",
+        "clockwork,clockwork(largest=1)",
+        "--faster",
+        "1,100",
+        "--seed",
+        "0-1",
+        "--quiet",
+    ).stdout
     assert max(map(len, shown.splitlines())) <= 80
     for words in ("T4:1", "T4:2", "clockwork", "100", "in time", "p99", "means over 2 seeds"):
         assert words in shown
     assert shown.count("%") == 2 * 8
-    runs = good(tmp_path, "--fleet", "T4:1,T4:2", "-r", "clockwork", "--faster", "1,100",
-                rows="arrival,model\n0,small\n50,large\n")  # fmt: skip
+    runs = good(
+        tmp_path,
+        "--fleet",
+        "T4:1,T4:2",
+        "-r",
+        "clockwork",
+        "--faster",
+        "1,100",
+        rows="arrival,model\n0,small\n50,large\n",
+    )
     assert [(run["fleet"], run["faster"]) for run in runs] == [
         ("T4:1", 1), ("T4:2", 1), ("T4:1", 100), ("T4:2", 100)]  # fmt: skip
     assert 50 < runs[0]["metrics"]["span_seconds"] < 51
@@ -187,39 +227,60 @@ def test_a_file_says_what_became_of_each_request(tmp_path: Path) -> None:
     assert float(rows[0]["latency_seconds"]) >= 0.015  # it was loaded first
 
 
-@pytest.mark.parametrize(("words", "files", "said"), [
-    (("--fleet", "T4"), {}, "'T4' is not a part of a fleet"),
-    (("--fleet", "T4:1+T4:2"), {}, "T4 is named twice"),
-    (("--fleet", "T4:0"), {}, "0 devices"),
-    (("--fleet", "T4:99999999"), {}, "99999999 devices"),
-    (("--fleet", "L4:1"), {}, "model 'small' was not measured on L4:1"),
-    (("--fleet", "T4:1"), {}, "the models need 0.84 GiB, T4 has 0.78"),
-    (("--fleet", "T4:1", "-r", "fifo"), {}, "fifo decides over jobs, not over requests"),
-    (("--fleet", "T4:1", "-r", "clockwerk"), {}, "did you mean clockwork or"),
-    (("--fleet", "T4:1", "-r", "clockwork(largest=0)"), {}, "clockwork(largest): it is out of"),
-    (("--fleet", "T4:1", "-r", " "), {}, "--recipe: it names none"),
-    (("--fleet", "T4:1", "--faster", "0"), {}, "'0' is not a valid factor"),
-    (("--fleet", "T4:1", "--faster", "x"), {}, "'x' is not a valid factor"),
-    (("--fleet", "T4:1", "--slo", "0s"), {}, "nothing is answered in no time"),
-    (("--fleet", "T4:1", "--slo", "soon"), {}, "--slo: 'soon' is not a valid duration"),
-    (("--fleet", "T4:1", "--latency-noise", "nan"), {}, "nan is not a valid spread"),
-    (("--fleet", "T4:1", "--seed", "4-1"), {}, "'4-1' runs backwards"),
-    (("--fleet", "T4:1,T4:2", "--per-request", "x.csv"), {}, "one file holds one run, not 2"),
-    (("--fleet", "T4:1", "--per-request", "no/where/x.csv"), {}, "no folder 'no/where'"),
-    (("--fleet", "T4:1", "-r", "clockwork"), {"rows": ROWS.replace("large", "huge")},
-     "there is no model 'huge'"),
-    (("--fleet", "T4:1", "-r", "clockwork"), {"rows": ROWS.replace("large", "faces")},
-     "'faces' is a family of models"),
-    (("--fleet", "T4:1", "-r", "clockwork"), {"rows": ROWS.replace("large", "both")},
-     "'both' is a pipeline"),
-    (("--fleet", "T4:1", "-r", "clockwork"), {"rows": ROWS.replace("0.1,2", "0.1,9")},
-     "request 2: it brings 9 inputs"),
-    (("--fleet", "T4:1", "-r", "clockwork"), {"rows": ROWS.replace("0.2,1", "0.003,1")},
-     "no variant answers in less"),
-    (("--fleet", "T4:1", "-r", "clockwork"), {"rows": "arrival,model\n"}, "no rows"),
-    (("--fleet", "T4:1", "-r", "serve.dedicated"),
-     {"models": MODELS.replace("bytes = 600_000_000\n", "")}, "2 models and 1 lanes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "files", "said"),
+    [
+        (("--fleet", "T4"), {}, "'T4' is not a part of a fleet"),
+        (("--fleet", "T4:1+T4:2"), {}, "T4 is named twice"),
+        (("--fleet", "T4:0"), {}, "0 devices"),
+        (("--fleet", "T4:99999999"), {}, "99999999 devices"),
+        (("--fleet", "L4:1"), {}, "model 'small' was not measured on L4:1"),
+        (("--fleet", "T4:1"), {}, "the models need 0.84 GiB, T4 has 0.78"),
+        (("--fleet", "T4:1", "-r", "fifo"), {}, "fifo decides over jobs, not over requests"),
+        (("--fleet", "T4:1", "-r", "clockwerk"), {}, "did you mean clockwork or"),
+        (("--fleet", "T4:1", "-r", "clockwork(largest=0)"), {}, "clockwork(largest): it is out of"),
+        (("--fleet", "T4:1", "-r", " "), {}, "--recipe: it names none"),
+        (("--fleet", "T4:1", "--faster", "0"), {}, "'0' is not a valid factor"),
+        (("--fleet", "T4:1", "--faster", "x"), {}, "'x' is not a valid factor"),
+        (("--fleet", "T4:1", "--slo", "0s"), {}, "nothing is answered in no time"),
+        (("--fleet", "T4:1", "--slo", "soon"), {}, "--slo: 'soon' is not a valid duration"),
+        (("--fleet", "T4:1", "--latency-noise", "nan"), {}, "nan is not a valid spread"),
+        (("--fleet", "T4:1", "--seed", "4-1"), {}, "'4-1' runs backwards"),
+        (("--fleet", "T4:1,T4:2", "--per-request", "x.csv"), {}, "one file holds one run, not 2"),
+        (("--fleet", "T4:1", "--per-request", "no/where/x.csv"), {}, "no folder 'no/where'"),
+        (
+            ("--fleet", "T4:1", "-r", "clockwork"),
+            {"rows": ROWS.replace("large", "huge")},
+            "there is no model 'huge'",
+        ),
+        (
+            ("--fleet", "T4:1", "-r", "clockwork"),
+            {"rows": ROWS.replace("large", "faces")},
+            "'faces' is a family of models",
+        ),
+        (
+            ("--fleet", "T4:1", "-r", "clockwork"),
+            {"rows": ROWS.replace("large", "both")},
+            "'both' is a pipeline",
+        ),
+        (
+            ("--fleet", "T4:1", "-r", "clockwork"),
+            {"rows": ROWS.replace("0.1,2", "0.1,9")},
+            "request 2: it brings 9 inputs",
+        ),
+        (
+            ("--fleet", "T4:1", "-r", "clockwork"),
+            {"rows": ROWS.replace("0.2,1", "0.003,1")},
+            "no variant answers in less",
+        ),
+        (("--fleet", "T4:1", "-r", "clockwork"), {"rows": "arrival,model\n"}, "no rows"),
+        (
+            ("--fleet", "T4:1", "-r", "serve.dedicated"),
+            {"models": MODELS.replace("bytes = 600_000_000\n", "")},
+            "2 models and 1 lanes",
+        ),
+    ],
+)
 def test_what_is_wrong_is_one_clear_error(
     tmp_path: Path, words: tuple[str, ...], files: dict[str, str], said: str
 ) -> None:
@@ -241,8 +302,18 @@ def test_a_family_answers_better_by_vote_than_by_its_worst_and_by_lot(tmp_path: 
     voted, not by any one of them."""
 
     def right(recipe: str, rows: str = DIGITS) -> float:
-        (run,) = good(tmp_path, "--models", "measured", "--fleet", "cpu-1:4", "--recipe", recipe,
-                      "--slo", "50ms", rows=rows)  # fmt: skip
+        (run,) = good(
+            tmp_path,
+            "--models",
+            "measured",
+            "--fleet",
+            "cpu-1:4",
+            "--recipe",
+            recipe,
+            "--slo",
+            "50ms",
+            rows=rows,
+        )
         assert run["metrics"]["attainment"] == 1
         assert [each["requests"] for each in run["models"]] == [1500]
         return float(run["metrics"]["effective_accuracy"])
@@ -287,8 +358,19 @@ def test_requests_name_a_pipeline(tmp_path: Path) -> None:
     """5 ms and then 10 ms alone; in a batch of two 6 ms, and 13.3 ms."""
     rows = "arrival,model,slo\n0,both,0.5\n1,both,0.5\n1,both,0.5\n2,small,0.5\n"
     out = tmp_path / "out.csv"
-    (run,) = good(tmp_path, "--fleet", "T4:1", "--latency-noise", "0", "-r", "serve.triton",
-                  "--per-request", str(out), rows=rows, models=PLAIN)  # fmt: skip
+    (run,) = good(
+        tmp_path,
+        "--fleet",
+        "T4:1",
+        "--latency-noise",
+        "0",
+        "-r",
+        "serve.triton",
+        "--per-request",
+        str(out),
+        rows=rows,
+        models=PLAIN,
+    )
     assert run["models"] == [
         {"model": "small", "requests": 1, "attainment": 1.0, "dropped": 0},
         {"model": "both", "requests": 3, "attainment": 1.0, "dropped": 0},
@@ -296,29 +378,71 @@ def test_requests_name_a_pipeline(tmp_path: Path) -> None:
     assert run["metrics"]["batches"] == 5
     assert run["metrics"]["effective_accuracy"] is None  # the right end of a pipeline is not known
     with out.open() as file:
-        found = [(row["model"], row["latency_seconds"], row["answered_by"])
-                 for row in csv.DictReader(file)]  # fmt: skip
-    assert found == [("both", "0.015000", ""), *[("both", "0.019333", "")] * 2,
-                     ("small", "0.005000", "small")]  # fmt: skip
-    shown = call(tmp_path, "--fleet", "T4:1", "-r", "serve.triton", "--quiet",
-                 rows="arrival,model,slo\n" + "0,both,0.1\n" * 99, models=PLAIN).stdout  # fmt: skip
+        found = [
+            (row["model"], row["latency_seconds"], row["answered_by"])
+            for row in csv.DictReader(file)
+        ]
+    assert found == [
+        ("both", "0.015000", ""),
+        *[("both", "0.019333", "")] * 2,
+        ("small", "0.005000", "small"),
+    ]
+    shown = call(
+        tmp_path,
+        "--fleet",
+        "T4:1",
+        "-r",
+        "serve.triton",
+        "--quiet",
+        rows="arrival,model,slo\n" + "0,both,0.1\n" * 99,
+        models=PLAIN,
+    ).stdout
     assert "No recipe can have more than 15.5% in time" in shown  # 1.5 and 5 ms of 100 each
 
 
-@pytest.mark.parametrize(("recipe", "models", "rows", "said"), [
-    ("clockwork", PLAIN, "0,both,1", "'both' is a pipeline, and clockwork does not run pipelines"),
-    ("serve.triton", PLAIN.replace('"two", model = "large"', '"two", model = "other"')
-     + '[[models]]\nname = "other"\nlatency = [{ device = "L4", base = 1, each = 1, largest = 1 }]',
-     "0,both,1", "pipeline 'both': model 'other' of stage 'two' was not measured on T4:1"),
-    ("serve.triton", PLAIN.replace('to = "two"', 'to = "two", items = 2e4'), "0,both,1",
-     "pipeline 'both': an item of a request is more than 10,000 items of its stages"),
-    ("serve.triton", PLAIN, "0,both,5001", "request 1: it brings 5001 inputs, and the stages of"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("recipe", "models", "rows", "said"),
+    [
+        (
+            "clockwork",
+            PLAIN,
+            "0,both,1",
+            "'both' is a pipeline, and clockwork does not run pipelines",
+        ),
+        (
+            "serve.triton",
+            PLAIN.replace('"two", model = "large"', '"two", model = "other"')
+            + '[[models]]\nname = "other"\n'
+            'latency = [{ device = "L4", base = 1, each = 1, largest = 1 }]',
+            "0,both,1",
+            "pipeline 'both': model 'other' of stage 'two' was not measured on T4:1",
+        ),
+        (
+            "serve.triton",
+            PLAIN.replace('to = "two"', 'to = "two", items = 2e4'),
+            "0,both,1",
+            "pipeline 'both': an item of a request is more than 10,000 items of its stages",
+        ),
+        (
+            "serve.triton",
+            PLAIN,
+            "0,both,5001",
+            "request 1: it brings 5001 inputs, and the stages of",
+        ),
+    ],
+)
 def test_what_is_wrong_with_a_pipeline(
     tmp_path: Path, recipe: str, models: str, rows: str, said: str
 ) -> None:
-    error = wrong(tmp_path, "--fleet", "T4:1", "-r", recipe, models=models,
-                  rows=f"arrival,model,items\n{rows}\n")  # fmt: skip
+    error = wrong(
+        tmp_path,
+        "--fleet",
+        "T4:1",
+        "-r",
+        recipe,
+        models=models,
+        rows=f"arrival,model,items\n{rows}\n",
+    )
     assert said in error
 
 
@@ -331,8 +455,14 @@ def test_a_fleet_is_written_as_it_is_read() -> None:
 def test_progress_and_the_reports_of_a_stream(tmp_path: Path) -> None:
     call(tmp_path, "--fleet", "T4:1", "-r", "clockwork")
     heard: list[int] = []
-    run = serve(load_requests(tmp_path / "r.csv"), read_models(tmp_path / "m.toml"),
-                read_fleet("T4:1"), "clockwork", Setup(), progress=heard.append)  # fmt: skip
+    run = serve(
+        load_requests(tmp_path / "r.csv"),
+        read_models(tmp_path / "m.toml"),
+        read_fleet("T4:1"),
+        "clockwork",
+        Setup(),
+        progress=heard.append,
+    )
     assert heard == [3]
     assert run.metrics["loads"] == 2
     assert run.to_json()["simulation"]["requests_per_cpu_second"] > 0
@@ -341,7 +471,15 @@ def test_progress_and_the_reports_of_a_stream(tmp_path: Path) -> None:
 def test_a_run_that_fails_leaves_the_file_of_the_one_before(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     out.write_text("before")
-    wrong(tmp_path, "--fleet", "T4:1", "-r", "clockwork", "--per-request", str(out),
-          rows=ROWS.replace("large", "huge"))  # fmt: skip
+    wrong(
+        tmp_path,
+        "--fleet",
+        "T4:1",
+        "-r",
+        "clockwork",
+        "--per-request",
+        str(out),
+        rows=ROWS.replace("large", "huge"),
+    )
     assert out.read_text() == "before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.toml", "out.csv", "r.csv"]

@@ -54,23 +54,32 @@ def test_the_first_batches_go_at_once_and_later_ones_wait_for_more() -> None:
     sends what waits, though it is idle at times."""
     asked = [Asked(7.0 * at) for at in range(1000)]
     models = [model("m", affine(10, 1, 64))]
-    cork, plain = (play(make_router(recipe), models, lanes(1), asked)
-                   for recipe in ("serve.bentoml", "serve.round-robin(size=100)"))  # fmt: skip
+    cork, plain = (
+        play(make_router(recipe), models, lanes(1), asked)
+        for recipe in ("serve.bentoml", "serve.round-robin(size=100)")
+    )
     assert cork.batches[:11] == plain.batches[:11]
     assert len(cork.batches) < len(plain.batches)
-    idle = [after.began - before.ended
-            for before, after in zip(cork.batches, cork.batches[1:], strict=False)]  # fmt: skip
+    idle = [
+        after.began - before.ended
+        for before, after in zip(cork.batches, cork.batches[1:], strict=False)
+    ]
     assert max(idle) > 0
     assert all(gap == round(gap) for gap in idle)  # it looks each millisecond
 
 
 def test_what_cannot_be_in_time_is_given_up_once_the_line_is_known() -> None:
     asked = [Asked(20.0 * at) for at in range(12)] + [Asked(300.0)] * 30
-    seen = play(make_router("serve.bentoml(latency=30ms,size=8)"), [model("m", affine(5, 2, 8))],
-                lanes(1), asked)  # fmt: skip
+    seen = play(
+        make_router("serve.bentoml(latency=30ms,size=8)"),
+        [model("m", affine(5, 2, 8))],
+        lanes(1),
+        asked,
+    )
     assert set(seen.outcomes[:12]) == {"answered"}
-    lost = [end for end, outcome in zip(seen.ended, seen.outcomes, strict=True)
-            if outcome != "answered"]  # fmt: skip
+    lost = [
+        end for end, outcome in zip(seen.ended, seen.outcomes, strict=True) if outcome != "answered"
+    ]
     assert lost
     assert len(lost) < 30
 

@@ -29,12 +29,19 @@ MODELS: list[Known] = [
     model("a", table(5, 7, 8, 12, p99=1.3), bytes_=40, load=3),
     model("b", table(9, 9.5, 11, p99=1.1), bytes_=50, load=20),
     model("c", table(1, 2, p99=2), bytes_=30, load=0.5),
-]  # fmt: skip
+]
 REQUESTS = st.lists(
-    st.builds(Asked, st.integers(0, 80).map(lambda at: at / 2), st.integers(0, 2),
-              st.sampled_from([4.0, 12.0, 30.0, 200.0]), st.sampled_from([1, 1, 1, 2]), **CODES),
-    min_size=1, max_size=40,
-)  # fmt: skip
+    st.builds(
+        Asked,
+        st.integers(0, 80).map(lambda at: at / 2),
+        st.integers(0, 2),
+        st.sampled_from([4.0, 12.0, 30.0, 200.0]),
+        st.sampled_from([1, 1, 1, 2]),
+        **CODES,
+    ),
+    min_size=1,
+    max_size=40,
+)
 
 
 def shown(seen: Seen) -> Any:
@@ -88,8 +95,9 @@ def test_models_are_loaded_before_they_run_and_memory_is_never_exceeded(
     stores = [Store(at, room) for at in range(count)]
     seen = play(make_router(recipe), MODELS, both, asked, stores=stores, noise=1.0)
     for batch in seen.batches:
-        assert any(loaded == batch.model and ended <= batch.began
-                   for loaded, _, ended in seen.loads)  # fmt: skip
+        assert any(
+            loaded == batch.model and ended <= batch.began for loaded, _, ended in seen.loads
+        )
 
 
 def test_a_model_is_loaded_for_the_first_request_and_evicted_for_another() -> None:

@@ -53,10 +53,19 @@ class Desk:
         self.world = World(models, [Lane(n, "gpu", device=n, down=True) for n in range(3)])
         self.seen = Seen(self.world)
         rows = {"arrival": [round(each * SECOND) for each in at]}
-        plane = Plane(self.world, router or make_router("serve.no-batch"), Physics(models),
-                      iter([rows]), [self.seen])  # fmt: skip
-        self.host = Requesting(trace_of((WEB,)).declared, {"web": Requested(plane, 2 * SECOND)},
-                               10 * SECOND, lambda node: "gpu")  # fmt: skip
+        plane = Plane(
+            self.world,
+            router or make_router("serve.no-batch"),
+            Physics(models),
+            iter([rows]),
+            [self.seen],
+        )
+        self.host = Requesting(
+            trace_of((WEB,)).declared,
+            {"web": Requested(plane, 2 * SECOND)},
+            10 * SECOND,
+            lambda node: "gpu",
+        )
 
     def starts(self, row: int, at: float) -> None:
         """A replica is accepted, and starts."""
@@ -72,8 +81,9 @@ class Desk:
             for event in self.host.advance(self.host.next_time()):
                 assert isinstance(event, Served)
                 marks = event.figures["given_back"]
-                told.append(tuple(job for job, mark in zip(event.services, marks, strict=True)
-                                  if mark))  # fmt: skip
+                told.append(
+                    tuple(job for job, mark in zip(event.services, marks, strict=True) if mark)
+                )
         return told
 
     def until(self, at: float) -> list[dict[str, float | None]]:
@@ -96,10 +106,18 @@ def test_a_replica_answers_once_it_has_loaded() -> None:
     desk.starts(1, 1)
     (window,) = desk.until(10)
     assert window == {
-        "arrivals": 3, "answered": 3, "late": 0, "dropped": 0, "queue": 0, "replicas": 1,
+        "arrivals": 3,
+        "answered": 3,
+        "late": 0,
+        "dropped": 0,
+        "queue": 0,
+        "replicas": 1,
         "ongoing": pytest.approx((3.1 + 2.2 + 0.1) / 10),
-        "busy": pytest.approx(0.3 / 7), "batch": 1, "p50": pytest.approx(2.2), "p99": 3.1,
-    }  # fmt: skip
+        "busy": pytest.approx(0.3 / 7),
+        "batch": 1,
+        "p50": pytest.approx(2.2),
+        "p99": 3.1,
+    }
     assert desk.host.next_time() == NEVER
     assert desk.ended() == [3.1, 3.2, 5.1]
 
@@ -156,8 +174,11 @@ def test_lanes_that_are_left_are_taken_again() -> None:
 def traffic(seed: int, router: str = "serve.triton") -> Traffic:
     mix = Mix(models=2, names=("resnet50", "bert"), zipf=2, slo=SECOND // 10)
     curve = spike(100, 2500, 120.0, 60.0) if seed else constant(200)
-    return Traffic(generated(curve, seed=seed, duration=400.0, mix=mix),
-                   read_models(EXAMPLES / "models.toml"), router)  # fmt: skip
+    return Traffic(
+        generated(curve, seed=seed, duration=400.0, mix=mix),
+        read_models(EXAMPLES / "models.toml"),
+        router,
+    )
 
 
 @pytest.mark.parametrize("serving", ["scale.threshold(up=0.5,cooldown=20s)", ""])
@@ -191,9 +212,11 @@ def test_more_replicas_answer_more_in_time() -> None:
     trace, cluster = load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4")
     same, more = (
         run_one(trace, cluster, "fifo", Setup(traffic=traffic(1), serving=serving)).services["web"]
-        for serving in ("scale.threshold(up=1,down=0)",
-                        "scale.threshold(up=0.5,down=0,cooldown=10s)")
-    )  # fmt: skip
+        for serving in (
+            "scale.threshold(up=1,down=0)",
+            "scale.threshold(up=0.5,down=0,cooldown=10s)",
+        )
+    )
     assert same["attainment"] < more["attainment"]
 
 
@@ -202,8 +225,12 @@ def test_models_that_no_service_has_are_one_error() -> None:
     with pytest.raises(BadInput, match="no job of kind serve names a model"):
         run_one(trace, load_cluster("1x4xT4"), "fifo", Setup(traffic=traffic(0)))
     with pytest.raises(BadInput, match="was not measured on V100"):
-        run_one(load_trace(EXAMPLES / "trace.csv"), load_cluster("1x8xV100"), "fifo",
-                Setup(traffic=traffic(0)))  # fmt: skip
+        run_one(
+            load_trace(EXAMPLES / "trace.csv"),
+            load_cluster("1x8xV100"),
+            "fifo",
+            Setup(traffic=traffic(0)),
+        )
 
 
 def test_a_lane_that_drains_is_not_given_a_second_batch_when_it_is_taken_again() -> None:
@@ -231,10 +258,14 @@ def test_what_runs_when_the_service_ends_is_dropped_and_so_is_what_comes_later()
 
 def test_requests_that_outlast_the_trace_are_dropped() -> None:
     short = traffic(0)
-    longer = Traffic(generated(constant(20), seed=1, duration=1500.0, mix=Mix(
-        names=("resnet50",), slo=SECOND)), short.models, short.router)  # fmt: skip
-    run = run_one(load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4"), "fifo",
-                  Setup(traffic=longer))  # fmt: skip
+    longer = Traffic(
+        generated(constant(20), seed=1, duration=1500.0, mix=Mix(names=("resnet50",), slo=SECOND)),
+        short.models,
+        short.router,
+    )
+    run = run_one(
+        load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4"), "fifo", Setup(traffic=longer)
+    )
     found = run.services["web"]
     assert set(found["dropped_by_reason"]) == {"the service ended"}
     assert 0.55 < found["dropped"] / found["requests"] < 0.65  # it runs for 10 of 25 minutes

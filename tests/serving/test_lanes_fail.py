@@ -20,8 +20,9 @@ def played(recipe: str, turns: list[tuple[int, int, bool]], asked: list[Asked], 
     """Turn lanes off and on (millisecond, lane, up); all come back in the end."""
     world = World(MODELS, lanes(count))
     seen = Seen(world)
-    plane = Plane(world, make_router(recipe), Physics(MODELS, noise=0), iter([columns(asked)]),
-                  [seen])  # fmt: skip
+    plane = Plane(
+        world, make_router(recipe), Physics(MODELS, noise=0), iter([columns(asked)]), [seen]
+    )
     for at, lane, up in turns:
         plane.advance(at * MS)
         plane.turn(lane, at * MS, up=up)
@@ -37,11 +38,21 @@ TURNS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 2), st.booleans())
 
 
 @pytest.mark.parametrize("recipe", [*recipes("requests"), "serve.least-loaded(size=4)"])
-@given(turns=TURNS, asked=st.lists(st.builds(Asked, st.integers(0, 60), st.integers(0, 1),
-                                             st.sampled_from([20.0, 5000.0]), st.just(1),
-                                             **CODES),
-                                   min_size=1,
-                                   max_size=30))  # fmt: skip
+@given(
+    turns=TURNS,
+    asked=st.lists(
+        st.builds(
+            Asked,
+            st.integers(0, 60),
+            st.integers(0, 1),
+            st.sampled_from([20.0, 5000.0]),
+            st.just(1),
+            **CODES,
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+)
 def test_every_request_ends_though_lanes_come_and_go(
     recipe: str, turns: list[tuple[int, int, bool]], asked: list[Asked]
 ) -> None:

@@ -51,8 +51,9 @@ from serving.test_pipelines import BOTH, REQUESTS
 def session(number: int, took: Mapping[int, float], slo: float, rate: float) -> Session:
     """Milliseconds by batch; a batch in between takes as long as the next larger."""
     sizes = sorted(took)
-    latency = [0] + [round(took[sizes[bisect_right(sizes, n - 1)]] * MS)
-                     for n in range(1, sizes[-1] + 1)]  # fmt: skip
+    latency = [0] + [
+        round(took[sizes[bisect_right(sizes, n - 1)]] * MS) for n in range(1, sizes[-1] + 1)
+    ]
     return Session(number, latency, round(slo * MS), rate)
 
 
@@ -84,16 +85,21 @@ def test_the_cards_three_sessions_need_two_gpus(order: tuple[Session, ...]) -> N
 X, Y = {40: 200, 50: 250, 60: 300}, {40: 300, 50: 400, 60: 500}
 
 
-@pytest.mark.parametrize(("gamma", "split", "gpus"), [
-    (0.1, (60, 40), 1 / 300 + 0.1 / 300), (1, (50, 50), 1 / 250 + 1 / 400),
-    (10, (40, 60), 1 / 200 + 10 / 500),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gamma", "split", "gpus"),
+    [
+        (0.1, (60, 40), 1 / 300 + 0.1 / 300),
+        (1, (50, 50), 1 / 250 + 1 / 400),
+        (10, (40, 60), 1 / 200 + 10 / 500),
+    ],
+)
 def test_the_cards_query_is_split_by_what_each_stage_has_to_do(
     gamma: float, split: tuple[int, int], gpus: float
 ) -> None:
     query = pipeline("q", [0, 1], (0, 1, gamma))
-    segments = budgets(query, [1, gamma], 10,
-                       lambda stage, budget: (X, Y)[stage].get(10 * budget, 0))  # fmt: skip
+    segments = budgets(
+        query, [1, gamma], 10, lambda stage, budget: (X, Y)[stage].get(10 * budget, 0)
+    )
     assert segments[0] == pytest.approx(gpus)
     assert segments[1] == [each // 10 for each in split]
 
@@ -108,7 +114,8 @@ def test_branches_of_a_query_have_the_same_time_left_and_one_that_cannot_be_spli
     assert found == [2, 6, 6]
     assert total == pytest.approx(1 / 2 + 2 / 6)
     assert budgets(query, [1, 1, 1], 7, lambda stage, budget: budget >= needs[stage])[0] == float(
-        "inf")  # fmt: skip
+        "inf"
+    )
 
 
 def test_a_batch_that_a_whole_gpu_would_not_run_is_not_gathered_either() -> None:
@@ -133,17 +140,25 @@ def test_what_fills_gpus_has_them_for_itself_and_only_the_rest_is_shared() -> No
     nodes = pack([Session(0, A.latency, A.slo, 400), B])
     assert [[share.batch for share in node.shares] for node in nodes[:2]] == [[16], [16]]
     assert [node.occupancy for node in nodes[:2]] == [1, 1]
-    assert sum(share.session.rate for node in nodes for share in node.shares
-               if share.session.number == 0) == pytest.approx(400)  # fmt: skip
+    assert sum(
+        share.session.rate for node in nodes for share in node.shares if share.session.number == 0
+    ) == pytest.approx(400)
 
 
 SESSIONS = st.lists(
-    st.builds(lambda number, base, each, slo, rate: Session(
-        number, [0, *(base + each * n for n in range(1, 33))], slo, rate),
-        st.integers(0, 9), st.integers(500, 20_000), st.integers(100, 5_000),
-        st.integers(5_000, 300_000), st.floats(0.1, 500)),
-    min_size=1, max_size=6,
-)  # fmt: skip
+    st.builds(
+        lambda number, base, each, slo, rate: Session(
+            number, [0, *(base + each * n for n in range(1, 33))], slo, rate
+        ),
+        st.integers(0, 9),
+        st.integers(500, 20_000),
+        st.integers(100, 5_000),
+        st.integers(5_000, 300_000),
+        st.floats(0.1, 500),
+    ),
+    min_size=1,
+    max_size=6,
+)
 
 
 @given(sessions=SESSIONS)
@@ -194,18 +209,25 @@ def hurried(*, fill: bool = True, execution: bool = False) -> Nexus:
     return Nexus(Planning(16 * MS, 8 * MS, 1.05, 0.2, execution, fill, 20, 4 * MS), 1.15)
 
 
-@given(asked=REQUESTS, count=st.integers(1, 4), seed=st.integers(0, 3), fill=st.booleans(),
-       execution=st.booleans())  # fmt: skip
+@given(
+    asked=REQUESTS,
+    count=st.integers(1, 4),
+    seed=st.integers(0, 3),
+    fill=st.booleans(),
+    execution=st.booleans(),
+)
 def test_plans_do_not_depend_on_how_requests_are_grouped(
     asked: list[Asked], count: int, seed: int, fill: bool, execution: bool
 ) -> None:
     router = hurried(fill=fill, execution=execution)
     seen = play(router, MODELS, lanes(count), asked, noise=1.0, seed=seed, pipelines=BOTH)
-    again = play(OneByOne(router), MODELS, lanes(count), asked, noise=1.0, seed=seed,
-                 pipelines=BOTH)  # fmt: skip
+    again = play(
+        OneByOne(router), MODELS, lanes(count), asked, noise=1.0, seed=seed, pipelines=BOTH
+    )
     assert shown(again) == shown(seen)
-    chunks = play(router, MODELS, lanes(count), asked, noise=1.0, seed=seed, chunk=3,
-                  pipelines=BOTH)  # fmt: skip
+    chunks = play(
+        router, MODELS, lanes(count), asked, noise=1.0, seed=seed, chunk=3, pipelines=BOTH
+    )
     assert shown(chunks) == shown(seen)
     naive = Naive(router, MODELS, lanes(count), asked, (), seed, BOTH)
     naive.play()
@@ -239,16 +261,20 @@ def cards() -> list[Asked]:
     ]
 
 
-CARDS = [model(name, table(*(each / MS for each in one.latency[1:])))
-         for name, one in (("a", A), ("b", B), ("c", C))]  # fmt: skip
+CARDS = [
+    model(name, table(*(each / MS for each in one.latency[1:])))
+    for name, one in (("a", A), ("b", B), ("c", C))
+]
 
 
 def test_the_cards_sessions_run_on_two_lanes_of_three_once_rates_are_known() -> None:
     """A batch of eight of the first and of four of the second every 125 ms; the third alone."""
     seen = play(make_router("nexus(profile=1,fill=false)"), CARDS, lanes(3), cards())
     assert seen.outcomes == ["answered"] * (3 * 128)
-    assert all(ended <= one.at + one.within for one, ended in
-               zip(sorted(cards(), key=lambda one: one.at), seen.ended, strict=True))  # fmt: skip
+    assert all(
+        ended <= one.at + one.within
+        for one, ended in zip(sorted(cards(), key=lambda one: one.at), seen.ended, strict=True)
+    )
     later = [each for each in seen.batches if 1500 < each.began < 2700]
     ran = [{each.model for each in later if each.lane == lane} for lane in range(3)]
     assert ran in ([{0, 1}, {2}, set()], [{2}, {0, 1}, set()])
@@ -301,10 +327,13 @@ def test_a_profile_of_more_than_was_measured_drops_earlier() -> None:
         assert seen.outcomes == [outcome]
 
 
-@pytest.mark.parametrize(("more", "last", "plans"), [
-    (1, 63, [30, 60]),  # the epoch
-    (3, 21, [10]),  # overload, and what was measured then is enough
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "last", "plans"),
+    [
+        (1, 63, [30, 60]),  # the epoch
+        (3, 21, [10]),  # overload, and what was measured then is enough
+    ],
+)
 def test_there_is_a_plan_every_thirty_seconds_and_for_overload_after_ten(
     more: int, last: int, plans: list[int]
 ) -> None:
@@ -372,8 +401,11 @@ def test_a_shared_lane_begins_a_cycle_no_sooner_than_the_duty_or_the_batches_say
 ) -> None:
     """32 and 16 a second in a cycle of 125 ms: four and two, 50 ms each."""
     sessions = ((0, 200, 32), (1, 250, 16))
-    asked = [Asked(at * 1000 / rate, which, slo) for which, slo, rate in sessions
-             for at in range(4 * rate)]  # fmt: skip
+    asked = [
+        Asked(at * 1000 / rate, which, slo)
+        for which, slo, rate in sessions
+        for at in range(4 * rate)
+    ]
     router = make_router(f"nexus(profile=1,fill=no,cycle={cycle})")
     world = World(CARDS[:2], lanes(1))
     seen = Seen(world)
@@ -396,8 +428,11 @@ def test_no_more_than_sixteen_slos_are_told_apart() -> None:
     plane.advance(1100 * MS)
     counts = {stream.slo / MS: stream.rate for stream in world.memory.streams.values()}
     assert len(counts) == 16
-    more = {slo for slo, stream in ((key[1] / MS, value) for key, value in
-                                    world.memory.streams.items()) if stream.count}  # fmt: skip
+    more = {
+        slo
+        for slo, stream in ((key[1] / MS, value) for key, value in world.memory.streams.items())
+        if stream.count
+    }
     assert more == {100, 107, 115}
 
 
@@ -417,8 +452,9 @@ def test_rates_fade_while_nothing_comes() -> None:
 def test_a_lane_that_asks_ahead_begins_when_it_is_free() -> None:
     """Asked at 6 ms, it is free at 10: what is due at 18 would be late."""
     asked = [Asked(0, 0, 1000), Asked(1, 0, 17), Asked(2, 0, 30)]
-    seen = play(make_router("nexus(profile=1)"), [model("m", table(10))], lanes(1, ahead=4 * MS),
-                asked)  # fmt: skip
+    seen = play(
+        make_router("nexus(profile=1)"), [model("m", table(10))], lanes(1, ahead=4 * MS), asked
+    )
     assert seen.outcomes == ["answered", "it could not be answered in time", "answered"]
     assert seen.ended == [10, 6, 20]
 

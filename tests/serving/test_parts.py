@@ -33,8 +33,12 @@ def test_one_request_may_fill_the_largest_batch() -> None:
     for recipe in recipes("requests"):
         if recipe == "serve.fixed-batch":
             continue
-        seen = play(make_router(recipe), [model("m", table(1, 2, 3))], lanes(1),
-                    [Asked(0, within=50, items=3)])  # fmt: skip
+        seen = play(
+            make_router(recipe),
+            [model("m", table(1, 2, 3))],
+            lanes(1),
+            [Asked(0, within=50, items=3)],
+        )
         assert seen.outcomes == ["answered"], recipe
 
 
@@ -71,8 +75,9 @@ def test_what_was_refused_or_answered_is_no_load(dispatch: Any, queue: Any) -> N
 
 
 def test_two_choices_keep_lanes_level() -> None:
-    seen = play(make_router("serve.power-of-two"), [model("m", table(10))], lanes(5),
-                [Asked(0)] * 500)  # fmt: skip
+    seen = play(
+        make_router("serve.power-of-two"), [model("m", table(10))], lanes(5), [Asked(0)] * 500
+    )
     at = [batch.lane for batch in seen.batches]
     counts = [at.count(lane) for lane in range(5)]
     assert max(counts) - min(counts) <= 4  # at random: about 25
@@ -149,11 +154,17 @@ def test_what_each_recipe_does_by_default() -> None:
     assert find("clockwork").parameters["margin"] == 5 * MS
 
 
-@pytest.mark.parametrize(("name", "where"), [
-    ("clipper", "Crankshaw et al., NSDI 2017"), ("nanily", "Tang et al., HPCC 2019"),
-    ("clockwork", "Gujarati et al., OSDI 2020"), ("serve.power-of-two", "Mitzenmacher, TPDS 2001"),
-    ("serve.fixed-batch", "NIPS 2017"), ("dybatch", "CCGrid 2020"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("clipper", "Crankshaw et al., NSDI 2017"),
+        ("nanily", "Tang et al., HPCC 2019"),
+        ("clockwork", "Gujarati et al., OSDI 2020"),
+        ("serve.power-of-two", "Mitzenmacher, TPDS 2001"),
+        ("serve.fixed-batch", "NIPS 2017"),
+        ("dybatch", "CCGrid 2020"),
+    ],
+)
 def test_papers_are_those_of_the_cards(name: str, where: str) -> None:
     assert where in str(find(name).paper)
     assert find(name).make().name == name
@@ -162,8 +173,9 @@ def test_papers_are_those_of_the_cards(name: str, where: str) -> None:
 def test_clockwork_prefers_the_size_whose_first_request_has_to_start_soonest() -> None:
     """The head is too tight for a batch of two, and goes alone; the rest goes together."""
     asked = [Asked(0, 0, 6), Asked(0, 0, 30), Asked(0, 0, 30), Asked(0, 0, 30)]
-    seen = play(make_router("clockwork(margin=0)"), [model("m", table(5, 8, 10, 12))], lanes(1),
-                asked)  # fmt: skip
+    seen = play(
+        make_router("clockwork(margin=0)"), [model("m", table(5, 8, 10, 12))], lanes(1), asked
+    )
     assert [batch.tasks for batch in seen.batches] == [(0,), (1, 2), (3,)]
     assert seen.outcomes == ["answered"] * 4
 
@@ -211,8 +223,10 @@ def test_demand_is_split_by_what_holders_have_to_do_and_served_as_far_as_they_ca
     memory.some = 0b1111
     served = served_demand(memory)
     first, second = 1.25 * WINDOW, 0.25 * WINDOW  # what they have to do before model 2 comes
-    more = 0.6 * (1 / first) / (1 / first + 1 / second), 0.6 * (1 / second) / (
-        1 / first + 1 / second)  # fmt: skip
+    more = (
+        0.6 * (1 / first) / (1 / first + 1 / second),
+        0.6 * (1 / second) / (1 / first + 1 / second),
+    )
     able = 1 / (1.25 + more[0])
     assert served[0] == pytest.approx((0.25 * able + 0.25) * WINDOW, rel=1e-4)
     assert served[1] == pytest.approx(able * WINDOW, rel=1e-4)
@@ -226,8 +240,13 @@ def test_a_lane_that_comes_back_is_free() -> None:
     world = World(models, lanes(1))
     seen = Seen(world)
     asked = [Asked(0), Asked(30, 1, 10)]
-    plane = Plane(world, make_router("clockwork(margin=0)"), Physics(models, noise=0),
-                  iter([columns(asked)]), [seen])  # fmt: skip
+    plane = Plane(
+        world,
+        make_router("clockwork(margin=0)"),
+        Physics(models, noise=0),
+        iter([columns(asked)]),
+        [seen],
+    )
     plane.advance(10 * MS)
     plane.turn(0, 10 * MS, up=False)
     plane.turn(0, 20 * MS, up=True)

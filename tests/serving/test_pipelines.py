@@ -43,11 +43,17 @@ ROUTERS = [
     "clipper(selection=exp4,keeps=3)",
 ]
 REQUESTS = st.lists(
-    st.builds(Asked, st.integers(0, 80).map(lambda at: at / 2), st.integers(0, 4),
-              st.sampled_from([12.0, 40.0, 200.0]), st.sampled_from([1, 1, 1, 2]),
-              **CODES),
-    min_size=1, max_size=18,
-)  # fmt: skip
+    st.builds(
+        Asked,
+        st.integers(0, 80).map(lambda at: at / 2),
+        st.integers(0, 4),
+        st.sampled_from([12.0, 40.0, 200.0]),
+        st.sampled_from([1, 1, 1, 2]),
+        **CODES,
+    ),
+    min_size=1,
+    max_size=18,
+)
 
 
 def least(one: Asked) -> float:
@@ -63,19 +69,22 @@ def test_every_router_ends_every_request_once_and_as_the_naive_plane(
     """Twice the same, row by row and in chunks; `Seen` holds the rules of lanes."""
     router = make_router(recipe)
     seen = play(router, MODELS, lanes(count), asked, noise=1.0, seed=seed, pipelines=BOTH)
-    again = play(OneByOne(router), MODELS, lanes(count), asked, noise=1.0, seed=seed,
-                 pipelines=BOTH)  # fmt: skip
+    again = play(
+        OneByOne(router), MODELS, lanes(count), asked, noise=1.0, seed=seed, pipelines=BOTH
+    )
     assert shown(again) == shown(seen)
-    chunks = play(router, MODELS, lanes(count), asked, noise=1.0, seed=seed, chunk=3,
-                  pipelines=BOTH)  # fmt: skip
+    chunks = play(
+        router, MODELS, lanes(count), asked, noise=1.0, seed=seed, chunk=3, pipelines=BOTH
+    )
     assert shown(chunks) == shown(seen)
     naive = Naive(router, MODELS, lanes(count), asked, (), seed, BOTH)
     naive.play()
     assert sorted(naive.ran, key=lambda ran: (ran.began, ran.lane)) == seen.batches
     assert [ended / MS for ended in naive.world.requests.ended] == seen.ended
     exact = play(router, MODELS, lanes(count), asked, seed=seed, pipelines=BOTH)
-    for one, outcome, ended in zip(sorted(asked, key=lambda one: one.at), exact.outcomes,
-                                   exact.ended, strict=True):  # fmt: skip
+    for one, outcome, ended in zip(
+        sorted(asked, key=lambda one: one.at), exact.outcomes, exact.ended, strict=True
+    ):
         known = one.input >= 0 and one.model < 3 and "keeps" in recipe  # answered before
         assert outcome != "answered" or known or ended >= one.at + least(one)
     assert not naive.world.tasks or any(each != "answered" for each in seen.outcomes)
@@ -98,8 +107,13 @@ def test_stages_follow_each_other_and_a_join_waits_for_all_that_feed_it() -> Non
 def test_a_stage_hands_on_so_many_items_on_average(mean: float) -> None:
     models = [model("find", table(1)), model("read", table(1))]
     two = pipeline("two", [0, 1], (0, 1, mean))
-    seen = play(make_router("serve.no-batch"), models, lanes(4),
-                [Asked(10 * at, 2) for at in range(1000)], pipelines=[two])  # fmt: skip
+    seen = play(
+        make_router("serve.no-batch"),
+        models,
+        lanes(4),
+        [Asked(10 * at, 2) for at in range(1000)],
+        pipelines=[two],
+    )
     count = sum(each.model == 1 for each in seen.batches)
     assert count / 1000 == pytest.approx(mean, abs=0.05)
     counts = [seen.ended[at] - 10 * at - 1 for at in range(1000)]
@@ -110,16 +124,25 @@ def test_a_stage_begins_when_all_items_of_the_one_before_are_over() -> None:
     """Three items in batches of two and one, beside each other: 6 ms and 5."""
     two = pipeline("two", [0, 1], (0, 1, 1))
     models = [model("a", table(5, 6)), model("b", table(1, 2, 3))]
-    seen = play(make_router("serve.triton"), models, lanes(2), [Asked(0, 2, items=3)],
-                pipelines=[two])  # fmt: skip
+    seen = play(
+        make_router("serve.triton"), models, lanes(2), [Asked(0, 2, items=3)], pipelines=[two]
+    )
     assert [(each.model, each.began, len(each.tasks)) for each in seen.batches] == [
-        (0, 0, 2), (0, 0, 1), (1, 6, 3)]  # fmt: skip
+        (0, 0, 2),
+        (0, 0, 1),
+        (1, 6, 3),
+    ]
 
 
 def test_a_request_that_brings_several_items_has_as_many_tasks() -> None:
     two = pipeline("two", [0, 0], (0, 1, 1.5))
-    seen = play(make_router("serve.triton"), [model("m", affine(1, 1))], lanes(1),
-                [Asked(0, 1, items=4)], pipelines=[two])  # fmt: skip
+    seen = play(
+        make_router("serve.triton"),
+        [model("m", affine(1, 1))],
+        lanes(1),
+        [Asked(0, 1, items=4)],
+        pipelines=[two],
+    )
     assert [(len(each.tasks), each.ended) for each in seen.batches] == [(4, 5), (6, 12)]
 
 
@@ -147,8 +170,13 @@ def test_what_a_full_queue_refuses_ends_the_request_once() -> None:
     waits of it is not run."""
     three = pipeline("three", [0, 1], (0, 1, 3))
     models = [model("a", table(1)), model("b", table(10))]
-    seen = play(make_router("serve.triton(size=1,longest=2)"), models, lanes(1),
-                [Asked(0, 2), Asked(100, 1)], pipelines=[three])  # fmt: skip
+    seen = play(
+        make_router("serve.triton(size=1,longest=2)"),
+        models,
+        lanes(1),
+        [Asked(0, 2), Asked(100, 1)],
+        pipelines=[three],
+    )
     assert seen.outcomes == ["the queue was full", "answered"]
     assert [(each.model, each.began) for each in seen.batches] == [(0, 0), (1, 100)]
 

@@ -46,17 +46,25 @@ class Drawn(Physics):
 
 
 def mean_and_half_width(
-    recipe: str, per_ms: float, count: int, served: Latencies | Known, *,
-    exponential: bool = False, output: int = 1,
-) -> tuple[float, float]:  # fmt: skip
+    recipe: str,
+    per_ms: float,
+    count: int,
+    served: Latencies | Known,
+    *,
+    exponential: bool = False,
+    output: int = 1,
+) -> tuple[float, float]:
     """The mean time in the system, and half its 99.9 % interval, by batch means."""
     gaps = np.random.default_rng(5).exponential(1000 / per_ms, REQUESTS)
     models = [model("m", served) if isinstance(served, Latencies) else served]
     world = World(models, lanes(count))
     waits = Waits()
     physics = Drawn(models, 7) if exponential else Physics(models, noise=0)
-    chunk = {"arrival": gaps.cumsum().astype(np.int64).tolist(), "prompt": [3] * REQUESTS,
-             "output": [output] * REQUESTS}  # fmt: skip
+    chunk = {
+        "arrival": gaps.cumsum().astype(np.int64).tolist(),
+        "prompt": [3] * REQUESTS,
+        "output": [output] * REQUESTS,
+    }
     plane = Plane(world, make_router(recipe), physics, iter([chunk]), [waits])
     plane.advance()
     plane.finish()
@@ -88,11 +96,14 @@ CONSTANT = speaker("m", prefill=(4, 0, 0), decode=((1e9, 2, 0, 0),), largest=64)
 STEP = speaker("m", prefill=(10, 0, 0), decode=((1e9, 10, 0, 0),))
 
 
-@pytest.mark.parametrize(("recipe", "served", "output"), [
-    ("serve.triton", table(*[10] * 64), 1),
-    ("serve.triton", CONSTANT, 4),  # 4 ms, and three steps of 2
-    ("serve.continuous-batching", STEP, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("recipe", "served", "output"),
+    [
+        ("serve.triton", table(*[10] * 64), 1),
+        ("serve.triton", CONSTANT, 4),  # 4 ms, and three steps of 2
+        ("serve.continuous-batching", STEP, 1),
+    ],
+)
 def test_batches_of_all_that_wait(recipe: str, served: Latencies | Known, output: int) -> None:
     """A server of constant time whatever the batch: the batch sizes are a Markov chain, solved
     numerically (Bailey: On queueing processes with bulk service, JRSS B 1954)."""
@@ -114,8 +125,9 @@ def test_steps_that_take_the_same_whatever_runs() -> None:
     """A request of five steps waits for the end of the step that runs: half a step on average if
     the lane is busy as it comes, nothing else. A busy time of the lane is one of M/D/infinity, up
     to the step in which it ends: with many requests at once the lane is always busy."""
-    found, half = mean_and_half_width("serve.continuous-batching(max_num_seqs=1000)", 0.2, 1, STEP,
-                                      output=5)  # fmt: skip
+    found, half = mean_and_half_width(
+        "serve.continuous-batching(max_num_seqs=1000)", 0.2, 1, STEP, output=5
+    )
     assert abs(found - (5 * 10 + 5)) < half + 0.02
 
 
@@ -132,19 +144,30 @@ def test_the_size_of_clipper_is_a_saw_tooth_to_the_integer() -> None:
 
 @given(
     asked=st.lists(
-        st.builds(Asked, st.integers(0, 60).map(lambda at: at / 4), st.integers(0, 2),
-                  st.sampled_from([8.0, 14.0, 22.0, 30.0, 200.0]), st.just(1), **CODES),
-        min_size=1, max_size=60,
+        st.builds(
+            Asked,
+            st.integers(0, 60).map(lambda at: at / 4),
+            st.integers(0, 2),
+            st.sampled_from([8.0, 14.0, 22.0, 30.0, 200.0]),
+            st.just(1),
+            **CODES,
+        ),
+        min_size=1,
+        max_size=60,
     ),
-    count=st.integers(1, 2), margin=st.sampled_from(["0", "2ms"]),
-)  # fmt: skip
+    count=st.integers(1, 2),
+    margin=st.sampled_from(["0", "2ms"]),
+)
 def test_clockwork_answers_nothing_late_where_nothing_takes_longer_than_its_profile(
     asked: list[Asked], count: int, margin: str
 ) -> None:
     """What it admits it answers in time, or refuses before it runs. Every batch takes its mean, and
     the profile states a 99th percentile above that; once measured, the mean is the estimate."""
-    models = [model("a", table(5, 7, 8, 12, p99=1.3)), model("b", table(9, 9.5, 11)),
-              model("c", table(1, p99=2))]  # fmt: skip
+    models = [
+        model("a", table(5, 7, 8, 12, p99=1.3)),
+        model("b", table(9, 9.5, 11)),
+        model("c", table(1, p99=2)),
+    ]
     seen = play(make_router(f"clockwork(margin={margin})"), models, lanes(count), asked)
     rows = sorted(asked, key=lambda one: one.at)
     for one, outcome, ended in zip(rows, seen.outcomes, seen.ended, strict=True):

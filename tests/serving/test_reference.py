@@ -27,8 +27,9 @@ def test_every_router_is_driven_as_by_the_naive_plane(
     streams = make_router(recipe).can.streams
     naive = Naive(make_router(recipe), MODELS, some_lanes(count, streams), asked, (), seed)
     naive.play()
-    seen = play(make_router(recipe), MODELS, some_lanes(count, streams), asked, noise=1.0,
-                seed=seed)  # fmt: skip
+    seen = play(
+        make_router(recipe), MODELS, some_lanes(count, streams), asked, noise=1.0, seed=seed
+    )
     assert sorted(naive.ran, key=lambda ran: (ran.began, ran.lane)) == seen.batches
     assert [ended / MS for ended in naive.world.requests.ended] == seen.ended
     assert list(naive.world.requests.by) == seen.by
@@ -57,11 +58,20 @@ def test_so_is_one_that_loads_models(
 
 @pytest.mark.parametrize("mini", MINIS)
 @given(
-    asked=st.lists(st.builds(Asked, st.integers(0, 120).map(lambda at: at / 2), st.integers(0, 1),
-                             st.sampled_from([15.0, 60.0, 1e4]), st.just(1), **CODES),
-                   min_size=1, max_size=20),
+    asked=st.lists(
+        st.builds(
+            Asked,
+            st.integers(0, 120).map(lambda at: at / 2),
+            st.integers(0, 1),
+            st.sampled_from([15.0, 60.0, 1e4]),
+            st.just(1),
+            **CODES,
+        ),
+        min_size=1,
+        max_size=20,
+    ),
     seed=st.integers(0, 3),
-)  # fmt: skip
+)
 def test_the_awkward_ones_keep_the_rules_and_are_driven_alike(
     mini: str, asked: list[Asked], seed: int
 ) -> None:

@@ -53,8 +53,13 @@ def test_a_vote_does_not_wait_for_a_model_that_no_lane_runs() -> None:
     far = [model(name, table(9), type_="tpu") for name in "bc"]
     family = [("either", (0, 1)), ("far", (1, 2))]
     asked = [Asked(0, 3, 500), Asked(5, 4, 500), Asked(9, 1, 500)]
-    seen = play(make_router("clipper(selection=exp4)"), [model("a", table(4)), *far], lanes(1),
-                asked, families=family)  # fmt: skip
+    seen = play(
+        make_router("clipper(selection=exp4)"),
+        [model("a", table(4)), *far],
+        lanes(1),
+        asked,
+        families=family,
+    )
     assert seen.outcomes == ["answered", *["no lane runs its model"] * 2]
     assert seen.ended == [4, 5, 9]
 

@@ -47,8 +47,14 @@ class Watched:
         self.world = World(MODELS, lanes(count))
         self.seen = Seen(self.world)
         self.retired: list[tuple[float, int]] = []
-        self.plane = Plane(self.world, make_router(recipe), Physics(MODELS), iter([columns(asked)]),
-                           [self.seen], self.retire)  # fmt: skip
+        self.plane = Plane(
+            self.world,
+            make_router(recipe),
+            Physics(MODELS),
+            iter([columns(asked)]),
+            [self.seen],
+            self.retire,
+        )
 
     def retire(self, lane: int) -> None:
         self.retired.append((self.world.now / SECOND, lane))
@@ -102,8 +108,10 @@ def test_a_backend_that_went_away_is_set_up_again_before_it_is_used() -> None:
 
 def test_requests_that_would_be_late_are_dropped_unless_it_does_not_prune() -> None:
     asked = [Asked(0.0, 0, 25)] * 5
-    pruned, all_ = (play(make_router(recipe), MODELS, lanes(1), asked)
-                    for recipe in ("swayam", "swayam(prunes=no)"))  # fmt: skip
+    pruned, all_ = (
+        play(make_router(recipe), MODELS, lanes(1), asked)
+        for recipe in ("swayam", "swayam(prunes=no)")
+    )
     assert [*map(pruned.outcomes.count, ("answered", "it could not be answered in time"))] == [2, 3]
     assert all_.outcomes == ["answered"] * 5
     assert sorted(all_.ended) == [10, 20, 30, 40, 50]
@@ -112,13 +120,20 @@ def test_requests_that_would_be_late_are_dropped_unless_it_does_not_prune() -> N
 def test_the_horizon_is_never_shorter_than_a_backend_needs_to_load() -> None:
     """100 more each second, and eight seconds to load: what counts is the load in eight seconds."""
     slow = [model("m", table(10), load=8000)]
-    rows = [Asked(1000.0 * second + 1000.0 * at / (100 * second), 0, 40)
-            for second in range(1, 4) for at in range(100 * second)]  # fmt: skip
+    rows = [
+        Asked(1000.0 * second + 1000.0 * at / (100 * second), 0, 40)
+        for second in range(1, 4)
+        for at in range(100 * second)
+    ]
     wanted = {}
     for load, models in ((500, MODELS), (8000, slow)):
         world = World(models, lanes(40))
-        plane = Plane(world, make_router("swayam(window=1s,windows=3,horizon=1s)"),
-                      Physics(models), iter([columns(rows)]))  # fmt: skip
+        plane = Plane(
+            world,
+            make_router("swayam(window=1s,windows=3,horizon=1s)"),
+            Physics(models),
+            iter([columns(rows)]),
+        )
         plane.advance(4 * SECOND)
         wanted[load] = world.wanted
     assert wanted[500] == pytest.approx(6, abs=1)  # 400 a second
@@ -127,12 +142,18 @@ def test_the_horizon_is_never_shorter_than_a_backend_needs_to_load() -> None:
 
 def test_it_uses_fewer_lanes_than_the_peak_needs_and_keeps_the_slo() -> None:
     """A load that swings between 26 and 234 in two minutes: beside all lanes all the time."""
-    requests = generated(diurnal(130, 0.8, 60.0, 120.0), seed=2, duration=120.0,
-                         mix=Mix(names=("bert",), slo=SECOND // 10))  # fmt: skip
+    requests = generated(
+        diurnal(130, 0.8, 60.0, 120.0),
+        seed=2,
+        duration=120.0,
+        mix=Mix(names=("bert",), slo=SECOND // 10),
+    )
     models = read_models(EXAMPLES / "models.toml")
     recipes = ("swayam(window=2s,horizon=4s,idle=4s)", "serve.no-batch")
-    ours, peak = (serve(requests, models, read_fleet("T4:4"), recipe, ServingSetup()).metrics
-                  for recipe in recipes)  # fmt: skip
+    ours, peak = (
+        serve(requests, models, read_fleet("T4:4"), recipe, ServingSetup()).metrics
+        for recipe in recipes
+    )
     assert _of(ours, "attainment") > 0.96
     assert _of(peak, "lanes_used_mean") == pytest.approx(4, abs=0.1)
     assert _of(ours, "lanes_used_mean") < 0.8 * _of(peak, "lanes_used_mean")
@@ -156,8 +177,12 @@ def replicas(serving: str, router: str, to: float, least: int = 1) -> tuple[Any,
     replicas were `spawned`, and its replicas by window of five seconds."""
     shape = Shape((Role(size=2, least=least, most=6),))
     web = job("web", at=0, lasts=200, kind=Kind.SERVE, shape=shape, model="bert")
-    requests = generated(spike(30, to, 60.0, 40.0), seed=4, duration=200.0,
-                         mix=Mix(names=("bert",), slo=SECOND // 10))  # fmt: skip
+    requests = generated(
+        spike(30, to, 60.0, 40.0),
+        seed=4,
+        duration=200.0,
+        mix=Mix(names=("bert",), slo=SECOND // 10),
+    )
     traffic = Traffic(requests, read_models(EXAMPLES / "models.toml"), router)
     counts: list[float] = []
     spawned: list[int] = []
@@ -171,8 +196,9 @@ def replicas(serving: str, router: str, to: float, least: int = 1) -> tuple[Any,
                     spawned.append(event.job)
 
     setup = Setup(traffic=traffic, serving=serving, window=5 * SECOND, validate=True)
-    run = run_one(trace_of((web,)), load_cluster("1x8xT4"), "fifo", setup,
-                  journal=lambda kernel: Noted())  # fmt: skip
+    run = run_one(
+        trace_of((web,)), load_cluster("1x8xT4"), "fifo", setup, journal=lambda kernel: Noted()
+    )
     return {**run.services["web"], "spawned": len(spawned)}, counts
 
 

@@ -38,8 +38,9 @@ def played(
     world = World(models, placed(devices) if room else lanes(devices), stores)
     world.future = Future.of(iter([columns(asked)]))
     seen = Seen(world)
-    plane = Plane(world, make_router(recipe), Physics(models, noise=0), iter([columns(asked)]),
-                  [seen])  # fmt: skip
+    plane = Plane(
+        world, make_router(recipe), Physics(models, noise=0), iter([columns(asked)]), [seen]
+    )
     drive(plane, changes)
     plane.finish()
     return seen
@@ -54,7 +55,10 @@ def test_what_a_device_lost_waits_for_another() -> None:
     """The batch that began at 0 would end at 6; its device fails at 3, the other takes it."""
     seen = played("serve.triton", failing(0, 3, 50), [Asked(0), Asked(0.5)], 2)
     assert [(each.lane, each.began, each.ended, each.outcome) for each in seen.batches] == [
-        (0, 0, 3, "failed"), (1, 0.5, 6.5, "ok"), (1, 6.5, 12.5, "ok")]  # fmt: skip
+        (0, 0, 3, "failed"),
+        (1, 0.5, 6.5, "ok"),
+        (1, 6.5, 12.5, "ok"),
+    ]
 
 
 def test_a_batch_that_begins_on_a_slow_device_takes_longer_and_keeps_its_pace() -> None:
@@ -104,8 +108,12 @@ def test_a_fleet_whose_work_is_done_is_not_waited_for() -> None:
     """Failures are drawn for ever; the run ends with the last request."""
     endless = (Change(at * 7 * MS, 0, at % 2 == 0) for at in itertools.count(1))
     world = World(PLAIN, lanes(1))
-    plane = Plane(world, make_router("serve.triton"), Physics(PLAIN, noise=0),
-                  iter([columns([Asked(0), Asked(20)])]))  # fmt: skip
+    plane = Plane(
+        world,
+        make_router("serve.triton"),
+        Physics(PLAIN, noise=0),
+        iter([columns([Asked(0), Asked(20)])]),
+    )
     drive(plane, endless)
     assert not world.open
     assert world.now < 100 * MS
@@ -113,18 +121,42 @@ def test_a_fleet_whose_work_is_done_is_not_waited_for() -> None:
 
 CHANGES = st.lists(
     st.one_of(
-        st.builds(Change, st.integers(0, 90).map(lambda at: at * MS), st.integers(0, 1),
-                  st.booleans(), st.just(1.0)),
-        st.builds(Change, st.integers(0, 90).map(lambda at: at * MS), st.integers(0, 1),
-                  st.none(), st.sampled_from([0.5, 3.0])),
-    ), max_size=12,
-)  # fmt: skip
+        st.builds(
+            Change,
+            st.integers(0, 90).map(lambda at: at * MS),
+            st.integers(0, 1),
+            st.booleans(),
+            st.just(1.0),
+        ),
+        st.builds(
+            Change,
+            st.integers(0, 90).map(lambda at: at * MS),
+            st.integers(0, 1),
+            st.none(),
+            st.sampled_from([0.5, 3.0]),
+        ),
+    ),
+    max_size=12,
+)
 
 
 @pytest.mark.parametrize("recipe", recipes("requests"))
-@given(changes=CHANGES, asked=st.lists(
-    st.builds(Asked, st.integers(0, 60), st.integers(0, 1), st.sampled_from([20.0, 5000.0]),
-              st.just(1), **CODES), min_size=1, max_size=20), tight=st.booleans())  # fmt: skip
+@given(
+    changes=CHANGES,
+    asked=st.lists(
+        st.builds(
+            Asked,
+            st.integers(0, 60),
+            st.integers(0, 1),
+            st.sampled_from([20.0, 5000.0]),
+            st.just(1),
+            **CODES,
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    tight=st.booleans(),
+)
 def test_every_request_ends_once_whatever_befalls_the_devices(
     recipe: str, changes: list[Change], asked: list[Asked], tight: bool
 ) -> None:
@@ -170,17 +202,25 @@ def test_drawn_ones_have_the_means_that_were_stated() -> None:
     assert some(Trouble("mtbf=100s,mttr=10s"), 50) == drawn[:50]
 
 
-@pytest.mark.parametrize(("outages", "stragglers", "says"), [
-    ("no.csv", "", "no file 'no.csv'"), ("mtbf=1h", "", "it needs mtbf and mttr"),
-    ("mtbf=1h,mttr=x", "", "'x'"), ("mtbf=0s,mttr=1s", "", "longer than 0"),
-    ("", "every=1h,for=1s", "'' is not a valid factor"), ("", "every=1h,times=4", "every and for"),
-    ("", "every=1h,for=1s,times=nan", "not a valid factor"), ("", "fast", "no file 'fast'"),
-    ("device,down,up\n9,1s,2s", "", "no device '9' in T4:2+L4:1"),
-    ("device,down,up\n0,1s,3s\n0,2s,4s", "", "two rows of device 0 overlap"),
-    ("device,down\n0,1s", "", "no column 'up'"), ("device,down,up\n-1,1s,2s", "", "no device '-1'"),
-    ("device,down,up\n0,2s,1s", "", "up before it is down"),
-    ("", "device,from,to,times\n0,1s,2s,0", "'0' is not a valid factor"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("outages", "stragglers", "says"),
+    [
+        ("no.csv", "", "no file 'no.csv'"),
+        ("mtbf=1h", "", "it needs mtbf and mttr"),
+        ("mtbf=1h,mttr=x", "", "'x'"),
+        ("mtbf=0s,mttr=1s", "", "longer than 0"),
+        ("", "every=1h,for=1s", "'' is not a valid factor"),
+        ("", "every=1h,times=4", "every and for"),
+        ("", "every=1h,for=1s,times=nan", "not a valid factor"),
+        ("", "fast", "no file 'fast'"),
+        ("device,down,up\n9,1s,2s", "", "no device '9' in T4:2+L4:1"),
+        ("device,down,up\n0,1s,3s\n0,2s,4s", "", "two rows of device 0 overlap"),
+        ("device,down\n0,1s", "", "no column 'up'"),
+        ("device,down,up\n-1,1s,2s", "", "no device '-1'"),
+        ("device,down,up\n0,2s,1s", "", "up before it is down"),
+        ("", "device,from,to,times\n0,1s,2s,0", "'0' is not a valid factor"),
+    ],
+)
 def test_what_cannot_be_meant_is_one_error(
     tmp_path: Path, outages: str, stragglers: str, says: str
 ) -> None:
@@ -200,11 +240,21 @@ def test_the_command_makes_devices_fail_and_slow(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("arrival,model\n0.1,a\n2.5,a\n")
     (tmp_path / "m.toml").write_text(
         'format = "ganger.models/1"\ndevices = [{ name = "T4" }]\n[[models]]\nname = "a"\n'
-        'latency = [{ device = "T4", base = 0.004, each = 0.001, largest = 8 }]\n')  # fmt: skip
+        'latency = [{ device = "T4", base = 0.004, each = 0.001, largest = 8 }]\n'
+    )
     (tmp_path / "out.csv").write_text("device,down,up\n0,0s,1s\n")
     (tmp_path / "slow.csv").write_text("device,from,to,times\n0,2s,,10\n")
-    words = ["simulate", str(tmp_path / "r.csv"), "--models", str(tmp_path / "m.toml"), "--fleet",
-             "T4:1", "--latency-noise", "0", "--json"]  # fmt: skip
+    words = [
+        "simulate",
+        str(tmp_path / "r.csv"),
+        "--models",
+        str(tmp_path / "m.toml"),
+        "--fleet",
+        "T4:1",
+        "--latency-noise",
+        "0",
+        "--json",
+    ]
 
     def latencies(*more: str) -> Any:
         out = tmp_path / "each.csv"

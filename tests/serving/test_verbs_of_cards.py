@@ -126,8 +126,7 @@ def shown(card: Card) -> Recorded:
     router = Recorded(MINIS[card.by][0]() if card.by in MINIS else make_router(card.by))
     loads = MINIS[card.by][1] if card.by in MINIS else router.can.loads
     one_model = loads and card.by in MINIS
-    asked = [Asked(1.7 * at, 0 if one_model else at % 2, (11, 90)[at % 4 // 2])
-             for at in range(60)]  # fmt: skip
+    asked = [Asked(1.7 * at, 0 if one_model else at % 2, (11, 90)[at % 4 // 2]) for at in range(60)]
     more: dict[str, Any] = {}
     if router.can.chooses:
         more = {"families": [("both", (0, 1))], "says": [[1], [0]]}
@@ -136,8 +135,13 @@ def shown(card: Card) -> Recorded:
         more = {"pipelines": [pipeline("both", [0, 1], (0, 1, 1.0))]}
         asked += [Asked(0.9 * at, 2, 90) for at in range(60)]
     stores = [Store(at, 60) for at in range(2)] if loads else []
-    on = placed(2) if loads else [Lane(at, "gpu", device=at // router.can.streams)
-                                  for at in range(2 * router.can.streams)]  # fmt: skip
+    on = (
+        placed(2)
+        if loads
+        else [
+            Lane(at, "gpu", device=at // router.can.streams) for at in range(2 * router.can.streams)
+        ]
+    )
     models = [replace(each, borders=(0.3, 0.6)) for each in MODELS[:2]]
     play(router, models, on, asked, stores=stores, noise=1.0, **more)
     return router

@@ -28,10 +28,14 @@ TRIAL = JobSpec(name="more", parent="search", estimate=5 * SECOND)
 
 def curves(*seconds: float) -> Profiles:
     """Configurations c0, c1, ... of two epochs, of which each takes so many seconds."""
-    return Profiles({
-        f"c{at}": Profile(convergence=Convergence((1.0, 2.0), (0.5, 0.25), change=0, seconds=each))
-        for at, each in enumerate(seconds)
-    })  # fmt: skip
+    return Profiles(
+        {
+            f"c{at}": Profile(
+                convergence=Convergence((1.0, 2.0), (0.5, 0.25), change=0, seconds=each)
+            )
+            for at, each in enumerate(seconds)
+        }
+    )
 
 
 class Asks:
@@ -66,8 +70,7 @@ class Asks:
 def test_children_run_as_long_as_the_policy_states_and_the_trace_knows_nothing_of_them() -> None:
     trace = trace_of([SEARCH])
     for _ in range(2):  # the second run finds the trace as the first did
-        played = play(Asks(Spawn(0, TRIAL, 3)), trace, cluster(1, 4),
-                      Setup(until=60 * SECOND))  # fmt: skip
+        played = play(Asks(Spawn(0, TRIAL, 3)), trace, cluster(1, 4), Setup(until=60 * SECOND))
         jobs = played.kernel.jobs
         assert [jobs.name(row) for row in range(4)] == ["search", "more-1", "more-2", "more-3"]
         assert (jobs.finished[1:4] // SECOND).tolist() == [5, 5, 10]
@@ -105,8 +108,11 @@ def test_a_search_ends_when_its_last_child_is_retired(rows: tuple[int, ...]) -> 
 
 
 def test_a_search_ends_also_when_its_last_child_fails_for_good() -> None:
-    works = [SEARCH, job("t0", lasts=3, parent="search"),
-             job("t1", lasts=50, limit=7, parent="search")]  # fmt: skip
+    works = [
+        SEARCH,
+        job("t0", lasts=3, parent="search"),
+        job("t1", lasts=50, limit=7, parent="search"),
+    ]
     jobs = play(Asks(), works, cluster(1, 4)).kernel.jobs
     assert jobs.phase[:3].tolist() == [Phase.FINISHED, Phase.FINISHED, Phase.FAILED]
     assert jobs.finished[0] == 7 * SECOND
@@ -121,8 +127,9 @@ def test_the_limit_of_a_late_child_counts_though_no_other_job_has_one() -> None:
 def test_what_saving_costs_is_the_late_childs_own() -> None:
     late = msgspec.structs.replace(TRIAL, estimate=50 * SECOND, checkpoint=3 * SECOND)
     stop = {2: lambda view: view.draft.stop(1)}
-    played = play(Asks(Spawn(0, late), then=stop), [SEARCH], cluster(1, 4),
-                  Setup(until=60 * SECOND))  # fmt: skip
+    played = play(
+        Asks(Spawn(0, late), then=stop), [SEARCH], cluster(1, 4), Setup(until=60 * SECOND)
+    )
     jobs = played.kernel.jobs
     assert jobs.preemptions[1] == 1
     assert jobs.finished[1] == 53 * SECOND, "stopped at 2 s, let go at 5 s, 48 s were left"
@@ -198,12 +205,21 @@ def test_the_truth_knows_late_jobs_and_errors_of_the_others_stay() -> None:
 
 
 def test_children_are_answered_in_the_instant_in_which_they_are_asked_for() -> None:
-    played = play(Asks(Spawn(0, TRIAL, 2), Spawn(0, TRIAL)), [SEARCH], cluster(1, 4),
-                  Setup(until=60 * SECOND))  # fmt: skip
-    came = [(batch.at, event.job, event.spawned) for batch, _ in played.diary.steps
-            for event in batch.events if isinstance(event, Accepted)]  # fmt: skip
+    played = play(
+        Asks(Spawn(0, TRIAL, 2), Spawn(0, TRIAL)), [SEARCH], cluster(1, 4), Setup(until=60 * SECOND)
+    )
+    came = [
+        (batch.at, event.job, event.spawned)
+        for batch, _ in played.diary.steps
+        for event in batch.events
+        if isinstance(event, Accepted)
+    ]
     assert came == [(0, 1, True), (0, 2, True), (0, 3, True)]
-    ends = [event.job for batch, _ in played.diary.steps for event in batch.events
-            if isinstance(event, Finished)]  # fmt: skip
+    ends = [
+        event.job
+        for batch, _ in played.diary.steps
+        for event in batch.events
+        if isinstance(event, Finished)
+    ]
     assert ends == [1, 2, 3]
     assert played.kernel.view.spawning == {}

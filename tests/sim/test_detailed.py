@@ -39,8 +39,7 @@ def grow(costs: Costs, first: int = 1, to: int = 2, at: int = 40) -> Played:
     from ganger.core.spec import Role, Shape
 
     shape = Shape((Role(size=1, least=1, most=4),))
-    return play(Growing(at, first, to), [job("a", 0, 100, shape=shape)], cluster(1, 4),
-                costs=costs)  # fmt: skip
+    return play(Growing(at, first, to), [job("a", 0, 100, shape=shape)], cluster(1, 4), costs=costs)
 
 
 @pytest.mark.parametrize(
@@ -49,14 +48,20 @@ def grow(costs: Costs, first: int = 1, to: int = 2, at: int = 40) -> Played:
         # 40 s alone, 60 s of work left, at twice the speed: 30 s, and whatever rescaling takes.
         pytest.param(Costs(), 70, id="for nothing"),
         pytest.param(Costs(checkpoint=10 * SECOND, restore=20 * SECOND), 100, id="none is named"),
-        pytest.param(Costs(checkpoint=10 * SECOND, restore=20 * SECOND, rescale="stop-restart"),
-                     100, id="stop and restart"),
-        pytest.param(Costs(checkpoint=10 * SECOND, restore=20 * SECOND, rescale="side-car"), 75,
-                     id="side-car"),
+        pytest.param(
+            Costs(checkpoint=10 * SECOND, restore=20 * SECOND, rescale="stop-restart"),
+            100,
+            id="stop and restart",
+        ),
+        pytest.param(
+            Costs(checkpoint=10 * SECOND, restore=20 * SECOND, rescale="side-car"),
+            75,
+            id="side-car",
+        ),
         pytest.param(Costs(rescale="io-free"), 71, id="IO-free"),
         pytest.param(Costs(rescale="stop-free"), 40 + 1 + 20 + 20, id="20 s at the old speed"),
     ],
-)  # fmt: skip
+)
 def test_what_growing_costs_by_protocol(costs: Costs, ends: float) -> None:
     assert grow(costs).ended("a") == ends
 
@@ -72,8 +77,12 @@ def test_a_device_proxy_costs_three_hundredths_all_the_time() -> None:
 def test_stop_free_growing_costs_those_who_train_less_than_a_second() -> None:
     """Of EDL's card: 20 s of preparation, during which no work is lost but 1 s of pause."""
     run = grow(Costs(rescale="stop-free"))
-    told = [event for batch, _ in run.diary.steps for event in batch.events
-            if isinstance(event, Started | Progressed)]  # fmt: skip
+    told = [
+        event
+        for batch, _ in run.diary.steps
+        for event in batch.events
+        if isinstance(event, Started | Progressed)
+    ]
     assert told == [Started(0, 1, 1.0), Started(0, 2, 1.0), Progressed(0, 2, 60 * SECOND, 2.0)]
 
 
@@ -116,18 +125,27 @@ def test_a_neighbour_that_comes_while_a_job_loads_does_not_make_it_compute_soone
 
 
 def test_two_neighbours_count_twice_and_limits_stand() -> None:
-    works = [job("net", 0, 10, model="net", limit=30),
-             *(job(f"loud {i}", 0, 8, model="loud") for i in range(2))]  # fmt: skip
+    works = [
+        job("net", 0, 10, model="net", limit=30),
+        *(job(f"loud {i}", 0, 8, model="loud") for i in range(2)),
+    ]
     run = play("fifo", works, cluster(1, 3), profiles=LOUD)
     assert run.ended("net") == 8 + 8
-    short = play("fifo", [works[0]._replace(spec=job("net", 0, 10, model="net", limit=5).spec),
-                          *works[1:]], cluster(1, 3), profiles=LOUD)  # fmt: skip
+    short = play(
+        "fifo",
+        [works[0]._replace(spec=job("net", 0, 10, model="net", limit=5).spec), *works[1:]],
+        cluster(1, 3),
+        profiles=LOUD,
+    )
     assert (short.ended("net"), short.phase("net")) == (5, "failed")
 
 
 def test_neighbours_that_start_and_end_at_the_same_instant_lose_no_start() -> None:
-    works = [job("net 0", 0, 4, model="net"), job("loud", 0, 4, model="loud"),
-             *(job(f"net {i}", 0, 4, model="net", shape=gpus(1)) for i in (1, 2, 3))]  # fmt: skip
+    works = [
+        job("net 0", 0, 4, model="net"),
+        job("loud", 0, 4, model="loud"),
+        *(job(f"net {i}", 0, 4, model="net", shape=gpus(1)) for i in (1, 2, 3)),
+    ]
     costs = Costs(start=4 * SECOND)
     run = play("fifo", works, cluster(1, 3), profiles=LOUD, costs=costs)
     assert min(run.jobs.finished[:5]) > 0

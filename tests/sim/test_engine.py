@@ -152,8 +152,13 @@ def test_a_moved_job_computes_again_only_after_its_own_checkpoint() -> None:
 @pytest.mark.parametrize(("every", "kept"), [(0, 0), (4, 8), (10, 10), (11, 0)])
 def test_a_failure_falls_back_to_the_last_periodic_checkpoint(every: float, kept: float) -> None:
     """The node is gone from 10 to 15 s."""
-    run = play("fifo", [job("a", 0, 20)], ONE, costs=costs(checkpoint_every=every),
-               outages=(Outage(0, 10 * SECOND, 15 * SECOND),))  # fmt: skip
+    run = play(
+        "fifo",
+        [job("a", 0, 20)],
+        ONE,
+        costs=costs(checkpoint_every=every),
+        outages=(Outage(0, 10 * SECOND, 15 * SECOND),),
+    )
     assert run.ended("a") == 15 + 20 - kept
     assert run.jobs.lost[0] == (10 - kept) * SECOND
 
@@ -195,8 +200,13 @@ def test_a_limit_counts_the_run_time_of_all_attempts_whose_work_is_kept(
 ) -> None:
     """12 s of work, 10 s of limit: it fails after 10 s of computing, interrupted or not."""
     urgent = job("urgent", 5, 4, priority=1)
-    run = play("priority", [job("a", 0, 12, limit=10), urgent], ONE, profiles=profiles,
-               costs=costs(restore=restore))  # fmt: skip
+    run = play(
+        "priority",
+        [job("a", 0, 12, limit=10), urgent],
+        ONE,
+        profiles=profiles,
+        costs=costs(restore=restore),
+    )
     assert (run.phase("a"), run.jobs.ran[0]) == ("failed", 10 * SECOND)
     assert run.ended("a") == 5 + 4 + restore + 5
 
@@ -215,14 +225,19 @@ def test_an_attempt_that_begins_from_nothing_begins_its_limit_anew() -> None:
 
 
 @pytest.mark.parametrize(
-    ("every", "phase", "ended"), [(0, "finished", 7 + 9), (4, "failed", 7 + 4)],
+    ("every", "phase", "ended"),
+    [(0, "finished", 7 + 9), (4, "failed", 7 + 4)],
     ids=["all is lost", "4 s are kept"],
-)  # fmt: skip
+)
 def test_a_limit_after_a_node_failed(every: float, phase: str, ended: float) -> None:
     """It computed 6 s of 9 s, with a limit of 10 s: what is kept has used up 6 s of the limit."""
-    run = play("fifo", [job("a", 0, 9 if not every else 20, limit=10)], ONE,
-               outages=(Outage(0, 6 * SECOND, 7 * SECOND),),
-               costs=costs(checkpoint_every=every))  # fmt: skip
+    run = play(
+        "fifo",
+        [job("a", 0, 9 if not every else 20, limit=10)],
+        ONE,
+        outages=(Outage(0, 6 * SECOND, 7 * SECOND),),
+        costs=costs(checkpoint_every=every),
+    )
     assert (run.phase("a"), run.ended("a")) == (phase, ended)
 
 

@@ -45,9 +45,13 @@ class Heard:
 
 
 def play(
-    profile: Profile, seconds: tuple[int, ...] = (100,), recipe: str = "fifo", gpus: int = 1,
-    later: int = 0, **setup: Any,
-) -> tuple[Run, Heard]:  # fmt: skip
+    profile: Profile,
+    seconds: tuple[int, ...] = (100,),
+    recipe: str = "fifo",
+    gpus: int = 1,
+    later: int = 0,
+    **setup: Any,
+) -> tuple[Run, Heard]:
     """Jobs of one model on a node with `gpus` GPUs, all but the first `later` (seconds)."""
     shape = Shape(roles=(Role(size=1),))
     specs = [
@@ -106,9 +110,10 @@ def test_whoever_is_preempted_goes_on_with_the_same_epoch(recipe: str) -> None:
 def test_what_a_failure_lost_is_evaluated_again() -> None:
     """Down at 60 s with epochs 1 and 2 told; the checkpoint of 40 s has one epoch and a half."""
     _, heard = play(
-        Profile(convergence=FALLING), outages=(Outage(0, 60 * SECOND, 70 * SECOND),),
+        Profile(convergence=FALLING),
+        outages=(Outage(0, 60 * SECOND, 70 * SECOND),),
         costs=Costs(checkpoint_every=40 * SECOND),
-    )  # fmt: skip
+    )
     assert heard.told == [
         (25, 0, 1, 4.0), (50, 0, 2, 2.0), (80, 0, 2, 2.0), (105, 0, 3, 1.5)
     ]  # fmt: skip
@@ -131,14 +136,21 @@ def test_noise_is_told_the_same_way_every_time() -> None:
 @given(
     epochs=st.lists(st.integers(1, 200), min_size=1, max_size=6, unique=True),
     seconds=st.lists(st.integers(1, 3000), min_size=1, max_size=6),
-    every=st.sampled_from([0.3, 1.0, 7.0]), target=st.sampled_from([0.0, 0.5, 2.0]),
+    every=st.sampled_from([0.3, 1.0, 7.0]),
+    target=st.sampled_from([0.0, 0.5, 2.0]),
     recipe=st.sampled_from(["fifo", "las(quantum=1m)", "srtf", "optimus(interval=50s)"]),
-    cost=st.integers(0, 30), knows=st.sampled_from(["truth", "losses"]),
-)  # fmt: skip
+    cost=st.integers(0, 30),
+    knows=st.sampled_from(["truth", "losses"]),
+)
 def test_every_evaluation_is_told_once_and_in_order(
-    epochs: list[int], seconds: list[int], every: float, target: float, recipe: str, cost: int,
+    epochs: list[int],
+    seconds: list[int],
+    every: float,
+    target: float,
+    recipe: str,
+    cost: int,
     knows: str,
-) -> None:  # fmt: skip
+) -> None:
     """Whatever a scheduler does, a job tells each evaluation before its end once (nothing fails
     here), and deciding twice from the same view comes to the same plan."""
     ascending = tuple(map(float, sorted(epochs)))
@@ -147,8 +159,12 @@ def test_every_evaluation_is_told_once_and_in_order(
     costs = Costs(checkpoint=cost * SECOND, restore=cost * SECOND)
     run, heard = play(
         Profile(convergence=curve, steps=Steps(1.0, 0.1, (10.0, 5.0, 1.0, 1.0))),
-        tuple(seconds), recipe, 2, costs=costs, knows=knows,
-    )  # fmt: skip
+        tuple(seconds),
+        recipe,
+        2,
+        costs=costs,
+        knows=knows,
+    )
     assert (run.jobs.finish > 0).all()
     length = curve.length()
     numbers = [number * every for number in range(1, int(length / every) + 2)]
@@ -182,9 +198,11 @@ def test_losses_tell_srtf_whom_history_misjudges() -> None:
     """One job of 100 s is over when five of 1,000 s and five of 100 s come, all of one user and
     model: history takes all for short, but after three losses the long ones are known."""
     slow = Convergence(
-        tuple(range(1, 41)), tuple(LossCurve(0.1, 0.2, 0.0).at(np.arange(1, 41)).tolist()),
-        target=0.25, every=1.0,
-    )  # fmt: skip
+        tuple(range(1, 41)),
+        tuple(LossCurve(0.1, 0.2, 0.0).at(np.arange(1, 41)).tolist()),
+        target=0.25,
+        every=1.0,
+    )
     seconds = (100, *(1000, 100) * 5)
     profile = Profile(convergence=slow)
     waits = {

@@ -67,12 +67,20 @@ def test_what_comes_is_answered_as_far_as_there_are_replicas_and_the_rest_queues
     replica(host, 1, 10)
     replica(host, 2, 10)
     assert window(host, 20) == {
-        "arrivals": 300, "answered": 400, "queue": 50, "replicas": 2, "busy": 1.0,
-    }  # fmt: skip
+        "arrivals": 300,
+        "answered": 400,
+        "queue": 50,
+        "replicas": 2,
+        "busy": 1.0,
+    }
     replica(host, 3, 20)  # 50 wait: 60 a second are answered, until 25 s 30 come and then 90
     assert window(host, 30) == {
-        "arrivals": 600, "answered": 500, "queue": 150, "replicas": 3, "busy": 500 / 600,
-    }  # fmt: skip
+        "arrivals": 600,
+        "answered": 500,
+        "queue": 150,
+        "replicas": 3,
+        "busy": 500 / 600,
+    }
     assert window(host, 40)["queue"] == 450
     last = window(host, 50)  # none come from 45 s on
     assert last == {"arrivals": 450, "answered": 600, "queue": 300, "replicas": 3, "busy": 1.0}
@@ -117,8 +125,12 @@ def test_a_service_that_runs_whole_answers_with_its_own_workers() -> None:
     host.planned(5 * SECOND, [Start(0, 1, place(3))])
     host.happened(5 * SECOND, [Started(0, 1)])
     assert window(host, 10) == {
-        "arrivals": 150, "answered": 150, "queue": 0, "replicas": 1, "busy": 0.5,
-    }  # fmt: skip
+        "arrivals": 150,
+        "answered": 150,
+        "queue": 0,
+        "replicas": 1,
+        "busy": 0.5,
+    }
     host.happened(12 * SECOND, [Finished(0, 1)])
     assert host.advance(20 * SECOND) == [], "it is over"
     assert host.next_time() == NEVER
@@ -165,10 +177,12 @@ def test_no_request_is_lost_or_answered_twice(
         assert came == pytest.approx(answered + queue)
     if steps:
         until = min(now - 5, times[-1])
-        assert came == pytest.approx(sum(
-            rate * max(min(end, until) - begin, 0.0)
-            for begin, end, rate in zip(times, times[1:], rates, strict=False)
-        ))  # fmt: skip
+        assert came == pytest.approx(
+            sum(
+                rate * max(min(end, until) - begin, 0.0)
+                for begin, end, rate in zip(times, times[1:], rates, strict=False)
+            )
+        )
 
 
 # ---------------------------------------------------------------------- one clock

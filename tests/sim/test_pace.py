@@ -20,9 +20,15 @@ from ganger.workloads.trace import Trace
 MODEL = StepModel(0.0, 0.01)
 """A hundred examples a second on each GPU, and synchronising is free."""
 GROWING = Goodput(
-    batch=100, most=400, local=(10, 100), examples=1e5,
-    starts=(0.0, 0.5), batches=(100.0,), noise=((0.0, 1e12),), model=MODEL,
-)  # fmt: skip
+    batch=100,
+    most=400,
+    local=(10, 100),
+    examples=1e5,
+    starts=(0.0, 0.5),
+    batches=(100.0,),
+    noise=((0.0, 1e12),),
+    model=MODEL,
+)
 """1000 s alone. No noise at first: a larger batch is worth nothing; then all noise."""
 
 
@@ -47,9 +53,7 @@ def test_speeds_by_hand() -> None:
 
 def test_a_job_finishes_when_both_halves_are_done() -> None:
     slow = StepModel(0.5, 0.005)
-    goodput = Goodput(
-        100, 400, (10, 100), 1e5, (0.0, 0.5), (100.0,), ((0.0, 1e12),), model=slow
-    )  # fmt: skip
+    goodput = Goodput(100, 400, (10, 100), 1e5, (0.0, 0.5), (100.0,), ((0.0, 1e12),), model=slow)
     assert goodput.seconds() == pytest.approx(1000)
     run = run_gang(goodput, 4)
     assert run.jobs.finish[0] == pytest.approx(500 * 0.625 + 500 / 4, abs=1e-4)
@@ -59,9 +63,15 @@ def test_a_job_finishes_when_both_halves_are_done() -> None:
 def test_preempted_in_between_nothing_is_lost() -> None:
     slow = StepModel(0.5, 0.005)
     goodput = Goodput(
-        100, 400, (10, 100), 1e5, (0.0, 0.2, 0.5, 0.7), (100.0,), ((0.0, 10.0, 1e3, 1e5),),
+        100,
+        400,
+        (10, 100),
+        1e5,
+        (0.0, 0.2, 0.5, 0.7),
+        (100.0,),
+        ((0.0, 10.0, 1e3, 1e5),),
         model=slow,
-    )  # fmt: skip
+    )
     run = run_gang(goodput, 4, "las(quantum=1m)")
     alone = run_gang(goodput, 4).jobs.finish[1]
     assert run.jobs.preemptions.sum() > 0
@@ -74,9 +84,7 @@ def test_measured_times_are_used_where_they_are_and_bridged_where_not() -> None:
         return StepTimes((100.0,), (step,), (0.0,))
 
     measured = {"1": times(1.0), "2": times(1.0), "1-1": times(2.0), "4/4": times(4.0)}
-    goodput = Goodput(
-        100, 800, (100, 101), 1e5, batches=(100.0,), noise=((1e12,),), times=measured
-    )  # fmt: skip
+    goodput = Goodput(100, 800, (100, 101), 1e5, batches=(100.0,), noise=((1e12,),), times=measured)
     pace = Pace(goodput)
     assert pace.speeds((1,))[0] == pytest.approx(1.0, rel=0.02)
     assert pace.speeds((2,))[0] == pytest.approx(2.0, rel=0.02)
@@ -95,10 +103,23 @@ def test_what_was_measured_on_a_type_stands_for_its_speed() -> None:
     def times(*steps: float) -> StepTimes:
         return StepTimes((100.0, 400.0)[: len(steps)], steps, (0.0,) * len(steps))
 
-    known = Profiles({"m": Profile(goodput=Goodput(
-        100, 400, (100, 100), 1e5, (0.0, 0.5), (100.0,), ((0.0, 1e12),), {"1": times(1.0)},
-        by_type={"A100": OnType((100, 400), {"1": times(0.2, 0.5)})},
-    ))})  # fmt: skip
+    known = Profiles(
+        {
+            "m": Profile(
+                goodput=Goodput(
+                    100,
+                    400,
+                    (100, 100),
+                    1e5,
+                    (0.0, 0.5),
+                    (100.0,),
+                    ((0.0, 1e12),),
+                    {"1": times(1.0)},
+                    by_type={"A100": OnType((100, 400), {"1": times(0.2, 0.5)})},
+                )
+            )
+        }
+    )
     finish = {}
     for kind in ("T4", "A100", "V100"):
         made = with_goodput(Trace(declare([JobSpec(name="j", model="m")]), np.ones(1, int)), known)
@@ -116,10 +137,17 @@ def test_sia_puts_each_job_where_its_goodput_is() -> None:
 
     def on(step: float) -> Profile:
         t4, a100 = ({"1": StepTimes((100.0,), (took,), (0.0,))} for took in (1.0, step))
-        return Profile(goodput=Goodput(
-            100, 100, (100, 100), 1e5, noise=((1e12,),), times=t4,
-            by_type={"A100": OnType((100, 100), a100)},
-        ))  # fmt: skip
+        return Profile(
+            goodput=Goodput(
+                100,
+                100,
+                (100, 100),
+                1e5,
+                noise=((1e12,),),
+                times=t4,
+                by_type={"A100": OnType((100, 100), a100)},
+            )
+        )
 
     known = Profiles({"slow": on(0.8), "quick": on(0.125)})
     specs = [JobSpec(name=name, model=name) for name in ("slow", "quick")]

@@ -75,10 +75,13 @@ class Wild:
 
     def _trial(self, parent: str, rng: random.Random) -> JobSpec:
         return JobSpec(
-            name="more", parent=parent, estimate=rng.randint(1, 20) * SECOND,
-            checkpoint=rng.choice((-1, 0, 2 * SECOND)), limit=rng.choice((NEVER, 5 * SECOND)),
+            name="more",
+            parent=parent,
+            estimate=rng.randint(1, 20) * SECOND,
+            checkpoint=rng.choice((-1, 0, 2 * SECOND)),
+            limit=rng.choice((NEVER, 5 * SECOND)),
             on_preempt=rng.choice((OnPreempt.CHECKPOINT, OnPreempt.KILL)),
-        )  # fmt: skip
+        )
 
 
 def run(seed: int) -> Played:
@@ -86,10 +89,14 @@ def run(seed: int) -> Played:
     rng = random.Random(seed)
     search = Shape((Role(size=2, least=1, most=4),))
     works = [job("search", lasts=None, kind=Kind.TUNE, shape=search, checkpoint=rng.choice((0, 1)))]
-    works += [job(f"t{at}", at=rng.randint(0, 9), lasts=rng.randint(1, 20), parent="search")
-              for at in range(rng.randint(0, 4))]  # fmt: skip
-    works += [job(f"j{at}", at=rng.randint(0, 30), lasts=rng.randint(1, 20), size=rng.randint(1, 3))
-              for at in range(4)]  # fmt: skip
+    works += [
+        job(f"t{at}", at=rng.randint(0, 9), lasts=rng.randint(1, 20), parent="search")
+        for at in range(rng.randint(0, 4))
+    ]
+    works += [
+        job(f"j{at}", at=rng.randint(0, 30), lasts=rng.randint(1, 20), size=rng.randint(1, 3))
+        for at in range(4)
+    ]
     costs = Costs(checkpoint=rng.choice((0, SECOND)), start=rng.choice((0, SECOND)))
     outages = (Outage(1, 20 * SECOND, 25 * SECOND),) if rng.random() < 0.5 else ()
     setup = Setup(outages=outages, until=300 * SECOND, costs=costs)
@@ -104,10 +111,16 @@ def test_whatever_a_policy_does_to_trials_the_books_agree_and_all_of_them_come(
     for seed in seeds:
         played = run(seed)
         jobs, steps = played.kernel.jobs, played.diary.steps
-        asked = sum(action.n for _, plan in steps if plan for action in plan.actions
-                    if isinstance(action, Spawn))  # fmt: skip
-        came = [event for batch, _ in steps for event in batch.events
-                if isinstance(event, Accepted)]  # fmt: skip
+        asked = sum(
+            action.n
+            for _, plan in steps
+            if plan
+            for action in plan.actions
+            if isinstance(action, Spawn)
+        )
+        came = [
+            event for batch, _ in steps for event in batch.events if isinstance(event, Accepted)
+        ]
         assert len(came) == asked
         assert all(event.spawned for event in came)
         assert played.kernel.view.spawning == {}

@@ -47,11 +47,14 @@ def rows_of(posed: Shares) -> tuple[Any, Floats, Any]:
     """Capacity and time rows, their limits, and throughput as a matrix."""
     n, m = posed.rate.shape
     every = np.arange(n * m)
-    capacity = sparse.csr_array((np.repeat(posed.scale, m), (np.tile(posed.kind, n), every)),
-                                shape=(len(posed.capacity), n * m))  # fmt: skip
+    capacity = sparse.csr_array(
+        (np.repeat(posed.scale, m), (np.tile(posed.kind, n), every)),
+        shape=(len(posed.capacity), n * m),
+    )
     time = sparse.kron(sparse.eye_array(n), np.ones((1, m)))
-    eff = sparse.csr_array((posed.rate.ravel(), (np.repeat(np.arange(n), m), every)),
-                           shape=(n, n * m))  # fmt: skip
+    eff = sparse.csr_array(
+        (posed.rate.ravel(), (np.repeat(np.arange(n), m), every)), shape=(n, n * m)
+    )
     rows = sparse.csr_array(sparse.vstack([capacity, time]))
     return rows, np.concatenate([posed.capacity, posed.limit]), eff
 
@@ -76,9 +79,12 @@ def largest_level(rows: Any, limits: Floats, eff: Any, pace: Floats, floor: Floa
 
 
 def water_levels(
-    rows: Any, limits: Floats, eff: Any, unit: Floats,
+    rows: Any,
+    limits: Floats,
+    eff: Any,
+    unit: Floats,
     pace_of: Callable[[NDArray[np.bool_]], Floats],
-) -> Floats:  # fmt: skip
+) -> Floats:
     """Water-filling by its definition: raise all, then ask of each whether it could have more."""
     level, open_ = np.zeros(len(unit)), np.ones(len(unit), bool)
     for _ in range(2 * len(unit)):
@@ -125,14 +131,18 @@ def pairs(seed: int) -> tuple[Pairs, Floats]:
     rate = rng.integers(1, 9, (types, m)).astype(float)[kind]
     slower = rng.uniform(0.3, 1, (types, types, m, 2))
     chosen = [
-        (a, b) for a in range(n) for b in range(a + 1, n)
+        (a, b)
+        for a in range(n)
+        for b in range(a + 1, n)
         if scale[a] == scale[b] and rng.random() < 0.9
-    ]  # fmt: skip
+    ]
     first, second = np.array(chosen, np.int64).reshape(-1, 2).T
-    part = np.array([
-        slower[kind[a], kind[b]] if kind[a] <= kind[b] else slower[kind[b], kind[a]][:, ::-1]
-        for a, b in chosen
-    ]).reshape(-1, m, 2)  # fmt: skip
+    part = np.array(
+        [
+            slower[kind[a], kind[b]] if kind[a] <= kind[b] else slower[kind[b], kind[a]][:, ::-1]
+            for a, b in chosen
+        ]
+    ).reshape(-1, m, 2)
     alone = shares(rate, scale, rng.choice([1.0, 2, 5], m))
     posed = Pairs(
         alone, first, second, rate[first] * part[..., 0], rate[second] * part[..., 1], np.ones(n)

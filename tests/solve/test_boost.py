@@ -25,8 +25,9 @@ def test_depth_finds_what_no_sum_of_steps_can() -> None:
     errors = {}
     for depth in (1, 3):
         trees = boost(x, y, depth=depth)
-        errors[depth] = np.mean([(trees.at(row) - want) ** 2 for row, want in zip(
-            x.tolist(), y.tolist(), strict=True)])  # fmt: skip
+        errors[depth] = np.mean(
+            [(trees.at(row) - want) ** 2 for row, want in zip(x.tolist(), y.tolist(), strict=True)]
+        )
     assert errors[1] > 0.9
     assert errors[3] < 0.2
 

@@ -49,9 +49,12 @@ def test_chronus_runs_b_first_and_refuses_a_further_job() -> None:
     found = pack_leases(gpus, leases, due, np.ones(2), np.full(4, 4))
     assert found.runs.tolist() == [[False, False, True, True], [True, True, False, False]]
     more = pack_leases(
-        np.array([4, 2, 2, 1]), np.array([2, 2, 2, 1]), np.array([4, 2, 2, 4]),
-        np.array([4.0, 4, 4, 1]), np.full(4, 4),
-    )  # fmt: skip
+        np.array([4, 2, 2, 1]),
+        np.array([2, 2, 2, 1]),
+        np.array([4, 2, 2, 4]),
+        np.array([4.0, 4, 4, 1]),
+        np.full(4, 4),
+    )
     assert more.runs.any(axis=1).tolist() == [True, True, True, False]
 
 
@@ -62,15 +65,21 @@ def test_leases_agree_with_enumeration() -> None:
         gpus, need = rng.integers(1, 4, n), rng.integers(1, 3, n)
         due, free = rng.integers(1, 4, n), rng.integers(1, 5, t)
         plans = [
-            [None] + [p for p in product((0, 1), repeat=t) if sum(p) == need[i]
-                      and not any(p[due[i]:])]
+            [None]
+            + [p for p in product((0, 1), repeat=t) if sum(p) == need[i] and not any(p[due[i] :])]
             for i in range(n)
-        ]  # fmt: skip
+        ]
         best = max(
-            sum(p is not None for p in picks) for picks in product(*plans)
-            if (sum((gpus[i] * np.array(p) for i, p in enumerate(picks) if p is not None),
-                    np.zeros(t)) <= free).all()
-        )  # fmt: skip
+            sum(p is not None for p in picks)
+            for picks in product(*plans)
+            if (
+                sum(
+                    (gpus[i] * np.array(p) for i, p in enumerate(picks) if p is not None),
+                    np.zeros(t),
+                )
+                <= free
+            ).all()
+        )
         found = pack_leases(gpus, need, due, np.ones(n), free)
         assert found.value == pytest.approx(best), seed
         assert (gpus @ found.runs <= free).all()

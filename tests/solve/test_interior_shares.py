@@ -78,9 +78,12 @@ def test_the_answer_does_not_depend_on_the_type_of_the_processor() -> None:
     def answer(core: str) -> str:
         tests = os.path.dirname(os.path.dirname(__file__))
         told = subprocess.run(
-            [sys.executable, "-c", ONE, tests], text=True, check=True,
-            capture_output=True, env={**os.environ, "OPENBLAS_CORETYPE": core},
-        )  # fmt: skip
+            [sys.executable, "-c", ONE, tests],
+            text=True,
+            check=True,
+            capture_output=True,
+            env={**os.environ, "OPENBLAS_CORETYPE": core},
+        )
         return told.stdout
 
     assert answer("Haswell") == answer("Nehalem")

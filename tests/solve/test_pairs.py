@@ -74,6 +74,10 @@ def test_a_job_with_fewer_partners_is_no_member_of_the_class() -> None:
     rate = np.full((2, 1), 0.75)
     posed = Pairs(
         shares(np.ones((3, 1)), np.ones(3), np.array([1.0])),
-        np.array([0, 1]), np.array([1, 2]), rate, rate, np.ones(3),
-    )  # fmt: skip
+        np.array([0, 1]),
+        np.array([1, 2]),
+        rate,
+        rate,
+        np.ones(3),
+    )
     assert sorted(merge(posed, []).jobs.size.tolist()) == [1, 2]

@@ -94,9 +94,12 @@ def test_so_it_is_where_weights_flow_down_a_tree(seeds: range) -> None:
         rate, scale = rng.integers(1, 5, (n, 1)), rng.choice([1.0, 2, 4], n)
         posed = shares(rate.astype(float), scale, rng.choice([1.0, 2, 3, 6], 1))
         tree = Tree(
-            np.array([0, 0, 0, 1]), np.array([1.0, 2.0, 1.0, 3.0]),
-            np.array([False, False, bool(seed % 2), False]), rng.integers(0, 4, n), np.ones(n),
-        )  # fmt: skip
+            np.array([0, 0, 0, 1]),
+            np.array([1.0, 2.0, 1.0, 3.0]),
+            np.array([False, False, bool(seed % 2), False]),
+            rng.integers(0, 4, n),
+            np.ones(n),
+        )
         unit = posed.rate[:, 0] / posed.scale
         filled = water_filling(SharesPool(posed), posed.capacity, unit, tree.parts)
         assert filled.level == pytest.approx(raised(posed, unit, tree), abs=1e-9), seed

@@ -15,8 +15,10 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 SOURCE: Final = ROOT / "src"
 PAGES: Final = (
-    ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))
-)  # fmt: skip
+    ROOT / "README.md",
+    ROOT / "ARCHITECTURE.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+)
 _PERSON: Final = (
     r"users?|people|persons?|administrators?|owners?|members?|readers?|submitters?"
     r"|anybody|anyone|somebody|someone|everybody|everyone|nobody"

@@ -92,8 +92,10 @@ def test_make_help_names_every_target() -> None:
     targets = set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split())  # type: ignore[index]
     said = subprocess.run(
         ["make", "--no-print-directory", "-C", str(ROOT), "help"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert {line.split()[0] for line in said.splitlines() if line.strip()} == targets
     assert all(len(line.split()) > 1 for line in said.splitlines())
 

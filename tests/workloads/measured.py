@@ -42,11 +42,17 @@ def hiest() -> dict[str, Any]:
             "b": {"4": {"num_gpus": {"1": _times(0), "2": _times(50, 40)}}},
         },
         "collocation": {
-            "a": {"4": {"num_gpus": {"1": {"b": {"4": {"num_gpus": {"1": 9999, "2": 9999}}}},
-                                     "2": _beside(171, 360)}}},
+            "a": {
+                "4": {
+                    "num_gpus": {
+                        "1": {"b": {"4": {"num_gpus": {"1": 9999, "2": 9999}}}},
+                        "2": _beside(171, 360),
+                    }
+                }
+            },
             "b": {"4": {"num_gpus": {"2": _beside(0.03, 999)}}},
         },
-    }  # fmt: skip
+    }
 
 
 TRAIN = """dataset,network,batch_size,optimizer,learning_rate,run,target_metric,target_epoch
@@ -116,9 +122,13 @@ def machines(*distances: float, **fields: Any) -> dict[str, Any]:
         for a in range(4)
     }
     machine = {
-        "sockets": ["00", "01"], "core_per_socket": [6, 6], "mem_per_socket": [256, 256],
-        "gpu_per_socket": [2, 2], "mem_per_gpu": [16, 16], "gpu_distance": apart,
-    }  # fmt: skip
+        "sockets": ["00", "01"],
+        "core_per_socket": [6, 6],
+        "mem_per_socket": [256, 256],
+        "gpu_per_socket": [2, 2],
+        "mem_per_gpu": [16, 16],
+        "gpu_distance": apart,
+    }
     return {"machines": {"0": machine, "1": {**machine, **fields}}}
 
 

@@ -67,8 +67,14 @@ def test_convert_and_synth_write_every_dress(file: str, tmp_path: Path) -> None:
 def test_convert_takes_format_options_and_says_what_it_left_out(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(json.dumps(THROUGHPUTS))
     path = SAMPLES["gavel"].write(tmp_path, SAMPLES["gavel"].with_cell(6, "zero"))
-    result = good("convert", path, tmp_path / "o.csv", "--skip-bad",
-                  "--option", f"throughputs={tmp_path / 't.json'}")  # fmt: skip
+    result = good(
+        "convert",
+        path,
+        tmp_path / "o.csv",
+        "--skip-bad",
+        "--option",
+        f"throughputs={tmp_path / 't.json'}",
+    )
     assert "note: " in result.stderr
     assert "line 2: scale_factor" in result.stderr
     assert "1 jobs written" in result.stderr

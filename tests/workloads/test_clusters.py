@@ -75,9 +75,23 @@ def test_unknown_types_are_allowed_and_plain() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "8x8", "8", "8x", "x8xV100", "8x8xV100+", "0x8xV100", "8x65xV100", "2000000x8xV100",
-     "8x8xV100@", "-1x8xV100", "99999999999999x1xV100", "none.toml", "8x8xV100 + 1x1xT4"],
-)  # fmt: skip
+    [
+        "",
+        "8x8",
+        "8",
+        "8x",
+        "x8xV100",
+        "8x8xV100+",
+        "0x8xV100",
+        "8x65xV100",
+        "2000000x8xV100",
+        "8x8xV100@",
+        "-1x8xV100",
+        "99999999999999x1xV100",
+        "none.toml",
+        "8x8xV100 + 1x1xT4",
+    ],
+)
 def test_words_that_are_no_cluster(text: str) -> None:
     with pytest.raises(BadInput) as caught:
         load_cluster(text)
@@ -89,9 +103,15 @@ def test_toml_file(tmp_path: Path) -> None:
     spec = load_cluster(file_of(tmp_path, TOML))
     first = spec.nodes[0]
     assert (first.cpus, first.memory, first.island, first.labels) == (
-        63_500, 1 << 20, 4, ("nvlink",))  # fmt: skip
+        63_500,
+        1 << 20,
+        4,
+        ("nvlink",),
+    )
     assert {gpu.name: (gpu.memory, gpu.price) for gpu in spec.gpu_types} == {
-        "A100": (40960, 2.5), "Mystery": (16384, 0.0)}  # fmt: skip
+        "A100": (40960, 2.5),
+        "Mystery": (16384, 0.0),
+    }
     assert spec.tenants[1].parent == "vision"
     assert (spec.name, spec.gpus) == ("lab", 20)
 
@@ -110,7 +130,9 @@ def test_openb_node_list(tmp_path: Path) -> None:
     )
     spec = load_cluster(file_of(tmp_path, text, "nodes.csv"))
     assert [(node.count, node.gpus, node.gpu_type) for node in spec.nodes] == [
-        (2, 2, "P100"), (1, 0, "")]  # fmt: skip
+        (2, 2, "P100"),
+        (1, 0, ""),
+    ]
 
 
 BAD = [

@@ -34,13 +34,20 @@ def shapes(draw: st.DrawFn) -> Shape:
     size = draw(st.integers(1, 40))
     share = draw(st.integers(1, 1000)) if each == 1 else 1000
     least, most = draw(st.sampled_from(((0, 0), (1, size), (size, 2 * size), (0, 3 * size))))
-    needs = Needs(each, share, draw(st.sampled_from((0, 4096))), draw(st.integers(0, 64_000)),
-                  draw(st.integers(0, 1 << 20)))  # fmt: skip
+    needs = Needs(
+        each,
+        share,
+        draw(st.sampled_from((0, 4096))),
+        draw(st.integers(0, 64_000)),
+        draw(st.integers(0, 1 << 20)),
+    )
     return Shape(
         (Role(draw(plain), size, least, most, needs),),
-        tuple(draw(st.lists(plain, max_size=3))), draw(words), draw(st.sampled_from(Locality)),
+        tuple(draw(st.lists(plain, max_size=3))),
+        draw(words),
+        draw(st.sampled_from(Locality)),
         tuple(draw(st.lists(plain, max_size=2))),
-    )  # fmt: skip
+    )
 
 
 def _due(draw: st.DrawFn, submitted: int) -> int:
@@ -54,18 +61,27 @@ def traces(draw: st.DrawFn) -> Trace:
     submitted = sorted(draw(st.lists(times, min_size=n, max_size=n)))
     specs = [
         JobSpec(
-            name=f"{draw(plain)}-{i}", submitted=when - submitted[0], shape=draw(shapes()),
-            kind=draw(st.sampled_from(Kind)), tenant=draw(words), user=draw(words),
-            group=draw(words), priority=draw(st.integers(-(1 << 31), (1 << 31) - 1)),
+            name=f"{draw(plain)}-{i}",
+            submitted=when - submitted[0],
+            shape=draw(shapes()),
+            kind=draw(st.sampled_from(Kind)),
+            tenant=draw(words),
+            user=draw(words),
+            group=draw(words),
+            priority=draw(st.integers(-(1 << 31), (1 << 31) - 1)),
             weight=draw(st.floats(1e-6, 1e6)),
-            deadline=_due(draw, when - submitted[0]), limit=draw(spans),
-            estimate=draw(spans), steps=draw(st.floats(0, 1e15)), model=draw(words),
-            array=draw(words), on_preempt=draw(st.sampled_from(OnPreempt)),
+            deadline=_due(draw, when - submitted[0]),
+            limit=draw(spans),
+            estimate=draw(spans),
+            steps=draw(st.floats(0, 1e15)),
+            model=draw(words),
+            array=draw(words),
+            on_preempt=draw(st.sampled_from(OnPreempt)),
             checkpoint=draw(st.one_of(st.just(-1), times)),
             restore=draw(st.one_of(st.just(-1), times)),
         )
         for i, when in enumerate(submitted)
-    ]  # fmt: skip
+    ]
     declared = declare(specs)
     for row in range(1, n):
         if draw(st.booleans()):
@@ -77,9 +93,12 @@ def traces(draw: st.DrawFn) -> Trace:
             if parent >= 0 and declared.parent[parent] < 0 and fits:
                 declared.parent[row] = parent
     duration = np.array(
-        [NEVER if spec.kind is Kind.SERVE and draw(st.booleans()) else draw(times)
-         for spec in specs], np.int64,
-    )  # fmt: skip
+        [
+            NEVER if spec.kind is Kind.SERVE and draw(st.booleans()) else draw(times)
+            for spec in specs
+        ],
+        np.int64,
+    )
     return Trace(declared, duration)
 
 
@@ -198,9 +217,12 @@ def test_parquet_refuses_odd_types_and_missing_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["# format: ganger.trace/2\nsubmitted,duration,gpus\n0,1,1\n",
-             '{"format": "ganger.trace/2"}\n{"submitted": 0}\n'],
-)  # fmt: skip
+    "text",
+    [
+        "# format: ganger.trace/2\nsubmitted,duration,gpus\n0,1,1\n",
+        '{"format": "ganger.trace/2"}\n{"submitted": 0}\n',
+    ],
+)
 def test_newer_versions_are_refused_in_one_sentence(text: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="newer than this Ganger reads"):
         text_of(tmp_path, text, "t.csv" if text.startswith("#") else "t.jsonl")
@@ -215,8 +237,12 @@ def test_skip_bad_keeps_the_good_rows_and_says_why(tmp_path: Path) -> None:
     trace = load_trace(path, skip_bad=True)
     assert [trace.declared.name(i) for i in range(trace.jobs)] == ["a", "f"]
     assert [message.split(": ")[1] for message in trace.skipped] == [
-        "line 6", "line 3", "line 7", "line 4", "line 5",
-    ]  # fmt: skip
+        "line 6",
+        "line 3",
+        "line 7",
+        "line 4",
+        "line 5",
+    ]
 
 
 def test_a_cycle_is_named(tmp_path: Path) -> None:

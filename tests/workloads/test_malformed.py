@@ -129,8 +129,9 @@ def test_a_ragged_row_is_named(name: str, change: str, tmp_path: Path) -> None:
     sample = SAMPLES[name]
     lines = sample.text.splitlines()
     row = lines[-1]
-    lines[-1] = row.rpartition(sample.delimiter)[0] if change == "short" else (
-        row + sample.delimiter + "7")  # fmt: skip
+    lines[-1] = (
+        row.rpartition(sample.delimiter)[0] if change == "short" else (row + sample.delimiter + "7")
+    )
     path = sample.write(tmp_path, "\n".join(lines) + "\n")
     with pytest.raises(BadInput, match=f"line {len(lines)}: .* fields"):
         load_trace(path, sample.format, **options_of(name))
@@ -170,9 +171,16 @@ def test_files_that_are_no_text(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["hello\nworld\n", "a,b,c\n1,2,3\n", "<html>\n", "[1, 2]\n", "%PDF-1.7\n", "x\ty\n",
-     "x" * 300_000],
-)  # fmt: skip
+    [
+        "hello\nworld\n",
+        "a,b,c\n1,2,3\n",
+        "<html>\n",
+        "[1, 2]\n",
+        "%PDF-1.7\n",
+        "x\ty\n",
+        "x" * 300_000,
+    ],
+)
 def test_unknown_formats_are_said_to_be_unknown(text: str, tmp_path: Path) -> None:
     (tmp_path / "x.dat").write_text(text)
     with pytest.raises(BadInput, match=r"x\.dat: no known format begins with"):

@@ -111,17 +111,20 @@ def test_hiests_machines_are_a_cluster(tmp_path: Path) -> None:
     assert spec.gpu_types == (KNOWN_GPUS["P100"],)
     even = load_cluster(written(tmp_path / "infra.json", machines(5, 5, mem_per_gpu=[12, 12])))
     assert [(node.count, node.island, node.gpu_type) for node in even.nodes] == [
-        (1, 4, "P100"), (1, 4, "P100-12GB"),
-    ]  # fmt: skip
+        (1, 4, "P100"),
+        (1, 4, "P100-12GB"),
+    ]
     assert even.gpu_types[1].memory == 12 * 1024
 
 
 # ---------------------------------------------------------------------- as a user would
 
 JOBS = {
-    "gavel": "LM (batch size 5)", "synergy": "gnmt", "hiest": "a (batch size 4)",
+    "gavel": "LM (batch size 5)",
+    "synergy": "gnmt",
+    "hiest": "a (batch size 4)",
     "zeus": "bert on squad (batch size 32)",
-}  # fmt: skip
+}
 
 
 def simulated(tmp_path: Path, model: str, where: str, *more: str) -> float:
@@ -242,7 +245,7 @@ WRONG: list[tuple[Any, Change, str]] = [
     (hiest(), put(*ONE[:-1], "x", {"intra-socket": 1}), "'x' is not a valid number of GPUs"),
     (hiest(), put(*TWO, "slow"), "2 GPUs: b: 4: 2 GPUs: 'slow'"),
     (hiest(), put(*TWO[:-1], []), "num_gpus: it is not a JSON object"),
-]  # fmt: skip
+]
 
 
 def refused(given: Path) -> str:
@@ -403,10 +406,13 @@ class TestReal:
         counts = {
             name: len(read_profiles(ROOT / name).models)
             for name in (
-                "gavel/simulation_throughputs.json.gz", "synergy/sensitivity_profiles.json", "zeus",
-                "hiest-topology/prof_from_experiments_full.json.gz", "pollux-sia/profiles",
+                "gavel/simulation_throughputs.json.gz",
+                "synergy/sensitivity_profiles.json",
+                "zeus",
+                "hiest-topology/prof_from_experiments_full.json.gz",
+                "pollux-sia/profiles",
             )
-        }  # fmt: skip
+        }
         assert list(counts.values()) == [26, 12, 66, 8, 6]
 
     def test_small_batches_need_sockets_and_are_disturbed(self) -> None:

@@ -73,8 +73,12 @@ def test_the_format_may_be_missing() -> None:
         (["jobs", 0, "throughput", "v100"], -1, r"jobs\[0\].throughput.v100: -1"),
         (["jobs", 0, "throughput", "v100"], float("nan"), r"jobs\[0\].throughput.v100: nan"),
         (["jobs", 0, "throughput", "v100"], "fast", r"jobs\[0\].throughput.v100: Expected"),
-        (["jobs", 0, "throughput", "h100"], 1, r"jobs\[0\].throughput.h100: 'h100' is not "
-                                               r"a GPU type of this problem"),
+        (
+            ["jobs", 0, "throughput", "h100"],
+            1,
+            r"jobs\[0\].throughput.h100: 'h100' is not "
+            r"a GPU type of this problem",
+        ),
         (["jobs", 1, "throughput", "v100", "spread"], 1, r"throughput.v100.spread: .*unknown"),
         (["jobs", 0, "throughput"], {"v100": 0}, r"jobs\[0\].throughput: 'a' runs on no GPU"),
         (["jobs", 0, "gpus"], 0, r"jobs\[0\].gpus: 0"),
@@ -97,7 +101,7 @@ def test_the_format_may_be_missing() -> None:
         (["pairs", 0, "throughput", "k80"], [1], r"pairs\[0\].throughput.k80: Expected"),
         (["pairs", 0, "throughput", "k80"], [1, -1], r"pairs\[0\].throughput.k80: -1"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named(path: list[str | int], value: Any, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         load_problem(changed(path, value))

@@ -77,7 +77,10 @@ def test_durations_and_sizes_follow_the_profile(tmp_path: Path) -> None:
 @pytest.mark.skipif("GANGER_TRACES" not in os.environ, reason="GANGER_TRACES is not set")
 def test_the_real_profiles() -> None:
     known = load_profiles(Path(os.environ["GANGER_TRACES"]) / "pollux-sia" / "profiles")
-    hours = {name: profile.goodput.seconds() / 3600 for name, profile in known.models.items()
-             if profile.goodput}  # fmt: skip
+    hours = {
+        name: profile.goodput.seconds() / 3600
+        for name, profile in known.models.items()
+        if profile.goodput
+    }
     assert hours["cifar10"] == pytest.approx(1.12, abs=0.01)
     assert hours["imagenet"] == pytest.approx(147.9, abs=0.1)

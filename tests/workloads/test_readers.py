@@ -240,8 +240,9 @@ def test_what_sacct_really_wrote_is_read() -> None:
     tasks = [one for one, _ in found.values() if one.array == "21029607"]
     assert len(tasks) == 3
     assert [message.split(": ")[1] for message in trace.skipped] == [
-        "the jobs never started", "the jobs have no GPU"
-    ]  # fmt: skip
+        "the jobs never started",
+        "the jobs have no GPU",
+    ]
 
 
 def test_sacct_counts_what_it_leaves_out(tmp_path: Path) -> None:
@@ -259,9 +260,11 @@ def test_sacct_counts_what_it_leaves_out(tmp_path: Path) -> None:
     trace = load_trace(base.write(tmp_path, "\n".join([*lines, *fitted]) + "\n"))
     assert trace.jobs == 2
     assert [message.split(": ")[1] for message in trace.skipped] == [
-        "they are steps of other jobs", "the jobs never started", "the jobs had not ended yet",
+        "they are steps of other jobs",
+        "the jobs never started",
+        "the jobs had not ended yet",
         "the jobs have no GPU",
-    ]  # fmt: skip
+    ]
 
 
 ENDS = """JobIDRaw|Submit|Start|ElapsedRaw|TimelimitRaw|ReqTRES|State
@@ -323,9 +326,11 @@ def test_rows_that_are_skipped_are_counted_by_reason(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("columns", "cells"),
-    [("Start|End", "2024-05-01T10:00:00|2024-05-01T10:10:00"),
-     ("Start|Elapsed", "2024-05-01T10:00:00|00:10:00")],
-)  # fmt: skip
+    [
+        ("Start|End", "2024-05-01T10:00:00|2024-05-01T10:10:00"),
+        ("Start|Elapsed", "2024-05-01T10:00:00|00:10:00"),
+    ],
+)
 def test_sacct_takes_any_statement_of_the_run_time(
     columns: str, cells: str, tmp_path: Path
 ) -> None:

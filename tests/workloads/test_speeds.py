@@ -144,10 +144,14 @@ def test_what_is_said_of_all_models_alone_is_heard(tmp_path: Path) -> None:
     trace, where, log = demo(jobs=20), load_cluster("4x8xV100"), tmp_path / "run.log"
     with ExitStack() as stack:
         run = run_one(
-            trace, where, "fifo", setup, journal=lambda kernel: stack.enter_context(
+            trace,
+            where,
+            "fifo",
+            setup,
+            journal=lambda kernel: stack.enter_context(
                 LogWriter(log, kernel, trace, where, "fifo", setup)
             ),
-        )  # fmt: skip
+        )
     assert run.jobs.ran == pytest.approx(2 * run.jobs.duration)
     assert replay(log) > 0
     assert Log(log).header.profiles == setup.profiles
@@ -158,9 +162,10 @@ def test_a_slow_link_makes_a_recipe_that_knows_wait_for_a_node() -> None:
     for an hour; in 3 s a node has room."""
     profiles = Profiles({"net": Profile(steps=RING)})
     works = [
-        job("one", 0, 4, size=2), job("two", 0, 9, size=2),
+        job("one", 0, 4, size=2),
+        job("two", 0, 9, size=2),
         job("wide", 1, 3600, size=2, model="net"),
-    ]  # fmt: skip
+    ]
     for recipe, starts in (("spin", 4), ("fifo", 1)):
         run = play(recipe, works, cluster(2, 3), profiles=profiles)
         assert run.started("wide") == starts, recipe

@@ -21,8 +21,13 @@ def seconds(trace: Trace) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     return trace.duration[: trace.jobs] / SECOND
 
 
-@given(st.sampled_from(KINDS), st.integers(1, 400), st.integers(0, 1000), st.integers(1, 300),
-       st.floats(0.1, 3))  # fmt: skip
+@given(
+    st.sampled_from(KINDS),
+    st.integers(1, 400),
+    st.integers(0, 1000),
+    st.integers(1, 300),
+    st.floats(0.1, 3),
+)
 def test_any_workload_is_sound(kind: str, jobs: int, seed: int, gpus: int, load: float) -> None:
     trace = synthesize(kind, jobs, seed, gpus=gpus, load=load)
     n = trace.jobs
@@ -116,8 +121,9 @@ def test_arrivals_follow_the_hours_and_days() -> None:
 def test_history_of_a_user_tells_about_the_next_job() -> None:
     trace = synthesize("philly", 50_000, 1, gpus=2048)
     logs, users = np.log(seconds(trace)), trace.declared.user[: trace.jobs]
-    within = np.mean([logs[users == user].var() for user in np.unique(users)
-                      if (users == user).sum() > 100])  # fmt: skip
+    within = np.mean(
+        [logs[users == user].var() for user in np.unique(users) if (users == user).sum() > 100]
+    )
     assert within < 0.85 * logs.var()
     pairs = np.corrcoef(logs[:-1], logs[1:])[0, 1]  # the jobs of a burst are alike
     assert pairs > 0.2
@@ -129,8 +135,13 @@ def test_activity_is_uneven() -> None:
 
 
 def test_gavel_is_its_generator() -> None:
-    table = {"v100": {f"('ResNet-18 (batch size {b})', {s})": {"null": 2.0}
-                      for b in (16, 32, 64, 128, 256) for s in (1, 2, 4, 8)}}  # fmt: skip
+    table = {
+        "v100": {
+            f"('ResNet-18 (batch size {b})', {s})": {"null": 2.0}
+            for b in (16, 32, 64, 128, 256)
+            for s in (1, 2, 4, 8)
+        }
+    }
     trace = synthesize("gavel", 100_000, 3, gpus=512, throughput=steps_per_second(table))
     assert seconds(trace).mean() / 60 == pytest.approx(1006, rel=0.02)
     gpus, model = trace.declared.gpus[: trace.jobs], trace.declared.model[: trace.jobs]
@@ -146,10 +157,17 @@ def test_gavel_is_its_generator() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "jobs", "gpus", "load"),
-    [("moon", 10, 8, 1), ("philly", 0, 8, 1), ("philly", 10**9, 8, 1), ("philly", 10, 0, 1),
-     ("philly", 10, 8, 0), ("philly", 10, 8, float("nan")), ("gavel", 10, 8, -1),
-     ("philly", 1000, 1, 1e-9)],
-)  # fmt: skip
+    [
+        ("moon", 10, 8, 1),
+        ("philly", 0, 8, 1),
+        ("philly", 10**9, 8, 1),
+        ("philly", 10, 0, 1),
+        ("philly", 10, 8, 0),
+        ("philly", 10, 8, float("nan")),
+        ("gavel", 10, 8, -1),
+        ("philly", 1000, 1, 1e-9),
+    ],
+)
 def test_impossible_wishes(kind: str, jobs: int, gpus: int, load: float) -> None:
     with pytest.raises(BadInput) as caught:
         synthesize(kind, jobs, gpus=gpus, load=load)

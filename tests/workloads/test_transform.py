@@ -31,10 +31,15 @@ from ganger.workloads.transform import (
 def chain() -> Trace:
     """Five jobs an hour apart; each waits for the one before, the last belongs to the first."""
     specs = [
-        JobSpec(name=f"j{i}", submitted=i * HOUR, deadline=(i + 2) * HOUR,
-                after=(f"j{i - 1}",) if i else (), parent="j0" if i == 4 else "")
+        JobSpec(
+            name=f"j{i}",
+            submitted=i * HOUR,
+            deadline=(i + 2) * HOUR,
+            after=(f"j{i - 1}",) if i else (),
+            parent="j0" if i == 4 else "",
+        )
         for i in range(5)
-    ]  # fmt: skip
+    ]
     return Trace(declare(specs), np.arange(1, 6, dtype=np.int64) * HOUR)
 
 
@@ -130,8 +135,9 @@ def test_repeat_shifts_everything_by_one_period() -> None:
 
 
 def test_no_deadline_stays_no_deadline() -> None:
-    trace = Trace(declare([JobSpec(name=str(i), submitted=i * SECOND) for i in range(3)]),
-                  np.full(3, SECOND))  # fmt: skip
+    trace = Trace(
+        declare([JobSpec(name=str(i), submitted=i * SECOND) for i in range(3)]), np.full(3, SECOND)
+    )
     for change in (window(trace, SECOND), scale_load(trace, 0.5, 8), repeat(trace, 3)):
         assert (change.declared.deadline[: change.jobs] == NEVER).all()
 

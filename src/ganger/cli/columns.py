@@ -102,24 +102,34 @@ def _tres(job: JobAnswer) -> str:
 _SACCTS: Final = {
     title.lower(): _Column(title, "", (), of)
     for title, of in {
-        "JobID": lambda job: job.label, "JobIDRaw": lambda job: str(job.job),
-        "JobName": lambda job: job.name, "User": lambda job: job.user,
-        "Account": lambda job: job.tenant, "Partition": lambda job: "ganger",
-        "QOS": lambda job: "normal", "Submit": lambda job: _at(job.submitted),
-        "Eligible": lambda job: _at(job.submitted), "Start": lambda job: _at(job.started),
-        "End": lambda job: _at(job.finished), "Elapsed": lambda job: _span(job.ran),
+        "JobID": lambda job: job.label,
+        "JobIDRaw": lambda job: str(job.job),
+        "JobName": lambda job: job.name,
+        "User": lambda job: job.user,
+        "Account": lambda job: job.tenant,
+        "Partition": lambda job: "ganger",
+        "QOS": lambda job: "normal",
+        "Submit": lambda job: _at(job.submitted),
+        "Eligible": lambda job: _at(job.submitted),
+        "Start": lambda job: _at(job.started),
+        "End": lambda job: _at(job.finished),
+        "Elapsed": lambda job: _span(job.ran),
         "ElapsedRaw": lambda job: str(int(job.ran)),
         "Timelimit": lambda job: _span(job.time_limit),
         "TimelimitRaw": lambda job: (
             "UNLIMITED" if job.time_limit is None else str(math.ceil(job.time_limit / 60))
         ),
-        "State": lambda job: job.state, "ExitCode": _exit_code,
-        "NNodes": lambda job: str(len(job.nodes)), "NodeList": lambda job: ",".join(job.nodes),
-        "Priority": lambda job: str(job.priority), "AllocTRES": _tres, "ReqTRES": _tres,
+        "State": lambda job: job.state,
+        "ExitCode": _exit_code,
+        "NNodes": lambda job: str(len(job.nodes)),
+        "NodeList": lambda job: ",".join(job.nodes),
+        "Priority": lambda job: str(job.priority),
+        "AllocTRES": _tres,
+        "ReqTRES": _tres,
         "Reason": lambda job: job.reason or "None",
         "Restarts": lambda job: str(max(job.attempt - 1, 0)),
     }.items()
-}  # fmt: skip
+}
 """Columns as sacct calls and writes them."""
 _OF_LETTER: Final = {letter: one for one in _COLUMNS for letter in one.letters}
 _OF_NAME: Final = {name: one for one in _COLUMNS for name in one.names}
@@ -186,11 +196,22 @@ def format_options(command: Any) -> Any:
     """Add the options that choose columns."""
     for option in (
         click.option("--noheader", is_flag=True, help="Leave out the line of column titles."),
-        click.option("--parsable2", "-P", "parsable", is_flag=True,
-                     help="Separate columns by |, without padding."),
-        click.option("--format", "-o", "-O", "format_", metavar="FORMAT",
-                     help="Columns, written as for squeue or sacct: '%i %.9j %T', JobID,State."),
-    ):  # fmt: skip
+        click.option(
+            "--parsable2",
+            "-P",
+            "parsable",
+            is_flag=True,
+            help="Separate columns by |, without padding.",
+        ),
+        click.option(
+            "--format",
+            "-o",
+            "-O",
+            "format_",
+            metavar="FORMAT",
+            help="Columns, written as for squeue or sacct: '%i %.9j %T', JobID,State.",
+        ),
+    ):
         command = option(command)
     return command
 

@@ -58,14 +58,23 @@ class LazyGroup(Suggesting):
     nowhere."""
 
     def __init__(
-        self, name: str, sections: Sequence[tuple[str, Mapping[str, Entry]]], help_: str,
-        epilog: str | None = None, params: list[click.Parameter] | None = None,
-        before: Mapping[str, Entry] | None = None, callback: Callable[[], None] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        sections: Sequence[tuple[str, Mapping[str, Entry]]],
+        help_: str,
+        epilog: str | None = None,
+        params: list[click.Parameter] | None = None,
+        before: Mapping[str, Entry] | None = None,
+        callback: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__(
-            name, help=help_, epilog=epilog, params=params, callback=callback,
+            name,
+            help=help_,
+            epilog=epilog,
+            params=params,
+            callback=callback,
             context_settings={"help_option_names": ["-h", "--help"]},
-        )  # fmt: skip
+        )
         self._sections, self._before = sections, before or {}
         self.entries = {name: entry for _, part in sections for name, entry in part.items()}
 

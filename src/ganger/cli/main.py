@@ -148,10 +148,11 @@ node = LazyGroup(
     "\b\nExamples:\n  ganger node list\n  ganger node drain box-1",
 )
 policy = LazyGroup(
-    "policy", [("Commands", _POLICY)], "Commands for the recipe that decides and for limits of "
-                                       "tenants.",
+    "policy",
+    [("Commands", _POLICY)],
+    "Commands for the recipe that decides and for limits of tenants.",
     "\b\nExamples:\n  ganger policy set tiresias --dry-run\n  ganger policy quota",
-)  # fmt: skip
+)
 daemon = LazyGroup(
     "daemon",
     [("Commands", _DAEMON)],
@@ -171,10 +172,12 @@ service = LazyGroup(
     callback=_renamed,
 )
 cli = LazyGroup(
-    "ganger", [("Simulate", _STUDY), ("Run jobs", _DAILY), ("Groups", _GROUPS)],
-    "One scheduler for deep-learning work on GPU clusters, simulated and live.", EPILOG,
+    "ganger",
+    [("Simulate", _STUDY), ("Run jobs", _DAILY), ("Groups", _GROUPS)],
+    "One scheduler for deep-learning work on GPU clusters, simulated and live.",
+    EPILOG,
     before={"service": Entry("ganger.cli.main", "service", "")},
-)  # fmt: skip
+)
 cli = click.version_option(__version__, prog_name="ganger")(cli)
 
 

@@ -42,10 +42,11 @@ _OPTIONS = (
 
 
 profiles_option = click.option(
-    "--profiles", metavar="FILE",
+    "--profiles",
+    metavar="FILE",
     help="Speeds of the models of the trace: our own file, tables of Gavel, Synergy or HiEST, a "
-         "folder of Pollux and Sia or of Zeus, or `published`. See docs/profiles-file.md.",
-)  # fmt: skip
+    "folder of Pollux and Sia or of Zeus, or `published`. See docs/profiles-file.md.",
+)
 
 
 def trace_options(command: F) -> F:
@@ -100,8 +101,11 @@ def _note_unknown(trace: Trace) -> None:
     other = trace.profiles.default == PLAIN_PROFILE and known.keys().isdisjoint(models)
     if other and not searches:
         theirs, ours = ", ".join(map(repr, models[:3])), ", ".join(map(repr, sorted(known)[:3]))
-        click.echo(f"note: --profiles tell nothing of the trace's models: it has {theirs}, ..., the"
-                   f" profiles {ours}, ...", err=True)  # fmt: skip
+        click.echo(
+            f"note: --profiles tell nothing of the trace's models: it has {theirs}, ..., the"
+            f" profiles {ours}, ...",
+            err=True,
+        )
 
 
 def _load(text: str) -> float:

@@ -25,10 +25,15 @@ class Bar:
 
         console = Console(stderr=True)
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"),
-            TimeElapsedColumn(), TextColumn("{task.fields[left]}"), console=console, transient=True,
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            transient=True,
             disable=quiet or not console.is_terminal,
-        )  # fmt: skip
+        )
         self._all = self._bar.add_task(title, total=1.0, left="")
 
     def __enter__(self) -> Bar:

@@ -34,10 +34,11 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]], shrink: Sequence
     if sys.stdout.isatty():
         _fit(widths, [max(len(titles[i]), _NARROWEST) for i in range(len(titles))], shrink)
     right = [
-        bool(cells) and all(row[i][:1].isdigit() or row[i] in ("", "-") for row in cells)
+        bool(cells)
+        and all(row[i][:1].isdigit() or row[i] in ("", "-") for row in cells)
         and not any(":" in row[i] and "-" in row[i] for row in cells)
         for i in range(len(titles))
-    ]  # fmt: skip
+    ]
     lines = [_line(titles, widths, right)]
     lines += [_line(row, widths, right) for row in cells]
     return "\n".join(lines)

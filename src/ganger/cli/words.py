@@ -19,14 +19,15 @@ class _Span(_Word):
 
     name = "time"
 
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:  # fmt: skip
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The same word. Raises BadInput for a bare number."""
         if value.strip().isdecimal():
             where = param.opts[0] if param is not None else ""
-            raise BadInput(f"{value!r} could be minutes or seconds", where=where,
-                           mend=f"write {value}m or {value}s")  # fmt: skip
+            raise BadInput(
+                f"{value!r} could be minutes or seconds",
+                where=where,
+                mend=f"write {value}m or {value}s",
+            )
         return value
 
 

@@ -63,9 +63,13 @@ class Client:
     (`http://host:port`, with `token`). `GANGER_URL` and `GANGER_TOKEN` name one, too."""
 
     def __init__(
-        self, root: Path | None = None, *, url: str = "", token: str = "",
+        self,
+        root: Path | None = None,
+        *,
+        url: str = "",
+        token: str = "",
         timeout: float = TIMEOUT_SECONDS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._url = url or ("" if root else os.environ.get("GANGER_URL", ""))
         self._token = token or os.environ.get("GANGER_TOKEN", "")
         self.places = Places(root or home())
@@ -77,14 +81,21 @@ class Client:
             return _OverUnix(self.places.socket, self._timeout)
         parts = urlsplit(self._url if "//" in self._url else f"//{self._url}")
         if not parts.hostname:
-            raise BadInput(f"{self._url!r} is not a valid address", where="GANGER_URL",
-                           mend="write http://HOST:PORT")  # fmt: skip
+            raise BadInput(
+                f"{self._url!r} is not a valid address",
+                where="GANGER_URL",
+                mend="write http://HOST:PORT",
+            )
         return http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=self._timeout)
 
     def _send(
-        self, method: str, path: str, query: dict[str, Any] | None, body: Any,
+        self,
+        method: str,
+        path: str,
+        query: dict[str, Any] | None,
+        body: Any,
         headers: dict[str, str] | None,
-    ) -> http.client.HTTPResponse:  # fmt: skip
+    ) -> http.client.HTTPResponse:
         wanted = {key: value for key, value in (query or {}).items() if value not in ("", None)}
         target = f"{path}?{urlencode(wanted)}" if wanted else path
         data = None if body is None else msgspec.json.encode(body)
@@ -117,10 +128,15 @@ class Client:
         return NoDaemon(f"no daemon runs in {self.places.root} (start one with `ganger up`)")
 
     def call(
-        self, method: str, path: str, kind: type[T] | Any = Any, *,
-        query: dict[str, Any] | None = None, body: Any = None,
+        self,
+        method: str,
+        path: str,
+        kind: type[T] | Any = Any,
+        *,
+        query: dict[str, Any] | None = None,
+        body: Any = None,
         headers: dict[str, str] | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Ask, and decode the answer as `kind`. Raises Refusal or NoDaemon."""
         response = self._send(method, path, query, body, headers)
         try:

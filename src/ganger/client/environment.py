@@ -26,9 +26,10 @@ def environment(export: str | None) -> dict[str, str]:
         found = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     else:
         found = {
-            name: value for name, value in os.environ.items()
+            name: value
+            for name, value in os.environ.items()
             if name in _KEPT or name.startswith("LC_")
-        }  # fmt: skip
+        }
     found |= variables([word for word in words if word not in ("ALL", "NONE", "")])
     return {name: value for name, value in found.items() if name.isidentifier()}
 

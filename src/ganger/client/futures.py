@@ -64,9 +64,13 @@ class Client(connection.Client):
         self._watcher: threading.Thread | None = None
 
     def submit(
-        self, function: Callable[..., T], /, *args: Any, kwargs: dict[str, Any] | None = None,
+        self,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        kwargs: dict[str, Any] | None = None,
         **request: Any,
-    ) -> JobFuture[T]:  # fmt: skip
+    ) -> JobFuture[T]:
         """Run `function(*args, **kwargs)` as a job. `request`: fields of JobRequest (`gpus=2`,
         `time_limit="1h"`). Raises BadInput."""
         folder = self.places.root / "calls" / secrets.token_hex(12)
@@ -79,10 +83,12 @@ class Client(connection.Client):
             raise BadInput("functions need a state folder of your own", where=str(folder)) from None
         (folder / "call").write_bytes(pickle.dumps(call))
         fields: dict[str, Any] = {
-            "name": getattr(function, "__name__", "call"), "cwd": str(Path.cwd()),
-            "env": environment(None), **request,
+            "name": getattr(function, "__name__", "call"),
+            "cwd": str(Path.cwd()),
+            "env": environment(None),
+            **request,
             "command": [sys.executable, "-m", "ganger.client.call", str(folder)],
-        }  # fmt: skip
+        }
         asked: JobRequest = convert(fields, "submit")
         answer: Submitted = self.call("POST", "/v1/jobs", Submitted, body=asked)
         future: JobFuture[T] = JobFuture(self, answer.job, folder)

@@ -28,11 +28,12 @@ def parse(words: Iterable[str]) -> dict[str, list[str]]:
     for word in words:
         name, equals, values = word.partition("=")
         if not equals or not values:
-            raise BadInput(f"{word!r} is not a name and its values", where="--param",
-                           mend="write like lr=0.1,0.01")  # fmt: skip
-        found.setdefault(name, []).extend(
-            one.replace("\\,", ",") for one in _COMMA.split(values)
-        )  # fmt: skip
+            raise BadInput(
+                f"{word!r} is not a name and its values",
+                where="--param",
+                mend="write like lr=0.1,0.01",
+            )
+        found.setdefault(name, []).extend(one.replace("\\,", ",") for one in _COMMA.split(values))
     return found
 
 
@@ -40,15 +41,19 @@ def check(params: Mapping[str, Sequence[str]], most: int) -> None:
     """Raise BadInput for names and values that cannot be, and for more than `most` tasks."""
     for name, values in params.items():
         if not _NAME.match(name) or name in RESERVED:
-            raise BadInput(f"{name[:80]!r} cannot name a parameter", where="params",
-                           mend="use letters, digits and _; not job, array, name")  # fmt: skip
+            raise BadInput(
+                f"{name[:80]!r} cannot name a parameter",
+                where="params",
+                mend="use letters, digits and _; not job, array, name",
+            )
         if not values:
             raise BadInput(f"{name} has no values", where="params", mend="give at least one")
         if len(set(values)) < len(values):
             raise BadInput(f"{name} has a value twice", where="params")
         if any(len(value) > VALUE_LETTERS_MAX or "\0" in value for value in values):
-            raise BadInput(f"a value of {name} is too long, or has a zero byte in it",
-                           where="params")  # fmt: skip
+            raise BadInput(
+                f"a value of {name} is too long, or has a zero byte in it", where="params"
+            )
     if math.prod(len(values) for values in params.values()) > most:
         raise BadInput(f"more than {most:,} tasks", where="params", mend="submit it in parts")
 

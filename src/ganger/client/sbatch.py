@@ -111,8 +111,9 @@ def _fields(options: dict[str, tuple[str, str]]) -> Directives:
             if name not in _SILENT:
                 notes.append(f"--{name} has no effect here and is ignored")
         else:
-            raise BadInput(f"--{name} is not an sbatch option known here",
-                           where=place.removesuffix(": "))  # fmt: skip
+            raise BadInput(
+                f"--{name} is not an sbatch option known here", where=place.removesuffix(": ")
+            )
     return Directives(fields, export, notes)
 
 
@@ -241,10 +242,14 @@ def _mail_type(fields: dict[str, Any], value: str) -> None:
 
 _END: Final = ("finished", "failed", "cancelled")
 _MAIL_TYPES: Final = {
-    "NONE": (), "BEGIN": ("started",), "END": _END, "FAIL": ("failed", "cancelled"),
-    "REQUEUE": ("preempted",), "TIME_LIMIT": ("failed",),
+    "NONE": (),
+    "BEGIN": ("started",),
+    "END": _END,
+    "FAIL": ("failed", "cancelled"),
+    "REQUEUE": ("preempted",),
+    "TIME_LIMIT": ("failed",),
     "ALL": ("started", *_END, "preempted"),
-}  # fmt: skip
+}
 
 
 def dependencies(fields: dict[str, Any], value: str) -> None:
@@ -253,8 +258,11 @@ def dependencies(fields: dict[str, Any], value: str) -> None:
     enough. Raises BadInput."""
     one = "?" in value
     if one and ("," in value or "singleton" in value):
-        raise BadInput(f"{value!r}: ? cannot be combined with a comma or singleton",
-                       where="--dependency", mend="write like afterok:12?afterany:14")  # fmt: skip
+        raise BadInput(
+            f"{value!r}: ? cannot be combined with a comma or singleton",
+            where="--dependency",
+            mend="write like afterok:12?afterany:14",
+        )
     if one:
         fields["after_one"] = True
     for part in value.split("?" if one else ","):
@@ -266,8 +274,11 @@ def dependencies(fields: dict[str, Any], value: str) -> None:
             kind, jobs = "afterany", [kind, *jobs]
         field = _AFTER.get(kind)
         if field is None or not all(jobs) or not jobs:
-            raise BadInput(f"{part!r} is not supported", where="--dependency",
-                           mend="write like afterok:12:13,afterany:14,singleton")  # fmt: skip
+            raise BadInput(
+                f"{part!r} is not supported",
+                where="--dependency",
+                mend="write like afterok:12:13,afterany:14,singleton",
+            )
         if kind == "after":
             jobs = [_begun(job) for job in jobs]
         fields.setdefault(field, []).extend(jobs)
@@ -276,31 +287,53 @@ def dependencies(fields: dict[str, Any], value: str) -> None:
 def _begun(text: str) -> str:
     job, plus, minutes = text.partition("+")
     if plus and not minutes.isdecimal():
-        raise BadInput(f"{text!r}is not a whole number of minutes", where="--dependency",
-                       mend="write like after:12+10")  # fmt: skip
+        raise BadInput(
+            f"{text!r}is not a whole number of minutes",
+            where="--dependency",
+            mend="write like after:12+10",
+        )
     return f"{job}+{minutes}m" if plus else job
 
 
 _AFTER: Final = {
-    "afterok": "after", "afterany": "after_any", "afternotok": "after_not_ok",
-    "aftercorr": "after_each", "after": "after_begin",
-}  # fmt: skip
+    "afterok": "after",
+    "afterany": "after_any",
+    "afternotok": "after_not_ok",
+    "aftercorr": "after_each",
+    "after": "after_begin",
+}
 DEPENDENCIES: Final = (*_AFTER.values(), "after_one", "singleton")
 """Fields that say what a job waits for."""
 
 _READ: Final[dict[str, Callable[[dict[str, Any], str], None]]] = {
-    "job-name": _text("name"), "gpus": _gpus("gpus"), "gpus-per-node": _gpus("_gpus_per_node"),
-    "gpus-per-task": _gpus("_gpus_per_task"), "gres": _gpus("_gpus_per_node"), "nodes": _nodes,
-    "ntasks": _number("_ntasks"), "ntasks-per-node": _number("_tasks_per_node"),
-    "cpus-per-task": _number("cpus"), "mem": _memory("node"), "mem-per-cpu": _memory("cpu"),
-    "mem-per-gpu": _memory("gpu"), "time": _time, "account": _text("tenant"),
-    "array": _text("array"), "dependency": dependencies, "begin": _moment("begin"),
-    "cpus-per-gpu": _number("_cpus_per_gpu"), "deadline": _moment("deadline"),
-    "hold": _flag("hold", True), "nice": _nice,
+    "job-name": _text("name"),
+    "gpus": _gpus("gpus"),
+    "gpus-per-node": _gpus("_gpus_per_node"),
+    "gpus-per-task": _gpus("_gpus_per_task"),
+    "gres": _gpus("_gpus_per_node"),
+    "nodes": _nodes,
+    "ntasks": _number("_ntasks"),
+    "ntasks-per-node": _number("_tasks_per_node"),
+    "cpus-per-task": _number("cpus"),
+    "mem": _memory("node"),
+    "mem-per-cpu": _memory("cpu"),
+    "mem-per-gpu": _memory("gpu"),
+    "time": _time,
+    "account": _text("tenant"),
+    "array": _text("array"),
+    "dependency": dependencies,
+    "begin": _moment("begin"),
+    "cpus-per-gpu": _number("_cpus_per_gpu"),
+    "deadline": _moment("deadline"),
+    "hold": _flag("hold", True),
+    "nice": _nice,
     "priority": lambda fields, value: fields.__setitem__("priority", int(value)),
-    "no-requeue": _flag("on_preempt", "never"), "signal": _signal, "output": _text("output"),
-    "error": _text("error"), "chdir": _text("cwd"),
+    "no-requeue": _flag("on_preempt", "never"),
+    "signal": _signal,
+    "output": _text("output"),
+    "error": _text("error"),
+    "chdir": _text("cwd"),
     "mail-type": _mail_type,
     "mail-user": lambda fields, value: fields.__setitem__("mail_to", value.split(",")),
     "constraint": lambda fields, value: fields.__setitem__("labels", value.split("&")),
-}  # fmt: skip
+}

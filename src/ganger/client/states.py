@@ -17,9 +17,10 @@ _WORDS: Final = {
     Phase.FAILED: ("FAILED", "F"), Phase.CANCELLED: ("CANCELLED", "CA"),
 }  # fmt: skip
 _FAILURES: Final = {
-    "TimeLimit": ("TIMEOUT", "TO"), "OutOfMemory": ("OUT_OF_MEMORY", "OOM"),
+    "TimeLimit": ("TIMEOUT", "TO"),
+    "OutOfMemory": ("OUT_OF_MEMORY", "OOM"),
     "NodeFail": ("NODE_FAIL", "NF"),
-}  # fmt: skip
+}
 _CODE = re.compile(r"(?:code|status) (-?\d+)|signal (\d+)", re.IGNORECASE)
 
 ALL: Final = {word: phase for phase, words in _WORDS.items() for word in words}
@@ -50,8 +51,11 @@ def phases_of(states: Iterable[str]) -> set[Phase]:
         elif word in ALL:
             found.update(phase for phase, words in _WORDS.items() if word in words)
         else:
-            raise BadInput(f"{state!r} is not a valid state", where="state",
-                           mend="write like running, PD, active, over or all")  # fmt: skip
+            raise BadInput(
+                f"{state!r} is not a valid state",
+                where="state",
+                mend="write like running, PD, active, over or all",
+            )
     return found
 
 

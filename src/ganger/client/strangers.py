@@ -42,13 +42,15 @@ def refuse_others_file(path: Path, *, above: bool = False) -> Path:
         if _is_others(found):
             raise BadInput(
                 f"{'it' if each == path else each} is another user's, and says what runs here",
-                where=str(path), mend="read it, then use a copy of your own",
-            )  # fmt: skip
+                where=str(path),
+                mend="read it, then use a copy of your own",
+            )
         if others_may_change(found):
             raise BadInput(
                 f"others may change {'it' if each == path else each}, and with it what runs here",
-                where=str(path), mend=f"read it, then `chmod go-w {each}`, or use a copy",
-            )  # fmt: skip
+                where=str(path),
+                mend=f"read it, then `chmod go-w {each}`, or use a copy",
+            )
     return path
 
 

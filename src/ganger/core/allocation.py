@@ -26,9 +26,13 @@ class Allocation(msgspec.Struct):
     rows: list[Share] = []
 
     def add(
-        self, jobs: tuple[int, ...], gpu_type: str, gpus: int, amount: float,
+        self,
+        jobs: tuple[int, ...],
+        gpu_type: str,
+        gpus: int,
+        amount: float,
         nodes: tuple[tuple[int, int], ...] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """One more row; rows of nothing are left out."""
         if amount > 0 and gpus > 0:
             self.rows.append(Share(jobs, gpu_type, gpus, amount, nodes))

@@ -53,8 +53,10 @@ def _yaml(text: str) -> Any:
                 self.count += 1
                 self.sizes[id(node)] = self.count - begin
             if self.count > NODES_MAX:
-                raise ValueError(f"it holds more than {NODES_MAX:,} values, each as often as its"
-                                 " aliases repeat it")  # fmt: skip
+                raise ValueError(
+                    f"it holds more than {NODES_MAX:,} values, each as often as its"
+                    " aliases repeat it"
+                )
             return node
 
     try:

@@ -229,7 +229,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if tenant.parent not in seen:
                 raise BadInput(
                     f"parent {tenant.parent!r} is not a tenant listed before",
-                    where=f"{where}: tenants[{i}]", mend="list parents first",
-                )  # fmt: skip
+                    where=f"{where}: tenants[{i}]",
+                    mend="list parents first",
+                )
             seen.add(tenant.name)
         return self

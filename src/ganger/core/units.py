@@ -120,9 +120,10 @@ def parse_memory(text: str | float, *, where: str = "") -> int:
     match = _MEMORY.fullmatch(str(text).strip().lower()) if len(str(text)) <= TEXT_MAX else None
     if not match:
         raise BadInput(
-            f"{shown(text)} is not a valid amount of memory", where=where,
+            f"{shown(text)} is not a valid amount of memory",
+            where=where,
             mend="write like 16GiB or 512M",
-        )  # fmt: skip
+        )
     number, unit = float(match[1]), match[2][:1] or "m"
     amount = number * {"b": 2**-20, "k": 2**-10, "m": 1, "g": 2**10, "t": 2**20}[unit]
     if amount > MIB_MAX:

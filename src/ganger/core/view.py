@@ -78,8 +78,17 @@ class Scope:
     """The jobs that compete for one set of books: the cluster's, or one parent's grant (`within`;
     -1: the cluster)."""
 
-    __slots__ = ("active", "changed", "ledger", "parts", "paused", "pending", "reported",
-                 "scratch", "within")  # fmt: skip
+    __slots__ = (
+        "active",
+        "changed",
+        "ledger",
+        "parts",
+        "paused",
+        "pending",
+        "reported",
+        "scratch",
+        "within",
+    )
 
     def __init__(self, ledger: Ledger, within: int = -1) -> None:
         self.ledger = ledger
@@ -138,9 +147,15 @@ class View:
     """
 
     def __init__(
-        self, nodes: Nodes, scopes: dict[int, Scope], draft: Draft, oracle: Oracle, seed: int,
-        facts: Facts, settings: Settings,
-    ) -> None:  # fmt: skip
+        self,
+        nodes: Nodes,
+        scopes: dict[int, Scope],
+        draft: Draft,
+        oracle: Oracle,
+        seed: int,
+        facts: Facts,
+        settings: Settings,
+    ) -> None:
         self.now = 0
         self.revision = 0
         self.events: list[AnyEvent] = []
@@ -322,9 +337,15 @@ class View:
         jobs = self.jobs
         held = self.ledger.holds.get(job)
         return JobRow(
-            id=job, spec=jobs.spec(job), phase=Phase(jobs.phase[job]),
-            attempt=int(jobs.attempt[job]), gpus=int(jobs.size[job]),
-            placement=held[1] if held else None, attained_service=int(self.attained(job)),
-            work=float(self.work(job)), first_start=int(jobs.first_start[job]),
-            finished=int(jobs.finished[job]), preemptions=int(jobs.preemptions[job]),
-        )  # fmt: skip
+            id=job,
+            spec=jobs.spec(job),
+            phase=Phase(jobs.phase[job]),
+            attempt=int(jobs.attempt[job]),
+            gpus=int(jobs.size[job]),
+            placement=held[1] if held else None,
+            attained_service=int(self.attained(job)),
+            work=float(self.work(job)),
+            first_start=int(jobs.first_start[job]),
+            finished=int(jobs.finished[job]),
+            preemptions=int(jobs.preemptions[job]),
+        )

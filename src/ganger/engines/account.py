@@ -60,9 +60,14 @@ class Account:
             noise = told["grad_var"] / told["grad_sqr"]
         step = told["step_seconds"] * 1e6 if "step_seconds" in told else message.step_micros
         return Measured(
-            self.job, self.attempt, step, told.get("compute_seconds", 0.0) * 1e6,
-            told.get("batch_size", 0.0), told.get("batch_size_max", 0.0), noise,
-        )  # fmt: skip
+            self.job,
+            self.attempt,
+            step,
+            told.get("compute_seconds", 0.0) * 1e6,
+            told.get("batch_size", 0.0),
+            told.get("batch_size_max", 0.0),
+            noise,
+        )
 
 
 def _differs(one: Measured, other: Measured) -> bool:
@@ -70,7 +75,10 @@ def _differs(one: Measured, other: Measured) -> bool:
     return any(
         abs(getattr(one, name) - getattr(other, name)) > share * getattr(other, name)
         for name, share in (
-            ("step", _CHANGE), ("computing", _CHANGE), ("batch", _CHANGE), ("most", _CHANGE),
+            ("step", _CHANGE),
+            ("computing", _CHANGE),
+            ("batch", _CHANGE),
+            ("most", _CHANGE),
             ("noise", _NOISE_CHANGE),
         )
-    )  # fmt: skip
+    )

@@ -124,10 +124,17 @@ def parts_of(placement: Placement, per: str) -> dict[int, tuple[Part, ...]]:
             devices = tuple(i for i in range(slot.devices.bit_length()) if slot.devices >> i & 1)
             parts.append(
                 Part(
-                    devices, slot.workers, slot.role, rank, world, node_rank, len(nodes),
-                    by_role[slot.role], sizes[slot.role],
+                    devices,
+                    slot.workers,
+                    slot.role,
+                    rank,
+                    world,
+                    node_rank,
+                    len(nodes),
+                    by_role[slot.role],
+                    sizes[slot.role],
                 )
-            )  # fmt: skip
+            )
             rank += slot.workers
             by_role[slot.role] += slot.workers
         found[node] = tuple(parts)
@@ -142,9 +149,16 @@ def _merged(parts: tuple[Part, ...]) -> Part:
     first = parts[0]
     devices = tuple(sorted({device for part in parts for device in part.devices}))
     return Part(
-        devices, sum(part.workers for part in parts), first.role, first.first_rank,
-        first.world_size, first.node_rank, first.nodes, first.role_rank, first.role_size,
-    )  # fmt: skip
+        devices,
+        sum(part.workers for part in parts),
+        first.role,
+        first.first_rank,
+        first.world_size,
+        first.node_rank,
+        first.nodes,
+        first.role_rank,
+        first.role_size,
+    )
 
 
 class Outcome(NamedTuple):
@@ -238,8 +252,9 @@ def overlap(one: Hold, other: Hold) -> bool:
     """Whether two holds have a device in common, or are of one job."""
     return one.job == other.job or any(
         mine.node == theirs.node and (mine.devices & theirs.devices or not mine.devices)
-        for mine in one.placement for theirs in other.placement
-    )  # fmt: skip
+        for mine in one.placement
+        for theirs in other.placement
+    )
 
 
 def waits_of(holds: Sequence[Hold]) -> dict[tuple[int, int], set[tuple[int, int]]]:
@@ -249,5 +264,6 @@ def waits_of(holds: Sequence[Hold]) -> dict[tuple[int, int], set[tuple[int, int]
         (hold.job, hold.attempt): {
             (other.job, other.attempt) for other in leaving if overlap(hold, other)
         }
-        for hold in holds if hold.phase == Phase.STARTING
-    }  # fmt: skip
+        for hold in holds
+        if hold.phase == Phase.STARTING
+    }

@@ -29,12 +29,14 @@ def find_nodes(gpus: str = "", name: str = "") -> tuple[NodeSpec, ...]:
     kinds = [kind for kind, _ in counts]
     return tuple(
         NodeSpec(
-            gpus=count, gpu_type=kind, name=called,
+            gpus=count,
+            gpu_type=kind,
+            name=called,
             cpus=cpus * count // total if total else cpus,
             memory=memory * count // total if total else memory,
         )
         for (kind, count), called in zip(counts, _names(name, kinds), strict=True)
-    )  # fmt: skip
+    )
 
 
 def _names(name: str, kinds: list[str]) -> list[str]:

@@ -20,8 +20,11 @@ def listening(at: tuple[str, int]) -> socket.socket:
         listener = socket.create_server(at)
     except OSError as error:
         why = error.strerror or str(error)
-        raise BadInput(f"machines cannot join at {at[0] or 'any address'}:{at[1]}: {why}",
-                       where="--agents", mend="name a port that is free") from None  # fmt: skip
+        raise BadInput(
+            f"machines cannot join at {at[0] or 'any address'}:{at[1]}: {why}",
+            where="--agents",
+            mend="name a port that is free",
+        ) from None
     listener.setblocking(False)
     return listener
 
@@ -37,6 +40,10 @@ class TurnedAway:
         self._count += 1
         if time.monotonic() >= self._say_at:
             self._say_at = time.monotonic() + _SAY_SECONDS
-            log.warning("agent %.64r was turned away: %.200s (%d since the last such line)",
-                        name, why, self._count)  # fmt: skip
+            log.warning(
+                "agent %.64r was turned away: %.200s (%d since the last such line)",
+                name,
+                why,
+                self._count,
+            )
             self._count = 0

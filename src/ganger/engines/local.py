@@ -55,9 +55,10 @@ CANCELLED: Final = "cancelled"
 """`Stop.why` of a job that need not save: it gets SIGTERM at once."""
 _rank = attrgetter("rank")
 IGNORED: Final = {
-    Tune: "does not tune jobs", Provision: "does not switch machines on or off",
+    Tune: "does not tune jobs",
+    Provision: "does not switch machines on or off",
     Route: "does not route requests",
-}  # fmt: skip
+}
 """Kinds of action that nothing is done about, and what the engine does not do."""
 DOES: Final = Capabilities(Capabilities().actions - {kind.__name__ for kind in IGNORED})
 """What engines of real machines can do."""
@@ -75,9 +76,13 @@ class FleetEngine:
     capabilities: Capabilities = DOES
 
     def __init__(
-        self, boxes: Fleet, launch_of: Callable[[int], Launch], clock: Clock | None,
-        lost_after: int, progress_every: int,
-    ) -> None:  # fmt: skip
+        self,
+        boxes: Fleet,
+        launch_of: Callable[[int], Launch],
+        clock: Clock | None,
+        lost_after: int,
+        progress_every: int,
+    ) -> None:
         self.clock = clock if clock is not None else Clock()
         self._boxes = boxes
         self._launch_of = launch_of

@@ -173,9 +173,14 @@ class Machines(Connections[_Connection]):
     """All agents. Not thread-safe but for `interrupt` and `read`."""
 
     def __init__(
-        self, admit: Callable[[Hello], Sequence[int]], agents: Sequence[AgentAt],
-        listen: tuple[str, int] | None, token: str, cluster: str, lost_after: int,
-    ) -> None:  # fmt: skip
+        self,
+        admit: Callable[[Hello], Sequence[int]],
+        agents: Sequence[AgentAt],
+        listen: tuple[str, int] | None,
+        token: str,
+        cluster: str,
+        lost_after: int,
+    ) -> None:
         if listen is not None and not token:
             raise BadInput("agents that join need a token", where="engine", mend="give it one")
         super().__init__(selectors.DefaultSelector())

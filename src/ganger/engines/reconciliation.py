@@ -51,9 +51,10 @@ def believed(kernel: Reducer) -> Believed:
         holds.append(Hold(row, attempt, Phase.STOPPING, placement))
     nodes = range(kernel.nodes.n)
     return Believed(
-        holds, frozenset(node for node in nodes if kernel.barred(node) == "down"),
+        holds,
+        frozenset(node for node in nodes if kernel.barred(node) == "down"),
         {node: gpus for node in nodes if (gpus := kernel.withheld(node))},
-    )  # fmt: skip
+    )
 
 
 class Reconciliation:
@@ -131,9 +132,10 @@ class Reconciliation:
         self._ends = {key: end for key, end in self._ends.items() if key in holds}
         events, actions = list[AnyEvent](), list[AnyAction]()
         actions += [
-            Stop(*key, "cancelled") for key, phase in self.alive.items()
+            Stop(*key, "cancelled")
+            for key, phase in self.alive.items()
             if key not in holds and phase != Phase.STOPPING
-        ]  # fmt: skip
+        ]
         for key, hold in holds.items():
             phase = self.alive.get(key)
             if phase is None:
@@ -148,13 +150,15 @@ class Reconciliation:
                 actions.append(Resume(*key))
         actions += self._missed_starts(holds)
         events += [
-            NodeDown(node) if down else NodeUp(node) for node, down in self._down.items()
+            NodeDown(node) if down else NodeUp(node)
+            for node, down in self._down.items()
             if down != (node in owner.down)
-        ]  # fmt: skip
+        ]
         events += [
-            Withheld(node, gpus) for node, gpus in self._withheld.items()
+            Withheld(node, gpus)
+            for node, gpus in self._withheld.items()
             if gpus != owner.withheld.get(node, 0)
-        ]  # fmt: skip
+        ]
         return events, actions
 
     def _missed_end(self, key: AttemptKey, hold: Hold, *, newer: bool) -> list[AnyEvent]:
@@ -172,12 +176,18 @@ class Reconciliation:
     def _missed_starts(self, holds: Mapping[AttemptKey, Hold]) -> list[AnyAction]:
         return [
             Start(
-                *key, hold.placement,
-                tuple(sorted({
-                    other.job for other in holds.values()
-                    if other.phase == Phase.STOPPING and overlap(hold, other)
-                })),
+                *key,
+                hold.placement,
+                tuple(
+                    sorted(
+                        {
+                            other.job
+                            for other in holds.values()
+                            if other.phase == Phase.STOPPING and overlap(hold, other)
+                        }
+                    )
+                ),
             )
             for key, hold in holds.items()
             if hold.phase == Phase.STARTING and key not in self.alive and key not in self._ends
-        ]  # fmt: skip
+        ]

@@ -94,9 +94,12 @@ class Best(NamedTuple):
 
 
 def best(
-    goodput: Goodput, noise: Numbers, nodes: Numbers, replicas: Numbers,
+    goodput: Goodput,
+    noise: Numbers,
+    nodes: Numbers,
+    replicas: Numbers,
     candidates: int = CANDIDATES,
-) -> Best:  # fmt: skip
+) -> Best:
     """The batch size of the largest goodput under `goodput.model` for every (nodes, replicas)."""
     assert goodput.model is not None, "this goodput has measured times only: fit a model first"
     nodes, replicas = np.broadcast_arrays(np.asarray(nodes), np.asarray(replicas))

@@ -76,9 +76,11 @@ class History(Ignorant):
     learnt: Past
 
     def __init__(
-        self, blend: float = 0.9, enough: int = 30,
+        self,
+        blend: float = 0.9,
+        enough: int = 30,
         alike: Callable[[View, int], list[str]] = like_helios,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.blend, self.enough, self.alike = blend, enough, alike
         self.learnt = Past()
 

@@ -42,9 +42,12 @@ class Lifetimes:
     """
 
     def __init__(
-        self, took: Floats, over: NDArray[np.bool_], groups: Sequence[NDArray[np.int64]],
+        self,
+        took: Floats,
+        over: NDArray[np.bool_],
+        groups: Sequence[NDArray[np.int64]],
         luck: np.random.Generator,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._luck = luck
         self._took, self._over = took, over
         self._weight = luck.exponential(size=len(took))

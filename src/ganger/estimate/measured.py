@@ -143,15 +143,19 @@ def _speed(curve: Curve, nodes: NDArray[Any], replicas: NDArray[Any]) -> NDArray
     least = min(told)
     local = max(one.batch / one.replicas for one in points if one.batch)
     asks = Goodput(
-        batch=least, most=max(curve.most, *told), local=(1.0, max(local, 1.0)), examples=0.0,
+        batch=least,
+        most=max(curve.most, *told),
+        local=(1.0, max(local, 1.0)),
+        examples=0.0,
         model=curve.model,
-    )  # fmt: skip
+    )
     return goodput.best(asks, curve.noise, nodes, replicas).goodput
 
 
 def _fit(points: list[Point]) -> StepModel:
-    nodes, replicas, batch, step, computing = np.array([tuple(msgspec.structs.astuple(one))
-                                                        for one in points]).T  # fmt: skip
+    nodes, replicas, batch, step, computing = np.array(
+        [tuple(msgspec.structs.astuple(one)) for one in points]
+    ).T
     local = np.where(batch > 0, batch, 1.0) / replicas
     alone = np.where(replicas == 1, step, np.nan)
     return goodput.fit(nodes, replicas, local, step, np.where(computing > 0, computing, alone))

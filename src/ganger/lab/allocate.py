@@ -169,20 +169,24 @@ class _PartedField(_Field):
     def max_min(self, unit: Floats) -> _Solved:
         """The smallest multiple of `unit` that the parts reach."""
         x = partitioned(
-            self.alone, self.parts,
-            lambda part, rows, fraction: max_min(part, unit[rows] * fraction), POP_DEAL,
-        )  # fmt: skip
+            self.alone,
+            self.parts,
+            lambda part, rows, fraction: max_min(part, unit[rows] * fraction),
+            POP_DEAL,
+        )
         value = float((self.alone.effective(x) / unit).min())
         return _Solved(value, value, x, None)
 
     def max_sum(self, factor: Floats, price: Floats, floor: Floats) -> _Solved:
         """The sum of what the parts reach."""
         x = partitioned(
-            self.alone, self.parts,
+            self.alone,
+            self.parts,
             lambda part, rows, fraction: max_sum(
                 part, factor[rows, None] * part.rate / price, floor[rows] * fraction
-            ), POP_DEAL,
-        )  # fmt: skip
+            ),
+            POP_DEAL,
+        )
         value = float((factor[:, None] * self.alone.rate / price * x).sum())
         return _Solved(value, value, x, None)
 
@@ -245,9 +249,12 @@ def _hierarchical(field: _Field) -> _Solved:
     parent = np.where(problem.parent >= 0, place[problem.parent], 0)[order]
     owner = np.where(problem.entity >= 0, place[problem.entity], 0)
     tree = Tree(
-        np.append(0, parent), np.append(1.0, problem.entity_weight[order]),
-        np.append(False, problem.entity_fifo[order]), owner, problem.weight,
-    )  # fmt: skip
+        np.append(0, parent),
+        np.append(1.0, problem.entity_weight[order]),
+        np.append(False, problem.entity_fifo[order]),
+        owner,
+        problem.weight,
+    )
     every = np.arange(len(owner), dtype=np.float64)
     alike = np.where(tree.fifo[owner], every, -1.0)
     unit = _unit(field, np.ones(len(owner)))
@@ -351,9 +358,10 @@ def _late(field: _Field, floor: Floats) -> BadInput:
     more = f" and {tight.sum() - 8} more" if tight.sum() > 8 else ""
     return BadInput(
         f"the SLOs of {listed}{more} cannot all be met: at most {100 * answer.value:.4g} % of what"
-        " each needs", where=f"jobs[{rows[tight][0] if tight.any() else rows[0]}].slo_seconds",
+        " each needs",
+        where=f"jobs[{rows[tight][0] if tight.any() else rows[0]}].slo_seconds",
         mend=mend,
-    )  # fmt: skip
+    )
 
 
 def _max_sum(field: _Field) -> _Solved:
@@ -418,9 +426,10 @@ IN_PARTS = ("max-min", "makespan", "max-sum", "max-sum-per-cost", "fifo", "sjf")
 def _parted(problem: Problem, objective: str, parts: int, exact: float) -> Parted:
     if objective not in IN_PARTS or len(problem.pairs):
         raise BadInput(
-            "only one linear programme without pairs is solved in parts", where="pop",
+            "only one linear programme without pairs is solved in parts",
+            where="pop",
             mend=f"use {', '.join(IN_PARTS)}",
-        )  # fmt: skip
+        )
     if parts < 1:
         raise BadInput(f"{parts} parts", where="pop", mend="give at least 1")
     field = _PartedField(problem, None)
@@ -456,6 +465,13 @@ def allocate(
     in_parts = _parted(field.problem, objective, pop, solved.value) if pop else None
     largest_of = max(abs(solved.value), abs(solved.bound), TINY)
     return Allocated(
-        field.problem, objective, solved.value, abs(solved.bound - solved.value) / largest_of,
-        solved.x, _throughput(field, solved.x), solved.prices, taken, in_parts,
-    )  # fmt: skip
+        field.problem,
+        objective,
+        solved.value,
+        abs(solved.bound - solved.value) / largest_of,
+        solved.x,
+        _throughput(field, solved.x),
+        solved.prices,
+        taken,
+        in_parts,
+    )

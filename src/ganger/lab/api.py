@@ -186,9 +186,14 @@ def _do(job: _Job, number: int, progress: Callable[[float], None] | None) -> Run
     guard = None if limit is None else (lambda kernel: _Limit(limit))
     try:
         run = run_one(
-            task.trace, job.cluster, task.recipe, task.setup, progress=progress, record=job.record,
+            task.trace,
+            job.cluster,
+            task.recipe,
+            task.setup,
+            progress=progress,
+            record=job.record,
             journal=guard,
-        )  # fmt: skip
+        )
     except _Late:
         return f"takes more than {limit:g} s of CPU time"
     except BadInput as error:

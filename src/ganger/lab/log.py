@@ -105,9 +105,14 @@ class LogWriter:
     """A journal that appends to a file. Use as a context manager."""
 
     def __init__(
-        self, path: Path, kernel: Kernel, trace: Trace, cluster: ClusterSpec, policy: str,
+        self,
+        path: Path,
+        kernel: Kernel,
+        trace: Trace,
+        cluster: ClusterSpec,
+        policy: str,
         setup: Setup,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._file = _open(path, "wb")
         self._encode = msgspec.json.Encoder().encode
         self._late: list[int] = getattr(kernel.oracle, "late", [])
@@ -116,13 +121,23 @@ class LogWriter:
         costs = {key: getattr(setup.costs, key) for key in Costs.__dataclass_fields__}
         self._line(
             Header(
-                FORMAT, __version__, policy, setup.seed, setup.knows, setup.noise, cluster,
-                profiles, costs, trace.name, trace.jobs,
+                FORMAT,
+                __version__,
+                policy,
+                setup.seed,
+                setup.knows,
+                setup.noise,
+                cluster,
+                profiles,
+                costs,
+                trace.name,
+                trace.jobs,
                 {"python": platform.python_version(), "numpy": np.__version__},
-                setup.speed_noise, setup.inner if families(trace, setup.inner) else "",
+                setup.speed_noise,
+                setup.inner if families(trace, setup.inner) else "",
                 setup.serving if has_services(trace) else "",
             )
-        )  # fmt: skip
+        )
         for job in range(trace.jobs):
             self._line(LoggedJob(kernel.jobs.spec(job), int(trace.duration[job])))
 
@@ -138,18 +153,26 @@ class LogWriter:
         else:
             self._line(
                 Step(
-                    revision, batch.at, batch.events, plan.actions, plan.wake, plan.until,
-                    memory_hash(memory), late,
+                    revision,
+                    batch.at,
+                    batch.events,
+                    plan.actions,
+                    plan.wake,
+                    plan.until,
+                    memory_hash(memory),
+                    late,
                 )
-            )  # fmt: skip
+            )
 
     def __enter__(self) -> LogWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._file.close()
 
 
@@ -303,9 +326,13 @@ def world_of(log: Log, late: Sequence[int] = ()) -> World:
     """The world of a log. `late`: durations of jobs that came after those that it declares."""
     header = log.header
     setup = Setup(
-        header.seed, header.knows, header.noise, Costs(**header.costs), header.profiles,
+        header.seed,
+        header.knows,
+        header.noise,
+        Costs(**header.costs),
+        header.profiles,
         speed_noise=header.speed_noise,
-    )  # fmt: skip
+    )
     nodes = Nodes(header.cluster)
     physics = Physics(nodes, setup.profiles, setup.costs)
     truth = Truth(log.trace.duration, physics)

@@ -297,11 +297,19 @@ def _over_jobs(run: Run, among: NDArray[np.bool_]) -> dict[str, float]:
 
 
 JOB_FIGURES = (
-    *(f"{name}_{end}_seconds" for name in ("jct", "queueing_delay")
-      for end in ("mean", "p50", "p90", "p99")),
-    "pending_time_mean_seconds", "slowdown_mean", "slowdown_p99", "finish_time_fairness_mean",
-    "finish_time_fairness_p99", "finish_time_fairness_max", "unfair_fraction",
-)  # fmt: skip
+    *(
+        f"{name}_{end}_seconds"
+        for name in ("jct", "queueing_delay")
+        for end in ("mean", "p50", "p90", "p99")
+    ),
+    "pending_time_mean_seconds",
+    "slowdown_mean",
+    "slowdown_p99",
+    "finish_time_fairness_mean",
+    "finish_time_fairness_p99",
+    "finish_time_fairness_max",
+    "unfair_fraction",
+)
 """The metrics that are taken over the common jobs where recipes are compared."""
 _TOLERANCE = 1e-6
 """A job that had exactly its share is not unfairly treated by a rounding error."""
@@ -469,7 +477,12 @@ def _write_parquet(columns: dict[str, list[Any]], path: Path) -> None:
 
     pa, pq = import_pyarrow()
     never = pa.float64()  # a column in which nothing happened is one of numbers all the same
-    pq.write_table(pa.table({
-        name: pa.array(column, never if column and set(column) == {None} else None)
-        for name, column in columns.items()
-    }), path)  # fmt: skip
+    pq.write_table(
+        pa.table(
+            {
+                name: pa.array(column, never if column and set(column) == {None} else None)
+                for name, column in columns.items()
+            }
+        ),
+        path,
+    )

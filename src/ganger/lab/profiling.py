@@ -26,10 +26,15 @@ from ganger.core.errors import BadInput
 from ganger.workloads.models.document import FORMAT, Device, Document, Latency, Load, Model
 
 _TYPES: Final = {
-    "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16,
-    "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(int8)": np.int8,
-    "tensor(uint8)": np.uint8, "tensor(bool)": np.bool_,
-}  # fmt: skip
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(int8)": np.int8,
+    "tensor(uint8)": np.uint8,
+    "tensor(bool)": np.bool_,
+}
 _LOADS: Final = 3
 _LEAST_RUNS: Final = 10
 _MOST_ELEMENTS: Final = 1 << 31
@@ -50,11 +55,15 @@ class Effort:
         if not self.batches or list(self.batches) != sorted(set(self.batches)):
             raise BadInput("batches do not rise", where="batches", mend="write like 1,2,4,8")
         if not 1 <= self.batches[0] <= self.batches[-1] <= MOST_BATCH:
-            raise BadInput(f"batch {self.batches[-1]}", where="batches",
-                           mend=f"give 1 to {MOST_BATCH:,}")  # fmt: skip
+            raise BadInput(
+                f"batch {self.batches[-1]}", where="batches", mend=f"give 1 to {MOST_BATCH:,}"
+            )
         if not 0 <= self.warm_up <= 10**6 or not _LEAST_RUNS <= self.runs <= 10**7:
-            raise BadInput(f"{self.runs} runs after {self.warm_up}", where="runs",
-                           mend=f"give at least {_LEAST_RUNS} runs")  # fmt: skip
+            raise BadInput(
+                f"{self.runs} runs after {self.warm_up}",
+                where="runs",
+                mend=f"give at least {_LEAST_RUNS} runs",
+            )
         if not 0 < self.seconds <= 1e6:
             raise BadInput(f"{self.seconds:g} s", where="seconds", mend="give a time above 0")
 
@@ -68,10 +77,15 @@ class Measured:
 
 
 def measure(
-    paths: Sequence[Path], effort: Effort, *, threads: Sequence[int] = (1,), device: str = "cpu",
-    family: str = "", sizes: Mapping[str, int] | None = None,
+    paths: Sequence[Path],
+    effort: Effort,
+    *,
+    threads: Sequence[int] = (1,),
+    device: str = "cpu",
+    family: str = "",
+    sizes: Mapping[str, int] | None = None,
     progress: Callable[[str], None] = lambda _: None,
-) -> Measured:  # fmt: skip
+) -> Measured:
     """Measure models one after the other, each in its own process. `threads`: cores of each
     profile; `sizes`: open dimensions other than the batch, by name. Raises BadInput."""
     for path in paths:
@@ -81,8 +95,9 @@ def measure(
     cores = sorted(_cores())
     for count in threads:
         if not 1 <= count <= len(cores):
-            raise BadInput(f"{count} threads", where="threads",
-                           mend=f"this machine has {len(cores)} cores")  # fmt: skip
+            raise BadInput(
+                f"{count} threads", where="threads", mend=f"this machine has {len(cores)} cores"
+            )
     names = [path.name.removesuffix(".onnx") for path in paths]
     for name in names:
         if names.count(name) > 1:
@@ -94,8 +109,9 @@ def measure(
     for path, model in zip(paths, made, strict=True):
         for count in threads:
             progress(f"{model.name}: {count} of {len(cores)} cores")
-            task = Task(path, tuple(cores[:count]), count / len(cores), device, effort,
-                        dict(sizes or {}))  # fmt: skip
+            task = Task(
+                path, tuple(cores[:count]), count / len(cores), device, effort, dict(sizes or {})
+            )
             found = _in_a_process(task)
             model.latency.append(found.latency)
             model.source = found.source
@@ -131,9 +147,11 @@ def _in_a_process(task: Task) -> _Found:
         try:
             return pool.submit(_measured, task).result()
         except BrokenProcessPool:
-            raise BadInput("the measuring process was killed", where=str(task.path),
-                           mend="there may be too little memory: measure smaller batches"
-                           ) from None  # fmt: skip
+            raise BadInput(
+                "the measuring process was killed",
+                where=str(task.path),
+                mend="there may be too little memory: measure smaller batches",
+            ) from None
 
 
 def _measured(task: Task) -> _Found:
@@ -168,12 +186,20 @@ def _latency(session: Any, task: Task, before: int, notes: list[str]) -> Latency
         memory.append(max(_resident_bytes() - before, 1))
     rising = isotonic_regression(mean).x
     if (rising != mean).any():
-        notes.append(f"{path.name}: means that fell with the batch are averaged over their"
-                     " neighbours; more --runs may help")  # fmt: skip
+        notes.append(
+            f"{path.name}: means that fell with the batch are averaged over their"
+            " neighbours; more --runs may help"
+        )
     tail = np.maximum(isotonic_regression(p99).x, rising)
     resident = np.maximum.accumulate(memory).tolist() if before else []
-    return Latency(task.device, task.share, list(batches), list(map(_digits, rising)),
-                   list(map(_digits, tail)), resident)  # fmt: skip
+    return Latency(
+        task.device,
+        task.share,
+        list(batches),
+        list(map(_digits, rising)),
+        list(map(_digits, tail)),
+        resident,
+    )
 
 
 def _digits(seconds: float) -> float:
@@ -196,8 +222,11 @@ def _times(session: Any, feeds: dict[str, Any], effort: Effort, where: str) -> N
             if now > end and len(taken) >= _LEAST_RUNS:
                 break
     except Exception as error:  # onnxruntime's own have no common base
-        raise BadInput(f"it does not run: {_first(error)}", where=where,
-                       mend="measure other batches, or name open dimensions") from None  # fmt: skip
+        raise BadInput(
+            f"it does not run: {_first(error)}",
+            where=where,
+            mend="measure other batches, or name open dimensions",
+        ) from None
     return np.array(taken)
 
 
@@ -249,8 +278,11 @@ def _session(path: Path, threads: int) -> Any:
     try:
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own have no common base
-        raise BadInput(f"onnxruntime does not load it: {_first(error)}", where=str(path),
-                       mend="export the model again") from None  # fmt: skip
+        raise BadInput(
+            f"onnxruntime does not load it: {_first(error)}",
+            where=str(path),
+            mend="export the model again",
+        ) from None
 
 
 def _ort() -> Any:
@@ -280,8 +312,11 @@ def _feeds(
     for each in session.get_inputs():
         place = f"{where}: input {each.name!r}"
         if each.type not in _TYPES:
-            raise BadInput(f"its type is {each.type}", where=place,
-                           mend="give a model whose inputs are numbers")  # fmt: skip
+            raise BadInput(
+                f"its type is {each.type}",
+                where=place,
+                mend="give a model whose inputs are numbers",
+            )
         shape = []
         for at, length in enumerate(each.shape):
             if isinstance(length, int):
@@ -291,13 +326,19 @@ def _feeds(
             elif at == 0:
                 shape.append(batch)
             else:
-                raise BadInput(f"dimension {length or at} is open", where=place,
-                               mend=f"add --size {length or at}=N")  # fmt: skip
+                raise BadInput(
+                    f"dimension {length or at} is open",
+                    where=place,
+                    mend=f"add --size {length or at}=N",
+                )
         if np.prod(shape, dtype=float) > _MOST_ELEMENTS:
             raise BadInput(f"{shape} is too large", where=place, mend="measure smaller batches")
         kind = _TYPES[each.type]
-        feeds[each.name] = (rng.standard_normal(shape).astype(kind) if np.dtype(kind).kind == "f"
-                            else np.ones(shape, kind))  # fmt: skip
+        feeds[each.name] = (
+            rng.standard_normal(shape).astype(kind)
+            if np.dtype(kind).kind == "f"
+            else np.ones(shape, kind)
+        )
     return feeds
 
 

@@ -100,11 +100,14 @@ def services_table(runs: Sequence[Run]) -> RenderableType:
         for name, found in run.services.items():
             share, batch = found["attainment"], found["batch_mean"]
             table.add_row(
-                printable(run.recipe), printable(name), f"{found['requests']:,}",
+                printable(run.recipe),
+                printable(name),
+                f"{found['requests']:,}",
                 "-" if share is None else f"{share:.1%}",
                 *(_latency(found[f"latency_{which}_seconds"]) for which in ("p50", "p99")),
-                f"{found['dropped']:,}", "-" if batch is None else f"{batch:.1f}",
-            )  # fmt: skip
+                f"{found['dropped']:,}",
+                "-" if batch is None else f"{batch:.1f}",
+            )
     said = "In time: answered by the deadline, of all requests that came."
     return Stack(table, Text(said, style="dim"))
 

@@ -306,12 +306,16 @@ def _outside(groups: Sequence[Group]) -> list[str]:
             continue
         at = f"At load {load:g}, " if len({group.load for group in groups}) > 1 else ""
         if not all(each.jobs for each in beside):
-            found.append(f"{at}no job finished under every recipe: each figure is of a recipe's"
-                         " own jobs, and they cannot be compared.")  # fmt: skip
+            found.append(
+                f"{at}no job finished under every recipe: each figure is of a recipe's"
+                " own jobs, and they cannot be compared."
+            )
             continue
         first = field[0].beside
         count, outside = sum(each.jobs for each in first), sum(each.outside for each in first)
-        told = (f"{at}recipes are compared on the {count:,} jobs that finished under every one;"
-                f" {outside:,} are outside.")  # fmt: skip
+        told = (
+            f"{at}recipes are compared on the {count:,} jobs that finished under every one;"
+            f" {outside:,} are outside."
+        )
         found.append(told)
     return [sentence[0].upper() + sentence[1:] for sentence in found]

@@ -107,8 +107,11 @@ def accepts(hint: Any) -> dict[str, Any]:
         least = bounds.least if bounds is not _ANY else 0
         return {"type": "duration", "unit": "s", "least": least / SECOND}
     kind = args[0] if origin is Annotated else hint
-    return {"type": "integer" if kind is int else "number", "least": bounds.least,
-            "most": bounds.most}  # fmt: skip
+    return {
+        "type": "integer" if kind is int else "number",
+        "least": bounds.least,
+        "most": bounds.most,
+    }
 
 
 def described(hint: Any) -> str:

@@ -132,9 +132,18 @@ ELASTIC = frozenset(("elastic", "resizing", "pollux", "sia", "ones", "dorm"))
 HETEROGENEOUS = frozenset(("program", "pop", "sia", "allox", "gandiva_fair"))
 """The mechanisms that tell GPU types apart."""
 WANTS = (
-    "elastic jobs", "GPU types", "deadlines", "tenants", "quotas", "parts of GPUs", "priorities",
-    "CPUs", "revocable nodes", "idle nodes", "neighbours that disturb",
-)  # fmt: skip
+    "elastic jobs",
+    "GPU types",
+    "deadlines",
+    "tenants",
+    "quotas",
+    "parts of GPUs",
+    "priorities",
+    "CPUs",
+    "revocable nodes",
+    "idle nodes",
+    "neighbours that disturb",
+)
 """The words of `Recipe.wants`."""
 
 ALSO_CALLED = {
@@ -264,8 +273,9 @@ def _parts(make: Callable[..., Any]) -> list[Any]:
             part = each if hasattr(each, "__qualname__") else type(each)
             found[id(part)] = part
         elif isinstance(each, FunctionType) and each.__module__ == make.__module__:
-            todo += [each.__globals__[name] for name in _names(each.__code__)
-                     if name in each.__globals__]  # fmt: skip
+            todo += [
+                each.__globals__[name] for name in _names(each.__code__) if name in each.__globals__
+            ]
     return list(found.values())
 
 
@@ -372,8 +382,11 @@ def split_specs(text: str) -> list[str]:
             parts.append(text[start:at].strip())
             start = at + 1
     if depth:
-        raise BadInput(f"{text!r} has unbalanced parentheses", where="recipe",
-                       mend="write name or name(parameter=value)")  # fmt: skip
+        raise BadInput(
+            f"{text!r} has unbalanced parentheses",
+            where="recipe",
+            mend="write name or name(parameter=value)",
+        )
     return [part for part in parts if part]
 
 
@@ -415,9 +428,11 @@ def make(spec: str, *, bounded: bool = True) -> Policy:
     """The policy that `spec` describes, as `parse` reads it. Raises BadInput."""
     found, arguments = parse(spec, bounded=bounded)
     if found.plane == "requests":
-        raise BadInput(f"{found.name} decides over requests, not over jobs", where="recipe",
-                       mend=f"ganger simulate REQUESTS --models FILE --recipe {found.name}"
-                       )  # fmt: skip
+        raise BadInput(
+            f"{found.name} decides over requests, not over jobs",
+            where="recipe",
+            mend=f"ganger simulate REQUESTS --models FILE --recipe {found.name}",
+        )
     return cast("Policy", found.make(**arguments))
 
 
@@ -425,6 +440,9 @@ def make_router(spec: str) -> Router:
     """The router that `spec` describes, as `parse` reads it. Raises BadInput."""
     found, arguments = parse(spec)
     if found.plane != "requests":
-        raise BadInput(f"{found.name} decides over jobs, not over requests", where="recipe",
-                       mend="see `ganger recipes --plane requests`")  # fmt: skip
+        raise BadInput(
+            f"{found.name} decides over jobs, not over requests",
+            where="recipe",
+            mend="see `ganger recipes --plane requests`",
+        )
     return cast("Router", found.make(**arguments))

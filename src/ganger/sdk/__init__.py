@@ -172,9 +172,12 @@ def progress(step: int, total: int = 0, **metrics: float) -> None:
     synchronising), and `noise_scale` or `grad_sqr` and `grad_var` (`gradient_statistics`).
     """
     _reports.add(
-        urgent=0 < total <= step, step=int(step), total=int(total), at=time.monotonic(),
+        urgent=0 < total <= step,
+        step=int(step),
+        total=int(total),
+        at=time.monotonic(),
         metrics={name: float(value) for name, value in metrics.items()},
-    )  # fmt: skip
+    )
 
 
 def report(step: float, *, final: bool = False, **metrics: float) -> None:
@@ -213,10 +216,17 @@ _load = _Load()
 
 
 def served(
-    arrivals: float = 0, answered: float = 0, *, late: float = 0, dropped: float = 0,
-    ongoing: float | None = None, queue: float | None = None, busy: float | None = None,
-    p50: float | None = None, p99: float | None = None,
-) -> None:  # fmt: skip
+    arrivals: float = 0,
+    answered: float = 0,
+    *,
+    late: float = 0,
+    dropped: float = 0,
+    ongoing: float | None = None,
+    queue: float | None = None,
+    busy: float | None = None,
+    p50: float | None = None,
+    p99: float | None = None,
+) -> None:
     """Tell how a replica of a service does: how many requests came, were answered, were late or
     were dropped since the last call; how many are `ongoing` and wait in its `queue` now; `busy`,
     the part of the time since the last call in which it worked, from 0 to 1; latencies in seconds.

@@ -44,8 +44,15 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("-N", "--nodes", type=_count, help="on how many nodes; default: all")
     parser.add_argument("--ntasks-per-node", type=_count, help="how many tasks on each node")
     parser.add_argument("-l", "--label", action="store_true", help="number the lines of output")
-    parser.add_argument("-K", "--kill-on-bad-exit", nargs="?", const="1", choices=["0", "1"],
-                        default="0", help="end the other tasks when one fails")  # fmt: skip
+    parser.add_argument(
+        "-K",
+        "--kill-on-bad-exit",
+        nargs="?",
+        const="1",
+        choices=["0", "1"],
+        default="0",
+        help="end the other tasks when one fails",
+    )
     parser.add_argument("-D", "--chdir", default="", help="the tasks' folder")
     parser.add_argument("-u", "--unbuffered", action="store_true", help="as it always is")
     parser.add_argument("--export", choices=["ALL"], default="ALL", help="ALL")
@@ -60,8 +67,9 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def _split(words: list[str]) -> list[str]:
     """The words, with `-n4` as argparse has it and `-K` not taking the command for its value."""
-    return ["--kill-on-bad-exit=1" if word in ("-K", "--kill-on-bad-exit") else word
-            for word in words]  # fmt: skip
+    return [
+        "--kill-on-bad-exit=1" if word in ("-K", "--kill-on-bad-exit") else word for word in words
+    ]
 
 
 def spread(asked: argparse.Namespace, slots: list[int]) -> list[int]:
@@ -104,20 +112,29 @@ def tasks(
     """For each node what its tasks' variables are beside those of `srun`'s own environment."""
     found, rank = [], 0
     shared = {
-        **common, "SLURM_NTASKS": str(sum(counts)), "SLURM_NPROCS": str(sum(counts)),
-        "SLURM_NNODES": str(len(counts)), "SLURM_STEP_NUM_TASKS": str(sum(counts)),
+        **common,
+        "SLURM_NTASKS": str(sum(counts)),
+        "SLURM_NPROCS": str(sum(counts)),
+        "SLURM_NNODES": str(len(counts)),
+        "SLURM_STEP_NUM_TASKS": str(sum(counts)),
         "SLURM_STEP_NUM_NODES": str(len(counts)),
         "SLURM_STEP_NODELIST": ",".join(names[: len(counts)]),
-        "SLURM_STEP_TASKS_PER_NODE": compressed(counts), "WORLD_SIZE": str(sum(counts)),
-    }  # fmt: skip
+        "SLURM_STEP_TASKS_PER_NODE": compressed(counts),
+        "WORLD_SIZE": str(sum(counts)),
+    }
     for node, count in enumerate(counts):
         here = []
         for local in range(count):
             own = {
-                "SLURM_PROCID": rank, "SLURM_LOCALID": local, "SLURM_NODEID": node, "RANK": rank,
-                "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": count, "GROUP_RANK": node,
+                "SLURM_PROCID": rank,
+                "SLURM_LOCALID": local,
+                "SLURM_NODEID": node,
+                "RANK": rank,
+                "LOCAL_RANK": local,
+                "LOCAL_WORLD_SIZE": count,
+                "GROUP_RANK": node,
                 "NODE_RANK": node,
-            }  # fmt: skip
+            }
             here.append({**shared, **{name: str(value) for name, value in own.items()}})
             rank += 1
         found.append(here)
@@ -174,8 +191,9 @@ class Step:
         line = self._elsewhere = Line(sock)
         nodes = {
             str(node): [(int(own["SLURM_PROCID"]), own) for own in parts]
-            for node, parts in enumerate(by_node) if node
-        }  # fmt: skip
+            for node, parts in enumerate(by_node)
+            if node
+        }
         line.send({"nodes": nodes, "common": {"argv": self._asked.argv, "env": env, "cwd": cwd}})
         threading.Thread(target=self._hear, args=(line, nodes), daemon=True).start()
 

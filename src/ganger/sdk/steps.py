@@ -35,9 +35,14 @@ UNPROVED_MAX = 128
 """Connections at once whose other end has not proved that it knows the secret."""
 SECRET = "GANGER_STEP_SECRET"
 OF_THE_NODE = (
-    "GANGER_DIR", "GANGER_NODE_RANK", "GANGER_WORKERS", "GANGER_CHECKPOINT_DIR",
-    "CUDA_VISIBLE_DEVICES", "SLURMD_NODENAME", "SLURM_GPUS_ON_NODE",
-)  # fmt: skip
+    "GANGER_DIR",
+    "GANGER_NODE_RANK",
+    "GANGER_WORKERS",
+    "GANGER_CHECKPOINT_DIR",
+    "CUDA_VISIBLE_DEVICES",
+    "SLURMD_NODENAME",
+    "SLURM_GPUS_ON_NODE",
+)
 """Variables of which each node has its own."""
 
 
@@ -163,9 +168,13 @@ class Local:
         try:
             with self._lock:
                 task = subprocess.Popen(
-                    argv, env=env, cwd=cwd or None, stdout=pipe, stderr=pipe,
+                    argv,
+                    env=env,
+                    cwd=cwd or None,
+                    stdout=pipe,
+                    stderr=pipe,
                     stdin=None if rank == 0 and not self._say else subprocess.DEVNULL,
-                )  # fmt: skip
+                )
                 self._running[rank] = task
         except OSError as why:
             text = f"srun: {argv[0]}: {why.strerror}\n".encode()
@@ -180,8 +189,9 @@ class Local:
     def _see_through(self, rank: int, task: subprocess.Popen[bytes]) -> None:
         pumps = [
             threading.Thread(target=self._pump, args=(rank, number, stream), daemon=True)
-            for number, stream in ((1, task.stdout), (2, task.stderr)) if stream is not None
-        ]  # fmt: skip
+            for number, stream in ((1, task.stdout), (2, task.stderr))
+            if stream is not None
+        ]
         for pump in pumps:
             pump.start()
         code = task.wait()
@@ -392,8 +402,14 @@ class Follow:
             return
 
         def say(rank: int, number: int, data: bytes) -> None:
-            self._send({"step": step, "rank": rank, "stream": number,
-                        "data": base64.b64encode(data).decode()})  # fmt: skip
+            self._send(
+                {
+                    "step": step,
+                    "rank": rank,
+                    "stream": number,
+                    "data": base64.b64encode(data).decode(),
+                }
+            )
 
         def over(rank: int, code: int) -> None:
             self._send({"step": step, "rank": rank, "code": code})
@@ -427,8 +443,13 @@ def _joined() -> Line:
         theirs, mine = str((line.receive() or {}).get("nonce", "")), secrets.token_hex(16)
         node = int(env["GANGER_NODE_RANK"])
         with contextlib.suppress(OSError):
-            line.send({"node": node, "nonce": mine,
-                       "proof": proof(secret, f"follow {node}", theirs, mine)})  # fmt: skip
+            line.send(
+                {
+                    "node": node,
+                    "nonce": mine,
+                    "proof": proof(secret, f"follow {node}", theirs, mine),
+                }
+            )
             answer = (line.receive() or {}).get("proof")
             if proves(answer, proof(secret, "lead", mine, theirs)):
                 line.trust()

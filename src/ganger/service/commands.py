@@ -61,6 +61,19 @@ class Turn:
         for one in self.beside:
             one.clear()
 
+    def mark(self) -> tuple[int, int, int, list[dict[Any, Any]]]:
+        """How much there is, for `undo`."""
+        sizes = len(self.events), len(self.jobs), len(self.keys)
+        return *sizes, [dict(one) for one in self.beside]
+
+    def undo(self, mark: tuple[int, int, int, list[dict[Any, Any]]]) -> None:
+        """As if nothing had been asked for since the mark."""
+        events, jobs, keys, before = mark
+        del self.events[events:], self.jobs[jobs:], self.keys[keys:]
+        for one, as_it_was in zip(self.beside, before, strict=True):
+            one.clear()
+            one.update(as_it_was)
+
     @property
     def next_row(self) -> int:
         """The row of the next job to be accepted."""
@@ -118,9 +131,11 @@ class Submit(Ask):
             if array >= 0:
                 facts = msgspec.structs.replace(facts, array=array)
             spec = msgspec.structs.replace(
-                prepared.spec, name=str(row + 1), submitted=turn.at,
+                prepared.spec,
+                name=str(row + 1),
+                submitted=turn.at,
                 array=str(array + 1) if array >= 0 else "",
-            )  # fmt: skip
+            )
             if spec.parent:
                 facts = joined(spec, facts, turn, daemon.journal.facts(int(spec.parent) - 1))
             if facts.singleton:
@@ -144,9 +159,8 @@ class Submit(Ask):
         )
         before = [row for row in active.tolist() if daemon.names[row] == facts.name]
         before += [
-            row for row, other in turn.jobs
-            if (other.name, other.user) == (facts.name, facts.user)
-        ]  # fmt: skip
+            row for row, other in turn.jobs if (other.name, other.user) == (facts.name, facts.user)
+        ]
         return msgspec.structs.replace(facts, after_any=(*facts.after_any, *before))
 
     @staticmethod
@@ -158,8 +172,10 @@ class Submit(Ask):
             if need > ceilings.most[group]:
                 raise BadInput(
                     f"{group[1]} may hold {ceilings.most[group] / WHOLE:g} GPUs, and this job"
-                    f" {need / WHOLE:g}", where="tenant", mend="ask for less; see `ganger quota`",
-                )  # fmt: skip
+                    f" {need / WHOLE:g}",
+                    where="tenant",
+                    mend="ask for less; see `ganger quota`",
+                )
         if facts.throttle or (needs and spec.after) or not ceilings.has_room(needs, turn.let_in):
             return True  # of a new array, who goes first is settled when all its tasks are there
         for group, need in needs.items():
@@ -175,8 +191,11 @@ class Submit(Ask):
         if found is None:
             return False
         if found[0] != self._body:
-            raise BadInput("this key was used for another request", where="Idempotency-Key",
-                           mend="use a new key")  # fmt: skip
+            raise BadInput(
+                "this key was used for another request",
+                where="Idempotency-Key",
+                mend="use a new key",
+            )
         self.rows = found[1]
         return True
 
@@ -212,10 +231,11 @@ class Order(Ask):
         """One Command per job and verb."""
         phases = turn.kernel.jobs.phase
         self.rows = [
-            row for row in self._rows
+            row
+            for row in self._rows
             if all(phases[row] in _FITS.get(verb, _FITS["cancel"]) for verb in self._values)
             and not ("suspend" in self._values and turn.kernel.jobs.kind[row] == Kind.TUNE)
-        ]  # fmt: skip
+        ]
         if not self.rows:
             verb, first = next(iter(self._values)), self._rows[0]
             state = state_of(Phase(phases[first]), daemon.ends.get(first, ""))[0].lower()
@@ -261,9 +281,7 @@ class Bear(Ask):
         facts, kind = daemon.journal.facts(parent), Kind(int(jobs.kind[parent]))
         for left in range(self._wanted.n, 0, -1):
             row = turn.next_row
-            spec = msgspec.structs.replace(
-                self._wanted.spec, name=str(row + 1), submitted=turn.at
-            )  # fmt: skip
+            spec = msgspec.structs.replace(self._wanted.spec, name=str(row + 1), submitted=turn.at)
             try:
                 if facts.family is None:
                     raise BadInput("it was submitted without saying what its children are")
@@ -315,9 +333,10 @@ class SetCeiling(Ask):
             column, code = jobs.array, int(jobs.array[int(name)])
         waits = (jobs.phase[: jobs.n] < Phase.STARTING) & (column[: jobs.n] == code)
         turn.events += [
-            Command(row, "hold") for row in np.flatnonzero(waits).tolist()
+            Command(row, "hold")
+            for row in np.flatnonzero(waits).tolist()
             if row not in turn.kernel.on_hold
-        ]  # fmt: skip
+        ]
 
 
 class SetTenant(SetCeiling):
@@ -326,9 +345,15 @@ class SetTenant(SetCeiling):
     `forget` the tenant is like all that were never named."""
 
     def __init__(
-        self, tenant: str, limit: int | None = None, quota: int | None = None,
-        weight: float | None = None, *, set_limit: bool = False, forget: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        tenant: str,
+        limit: int | None = None,
+        quota: int | None = None,
+        weight: float | None = None,
+        *,
+        set_limit: bool = False,
+        forget: bool = False,
+    ) -> None:
         super().__init__(("tenant", tenant), None if forget else limit)
         self._tenant, self._quota, self._weight = tenant, quota, weight
         self._limited, self._forget = set_limit or forget, forget

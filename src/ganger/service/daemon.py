@@ -52,7 +52,7 @@ from ganger.service.durable.record import (
     refuse_unwritable,
     write_attempts,
     write_turn,
-)  # fmt: skip
+)
 from ganger.service.durable.recovery import decided, guard_of, make_kernel, recover
 from ganger.service.durable.reported import reports_of
 from ganger.service.engine import LiveEngine
@@ -357,18 +357,14 @@ class Daemon:
         return found
 
     def _enter(self, ask: Ask, turn: Turn) -> bool:
-        mark = len(turn.events), len(turn.jobs), len(turn.keys)
-        before = [dict(one) for one in turn.beside]
+        mark = turn.mark()
         try:
             ask.enter(turn, self)
             ask.events = turn.events[mark[0] :]
             refuse_unfit(ask.events, turn.kernel, mark[1])
             refuse_unwritable(turn, mark[1])
         except Exception as error:
-            del turn.events[mark[0] :], turn.jobs[mark[1] :], turn.keys[mark[2] :]
-            for one, as_it_was in zip(turn.beside, before, strict=True):
-                one.clear()
-                one.update(as_it_was)
+            turn.undo(mark)
             ask.done.set_exception(reason(error))
             return False
         return True
@@ -434,8 +430,10 @@ class Daemon:
         jobs = self.kernel.jobs
         gates.ceilings.most = changed_ceilings(gates.ceilings.most, turn.ceilings, jobs)
         first = turn.jobs[0][0] if turn.jobs else jobs.n
-        if any(most is None or (group in new and not begins(group, first))
-               for group, most in turn.ceilings.items()):  # fmt: skip
+        if any(
+            most is None or (group in new and not begins(group, first))
+            for group, most in turn.ceilings.items()
+        ):
             self._close_gates(turn.at)
         else:
             gates.newcomers(turn.jobs, self.kernel, turn.at)

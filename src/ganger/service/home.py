@@ -56,9 +56,10 @@ class Home(Places):
             if _lives(self.pid()) or time.monotonic() > until:
                 file.close()
                 raise BadInput(
-                    f"a daemon runs there already{self._whose()}", where=str(self.root),
+                    f"a daemon runs there already{self._whose()}",
+                    where=str(self.root),
                     mend="use it, or stop it with `ganger down`",
-                )  # fmt: skip
+                )
             time.sleep(0.01)  # a process that it was just about to start holds on a moment longer
         self._lock = file
         self.root.chmod(0o711 if shared else 0o700)
@@ -96,7 +97,8 @@ def refuse_lost_journal(places: Places) -> None:
     runs = f"runs (pid {pid})" if (pid := agents.running(places.agent)) else "does not run"
     raise BadInput(
         f"it is empty, and the agent beside it served a daemon: it {runs} and knows {number} parts"
-        " of jobs", where=str(places.journal),
+        " of jobs",
+        where=str(places.journal),
         mend="`ganger restore FILE` puts a backup back; to forget them all, end the agent and"
         f" remove {places.agent}",
-    )  # fmt: skip
+    )

@@ -43,8 +43,11 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def check(self) -> Rule:
         """This, or BadInput."""
-        for name, value, most in (("after", self.after, 1e9), ("gpu", self.gpu, 1.0),
-                                  ("cores", self.cores, 1e6)):  # fmt: skip
+        for name, value, most in (
+            ("after", self.after, 1e9),
+            ("gpu", self.gpu, 1.0),
+            ("cores", self.cores, 1e6),
+        ):
             if not 0 < value <= most:
                 raise BadInput(f"{value} is not above 0 and at most {most:g}", where=name)
         return self
@@ -82,9 +85,8 @@ class Idleness:
         found: Mapping[object, Used] = getattr(self._daemon.engine, "uses", {})
         attempt = int(self._daemon.kernel.jobs.attempt[row])
         return [
-            use for use in list(found.values())
-            if (use.key.job, use.key.attempt) == (row, attempt)
-        ]  # fmt: skip
+            use for use in list(found.values()) if (use.key.job, use.key.attempt) == (row, attempt)
+        ]
 
     def jobs(self) -> list[IdleJob]:
         """Jobs that do nothing now, the longest first. Wants the daemon's lock."""
@@ -95,10 +97,17 @@ class Idleness:
             if int(jobs.attempt[row]) == attempt and jobs.phase[row] == Phase.RUNNING:
                 job = rows.job_answer(self._daemon, row)
                 found.append(
-                    IdleJob(job=job.job, label=job.label, name=job.name, user=job.user,
-                            tenant=job.tenant, gpus=job.gpus, idle_seconds=max(now - since, 0.0),
-                            told=(row, attempt) in self._told)
-                )  # fmt: skip
+                    IdleJob(
+                        job=job.job,
+                        label=job.label,
+                        name=job.name,
+                        user=job.user,
+                        tenant=job.tenant,
+                        gpus=job.gpus,
+                        idle_seconds=max(now - since, 0.0),
+                        told=(row, attempt) in self._told,
+                    )
+                )
         return found
 
     async def watch(self) -> None:
@@ -118,10 +127,13 @@ class Idleness:
                 by_job.setdefault((use.key.job, use.key.attempt), []).append(use)
             jobs = daemon.kernel.jobs
             idle = {
-                key for key, uses in by_job.items()
-                if rule.holds(uses) and jobs.phase[key[0]] == Phase.RUNNING
-                and int(jobs.attempt[key[0]]) == key[1] and jobs.size[key[0]] > 0
-            }  # fmt: skip
+                key
+                for key, uses in by_job.items()
+                if rule.holds(uses)
+                and jobs.phase[key[0]] == Phase.RUNNING
+                and int(jobs.attempt[key[0]]) == key[1]
+                and jobs.size[key[0]] > 0
+            }
             self._since = {key: self._since.get(key, now) for key in idle}
             self._told &= idle
             for key in idle:
@@ -153,9 +165,14 @@ class Idleness:
         action = "warn" if rule.action == "release" and never else rule.action
         said = {"warn": "warned", "release": "released", "cancel": "cancelled"}[action]
         self._notifier.tell(
-            Message(event="idle", at=daemon.now() / SECOND, home=str(daemon.journal.path.parent),
-                    job=job, outcome=said)
-        )  # fmt: skip
+            Message(
+                event="idle",
+                at=daemon.now() / SECOND,
+                home=str(daemon.journal.path.parent),
+                job=job,
+                outcome=said,
+            )
+        )
         orders = {"release": {"requeue": 0.0, "hold": 0.0}, "cancel": {"cancel": 0.0}}
         if action in orders:
             ask = Order([row], orders[action])

@@ -23,6 +23,7 @@ def refuse_others(cluster: ClusterSpec, nodes: Sequence[NodeSpec]) -> None:
             had = f"{before.gpus} {before.gpu_type}".strip()
             has = f"{spec.gpus} {spec.gpu_type}".strip()
             raise BadInput(
-                f"it had {had} GPUs and now offers {has}", where=f"node {spec.name!r}",
+                f"it had {had} GPUs and now offers {has}",
+                where=f"node {spec.name!r}",
                 mend="give it another --name, or the GPUs that it had",
-            )  # fmt: skip
+            )

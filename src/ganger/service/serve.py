@@ -78,8 +78,18 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 MakeEngine = Callable[[Settings, Home, Daemon, Clock], LiveEngine]
 LOCAL: Final = "local"
 SLURM: Final = "slurm"
-_KEPT: Final = ("window", "gpus", "name", "engine", "partition", "sbatch_options", "shared_folder",
-               "pilot", "pilot_idle", "pilot_time")  # fmt: skip
+_KEPT: Final = (
+    "window",
+    "gpus",
+    "name",
+    "engine",
+    "partition",
+    "sbatch_options",
+    "shared_folder",
+    "pilot",
+    "pilot_idle",
+    "pilot_time",
+)
 """Settings that stay as they were where nothing is said."""
 
 
@@ -135,9 +145,14 @@ def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -
     listen = address(settings.agents, "--agents") if settings.agents else None
     try:
         return LocalEngine(
-            daemon.launch, _admission(daemon), agents=(agent,), cluster=cluster_id(daemon.journal),
-            clock=clock, listen=listen, token=_agent_token(home) if listen else "",
-        )  # fmt: skip
+            daemon.launch,
+            _admission(daemon),
+            agents=(agent,),
+            cluster=cluster_id(daemon.journal),
+            clock=clock,
+            listen=listen,
+            token=_agent_token(home) if listen else "",
+        )
     except OSError as error:
         raise not_there(settings.agents, "--agents", error) from None
 
@@ -149,9 +164,14 @@ def slurm_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -
         daemon.warnings[name] = tuple(wrong)
 
     engine = SlurmEngine(
-        client_of(settings), _folder(settings, home), daemon.launch, _admission(daemon),
-        cluster=cluster_id(daemon.journal), clock=clock, warn=warn,
-    )  # fmt: skip
+        client_of(settings),
+        _folder(settings, home),
+        daemon.launch,
+        _admission(daemon),
+        cluster=cluster_id(daemon.journal),
+        clock=clock,
+        warn=warn,
+    )
     names = daemon.kernel.nodes.names
     engine.post(*(NodeDown(node) for node, name in enumerate(names) if name not in engine.boxes))
     return engine
@@ -169,15 +189,16 @@ def terms_of(settings: Settings) -> Terms:
     """On which terms pilots hold nodes. Raises BadInput."""
     least, dots, most = settings.pilot.partition("..")
     if not least.isdecimal() or (dots and not most.isdecimal()) or int(most or least) < 1:
-        raise BadInput(f"{settings.pilot!r} is not a valid range", where="--pilot-nodes",
-                       mend="write like 0..8")  # fmt: skip
+        raise BadInput(
+            f"{settings.pilot!r} is not a valid range",
+            where="--pilot-nodes",
+            mend="write like 0..8",
+        )
     if int(least) > int(most or least):
         raise BadInput(f"{least} is more than {most}", where="--pilot-nodes")
     idle = parse_duration(settings.pilot_idle or "5m", where="--pilot-idle") / SECOND
     minutes = -(-parse_duration(settings.pilot_time or "0s", where="--pilot-time") // MINUTE)
-    return Terms(
-        least=int(least), most=int(most or least), idle_seconds=idle, minutes=minutes
-    )  # fmt: skip
+    return Terms(least=int(least), most=int(most or least), idle_seconds=idle, minutes=minutes)
 
 
 def pilot_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -> LiveEngine:
@@ -194,11 +215,20 @@ def pilot_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -
 
     def make(listen: tuple[str, int]) -> PilotEngine:
         return PilotEngine(
-            client_of(settings), _folder(settings, home), daemon.launch, _admission(daemon),
-            nodes=specs, terms=terms, wish=lambda: wished(daemon.kernel, terms.most),
-            token=_agent_token(home), cluster=cluster_id(daemon.journal), listen=listen,
-            host=host, clock=clock, warn=warn,
-        )  # fmt: skip
+            client_of(settings),
+            _folder(settings, home),
+            daemon.launch,
+            _admission(daemon),
+            nodes=specs,
+            terms=terms,
+            wish=lambda: wished(daemon.kernel, terms.most),
+            token=_agent_token(home),
+            cluster=cluster_id(daemon.journal),
+            listen=listen,
+            host=host,
+            clock=clock,
+            warn=warn,
+        )
 
     try:
         engine = make(listen)
@@ -227,11 +257,15 @@ def _make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.stat()
     if found.st_uid != os.geteuid():
-        raise BadInput(f"{folder} belongs to another user", where="--shared-folder",
-                       mend="use a folder of your own")  # fmt: skip
+        raise BadInput(
+            f"{folder} belongs to another user",
+            where="--shared-folder",
+            mend="use a folder of your own",
+        )
     if stat.S_IMODE(found.st_mode) & 0o022:
-        raise BadInput(f"others can write in {folder}", where="--shared-folder",
-                       mend=f"chmod 700 {folder}")  # fmt: skip
+        raise BadInput(
+            f"others can write in {folder}", where="--shared-folder", mend=f"chmod 700 {folder}"
+        )
 
 
 def cluster_id(journal: Journal) -> str:
@@ -279,11 +313,16 @@ def _serve(settings: Settings, home: Home, journal: Journal) -> int:
     if settings.listen:
         sockets.append(tcp_socket(settings.listen))
     world = AppContext(
-        daemon, home.root, shared=settings.shared, listen=spoken(sockets[1:]),
+        daemon,
+        home.root,
+        shared=settings.shared,
+        listen=spoken(sockets[1:]),
         token_hash=_token_hash(journal, home) if settings.listen else "",
-        logs=folder / "logs", engine=settings.engine, meter_seconds=settings.meter_seconds,
+        logs=folder / "logs",
+        engine=settings.engine,
+        meter_seconds=settings.meter_seconds,
         whole_gpus=settings.engine == SLURM and not settings.pilot,
-    )  # fmt: skip
+    )
     server = Server(world, sockets)
     failed, ready = threading.Event(), threading.Event()
     refused: list[GangerError] = []
@@ -332,10 +371,10 @@ def completed(settings: Settings, journal: Journal | None) -> Settings:
     found["engine"] = found["engine"] or LOCAL
     if known and found["engine"] != (before["engine"] or LOCAL):
         raise BadInput(
-            f"the jobs of this home run on the engine "
-            f"{before['engine'] or LOCAL}", where=settings.home,
+            f"the jobs of this home run on the engine {before['engine'] or LOCAL}",
+            where=settings.home,
             mend="use another GANGER_HOME",
-        )  # fmt: skip
+        )
     settings = msgspec.structs.replace(settings, **found)
     if settings.engine not in ENGINES:
         raise BadInput(f"no engine {settings.engine!r}", where="--engine", mend=", ".join(ENGINES))

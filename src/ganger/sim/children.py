@@ -30,10 +30,11 @@ class AsStated:
         """As the policy wants it. Raises BadInput for a trial of which nothing is known."""
         if kind is Kind.TUNE and action.spec.estimate >= NEVER:
             raise BadInput(
-                f"nothing says what a trial of {action.spec.parent!r} is", where=name,
+                f"nothing says what a trial of {action.spec.parent!r} is",
+                where=name,
                 mend="give --profiles with `convergence` and `seconds` for some models, which are"
                 " the configurations that trials are drawn from",
-            )  # fmt: skip
+            )
         return msgspec.structs.replace(action.spec, name=name), action.spec.estimate
 
 

@@ -103,9 +103,13 @@ class Simulator:
         self._began, self._rate, self._heap = attempts.began, attempts.rate, attempts.heap
 
     def adopt(
-        self, jobs: Jobs, placements: Mapping[int, Placement],
-        letting_go: Iterable[tuple[int, int]], now: int, arriving: int = -1,
-    ) -> None:  # fmt: skip
+        self,
+        jobs: Jobs,
+        placements: Mapping[int, Placement],
+        letting_go: Iterable[tuple[int, int]],
+        now: int,
+        arriving: int = -1,
+    ) -> None:
         """Go on from the middle of a run: what `jobs` says has happened, has. Only the jobs from
         row `arriving` on (-1: nobody) arrive yet, in order of rows, and the attempts of
         `letting_go` (job, attempt) let go at once."""

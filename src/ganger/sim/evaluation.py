@@ -56,9 +56,7 @@ class Evaluations:
         epoch = (floor(share * length / curve.every + _NEAR) + 1) * curve.every
         return epoch / length if epoch < length else None
 
-    def file(
-        self, job: int, share: float, total: int, did: float, rate: float, began: int
-    ) -> int:  # fmt: skip
+    def file(self, job: int, share: float, total: int, did: float, rate: float, began: int) -> int:
         """When a job evaluates next that has done `share` of its work, and had done `did` of
         `total` when it began to compute at this `rate`; NEVER if it is done before."""
         ahead = self.next(job, share)

@@ -49,10 +49,12 @@ class _Service:
     def figures(self) -> dict[str, float | None]:
         """What the window that ends now was like."""
         return {
-            "arrivals": self.arrivals, "answered": self.answered, "queue": self.queue,
+            "arrivals": self.arrivals,
+            "answered": self.answered,
+            "queue": self.queue,
             "replicas": float(len(self.workers)),
             "busy": self.answered / self.could if self.could else None,
-        }  # fmt: skip
+        }
 
 
 class Fluid:

@@ -107,9 +107,12 @@ class Physics:
             if not slot.devices:
                 continue
             each = max(need.gpus, 1)
-            for at, (own, all_of_it) in enumerate([
-                (need.cpus, int(nodes.cpus[slot.node])), (need.memory, int(nodes.memory[slot.node]))
-            ]):  # fmt: skip
+            for at, (own, all_of_it) in enumerate(
+                [
+                    (need.cpus, int(nodes.cpus[slot.node])),
+                    (need.memory, int(nodes.memory[slot.node])),
+                ]
+            ):
                 stated |= all_of_it > 0
                 if all_of_it or own:
                     least[at] = min(least[at], own / each or all_of_it / gpus)

@@ -27,9 +27,14 @@ AMOUNTS = 60_000_000
 
 
 def choose(
-    gain: Floats, group: Ints, take: Floats, capacity: Floats, *, nodes: int = NODES,
+    gain: Floats,
+    group: Ints,
+    take: Floats,
+    capacity: Floats,
+    *,
+    nodes: int = NODES,
     gap: float = GAP,
-) -> Chosen:  # fmt: skip
+) -> Chosen:
     """At most one option of each group, of the largest total gain, within `capacity`; the same
     as `multiple_choice`, sooner where groups are many and resources few."""
     options = len(gain)
@@ -58,9 +63,7 @@ def choose(
         left = np.flatnonzero(reduced >= best[row] - (bound - value) - 1e-9 * abs(bound))
         found = _by_amounts(
             useful[left], row[left], takes[left], capacity, best <= bound - value, prices
-        ) or multiple_choice(
-            useful[left], row[left], takes[left], capacity, nodes=nodes, gap=gap
-        )  # fmt: skip
+        ) or multiple_choice(useful[left], row[left], takes[left], capacity, nodes=nodes, gap=gap)
         if found.value > value:
             start = np.zeros(len(able), np.bool_)
             start[left[found.taken]] = True
@@ -107,9 +110,12 @@ def _prices(gain: Floats, row: Ints, groups: int, take: Floats, capacity: Floats
     order = np.argsort(row, kind="stable")
     of = row[order]
     dual = _Dual(
-        gain[order], np.ascontiguousarray((take / unit)[order].T),
-        np.searchsorted(of, np.arange(groups)), of, capacity / unit,
-    )  # fmt: skip
+        gain[order],
+        np.ascontiguousarray((take / unit)[order].T),
+        np.searchsorted(of, np.arange(groups)),
+        of,
+        capacity / unit,
+    )
     sums = np.add.reduceat(dual.gains, dual.first).sum()
     most = max(float(sums), 1e-12)
     scarce = np.flatnonzero(dual.at(np.zeros(len(unit)))[1] < -1e-12)
@@ -163,10 +169,14 @@ def _by_planes(dual: _Dual, most: float) -> Floats:
         # The largest -t such that every plane lies below t.
         plane, height = np.append(slope, 1.0), dot(slope, prices) - value
         if planes is None:
-            planes = Growing(model(
-                np.append(np.zeros(many), 1.0), plane[None], np.array([height]),
-                upper=np.append(np.full(many, most), np.inf),
-            )._replace(lower=np.append(np.zeros(many), -np.inf)))  # fmt: skip
+            planes = Growing(
+                model(
+                    np.append(np.zeros(many), 1.0),
+                    plane[None],
+                    np.array([height]),
+                    upper=np.append(np.full(many, most), np.inf),
+                )._replace(lower=np.append(np.zeros(many), -np.inf))
+            )
         else:
             planes.add(plane, height)
         x = planes.maximise().x
@@ -207,9 +217,14 @@ def _rounded(reduced: Floats, best: Floats, row: Ints, take: Floats, capacity: F
 
 
 def _exchanged(
-    taken: Mask, gain: Floats, row: Ints, take: Floats, capacity: Floats, lost: Floats,
+    taken: Mask,
+    gain: Floats,
+    row: Ints,
+    take: Floats,
+    capacity: Floats,
+    lost: Floats,
     enough: float,
-) -> Mask:  # fmt: skip
+) -> Mask:
     """While less than `enough` is gained: of two groups' changes at a time, those that together
     gain most and fit. Only options that lose least at the prices are tried, PAIRED of them."""
     groups = int(row.max()) + 1

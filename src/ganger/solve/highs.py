@@ -22,13 +22,17 @@ _MINIMISE = 1
 _DUAL, _PRIMAL = 1, 4
 _TOLERANCE = 1e-9
 _PLAIN: dict[str, Any] = {
-    "solver": "simplex", "presolve": "off", "simplex_scale_strategy": 0,
+    "solver": "simplex",
+    "presolve": "off",
+    "simplex_scale_strategy": 0,
     "simplex_dual_edge_weight_strategy": 1,
-}  # fmt: skip
+}
 _ANSWERS = (
-    highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible,
-    highspy.HighsModelStatus.kUnbounded, highspy.HighsModelStatus.kUnboundedOrInfeasible,
-)  # fmt: skip
+    highspy.HighsModelStatus.kOptimal,
+    highspy.HighsModelStatus.kInfeasible,
+    highspy.HighsModelStatus.kUnbounded,
+    highspy.HighsModelStatus.kUnboundedOrInfeasible,
+)
 
 
 class Solution(NamedTuple):
@@ -97,23 +101,37 @@ class Model(NamedTuple):
 
 
 def model(
-    gain: Floats, rows: Any, most: Floats, *, least: Floats | None = None,
-    upper: Floats | None = None, integer: NDArray[np.bool_] | None = None,
-) -> Model:  # fmt: skip
+    gain: Floats,
+    rows: Any,
+    most: Floats,
+    *,
+    least: Floats | None = None,
+    upper: Floats | None = None,
+    integer: NDArray[np.bool_] | None = None,
+) -> Model:
     """A model whose x are >= 0, and whose rows are bounded above unless `least` is given."""
     return Model(
-        gain, rows, np.full(len(most), -np.inf) if least is None else least, most,
-        np.zeros(len(gain)), np.full(len(gain), np.inf) if upper is None else upper, integer,
-    )  # fmt: skip
+        gain,
+        rows,
+        np.full(len(most), -np.inf) if least is None else least,
+        most,
+        np.zeros(len(gain)),
+        np.full(len(gain), np.inf) if upper is None else upper,
+        integer,
+    )
 
 
 def _prepared(options: dict[str, Any]) -> Any:
     engine: Any = highspy._Highs()  # type: ignore[attr-defined]  # the public class around it starts threads
     settings: dict[str, Any] = {
-        "output_flag": False, "threads": 1, "random_seed": 0, "small_matrix_value": 1e-12,
-        "primal_feasibility_tolerance": _TOLERANCE, "dual_feasibility_tolerance": _TOLERANCE,
+        "output_flag": False,
+        "threads": 1,
+        "random_seed": 0,
+        "small_matrix_value": 1e-12,
+        "primal_feasibility_tolerance": _TOLERANCE,
+        "dual_feasibility_tolerance": _TOLERANCE,
         **options,
-    }  # fmt: skip
+    }
     for name, value in settings.items():
         engine.setOptionValue(name, value)
     return engine
@@ -131,10 +149,22 @@ def _given(engine: Any, posed: Model) -> Any:
     if posed.integer is not None:
         whole = posed.integer.astype(np.int32)
     engine.passModel(
-        len(posed.gain), len(posed.most), rows.nnz, _BY_COLUMN if by_column else _BY_ROW,
-        _MINIMISE, 0.0, -posed.gain, posed.lower, posed.upper, posed.least, posed.most,
-        rows.indptr.astype(np.int32), rows.indices.astype(np.int32), rows.data, whole,
-    )  # fmt: skip
+        len(posed.gain),
+        len(posed.most),
+        rows.nnz,
+        _BY_COLUMN if by_column else _BY_ROW,
+        _MINIMISE,
+        0.0,
+        -posed.gain,
+        posed.lower,
+        posed.upper,
+        posed.least,
+        posed.most,
+        rows.indptr.astype(np.int32),
+        rows.indices.astype(np.int32),
+        rows.data,
+        whole,
+    )
     return engine
 
 
@@ -215,9 +245,10 @@ class Growing:
         """One more row: `row @ x <= most`."""
         posed = self._posed
         self._posed = posed._replace(
-            rows=np.vstack([posed.rows, row]), least=np.append(posed.least, -np.inf),
+            rows=np.vstack([posed.rows, row]),
+            least=np.append(posed.least, -np.inf),
             most=np.append(posed.most, most),
-        )  # fmt: skip
+        )
         self._engine.addRow(-np.inf, most, len(row), np.arange(len(row), dtype=np.int32), row)
 
     def maximise(self) -> Solution:
@@ -256,19 +287,30 @@ def _ray(asked: Callable[[], Any], size: int) -> Ints:
 
 
 def maximise_whole(
-    posed: Model, start: Floats, *, nodes: int = 10_000, gap: float = 1e-6,
-    seconds: float = np.inf, plain: bool = False,
-) -> Solution:  # fmt: skip
+    posed: Model,
+    start: Floats,
+    *,
+    nodes: int = 10_000,
+    gap: float = 1e-6,
+    seconds: float = np.inf,
+    plain: bool = False,
+) -> Solution:
     """The best solution within `nodes` nodes or `gap`, never worse than the feasible `start`.
 
     `plain`: so small that looking at it first would take longer than it saves. `seconds` is for
     the edge only: with it the answer depends on the machine's speed. Raises Unbounded; Infeasible
     cannot be, for `start` is feasible.
     """
-    engine = _engine(posed, {
-        "mip_max_nodes": nodes, "mip_rel_gap": gap, "mip_feasibility_tolerance": _TOLERANCE,
-        "time_limit": seconds, "presolve": "off" if plain else "choose",
-    })  # fmt: skip
+    engine = _engine(
+        posed,
+        {
+            "mip_max_nodes": nodes,
+            "mip_rel_gap": gap,
+            "mip_feasibility_tolerance": _TOLERANCE,
+            "time_limit": seconds,
+            "presolve": "off" if plain else "choose",
+        },
+    )
     engine.run()
     if engine.getModelStatus() == highspy.HighsModelStatus.kUnbounded:
         raise Unbounded(np.zeros(0, np.int64))

@@ -28,9 +28,14 @@ class Chosen(NamedTuple):
 
 
 def multiple_choice(
-    gain: Floats, group: Ints, take: Floats, capacity: Floats, *, nodes: int = NODES,
+    gain: Floats,
+    group: Ints,
+    take: Floats,
+    capacity: Floats,
+    *,
+    nodes: int = NODES,
     gap: float = GAP,
-) -> Chosen:  # fmt: skip
+) -> Chosen:
     """At most one option of each group, of the largest total gain, within `capacity`.
 
     `take`: (options, resources). The multiple-choice knapsack with several resources; the
@@ -39,13 +44,17 @@ def multiple_choice(
     start = _greedy_choice(gain, group, take, capacity)
     useful = (gain > 0) & (take <= capacity).all(axis=1)
     groups, row = np.unique(group, return_inverse=True)
-    one = sparse.csr_array((np.ones(len(gain)), (row, np.arange(len(gain)))),
-                           shape=(len(groups), len(gain)))  # fmt: skip
+    one = sparse.csr_array(
+        (np.ones(len(gain)), (row, np.arange(len(gain)))), shape=(len(groups), len(gain))
+    )
     rows = sparse.vstack([sparse.csr_array(take.T), one])
     posed = model(
-        gain, sparse.csr_array(rows), np.concatenate([capacity, np.ones(len(groups))]),
-        upper=useful.astype(np.float64), integer=np.ones(len(gain), np.bool_),
-    )  # fmt: skip
+        gain,
+        sparse.csr_array(rows),
+        np.concatenate([capacity, np.ones(len(groups))]),
+        upper=useful.astype(np.float64),
+        integer=np.ones(len(gain), np.bool_),
+    )
     found = maximise_whole(posed, start.astype(np.float64), nodes=nodes, gap=gap)
     return Chosen(found.x > 0.5, found.value, found.bound, found.work)
 
@@ -75,9 +84,15 @@ class Leases(NamedTuple):
 
 
 def pack_leases(
-    gpus: Ints, leases: Ints, deadline: Ints, value: Floats, free: Ints, *, nodes: int = NODES,
+    gpus: Ints,
+    leases: Ints,
+    deadline: Ints,
+    value: Floats,
+    free: Ints,
+    *,
+    nodes: int = NODES,
     gap: float = GAP,
-) -> Leases:  # fmt: skip
+) -> Leases:
     """The jobs of the largest total value that can all have their leases before their deadlines.
 
     Job i needs `leases[i]` leases of `gpus[i]` GPUs, all before lease `deadline[i]`; lease t has
@@ -89,17 +104,21 @@ def pack_leases(
     grid = np.arange(n * t).reshape(n, t)
     count = sparse.kron(sparse.eye_array(n), np.ones((1, t)))
     use = sparse.kron(np.asarray(gpus, np.float64)[None, :], sparse.eye_array(t))
-    rows = sparse.vstack([
-        sparse.hstack([count, -sparse.diags_array(leases.astype(np.float64))]),
-        sparse.hstack([use, sparse.csr_array((t, n))]),
-    ])  # fmt: skip
+    rows = sparse.vstack(
+        [
+            sparse.hstack([count, -sparse.diags_array(leases.astype(np.float64))]),
+            sparse.hstack([use, sparse.csr_array((t, n))]),
+        ]
+    )
     gain = np.concatenate([np.zeros(n * t), value])
     posed = model(
-        gain, sparse.csr_array(rows), np.concatenate([np.zeros(n), free]),
+        gain,
+        sparse.csr_array(rows),
+        np.concatenate([np.zeros(n), free]),
         least=np.concatenate([np.zeros(n), np.full(t, -np.inf)]),
         upper=np.concatenate([early.ravel().astype(np.float64), np.ones(n)]),
         integer=np.ones(len(gain), np.bool_),
-    )  # fmt: skip
+    )
     begin = np.concatenate([start.ravel(), start.any(axis=1)]).astype(np.float64)
     found = maximise_whole(posed, begin, nodes=nodes, gap=gap)
     return Leases(found.x[grid] > 0.5, found.value, found.bound, found.work)

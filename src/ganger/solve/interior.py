@@ -258,9 +258,7 @@ def followed(system: System, cost: Floats, most: Floats, cones: int = 0) -> Floa
     """Where the path ends: `interior` on a system that is scaled well."""
     aim = _Aim(system, cost, most, cones, cost * system.of_columns, most * system.of_rows)
     at, degree = _begun(aim), float(system.of_rows.sum()) - 2 * cones
-    sizes = (
-        max(1.0, _length(cost, system.of_columns)), max(1.0, _length(most, system.of_rows)),
-    )  # fmt: skip
+    sizes = (max(1.0, _length(cost, system.of_columns)), max(1.0, _length(most, system.of_rows)))
     for _ in range(STEPS):
         turn = _Turn(aim, at)
         x, s, z, tau, kappa = at
@@ -328,9 +326,12 @@ class _Turn:
         step = self._towards(1 - centring, kappa, move, own)
         far = 0.99 * self._far(step)
         return _Point(
-            at.x + far * step.x, at.s + far * step.s, at.z + far * step.z,
-            at.tau + far * step.tau, at.kappa + far * step.kappa,
-        )  # fmt: skip
+            at.x + far * step.x,
+            at.s + far * step.s,
+            at.z + far * step.z,
+            at.tau + far * step.tau,
+            at.kappa + far * step.kappa,
+        )
 
     def _asked(self, keep: float, move: Floats) -> Floats:
         return np.concatenate([-keep * self.off_x, -keep * self.off_z - move])

@@ -64,9 +64,11 @@ def multi_knapsack(
 
 
 def _rounded(
-    values: NDArray[np.float64], demands: NDArray[np.float64], left: NDArray[np.float64],
+    values: NDArray[np.float64],
+    demands: NDArray[np.float64],
+    left: NDArray[np.float64],
     rest: list[int],
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """Of `rest`, those that the programme takes whole, and then whoever still fits."""
     if not rest:
         return []

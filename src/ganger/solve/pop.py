@@ -26,9 +26,12 @@ class Deal(Enum):
 
 
 def partitioned(
-    posed: Shares, parts: int, solve: Callable[[Shares, Ints, Floats], Answer],
-    deal: Deal = Deal.STRATIFIED, seed: int = 0,
-) -> Floats:  # fmt: skip
+    posed: Shares,
+    parts: int,
+    solve: Callable[[Shares, Ints, Floats], Answer],
+    deal: Deal = Deal.STRATIFIED,
+    seed: int = 0,
+) -> Floats:
     """The (n, m) shares of `parts` programmes side by side.
 
     `solve(part, rows, fraction)` divides a part, whose jobs are `rows` of `posed`, `fraction` of
@@ -51,8 +54,10 @@ def partitioned(
             continue
         fraction = np.where(large[rows], 1.0 / k, 1.0)
         some = posed._replace(
-            rate=posed.rate[rows], scale=posed.scale[rows], capacity=posed.capacity / k,
+            rate=posed.rate[rows],
+            scale=posed.scale[rows],
+            capacity=posed.capacity / k,
             limit=posed.limit[rows] * fraction,
-        )  # fmt: skip
+        )
         x[rows] += solve(some, rows, fraction).x
     return x

@@ -107,19 +107,39 @@ class Rows:
 
 
 _PER_JOB = (
-    "kind", "priority", "weight", "limit", "estimate", "steps", "on_preempt", "checkpoint",
+    "kind",
+    "priority",
+    "weight",
+    "limit",
+    "estimate",
+    "steps",
+    "on_preempt",
+    "checkpoint",
     "restore",
-)  # fmt: skip
+)
 _SHAPE_NUMBERS = (
-    "gpus", "workers", "share", "gpu_memory", "cpus", "memory", "least", "most", "locality",
-)  # fmt: skip
+    "gpus",
+    "workers",
+    "share",
+    "gpu_memory",
+    "cpus",
+    "memory",
+    "least",
+    "most",
+    "locality",
+)
 _SHAPE_NAMES = ("gpu_type", "pool", "labels", "role")
 
 
 def build(
-    table: Table, rows: Rows, *, name: str, source: str = "",
-    fields: Mapping[str, str] | None = None, zone: str = "Z",
-) -> Trace:  # fmt: skip
+    table: Table,
+    rows: Rows,
+    *,
+    name: str,
+    source: str = "",
+    fields: Mapping[str, str] | None = None,
+    zone: str = "Z",
+) -> Trace:
     """The Trace of the good rows of `table`, whose columns are `rows`.
 
     `fields` says what the file calls a column, for messages; `zone` what follows a time of its
@@ -129,21 +149,28 @@ def build(
     called = fields or {}
     _check_shapes(table, rows, called)
     table.refuse(
-        np.asarray(rows.deadline) < rows.submitted, called.get("deadline", "deadline"),
-        "it is before the submission", "give a time on the clock of the submissions",
-    )  # fmt: skip
+        np.asarray(rows.deadline) < rows.submitted,
+        called.get("deadline", "deadline"),
+        "it is before the submission",
+        "give a time on the clock of the submissions",
+    )
     _check_names(table, rows, called)
     _check_references(table, rows, called)
     kept = np.flatnonzero(table.good)
     if not len(kept):
-        raise BadInput("no job is left", where=table.complaints.where,
-                       mend="; ".join(table.complaints.messages[:2]) or "give jobs")  # fmt: skip
+        raise BadInput(
+            "no job is left",
+            where=table.complaints.where,
+            mend="; ".join(table.complaints.messages[:2]) or "give jobs",
+        )
     order = kept[np.argsort(rows.submitted[kept], kind="stable")]
     in_order = len(order) == len(table) and bool((np.diff(order) == 1).all())
     trace = assemble(
-        rows if in_order else rows.take(order), name=name, source=source or table.complaints.where,
+        rows if in_order else rows.take(order),
+        name=name,
+        source=source or table.complaints.where,
         zone=zone,
-    )  # fmt: skip
+    )
     trace.skipped, trace.left_out = table.complaints.messages, table.complaints.left_out
     trace.rows = trace.jobs + sum(trace.left_out.values())
     return trace
@@ -166,9 +193,14 @@ def assemble(rows: Rows, *, name: str, source: str, zone: str = "Z") -> Trace:
             setattr(declared, item + "s", value.names)
     deadline = np.asarray(rows.deadline)
     declared.extend(
-        len(rows.submitted), submitted=rows.submitted - origin, shape=codes, gpus=rows.gpus,
-        deadline=np.where(deadline >= NEVER, NEVER, deadline - origin), parent=-1, **columns,
-    )  # fmt: skip
+        len(rows.submitted),
+        submitted=rows.submitted - origin,
+        shape=codes,
+        gpus=rows.gpus,
+        deadline=np.where(deadline >= NEVER, NEVER, deadline - origin),
+        parent=-1,
+        **columns,
+    )
     declared.names = _names(rows)
     _resolve(declared, rows, where)
     if origin:
@@ -198,24 +230,32 @@ def _check_shapes(table: Table, rows: Rows, called: Mapping[str, str]) -> None:
     per_worker = gpus // np.maximum(workers, 1)
     least, most = np.asarray(rows.least), np.asarray(rows.most)
     table.refuse(
-        per_worker * workers != gpus, called.get("workers", "nodes"),
-        "the GPUs do not divide evenly", "give nodes that divide gpus",
-    )  # fmt: skip
+        per_worker * workers != gpus,
+        called.get("workers", "nodes"),
+        "the GPUs do not divide evenly",
+        "give nodes that divide gpus",
+    )
     table.refuse(
-        (np.asarray(rows.share) < WHOLE) & (per_worker != 1), called.get("share", "share"),
-        "a worker with a share of a GPU holds more than one", "leave nodes out",
-    )  # fmt: skip
+        (np.asarray(rows.share) < WHOLE) & (per_worker != 1),
+        called.get("share", "share"),
+        "a worker with a share of a GPU holds more than one",
+        "leave nodes out",
+    )
     elastic = (least > 0) | (most > 0)
     outside = (least > gpus) | ((most > 0) & (most < gpus))
     table.refuse(
-        elastic & outside, called.get("least", "min_gpus"),
-        "gpus is not between min_gpus and max_gpus", "widen the range",
-    )  # fmt: skip
+        elastic & outside,
+        called.get("least", "min_gpus"),
+        "gpus is not between min_gpus and max_gpus",
+        "widen the range",
+    )
     whole = np.maximum(per_worker, 1)
     table.refuse(
-        elastic & ((least % whole != 0) | (most % whole != 0)), called.get("least", "min_gpus"),
-        "the range is not a whole number of workers", "use multiples of gpus / nodes",
-    )  # fmt: skip
+        elastic & ((least % whole != 0) | (most % whole != 0)),
+        called.get("least", "min_gpus"),
+        "the range is not a whole number of workers",
+        "use multiples of gpus / nodes",
+    )
 
 
 def _check_names(table: Table, rows: Rows, called: Mapping[str, str]) -> None:
@@ -333,13 +373,19 @@ def _shape(cells: Mapping[str, int], words: Mapping[str, str]) -> Shape:
     per_worker = cells["gpus"] // size
     needs = Needs(per_worker, cells["share"], cells["gpu_memory"], cells["cpus"], cells["memory"])
     role = Role(
-        words["role"] or "worker", size, cells["least"] // per_worker,
-        cells["most"] // per_worker, needs,
-    )  # fmt: skip
+        words["role"] or "worker",
+        size,
+        cells["least"] // per_worker,
+        cells["most"] // per_worker,
+        needs,
+    )
     return Shape(
-        (role,), split(words["gpu_type"], "|"), words["pool"], Locality(cells["locality"]),
+        (role,),
+        split(words["gpu_type"], "|"),
+        words["pool"],
+        Locality(cells["locality"]),
         split(words["labels"], ";"),
-    )  # fmt: skip
+    )
 
 
 def split(text: str, separator: str) -> tuple[str, ...]:

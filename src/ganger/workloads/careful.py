@@ -36,8 +36,9 @@ def header_of(file: TextFile, reader: Any, comment: str) -> list[str]:
             if row and not (comment and row[0].startswith(comment)):
                 return list(row)
     except csv.Error as error:
-        raise BadInput(str(error), where=f"{file.where}: line {reader.line_num}",
-                       mend="fix the quotes") from None  # fmt: skip
+        raise BadInput(
+            str(error), where=f"{file.where}: line {reader.line_num}", mend="fix the quotes"
+        ) from None
     raise BadInput("it has no header", where=file.where, mend="name the columns in line 1")
 
 
@@ -92,7 +93,8 @@ def _square(
             keep.append(i)
         elif row and row != [""]:
             complaints.add(
-                f"{len(row)} fields where the header has {width}", place=f"line {lines[i]}",
+                f"{len(row)} fields where the header has {width}",
+                place=f"line {lines[i]}",
                 mend="complete or remove the row",
-            )  # fmt: skip
+            )
     return lines[keep], [rows[i] for i in keep]

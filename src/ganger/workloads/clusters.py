@@ -143,10 +143,12 @@ def _document(file: TextFile) -> ClusterSpec:
     document = read_document(file, FORMAT, _Document, docs="docs/cluster-file.md")
     spec = ClusterSpec(
         tuple(_node(node, f"{file.where}: nodes[{i}]") for i, node in enumerate(document.nodes)),
-        tuple(_gpu(gpu, f"{file.where}: gpu_types[{i}]")
-              for i, gpu in enumerate(document.gpu_types)),
-        tuple(document.tenants), document.name or file.path.name.split(".")[0],
-    )  # fmt: skip
+        tuple(
+            _gpu(gpu, f"{file.where}: gpu_types[{i}]") for i, gpu in enumerate(document.gpu_types)
+        ),
+        tuple(document.tenants),
+        document.name or file.path.name.split(".")[0],
+    )
     return describe(spec).check(file.where)
 
 
@@ -154,10 +156,18 @@ def _node(node: _Node, where: str) -> NodeSpec:
     if not 0 <= node.cpus <= 1e6:
         raise BadInput(f"cpus = {node.cpus}", where=where, mend="give cores, 0 to 1e6")
     return NodeSpec(
-        node.count, node.gpus, node.gpu_type, round(node.cpus * WHOLE),
-        parse_memory(node.memory, where=f"{where}.memory"), node.pool, node.rack,
-        node.nodes_per_rack, node.island, tuple(node.labels), node.name,
-    )  # fmt: skip
+        node.count,
+        node.gpus,
+        node.gpu_type,
+        round(node.cpus * WHOLE),
+        parse_memory(node.memory, where=f"{where}.memory"),
+        node.pool,
+        node.rack,
+        node.nodes_per_rack,
+        node.island,
+        tuple(node.labels),
+        node.name,
+    )
 
 
 def _gpu(gpu: _Gpu, where: str) -> GpuType:
@@ -175,10 +185,16 @@ def _gpu(gpu: _Gpu, where: str) -> GpuType:
 def _openb_nodes(file: TextFile) -> ClusterSpec:
     """Columns `sn, cpu_milli, memory_mib, gpu, model`; like nodes in a row become one group."""
     model = Category()
-    table = read_delimited(file, {
-        "sn": Text(), "cpu_milli": Count(0, 10**9), "memory_mib": Count(0, 1 << 40),
-        "gpu": Count(0, 64), "model": model,
-    })  # fmt: skip
+    table = read_delimited(
+        file,
+        {
+            "sn": Text(),
+            "cpu_milli": Count(0, 10**9),
+            "memory_mib": Count(0, 1 << 40),
+            "gpu": Count(0, 64),
+            "model": model,
+        },
+    )
     columns = np.stack([table[name] for name in ("cpu_milli", "memory_mib", "gpu", "model")])
     starts = np.flatnonzero(np.r_[True, (columns[:, 1:] != columns[:, :-1]).any(axis=0)])
     counts = np.diff(np.r_[starts, len(table)])
@@ -233,9 +249,7 @@ def _numbers(value: Any, where: str) -> list[float]:
 def _island(distance: Any, gpus: int, where: str) -> int:
     """How many GPUs, numbered one after the other, are at the least distance from each other."""
     rows, numbers = entries(distance, where, _MACHINES), [str(gpu) for gpu in range(gpus)]
-    far = np.array([
-        [_distance(rows, one, other, where) for other in numbers] for one in numbers
-    ])  # fmt: skip
+    far = np.array([[_distance(rows, one, other, where) for other in numbers] for one in numbers])
     same = np.eye(gpus, dtype=bool)
     near = same | (far <= np.min(far, initial=np.inf, where=~same))
     size = int(near[0].sum())

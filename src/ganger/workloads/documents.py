@@ -22,8 +22,11 @@ def read_document(file: TextFile, form: str, into: type[T], *, docs: str) -> T:
     version = raw.get("format") if isinstance(raw, dict) else None
     if version != form:
         newer = isinstance(version, str) and version.startswith(family)
-        said = f"format {version!r} is newer than this Ganger reads" if newer else (
-            f"format is {version!r}")  # fmt: skip
+        said = (
+            f"format {version!r} is newer than this Ganger reads"
+            if newer
+            else (f"format is {version!r}")
+        )
         raise file.refuse(said, "upgrade Ganger" if newer else f'write format = "{form}"')
     try:
         return msgspec.convert(raw, into)

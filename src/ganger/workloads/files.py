@@ -109,9 +109,10 @@ def decode_text(data: bytes, path: Path, first: int = 1) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + first
         raise BadInput(
-            "the text is not UTF-8", where=f"{path}: line {line}",
+            "the text is not UTF-8",
+            where=f"{path}: line {line}",
             mend="convert it, for example with iconv -t UTF-8",
-        ) from None  # fmt: skip
+        ) from None
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text
@@ -121,8 +122,11 @@ def file_bytes(path: Path, most: int, step: int = _STEP) -> Iterator[bytes]:
     """The file's content in pieces of at most `step` bytes, gzip undone, at most about `most` bytes
     in all. Raises BadInput."""
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise BadInput("it is a pipe or a device, not a file", where=str(path),
-                       mend="write what it gives into a file first")  # fmt: skip
+        raise BadInput(
+            "it is a pipe or a device, not a file",
+            where=str(path),
+            mend="write what it gives into a file first",
+        )
     try:
         with path.open("rb") as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
@@ -133,8 +137,11 @@ def file_bytes(path: Path, most: int, step: int = _STEP) -> Iterator[bytes]:
                     total += len(piece)
                     yield piece
         if total >= LARGEST_BYTES:
-            raise BadInput(f"more than {LARGEST_BYTES >> 30} GiB of text", where=str(path),
-                           mend="split the file")  # fmt: skip
+            raise BadInput(
+                f"more than {LARGEST_BYTES >> 30} GiB of text",
+                where=str(path),
+                mend="split the file",
+            )
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise BadInput(
             "the gzip data is cut short or damaged", where=str(path), mend="copy the file again"

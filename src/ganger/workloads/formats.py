@@ -178,17 +178,28 @@ def _unknown(head: Head, path: Path) -> BadInput:
             lacks = min(lacks, (len(missing) / len(header), name, missing[0]))
     spelt = {cell.strip().strip('"').lower() for cell in re.split(r"[,;\t|]", head.first)}
     if lacks[1]:
-        return BadInput(f"column {lacks[2]!r} is missing", where=f"{path}: line 1",
-                        mend=f"format {lacks[1]} needs it")  # fmt: skip
+        return BadInput(
+            f"column {lacks[2]!r} is missing",
+            where=f"{path}: line 1",
+            mend=f"format {lacks[1]} needs it",
+        )
     if "ganger.requests/" in head.first:
-        return BadInput("it holds requests, not jobs", where=str(path),
-                        mend="see `ganger requests simulate --help`")  # fmt: skip
+        return BadInput(
+            "it holds requests, not jobs",
+            where=str(path),
+            mend="see `ganger requests simulate --help`",
+        )
     if spelt.issuperset(own.REQUIRED):
-        return BadInput(f"no known format begins with {head.first[:80]!r}", where=f"{path}: line 1",
-                        mend="write columns in small letters, with commas between")  # fmt: skip
-    return BadInput(f"no known format begins with {head.first[:80]!r}", where=str(path),
-                    mend="name it, or see `ganger trace formats` and docs/trace-format.md"
-                    )  # fmt: skip
+        return BadInput(
+            f"no known format begins with {head.first[:80]!r}",
+            where=f"{path}: line 1",
+            mend="write columns in small letters, with commas between",
+        )
+    return BadInput(
+        f"no known format begins with {head.first[:80]!r}",
+        where=str(path),
+        mend="name it, or see `ganger trace formats` and docs/trace-format.md",
+    )
 
 
 def load_trace(
@@ -209,8 +220,11 @@ def load_trace(
     for name in options:
         if name not in format_.options:
             known = ", ".join(format_.options) or "none"
-            raise BadInput(f"format {format_.name} has no option {name!r}", where=str(path),
-                           mend=f"its options: {known}")  # fmt: skip
+            raise BadInput(
+                f"format {format_.name} has no option {name!r}",
+                where=str(path),
+                mend=f"its options: {known}",
+            )
     return format_.read(path, skip_bad=skip_bad, **options)
 
 

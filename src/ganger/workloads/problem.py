@@ -129,9 +129,10 @@ def _checked(raw: Any, where: str) -> Problem:
         newer = isinstance(version, str) and version.startswith(_FAMILY)
         said = f"{version!r} is newer than this Ganger reads" if newer else f"{version!r}"
         raise BadInput(
-            said, where=f"{where}: format",
+            said,
+            where=f"{where}: format",
             mend="upgrade Ganger" if newer else f'write "{FORMAT}" or leave it out',
-        )  # fmt: skip
+        )
     try:
         document = msgspec.convert(raw, _Document)
     except msgspec.ValidationError as error:
@@ -200,37 +201,64 @@ class _Reader:
 
     def read(self) -> Problem:
         document, jobs = self.document, self.document.jobs
-        counts = [float(self.number(f"gpu_types.{name}", count))
-                  for name, count in document.gpu_types.items()]  # fmt: skip
+        counts = [
+            float(self.number(f"gpu_types.{name}", count))
+            for name, count in document.gpu_types.items()
+        ]
         if not sum(counts):
             raise self.wrong("gpu_types", "there is no GPU", 'write like {"v100": 4}')
         self._names()
         for name in document.prices:
             self._type(f"prices.{name}", name)
-        price = [self.number(f"prices.{name}", document.prices.get(name, math.inf), above=True)
-                 if name in document.prices else math.nan for name in self.types]  # fmt: skip
+        price = [
+            self.number(f"prices.{name}", document.prices.get(name, math.inf), above=True)
+            if name in document.prices
+            else math.nan
+            for name in self.types
+        ]
         entities, entity, parent = self._entities()
 
         def column(field: str, *, above: bool = False) -> Floats:
             values = (getattr(job, field) for job in jobs)
-            return np.array([
-                math.nan if value is None else self.number(f"jobs[{i}].{field}", value, above=above)
-                for i, value in enumerate(values)
-            ], float)  # fmt: skip
+            return np.array(
+                [
+                    math.nan
+                    if value is None
+                    else self.number(f"jobs[{i}].{field}", value, above=above)
+                    for i, value in enumerate(values)
+                ],
+                float,
+            )
 
         gpus, throughput = column("gpus", above=True), self._throughputs()
         pairs, pair_throughput = self._pairs()
         return Problem(
-            [job.name for job in jobs], self.types, np.array(counts), self.columns,
-            throughput, gpus, column("weight", above=True),
-            column("steps_remaining", above=True), column("seconds_elapsed"),
-            column("isolated_seconds_elapsed"), column("slo_seconds", above=True),
-            np.array(price), entity, entities,
-            np.array([self.number(f"entities.{name}.weight", found.weight, above=True)
-                      for name, found in document.entities.items()], float),
+            [job.name for job in jobs],
+            self.types,
+            np.array(counts),
+            self.columns,
+            throughput,
+            gpus,
+            column("weight", above=True),
+            column("steps_remaining", above=True),
+            column("seconds_elapsed"),
+            column("isolated_seconds_elapsed"),
+            column("slo_seconds", above=True),
+            np.array(price),
+            entity,
+            entities,
+            np.array(
+                [
+                    self.number(f"entities.{name}.weight", found.weight, above=True)
+                    for name, found in document.entities.items()
+                ],
+                float,
+            ),
             np.array([found.inside == "fifo" for found in document.entities.values()], bool),
-            parent, pairs, pair_throughput,
-        )  # fmt: skip
+            parent,
+            pairs,
+            pair_throughput,
+        )
 
     def _names(self) -> None:
         seen: set[str] = set()
@@ -238,8 +266,11 @@ class _Reader:
             raise self.wrong("jobs", "there is no job")
         for i, job in enumerate(self.document.jobs):
             if not job.name or "+" in job.name:
-                raise self.wrong(f"jobs[{i}].name", f"{job.name!r} is not a valid name",
-                                 "give one without `+`, which joins pairs")  # fmt: skip
+                raise self.wrong(
+                    f"jobs[{i}].name",
+                    f"{job.name!r} is not a valid name",
+                    "give one without `+`, which joins pairs",
+                )
             if job.name in seen:
                 raise self.wrong(f"jobs[{i}].name", f"{job.name!r} is listed twice", "rename one")
             seen.add(job.name)
@@ -281,8 +312,11 @@ class _Reader:
                     rate[i, self.at[Column(name, "")]] = self.number(f"{path}.{name}", given)
             there = [self.document.gpu_types[column.gpu_type] > 0 for column in self.columns]
             if not (rate[i] * there).any():
-                raise self.wrong(path, f"{job.name!r} runs on no GPU that is there",
-                                 "give a throughput above 0, or leave the job out")  # fmt: skip
+                raise self.wrong(
+                    path,
+                    f"{job.name!r} runs on no GPU that is there",
+                    "give a throughput above 0, or leave the job out",
+                )
         return rate
 
     def _entities(self) -> tuple[tuple[str, ...], Ints, Ints]:
@@ -302,9 +336,10 @@ class _Reader:
                 raise self.wrong(f"jobs[{i}].entity", f"there is no entity {job.entity!r}")
         number = {name: at for at, name in enumerate(names)} | {"": -1}
         return (
-            names, np.array([number[job.entity] for job in self.document.jobs]),
+            names,
+            np.array([number[job.entity] for job in self.document.jobs]),
             np.array([number[entity.parent] for entity in known.values()], np.int64),
-        )  # fmt: skip
+        )
 
     def _pairs(self) -> tuple[Ints, Floats]:
         rows = np.zeros((len(self.document.pairs), 2), np.int64)
@@ -322,8 +357,11 @@ class _Reader:
             rows[i] = [self.row[name] for name in pair.jobs]
             gpus = [self.document.jobs[row].gpus for row in rows[i]]
             if gpus[0] != gpus[1]:
-                raise self.wrong(f"{path}.jobs", f"they use {gpus[0]} and {gpus[1]} GPUs",
-                                 "only jobs with as many GPUs can share them")  # fmt: skip
+                raise self.wrong(
+                    f"{path}.jobs",
+                    f"they use {gpus[0]} and {gpus[1]} GPUs",
+                    "only jobs with as many GPUs can share them",
+                )
             self._pair(path, pair, rate[i])
         return rows, rate
 

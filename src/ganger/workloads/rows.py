@@ -324,9 +324,13 @@ class Collector:
         self.good.append(good)
 
     def _by_halves(
-        self, name: str, kind: Kind, cells: Sequence[Cell],
-        lines: NDArray[np.int64], good: NDArray[np.bool_],
-    ) -> Column:  # fmt: skip
+        self,
+        name: str,
+        kind: Kind,
+        cells: Sequence[Cell],
+        lines: NDArray[np.int64],
+        good: NDArray[np.bool_],
+    ) -> Column:
         """The cells, with a complaint for each bad one, found by halving what holds it."""
         found: list[Column | None] = []
         rest = [(0, len(cells))]
@@ -349,17 +353,25 @@ class Collector:
     def table(self) -> Table:
         """What was gathered. Raises BadInput where that is nothing."""
         if not self.lines:
-            raise BadInput("it holds no rows", where=self.complaints.where,
-                           mend="give a file with at least one row")  # fmt: skip
+            raise BadInput(
+                "it holds no rows",
+                where=self.complaints.where,
+                mend="give a file with at least one row",
+            )
         columns = {name: np.concatenate(pieces) for name, pieces in self.pieces.items()}
         lines, good = np.concatenate(self.lines), np.concatenate(self.good)
         return Table(self.complaints, columns, lines, good, self.unit)
 
 
 def read_delimited(
-    file: TextFile, required: Mapping[str, Kind], optional: Mapping[str, Kind] | None = None, *,
-    delimiter: str = ",", header: Sequence[str] | None = None, comment: str = "#",
-) -> Table:  # fmt: skip
+    file: TextFile,
+    required: Mapping[str, Kind],
+    optional: Mapping[str, Kind] | None = None,
+    *,
+    delimiter: str = ",",
+    header: Sequence[str] | None = None,
+    comment: str = "#",
+) -> Table:
     """The wanted columns of a delimited file; the first row names them unless `header` does.
 
     Lines that start with `comment` before the header are passed over. Raises BadInput.
@@ -368,9 +380,13 @@ def read_delimited(
 
 
 def gather_delimited(
-    file: TextFile, required: Mapping[str, Kind], optional: Mapping[str, Kind] | None = None,
-    delimiter: str = ",", header: Sequence[str] | None = None, comment: str = "#",
-) -> Collector:  # fmt: skip
+    file: TextFile,
+    required: Mapping[str, Kind],
+    optional: Mapping[str, Kind] | None = None,
+    delimiter: str = ",",
+    header: Sequence[str] | None = None,
+    comment: str = "#",
+) -> Collector:
     """As `read_delimited`, also of text that holds no rows, such as a part of a file."""
     reader = reader_of(file.text, delimiter)
     header = [cell.strip() for cell in header or header_of(file, reader, comment)]
@@ -386,9 +402,11 @@ def gather_delimited(
 
 
 def read_records(
-    complaints: Complaints, kinds: Mapping[str, Kind],
-    chunks: Iterable[tuple[NDArray[np.int64], Mapping[str, Sequence[Cell]]]], unit: str = "line",
-) -> Table:  # fmt: skip
+    complaints: Complaints,
+    kinds: Mapping[str, Kind],
+    chunks: Iterable[tuple[NDArray[np.int64], Mapping[str, Sequence[Cell]]]],
+    unit: str = "line",
+) -> Table:
     """A Table of columns that come from elsewhere than delimited text, chunk by chunk."""
     collector = Collector(complaints, kinds, unit)
     for lines, cells in chunks:
@@ -398,19 +416,23 @@ def read_records(
 
 
 def choose(
-    file: TextFile, header: Sequence[str], required: Mapping[str, Kind],
+    file: TextFile,
+    header: Sequence[str],
+    required: Mapping[str, Kind],
     optional: Mapping[str, Kind],
-) -> dict[str, Kind]:  # fmt: skip
+) -> dict[str, Kind]:
     """The kinds of the columns that are there. Raises BadInput for missing or doubled ones."""
     missing = [name for name in required if name not in header]
     if missing:
         raise BadInput(
-            f"column {missing[0]!r} is missing", where=f"{file.where}: line 1",
+            f"column {missing[0]!r} is missing",
+            where=f"{file.where}: line 1",
             mend=f"the header has {', '.join(header)[:300] or 'nothing'}",
-        )  # fmt: skip
+        )
     kinds = {**required, **{name: kind for name, kind in optional.items() if name in header}}
     for name in kinds:
         if list(header).count(name) > 1:
-            raise BadInput(f"column {name!r} is listed twice", where=f"{file.where}: line 1",
-                           mend="remove one")  # fmt: skip
+            raise BadInput(
+                f"column {name!r} is listed twice", where=f"{file.where}: line 1", mend="remove one"
+            )
     return kinds

@@ -30,24 +30,34 @@ def describe(trace: Trace) -> dict[str, Any]:
     span = int(submitted[-1])
     hours = trace.gpu_seconds() / 3600
     return {
-        "name": trace.name, "source": trace.source, "jobs": n, "rows": trace.rows,
-        "rows_left_out": dict(trace.left_out), "skipped": list(trace.skipped),
+        "name": trace.name,
+        "source": trace.source,
+        "jobs": n,
+        "rows": trace.rows,
+        "rows_left_out": dict(trace.left_out),
+        "skipped": list(trace.skipped),
         "notes": list(trace.notes),
-        "span_seconds": span / SECOND, "gpu_hours": hours,
+        "span_seconds": span / SECOND,
+        "gpu_hours": hours,
         "jobs_per_hour": n / (span / HOUR) if span else None,
         "mean_gpus_busy": hours / (span / HOUR) if span else None,
         "duration_seconds": _durations(duration[finite] / SECOND),
         "gangs": _gangs(gpus, np.where(finite, duration, 0)),
         "gang_fraction": float((gpus > 1).mean()),
-        "shared_jobs": _jobs_with(trace, [shape.roles[0].needs.share < WHOLE
-                                          for shape in declared.shapes]),
-        "elastic": _jobs_with(trace, [shape.roles[0].range[0] != shape.roles[0].range[1]
-                                      for shape in declared.shapes]),
-        "services": int((~finite).sum()), "tenants": _distinct(declared.tenant[:n]),
-        "users": _distinct(declared.user[:n]), "models": _distinct(declared.model[:n]),
-        "deadlines": int((declared.deadline[:n] < NEVER).sum()), "dependent": len(declared.after),
+        "shared_jobs": _jobs_with(
+            trace, [shape.roles[0].needs.share < WHOLE for shape in declared.shapes]
+        ),
+        "elastic": _jobs_with(
+            trace, [shape.roles[0].range[0] != shape.roles[0].range[1] for shape in declared.shapes]
+        ),
+        "services": int((~finite).sum()),
+        "tenants": _distinct(declared.tenant[:n]),
+        "users": _distinct(declared.user[:n]),
+        "models": _distinct(declared.model[:n]),
+        "deadlines": int((declared.deadline[:n] < NEVER).sum()),
+        "dependent": len(declared.after),
         "hour_of_day": np.bincount(submitted % DAY // HOUR, minlength=24).tolist(),
-    }  # fmt: skip
+    }
 
 
 def _durations(seconds: NDArray[np.float64]) -> dict[str, float]:
@@ -64,10 +74,15 @@ def _gangs(gpus: NDArray[np.int32], duration: NDArray[np.int64]) -> list[dict[st
     work = np.bincount(inverse, weights=duration / HOUR * gpus)
     whole = max(float(work.sum()), 1e-300)
     return [
-        {"gpus": int(size), "jobs": int(count), "fraction": count / len(gpus),
-         "gpu_hours": float(done), "gpu_hours_fraction": float(done) / whole}
+        {
+            "gpus": int(size),
+            "jobs": int(count),
+            "fraction": count / len(gpus),
+            "gpu_hours": float(done),
+            "gpu_hours_fraction": float(done) / whole,
+        }
         for size, count, done in zip(sizes, jobs.tolist(), work, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _jobs_with(trace: Trace, property_of_shape: list[bool]) -> int:

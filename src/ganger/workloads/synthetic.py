@@ -46,9 +46,17 @@ I64 = NDArray[np.int64]
 
 GAVEL_SIZES: Final = ((1, 70.0), (2, 10.0), (4, 15.0), (8, 5.0))
 MODELS: Final = (
-    "resnet50", "vgg16", "resnet101", "inception3", "alexnet", "vgg19", "resnet152", "inception4",
-    "vgg11", "googlenet",
-)  # fmt: skip
+    "resnet50",
+    "vgg16",
+    "resnet101",
+    "inception3",
+    "alexnet",
+    "vgg19",
+    "resnet152",
+    "inception4",
+    "vgg11",
+    "googlenet",
+)
 _BATCHES = {
     "ResNet-18": (16, 32, 64, 128, 256), "ResNet-50": (16, 32, 64, 128),
     "Transformer": (16, 32, 64, 128, 256), "LM": (5, 10, 20, 40, 80),
@@ -56,8 +64,9 @@ _BATCHES = {
 }  # fmt: skip
 _GAVEL_TYPES = (
     *(f"{name} (batch size {size})" for name, sizes in _BATCHES.items() for size in sizes),
-    "A3C", "CycleGAN",
-)  # fmt: skip
+    "A3C",
+    "CycleGAN",
+)
 _DISTRIBUTED = 19
 """So many of Gavel's types, the first ones, also run on several GPUs."""
 _WEEK_HOURS = 7 * 24
@@ -66,9 +75,14 @@ _TEMPLATES_PER_USER = 10
 
 
 def synthesize(
-    kind: str, jobs: int, seed: int = 0, *, gpus: int = 64, load: float = 0.8,
+    kind: str,
+    jobs: int,
+    seed: int = 0,
+    *,
+    gpus: int = 64,
+    load: float = 0.8,
     throughput: Callable[[str, int], float] | None = None,
-) -> Trace:  # fmt: skip
+) -> Trace:
     """A workload of `jobs` jobs of a kind (`KINDS`), the same for the same arguments.
 
     They arrive over the time in which they offer `load` to `gpus` GPUs; no gang is larger than
@@ -80,8 +94,11 @@ def synthesize(
     if not 1 <= jobs <= 100_000_000:
         raise BadInput(f"{jobs} jobs", where="synth", mend="give 1 to 100,000,000")
     if not 1 <= gpus <= 10_000_000 or not (load > 0 and math.isfinite(load)):
-        raise BadInput(f"a load of {load} on {gpus} GPUs", where="synth",
-                       mend="give GPUs from 1 and a load above 0, like 0.8")  # fmt: skip
+        raise BadInput(
+            f"a load of {load} on {gpus} GPUs",
+            where="synth",
+            mend="give GPUs from 1 and a load above 0, like 0.8",
+        )
     rng = np.random.default_rng(seed)
     make = {"poisson": _poisson, "gavel": _gavel}.get(kind)
     if make is None:
@@ -101,8 +118,11 @@ def _arrive(rows: Rows, relative: Arrivals, busy: float, name: str, source: str)
     """The Trace of jobs that arrive over the time in which they keep `busy` GPUs busy."""
     span = float((rows.duration / SECOND * rows.gpus).sum()) / busy
     if span > LONGEST_SECONDS:
-        raise BadInput("the jobs would arrive over more than 1e11 s", where="synth",
-                       mend="give more GPUs or fewer jobs")  # fmt: skip
+        raise BadInput(
+            "the jobs would arrive over more than 1e11 s",
+            where="synth",
+            mend="give more GPUs or fewer jobs",
+        )
     rows.submitted = np.rint(relative(span) * SECOND).astype(np.int64)
     rows = rows.take(np.argsort(rows.submitted, kind="stable"))
     rows.submitted -= rows.submitted[0]
@@ -118,8 +138,9 @@ def _clustered(
     gives every job its quantile, so that the published distribution is met exactly.
     """
     sessions = max(1, round(jobs / profile.burst))
-    session = np.sort(np.r_[np.arange(min(sessions, jobs)),
-                            rng.integers(0, sessions, max(jobs - sessions, 0))])  # fmt: skip
+    session = np.sort(
+        np.r_[np.arange(min(sessions, jobs)), rng.integers(0, sessions, max(jobs - sessions, 0))]
+    )
     users = int(np.clip(round(jobs / profile.jobs_per_user), 8, 2000))
     user = _zipf(users, 0.8, sessions, rng)
     template = user * _TEMPLATES_PER_USER + _zipf(_TEMPLATES_PER_USER, 0.8, sessions, rng)
@@ -131,10 +152,13 @@ def _clustered(
     duration = _durations(profile.durations, time_rank)
     tenant = _zipf(profile.tenants, 0.8, users, rng)[user]
     rows = Rows(
-        np.zeros(jobs, np.int64), duration, size.astype(np.int64),
-        user=_named(user, users, "user"), tenant=_named(tenant, profile.tenants, "vc"),
+        np.zeros(jobs, np.int64),
+        duration,
+        size.astype(np.int64),
+        user=_named(user, users, "user"),
+        tenant=_named(tenant, profile.tenants, "vc"),
         model=Coded((template % len(MODELS) + 1).astype(np.int32), Names(["", *MODELS])),
-    )  # fmt: skip
+    )
     if profile.shares:
         _share(rows, profile.shares, rng.permutation(users * _TEMPLATES_PER_USER)[template], gpus)
     return rows, _bursts(profile, session, sessions, rng)
@@ -205,8 +229,9 @@ def _bursts(profile: Profile, session: I64, sessions: int, rng: np.random.Genera
     first = np.r_[True, session[1:] != session[:-1]]
     total = np.cumsum(later)
     start = np.maximum.accumulate(np.where(first, total, 0.0))
-    weekly = np.concatenate([np.array(profile.hours) / sum(profile.hours) * day
-                             for day in profile.days])  # fmt: skip
+    weekly = np.concatenate(
+        [np.array(profile.hours) / sum(profile.hours) * day for day in profile.days]
+    )
 
     def relative(span: float) -> F64:
         moments = _rhythm(weekly, when, span)[session] + (total - start)
@@ -241,10 +266,12 @@ def _poisson(
     users = int(np.clip(jobs // 100, 8, 1000))
     user = _zipf(users, 1.0, jobs, rng)
     return Rows(
-        np.zeros(jobs, np.int64), np.rint(np.maximum(seconds, 1) * SECOND).astype(np.int64),
-        _pick(sizes, rng.random(jobs)).astype(np.int64), user=_named(user, users, "user"),
+        np.zeros(jobs, np.int64),
+        np.rint(np.maximum(seconds, 1) * SECOND).astype(np.int64),
+        _pick(sizes, rng.random(jobs)).astype(np.int64),
+        user=_named(user, users, "user"),
         tenant=_named(user % 4, 4, "tenant"),
-    )  # fmt: skip
+    )
 
 
 def _gavel(
@@ -261,21 +288,37 @@ def _gavel(
         pairs = zip(kind.tolist(), size.tolist(), strict=True)
         steps = np.floor(seconds * np.array([throughput(_GAVEL_TYPES[k], s) for k, s in pairs]))
     return Rows(
-        np.zeros(jobs, np.int64), np.rint(seconds * SECOND).astype(np.int64), size, steps=steps,
+        np.zeros(jobs, np.int64),
+        np.rint(seconds * SECOND).astype(np.int64),
+        size,
+        steps=steps,
         model=Coded((kind + 1).astype(np.int32), Names(["", *_GAVEL_TYPES])),
         weight=np.where(rng.random(jobs) < 0.2, 5.0, 1.0),
-    )  # fmt: skip
+    )
 
 
 KINDS: Final = (*PROFILES, "poisson", "gavel")
 """What `synthesize` can make."""
 _DEMO = Profile(
-    ((20.0, 2.0), (120.0, 15.0), (600.0, 40.0), (1800.0, 58.0), (3600.0, 70.0), (7200.0, 80.0),
-     (14400.0, 88.0), (43200.0, 95.0), (86400.0, 98.0), (172800.0, 100.0)),
+    (
+        (20.0, 2.0),
+        (120.0, 15.0),
+        (600.0, 40.0),
+        (1800.0, 58.0),
+        (3600.0, 70.0),
+        (7200.0, 80.0),
+        (14400.0, 88.0),
+        (43200.0, 95.0),
+        (86400.0, 98.0),
+        (172800.0, 100.0),
+    ),
     ((1, 62.0), (2, 10.0), (4, 12.0), (8, 12.0), (16, 3.0), (32, 1.0)),
-    PROFILES["helios"].hours, PROFILES["helios"].days,
-    coupling=0.25, jobs_per_user=25, tenants=4,
-)  # fmt: skip
+    PROFILES["helios"].hours,
+    PROFILES["helios"].days,
+    coupling=0.25,
+    jobs_per_user=25,
+    tenants=4,
+)
 
 
 def demo(jobs: int = 400, seed: int = 7) -> Trace:

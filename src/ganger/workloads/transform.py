@@ -99,12 +99,18 @@ def scale_load(trace: Trace, load: float, gpus: int) -> Trace:
         raise BadInput(f"a load of {load}", where="load", mend="give a number above 0, like 0.9")
     now = offered_load(trace, gpus)
     if not (0 < now < math.inf):
-        raise BadInput("no load can be set: all jobs arrive at once, or take no time", where="load",
-                       mend="use a trace whose jobs arrive over time")  # fmt: skip
+        raise BadInput(
+            "no load can be set: all jobs arrive at once, or take no time",
+            where="load",
+            mend="use a trace whose jobs arrive over time",
+        )
     old = trace.declared.submitted[: trace.jobs]
     if float(old[-1]) * now / load > LONGEST_SECONDS * SECOND:
-        raise BadInput(f"a load of {load} spreads the jobs over more than 1e11 s", where="load",
-                       mend="give a higher load")  # fmt: skip
+        raise BadInput(
+            f"a load of {load} spreads the jobs over more than 1e11 s",
+            where="load",
+            mend="give a higher load",
+        )
     declared = _copy(trace.declared, slice(None))
     declared.submitted[:] = np.rint(old * (now / load)).astype(np.int64)
     finite = declared.deadline < NEVER
@@ -119,8 +125,9 @@ def repeat(trace: Trace, times: int) -> Trace:
     n, span = trace.jobs, int(trace.declared.submitted[trace.jobs - 1])
     period = span + max(span // max(n - 1, 1), 1)
     if period * times > LONGEST_SECONDS * SECOND:
-        raise BadInput(f"{times} repetitions take more than 1e11 s", where="repeat",
-                       mend="give fewer")  # fmt: skip
+        raise BadInput(
+            f"{times} repetitions take more than 1e11 s", where="repeat", mend="give fewer"
+        )
     declared = _copy(trace.declared, np.tile(np.arange(n), times))
     shift = np.repeat(np.arange(times, dtype=np.int64), n)
     declared.submitted += shift * period
@@ -130,8 +137,9 @@ def repeat(trace: Trace, times: int) -> Trace:
     declared.parent[children] += (shift * n)[children]
     declared.after = {
         row + k * n: tuple(other + k * n for other in others)
-        for k in range(times) for row, others in trace.declared.after.items()
-    }  # fmt: skip
+        for k in range(times)
+        for row, others in trace.declared.after.items()
+    }
     names = trace.declared.names
     if names is not None and times > 1:
         declared.names = [f"{name}.{k}" for k in range(times) for name in names]

@@ -66,12 +66,14 @@ def test_a_batch_can_be_cut_between_segments(tmp_path: Path) -> None:
 
 def test_operators_without_time_are_no_segments(tmp_path: Path) -> None:
     first = GOOD.replace('"stem", time = 0.25', '"stem", time = 0.0').replace(
-        '"left", time = 0.25', '"left", time = 0.5')  # fmt: skip
+        '"left", time = 0.25', '"left", time = 0.5'
+    )
     graph = read(tmp_path, first).operators
     assert graph is not None
     assert graph.segments == [(0, 4, 0.75), (4, 5, 0.25)]
     last = GOOD.replace('"head", time = 0.25', '"head", time = 0.0').replace(
-        '"left", time = 0.25', '"left", time = 0.5')  # fmt: skip
+        '"left", time = 0.25', '"left", time = 0.5'
+    )
     graph = read(tmp_path, last).operators
     assert graph is not None
     assert graph.segments == [(0, 1, 0.25), (1, 5, 0.75)]
@@ -82,9 +84,13 @@ def test_operators_without_time_are_no_segments(tmp_path: Path) -> None:
 def test_segments_cover_all_operators_and_borders_rise(drawn: list[tuple[float, bool]]) -> None:
     time = np.array([each for each, _ in drawn]) + np.array([1e-6] + [0] * (len(drawn) - 1))
     graph = Operators(
-        tuple(map(str, range(len(drawn)))), time / time.sum(), ((),) * len(drawn),
-        np.zeros(len(drawn), np.int64), ("",) * len(drawn), np.array([cut for _, cut in drawn]),
-    )  # fmt: skip
+        tuple(map(str, range(len(drawn)))),
+        time / time.sum(),
+        ((),) * len(drawn),
+        np.zeros(len(drawn), np.int64),
+        ("",) * len(drawn),
+        np.array([cut for _, cut in drawn]),
+    )
     ends = [0, *(last for _, last, _ in graph.segments)]
     assert [first for first, *_ in graph.segments] == ends[:-1]
     assert ends[-1] == len(drawn)

@@ -55,8 +55,14 @@ def read(models: Models, folder: Path, rows: str) -> Chunk:
 
 
 def test_the_fastest_answer_is_that_of_the_fastest_variant(models: Models) -> None:
-    times = {"small": 0.002, "large": 0.002, "digits": 0.002, "alone": 0.007, "speaker": 0.031,
-             "read": 0.033}  # fmt: skip
+    times = {
+        "small": 0.002,
+        "large": 0.002,
+        "digits": 0.002,
+        "alone": 0.007,
+        "speaker": 0.031,
+        "read": 0.033,
+    }
     for name, seconds in times.items():
         assert Fastest(models).seconds(name, "") == pytest.approx(seconds), name
 
@@ -93,13 +99,19 @@ def test_names_may_come_late(models: Models, tmp_path: Path) -> None:
     [
         ("1,smal,", "r: there is no model 'smal' (did you mean 'small'?)"),
         ("1,unheard,", "r: there is no model 'unheard' (add it to the models file)"),
-        ("1,large,1ms", "r: request 2: model 'large' has 1 ms to answer, and no variant answers in"
-                        " less than 2 ms even alone (give a longer SLO)"),
+        (
+            "1,large,1ms",
+            "r: request 2: model 'large' has 1 ms to answer, and no variant answers in"
+            " less than 2 ms even alone (give a longer SLO)",
+        ),
         ("1,alone,6999us", "request 2: model 'alone' has 7 ms"),
-        ("1,read,32ms", "request 2: pipeline 'read' has 32 ms to answer, and its stages take 33 ms"
-                        " even alone (give a longer SLO)"),
+        (
+            "1,read,32ms",
+            "request 2: pipeline 'read' has 32 ms to answer, and its stages take 33 ms"
+            " even alone (give a longer SLO)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_request_that_nothing_can_answer_is_one_sentence(
     row: str, said: str, models: Models, tmp_path: Path
 ) -> None:

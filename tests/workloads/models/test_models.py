@@ -137,10 +137,12 @@ def test_a_language_model_reads_prompts_and_takes_steps(tmp_path: Path) -> None:
     prompts = np.array([100, 300])
     squares = (prompts**2).sum()
     assert float(line.prefill_seconds(400, squares)) == pytest.approx(
-        0.0147 + 400 * 6.8e-5 + 100_000 * 2.4e-9)  # fmt: skip
+        0.0147 + 400 * 6.8e-5 + 100_000 * 2.4e-9
+    )
     steps = line.decode_seconds(np.array([1, 95, 96]), np.array([10, 2000, 2000]))
-    assert steps == pytest.approx([0.0133 + 6.3e-5 + 3.4e-6, 0.0133 + 95 * 6.3e-5 + 6.8e-4,
-                                   0.0106 + 96 * 8.6e-5 + 6.2e-4])  # fmt: skip
+    assert steps == pytest.approx(
+        [0.0133 + 6.3e-5 + 3.4e-6, 0.0133 + 95 * 6.3e-5 + 6.8e-4, 0.0106 + 96 * 8.6e-5 + 6.2e-4]
+    )
     table = found.models["llama2-70b"].tokens[0]
     assert table.prefill_seconds([64, 320, 2048, 4096]) == pytest.approx([0.1, 0.15, 0.8, 1.6])
     base = GOOD.replace("base = 0.0147, token = 6.8e-5, token_squared = 2.4e-9", "base = 0.0147")
@@ -202,7 +204,7 @@ def test_accuracy_comes_from_recorded_predictions(tmp_path: Path) -> None:
         (b"", "p.npz: it is not an npz file"),
         (None, "p.npz: cannot be read: No such file"),
     ],
-)  # fmt: skip
+)
 def test_bad_predictions_are_one_sentence(
     arrays: dict[str, Any] | bytes | None, said: str, tmp_path: Path
 ) -> None:
@@ -357,8 +359,31 @@ def test_a_file_that_is_written_says_what_was_read(tmp_path: Path) -> None:
     assert tomllib.loads(as_toml(odd))["devices"] == [{"name": 'a "b" \\ é\n'}]
 
 
-WRONG = ["", "0", "-1", "nan", "inf", "1e400", "9" * 400, '"', "'", "[", "]", "{", "}", "=", "\n",
-         "\0", "é", "true", "[[models]]", "[[", "[1, []]", '"x"', "0x1"]  # fmt: skip
+WRONG = [
+    "",
+    "0",
+    "-1",
+    "nan",
+    "inf",
+    "1e400",
+    "9" * 400,
+    '"',
+    "'",
+    "[",
+    "]",
+    "{",
+    "}",
+    "=",
+    "\n",
+    "\0",
+    "é",
+    "true",
+    "[[models]]",
+    "[[",
+    "[1, []]",
+    '"x"',
+    "0x1",
+]
 
 
 @pytest.mark.parametrize("name", ["m.toml", "m.json", "m.yaml"])

@@ -126,8 +126,9 @@ def test_classifiers_that_are_shipped_err_on_the_same_inputs() -> None:
     alone = best.mean(axis=1)
     independent = sum(
         float(np.prod(np.where(held, alone, 1 - alone)))
-        for held in np.ndindex(2, 2, 2) if sum(held) >= 2
-    )  # fmt: skip
+        for held in np.ndindex(2, 2, 2)
+        if sum(held) >= 2
+    )
     assert (best.sum(axis=0) >= 2).mean() < independent - 0.002
 
 

@@ -37,15 +37,45 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_made_and_read(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
-    words = ("synth", kind, *KINDS[kind], "--duration", "1m", "--models", "5", "--zipf", "1",
-             "--tenants", "2", "--slo", "50ms", "--items", "2", "--prompt-tokens", "90",
-             "--output-tokens", "9", "--inputs", "40", "--seed", "7")  # fmt: skip
+    words = (
+        "synth",
+        kind,
+        *KINDS[kind],
+        "--duration",
+        "1m",
+        "--models",
+        "5",
+        "--zipf",
+        "1",
+        "--tenants",
+        "2",
+        "--slo",
+        "50ms",
+        "--items",
+        "2",
+        "--prompt-tokens",
+        "90",
+        "--output-tokens",
+        "9",
+        "--inputs",
+        "40",
+        "--seed",
+        "7",
+    )
     said = good(*words, "-o", path).stderr
     rows = load_requests(path).gather()
     assert said == f"{len(rows):,} requests written to {path}\n"
     assert 1000 < len(rows) < 20_000
-    assert set(rows.columns) == {"arrival", "model", "deadline", "tenant", "items",
-                                 "prompt_tokens", "output_tokens", "input"}  # fmt: skip
+    assert set(rows.columns) == {
+        "arrival",
+        "model",
+        "deadline",
+        "tenant",
+        "items",
+        "prompt_tokens",
+        "output_tokens",
+        "input",
+    }
     assert good(*words, "-o", "-").stdout_bytes == path.read_bytes()
     facts = json.loads(good("stats", path, "--json").stdout)
     assert facts["requests"] == len(rows)
@@ -65,8 +95,19 @@ def test_stats_are_printed_in_80_columns(tmp_path: Path) -> None:
 
 def test_convert_reads_what_others_write(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(TWITTER)
-    done = good("convert", tmp_path / "t.csv", tmp_path / "o.csv.gz", "--option", "seed=3",
-                "--option", "arrivals=even", "--from", "2", "--to", "3500ms")  # fmt: skip
+    done = good(
+        "convert",
+        tmp_path / "t.csv",
+        tmp_path / "o.csv.gz",
+        "--option",
+        "seed=3",
+        "--option",
+        "arrivals=even",
+        "--from",
+        "2",
+        "--to",
+        "3500ms",
+    )
     rows = load_requests(tmp_path / "o.csv.gz").gather()
     assert f"{len(rows)} requests written" in done.stderr
     assert len(rows) == 24

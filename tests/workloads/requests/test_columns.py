@@ -22,8 +22,16 @@ from ganger.workloads.requests.statistics import describe
 from ganger.workloads.requests.synthetic import Mix, generated
 
 LOAD = processes.modulated([20, 900], [2.0, 0.5])
-MIX = Mix(models=12, zipf=1.1, tenants=3, slo=250_000, items=2, prompt_tokens=90, output_tokens=9,
-          inputs=50)  # fmt: skip
+MIX = Mix(
+    models=12,
+    zipf=1.1,
+    tenants=3,
+    slo=250_000,
+    items=2,
+    prompt_tokens=90,
+    output_tokens=9,
+    inputs=50,
+)
 
 
 def test_the_length_of_chunks_changes_no_request() -> None:
@@ -62,8 +70,10 @@ def test_a_written_file_is_read_back_exactly(tmp_path: Path) -> None:
             if column not in ("model", "tenant"):
                 assert (before.columns[column] == after.columns[column]).all(), column
         for table, codes in (("models", "model"), ("tenants", "tenant")):
-            words = [[getattr(each, table)[code] for code in rows.columns[codes].tolist()]
-                     for each, rows in ((made, before), (found, after))]  # fmt: skip
+            words = [
+                [getattr(each, table)[code] for code in rows.columns[codes].tolist()]
+                for each, rows in ((made, before), (found, after))
+            ]
             assert words[0] == words[1]
     plain = (tmp_path / "r.csv").read_bytes()
     zipped = (tmp_path / "r.csv.gz").read_bytes()
@@ -78,10 +88,16 @@ def test_a_column_that_only_some_chunks_have_is_filled_up() -> None:
     full = Chunk(at, model, at + 1, model + 1, model + 3, model + 4, model + 5, at, model)
     both = joined([Chunk(at, model), full])
     assert {name: column.tolist() for name, column in both.columns.items()} == {
-        "arrival": [1, 2, 1, 2], "model": [0] * 4, "deadline": [NEVER, NEVER, 2, 3],
-        "tenant": [0, 0, 1, 1], "items": [1, 1, 3, 3], "prompt_tokens": [0, 0, 4, 4],
-        "output_tokens": [0, 0, 5, 5], "input": [-1, -1, 1, 2], "label": [-1, -1, 0, 0],
-    }  # fmt: skip
+        "arrival": [1, 2, 1, 2],
+        "model": [0] * 4,
+        "deadline": [NEVER, NEVER, 2, 3],
+        "tenant": [0, 0, 1, 1],
+        "items": [1, 1, 3, 3],
+        "prompt_tokens": [0, 0, 4, 4],
+        "output_tokens": [0, 0, 5, 5],
+        "input": [-1, -1, 1, 2],
+        "label": [-1, -1, 0, 0],
+    }
     with pytest.raises(BadInput, match="requests are out of order"):
         Requests.of(both, Names(["a"]))
 
@@ -90,26 +106,32 @@ ROWS = st.lists(
     st.tuples(
         st.integers(0, 10**17 // 2),
         st.text("ab,\"'# é;", min_size=1, max_size=5).filter(str.strip),
-        st.none() | st.integers(0, 10**9), st.integers(1, 2**31 - 1), st.integers(-1, 2**52),
+        st.none() | st.integers(0, 10**9),
+        st.integers(1, 2**31 - 1),
+        st.integers(-1, 2**52),
         st.integers(-1, 2**31 - 1),
-    ), min_size=1, max_size=30,
-)  # fmt: skip
+    ),
+    min_size=1,
+    max_size=30,
+)
 
 
 @given(ROWS)
-def test_any_requests_are_written_and_read_back(tmp_path_factory: pytest.TempPathFactory,
-                                                rows: list[Any]) -> None:  # fmt: skip
+def test_any_requests_are_written_and_read_back(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Any]
+) -> None:
     path = tmp_path_factory.mktemp("any") / "r.csv"
     models: Names[str] = Names()
     rows.sort(key=lambda row: row[0])
     at = np.array([row[0] for row in rows])
     chunk = Chunk(
-        at, np.array([models.code(row[1].strip()) for row in rows], np.int32),
+        at,
+        np.array([models.code(row[1].strip()) for row in rows], np.int32),
         deadline=np.array([NEVER if r[2] is None else r[0] + r[2] for r in rows]),
         items=np.array([row[3] for row in rows], np.int32),
         input=np.array([row[4] for row in rows]),
         label=np.array([row[5] for row in rows], np.int32),
-    )  # fmt: skip
+    )
     own.write(Requests.of(chunk, models), path)
     found = load_requests(path)
     again = found.gather()
@@ -127,13 +149,16 @@ def own_file(tmp_path: Path, text: str) -> Requests:
 
 
 def test_a_file_as_people_write_it(tmp_path: Path) -> None:
-    found = own_file(tmp_path, """# format: ganger.requests/1
+    found = own_file(
+        tmp_path,
+        """# format: ganger.requests/1
 arrival, model, slo, tenant, x_remark
 0.5,resnet,100ms,,first
 
 1,bert,,ann,"with, a comma"
 1.25,resnet,2s,bob,
-""")  # fmt: skip
+""",
+    )
     rows = found.gather()
     assert rows.arrival.tolist() == [500_000, 1_000_000, 1_250_000]
     assert [found.models[code] for code in rows.model] == ["resnet", "bert", "resnet"]
@@ -152,8 +177,10 @@ def test_comments_and_prompts_without_output(tmp_path: Path) -> None:
 def test_dates_count_from_the_first(tmp_path: Path) -> None:
     text = "arrival,deadline\n2024-05-01 12:00:00.25,\n2024-05-01 12:00:01,2024-05-01 12:00:03\n"
     for zone in ("", "Z", "+00:00", "+02:00"):
-        rows = own_file(tmp_path, text.replace("5,", f"5{zone},").replace("1,2", f"1{zone},2")
-                        .replace("03", f"03{zone}")).gather()  # fmt: skip
+        rows = own_file(
+            tmp_path,
+            text.replace("5,", f"5{zone},").replace("1,2", f"1{zone},2").replace("03", f"03{zone}"),
+        ).gather()
         assert rows.arrival.tolist() == [0, 750_000]
         assert rows.deadline is not None
         assert rows.deadline.tolist() == [NEVER, 2_750_000]
@@ -260,8 +287,9 @@ def test_a_window_of_time(tmp_path: Path) -> None:
     assert (cut.arrival == inside.arrival - 30 * SECOND).all()
     assert cut.deadline is not None
     assert (cut.deadline == cut.arrival + 250_000).all()
-    assert (made.between(0, 30 * SECOND).gather().arrival == whole.arrival[
-        whole.arrival < 30 * SECOND]).all()  # fmt: skip
+    assert (
+        made.between(0, 30 * SECOND).gather().arrival == whole.arrival[whole.arrival < 30 * SECOND]
+    ).all()
     with pytest.raises(BadInput, match="no time is left"):
         made.between(5, 5)
 

@@ -74,8 +74,10 @@ def test_a_modulated_process_has_the_variance_of_its_states() -> None:
     mean = p * a + (1 - p) * b
     assert curve.mean == pytest.approx(mean)
     s = 1 / stay_a + 1 / stay_b
-    var = mean * window + 2 * p * (1 - p) * (a - b) ** 2 * (
-        s * window - 1 + math.exp(-s * window)) / s**2  # fmt: skip
+    var = (
+        mean * window
+        + 2 * p * (1 - p) * (a - b) ** 2 * (s * window - 1 + math.exp(-s * window)) / s**2
+    )
     found = counts(times(curve, until), window, until)
     near(found.mean(), mean * window, math.sqrt(var / len(found)) * 1.1)
     assert found.var() == pytest.approx(var, rel=0.05)
@@ -116,8 +118,12 @@ def test_steps_and_spikes_stand_where_they_were_put() -> None:
     near(low, 5000, math.sqrt(5000))
     near(high, 50_000, math.sqrt(50_000))
     before, during, after = (
-        int(((at := times(processes.spike(2.0, 400.0, 300.0, 60.0), 600.0) / SECOND) >= begin).sum()
-            - (at >= end).sum()) for begin, end in pairwise((0, 300, 360, 600)))  # fmt: skip
+        int(
+            ((at := times(processes.spike(2.0, 400.0, 300.0, 60.0), 600.0) / SECOND) >= begin).sum()
+            - (at >= end).sum()
+        )
+        for begin, end in pairwise((0, 300, 360, 600))
+    )
     near(before, 600, math.sqrt(600))
     near(during, 24_000, math.sqrt(24_000))
     near(after, 480, math.sqrt(480))
@@ -211,7 +217,7 @@ def test_token_counts_have_the_mean_and_the_spread_asked_for() -> None:
         (lambda: Mix(tokens_cv=-1), "tokens-cv: -1"),
         (lambda: Mix(slo=0), "an SLO of 0 s"),
     ],
-)  # fmt: skip
+)
 def test_bad_loads_are_refused_in_a_sentence(make: object, said: str) -> None:
     assert callable(make)
     with pytest.raises(BadInput) as error:

@@ -83,8 +83,11 @@ def test_services_ask_for_their_models_with_their_slo(tmp_path: Path) -> None:
     assert set(names) == {"resnet50", "bert"}
     assert names.count("resnet50") == 3
     assert rows.deadline is not None
-    slack = {name: int(due - at) for name, at, due in
-             zip(names, rows.arrival, rows.deadline, strict=True) if due < NEVER}  # fmt: skip
+    slack = {
+        name: int(due - at)
+        for name, at, due in zip(names, rows.arrival, rows.deadline, strict=True)
+        if due < NEVER
+    }
     assert slack == {"bert": 150_000}
     assert is_scenario(tmp_path / "s.toml")
     assert not is_scenario(tmp_path / "models.toml")
@@ -93,8 +96,9 @@ def test_services_ask_for_their_models_with_their_slo(tmp_path: Path) -> None:
 def test_a_scenario_sweeps_what_it_lists_and_writes_what_it_came_from(tmp_path: Path) -> None:
     found = printed(tmp_path, GOOD, "--report", str(tmp_path / "r.html"))
     told = [(each["recipe"], each["faster"], each["slo_seconds"]) for each in found["runs"]]
-    assert told == [(recipe, faster, 0.08) for faster in (1, 2)
-                    for recipe in ("serve.triton", "clockwork")]  # fmt: skip
+    assert told == [
+        (recipe, faster, 0.08) for faster in (1, 2) for recipe in ("serve.triton", "clockwork")
+    ]
     assert len(found["bounds"]) == 2
     page = (tmp_path / "r.html").read_text()
     for name in ("s.toml", "models.toml", "r.csv"):
@@ -203,12 +207,17 @@ def stream(arrivals: list[int], model: str) -> Requests:
     return Requests.of(rows, Names([model]))
 
 
-@given(st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=20), min_size=1, max_size=4),
-       st.integers(1, 7))  # fmt: skip
+@given(
+    st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=20), min_size=1, max_size=4),
+    st.integers(1, 7),
+)
 def test_merged_streams_are_all_their_requests_in_order(each: list[list[int]], rows: int) -> None:
     whole = merged([stream(some, f"m{at % 2}") for at, some in enumerate(each)])
-    found = [(int(when), whole.models[code]) for chunk in whole.chunks(rows)
-             for when, code in zip(chunk.arrival, chunk.model.tolist(), strict=True)]  # fmt: skip
+    found = [
+        (int(when), whole.models[code])
+        for chunk in whole.chunks(rows)
+        for when, code in zip(chunk.arrival, chunk.model.tolist(), strict=True)
+    ]
     want = [(when, at, f"m{at % 2}") for at, some in enumerate(each) for when in sorted(some)]
     assert found == [(when, model) for when, _, model in sorted(want)]
 

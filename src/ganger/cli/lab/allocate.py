@@ -39,13 +39,27 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("problem", type=click.Path(path_type=Path))
-@click.option("--objective", "-o", type=click.Choice(list(_VALUES)), default="max-min",
-              show_default=True, help="The objective to optimise.")  # fmt: skip
-@click.option("--time-limit", type=click.FloatRange(0), metavar="SECONDS",
-              help="Stop after this time, and print the best answer so far with its gap."
-                   "")  # fmt: skip
-@click.option("--pop", type=click.IntRange(1), default=None, metavar="PARTS",
-              help="Also solve the problem in PARTS (POP), and print the loss.")  # fmt: skip
+@click.option(
+    "--objective",
+    "-o",
+    type=click.Choice(list(_VALUES)),
+    default="max-min",
+    show_default=True,
+    help="The objective to optimise.",
+)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Stop after this time, and print the best answer so far with its gap.",
+)
+@click.option(
+    "--pop",
+    type=click.IntRange(1),
+    default=None,
+    metavar="PARTS",
+    help="Also solve the problem in PARTS (POP), and print the loss.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def allocate(
     problem: Path, objective: str, time_limit: float | None, pop: int | None, as_json: bool
@@ -69,16 +83,20 @@ def _show(found: Allocated) -> None:
 
     console = Console()
     told = f"{_VALUES[found.objective]} {found.value:.6g}, gap {found.gap:.1e}"
-    console.print(f"[bold]{found.objective}[/]: {told}, {found.cpu_seconds:.3f} CPU-s\n",
-                  highlight=False, soft_wrap=True)  # fmt: skip
+    console.print(
+        f"[bold]{found.objective}[/]: {told}, {found.cpu_seconds:.3f} CPU-s\n",
+        highlight=False,
+        soft_wrap=True,
+    )
     console.print(_table(found))
     if len(found.problem.names) > ROWS:
         console.print(f"\n{len(found.problem.names) - ROWS} more jobs; --json prints them all")
     if found.pop is not None:
         console.print(
             f"\nin {found.pop.parts} parts (POP): {found.pop.value:.6g},"
-            f" {100 * found.pop.loss:.3g} % worse", highlight=False,
-        )  # fmt: skip
+            f" {100 * found.pop.loss:.3g} % worse",
+            highlight=False,
+        )
     if found.dual_prices is None:
         return
     console.print()

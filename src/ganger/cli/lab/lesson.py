@@ -48,8 +48,11 @@ def lesson(name: str | None, durations: str | None, as_json: bool) -> None:
     if name not in LESSONS:
         raise BadInput(f"no lesson {name!r}", mend=f"there are {', '.join(LESSONS)}")
     if durations and name != "four-jobs":
-        raise BadInput("only four-jobs has durations to change", where="--durations",
-                       mend="write: ganger lesson four-jobs --durations 30,10,25,40")  # fmt: skip
+        raise BadInput(
+            "only four-jobs has durations to change",
+            where="--durations",
+            mend="write: ganger lesson four-jobs --durations 30,10,25,40",
+        )
     made = LESSONS[name](parse_durations(durations)) if durations else LESSONS[name]()
     if as_json:
         click.echo(json.dumps(to_json(made), indent=2))

@@ -14,29 +14,51 @@ import click
     "\n  ganger parity --jobs 40 --recipe 'fifo,las(quantum=2s)' --json"
     "\n  ganger parity --torch .venv-torch/bin/python --jobs 20"
 )
-@click.option("--gpus", type=click.IntRange(1, 64),
-              help="Number of simulated GPUs. Default: 8; with --torch the number of cores."
-                   "")  # fmt: skip
-@click.option("--jobs", type=click.IntRange(2, 10_000), default=100, show_default=True,
-              help="Jobs in a run. Each is a process of 0.3 to 3 s; with --torch of 1 to 10 s."
-                   "")  # fmt: skip
+@click.option(
+    "--gpus",
+    type=click.IntRange(1, 64),
+    help="Number of simulated GPUs. Default: 8; with --torch the number of cores.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(2, 10_000),
+    default=100,
+    show_default=True,
+    help="Jobs in a run. Each is a process of 0.3 to 3 s; with --torch of 1 to 10 s.",
+)
 @click.option(
     "--recipe",
     default="",
     metavar="A,B(x=1)",
     help="Recipes to run, with commas. Default: six of them.",
 )
-@click.option("--torch", "python", default="", metavar="PYTHON",
-              help="Let jobs train with the PyTorch of this Python, one core each.")  # fmt: skip
+@click.option(
+    "--torch",
+    "python",
+    default="",
+    metavar="PYTHON",
+    help="Let jobs train with the PyTorch of this Python, one core each.",
+)
 @click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True)
-@click.option("--load", type=click.FloatRange(0.01, 5), default=0.8, show_default=True,
-              help="Offered load: GPU time requested over GPU time available.")  # fmt: skip
+@click.option(
+    "--load",
+    type=click.FloatRange(0.01, 5),
+    default=0.8,
+    show_default=True,
+    help="Offered load: GPU time requested over GPU time available.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def parity(
-    gpus: int | None, jobs: int, recipe: str, python: str, runs: int, load: float, seed: int,
+    gpus: int | None,
+    jobs: int,
+    recipe: str,
+    python: str,
+    runs: int,
+    load: float,
+    seed: int,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Run jobs for real and in the simulator, and compare.
 
     The jobs are processes on this machine whose steps are paced by timers. The simulator gets the
@@ -57,9 +79,8 @@ def parity(
     with tempfile.TemporaryDirectory(prefix="ganger-") as folder:
         study = lab.Study(Path(folder), jobs, gpus, seed, load, training)
         found = study.run(
-            recipes, runs,
-            lambda one, trial: click.echo(lab.told(one, trial), err=True),
-        )  # fmt: skip
+            recipes, runs, lambda one, trial: click.echo(lab.told(one, trial), err=True)
+        )
     if as_json:
         print_json([{**asdict(one), "good": one.good} for one in found])
     else:

@@ -12,28 +12,79 @@ from ganger.core.units import SECOND, parse_duration
 
 @click.command()
 @click.argument("models", metavar="MODEL.onnx...", nargs=-1, required=True)
-@click.option("-o", "--output", metavar="FILE", default="-", show_default=True,
-              type=click.Path(dir_okay=False, allow_dash=True),
-              help="The models file to write, .toml; - is standard output.")  # fmt: skip
-@click.option("--batches", default="1,2,4,8,16,32", show_default=True, metavar="N,N,...",
-              help="Batches to measure.")  # fmt: skip
-@click.option("--threads", default="1", show_default=True, metavar="N,N,...",
-              help="Cores of each profile; its share is that part of the machine.")  # fmt: skip
-@click.option("--size", "sizes", multiple=True, metavar="NAME=N",
-              help="Length of an open dimension other than the batch. Repeatable.")  # fmt: skip
-@click.option("--warm-up", type=int, default=5, show_default=True, metavar="N",
-              help="Runs of each batch that do not count.")  # fmt: skip
-@click.option("--runs", type=int, default=100, show_default=True, metavar="N",
-              help="Runs of each batch that count.")  # fmt: skip
-@click.option("--most", default="5s", show_default=True, metavar="TIME",
-              help="Fewer runs, at least ten, where they take longer than TIME.")  # fmt: skip
-@click.option("--device", default="cpu", show_default=True, metavar="NAME",
-              help="What this machine is called in the file.")  # fmt: skip
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    default="-",
+    show_default=True,
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="The models file to write, .toml; - is standard output.",
+)
+@click.option(
+    "--batches",
+    default="1,2,4,8,16,32",
+    show_default=True,
+    metavar="N,N,...",
+    help="Batches to measure.",
+)
+@click.option(
+    "--threads",
+    default="1",
+    show_default=True,
+    metavar="N,N,...",
+    help="Cores of each profile; its share is that part of the machine.",
+)
+@click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="NAME=N",
+    help="Length of an open dimension other than the batch. Repeatable.",
+)
+@click.option(
+    "--warm-up",
+    type=int,
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Runs of each batch that do not count.",
+)
+@click.option(
+    "--runs",
+    type=int,
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Runs of each batch that count.",
+)
+@click.option(
+    "--most",
+    default="5s",
+    show_default=True,
+    metavar="TIME",
+    help="Fewer runs, at least ten, where they take longer than TIME.",
+)
+@click.option(
+    "--device",
+    default="cpu",
+    show_default=True,
+    metavar="NAME",
+    help="What this machine is called in the file.",
+)
 @click.option("--family", default="", metavar="NAME", help="The family of the models.")
 def profile(
-    models: tuple[str, ...], output: str, batches: str, threads: str, sizes: tuple[str, ...],
-    warm_up: int, runs: int, most: str, device: str, family: str,
-) -> None:  # fmt: skip
+    models: tuple[str, ...],
+    output: str,
+    batches: str,
+    threads: str,
+    sizes: tuple[str, ...],
+    warm_up: int,
+    runs: int,
+    most: str,
+    device: str,
+    family: str,
+) -> None:
     """Measure ONNX models on this machine, and write a models file: latency (mean and p99) and
     memory by batch, and load times from disk and from memory. Needs onnxruntime.
 
@@ -47,13 +98,21 @@ def profile(
     from ganger.lab.profiling import Effort, measure
     from ganger.workloads.models.writing import write_models
 
-    effort = Effort(tuple(_numbers(batches, "--batches")), warm_up, runs,
-                    parse_duration(most, where="--most") / SECOND)  # fmt: skip
+    effort = Effort(
+        tuple(_numbers(batches, "--batches")),
+        warm_up,
+        runs,
+        parse_duration(most, where="--most") / SECOND,
+    )
     found = measure(
-        [Path(each) for each in models], effort, threads=_numbers(threads, "--threads"),
-        device=device, family=family, sizes=dict(_size(each) for each in sizes),
+        [Path(each) for each in models],
+        effort,
+        threads=_numbers(threads, "--threads"),
+        device=device,
+        family=family,
+        sizes=dict(_size(each) for each in sizes),
         progress=lambda text: click.echo(text, err=True),
-    )  # fmt: skip
+    )
     write_models(found.document, Path(output))
     for note in found.notes:
         click.echo(f"note: {note}", err=True)
@@ -65,8 +124,9 @@ def _numbers(text: str, where: str) -> list[int]:
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
-        raise BadInput(f"{text!r} is not a list of numbers", where=where,
-                       mend="write like 1,2,4") from None  # fmt: skip
+        raise BadInput(
+            f"{text!r} is not a list of numbers", where=where, mend="write like 1,2,4"
+        ) from None
 
 
 def _size(text: str) -> tuple[str, int]:

@@ -52,25 +52,44 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--plane", type=click.Choice(list(PLANES)), default="training", show_default=True,
-              help="What they decide over: jobs; services, for `simulate --serving`; the trials of"
-              " a search, for `simulate --inner`.")  # fmt: skip
-@click.option("--objective", metavar="WORD", help="Only recipes that improve this: jct, fairness, "
-    "makespan, deadline, utilisation, cost.")  # fmt: skip
-@click.option("--mechanism", metavar="NAME", help="Only recipes built from this mechanism, family "
-    "of mechanisms or class: queue, fairness, Walk.")  # fmt: skip
+@click.option(
+    "--plane",
+    type=click.Choice(list(PLANES)),
+    default="training",
+    show_default=True,
+    help="What they decide over: jobs; services, for `simulate --serving`; the trials of"
+    " a search, for `simulate --inner`.",
+)
+@click.option(
+    "--objective",
+    metavar="WORD",
+    help="Only recipes that improve this: jct, fairness, makespan, deadline, utilisation, cost.",
+)
+@click.option(
+    "--mechanism",
+    metavar="NAME",
+    help="Only recipes built from this mechanism, family "
+    "of mechanisms or class: queue, fairness, Walk.",
+)
 @click.option(
     "--year",
     metavar="YEAR",
     help="Only recipes published in these years: 2020, 2018-2020, -2015 or 2021-.",
 )
-@click.option("--needs", metavar="WORDS", help="Only recipes that need no more information than "
-    "this: nothing, durations, throughputs, or both with a comma.")  # fmt: skip
+@click.option(
+    "--needs",
+    metavar="WORDS",
+    help="Only recipes that need no more information than "
+    "this: nothing, durations, throughputs, or both with a comma.",
+)
 @click.option("--elastic", is_flag=True, help="Only recipes that resize jobs.")
 @click.option("--heterogeneous", is_flag=True, help="Only recipes that distinguish GPU types.")
-@click.option("--pages", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-              help="Write a page for every recipe into DIR, with the drawing of an example."
-                   "")  # fmt: skip
+@click.option(
+    "--pages",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write a page for every recipe into DIR, with the drawing of an example.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def recipes(plane: str, pages: Path | None, as_json: bool, **filters: Any) -> None:
     """List the recipes: what each does, and what information it needs.

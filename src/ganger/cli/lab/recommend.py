@@ -39,50 +39,103 @@ fifo); 2 wrong input.
     "--cluster",
     help="For example 8x8xV100, or a cluster file. Default: the cluster that the trace states.",
 )
-@click.option("--objective", default="jct", show_default=True, metavar="WORD",
-              help="jct: the mean JCT; fairness: the 99th percentile of rho; makespan; deadline: "
-                   "the fraction of deadlines missed.")  # fmt: skip
-@click.option("--current", metavar="RECIPE", shell_complete=complete_recipe,
-              help="The recipe in use, which the others are compared with. Default: fifo."
-                   "")  # fmt: skip
-@click.option("--recipes", metavar="LIST", shell_complete=complete_recipe,
-              help="Recipes to try. Default: those that suit the trace, the cluster and --knows."
-                   "")  # fmt: skip
-@click.option("--knows", default="truth", show_default=True,
-              type=click.Choice(
-                  ["truth", "noisy", "history", "rolling", "group", "estimate", "losses",
-                   "nothing"]
-              ),
-              help="What recipes may know about durations, as for `simulate`. They know speeds "
-                   "with truth, noisy and losses only.")  # fmt: skip
-@click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
-              help="Spread of the lognormal error for --knows noisy.")  # fmt: skip
-@click.option("--windows", type=click.IntRange(1, 1000), default=5, show_default=True,
-              help="Number of windows of the trace that the recipes run on. Intervals are over "
-                   "windows.")  # fmt: skip
-@click.option("--jobs", type=click.IntRange(1), default=500, show_default=True,
-              help="The most jobs in a window.")  # fmt: skip
+@click.option(
+    "--objective",
+    default="jct",
+    show_default=True,
+    metavar="WORD",
+    help="jct: the mean JCT; fairness: the 99th percentile of rho; makespan; deadline: "
+    "the fraction of deadlines missed.",
+)
+@click.option(
+    "--current",
+    metavar="RECIPE",
+    shell_complete=complete_recipe,
+    help="The recipe in use, which the others are compared with. Default: fifo.",
+)
+@click.option(
+    "--recipes",
+    metavar="LIST",
+    shell_complete=complete_recipe,
+    help="Recipes to try. Default: those that suit the trace, the cluster and --knows.",
+)
+@click.option(
+    "--knows",
+    default="truth",
+    show_default=True,
+    type=click.Choice(
+        ["truth", "noisy", "history", "rolling", "group", "estimate", "losses", "nothing"]
+    ),
+    help="What recipes may know about durations, as for `simulate`. They know speeds "
+    "with truth, noisy and losses only.",
+)
+@click.option(
+    "--noise",
+    type=click.FloatRange(0, 10),
+    default=0.5,
+    show_default=True,
+    help="Spread of the lognormal error for --knows noisy.",
+)
+@click.option(
+    "--windows",
+    type=click.IntRange(1, 1000),
+    default=5,
+    show_default=True,
+    help="Number of windows of the trace that the recipes run on. Intervals are over windows.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=500,
+    show_default=True,
+    help="The most jobs in a window.",
+)
 @click.option("--seeds", default="0", show_default=True, help="Seeds, like 0 or 0,1,7 or 0-4.")
-@click.option("--checkpoint-cost", "checkpoint", default="0s", show_default=True,
-              help="Time for which a preempted job saves, before its GPUs are free.")  # fmt: skip
-@click.option("--restore-cost", "restore", default="0s", show_default=True,
-              help="Time a resumed job needs before it computes again.")  # fmt: skip
+@click.option(
+    "--checkpoint-cost",
+    "checkpoint",
+    default="0s",
+    show_default=True,
+    help="Time for which a preempted job saves, before its GPUs are free.",
+)
+@click.option(
+    "--restore-cost",
+    "restore",
+    default="0s",
+    show_default=True,
+    help="Time a resumed job needs before it computes again.",
+)
 @click.option(
     "--models",
     metavar="FILE",
     help="What models take: TRACE holds requests, and fleets are recommended.",
 )
 @click.option("--slo", metavar="TIME", help="Deadline of requests that state none.")
-@click.option("--fleets", metavar="RANGES",
-              help="Fleets to try, like T4:1-64,L4:1-64 (each type alone) or T4:0-8+L4:0-8 (mixes)."
-                   "")  # fmt: skip
-@click.option("--attainment", type=click.FloatRange(0, 1, min_open=True), default=0.99,
-              show_default=True, help="The part of requests that has to be in time.")  # fmt: skip
-@click.option("--price", "prices", metavar="TYPE=X,...",
-              help="What a device of each type costs; others cost 1. Default: devices are counted."
-                   "")  # fmt: skip
-@click.option("--time-limit", default="2m", show_default=True, metavar="TIME",
-              help="CPU time of one run. A recipe that needs more drops out.")  # fmt: skip
+@click.option(
+    "--fleets",
+    metavar="RANGES",
+    help="Fleets to try, like T4:1-64,L4:1-64 (each type alone) or T4:0-8+L4:0-8 (mixes).",
+)
+@click.option(
+    "--attainment",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.99,
+    show_default=True,
+    help="The part of requests that has to be in time.",
+)
+@click.option(
+    "--price",
+    "prices",
+    metavar="TYPE=X,...",
+    help="What a device of each type costs; others cost 1. Default: devices are counted.",
+)
+@click.option(
+    "--time-limit",
+    default="2m",
+    show_default=True,
+    metavar="TIME",
+    help="CPU time of one run. A recipe that needs more drops out.",
+)
 @profiles_option
 @trace_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
@@ -104,8 +157,11 @@ def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
         return
     for name in ("slo", "fleets", "prices"):
         if options[name] is not None:
-            raise BadInput("it is about requests, and these are jobs", where=f"--{name}",
-                           mend="add --models FILE if TRACE holds requests")  # fmt: skip
+            raise BadInput(
+                "it is about requests, and these are jobs",
+                where=f"--{name}",
+                mend="add --models FILE if TRACE holds requests",
+            )
     from ganger.core.units import SECOND, parse_duration
     from ganger.lab.recommend.race import recommend as race
     from ganger.lab.simulating.setup import Setup
@@ -124,14 +180,19 @@ def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
     limit = parse_duration(options["time_limit"], where="--time-limit") / SECOND
     with Bar("recommend", options["quiet"] or options["as_json"]) as bar:
         found = race(
-            loaded, spec, options["objective"],
+            loaded,
+            spec,
+            options["objective"],
             among=split_specs(options["recipes"]) if options["recipes"] else None,
-            current=options["current"], windows=options["windows"], jobs=options["jobs"],
+            current=options["current"],
+            windows=options["windows"],
+            jobs=options["jobs"],
             seeds=parse_seeds(options["seeds"]),
             setup=Setup(knows=options["knows"], noise=options["noise"], costs=costs),
-            limit_seconds=limit, workers=options["workers"] or os.cpu_count() or 1,
+            limit_seconds=limit,
+            workers=options["workers"] or os.cpu_count() or 1,
             progress=bar.show,
-        )  # fmt: skip
+        )
     if options["as_json"]:
         click.echo(json.dumps(found.to_json(), indent=2))
     else:

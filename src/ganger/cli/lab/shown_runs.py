@@ -57,12 +57,18 @@ def _refuse_unwritable(options: dict[str, Any]) -> None:
     for name in ("per_job", "report"):
         path: Path | None = options[name]
         if path is not None and not path.absolute().parent.is_dir():
-            raise BadInput(f"no folder {str(path.parent)!r}", where=f"--{name.replace('_', '-')}",
-                           mend="make it first")  # fmt: skip
+            raise BadInput(
+                f"no folder {str(path.parent)!r}",
+                where=f"--{name.replace('_', '-')}",
+                mend="make it first",
+            )
     path = options["per_job"]
     if path is not None and path.suffix not in (".csv", ".parquet"):
-        raise BadInput(f"cannot write jobs to {path.name!r}", where="--per-job",
-                       mend="end it in .csv or .parquet")  # fmt: skip
+        raise BadInput(
+            f"cannot write jobs to {path.name!r}",
+            where="--per-job",
+            mend="end it in .csv or .parquet",
+        )
     if path is not None and path.suffix == ".parquet":
         from ganger.workloads.readers.ganger_trace import import_pyarrow
 
@@ -82,11 +88,14 @@ def log_one(tasks: Sequence[Task], cluster: ClusterSpec, options: dict[str, Any]
     task = tasks[0]
     with ExitStack() as stack:
         run = run_one(
-            task.trace, cluster, task.recipe, task.setup,
+            task.trace,
+            cluster,
+            task.recipe,
+            task.setup,
             journal=lambda kernel: stack.enter_context(
                 LogWriter(options["log"], kernel, task.trace, cluster, task.recipe, task.setup)
             ),
-        )  # fmt: skip
+        )
     show([run], options)
 
 

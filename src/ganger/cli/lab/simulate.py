@@ -41,73 +41,159 @@ Examples:
     help="For example 8x8xV100, or a cluster file. Default: the cluster that the trace states.",
 )
 @click.option(
-    "--recipe", "-r", "recipe", default="fifo", show_default=True, shell_complete=complete_recipe,
+    "--recipe",
+    "-r",
+    "recipe",
+    default="fifo",
+    show_default=True,
+    shell_complete=complete_recipe,
     help="Recipes, comma separated; parameters in parentheses; or FILE.py:Class.",
-)  # fmt: skip
-@click.option("--inner", default="fifo", show_default=True, shell_complete=complete_recipe,
-              metavar="RECIPE", help="The recipe that divides what a job of kind `tune` holds among"
-              " the jobs that name it as their parent.")  # fmt: skip
-@click.option("--serving", default="", shell_complete=complete_recipe, metavar="RECIPE",
-              help="The recipe for jobs of kind `serve`. It is asked first, and the other recipe"
-              " divides what is left. Default: one recipe for all.")  # fmt: skip
-@click.option("--rates", type=click.Path(dir_okay=False, path_type=Path),
-              help="Requests to the services of the trace: CSV with service, time,"
-              " requests_per_second, replica_per_second.")  # fmt: skip
-@click.option("--window", default="10s", show_default=True, metavar="TIME",
-              help="How often services report how they do, with --rates or --requests."
-                   "")  # fmt: skip
-@click.option("--requests", type=click.Path(dir_okay=False, path_type=Path),
-              help="Requests that the services of the trace answer one by one: those that name a "
-                   "service's model (docs/serving.md). Needs --models.")  # fmt: skip
-@click.option("--models", type=click.Path(dir_okay=False, path_type=Path),
-              help="What the models of --requests take.")  # fmt: skip
-@click.option("--router", default="serve.triton", show_default=True, metavar="RECIPE",
-              help="The recipe that batches --requests.")  # fmt: skip
+)
+@click.option(
+    "--inner",
+    default="fifo",
+    show_default=True,
+    shell_complete=complete_recipe,
+    metavar="RECIPE",
+    help="The recipe that divides what a job of kind `tune` holds among"
+    " the jobs that name it as their parent.",
+)
+@click.option(
+    "--serving",
+    default="",
+    shell_complete=complete_recipe,
+    metavar="RECIPE",
+    help="The recipe for jobs of kind `serve`. It is asked first, and the other recipe"
+    " divides what is left. Default: one recipe for all.",
+)
+@click.option(
+    "--rates",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Requests to the services of the trace: CSV with service, time,"
+    " requests_per_second, replica_per_second.",
+)
+@click.option(
+    "--window",
+    default="10s",
+    show_default=True,
+    metavar="TIME",
+    help="How often services report how they do, with --rates or --requests.",
+)
+@click.option(
+    "--requests",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Requests that the services of the trace answer one by one: those that name a "
+    "service's model (docs/serving.md). Needs --models.",
+)
+@click.option(
+    "--models",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="What the models of --requests take.",
+)
+@click.option(
+    "--router",
+    default="serve.triton",
+    show_default=True,
+    metavar="RECIPE",
+    help="The recipe that batches --requests.",
+)
 @click.option("--slo", metavar="TIME", help="Deadline of --requests that state none.")
 @click.option(
-    "--knows", default="truth", show_default=True,
+    "--knows",
+    default="truth",
+    show_default=True,
     type=click.Choice(
         ["truth", "noisy", "history", "rolling", "group", "estimate", "losses", "nothing"]
     ),
     help="What policies may know about durations. history, rolling, group: the durations of "
-         "similar earlier jobs; estimate: the user's estimate, else the time limit, else "
-         "nothing; losses: curves fitted to the losses that jobs reported (see --profiles).",
-)  # fmt: skip
-@click.option("--noise", type=click.FloatRange(0, 10), default=0.5, show_default=True,
-              help="Spread of the lognormal error for --knows noisy.")  # fmt: skip
-@click.option("--speed-noise", "speeds", type=click.FloatRange(0, 10), default=0.0,
-              show_default=True,
-              help="The same spread for speeds, drawn by job, GPU type and size.")  # fmt: skip
+    "similar earlier jobs; estimate: the user's estimate, else the time limit, else "
+    "nothing; losses: curves fitted to the losses that jobs reported (see --profiles).",
+)
+@click.option(
+    "--noise",
+    type=click.FloatRange(0, 10),
+    default=0.5,
+    show_default=True,
+    help="Spread of the lognormal error for --knows noisy.",
+)
+@click.option(
+    "--speed-noise",
+    "speeds",
+    type=click.FloatRange(0, 10),
+    default=0.0,
+    show_default=True,
+    help="The same spread for speeds, drawn by job, GPU type and size.",
+)
 @click.option(
     "--seed", "seeds", default="0", show_default=True, help="Seeds, like 0 or 0,1,7 or 0-4."
 )
-@click.option("--start-cost", "begin", default="0s", show_default=True,
-              help="Time a job needs before it first computes.")  # fmt: skip
-@click.option("--finish-cost", "finish", default="0s", show_default=True,
-              help="Time between the end of a job's work and the release of its GPUs.")  # fmt: skip
-@click.option("--checkpoint-cost", "checkpoint", default="0s", show_default=True,
-              help="Time for which a preempted job saves, before its GPUs are free.")  # fmt: skip
-@click.option("--restore-cost", "restore", default="0s", show_default=True,
-              help="Time a resumed job needs before it computes again.")  # fmt: skip
-@click.option("--boot-cost", "boot", default="0s", show_default=True,
-              help="Time between switching a node on and its first use (helios-ces).")  # fmt: skip
-@click.option("--profiling-cost", "profiling", default="0s", show_default=True,
-              help="Time that profiling takes for a new job, under recipes that need throughputs."
-                   "")  # fmt: skip
-@click.option("--rescale", default="", metavar="PROTOCOL",
-              help="How running jobs are resized: stop-restart, side-car, stop-free, io-free or "
-                   "device-proxy.")  # fmt: skip
+@click.option(
+    "--start-cost",
+    "begin",
+    default="0s",
+    show_default=True,
+    help="Time a job needs before it first computes.",
+)
+@click.option(
+    "--finish-cost",
+    "finish",
+    default="0s",
+    show_default=True,
+    help="Time between the end of a job's work and the release of its GPUs.",
+)
+@click.option(
+    "--checkpoint-cost",
+    "checkpoint",
+    default="0s",
+    show_default=True,
+    help="Time for which a preempted job saves, before its GPUs are free.",
+)
+@click.option(
+    "--restore-cost",
+    "restore",
+    default="0s",
+    show_default=True,
+    help="Time a resumed job needs before it computes again.",
+)
+@click.option(
+    "--boot-cost",
+    "boot",
+    default="0s",
+    show_default=True,
+    help="Time between switching a node on and its first use (helios-ces).",
+)
+@click.option(
+    "--profiling-cost",
+    "profiling",
+    default="0s",
+    show_default=True,
+    help="Time that profiling takes for a new job, under recipes that need throughputs.",
+)
+@click.option(
+    "--rescale",
+    default="",
+    metavar="PROTOCOL",
+    help="How running jobs are resized: stop-restart, side-car, stop-free, io-free or "
+    "device-proxy.",
+)
 @click.option(
     "--outages",
     metavar="FILE|mtbf=..,mttr=..",
     help="Failures of nodes: a CSV file (node,down,up), or random ones, like mtbf=30d,mttr=4h.",
 )
-@click.option("--checkpoint-every", "every", default="0s", metavar="TIME", show_default=True,
-              help="When a node fails, its jobs keep the work up to the last multiple of TIME; "
-                   "0s: none.")  # fmt: skip
-@click.option("--log", type=click.Path(dir_okay=False, path_type=Path),
-              help="Write the log of the run here, for `ganger replay`. Only for a single run."
-                   "")  # fmt: skip
+@click.option(
+    "--checkpoint-every",
+    "every",
+    default="0s",
+    metavar="TIME",
+    show_default=True,
+    help="When a node fails, its jobs keep the work up to the last multiple of TIME; 0s: none.",
+)
+@click.option(
+    "--log",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the log of the run here, for `ganger replay`. Only for a single run.",
+)
 @profiles_option
 @trace_options
 @output_options
@@ -227,12 +313,14 @@ def _traffic(options: dict[str, Any]) -> Any:
     """The requests that services answer one by one, if any are given. Raises BadInput."""
     if options["requests"] is None:
         if options["slo"] is not None:
-            raise BadInput("there are no requests", where="--slo",
-                           mend="add --requests FILE")  # fmt: skip
+            raise BadInput("there are no requests", where="--slo", mend="add --requests FILE")
         return None
     if options["models"] is None or options["rates"] is not None:
-        raise BadInput("requests need a models file, and no --rates", where="--requests",
-                       mend="add --models FILE")  # fmt: skip
+        raise BadInput(
+            "requests need a models file, and no --rates",
+            where="--requests",
+            mend="add --models FILE",
+        )
     from ganger.core.units import NEVER, parse_duration
     from ganger.lab.serving.hosting import Traffic
     from ganger.recipes.registry import make_router
@@ -241,8 +329,9 @@ def _traffic(options: dict[str, Any]) -> Any:
 
     make_router(options["router"])
     slo = NEVER if options["slo"] is None else parse_duration(options["slo"], where="--slo")
-    return Traffic(load_requests(options["requests"]), read_models(options["models"]),
-                   options["router"], slo)  # fmt: skip
+    return Traffic(
+        load_requests(options["requests"]), read_models(options["models"]), options["router"], slo
+    )
 
 
 def _window(text: str) -> int:

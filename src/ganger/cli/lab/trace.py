@@ -26,11 +26,19 @@ _CDF_ROWS = (1, 10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400)
 
 
 _ANONYMISE = (
-    click.option("--anonymise", is_flag=True, help="Replace tenants, users, groups and arrays by "
-        "pseudonyms, and number the jobs. Models, pools, labels, times and sizes stay."),
-    click.option("--salt", metavar="TEXT", help="With --anonymise: the same secret gives the same "
-        "pseudonyms. Default: a new random secret, which is not kept."),
-)  # fmt: skip
+    click.option(
+        "--anonymise",
+        is_flag=True,
+        help="Replace tenants, users, groups and arrays by "
+        "pseudonyms, and number the jobs. Models, pools, labels, times and sizes stay.",
+    ),
+    click.option(
+        "--salt",
+        metavar="TEXT",
+        help="With --anonymise: the same secret gives the same "
+        "pseudonyms. Default: a new random secret, which is not kept.",
+    ),
+)
 
 
 def _anonymising(command: Any) -> Any:
@@ -42,8 +50,11 @@ def _anonymising(command: Any) -> Any:
 def _anonymised(loaded: Trace, anonymise: bool, salt: str | None) -> Trace:
     """The trace, or with `anonymise` the one that may be shown. Raises BadInput."""
     if salt is not None and (not anonymise or not salt):
-        raise BadInput("it needs --anonymise and a secret", where="--salt",
-                       mend="add --anonymise, and give a secret")  # fmt: skip
+        raise BadInput(
+            "it needs --anonymise and a secret",
+            where="--salt",
+            mend="add --anonymise, and give a secret",
+        )
     if not anonymise:
         return loaded
     from ganger.workloads.transform import anonymise as made
@@ -52,11 +63,14 @@ def _anonymised(loaded: Trace, anonymise: bool, salt: str | None) -> Trace:
 
 
 _output = click.option(
-    "-o", "--output", required=True, metavar="FILE",
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
     type=click.Path(dir_okay=False, allow_dash=True),
     help="The file to write: .csv, .jsonl (both also .gz), .parquet, .swf, or - for CSV to "
-         "standard output.",
-)  # fmt: skip
+    "standard output.",
+)
 
 
 @click.group("trace", cls=Suggesting)
@@ -93,15 +107,25 @@ def info(trace_file: str, gpus: int | None, as_json: bool, **chosen: Any) -> Non
 @trace.command()
 @click.argument("source", metavar="IN")
 @click.argument("target", metavar="OUT", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--to-format", default="auto", metavar="NAME", show_default=True,
-              help="ganger or swf; auto goes by the extension of OUT.")  # fmt: skip
+@click.option(
+    "--to-format",
+    default="auto",
+    metavar="NAME",
+    show_default=True,
+    help="ganger or swf; auto goes by the extension of OUT.",
+)
 @trace_options
 @click.option("--gpus", type=int, metavar="N", help="Number of GPUs in the cluster, for --load.")
 @_anonymising
 def convert(
-    source: str, target: str, to_format: str, gpus: int | None, anonymise: bool, salt: str | None,
+    source: str,
+    target: str,
+    to_format: str,
+    gpus: int | None,
+    anonymise: bool,
+    salt: str | None,
     **chosen: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Read a workload in any known format, and write it as CSV, JSON Lines, Parquet or SWF.
     OUT `-` is standard output.
 
@@ -123,8 +147,13 @@ def convert(
 @trace.command("import-slurm")
 @click.argument("source", metavar="[FILE]", required=False, type=click.Path(exists=True))
 @_output
-@click.option("--since", default="30d", show_default=True, metavar="TIME",
-              help="Ask the cluster for the jobs of the last TIME. Not with a FILE.")  # fmt: skip
+@click.option(
+    "--since",
+    default="30d",
+    show_default=True,
+    metavar="TIME",
+    help="Ask the cluster for the jobs of the last TIME. Not with a FILE.",
+)
 @click.option("--skip-bad", is_flag=True, help="Leave malformed rows out instead of stopping.")
 @_anonymising
 def import_slurm(
@@ -164,10 +193,16 @@ def import_slurm(
     show_default=True,
     help="Random seed. The same seed gives the same workload.",
 )
-@click.option("--gpus", type=int, default=64, show_default=True,
-              help="Number of GPUs in the cluster.")  # fmt: skip
-@click.option("--load", type=float, default=0.8, show_default=True,
-              help="Offered load: work over what these GPUs can do.")  # fmt: skip
+@click.option(
+    "--gpus", type=int, default=64, show_default=True, help="Number of GPUs in the cluster."
+)
+@click.option(
+    "--load",
+    type=float,
+    default=0.8,
+    show_default=True,
+    help="Offered load: work over what these GPUs can do.",
+)
 @_output
 def synth(kind: str, jobs: int, seed: int, gpus: int, load: float, output: str) -> None:
     """Generate a workload. KIND is philly, helios, pai, poisson or gavel.
@@ -276,9 +311,12 @@ def _gang_table(gangs: list[dict[str, float]]) -> Table:
     shown = sorted(sorted(gangs, key=lambda row: -row["jobs"])[:16], key=lambda row: row["gpus"])
     for row in shown:
         table.add_row(
-            f"{row['gpus']:,}", f"{row['jobs']:,}", _share(row["fraction"]),
-            f"{row['gpu_hours']:,.1f}", _share(row["gpu_hours_fraction"]),
-        )  # fmt: skip
+            f"{row['gpus']:,}",
+            f"{row['jobs']:,}",
+            _share(row["fraction"]),
+            f"{row['gpu_hours']:,.1f}",
+            _share(row["gpu_hours_fraction"]),
+        )
     if len(gangs) > len(shown):
         table.caption = f"and {len(gangs) - len(shown)} rarer sizes"
     return table

@@ -42,8 +42,9 @@ def token(user: str | None, role: str, revoke: str | None, as_json: bool) -> Non
             print_json(made)
         else:
             click.echo(made.token)
-            click.echo(f"token {made.id} of {made.user} ({made.role}): it is not shown again",
-                       err=True)  # fmt: skip
+            click.echo(
+                f"token {made.id} of {made.user} ({made.role}): it is not shown again", err=True
+            )
         return
     if revoke:
         found = Client().call("DELETE", f"/v1/tokens/{quote(revoke, safe='')}", RolesAnswer)
@@ -97,8 +98,10 @@ def notify(test: bool, as_json: bool) -> None:
         click.echo(table(("RECEIVER", "EVENTS", "WAITING", "LAST ERROR"), rows, shrink=(3, 1, 0)))
         if found.set_aside:
             click.echo("\nset aside, because they can never be sent:")
-            aside = [(str(one.number), one.sink, moment(one.made), one.about, one.error)
-                     for one in found.set_aside]  # fmt: skip
+            aside = [
+                (str(one.number), one.sink, moment(one.made), one.about, one.error)
+                for one in found.set_aside
+            ]
             click.echo(table(("MESSAGE", "TO", "MADE", "ABOUT", "WHY"), aside, shrink=(3, 4)))
     if found.error:
         click.echo(f"ganger: {found.error}", err=True)

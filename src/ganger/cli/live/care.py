@@ -31,8 +31,9 @@ def backup(file: Path, force: bool, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo(f"{found.path}: {found.bytes:,} bytes, {_jobs(found.jobs)},"
-               f" until {_when(found.until)}")  # fmt: skip
+    click.echo(
+        f"{found.path}: {found.bytes:,} bytes, {_jobs(found.jobs)}, until {_when(found.until)}"
+    )
 
 
 @click.command(epilog="\b\nExamples:\n  ganger down && ganger restore ganger-2026-05-01.db")

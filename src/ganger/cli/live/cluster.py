@@ -37,11 +37,19 @@ def nodes(again: bool, as_json: bool) -> None:
 
 def _node_table(found: list[NodeAnswer]) -> str:
     rows = [
-        (node.name, node.state, node.gpu_type or "-", str(node.gpus), str(node.gpus_free),
-         str(node.gpus_withheld) if node.gpus_withheld else "-",
-         f"{node.cpus:g}", str(node.memory), ",".join(map(str, node.jobs)))
+        (
+            node.name,
+            node.state,
+            node.gpu_type or "-",
+            str(node.gpus),
+            str(node.gpus_free),
+            str(node.gpus_withheld) if node.gpus_withheld else "-",
+            f"{node.cpus:g}",
+            str(node.memory),
+            ",".join(map(str, node.jobs)),
+        )
         for node in found
-    ]  # fmt: skip
+    ]
     titles = ("NODE", "STATE", "TYPE", "GPUS", "FREE", "OTHERS", "CPUS", "MEMORY", "JOBS")
     return table(titles, rows, shrink=(8, 0))
 
@@ -89,16 +97,23 @@ def policy_show(as_json: bool) -> None:
     default=None,
     help="What the recipe may believe about durations. Default: as before.",
 )
-@click.option("--inner", default=None, metavar="RECIPE",
-              help="The recipe for trials inside what their search holds; or none.")  # fmt: skip
-@click.option("--serving", default=None, metavar="RECIPE",
-              help="The recipe for services; or none.")  # fmt: skip
+@click.option(
+    "--inner",
+    default=None,
+    metavar="RECIPE",
+    help="The recipe for trials inside what their search holds; or none.",
+)
+@click.option("--serving", default=None, metavar="RECIPE", help="The recipe for services; or none.")
 @click.option("--dry-run", is_flag=True, help="Only print what the first plan would do.")
 @_json
 def policy_set(
-    recipe: str, knows: str | None, inner: str | None, serving: str | None, dry_run: bool,
+    recipe: str,
+    knows: str | None,
+    inner: str | None,
+    serving: str | None,
+    dry_run: bool,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Let RECIPE decide from now on.
 
     The recipe is first tried on a copy of the present state. A recipe that fails there is refused.
@@ -208,10 +223,17 @@ def _show_futures(
         print_json(found)
         return
     rows = [
-        (one.recipe, str(one.waiting), str(one.unstarted), clock(one.wait_mean_seconds),
-         clock(one.end_mean_seconds), clock(one.last_end_seconds), str(one.preemptions))
+        (
+            one.recipe,
+            str(one.waiting),
+            str(one.unstarted),
+            clock(one.wait_mean_seconds),
+            clock(one.end_mean_seconds),
+            clock(one.last_end_seconds),
+            str(one.preemptions),
+        )
         for one in found
-    ]  # fmt: skip
+    ]
     if history:
         if not any(one.waiting for one in found):
             click.echo("no job ended in that time", err=True)
@@ -228,8 +250,14 @@ def _simulate(client: Client, path: str, recipes: list[str], add: str, as_json: 
     found = client.call("GET", "/v1/nodes", list[NodeAnswer])
     parts = [f"1x{node.gpus}x{node.gpu_type}" for node in found if node.gpus]
     recipes = recipes or [client.call("GET", "/v1/policy", PolicyAnswer).recipe]
-    words = [path, "--cluster", "+".join([*parts, *([add] if add else [])]),
-             "--recipe", ",".join(recipes), *(["--json"] if as_json else [])]  # fmt: skip
+    words = [
+        path,
+        "--cluster",
+        "+".join([*parts, *([add] if add else [])]),
+        "--recipe",
+        ",".join(recipes),
+        *(["--json"] if as_json else []),
+    ]
     from ganger.cli.lab.simulate import simulate
 
     simulate.main(words, standalone_mode=False)

@@ -40,15 +40,28 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option(
     "--recipe", default="", help="The recipe that decides. Default: as before, or backfill."
 )
-@click.option("--inner", default="", metavar="RECIPE",
-              help="The recipe that decides which trials run on what a job of kind tune holds, "
-                   "like tune.sha; or none. Default: as before.")  # fmt: skip
-@click.option("--serving", default="", metavar="RECIPE",
-              help="The recipe that decides how many replicas jobs of kind serve have, like "
-                   "scale.threshold; or none. Default: as before.")  # fmt: skip
-@click.option("--window", default="", metavar="TIME", type=SPAN,
-              help="How often replicas' reports become what the recipe for services decides by. "
-                   "Default: as before, or 10s.")  # fmt: skip
+@click.option(
+    "--inner",
+    default="",
+    metavar="RECIPE",
+    help="The recipe that decides which trials run on what a job of kind tune holds, "
+    "like tune.sha; or none. Default: as before.",
+)
+@click.option(
+    "--serving",
+    default="",
+    metavar="RECIPE",
+    help="The recipe that decides how many replicas jobs of kind serve have, like "
+    "scale.threshold; or none. Default: as before.",
+)
+@click.option(
+    "--window",
+    default="",
+    metavar="TIME",
+    type=SPAN,
+    help="How often replicas' reports become what the recipe for services decides by. "
+    "Default: as before, or 10s.",
+)
 @click.option(
     "--knows",
     type=click.Choice(KNOWS),
@@ -81,21 +94,44 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     help="What runs the jobs: this machine and its agents, or Slurm. Default: as before, or local.",
 )
 @click.option("--partition", default="", help="Slurm's partition. Default: the site's default.")
-@click.option("--sbatch-options", default="", metavar="OPTIONS",
-              help="More options for sbatch, like '--account=vision --qos=high'.")  # fmt: skip
-@click.option("--shared-folder", default="", metavar="FOLDER",
-              help="The folder for scripts, logs and checkpoints, on a file system that Slurm's "
-                   "nodes share. Default: slurm in $GANGER_HOME.")  # fmt: skip
-@click.option("--pilot", is_flag=True, help="Hold whole nodes by Slurm jobs (pilots), whose "
-                                            "agents start jobs at once.")  # fmt: skip
-@click.option("--pilot-nodes", default="", metavar="MIN..MAX",
-              help="Number of nodes to hold: more when jobs wait, fewer when nodes are idle. "
-                   "Default: 0..4.")  # fmt: skip
-@click.option("--pilot-idle", default="", metavar="TIME", type=SPAN,
-              help="Give a node back when no job has run on it for this time. Default: 5m."
-                   "")  # fmt: skip
-@click.option("--pilot-time", default="", metavar="TIME", type=SPAN,
-              help="Time limit of a pilot. Default: the limit of the partition.")  # fmt: skip
+@click.option(
+    "--sbatch-options",
+    default="",
+    metavar="OPTIONS",
+    help="More options for sbatch, like '--account=vision --qos=high'.",
+)
+@click.option(
+    "--shared-folder",
+    default="",
+    metavar="FOLDER",
+    help="The folder for scripts, logs and checkpoints, on a file system that Slurm's "
+    "nodes share. Default: slurm in $GANGER_HOME.",
+)
+@click.option(
+    "--pilot",
+    is_flag=True,
+    help="Hold whole nodes by Slurm jobs (pilots), whose agents start jobs at once.",
+)
+@click.option(
+    "--pilot-nodes",
+    default="",
+    metavar="MIN..MAX",
+    help="Number of nodes to hold: more when jobs wait, fewer when nodes are idle. Default: 0..4.",
+)
+@click.option(
+    "--pilot-idle",
+    default="",
+    metavar="TIME",
+    type=SPAN,
+    help="Give a node back when no job has run on it for this time. Default: 5m.",
+)
+@click.option(
+    "--pilot-time",
+    default="",
+    metavar="TIME",
+    type=SPAN,
+    help="Time limit of a pilot. Default: the limit of the partition.",
+)
 @click.option(
     "--advise",
     is_flag=True,
@@ -106,12 +142,30 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be started, and start nothing.")
 @_json
 def up(
-    gpus: str, recipe: str, inner: str, serving: str, window: str, knows: str | None,
-    seed: int | None, listen: str, agents: str,
-    shared: bool, name: str, engine: str | None, partition: str, sbatch_options: str,
-    shared_folder: str, pilot: bool, pilot_nodes: str, pilot_idle: str, pilot_time: str,
-    advise: bool, foreground: bool, dry_run: bool, as_json: bool,
-) -> None:  # fmt: skip
+    gpus: str,
+    recipe: str,
+    inner: str,
+    serving: str,
+    window: str,
+    knows: str | None,
+    seed: int | None,
+    listen: str,
+    agents: str,
+    shared: bool,
+    name: str,
+    engine: str | None,
+    partition: str,
+    sbatch_options: str,
+    shared_folder: str,
+    pilot: bool,
+    pilot_nodes: str,
+    pilot_idle: str,
+    pilot_time: str,
+    advise: bool,
+    foreground: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Start the daemon on this machine, and return when it answers.
 
     State lives in $GANGER_HOME (default: ~/.local/state/ganger). Jobs that were running go on.
@@ -119,18 +173,31 @@ def up(
     if shared and os.getuid():
         raise BadInput("only root can serve several users", where="--shared")
     settings = {
-        "home": str(home()), "gpus": gpus, "recipe": recipe, "inner": inner, "serving": serving,
-        "window": window, "knows": knows or "", "seed": seed,
-        "listen": listen, "agents": agents, "shared": shared, "name": name, "engine": engine or "",
-        "partition": partition, "sbatch_options": sbatch_options,
+        "home": str(home()),
+        "gpus": gpus,
+        "recipe": recipe,
+        "inner": inner,
+        "serving": serving,
+        "window": window,
+        "knows": knows or "",
+        "seed": seed,
+        "listen": listen,
+        "agents": agents,
+        "shared": shared,
+        "name": name,
+        "engine": engine or "",
+        "partition": partition,
+        "sbatch_options": sbatch_options,
         "shared_folder": os.path.abspath(shared_folder) if shared_folder else "",
-        "pilot": pilot_nodes or ("0..4" if pilot else ""), "pilot_idle": pilot_idle,
+        "pilot": pilot_nodes or ("0..4" if pilot else ""),
+        "pilot_idle": pilot_idle,
         "pilot_time": pilot_time,
-    }  # fmt: skip
+    }
     if advise:
         if engine != "slurm":
-            raise BadInput("only the jobs of a Slurm cluster", where="--advise",
-                           mend="add --engine slurm")  # fmt: skip
+            raise BadInput(
+                "only the jobs of a Slurm cluster", where="--advise", mend="add --engine slurm"
+            )
         from ganger.cli.live.site import advise as say
 
         say(partition, recipe or "backfill", knows or "history", again=foreground, as_json=as_json)
@@ -151,16 +218,23 @@ def _say_what(settings: Mapping[str, object], as_json: bool) -> None:
 
     header = preview(msgspec.convert(settings, Settings))
     nodes = [
-        {"name": node.name, "gpus": node.gpus, "gpu_type": node.gpu_type,
-         "cpus": node.cpus / 1000, "memory": node.memory}
+        {
+            "name": node.name,
+            "gpus": node.gpus,
+            "gpu_type": node.gpu_type,
+            "cpus": node.cpus / 1000,
+            "memory": node.memory,
+        }
         for node in header.cluster.nodes
-    ]  # fmt: skip
+    ]
     if as_json:
         print_json({"recipe": header.policy, "knows": header.knows, "nodes": nodes})
         return
     for node in nodes:
-        click.echo(f"{node['name']}: {node['gpus']} GPUs {node['gpu_type']}, {node['cpus']:g} CPUs,"
-                   f" {node['memory']} MiB")  # fmt: skip
+        click.echo(
+            f"{node['name']}: {node['gpus']} GPUs {node['gpu_type']}, {node['cpus']:g} CPUs,"
+            f" {node['memory']} MiB"
+        )
     click.echo(f"recipe {header.policy}, which knows {header.knows}")
 
 
@@ -171,15 +245,20 @@ def _start(places: Places, settings: Mapping[str, object]) -> None:
         log = open_private(places.log)
     except OSError as error:
         raise BadInput(
-            f"nothing can be written there: {error.strerror}", where=str(places.root),
+            f"nothing can be written there: {error.strerror}",
+            where=str(places.root),
             mend="mount it for writing, make room, or name another folder with GANGER_HOME",
-        ) from None  # fmt: skip
+        ) from None
     with log:
         begin = log.tell()
         process = subprocess.Popen(
             [sys.executable, "-m", "ganger.service", msgspec.json.encode(settings).decode()],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+        )
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         if process.poll() is not None:
@@ -284,10 +363,11 @@ def install_service(only_print: bool, system: bool) -> None:
     beside = Path(sys.executable).with_name("ganger")
     program = str(beside) if beside.exists() else shutil.which("ganger")
     unit = _UNIT.format(
-        home=home(), ganger=program or f"{sys.executable} -m ganger.cli",
+        home=home(),
+        ganger=program or f"{sys.executable} -m ganger.cli",
         extra=" --shared" if system else "",
         target="multi-user.target" if system else "default.target",
-    )  # fmt: skip
+    )
     if only_print:
         click.echo(unit, nl=False)
         return

@@ -32,10 +32,11 @@ from ganger.core.errors import BadInput
     " This needs no daemon.",
 )
 @click.option(
-    "--at", metavar="TIME",
+    "--at",
+    metavar="TIME",
     help="The time in the log: since its begin, like 1h30m; of a journal like 2026-05-01T18:00."
     " Default: when the job last waited.",
-)  # fmt: skip
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(job: str, slurm: bool, log: Path | None, at: str | None, as_json: bool) -> None:
     """Say why a job waits, which jobs hold what it waits for, and what would change that."""

@@ -96,9 +96,17 @@ def _filtered(command: Any) -> Any:
 @_watch
 @_json
 def queue(
-    everything: bool, start: bool, again: bool, as_json: bool, limit: int, me: bool,
-    format_: str | None, noheader: bool, parsable: bool, **filters: str,
-) -> None:  # fmt: skip
+    everything: bool,
+    start: bool,
+    again: bool,
+    as_json: bool,
+    limit: int,
+    me: bool,
+    format_: str | None,
+    noheader: bool,
+    parsable: bool,
+    **filters: str,
+) -> None:
     """List running and waiting jobs, and why they wait (as squeue)."""
     client = Client()
     _mine(filters, me)
@@ -127,20 +135,37 @@ _SQUEUES: Final = "JobID,Name,User,St,Time,TimeLimit,GPUs,Priority,ReasonList"
 
 def _start_table(page: JobPage) -> str:
     rows = [
-        (job.label, job.name, job.user, gpus(job), moment(job.expected_start),
-         moment(job.expected_start_low), moment(job.expected_start_high), where_or_why(job))
+        (
+            job.label,
+            job.name,
+            job.user,
+            gpus(job),
+            moment(job.expected_start),
+            moment(job.expected_start_low),
+            moment(job.expected_start_high),
+            where_or_why(job),
+        )
         for job in page.jobs
-    ]  # fmt: skip
+    ]
     titles = ("JOBID", "NAME", "USER", "GPUS", "START", "EARLIEST", "LATEST", "NODELIST(REASON)")
     return table(titles, rows, shrink=(1, 7, 2))
 
 
 def _queue_table(page: JobPage) -> str:
     rows = [
-        (job.label, job.name, job.user, job.code, ran(job), clock(job.time_limit), gpus(job),
-         str(job.priority), where_or_why(job))
+        (
+            job.label,
+            job.name,
+            job.user,
+            job.code,
+            ran(job),
+            clock(job.time_limit),
+            gpus(job),
+            str(job.priority),
+            where_or_why(job),
+        )
         for job in page.jobs
-    ]  # fmt: skip
+    ]
     titles = ("JOBID", "NAME", "USER", "ST", "TIME", "LIMIT", "GPUS", "PRIO", "NODELIST(REASON)")
     return table(titles, rows, shrink=(1, 8, 2))
 
@@ -150,15 +175,22 @@ def _queue_table(page: JobPage) -> str:
     "  ganger history --format JobID,State,ExitCode,Elapsed --parsable2"
 )
 @_filtered
-@click.option("--since", metavar="TIME", type=SPAN,
-              help="Only jobs that ended in the last TIME: 12h, 7d.")  # fmt: skip
+@click.option(
+    "--since", metavar="TIME", type=SPAN, help="Only jobs that ended in the last TIME: 12h, 7d."
+)
 @click.option("--jobs", "-j", default="", metavar="LIST", help="Only these jobs: 12,14_3.")
 @format_options
 @_json
 def history(
-    as_json: bool, limit: int, me: bool, since: str | None, format_: str | None, noheader: bool,
-    parsable: bool, **filters: str,
-) -> None:  # fmt: skip
+    as_json: bool,
+    limit: int,
+    me: bool,
+    since: str | None,
+    format_: str | None,
+    noheader: bool,
+    parsable: bool,
+    **filters: str,
+) -> None:
     """List jobs that are over, the latest first (as sacct)."""
     query: dict[str, Any] = _mine({**filters, "state": filters["state"] or "over"}, me)
     if since:
@@ -171,10 +203,20 @@ def history(
         say(page.jobs, format_ or _SACCTS, noheader, parsable, sacct=True)
         return
     rows = [
-        (job.label, job.name, job.user, job.code, gpus(job), day(job.submitted),
-         day(job.finished), clock(job.ran), str(job.preemptions), job.reason)
+        (
+            job.label,
+            job.name,
+            job.user,
+            job.code,
+            gpus(job),
+            day(job.submitted),
+            day(job.finished),
+            clock(job.ran),
+            str(job.preemptions),
+            job.reason,
+        )
         for job in page.jobs
-    ]  # fmt: skip
+    ]
     titles = ("JOBID", "NAME", "USER", "ST", "GPUS", "SUBMIT", "END", "RAN", "PREEMPTED", "WHY")
     click.echo(table(titles, rows, shrink=(1, 9, 2, 5, 6)))
 
@@ -229,7 +271,7 @@ def _spoken(job: JobDetail) -> str:
         ("Preempted", f"{times(stops)}; then: {job.on_preempt}"),
         ("Exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("Progress", ", ".join(f"{key} {value:g}" for key, value in job.progress.items())),
-    ]  # fmt: skip
+    ]
     text = [f"{title + ':':13} {shown(value)}" for title, value in lines if value]
     text += _children(job)
     for one in job.attempts:
@@ -249,11 +291,17 @@ def _children(job: JobDetail) -> list[str]:
     if job.family is None:
         return []
     rows = [
-        (str(one.job), one.state, str(one.gpus or "-"), spoken(one.params),
-         "-" if one.step is None else f"{one.step:g}",
-         "-" if one.value is None else f"{one.value:.6g}", "best" * (one.job == job.family.best))
+        (
+            str(one.job),
+            one.state,
+            str(one.gpus or "-"),
+            spoken(one.params),
+            "-" if one.step is None else f"{one.step:g}",
+            "-" if one.value is None else f"{one.value:.6g}",
+            "best" * (one.job == job.family.best),
+        )
         for one in job.family.children
-    ]  # fmt: skip
+    ]
     titles = ("JOBID", "STATE", "GPUS", "PARAMETERS", "STEP", job.family.metric or "VALUE", "")
     return table(titles, rows, shrink=(3,)).splitlines()
 
@@ -270,15 +318,21 @@ def _children(job: JobDetail) -> list[str]:
     help="Print the error file instead of the output.",
 )
 @click.option("--attempt", default=0, help="The attempt to read. Default: the last.")
-@click.option("--node", default="", shell_complete=completion.nodes,
-              help="Print the output from this node. Default: the first node of the job."
-                   "")  # fmt: skip
+@click.option(
+    "--node",
+    default="",
+    shell_complete=completion.nodes,
+    help="Print the output from this node. Default: the first node of the job.",
+)
 def logs(job: str, follow: bool, lines: int, stream: str | None, attempt: int, node: str) -> None:
     """Print what a job wrote."""
     query = {
-        "follow": "1" if follow else "", "lines": lines or "", "stream": stream or "output",
-        "attempt": attempt or "", "node": node,
-    }  # fmt: skip
+        "follow": "1" if follow else "",
+        "lines": lines or "",
+        "stream": stream or "output",
+        "attempt": attempt or "",
+        "node": node,
+    }
     client, path = Client(), f"/v1/jobs/{path_of([job])}"
     silent = True
     for chunk in client.stream(f"{path}/logs", query):
@@ -372,9 +426,10 @@ def cancel(jobs: tuple[str, ...], me: bool, as_json: bool, **filters: str) -> No
     else:
         page = _listing(client, {**filters, "jobs": ",".join(jobs)}, sys.maxsize)
         wanted = [
-            str(job.job) for job in page.jobs
+            str(job.job)
+            for job in page.jobs
             if job.finished is None and filters["name"] in ("", job.name)
-        ]  # fmt: skip
+        ]
         found = Changed(jobs=[])
         for i in range(0, len(wanted), _A_TIME):
             path = f"/v1/jobs/{path_of(wanted[i : i + _A_TIME])}/cancel"
@@ -408,9 +463,14 @@ def resume(names: tuple[str, ...], as_json: bool) -> None:
 @_jobs
 @click.option("--priority", type=int)
 @click.option("--weight", type=float)
-@click.option("--time", "-t", "time_limit", metavar="TIME|never", type=SPAN,
-              help="The new time limit. It applies to attempts that start from now on."
-                   "")  # fmt: skip
+@click.option(
+    "--time",
+    "-t",
+    "time_limit",
+    metavar="TIME|never",
+    type=SPAN,
+    help="The new time limit. It applies to attempts that start from now on.",
+)
 @click.option("--estimate", metavar="TIME|never", type=SPAN)
 @click.option("--deadline", metavar="WHEN|never")
 @click.option("--throttle", type=int, help="For an array: this many tasks run at once; 0: all.")

@@ -48,19 +48,26 @@ def preempt(job: str, rehearse: bool, timeout: float, as_json: bool) -> None:
     _until(client, path, timeout, has_left)
     gone = time.monotonic() - began
     back = _until(
-        client, path, timeout,
+        client,
+        path,
+        timeout,
         lambda now: bool(now.finished) or (now.attempt > before.attempt and now.state == "RUNNING"),
-    )  # fmt: skip
+    )
     last = last_of(back)
     runs = back.state == "RUNNING"
     found = {
-        "job": back.job, "left_after_seconds": round(gone, 3),
-        "outcome": last.outcome if last else back.reason, "state": back.state,
+        "job": back.job,
+        "left_after_seconds": round(gone, 3),
+        "outcome": last.outcome if last else back.reason,
+        "state": back.state,
         "back_after_seconds": round(time.monotonic() - began, 3) if runs else None,
-        "step_before": before.progress.get("step"), "step_after": back.progress.get("step"),
-        "note": "" if before.progress else "the job reports no steps: see its log for whether it "
+        "step_before": before.progress.get("step"),
+        "step_after": back.progress.get("step"),
+        "note": ""
+        if before.progress
+        else "the job reports no steps: see its log for whether it "
         "went on where it was or from its beginning",
-    }  # fmt: skip
+    }
     if as_json:
         print_json(found)
         return

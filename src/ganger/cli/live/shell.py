@@ -44,9 +44,8 @@ def shell(command: tuple[str, ...], **options: Any) -> None:
         words = (sys.executable, "-m", "ganger.client.terminal", path, *wanted)
         request, _ = build(words, options)
         request = msgspec.structs.replace(
-            request, name=request.name or "shell",
-            on_preempt=options.get("on_preempt") or "never",
-        )  # fmt: skip
+            request, name=request.name or "shell", on_preempt=options.get("on_preempt") or "never"
+        )
         job = str(client.call("POST", "/v1/jobs", Submitted, body=request).job)
         try:
             terminal.attach(_called_back(client, listener, job))
@@ -100,9 +99,13 @@ def _called_back(client: Client, listener: socket.socket, job: str) -> socket.so
     help="Kill all jobs here when the agent has not heard a daemon for this time.",
 )
 def agent(
-    joins: tuple[str, ...], token_file: str, home: str | None, name: str | None, gpus: str,
+    joins: tuple[str, ...],
+    token_file: str,
+    home: str | None,
+    name: str | None,
+    gpus: str,
     fence: float | None,
-) -> None:  # fmt: skip
+) -> None:
     """Add this machine to the cluster of a daemon elsewhere, until interrupted."""
     from ganger.client.places import Places
     from ganger.client.places import home as state

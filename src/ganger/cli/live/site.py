@@ -57,8 +57,15 @@ def advise(partition: str, recipe: str, knows: str, *, again: bool, as_json: boo
 def _say_advice(made: SlurmMirror, recipe: str, lines: Sequence[str], as_json: bool) -> None:
     runs, waits = counts(made)
     if as_json:
-        print_json({"recipe": recipe, "running": runs, "waiting": waits, "would": lines,
-                    "left_out": made.left_out})  # fmt: skip
+        print_json(
+            {
+                "recipe": recipe,
+                "running": runs,
+                "waiting": waits,
+                "would": lines,
+                "left_out": made.left_out,
+            }
+        )
         return
     click.echo(f"{runs} jobs run and {waits} wait; {recipe} would {'' if lines else 'do nothing'}")
     for line in lines:
@@ -75,8 +82,14 @@ def explain(number: str, as_json: bool) -> None:
     client = Client(asked.partition.split(",")[0] if asked is not None else "")
     one, lines = explained(number, jobs, client.nodes(), _now())
     if as_json:
-        print_json({"job": one.label, "states": sorted(one.job.states), "reason": one.job.reason,
-                    "lines": lines})  # fmt: skip
+        print_json(
+            {
+                "job": one.label,
+                "states": sorted(one.job.states),
+                "reason": one.job.reason,
+                "lines": lines,
+            }
+        )
         return
     reason = f" ({one.job.reason})" if one.job.is_pending else ""
     click.echo(f"job {one.label}: {', '.join(sorted(one.job.states))}{reason}")
@@ -94,21 +107,30 @@ def futures(recipes: Sequence[str], partition: str = "", add: str = "") -> list[
     if free:
         click.echo(f"note: {free} jobs have no time limit; their run times are guesses", err=True)
     return [
-        future(mirror([*nodes, *new], jobs, client.partition, now, recipe).copy(),
-               recipe + (" on more" if new else ""))
+        future(
+            mirror([*nodes, *new], jobs, client.partition, now, recipe).copy(),
+            recipe + (" on more" if new else ""),
+        )
         for new in ([[], more] if more else [[]])
         for recipe in recipes
-    ]  # fmt: skip
+    ]
 
 
 def _added(add: str, partition: str) -> list[Node]:
     """Idle nodes of the partition, as Slurm would tell of them."""
     specs = [spec for spec in load_cluster(add).nodes for _ in range(spec.count)]
     return [
-        Node(f"added-{i}", "", {spec.gpu_type: spec.gpus}, spec.cpus, spec.memory, (partition,),
-             frozenset({"IDLE"}))
+        Node(
+            f"added-{i}",
+            "",
+            {spec.gpu_type: spec.gpus},
+            spec.cpus,
+            spec.memory,
+            (partition,),
+            frozenset({"IDLE"}),
+        )
         for i, spec in enumerate(specs)
-    ]  # fmt: skip
+    ]
 
 
 def accounting(since: str, skip_bad: bool) -> Trace:

@@ -29,8 +29,16 @@ _INTERPRETERS: Final = {".py": "python", ".R": "Rscript", ".jl": "julia"}
 _TASKS_SHOWN: Final = 20
 _SCRIPT_BYTES_MAX: Final = 1 << 20
 _READ_APART = (
-    "env", "export", "dependency", "gpus", "requeue", "nice", "begin", "deadline", "params",
-)  # fmt: skip
+    "env",
+    "export",
+    "dependency",
+    "gpus",
+    "requeue",
+    "nice",
+    "begin",
+    "deadline",
+    "params",
+)
 
 _OPTIONS = (
     click.option("--name", "-J", "--job-name", help="A name for the job."),
@@ -143,8 +151,13 @@ def with_options(command: Any) -> Any:
     for name in _SLURMS:
         short = [f"-{letter}" for letter, long in sbatch.SHORT.items() if long == name]
         free = [] if name in ("ntasks", "cpus-per-task") else short
-        command = click.option(f"--{name}", *free, f"slurm_{name.replace('-', '_')}", hidden=True,
-                               is_flag=name in sbatch.FLAGS)(command)  # fmt: skip
+        command = click.option(
+            f"--{name}",
+            *free,
+            f"slurm_{name.replace('-', '_')}",
+            hidden=True,
+            is_flag=name in sbatch.FLAGS,
+        )(command)
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -157,8 +170,11 @@ def _slurms(options: dict[str, Any]) -> list[tuple[str, str]]:
         value = options.pop(f"slurm_{name.replace('-', '_')}", None)
         if value:
             found.append((name, "" if value is True else value))
-    ours = [(slurms, f"{options[name]:g}" if name == "cpus" else str(options[name]))
-            for name, slurms in _OF_OURS.items() if options.get(name) is not None]  # fmt: skip
+    ours = [
+        (slurms, f"{options[name]:g}" if name == "cpus" else str(options[name]))
+        for name, slurms in _OF_OURS.items()
+        if options.get(name) is not None
+    ]
     return [*ours, *found] if found else []
 
 
@@ -180,9 +196,13 @@ def _slurms(options: dict[str, Any]) -> list[tuple[str, str]]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def submit(
-    command: tuple[str, ...], wait: bool, dry_run: bool, parsable: bool, as_json: bool,
+    command: tuple[str, ...],
+    wait: bool,
+    dry_run: bool,
+    parsable: bool,
+    as_json: bool,
     **options: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Submit COMMAND, a script (.sh, .sbatch, .slurm, or with #SBATCH lines; also from standard
     input), or a job file (.toml, .yaml, .json). A script is copied, so that it may change
     afterwards. Options of sbatch that are not listed (--gres, --ntasks, --partition, ...) have
@@ -246,9 +266,11 @@ def build(command: tuple[str, ...], options: dict[str, Any]) -> tuple[JobRequest
     cwd = Path(fields.get("cwd") or ".").absolute()
     fields["cwd"] = str(cwd)
     fields["env"] = {
-        **environment(export), **submitted_from, **fields.get("env", {}),
+        **environment(export),
+        **submitted_from,
+        **fields.get("env", {}),
         **variables(options["env"]),
-    }  # fmt: skip
+    }
     return convert(fields, "submit"), notes
 
 
@@ -287,8 +309,9 @@ def _from_words(
     name = first.name if command else "stdin"
     return (
         {"name": name, **fields, "script": script, "command": list(command[1:])},
-        notes, export or ("ALL" if slurm else None),
-    )  # fmt: skip
+        notes,
+        export or ("ALL" if slurm else None),
+    )
 
 
 def _runnable(command: tuple[str, ...], cwd: Path) -> tuple[tuple[str, ...], list[str]]:
@@ -326,8 +349,11 @@ def _script(path: Path) -> str | None:
     if path.suffix not in _SCRIPTS and b"\n#SBATCH" not in data:
         return None
     if not data.startswith(b"#!"):
-        raise BadInput("the script does not begin with #!", where=str(path),
-                       mend="begin with #!/bin/sh, for example")  # fmt: skip
+        raise BadInput(
+            "the script does not begin with #!",
+            where=str(path),
+            mend="begin with #!/bin/sh, for example",
+        )
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -350,8 +376,11 @@ def _from_options(options: dict[str, Any]) -> dict[str, Any]:
     if gpus is not None:
         kind, _, number = gpus.rpartition(":")
         if not number.isdecimal():
-            raise BadInput(f"{gpus!r} is not a valid number of GPUs", where="--gpus",
-                           mend="write like 4 or V100:4")  # fmt: skip
+            raise BadInput(
+                f"{gpus!r} is not a valid number of GPUs",
+                where="--gpus",
+                mend="write like 4 or V100:4",
+            )
         fields["gpus"] = int(number)
         if kind:
             fields["gpu_types"] = [kind, *fields.get("gpu_types", [])]

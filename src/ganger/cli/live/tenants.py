@@ -30,11 +30,18 @@ def fairshare(as_json: bool) -> None:
         print_json(found)
         return
     rows = [
-        (one.tenant or "-", str(one.running), str(one.pending), f"{one.gpus:g}",
-         f"{one.gpu_hours:.2f}", f"{one.lost_gpu_hours:.2f}", f"{one.usage_share:.3f}",
-         f"{one.fair_share:.3f}")
+        (
+            one.tenant or "-",
+            str(one.running),
+            str(one.pending),
+            f"{one.gpus:g}",
+            f"{one.gpu_hours:.2f}",
+            f"{one.lost_gpu_hours:.2f}",
+            f"{one.usage_share:.3f}",
+            f"{one.fair_share:.3f}",
+        )
         for one in found
-    ]  # fmt: skip
+    ]
     titles = ("TENANT", "RUNNING", "PENDING", "GPUS", "GPU-HOURS", "LOST", "USED", "FAIR")
     click.echo(table(titles, rows, shrink=(0,)))
 
@@ -69,9 +76,12 @@ _EXAMPLES = (
     help="USER may submit to the tenant, with at most this priority. Repeatable.",
 )
 @click.option(
-    "--no-member", "without", multiple=True, metavar="USER",
+    "--no-member",
+    "without",
+    multiple=True,
+    metavar="USER",
     help="USER may no longer submit to the tenant. Repeatable.",
-)  # fmt: skip
+)
 @click.option(
     "--max-priority",
     metavar="NUMBER|none",
@@ -85,17 +95,29 @@ _EXAMPLES = (
 @click.option("--forget", is_flag=True, help="Remove every setting of the tenant.")
 @_json
 def quota(
-    tenant: str | None, limit: str | None, share: str | None, weight: str | None,
-    members: tuple[str, ...], without: tuple[str, ...], max_priority: str | None,
-    max_weight: str | None, forget: bool, as_json: bool,
-) -> None:  # fmt: skip
+    tenant: str | None,
+    limit: str | None,
+    share: str | None,
+    weight: str | None,
+    members: tuple[str, ...],
+    without: tuple[str, ...],
+    max_priority: str | None,
+    max_weight: str | None,
+    forget: bool,
+    as_json: bool,
+) -> None:
     """Show the limits of tenants, or set those of TENANT. Running jobs go on.
 
     With a shared daemon, users submit to the tenant of their own name and to the tenants of which
     they are members. Administrators submit to any tenant, with any priority.
     """
-    stated = {"limit": limit, "quota": share, "weight": weight, "max_priority": max_priority,
-              "max_weight": max_weight}  # fmt: skip
+    stated = {
+        "limit": limit,
+        "quota": share,
+        "weight": weight,
+        "max_priority": max_priority,
+        "max_weight": max_weight,
+    }
     body: dict[str, Any] = {
         name: _value(name, value) for name, value in stated.items() if value is not None
     }
@@ -112,10 +134,18 @@ def quota(
         print_json(found)
         return
     rows = [
-        (one.tenant or "-", _said(one.limit), _said(one.let_in), str(one.waiting),
-         _said(one.quota), f"{one.weight:g}", str(one.max_priority), _members(one))
+        (
+            one.tenant or "-",
+            _said(one.limit),
+            _said(one.let_in),
+            str(one.waiting),
+            _said(one.quota),
+            f"{one.weight:g}",
+            str(one.max_priority),
+            _members(one),
+        )
         for one in found
-    ]  # fmt: skip
+    ]
     titles = ("TENANT", "LIMIT", "LET IN", "WAITING", "QUOTA", "WEIGHT", "PRIORITY", "MEMBERS")
     click.echo(table(titles, rows, shrink=(7, 0)))
 
@@ -138,8 +168,9 @@ def _member(text: str) -> tuple[str, int | None]:
     try:
         return user, int(most) if colon else None
     except ValueError:
-        raise BadInput(f"{most!r} is not a priority", where="--member",
-                       mend="write like ann or ann:100") from None  # fmt: skip
+        raise BadInput(
+            f"{most!r} is not a priority", where="--member", mend="write like ann or ann:100"
+        ) from None
 
 
 def _members(one: Quota) -> str:
@@ -210,12 +241,18 @@ def usage(
         print_json(found)
         return
     rows = [
-        (one.tenant, str(one.jobs), f"{one.gpu_hours:.3f}", _hours(one.useful_gpu_hours),
-         _hours(one.lost_gpu_hours), _hours(one.idle_gpu_hours),
-         " ".join(f"{kind}={hours:.3f}" for kind, hours in sorted(one.by_type.items())),
-         "" if one.cost is None else f"{one.cost:.2f}")
+        (
+            one.tenant,
+            str(one.jobs),
+            f"{one.gpu_hours:.3f}",
+            _hours(one.useful_gpu_hours),
+            _hours(one.lost_gpu_hours),
+            _hours(one.idle_gpu_hours),
+            " ".join(f"{kind}={hours:.3f}" for kind, hours in sorted(one.by_type.items())),
+            "" if one.cost is None else f"{one.cost:.2f}",
+        )
         for one in found
-    ]  # fmt: skip
+    ]
     titles = ("TENANT", "JOBS", "GPU-HOURS", "USEFUL", "LOST", "IDLE", "TYPES", "COST")
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -254,7 +291,7 @@ def usage(
 @_json
 def idle(
     action: str | None, after: str | None, gpu: float | None, cores: float | None, as_json: bool
-) -> None:  # fmt: skip
+) -> None:
     """Show idle jobs and what happens to them, or change the rule."""
     seconds = parse_duration(after, where="--after") / SECOND if after else None
     changes = {"action": action, "after": seconds, "gpu": gpu, "cores": cores}
@@ -266,8 +303,10 @@ def idle(
     if as_json:
         print_json(found)
         return
-    click.echo(f"{found.action} after {clock(found.after)} with less than {found.gpu:g} of the"
-               f" GPUs' time, or {found.cores:g} cores")  # fmt: skip
+    click.echo(
+        f"{found.action} after {clock(found.after)} with less than {found.gpu:g} of the"
+        f" GPUs' time, or {found.cores:g} cores"
+    )
     if found.jobs:
         rows = [
             (one.label, one.name, one.user, str(one.gpus), clock(one.idle_seconds))

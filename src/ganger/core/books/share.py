@@ -31,8 +31,11 @@ MPS_CLIENTS = 48
 """NVIDIA's limit since Volta."""
 _AMPERE = ((1, 1), (2, 2), (3, 4), (4, 4), (7, 8))
 MIG_SLICES: dict[str, tuple[tuple[int, int], ...]] = {
-    "A100": _AMPERE, "H100": _AMPERE, "H200": _AMPERE, "A30": ((1, 1), (2, 2), (4, 4)),
-}  # fmt: skip
+    "A100": _AMPERE,
+    "H100": _AMPERE,
+    "H200": _AMPERE,
+    "A30": ((1, 1), (2, 2), (4, 4)),
+}
 """By GPU type: the partitions as (compute slices, memory slices), ascending; the last one is the
 whole device. Which sizes may lie beside which is taken as 'both sums fit'."""
 

@@ -62,8 +62,15 @@ class Requests:
     def add(self, columns: Mapping[str, Sequence[int]]) -> None:
         """Take requests in order of arrival; columns that are not stated have their blanks."""
         count = len(columns["arrival"])
-        blanks = {"deadline": NEVER, "model": 0, "tenant": 0, "items": 1, "input": -1, "label": -1,
-                  "prompt": 0}  # fmt: skip
+        blanks = {
+            "deadline": NEVER,
+            "model": 0,
+            "tenant": 0,
+            "items": 1,
+            "input": -1,
+            "label": -1,
+            "prompt": 0,
+        }
         self.arrival.extend(columns["arrival"])
         for name, blank in blanks.items():
             column = columns.get(name)
@@ -79,9 +86,21 @@ class Requests:
 
     def drop_first(self, count: int) -> None:
         """Forget the first rows, which are over."""
-        for column in (self.arrival, self.deadline, self.model, self.tenant, self.items,
-                       self.input, self.label, self.prompt, self.outcome, self.ended, self.by,
-                       self.made, self.first):  # fmt: skip
+        for column in (
+            self.arrival,
+            self.deadline,
+            self.model,
+            self.tenant,
+            self.items,
+            self.input,
+            self.label,
+            self.prompt,
+            self.outcome,
+            self.ended,
+            self.by,
+            self.made,
+            self.first,
+        ):
             del column[:count]
         self.base += count
 
@@ -195,10 +214,16 @@ class World:
     have come."""
 
     def __init__(
-        self, models: Sequence[Known], lanes: Sequence[Lane], stores: Sequence[Store] = (), *,
+        self,
+        models: Sequence[Known],
+        lanes: Sequence[Lane],
+        stores: Sequence[Store] = (),
+        *,
         families: Sequence[tuple[str, tuple[int, ...]]] = (),
-        pipelines: Sequence[Pipeline] = (), seed: int = 0, tenants: Sequence[str] = ("",),
-    ) -> None:  # fmt: skip
+        pipelines: Sequence[Pipeline] = (),
+        seed: int = 0,
+        tenants: Sequence[str] = ("",),
+    ) -> None:
         for at, lane in enumerate(lanes):
             if lane.number != at or (at and lanes[at - 1].copies and not lane.copies):
                 raise InvariantError(f"lane {lane.number} is out of order")
@@ -208,9 +233,10 @@ class World:
         self.models, self.lanes, self.stores = models, lanes, stores
         self.families, self.pipelines = families, pipelines
         self.variants = [
-            *((model,) for model in range(len(models))), *(those for _, those in families),
+            *((model,) for model in range(len(models))),
+            *(those for _, those in families),
             *(() for _ in pipelines),
-        ]  # fmt: skip
+        ]
         """By what a request may ask for: the models that can answer it; of a pipeline none can
         alone."""
         self.first_pipeline = len(models) + len(families)
@@ -317,8 +343,11 @@ class World:
     def _over(self, rows: Collection[int], outcome: int, by: int, at: int) -> None:
         requests = self.requests
         base, outcomes, ended, models = (
-            requests.base, requests.outcome, requests.ended, requests.by
-        )  # fmt: skip
+            requests.base,
+            requests.outcome,
+            requests.ended,
+            requests.by,
+        )
         for row in rows:
             i = row - base
             if i < 0 or outcomes[i]:

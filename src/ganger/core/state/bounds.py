@@ -45,8 +45,13 @@ GPUS_PER_NODE: Final = 64
 """A node's devices are the bits of one mask."""
 FIGURES_MAX: Final = 64
 _TIMES: Final = {
-    "submitted": 0, "deadline": 0, "limit": 0, "estimate": 0, "checkpoint": -1, "restore": -1,
-}  # fmt: skip
+    "submitted": 0,
+    "deadline": 0,
+    "limit": 0,
+    "estimate": 0,
+    "checkpoint": -1,
+    "restore": -1,
+}
 """Columns of times, and the least that they may be; none is later than NEVER."""
 
 
@@ -167,8 +172,11 @@ def _served(event: Served, jobs: int, nodes: int) -> None:
         _row(service, jobs)
     for name, column in event.figures.items():
         if len(column) != len(event.services):
-            raise BadInput(f"{name} has {len(column)} entries", where="Served",
-                           mend=f"give one for each of {len(event.services)} services")  # fmt: skip
+            raise BadInput(
+                f"{name} has {len(column)} entries",
+                where="Served",
+                mend=f"give one for each of {len(event.services)} services",
+            )
         for value in column:
             _finite(0.0 if value is None else value, event)
 
@@ -179,13 +187,25 @@ def _unable(event: Unable, jobs: int, nodes: int) -> None:
 
 
 _CHECKS: Final[dict[type, Callable[[Any, int, int], None]]] = {
-    Accepted: _accepted, Command: _command, NodeCommand: _of_node, NodeDown: _of_node,
-    NodeUp: _of_node, Withheld: _withheld, Started: _numbers("rate"), Failed: _numbers("kept"),
-    Released: _numbers("kept"), Progressed: _numbers("work", "rate"),
+    Accepted: _accepted,
+    Command: _command,
+    NodeCommand: _of_node,
+    NodeDown: _of_node,
+    NodeUp: _of_node,
+    Withheld: _withheld,
+    Started: _numbers("rate"),
+    Failed: _numbers("kept"),
+    Released: _numbers("kept"),
+    Progressed: _numbers("work", "rate"),
     Measured: _numbers("step", "computing", "batch", "most", "noise"),
-    Evaluated: _evaluated, Served: _served, Finished: _numbers(), Refused: _numbers(),
-    Submitted: _numbers(), Unable: _unable, Woke: lambda event, jobs, nodes: None,
-}  # fmt: skip
+    Evaluated: _evaluated,
+    Served: _served,
+    Finished: _numbers(),
+    Refused: _numbers(),
+    Submitted: _numbers(),
+    Unable: _unable,
+    Woke: lambda event, jobs, nodes: None,
+}
 
 
 def without_unfit(batch: Batch, bad: Iterable[AnyEvent], jobs: int) -> Batch:

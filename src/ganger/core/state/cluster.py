@@ -36,11 +36,16 @@ class Nodes(Table):
                 if group.nodes_per_rack:
                     rack = f"{group.rack or 'rack'}-{row // group.nodes_per_rack}"
                 self.extend(
-                    1, gpus=group.gpus, gpu_type=self.types.code(group.gpu_type), cpus=group.cpus,
-                    memory=group.memory, pool=self.pools.code(group.pool),
-                    rack=self.racks.code(rack), labels=self.label_sets.code(group.labels),
+                    1,
+                    gpus=group.gpus,
+                    gpu_type=self.types.code(group.gpu_type),
+                    cpus=group.cpus,
+                    memory=group.memory,
+                    pool=self.pools.code(group.pool),
+                    rack=self.racks.code(rack),
+                    labels=self.label_sets.code(group.labels),
                     island=min(group.island or group.gpus, group.gpus),
-                )  # fmt: skip
+                )
         described = {gpu.name: gpu for gpu in spec.gpu_types}
         self.type_specs = [described.get(name, GpuType(name)) for name in self.types]
 

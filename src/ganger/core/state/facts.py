@@ -112,11 +112,13 @@ class Facts:
         """All of it, as plain data."""
         trials = {
             job: KeptCurve(
-                curve.epochs.tolist(), curve.values.tolist(),
-                {name: column.tolist() for name, column in curve.metrics.items()}, curve.final,
+                curve.epochs.tolist(),
+                curve.values.tolist(),
+                {name: column.tolist() for name, column in curve.metrics.items()},
+                curve.final,
             )
             for job, curve in self.trials.items()
-        }  # fmt: skip
+        }
         return trials, {job: list(windows) for job, windows in self.services.items()}
 
     def put_back(self, trials: dict[int, KeptCurve], services: dict[int, list[Window]]) -> None:

@@ -16,13 +16,14 @@ class Families(Reducer):
 
     def __init__(self, nodes: Nodes, declared: Declared) -> None:
         super().__init__(nodes, declared)
-        self._on |= {
-            Evaluated: self._evaluated, Served: self._served_window, Unable: self._unable,
-        }  # fmt: skip
+        self._on |= {Evaluated: self._evaluated, Served: self._served_window, Unable: self._unable}
         self._do |= {
-            Tune: self._tune, Spawn: self._spawn, Retire: self._retire, AskAt: self._ask_at,
+            Tune: self._tune,
+            Spawn: self._spawn,
+            Retire: self._retire,
+            AskAt: self._ask_at,
             Route: self._route,
-        }  # fmt: skip
+        }
 
     # ------------------------------------------------------------------ events
 

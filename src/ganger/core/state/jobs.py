@@ -123,14 +123,26 @@ class Declared(Table):
             self.names = [f"job-{i}" for i in range(self.n)]
         self.extend(
             1,
-            submitted=spec.submitted, shape=self.shapes.code(spec.shape), gpus=spec.shape.gpus,
-            kind=spec.kind, tenant=self.tenants.code(spec.tenant), user=self.users.code(spec.user),
-            group=self.groups.code(spec.group), model=self.models.code(spec.model),
-            priority=spec.priority, weight=spec.weight, deadline=spec.deadline, limit=spec.limit,
-            estimate=spec.estimate, steps=spec.steps, on_preempt=spec.on_preempt,
-            checkpoint=spec.checkpoint, restore=spec.restore, array=self.arrays.code(spec.array),
+            submitted=spec.submitted,
+            shape=self.shapes.code(spec.shape),
+            gpus=spec.shape.gpus,
+            kind=spec.kind,
+            tenant=self.tenants.code(spec.tenant),
+            user=self.users.code(spec.user),
+            group=self.groups.code(spec.group),
+            model=self.models.code(spec.model),
+            priority=spec.priority,
+            weight=spec.weight,
+            deadline=spec.deadline,
+            limit=spec.limit,
+            estimate=spec.estimate,
+            steps=spec.steps,
+            on_preempt=spec.on_preempt,
+            checkpoint=spec.checkpoint,
+            restore=spec.restore,
+            array=self.arrays.code(spec.array),
             parent=parent,
-        )  # fmt: skip
+        )
         self.names.append(spec.name)
         if after:
             self.after[job] = after
@@ -140,18 +152,27 @@ class Declared(Table):
         """The row as its user declared it."""
         parent = int(self.parent[job])
         return JobSpec(
-            name=self.name(job), submitted=int(self.submitted[job]),
-            shape=self.shapes[self.shape[job]], kind=Kind(self.kind[job]),
-            tenant=self.tenants[self.tenant[job]], user=self.users[self.user[job]],
-            group=self.groups[self.group[job]], priority=int(self.priority[job]),
-            weight=float(self.weight[job]), deadline=int(self.deadline[job]),
-            limit=int(self.limit[job]), estimate=int(self.estimate[job]),
-            steps=float(self.steps[job]), model=self.models[self.model[job]],
+            name=self.name(job),
+            submitted=int(self.submitted[job]),
+            shape=self.shapes[self.shape[job]],
+            kind=Kind(self.kind[job]),
+            tenant=self.tenants[self.tenant[job]],
+            user=self.users[self.user[job]],
+            group=self.groups[self.group[job]],
+            priority=int(self.priority[job]),
+            weight=float(self.weight[job]),
+            deadline=int(self.deadline[job]),
+            limit=int(self.limit[job]),
+            estimate=int(self.estimate[job]),
+            steps=float(self.steps[job]),
+            model=self.models[self.model[job]],
             after=tuple(self.name(row) for row in self.after.get(job, ())),
-            array=self.arrays[self.array[job]], parent=self.name(parent) if parent >= 0 else "",
-            on_preempt=OnPreempt(self.on_preempt[job]), checkpoint=int(self.checkpoint[job]),
+            array=self.arrays[self.array[job]],
+            parent=self.name(parent) if parent >= 0 else "",
+            on_preempt=OnPreempt(self.on_preempt[job]),
+            checkpoint=int(self.checkpoint[job]),
             restore=int(self.restore[job]),
-        )  # fmt: skip
+        )
 
 
 def declare(specs: Sequence[JobSpec]) -> Declared:
@@ -175,15 +196,17 @@ def refuse_unfit_child(child: JobSpec, parent: JobSpec) -> None:
     where = f"job {child.name!r}"
     if parent.parent:
         raise BadInput(
-            f"its parent {parent.name!r} has a parent itself", where=where,
+            f"its parent {parent.name!r} has a parent itself",
+            where=where,
             mend="name a parent that has none: families have one level",
-        )  # fmt: skip
+        )
     if parent.kind == Kind.TUNE and child.shape.least > parent.shape.most:
         raise BadInput(
             f"it asks for {child.shape.least} GPUs, and its parent {parent.name!r} never holds"
             f" more than {parent.shape.most}",
-            where=where, mend="let it ask for fewer, or the parent for more",
-        )  # fmt: skip
+            where=where,
+            mend="let it ask for fewer, or the parent for more",
+        )
 
 
 def refuse_unfit_families(table: Declared) -> None:

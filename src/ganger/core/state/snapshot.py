@@ -102,13 +102,19 @@ def restore(
     """
     if snapshot.format != FORMAT:
         raise BadInput(
-            f"format {snapshot.format!r} is not {FORMAT}", where="snapshot",
+            f"format {snapshot.format!r} is not {FORMAT}",
+            where="snapshot",
             mend="it was taken by another version",
-        )  # fmt: skip
+        )
     kernel = Kernel(
-        nodes, _declared(snapshot), policy, oracle=oracle, journal=journal, seed=seed,
+        nodes,
+        _declared(snapshot),
+        policy,
+        oracle=oracle,
+        journal=journal,
+        seed=seed,
         validate=validate,
-    )  # fmt: skip
+    )
     for name in Jobs.columns():
         _fill(kernel.jobs, name, snapshot)
     kernel.now, kernel.revision, kernel.moved_on = (
@@ -136,9 +142,14 @@ def forget(snapshot: Snapshot) -> Snapshot:
     phase[[job for job in snapshot.paused if job not in snapshot.on_hold]] = Phase.PENDING
     columns["phase"] = phase.tobytes()
     return msgspec.structs.replace(
-        snapshot, memory=msgspec.msgpack.encode(None), wake=NEVER, changes=-1, columns=columns,
-        paused=[], pausing=[],
-    )  # fmt: skip
+        snapshot,
+        memory=msgspec.msgpack.encode(None),
+        wake=NEVER,
+        changes=-1,
+        columns=columns,
+        paused=[],
+        pausing=[],
+    )
 
 
 def _declared(snapshot: Snapshot) -> Declared:

@@ -29,9 +29,8 @@ class Usable:
         """Nodes of which our jobs hold GPUs that are withheld."""
 
     def put_back(
-        self, down: Iterable[int], drained: Iterable[int],
-        withheld: Mapping[int, tuple[int, int]],
-    ) -> None:  # fmt: skip
+        self, down: Iterable[int], drained: Iterable[int], withheld: Mapping[int, tuple[int, int]]
+    ) -> None:
         """What a snapshot says; `withheld` by node: GPUs, and the devices that are out of the
         books."""
         self.down.update(down)

@@ -29,9 +29,12 @@ def main() -> int:
     parser.add_argument("--no-cgroups", action="store_true", help="hold jobs by process tree only")
     parser.add_argument("--silence", type=float, default=20.0, help="seconds until a peer is gone")
     parser.add_argument(
-        "--fence", type=float, default=inf, metavar="SECONDS",
+        "--fence",
+        type=float,
+        default=inf,
+        metavar="SECONDS",
         help="kill all jobs when no joined engine was heard for so long",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--meter", type=float, default=EVERY_SECONDS, help="seconds between looks at what jobs use"
     )
@@ -43,10 +46,16 @@ def main() -> int:
         if joins and not token:
             parser.error("--join needs --token-file")
         agent = Agent(
-            given.home, given.name, find_nodes(given.gpus, given.name), joins=joins, token=token,
-            silence_seconds=given.silence, fence_seconds=given.fence, cgroups=not given.no_cgroups,
+            given.home,
+            given.name,
+            find_nodes(given.gpus, given.name),
+            joins=joins,
+            token=token,
+            silence_seconds=given.silence,
+            fence_seconds=given.fence,
+            cgroups=not given.no_cgroups,
             meter=Meter(None if given.gpus else by_nvml(), given.meter),
-        )  # fmt: skip
+        )
     except (GangerError, OSError) as error:
         print(f"ganger-agent: {error}", file=sys.stderr)
         return 2

@@ -15,7 +15,18 @@ def start_agent(home: Path, *options: str, prefix: Sequence[str] = ()) -> subpro
     home.mkdir(parents=True, exist_ok=True)
     with (home / "agent.log").open("ab") as log:
         return subprocess.Popen(
-            [*prefix, sys.executable, "-P", "-m", "ganger.engines.agent", "--home", str(home),
-             *options],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
+            [
+                *prefix,
+                sys.executable,
+                "-P",
+                "-m",
+                "ganger.engines.agent",
+                "--home",
+                str(home),
+                *options,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )

@@ -73,9 +73,14 @@ class EngineLink(Connections[_Engine]):
     """The engine that is connected: at most one; a newer one takes the place of an older."""
 
     def __init__(
-        self, host: Host, selector: selectors.BaseSelector, joins: Sequence[tuple[str, int]],
-        token: str, silence_seconds: float, fence_seconds: float = inf,
-    ) -> None:  # fmt: skip
+        self,
+        host: Host,
+        selector: selectors.BaseSelector,
+        joins: Sequence[tuple[str, int]],
+        token: str,
+        silence_seconds: float,
+        fence_seconds: float = inf,
+    ) -> None:
         super().__init__(selector)
         self._fence = fence_seconds if joins else inf
         self._heard_at = time.monotonic()
@@ -173,10 +178,15 @@ class EngineLink(Connections[_Engine]):
         self._send(
             engine,
             Hello(
-                host.name, host.nodes, host.boot, host.containment.kind,
-                host.containment.warnings, engine.nonce, given,
+                host.name,
+                host.nodes,
+                host.boot,
+                host.containment.kind,
+                host.containment.warnings,
+                engine.nonce,
+                given,
             ),
-        )  # fmt: skip
+        )
 
     def _welcomed(self, engine: _Engine, message: Welcome) -> None:
         why = engine.speaks(message.version)

@@ -63,7 +63,7 @@ class Meter:
 
     def __init__(
         self, utilisation: Utilisation | None, every_seconds: float = EVERY_SECONDS
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._utilisation, self._every = utilisation, every_seconds
         self._before: dict[Key, tuple[float, dict[int, float]]] = {}
         self.due = inf

@@ -323,9 +323,20 @@ ToAgent: TypeAlias = (
     Challenge | Welcome | Denied | Prepare | Go | Stop | Suspend | Resume | Forget | Read | Ping
 )
 ToEngine: TypeAlias = (
-    Hello | Denied | Leaving | Ready | Prepared | Refused | Launched | Progress | Reported | Used
-    | Exited | Text | Ping
-)  # fmt: skip
+    Hello
+    | Denied
+    | Leaving
+    | Ready
+    | Prepared
+    | Refused
+    | Launched
+    | Progress
+    | Reported
+    | Used
+    | Exited
+    | Text
+    | Ping
+)
 
 
 OfPart: TypeAlias = Prepared | Refused | Launched | Progress | Reported | Exited
@@ -337,8 +348,9 @@ SINCE: Final[dict[type[Message], int]] = {Read: 2, Text: 2, Leaving: 2, Reported
 def spoken(theirs: int) -> int:
     """The version to speak with who speaks up to version `theirs`. Raises BadInput."""
     if theirs < OLDEST:
-        raise BadInput(f"it speaks version {theirs}, this side {OLDEST} to {VERSION}",
-                       mend="update it")  # fmt: skip
+        raise BadInput(
+            f"it speaks version {theirs}, this side {OLDEST} to {VERSION}", mend="update it"
+        )
     return min(theirs, VERSION)
 
 

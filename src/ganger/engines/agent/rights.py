@@ -27,9 +27,11 @@ class _Calls(NamedTuple):
 
 _GENERIC: Final = _Calls(159, 147, 149)
 _CALLS: Final = {
-    "x86_64": _Calls(116, 117, 119), "aarch64": _GENERIC, "riscv64": _GENERIC,
+    "x86_64": _Calls(116, 117, 119),
+    "aarch64": _GENERIC,
+    "riscv64": _GENERIC,
     "ppc64le": _Calls(81, 164, 169),
-}  # fmt: skip
+}
 _SAME: Final = ctypes.c_uint32(-1)
 _libc = ctypes.CDLL(None, use_errno=True)
 

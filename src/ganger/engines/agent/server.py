@@ -92,10 +92,18 @@ class Agent:
     their process tree."""
 
     def __init__(
-        self, home: Path, name: str, nodes: tuple[NodeSpec, ...], *,
-        joins: tuple[tuple[str, int], ...] = (), token: str = "", silence_seconds: float = 20.0,
-        fence_seconds: float = inf, cgroups: bool = True, meter: Meter | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        home: Path,
+        name: str,
+        nodes: tuple[NodeSpec, ...],
+        *,
+        joins: tuple[tuple[str, int], ...] = (),
+        token: str = "",
+        silence_seconds: float = 20.0,
+        fence_seconds: float = inf,
+        cgroups: bool = True,
+        meter: Meter | None = None,
+    ) -> None:
         self.home = Home(home.resolve())
         self._umask = os.umask(0o077)
         self.home.make()
@@ -241,9 +249,14 @@ class Agent:
     def obey(self, order: Message) -> None:
         """Do what an engine says; the answers go to it."""
         do: dict[type, Callable[[Any], None]] = {
-            Prepare: self._prepare, Go: self._go, Stop: self._stop, Forget: self._forget,
-            Suspend: self._pass_on, Resume: self._pass_on, Read: self._read,
-        }  # fmt: skip
+            Prepare: self._prepare,
+            Go: self._go,
+            Stop: self._stop,
+            Forget: self._forget,
+            Suspend: self._pass_on,
+            Resume: self._pass_on,
+            Read: self._read,
+        }
         do[type(order)](order)
 
     def _prepare(self, order: Prepare) -> None:

@@ -47,11 +47,18 @@ class SlurmEngine(FleetEngine):
     capabilities = msgspec.structs.replace(DOES, grants=False, reports=False, suspends=False)
 
     def __init__(
-        self, client: Client, home: Path, launch_of: Callable[[int], Launch],
-        admit: Callable[[Hello], Sequence[int]], *, cluster: str = "", clock: Clock | None = None,
-        patience: int = PATIENCE, progress_every: int = 5 * SECOND,
+        self,
+        client: Client,
+        home: Path,
+        launch_of: Callable[[int], Launch],
+        admit: Callable[[Hello], Sequence[int]],
+        *,
+        cluster: str = "",
+        clock: Clock | None = None,
+        patience: int = PATIENCE,
+        progress_every: int = 5 * SECOND,
         warn: Callable[[str, Sequence[str]], None] = lambda name, wrong: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         Home(home).make()
         self._places: dict[tuple[int, int], Placement] = {}
@@ -59,7 +66,7 @@ class SlurmEngine(FleetEngine):
         machines.update(client.nodes(), ())
         self._fleet = SlurmFleet(
             client, home, machines, self._places, cluster=cluster, patience=patience, warn=warn
-        )  # fmt: skip
+        )
         super().__init__(self._fleet, launch_of, clock, patience, progress_every)
         self._fleet.first_look(client.jobs())
 

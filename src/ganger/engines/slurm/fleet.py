@@ -79,10 +79,16 @@ class SlurmFleet:
     owner: Owner
 
     def __init__(
-        self, client: Client, home: Path, machines: Machines,
-        places: dict[AttemptKey, Placement], *, cluster: str, patience: int,
+        self,
+        client: Client,
+        home: Path,
+        machines: Machines,
+        places: dict[AttemptKey, Placement],
+        *,
+        cluster: str,
+        patience: int,
         warn: Callable[[str, Sequence[str]], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._client, self._home, self._places = client, home, places
         self._name = f"ganger-{cluster}" if cluster else "ganger"
         self._patience = patience / SECOND
@@ -117,8 +123,11 @@ class SlurmFleet:
         if self._outbox:
             seconds = 0
         now = time.monotonic()
-        due = min(self._files_at if self._following else inf, self._nodes_at,
-                  inf if self._polling else self._queue_at)  # fmt: skip
+        due = min(
+            self._files_at if self._following else inf,
+            self._nodes_at,
+            inf if self._polling else self._queue_at,
+        )
         for _ in self._selector.select(max(min(seconds, due - now), 0)):
             os.eventfd_read(self._wake)
         self._commands.take()
@@ -202,20 +211,36 @@ class SlurmFleet:
         limit = first.launch.limit
         minutes = _SPARE_MINUTES - (-limit // (60 * SECOND)) if limit < NEVER else 0
         tag = comment_of(one.key)
-        self._commands.do(lambda: self._submit(one, components, tag, minutes),
-                 lambda number, error: self._submitted(one, number, error))  # fmt: skip
+        self._commands.do(
+            lambda: self._submit(one, components, tag, minutes),
+            lambda number, error: self._submitted(one, number, error),
+        )
 
     def _submit(
         self, one: Following, components: Sequence[Component], tag: str, minutes: int
     ) -> int:
-        env = [f"{name}={os.environ[name]}" for name in ("PATH", "HOME", "PYTHONPATH", "LANG")
-               if name in os.environ]  # fmt: skip
-        argv = [shutil.which("env") or "/usr/bin/env", *env, sys.executable, "-P", "-m",
-                "ganger.engines.slurm.leader", str(one.folder.path)]  # fmt: skip
+        env = [
+            f"{name}={os.environ[name]}"
+            for name in ("PATH", "HOME", "PYTHONPATH", "LANG")
+            if name in os.environ
+        ]
+        argv = [
+            shutil.which("env") or "/usr/bin/env",
+            *env,
+            sys.executable,
+            "-P",
+            "-m",
+            "ganger.engines.slurm.leader",
+            str(one.folder.path),
+        ]
         return self._client.submit(
-            components, argv, name=self._name, comment=tag, minutes=minutes,
+            components,
+            argv,
+            name=self._name,
+            comment=tag,
+            minutes=minutes,
             output=str(one.folder.path / "slurm.log"),
-        )  # fmt: skip
+        )
 
     def _submitted(self, one: Following, number: int | None, error: GangerError | None) -> None:
         one.submitting = False
@@ -373,9 +398,11 @@ class SlurmFleet:
         if now - one.over_at > _UNSEEN_SECONDS or (one.over_at < inf and not one.folder.is_claimed):
             self._conclude(one)
         elif (
-            one.job is not None and one.job.is_pending and one.stop is None
+            one.job is not None
+            and one.job.is_pending
+            and one.stop is None
             and now - one.submitted_at > self._patience_with(one)
-        ):  # fmt: skip
+        ):
             one.stop = Stop(Key(*one.key), checkpoint=False)
 
     def _patience_with(self, one: Following) -> float:

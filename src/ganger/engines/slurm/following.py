@@ -20,9 +20,13 @@ from ganger.sdk import PREEMPTED
 
 TAG: Final = "ganger:"
 ENDS: Final = {
-    "NODE_FAIL": "NodeFail", "BOOT_FAIL": "NodeFail", "PREEMPTED": "NodeFail",
-    "TIMEOUT": "TimeLimit", "DEADLINE": "TimeLimit", "OUT_OF_MEMORY": "OutOfMemory",
-}  # fmt: skip
+    "NODE_FAIL": "NodeFail",
+    "BOOT_FAIL": "NodeFail",
+    "PREEMPTED": "NodeFail",
+    "TIMEOUT": "TimeLimit",
+    "DEADLINE": "TimeLimit",
+    "OUT_OF_MEMORY": "OutOfMemory",
+}
 AttemptKey = tuple[int, int]
 """(job, attempt)"""
 
@@ -87,11 +91,15 @@ class Following:
             groups.setdefault(ask, []).append(name)
         components = [Component(tuple(names), *ask) for ask, names in groups.items()]
         seats = tuple(
-            NodeShare(name, nodes[name].address,
-                 next(i for i, part in enumerate(components) if name in part.nodes), gpus[name],
-                 msgspec.structs.replace(prepare, launch=_as_user(prepare)))
+            NodeShare(
+                name,
+                nodes[name].address,
+                next(i for i, part in enumerate(components) if name in part.nodes),
+                gpus[name],
+                msgspec.structs.replace(prepare, launch=_as_user(prepare)),
+            )
             for name, prepare in self.prepares.items()
-        )  # fmt: skip
+        )
         return Order(str(home), seats, len(components)), components
 
 

@@ -24,8 +24,14 @@ from ganger.engines.slurm.order import AttemptFolder, NodeShare, Order, State, T
 
 _TELL_SECONDS: Final = 0.5
 """Between two progress reports."""
-_PER_TASK: Final = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NNODES", "SLURM_NTASKS_PER_NODE",
-                    "SLURM_JOB_NUM_NODES", "SLURM_MEM_PER_NODE")  # fmt: skip
+_PER_TASK: Final = (
+    "SLURM_NTASKS",
+    "SLURM_NPROCS",
+    "SLURM_NNODES",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_MEM_PER_NODE",
+)
 
 
 class Granted(msgspec.Struct, frozen=True, tag=True):
@@ -77,18 +83,36 @@ class Leader:
         self._tell()
 
     def _start(self, seat: NodeShare) -> None:
-        command = ["srun", "--nodes=1", "--ntasks=1", f"--nodelist={seat.node}", "--overlap",
-                   "--unbuffered", "--export=ALL", "--quiet", "--kill-on-bad-exit=0"]  # fmt: skip
+        command = [
+            "srun",
+            "--nodes=1",
+            "--ntasks=1",
+            f"--nodelist={seat.node}",
+            "--overlap",
+            "--unbuffered",
+            "--export=ALL",
+            "--quiet",
+            "--kill-on-bad-exit=0",
+        ]
         if self._order.components > 1:
             command.append(f"--het-group={seat.component}")
         if seat.gpus:
             command.append(f"--gres=gpu:{seat.gpus}")
         env = {name: value for name, value in os.environ.items() if name not in _PER_TASK}
         step = self._steps[seat.node] = subprocess.Popen(
-            [*command, sys.executable, "-P", "-m", "ganger.engines.slurm.node_share",
-             str(self._folder.path), seat.node],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env,
-        )  # fmt: skip
+            [
+                *command,
+                sys.executable,
+                "-P",
+                "-m",
+                "ganger.engines.slurm.node_share",
+                str(self._folder.path),
+                seat.node,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=env,
+        )
         assert step.stdout is not None
         self._unread[seat.node] = b""
         self._selector.register(step.stdout, selectors.EVENT_READ, seat.node)

@@ -23,9 +23,7 @@ def spec_of(node: Node) -> NodeSpec | None:
     if len(node.gpus) > 1:
         return None
     kind, count = next(iter(node.gpus.items()), ("", 0))
-    return NodeSpec(
-        name=node.name, gpus=count, gpu_type=kind, cpus=node.cpus, memory=node.memory
-    )  # fmt: skip
+    return NodeSpec(name=node.name, gpus=count, gpu_type=kind, cpus=node.cpus, memory=node.memory)
 
 
 class Machines:

@@ -152,9 +152,7 @@ def _free_port() -> int:
 
 def main() -> int:
     """Run this node's part."""
-    for number in (
-        signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2
-    ):  # fmt: skip
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # the head decides what is to end, and how
     os.environ[IS_SLURMS] = os.environ["SLURM_JOB_ID"]
     order = AttemptFolder(Path(sys.argv[1])).order()

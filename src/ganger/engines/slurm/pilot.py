@@ -115,10 +115,16 @@ class Pilot:
             agent.wait()
         self._joined = at
         self._agent = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ganger.engines.slurm.pilot", str(self._folder.path),
-             str(self._scratch)],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "ganger.engines.slurm.pilot",
+                str(self._folder.path),
+                str(self._scratch),
+            ],
             start_new_session=True,
-        )  # fmt: skip
+        )
 
 
 def _run_agent(folder: CrewFolder, scratch: Path) -> None:
@@ -129,9 +135,14 @@ def _run_agent(folder: CrewFolder, scratch: Path) -> None:
     if devices != tuple(range(node.gpus)):
         raise GangerError(f"{node.gpus} GPUs were asked for, Slurm shows {devices}")
     Agent(
-        scratch, name, (node,), joins=((crew.host, crew.port),), token=folder.token(),
-        cgroups=False, meter=Meter(by_nvml()),
-    ).run()  # fmt: skip
+        scratch,
+        name,
+        (node,),
+        joins=((crew.host, crew.port),),
+        token=folder.token(),
+        cgroups=False,
+        meter=Meter(by_nvml()),
+    ).run()
 
 
 def main(*given: Any) -> int:

@@ -84,11 +84,21 @@ class Pilots(Machines):
     there: pilots on these stay, others are asked for. It is asked at each look at the queue."""
 
     def __init__(
-        self, client: Client, folder: CrewFolder, nodes: Sequence[NodeSpec], terms: Terms,
-        wish: Callable[[], Sequence[str]], admit: Callable[[Hello], Sequence[int]], *,
-        listen: tuple[str, int], token: str, cluster: str, lost_after: int, exits: Path,
+        self,
+        client: Client,
+        folder: CrewFolder,
+        nodes: Sequence[NodeSpec],
+        terms: Terms,
+        wish: Callable[[], Sequence[str]],
+        admit: Callable[[Hello], Sequence[int]],
+        *,
+        listen: tuple[str, int],
+        token: str,
+        cluster: str,
+        lost_after: int,
+        exits: Path,
         warn: Callable[[str, Sequence[str]], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(admit, (), listen, token, cluster, lost_after)
         self._client, self._folder, self._terms, self._wish = client, folder, terms, wish
         self._warn = warn
@@ -110,8 +120,10 @@ class Pilots(Machines):
 
     def wait(self, seconds: float) -> None:
         """Take what comes within `seconds`; returns after the first thing that came."""
-        due = min(inf if self._polling else self._queue_at,
-                  self._files_at if self.pilots or self._doubtful else inf)  # fmt: skip
+        due = min(
+            inf if self._polling else self._queue_at,
+            self._files_at if self.pilots or self._doubtful else inf,
+        )
         super().wait(min(seconds, max(due - time.monotonic(), 0)))
 
     def _tend(self) -> None:
@@ -146,10 +158,12 @@ class Pilots(Machines):
 
     def _take(self, one: Any, message: Any) -> None:
         if (
-            isinstance(message, Exited) and one.box is not None and one.box.link is one.link
+            isinstance(message, Exited)
+            and one.box is not None
+            and one.box.link is one.link
             and _was_killed(message.exit)
             and all(message != held for _, _, held in self._doubtful)
-        ):  # fmt: skip
+        ):
             until = time.monotonic() + _DOUBT_SECONDS
             self._doubtful.append((until, one.box, message))
             self._files_at = 0.0
@@ -250,8 +264,11 @@ class Pilots(Machines):
         self._warn("Slurm", [str(error)] if error is not None else [])
         if jobs is None:
             return
-        ours = {job.number: job for job in jobs
-                if job.name == self._name and job.comment.startswith(PILOT)}  # fmt: skip
+        ours = {
+            job.number: job
+            for job in jobs
+            if job.name == self._name and job.comment.startswith(PILOT)
+        }
         for number, job in ours.items():
             if number not in self.pilots and number not in self._over and not job.is_over:
                 self.pilots[number] = Pilot(number, _kind_in(job.comment))  # of an earlier daemon
@@ -298,10 +315,20 @@ class Pilots(Machines):
             self._submit(kind)
 
     def _submit(self, kind: Kind) -> None:
-        env = [f"{name}={os.environ[name]}" for name in ("PATH", "HOME", "PYTHONPATH", "LANG")
-               if name in os.environ]  # fmt: skip
-        argv = [shutil.which("env") or "/usr/bin/env", *env, sys.executable, "-P", "-m",
-                "ganger.engines.slurm.pilot", str(self._folder.path)]  # fmt: skip
+        env = [
+            f"{name}={os.environ[name]}"
+            for name in ("PATH", "HOME", "PYTHONPATH", "LANG")
+            if name in os.environ
+        ]
+        argv = [
+            shutil.which("env") or "/usr/bin/env",
+            *env,
+            sys.executable,
+            "-P",
+            "-m",
+            "ganger.engines.slurm.pilot",
+            str(self._folder.path),
+        ]
         self._submitting[kind] += 1
 
         def then(number: int | None, error: GangerError | None) -> None:
@@ -314,12 +341,16 @@ class Pilots(Machines):
 
         self._commands.do(
             lambda: self._client.hold(
-                *kind, argv, name=self._name, comment=f"{PILOT}:{shlex.quote(kind[0])}:{kind[1]}",
-                output=str(self._folder.path / "%j.log"), minutes=self._terms.minutes,
+                *kind,
+                argv,
+                name=self._name,
+                comment=f"{PILOT}:{shlex.quote(kind[0])}:{kind[1]}",
+                output=str(self._folder.path / "%j.log"),
+                minutes=self._terms.minutes,
                 grace_seconds=self._terms.grace_seconds,
             ),
             then,
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         """Leave; pilots and their jobs go on."""
@@ -345,28 +376,47 @@ class PilotEngine(FleetEngine):
     """
 
     def __init__(
-        self, client: Client, home: Path, launch_of: Callable[[int], Launch],
-        admit: Callable[[Hello], Sequence[int]], *, nodes: Sequence[NodeSpec], terms: Terms,
-        wish: Callable[[], Sequence[str]], token: str, cluster: str = "",
-        listen: tuple[str, int] = ("", 0), host: str = "", clock: Clock | None = None,
-        lost_after: int = 30 * SECOND, progress_every: int = 5 * SECOND,
+        self,
+        client: Client,
+        home: Path,
+        launch_of: Callable[[int], Launch],
+        admit: Callable[[Hello], Sequence[int]],
+        *,
+        nodes: Sequence[NodeSpec],
+        terms: Terms,
+        wish: Callable[[], Sequence[str]],
+        token: str,
+        cluster: str = "",
+        listen: tuple[str, int] = ("", 0),
+        host: str = "",
+        clock: Clock | None = None,
+        lost_after: int = 30 * SECOND,
+        progress_every: int = 5 * SECOND,
         warn: Callable[[str, Sequence[str]], None] = lambda name, wrong: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         Home(home).make()
         Home(home).exits.mkdir(mode=0o700, exist_ok=True)
         folder = CrewFolder(home / "pilots")
         self.fleet = Pilots(
-            client, folder, nodes, terms, wish, admit, listen=listen, token=token,
-            cluster=cluster, lost_after=lost_after, exits=Home(home).exits, warn=warn,
-        )  # fmt: skip
+            client,
+            folder,
+            nodes,
+            terms,
+            wish,
+            admit,
+            listen=listen,
+            token=token,
+            cluster=cluster,
+            lost_after=lost_after,
+            exits=Home(home).exits,
+            warn=warn,
+        )
         self.port = self.fleet.port
         """Where agents join."""
         self.uses = self.fleet.uses
         """How busy the parts of jobs were when their agents last looked."""
-        folder.make(
-            Crew(host or socket.gethostname(), self.port, str(home), tuple(nodes)), token
-        )  # fmt: skip
+        folder.make(Crew(host or socket.gethostname(), self.port, str(home), tuple(nodes)), token)
         super().__init__(self.fleet, launch_of, clock, lost_after, progress_every)
         self.fleet.parts_on = self._attempts.on
 

@@ -25,10 +25,16 @@ _COLUMNS: Final = (
 )  # fmt: skip
 _ASKS: Final = (("tres_per_job", ""), ("tres_per_node", "node_count"), ("tres_per_task", "tasks"))
 _ASKED: Final = re.compile(r"(?:gres[/:])?gpu((?:[:=][^,()]+)?)")
-_HELD: Final = frozenset({
-    "JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied", "BeginTime",
-    "JobHoldMaxRequeue",
-})  # fmt: skip
+_HELD: Final = frozenset(
+    {
+        "JobHeldUser",
+        "JobHeldAdmin",
+        "Dependency",
+        "DependencyNeverSatisfied",
+        "BeginTime",
+        "JobHoldMaxRequeue",
+    }
+)
 _AT_MOST: Final = 5
 REASONS: Final = {
     "AccountNotAllowed": "its account may not use this partition",
@@ -203,14 +209,27 @@ def lines_of(jobs: Iterable[Listed]) -> str:
         tres = gpus if one.gpus else ""
         state = next(iter(sorted(one.job.states)), "")
         lines.append(
-            "|".join((
-                one.label, one.job.name.replace("|", "_").replace("\n", " "), one.user,
-                one.account, one.partition, one.qos, _when(one.submitted), _when(started),
-                _when(ended), str(max(ended - started, 0) // SECOND if started else 0),
-                str(one.limit // MINUTE) if one.limit < NEVER else "UNLIMITED", state,
-                tres if started else "", tres, ",".join(one.job.nodes), str(one.priority),
-            ))
-        )  # fmt: skip
+            "|".join(
+                (
+                    one.label,
+                    one.job.name.replace("|", "_").replace("\n", " "),
+                    one.user,
+                    one.account,
+                    one.partition,
+                    one.qos,
+                    _when(one.submitted),
+                    _when(started),
+                    _when(ended),
+                    str(max(ended - started, 0) // SECOND if started else 0),
+                    str(one.limit // MINUTE) if one.limit < NEVER else "UNLIMITED",
+                    state,
+                    tres if started else "",
+                    tres,
+                    ",".join(one.job.nodes),
+                    str(one.priority),
+                )
+            )
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -248,8 +267,11 @@ def explained(
     spread = f" on {one.nodes} nodes" if one.nodes > 1 else ""
     lasts = format_duration(max(now - one.submitted, 0))
     gpus = f"{one.gpus} GPU{'s' if one.gpus != 1 else ''}"
-    lines = [f"{plain[0].upper()}{plain[1:]}.",
-             f"It has waited {lasts} for {gpus}{kind}{spread}.", *one.where.lines()]  # fmt: skip
+    lines = [
+        f"{plain[0].upper()}{plain[1:]}.",
+        f"It has waited {lasts} for {gpus}{kind}{spread}.",
+        *one.where.lines(),
+    ]
     if ignored := one.where.not_understood(one.nodes):
         lines.append(f"What follows ignores {ignored}.")
     lines += _line_of(one, jobs)
@@ -266,41 +288,51 @@ def _words(states: Iterable[str]) -> str:
 def _line_of(one: Listed, jobs: Sequence[Listed]) -> list[str]:
     """Its place among those that wait for the same partition."""
     line = sorted(
-        (other for other in jobs
-         if other.job.is_pending and not other.is_held and other.partition == one.partition),
+        (
+            other
+            for other in jobs
+            if other.job.is_pending and not other.is_held and other.partition == one.partition
+        ),
         key=lambda other: (-other.priority, other.job.number),
-    )  # fmt: skip
+    )
     if one not in line:
         return []
-    return [f"By priority it is number {line.index(one) + 1} of {len(line)} that wait for partition"
-            f" {one.partition}."]  # fmt: skip
+    return [
+        f"By priority it is number {line.index(one) + 1} of {len(line)} that wait for partition"
+        f" {one.partition}."
+    ]
 
 
 def _supply_of(one: Listed, jobs: Sequence[Listed], nodes: Sequence[Node]) -> list[str]:
     """Of the GPUs that would do: how many are free, who holds the others, what is out of use."""
     could = [
-        node for node in nodes
-        if node.gpus and (not one.gpu_type or one.gpu_type in node.gpus)
+        node
+        for node in nodes
+        if node.gpus
+        and (not one.gpu_type or one.gpu_type in node.gpus)
         and one.where.allows(node, one.nodes)
-    ]  # fmt: skip
+    ]
     names = {node.name for node in could}
     closed = [node for node in could if node.is_closed]
     total = sum(sum(node.gpus.values()) for node in could)
     free = sum(sum(node.gpus.values()) - node.gpus_used for node in could if not node.is_closed)
     lines = [f"Of {total} GPUs that would do {max(free, 0)} are free."] if could else []
     holders = [
-        other for other in jobs
+        other
+        for other in jobs
         if other.job.holds and any(node in names for node, held in other.job.gpus.items() if held)
-    ]  # fmt: skip
+    ]
     if holders:
         holders.sort(key=lambda other: (-other.gpus, other.job.number))
-        some = ", ".join(f"{other.label} ({other.user}, {other.gpus})"
-                         for other in holders[:_AT_MOST])  # fmt: skip
+        some = ", ".join(
+            f"{other.label} ({other.user}, {other.gpus})" for other in holders[:_AT_MOST]
+        )
         more = f" and {len(holders) - _AT_MOST} more" if len(holders) > _AT_MOST else ""
         lines.append(f"The others are held by {some}{more}.")
     if closed:
-        some = ", ".join(f"{node.name} ({node.reason or _words(node.states)})"
-                         for node in closed[:_AT_MOST])  # fmt: skip
+        some = ", ".join(
+            f"{node.name} ({node.reason or _words(node.states)})" for node in closed[:_AT_MOST]
+        )
         more = f" and {len(closed) - _AT_MOST} more" if len(closed) > _AT_MOST else ""
         lines.append(f"Out of use: {some}{more}.")
     return lines

@@ -61,10 +61,12 @@ def waits(
         return Waits(shape)
     free = rooms(ledger, shape)
     found = Waits(
-        shape, sum(room.gpus for room in free), free[0] if free else None,
+        shape,
+        sum(room.gpus for room in free),
+        free[0] if free else None,
         ledger.find(shape) is not None,
         ends=enough(ledger, shape, releases(view, ledger, shape)),
-    )  # fmt: skip
+    )
     if not ask:
         return found
     found.starts = _starts(copy(), row)

@@ -86,9 +86,10 @@ def explain_waiting(scene: Scene, row: int, found: Explanation) -> None:
     if shape.gpu_types:
         wanted += f" of type {' or '.join(shape.gpu_types)}"
     nodes = [
-        node for node in node_answers(kernel)
+        node
+        for node in node_answers(kernel)
         if node.gpus and (not shape.gpu_types or node.gpu_type in shape.gpu_types)
-    ]  # fmt: skip
+    ]
     free = sum(node.gpus_free for node in nodes if node.state == "up")
     total = sum(node.gpus for node in nodes)
     of = " such" if shape.gpu_types else ""
@@ -202,29 +203,38 @@ def compare(scene: Scene, found: Explanation, there: Waits) -> None:
     shape, names = there.shape, scene.kernel.nodes.names
     needs = shape.roles[0].needs
     found.asks = Asked(
-        gpus=shape.gpus, share=needs.share / WHOLE,
+        gpus=shape.gpus,
+        share=needs.share / WHOLE,
         cpus=sum(role.size * role.needs.cpus for role in shape.roles) / WHOLE,
         memory=sum(role.size * role.needs.memory for role in shape.roles),
-        gpu_types=list(shape.gpu_types), pool=shape.pool, labels=list(shape.labels),
+        gpu_types=list(shape.gpu_types),
+        pool=shape.pool,
+        labels=list(shape.labels),
         close="node" if in_one_node(shape) else shape.locality.name.lower(),
-    )  # fmt: skip
+    )
     found.free_gpus, room = there.free_gpus, there.room
     found.recipe_waits, found.starts_next = there.fits and not there.starts, there.starts
     if not there.fits and not there.ends and scene.kernel.jobs.within[found.job - 1] < 0:
         found.lines += _hopes(scene.kernel, shape)
     if room is not None:
         found.best = BestNode(
-            name=names[room.node], gpus_free=room.gpus, cpus_free=room.cpus / WHOLE,
-            memory_free=room.memory, lacks=list(room.lacks),
-        )  # fmt: skip
+            name=names[room.node],
+            gpus_free=room.gpus,
+            cpus_free=room.cpus / WHOLE,
+            memory_free=room.memory,
+            lacks=list(room.lacks),
+        )
     found.releases = [
         ReleaseAnswer(
-            job=one.job + 1, label=scene.label(one.job), gpus=one.gpus,
+            job=one.job + 1,
+            label=scene.label(one.job),
+            gpus=one.gpus,
             nodes=[names[node] for node in one.nodes],
-            latest=_span(one.latest), expected=_span(one.expected),
+            latest=_span(one.latest),
+            expected=_span(one.expected),
         )
         for one in there.ends[:HOLDERS_MAX]
-    ]  # fmt: skip
+    ]
     found.alternatives = [
         AlternativeAnswer(options=one.options, nodes=one.nodes) for one in there.alternatives
     ]
@@ -246,13 +256,13 @@ def _holders(scene: Scene, ledger: Ledger | None, types: tuple[str, ...]) -> lis
     kernel = scene.kernel
     nodes = kernel.nodes
     fits = {
-        node for node in range(nodes.n)
-        if not types or nodes.types[nodes.gpu_type[node]] in types
-    }  # fmt: skip
+        node for node in range(nodes.n) if not types or nodes.types[nodes.gpu_type[node]] in types
+    }
     found = [
-        row for row, (_, placement) in (ledger.holds.items() if ledger is not None else ())
+        row
+        for row, (_, placement) in (ledger.holds.items() if ledger is not None else ())
         if any(slot.node in fits and slot.devices for slot in placement)
-    ]  # fmt: skip
+    ]
     return sorted(found, key=lambda row: -int(kernel.jobs.held_since[row]))
 
 

@@ -40,9 +40,8 @@ class Happened(NamedTuple):
     starts: list[tuple[int, int]]
 
     def then(
-        self, row: int, at: int, revision: int, events: Iterable[Event],
-        actions: Iterable[Action],
-    ) -> Happened:  # fmt: skip
+        self, row: int, at: int, revision: int, events: Iterable[Event], actions: Iterable[Action]
+    ) -> Happened:
         """With one more step of the log."""
         for action in actions:
             if isinstance(action, Start) and action.job == row:
@@ -71,9 +70,10 @@ def explain_logged(path: Path, job: str, at: int | None = None) -> Explanation:
     happened, first, last, stop = _scan(log, row, at)
     if at is not None and not first <= at <= last:
         raise BadInput(
-            f"{format_duration(at)} is outside of the log", where="--at",
+            f"{format_duration(at)} is outside of the log",
+            where="--at",
             mend=f"{path} is from {format_duration(first)} to {format_duration(last)}",
-        )  # fmt: skip
+        )
     log = Log(path)  # its lines can be walked once
     world = world_of(log)
     engine = Replay(log, world.truth)
@@ -87,9 +87,10 @@ def explain_logged(path: Path, job: str, at: int | None = None) -> Explanation:
                 kernel.step(batch)
     except Divergence as error:
         raise BadInput(
-            f"its recipe now decides otherwise: {error}", where=str(path),
+            f"its recipe now decides otherwise: {error}",
+            where=str(path),
             mend="`ganger replay LOG --check` says more; explain it with the version that wrote it",
-        ) from None  # fmt: skip
+        ) from None
     now = kernel.now if at is None else at
     data = msgspec.msgpack.encode(capture(kernel))
     late = [*world.truth.late, int(world.truth.all()[row])]  # also of one submitted on a copy
@@ -112,9 +113,13 @@ def explain_past(scene: Scene, copy: Callable[[], Kernel], row: int) -> Explanat
     view, jobs, phase = kernel.view, kernel.jobs, Phase(kernel.jobs.phase[row])
     view.now, view.revision = scene.now, kernel.revision
     found = Explanation(
-        job=row + 1, label=scene.label(row), state=state_of(phase, "")[0], reason="", lines=[],
+        job=row + 1,
+        label=scene.label(row),
+        state=state_of(phase, "")[0],
+        reason="",
+        lines=[],
         at=scene.now / SECOND,
-    )  # fmt: skip
+    )
     if phase == Phase.PENDING:
         found.reason = scene.reason_of(row)
         explain_waiting(scene, row, found)
@@ -164,9 +169,10 @@ def _row_of(log: Log, job: str) -> int:
     names = [log.trace.declared.name(row) for row in range(min(count, 3))]
     some = f": {', '.join(names)}{', ...' if count > len(names) else ''}" if names else ""
     raise BadInput(
-        f"no job {job!r}", where=str(log.path),
+        f"no job {job!r}",
+        where=str(log.path),
         mend=f"name one of its {count} job{'s' if count != 1 else ''}{some}",
-    )  # fmt: skip
+    )
 
 
 def _labels(kernel: Kernel) -> Callable[[int], str]:

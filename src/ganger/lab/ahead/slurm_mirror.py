@@ -48,18 +48,23 @@ class SlurmMirror(NamedTuple):
 
 
 def mirror(
-    nodes: Sequence[Node], listed: Sequence[Listed], partition: str, now: int, recipe: str,
+    nodes: Sequence[Node],
+    listed: Sequence[Listed],
+    partition: str,
+    now: int,
+    recipe: str,
     knows: str = "history",
-) -> SlurmMirror:  # fmt: skip
+) -> SlurmMirror:
     """The GPU jobs of `partition` (empty: of all) on `nodes` at `now` (microseconds). GPUs that
     other jobs hold are withheld; jobs that Slurm keeps from starting are on hold. Raises BadInput.
     """
     live = [one for one in listed if one.job.is_pending or one.job.holds]
     rules = _rules(live)
     specs = [
-        msgspec.structs.replace(spec, labels=_labels(node, rules)) for node in nodes
+        msgspec.structs.replace(spec, labels=_labels(node, rules))
+        for node in nodes
         if not node.is_closed and (spec := spec_of(node)) is not None
-    ]  # fmt: skip
+    ]
     cluster = describe(ClusterSpec(tuple(specs), name="Slurm")).check("Slurm")
     numbers = {spec.name: i for i, spec in enumerate(specs)}
     jobs = [one for one in live if one.gpus and _is_ours(one, partition, numbers)]
@@ -67,9 +72,10 @@ def mirror(
     # A job whose nodes are all closed would hold up all that come after it, as in no Slurm.
     open_to = {label for spec in specs for label in spec.labels}
     barred = {
-        row for row, one in enumerate(jobs)
+        row
+        for row, one in enumerate(jobs)
         if (rule := (one.where, one.nodes)) in rules and rules[rule][0] not in open_to
-    }  # fmt: skip
+    }
     policy = _Told()
     table = declare([_spec(one, specs, rules) for one in jobs])
     kernel = Kernel(Nodes(cluster), table, policy)
@@ -87,9 +93,11 @@ def mirror(
 
     def copy() -> Kernel:
         again = restore(
-            msgspec.msgpack.decode(data, type=Snapshot), kernel.nodes, load_policy(recipe),
+            msgspec.msgpack.decode(data, type=Snapshot),
+            kernel.nodes,
+            load_policy(recipe),
             oracle=oracle_of_past(knows),
-        )  # fmt: skip
+        )
         again.now = now
         return again
 
@@ -132,9 +140,10 @@ def _rules(live: Sequence[Listed]) -> dict[_Rule, tuple[str, list[str]]]:
 
 def _labels(node: Node, rules: Mapping[_Rule, tuple[str, list[str]]]) -> tuple[str, ...]:
     return tuple(
-        label for (where, count), (label, there) in rules.items()
+        label
+        for (where, count), (label, there) in rules.items()
         if where.allows(node, count) or node.name in there
-    )  # fmt: skip
+    )
 
 
 def _ignored(live: Sequence[Listed]) -> int:
@@ -147,28 +156,39 @@ def _spec(
 ) -> JobSpec:
     """The job as its user declares it: a worker per node where the nodes share its GPUs evenly,
     else one per GPU."""
-    counts = {len(held) for held in one.job.gpus.values()} if one.job.holds else {
-        one.gpus // one.nodes if one.gpus % one.nodes == 0 else 1
-    }  # fmt: skip
+    counts = (
+        {len(held) for held in one.job.gpus.values()}
+        if one.job.holds
+        else {one.gpus // one.nodes if one.gpus % one.nodes == 0 else 1}
+    )
     each = counts.pop() if len(counts) == 1 else 1
     rule = one.where, one.nodes
     types = {spec.gpu_type.lower(): spec.gpu_type for spec in specs}
     kind = one.gpu_type and types.get(one.gpu_type.lower(), one.gpu_type)
     return JobSpec(
-        name=one.label, submitted=one.submitted, tenant=one.account, user=one.user,
-        group=one.job.name, limit=one.limit, estimate=one.limit, on_preempt=OnPreempt.KILL,
-        shape=Shape((Role(size=one.gpus // each, needs=Needs(gpus=each)),),
-                    gpu_types=(kind,) if kind else (),
-                    labels=(rules[rule][0],) if rule in rules else ()),
-    )  # fmt: skip
+        name=one.label,
+        submitted=one.submitted,
+        tenant=one.account,
+        user=one.user,
+        group=one.job.name,
+        limit=one.limit,
+        estimate=one.limit,
+        on_preempt=OnPreempt.KILL,
+        shape=Shape(
+            (Role(size=one.gpus // each, needs=Needs(gpus=each)),),
+            gpu_types=(kind,) if kind else (),
+            labels=(rules[rule][0],) if rule in rules else (),
+        ),
+    )
 
 
 def _placement(one: Listed, shape: Shape, numbers: dict[str, int]) -> Placement:
     each = shape.roles[0].needs.gpus
     return tuple(
         Slot(numbers[name], sum(1 << device for device in held), len(held) // each)
-        for name, held in one.job.gpus.items() if held
-    )  # fmt: skip
+        for name, held in one.job.gpus.items()
+        if held
+    )
 
 
 def _held_by_others(
@@ -185,9 +205,14 @@ def _held_by_others(
 
 
 def _play(
-    kernel: Kernel, policy: _Told, at: int, happens: Sequence[tuple[int, bool]],
-    jobs: Sequence[Listed], numbers: dict[str, int], barred: set[int],
-) -> None:  # fmt: skip
+    kernel: Kernel,
+    policy: _Told,
+    at: int,
+    happens: Sequence[tuple[int, bool]],
+    jobs: Sequence[Listed],
+    numbers: dict[str, int],
+    barred: set[int],
+) -> None:
     """Submissions and starts of one instant."""
     events: list[AnyEvent] = []
     started: list[AnyEvent] = []
@@ -213,8 +238,9 @@ def advice(made: SlurmMirror) -> list[str]:
     names = kernel.nodes.names
     for action in plan.actions if plan is not None else ():
         if isinstance(action, Start | Resize):
-            where = ", ".join(f"{names[slot.node]} ({slot.devices.bit_count()})"
-                              for slot in action.placement)  # fmt: skip
+            where = ", ".join(
+                f"{names[slot.node]} ({slot.devices.bit_count()})" for slot in action.placement
+            )
             verb = "start" if isinstance(action, Start) else "resize"
             lines.append(f"{verb} {_name(made, action.job)} on {where}")
         elif isinstance(action, Stop | Suspend):

@@ -107,8 +107,9 @@ def _groups(jobs: Jobs, n: int) -> list[NDArray[np.int64]]:
     for columns in (("gpus",), ("user",), ("model", "group")):
         for column in columns:
             value = getattr(jobs, column)[:n].astype(np.int64)
-            number = np.unique(number * (int(value.max(initial=0)) + 1) + value,
-                               return_inverse=True)[1]  # fmt: skip
+            number = np.unique(
+                number * (int(value.max(initial=0)) + 1) + value, return_inverse=True
+            )[1]
         found.append(number)
     return found
 
@@ -258,10 +259,14 @@ def future(kernel: Kernel, recipe: str) -> Future:
     ends = (ended[ended >= now] - now) / SECOND
     waits = [(at - now) / SECOND for at in starts.values()]
     return Future(
-        recipe, len(waiting), len(waiting) - len(starts), _mean(waits), _mean(ends.tolist()),
+        recipe,
+        len(waiting),
+        len(waiting) - len(starts),
+        _mean(waits),
+        _mean(ends.tolist()),
         float(ends.max()) if len(ends) else 0.0,
         int(jobs.preemptions[: jobs.n].sum()) - before,
-    )  # fmt: skip
+    )
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -26,12 +26,14 @@ from ganger.workloads.measured.published import profiles
 from ganger.workloads.trace import Trace
 
 CLUSTER = ClusterSpec(
-    (NodeSpec(gpus=4, gpu_type="V100", cpus=16000, memory=65536),
-     NodeSpec(gpus=4, gpu_type="P100", cpus=16000, memory=65536)),
+    (
+        NodeSpec(gpus=4, gpu_type="V100", cpus=16000, memory=65536),
+        NodeSpec(gpus=4, gpu_type="P100", cpus=16000, memory=65536),
+    ),
     (GpuType("V100"), GpuType("P100", speed=0.6)),
     (TenantSpec("ann", quota=4), TenantSpec("bob", quota=4)),
     name="a node of 4 V100 and one of 4 P100",
-)  # fmt: skip
+)
 JOBS = (
     # tenant, submitted (min), takes (min), GPUs, least, most, due after (min), model
     ("ann", 0, 90, 4, 1, 4, 0, "resnet50-128"),
@@ -76,13 +78,16 @@ def example_jobs() -> Trace:
     """Ten jobs of two tenants: some can change size, some have deadlines."""
     specs = [
         JobSpec(
-            name=f"{tenant}{number}", tenant=tenant, user=tenant, model=model,
+            name=f"{tenant}{number}",
+            tenant=tenant,
+            user=tenant,
+            model=model,
             submitted=at * MINUTE,
             deadline=(at + due) * MINUTE if due else NEVER,
             shape=Shape((Role(size=gpus, least=least, most=most),)),
         )
         for number, (tenant, at, _, gpus, least, most, due, model) in enumerate(JOBS)
-    ]  # fmt: skip
+    ]
     lasts = np.array([job[2] for job in JOBS], np.int64) * MINUTE
     return Trace(declare(specs), lasts, name="the example")
 
@@ -118,17 +123,26 @@ def pages(names: list[str] | None = None) -> Iterator[tuple[str, str]]:
 
 def _short(name: str) -> str:
     recipe = find(name)
-    cells = (f"[{name}]({name}.md)", str(recipe.paper.year or ""), recipe.paper.objective,
-             recipe.needs, recipe.summary)  # fmt: skip
+    cells = (
+        f"[{name}]({name}.md)",
+        str(recipe.paper.year or ""),
+        recipe.paper.objective,
+        recipe.needs,
+        recipe.summary,
+    )
     return f"| {' | '.join(cells)} |\n"
 
 
 def _line(recipe: Recipe) -> str:
     marks = ["x" if mark else "" for mark in (recipe.elastic, recipe.heterogeneous)]
     cells = (
-        f"[{recipe.name}]({recipe.name}.md)", str(recipe.paper.year or ""), recipe.paper.objective,
-        recipe.needs, *marks, recipe.summary,
-    )  # fmt: skip
+        f"[{recipe.name}]({recipe.name}.md)",
+        str(recipe.paper.year or ""),
+        recipe.paper.objective,
+        recipe.needs,
+        *marks,
+        recipe.summary,
+    )
     return f"| {' | '.join(cells)} |\n"
 
 

@@ -25,10 +25,11 @@ _BESIDE: Final = (1.3, 1.7, 2.2)
 ARRIVALS: Final = (
     *((at, "a", 40, 1) for at in (0, 1, 2, 3, 4, 5, 12, 13, 20, 27, 34)),
     *((at, "b", 40, 1) for at in (2, 9, 10, 11, 30)),
-    (6, "a", 60, 6), (36, "b", 10, 1),
+    (6, "a", 60, 6),
+    (36, "b", 10, 1),
     *((40 + at / 2, "a", 18, 1) for at in range(40)),
     *((42 + 2 * at, "b", 22, 1) for at in range(7)),
-)  # fmt: skip
+)
 """Milliseconds, model, milliseconds until the deadline, inputs: a few at a time, one that brings
 six, one that is urgent, and at 40 ms more than the devices can answer."""
 HORIZON: Final = 100.0
@@ -79,14 +80,22 @@ class _Watch:
     def ran(self, lane: Lane, order: Batch | Load, began: int, ended: int, outcome: str) -> None:
         if isinstance(order, Batch):
             part = order.parts[0]
-            self.batches.append(Ran(lane.number, part.model, part.items, began / _MS, ended / _MS,
-                                    order.reason))  # fmt: skip
+            self.batches.append(
+                Ran(lane.number, part.model, part.items, began / _MS, ended / _MS, order.reason)
+            )
 
     def settled(self, world: World, count: int) -> None:
         rows = world.requests
         for at in range(count):
-            self.requests.append((rows.model[at], rows.arrival[at] / _MS, rows.deadline[at] / _MS,
-                                  rows.ended[at] / _MS, rows.outcome[at] == ANSWERED))  # fmt: skip
+            self.requests.append(
+                (
+                    rows.model[at],
+                    rows.arrival[at] / _MS,
+                    rows.deadline[at] / _MS,
+                    rows.ended[at] / _MS,
+                    rows.outcome[at] == ANSWERED,
+                )
+            )
 
 
 @cache
@@ -109,8 +118,11 @@ def played(name: str) -> Served:
     plane = Plane(world, router, Physics(known, noise=0), iter([columns]), [watch])
     plane.advance()
     plane.finish()
-    return Served(sorted(watch.batches, key=lambda ran: (ran.began, ran.lane)),
-                  [lane.device for lane in lanes], watch.requests)  # fmt: skip
+    return Served(
+        sorted(watch.batches, key=lambda ran: (ran.began, ran.lane)),
+        [lane.device for lane in lanes],
+        watch.requests,
+    )
 
 
 def _known(name: str, base: int, each: int, largest: int) -> Known:
@@ -133,9 +145,11 @@ def drawing(served: Served) -> str:
     for tick in range(0, int(HORIZON) + 1, 20):
         x = LEFT + tick * scale
         anchor = "end" if tick == HORIZON else "middle"
-        parts.append(f'<line x1="{x:.1f}" y1="{TOP - 4}" x2="{x:.1f}" y2="{height - 4}"'
-                     f' stroke="#dddddd"/><text x="{x:.1f}" y="{TOP - 8}" text-anchor="{anchor}"'
-                     f' fill="#555555">{tick} ms</text>')  # fmt: skip
+        parts.append(
+            f'<line x1="{x:.1f}" y1="{TOP - 4}" x2="{x:.1f}" y2="{height - 4}"'
+            f' stroke="#dddddd"/><text x="{x:.1f}" y="{TOP - 8}" text-anchor="{anchor}"'
+            f' fill="#555555">{tick} ms</text>'
+        )
     for model, (name, *_) in enumerate(MODELS):
         parts.append(_label(f"asks for {name}", TOP + ROW * model))
     parts += [_mark(one, scale) for one in served.requests]
@@ -158,11 +172,15 @@ def _mark(one: tuple[int, float, float, float, bool], scale: float) -> str:
     x, y = LEFT + at * scale, TOP + ROW * model + ROW / 2
     colour = COLOURS[model]
     if not answered:
-        return (f'<path d="M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6" stroke="{colour}"'
-                ' stroke-width="1.6"><title>dropped</title></path>')  # fmt: skip
+        return (
+            f'<path d="M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6" stroke="{colour}"'
+            ' stroke-width="1.6"><title>dropped</title></path>'
+        )
     fill, word = (colour, "in time") if end <= due else ("#ffffff", "late")
-    return (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{fill}" stroke="{colour}">'
-            f"<title>{word}</title></circle>")  # fmt: skip
+    return (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{fill}" stroke="{colour}">'
+        f"<title>{word}</title></circle>"
+    )
 
 
 def _box(ran: Ran, first: int, scale: float) -> str:

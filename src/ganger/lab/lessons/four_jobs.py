@@ -90,8 +90,11 @@ def parse_durations(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")]
     fits = all(word.isdecimal() and 0 < int(word[:9]) <= LONGEST_SECONDS for word in words)
     if len(words) != len(DURATIONS) or not fits:
-        raise BadInput(f"{text!r} is not four whole numbers from 1 to {LONGEST_SECONDS}",
-                       where="--durations", mend="write like 30,10,25,40")  # fmt: skip
+        raise BadInput(
+            f"{text!r} is not four whole numbers from 1 to {LONGEST_SECONDS}",
+            where="--durations",
+            mend="write like 30,10,25,40",
+        )
     return tuple(int(word) for word in words)
 
 
@@ -154,18 +157,19 @@ def four_jobs(durations: Sequence[int] = DURATIONS) -> Lesson:
     said = ", ".join(map(str, durations))
     columns = ("policy", "JCT of jobs 0-3", "average", "makespan", "read" if own else "lecture")
     return Lesson(
-        "four-jobs", "Four jobs, two GPUs",
+        "four-jobs",
+        "Four jobs, two GPUs",
         [
             f"Durations {said}; arrivals 0, 0, 1, 4; priority numbers 3, 1, 2, 4.",
             TableOf("", columns, rows),
             *charts,
-            (_on_others(rows) if own else _ON_THE_LECTURES) +
-            f" The best makespan of any non-preemptive schedule is {alone}. Longest first goes by"
+            (_on_others(rows) if own else _ON_THE_LECTURES)
+            + f" The best makespan of any non-preemptive schedule is {alone}. Longest first goes by"
             " the length declared; decided at arrivals and finishes, longest remaining first"
             " makes the same schedule." * (not own),
             "Change the durations and look again: ganger lesson four-jobs --durations 30,10,5,60",
         ],
-    )  # fmt: skip
+    )
 
 
 _ON_THE_LECTURES: Final = (

@@ -92,32 +92,39 @@ def assignment() -> Lesson:
         ("gain over turns, %", round(100 * (best / turns - 1), 2)),
         ("feasible assignments", float(len(ranked))),
         ("max-min ratio to equal time on all GPUs", round(fair.value, 5)),
-        *((f"  throughput of {job}", round(float(throughput[i]), 2))
-            for i, job in enumerate("ABC")),
+        *(
+            (f"  throughput of {job}", round(float(throughput[i]), 2))
+            for i, job in enumerate("ABC")
+        ),
         ("  total", round(float(throughput.sum()), 2)),
         ("warm-up, 1 V100 + 1 K80: best of the two", float(max(80 + 50, 70 + 10))),
         ("  the other way round", float(min(80 + 50, 70 + 10))),
-    ]  # fmt: skip
+    ]
     return Lesson(
-        "assignment", "Three jobs, four GPUs of three types",
+        "assignment",
+        "Three jobs, four GPUs of three types",
         [
             "2 K80, 1 P100, 1 V100. Samples/s on K80, P100, V100: A (10, 30, 80), B (50, 65, 70),"
             " C (20, 55, 60).",
             TableOf("best assignments", ("total", "A", "B", "C"), rows),
             TableOf("", ("figure", "value"), figures),
-            Chart("blind to types: heterogeneity-agnostic (135 samples/s at first)",
-                  _three("heterogeneity-agnostic"),
-                  "Takes free GPUs by turns, whatever their type."
-                  " Read: ganger recipe heterogeneity-agnostic"),
-            Chart("gavel(objective=max-sum) (185 samples/s at first)",
-                  _three("gavel(objective=max-sum, every=10s)"),
-                  "Solves the linear programme, and gives every job its part of the time."
-                  " Read: ganger recipe gavel"),
+            Chart(
+                "blind to types: heterogeneity-agnostic (135 samples/s at first)",
+                _three("heterogeneity-agnostic"),
+                "Takes free GPUs by turns, whatever their type."
+                " Read: ganger recipe heterogeneity-agnostic",
+            ),
+            Chart(
+                "gavel(objective=max-sum) (185 samples/s at first)",
+                _three("gavel(objective=max-sum, every=10s)"),
+                "Solves the linear programme, and gives every job its part of the time."
+                " Read: ganger recipe gavel",
+            ),
             "Each job has 9,000 samples to do. The linear programme needs no integers: its"
             " constraints are those of an assignment. The max-min value is unique, the allocation"
             " that reaches it need not be.",
         ],
-    )  # fmt: skip
+    )
 
 
 # ---------------------------------------------------------------------- the price of fairness
@@ -165,25 +172,33 @@ def fairness() -> Lesson:
     ratio, total = static_sharing()
     specs = [JobSpec(name=name, model=name, shape=gang_of(2)) for name in "AB"]
     setup = Setup(profiles=_profiles("AB", TWO * 2, ("V100", "K80")))
-    run = run_one(trace_of(specs, [7200, 9600], SECOND), _mixed((2, 2), ("V100", "K80")),
-                  "gavel(every=10s)", setup)  # fmt: skip
+    run = run_one(
+        trace_of(specs, [7200, 9600], SECOND),
+        _mixed((2, 2), ("V100", "K80")),
+        "gavel(every=10s)",
+        setup,
+    )
     columns = ("reading", "max total", "ratio", "A", "B", "total")
     return Lesson(
-        "fairness", "Two jobs, 2 V100 and 2 K80",
+        "fairness",
+        "Two jobs, 2 V100 and 2 K80",
         [
             "Samples/s per GPU on V100, K80: A (80, 10), B (70, 50). The ratio is throughput over"
             " that of an equal share; A, B and total stand where it is largest.",
             TableOf("", columns, rows),
-            Chart("reading (i) in rounds of 10 s: gavel", run,
-                  "Max-min fairness: the job that is worst off, against an equal share, is as well"
-                  " off as it can be. Read: ganger recipe gavel"),
+            Chart(
+                "reading (i) in rounds of 10 s: gavel",
+                run,
+                "Max-min fairness: the job that is worst off, against an equal share, is as well"
+                " off as it can be. Read: ganger recipe gavel",
+            ),
             f"Whole GPUs held for good: ratio {ratio:g}, total {total:g}. So the lecture's 210 and"
             " -19.2 % hold for reading (i) and for static sharing; when elastic jobs share time,"
             " fairness costs 2.5 % (253.58 of 260). At the 260 point the ratios are 1.778 and"
             " 0.833. In reading (ii) the row shows both at the same ratio; A could have 80 at no"
             " cost to B, and water-filling gives it that.",
         ],
-    )  # fmt: skip
+    )
 
 
 # ---------------------------------------------------------------------- placement, gangs
@@ -207,7 +222,8 @@ def placement() -> Lesson:
         ("ring all-reduce of 1 GB over 4 at 10 GB/s", round(1000 * ring_all_reduce(1, 10, 4), 3)),
     ]
     return Lesson(
-        "placement", "How long moving gradients takes",
+        "placement",
+        "How long moving gradients takes",
         [
             TableOf("", ("what", "ms (or %)"), rows),
             "Recipes that keep gangs close: ganger recipe placement, ganger recipe philly.",
@@ -215,7 +231,7 @@ def placement() -> Lesson:
             " workers moves 2 (n - 1) / n times the size: 1.5 times for n = 4. GB/s are bytes:"
             " 10 GB/s is an 80 Gb/s link.",
         ],
-    )  # fmt: skip
+    )
 
 
 def by_turns(gpus: int, gangs: Sequence[int]) -> list[int]:
@@ -233,13 +249,14 @@ def gang() -> Lesson:
     run = run_one(trace_of(specs, [5, 5], HOUR), one_node(6), "fifo")
     held = by_turns(6, (4, 4))
     return Lesson(
-        "gang", "Six GPUs, two jobs of four",
+        "gang",
+        "Six GPUs, two jobs of four",
         [
             f"Pods placed one by one and by turns: the jobs hold {held[0]} and {held[1]} GPUs,"
             " none can begin, and none lets go: a deadlock. A gang starts whole or not at all:",
             Chart("fifo", run, "In order of arrival, whole gangs. Read: ganger recipe fifo"),
         ],
-    )  # fmt: skip
+    )
 
 
 # ---------------------------------------------------------------------- chapter 0
@@ -273,15 +290,18 @@ def chapter_0() -> Lesson:
     ]
     names = tuple(name for name, *_ in PEOPLE)
     return Lesson(
-        "chapter-0", "Alice 4 GPUs x 6 h, Bob 2 x 1, Carol 1 x 0.5, Dave 2 x 3, Eve 1 x 0.25",
+        "chapter-0",
+        "Alice 4 GPUs x 6 h, Bob 2 x 1, Carol 1 x 0.5, Dave 2 x 3, Eve 1 x 0.25",
         [
             TableOf("start, hours", ("", *names), rows),
-            *(Chart(f"{gpus} GPUs, {recipe}", run, f"{WAYS[recipe]} Read: ganger recipe {recipe}")
-              for (gpus, recipe), run in runs.items()),
+            *(
+                Chart(f"{gpus} GPUs, {recipe}", run, f"{WAYS[recipe]} Read: ganger recipe {recipe}")
+                for (gpus, recipe), run in runs.items()
+            ),
             "The lecture says that Eve might wait 6 hours: not on 8 GPUs (1 h behind a strict"
             " queue, 0 h with backfill), but its widget has 4 GPUs.",
         ],
-    )  # fmt: skip
+    )
 
 
 LESSONS: dict[str, Callable[..., Lesson]] = {
@@ -306,7 +326,13 @@ def to_json(lesson: Lesson) -> dict[str, Any]:
         else:
             intervals = [segment._asdict() for segment in part.run.segments or []]
             names = part.run.jobs.name
-            parts.append({"chart": part.title, "words": part.words, "jobs": names,
-                          "intervals": intervals})  # fmt: skip
-    return {"format": "ganger-lesson/1", "name": lesson.name, "title": lesson.title,
-            "lecture": LECTURE, "parts": parts}  # fmt: skip
+            parts.append(
+                {"chart": part.title, "words": part.words, "jobs": names, "intervals": intervals}
+            )
+    return {
+        "format": "ganger-lesson/1",
+        "name": lesson.name,
+        "title": lesson.title,
+        "lecture": LECTURE,
+        "parts": parts,
+    }

@@ -43,9 +43,15 @@ from ganger.sim.physics import Costs, Physics
 from ganger.workloads.trace import Trace
 
 RECIPES: Final = (
-    "fifo", "sjf", "backfill", "srtf", "las(quantum=1s)", "tiresias(thresholds=1s;4s)",
-    "max-min(every=1s)", "optimus(interval=2s)",
-)  # fmt: skip
+    "fifo",
+    "sjf",
+    "backfill",
+    "srtf",
+    "las(quantum=1s)",
+    "tiresias(thresholds=1s;4s)",
+    "max-min(every=1s)",
+    "optimus(interval=2s)",
+)
 """What is compared unless said otherwise; quanta and thresholds as short as the jobs."""
 TRAINING_RECIPES: Final = ("fifo", "srtf", "las(quantum=5s)")
 """The same for jobs that train. A quantum must be longer than importing PyTorch: a job that is
@@ -67,9 +73,13 @@ _PATIENCE: Final = 10
 
 
 def workload(
-    jobs: int, gpus: int, seed: int = 0, load: float = 0.8,
-    sizes: Sequence[tuple[int, float]] = SIZES, seconds: tuple[float, float] = _SECONDS,
-) -> Trace:  # fmt: skip
+    jobs: int,
+    gpus: int,
+    seed: int = 0,
+    load: float = 0.8,
+    sizes: Sequence[tuple[int, float]] = SIZES,
+    seconds: tuple[float, float] = _SECONDS,
+) -> Trace:
     """Short jobs for `gpus` GPUs: Poisson arrivals, run times log-uniform in `seconds` in whole
     steps, gangs of `sizes` (1, 2 and 4 GPUs for 60, 25 and 15 %), elastic from one GPU to twice as
     many.
@@ -88,11 +98,13 @@ def workload(
     arrival = np.cumsum(rng.exponential(span / jobs, jobs)).astype(np.int64)
     specs = [
         JobSpec(
-            name=f"job{job}", submitted=int(arrival[job]), estimate=int(took[job]),
+            name=f"job{job}",
+            submitted=int(arrival[job]),
+            estimate=int(took[job]),
             shape=Shape((Role(size=int(size[job]), least=1, most=min(2 * int(size[job]), gpus)),)),
         )
         for job in range(jobs)
-    ]  # fmt: skip
+    ]
     return Trace(declare(specs), took, "paced", f"paced jobs, seed {seed}, load {load:g}")
 
 
@@ -187,15 +199,21 @@ class Study:
     """
 
     def __init__(
-        self, folder: Path, jobs: int = 100, gpus: int = 8, seed: int = 0, load: float = 0.8,
+        self,
+        folder: Path,
+        jobs: int = 100,
+        gpus: int = 8,
+        seed: int = 0,
+        load: float = 0.8,
         training: Training | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if jobs < 2 or not 0 < load < 10:
             raise BadInput(f"{jobs} jobs at load {load:g}", mend="give 2 or more, load like 0.8")
         self.cluster = ClusterSpec(find_nodes(str(gpus), "here"))
         if training is not None and gpus > cores():
-            raise BadInput(f"{gpus} jobs at once want as many cores", where="gpus",
-                           mend=f"there are {cores()}")  # fmt: skip
+            raise BadInput(
+                f"{gpus} jobs at once want as many cores", where="gpus", mend=f"there are {cores()}"
+            )
         self._training = training
         kind = (SIZES, _SECONDS) if training is None else (((1, 1.0),), _TRAINING)
         self.trace = workload(jobs, gpus, seed, load, *kind)
@@ -227,16 +245,20 @@ class Study:
         load = training.load
         physics = Physics(Nodes(self.cluster), _PROFILES, Costs(load, restore=load, load=load))
         kernel = Kernel(
-            Nodes(self.cluster), self.trace.declared, policy,
+            Nodes(self.cluster),
+            self.trace.declared,
+            policy,
             oracle=make_oracle(self.trace, physics, self.setup),
-        )  # fmt: skip
+        )
         engine = Simulator(self.trace.declared, self.trace.duration, physics)
         kernel.run(engine, round(self._patience * SECOND))
         if (kernel.jobs.phase[: kernel.jobs.n] < Phase.FINISHED).any():
             raise BadInput(
                 f"not over after {self._patience:.0f} s, as a job needs {load / SECOND:.1f} s to"
-                " import PyTorch at each start", where=recipe, mend="preempt less often",
-            )  # fmt: skip
+                " import PyTorch at each start",
+                where=recipe,
+                mend="preempt less often",
+            )
 
     def trial(self, recipe: str) -> Trial:
         """Run live, decide the log again, simulate."""
@@ -245,9 +267,15 @@ class Study:
         folder = self._folder / str(number)
         log = self._folder / f"{number}.log"
         lived = run_live(
-            self.trace, self.cluster, recipe, self.setup, folder, log, self._patience,
+            self.trace,
+            self.cluster,
+            recipe,
+            self.setup,
+            folder,
+            log,
+            self._patience,
             self._training,
-        )  # fmt: skip
+        )
         steps, divergence = 0, ""
         try:
             steps = replay(log)
@@ -255,11 +283,18 @@ class Study:
             divergence = str(error)
         costs = lived.costs
         trial = Trial(
-            Outcome.of(lived.jobs), self.simulate(recipe, costs, lived.computed),
-            costs.start / SECOND, costs.checkpoint / SECOND, costs.restore / SECOND,
-            costs.load / SECOND, costs.finish / SECOND, lived.preemptions, steps, divergence,
+            Outcome.of(lived.jobs),
+            self.simulate(recipe, costs, lived.computed),
+            costs.start / SECOND,
+            costs.checkpoint / SECOND,
+            costs.restore / SECOND,
+            costs.load / SECOND,
+            costs.finish / SECOND,
+            lived.preemptions,
+            steps,
+            divergence,
             lived.computed,
-        )  # fmt: skip
+        )
         done.append(trial)
         return trial
 
@@ -278,9 +313,12 @@ class Study:
         errors = [_error(t.simulated.jct_mean_seconds, t.live.jct_mean_seconds) for t in trials]
         pairs = list(combinations(trials, 2))
         return Parity(
-            recipe=recipe, runs=len(trials), jct_live_seconds=median(live),
+            recipe=recipe,
+            runs=len(trials),
+            jct_live_seconds=median(live),
             jct_simulated_seconds=median(t.simulated.jct_mean_seconds for t in trials),
-            jct_error=median(errors), jct_error_worst=max(errors),
+            jct_error=median(errors),
+            jct_error_worst=max(errors),
             jct_error_other_costs=_median(self._foretold(recipe)),
             jct_spread=(max(live) - min(live)) / median(live) if pairs else np.nan,
             sensitivity=self.sensitivity(recipe, _costs(trials), _computed(trials)),
@@ -299,7 +337,7 @@ class Study:
             preemptions=median(t.preemptions for t in trials),
             steps=sum(t.steps for t in trials),
             divergence=next((t.divergence for t in trials if t.divergence), ""),
-        )  # fmt: skip
+        )
 
     def sensitivity(self, recipe: str, costs: Costs, computed: Sequence[int] = ()) -> float:
         """(Largest - smallest) / median of the mean JCTs that the simulator says with all costs
@@ -352,10 +390,12 @@ def _computed(trials: Sequence[Trial]) -> list[int]:
 
 def _scaled(costs: Costs, factor: float) -> Costs:
     return Costs(
-        start=round(costs.start * factor), checkpoint=round(costs.checkpoint * factor),
-        restore=round(costs.restore * factor), load=round(costs.load * factor),
+        start=round(costs.start * factor),
+        checkpoint=round(costs.checkpoint * factor),
+        restore=round(costs.restore * factor),
+        load=round(costs.load * factor),
         finish=round(costs.finish * factor),
-    )  # fmt: skip
+    )
 
 
 def _order(finish: Sequence[float]) -> NDArray[Any]:

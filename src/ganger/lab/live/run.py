@@ -74,9 +74,12 @@ class Training(NamedTuple):
         began = time.monotonic()
         root = Path(__file__).parents[3]
         done = subprocess.run(
-            [python, str(_TRAINED), "", str(steps)], capture_output=True, text=True, check=False,
+            [python, str(_TRAINED), "", str(steps)],
+            capture_output=True,
+            text=True,
+            check=False,
             env={**os.environ, "PYTHONPATH": str(root)},
-        )  # fmt: skip
+        )
         if done.returncode:
             raise BadInput("it does not run PyTorch", where=python, mend=done.stderr[-300:].strip())
         lasted, step = (time.monotonic() - began) * 1e6, float(done.stdout) * 1e6
@@ -115,9 +118,15 @@ class Stopwatch(Clock):
 
 
 def run_live(
-    trace: Trace, cluster: ClusterSpec, recipe: str, setup: Setup, folder: Path, log: Path,
-    patience_seconds: float, training: Training | None = None,
-) -> Lived:  # fmt: skip
+    trace: Trace,
+    cluster: ClusterSpec,
+    recipe: str,
+    setup: Setup,
+    folder: Path,
+    log: Path,
+    patience_seconds: float,
+    training: Training | None = None,
+) -> Lived:
     """Run the jobs of `trace` under `recipe`, submitted when it says, each for its `duration` at
     the size that it asks for, at other sizes by `setup.profiles`. `cluster` is this machine with
     simulated GPUs, one node. With `training` jobs train for as many steps as would take that long.
@@ -129,9 +138,12 @@ def run_live(
     refuse_impossible(trace, nodes)
     physics = Physics(nodes, setup.profiles, setup.costs)
     kernel = Kernel(
-        nodes, trace.declared, load_policy(recipe), oracle=make_oracle(trace, physics, setup),
+        nodes,
+        trace.declared,
+        load_policy(recipe),
+        oracle=make_oracle(trace, physics, setup),
         seed=setup.seed,
-    )  # fmt: skip
+    )
     stamps = folder / "stamps"
     stamps.mkdir(parents=True)
     agents: list[subprocess.Popen[bytes]] = []
@@ -142,9 +154,11 @@ def run_live(
 
     clock = Stopwatch()
     engine = LocalEngine(
-        _launcher(kernel, trace, physics, stamps, training), lambda hello: range(len(hello.nodes)),
-        agents=[AgentAt(folder / "agent", spawn)], clock=clock,
-    )  # fmt: skip
+        _launcher(kernel, trace, physics, stamps, training),
+        lambda hello: range(len(hello.nodes)),
+        agents=[AgentAt(folder / "agent", spawn)],
+        clock=clock,
+    )
     over = threading.Event()
     try:
         _settle(engine, folder)
@@ -198,10 +212,12 @@ def _launcher(
         if training is not None:
             steps = max(round(trace.duration[job] / training.step), 1)
             return Launch(
-                command=(training.python, str(_TRAINED), str(stamps), str(steps)), per="job",
-                shape=jobs.shapes[jobs.shape[job]], step_micros=training.step,
+                command=(training.python, str(_TRAINED), str(stamps), str(steps)),
+                per="job",
+                shape=jobs.shapes[jobs.shape[job]],
+                step_micros=training.step,
                 warm=("torch", "torch._dynamo"),
-            )  # fmt: skip
+            )
         shape, asked = jobs.shapes[jobs.shape[job]], int(jobs.gpus[job])
         profile = physics.profiles.of(jobs.models[jobs.model[job]])
         speeds = (profile.speedup(gpus, asked) for gpus in range(1, shape.most + 1))
@@ -322,9 +338,11 @@ class Probe:
         restored = self._mean({key: time for key, time in waited.items() if key[1] > 1})
         return Costs(
             start=self._mean({key: time for key, time in waited.items() if key[1] == 1}),
-            checkpoint=self._mean(saved), restore=max(restored - self._mean(more), 0),
-            load=self._mean(loaded), finish=self._mean(done),
-        )  # fmt: skip
+            checkpoint=self._mean(saved),
+            restore=max(restored - self._mean(more), 0),
+            load=self._mean(loaded),
+            finish=self._mean(done),
+        )
 
     def _mean(self, times: Mapping[_Key, int]) -> int:
         weights = [self._gpus[key] for key in times]
@@ -334,7 +352,8 @@ class Probe:
         """When an attempt was decided and those that it had to wait for were gone."""
         at, waits = self.decided[key]
         others = (
-            self._released.get(other, at) for other, stopped in self.stopped.items()
+            self._released.get(other, at)
+            for other, stopped in self.stopped.items()
             if other[0] in waits and stopped <= at and other != key
-        )  # fmt: skip
+        )
         return max(at, *others, at)

@@ -118,21 +118,34 @@ class Recommendation:
     def to_json(self) -> dict[str, Any]:
         """All of it as plain data; what is not known is null."""
         return {
-            "objective": self.objective.name, "metric": self.objective.metric,
-            "pick": self.pick.recipe, "needs": self.pick.needs, "knows": self.knows,
-            "baseline": self.baseline.recipe, "next": self.next.recipe if self.next else None,
-            "over_next": _plain(self.over_next), "over_baseline": _plain(self.over_baseline),
-            "told_less": _plain(self.told_less), "better_than_baseline": self.better,
-            "parts": self.parts, "jobs_per_part": self.jobs_per_part, "seeds": self.seeds,
+            "objective": self.objective.name,
+            "metric": self.objective.metric,
+            "pick": self.pick.recipe,
+            "needs": self.pick.needs,
+            "knows": self.knows,
+            "baseline": self.baseline.recipe,
+            "next": self.next.recipe if self.next else None,
+            "over_next": _plain(self.over_next),
+            "over_baseline": _plain(self.over_baseline),
+            "told_less": _plain(self.told_less),
+            "better_than_baseline": self.better,
+            "parts": self.parts,
+            "jobs_per_part": self.jobs_per_part,
+            "seeds": self.seeds,
             "notes": self.notes,
             "recipes": [
-                {"recipe": each.recipe, "needs": each.needs, "mean": _number(each.mean),
-                 "runs": len(each.figures), "behind_pick": _plain(self.gap(each)),
-                 "dropped": each.dropped or None}
+                {
+                    "recipe": each.recipe,
+                    "needs": each.needs,
+                    "mean": _number(each.mean),
+                    "runs": len(each.figures),
+                    "behind_pick": _plain(self.gap(each)),
+                    "dropped": each.dropped or None,
+                }
                 for each in self.entrants
             ],
             "left_out": self.left_out,
-        }  # fmt: skip
+        }
 
 
 def _number(value: float) -> float | None:
@@ -142,8 +155,12 @@ def _number(value: float) -> float | None:
 def _plain(gap: Gap | None) -> dict[str, Any] | None:
     if gap is None:
         return None
-    return {"value": _number(gap.value), "low": _number(gap.low), "high": _number(gap.high),
-            "sure": gap.sure}  # fmt: skip
+    return {
+        "value": _number(gap.value),
+        "low": _number(gap.low),
+        "high": _number(gap.high),
+        "sure": gap.sure,
+    }
 
 
 def gap(objective: Objective, better: Entrant, worse: Entrant) -> Gap:
@@ -156,10 +173,14 @@ def gap(objective: Objective, better: Entrant, worse: Entrant) -> Gap:
         gaps = [two - one for one, two in ends]
     number = [part for part, _ in cells]
     single = len(set(number)) == 1
-    means = gaps if single else [
-        float(np.mean([each for each, at in zip(gaps, number, strict=True) if at == part]))
-        for part in sorted(set(number))
-    ]  # fmt: skip
+    means = (
+        gaps
+        if single
+        else [
+            float(np.mean([each for each, at in zip(gaps, number, strict=True) if at == part]))
+            for part in sorted(set(number))
+        ]
+    )
     middle, half = confidence(means)
     back = math.exp if objective.ratios else float
     return Gap(back(middle), back(middle - half), back(middle + half), back(0.0))
@@ -202,9 +223,17 @@ def recommend(
     left_out.pop(base, None)
     count = max(1, min(windows, loaded.jobs // LEAST_JOBS))
     race = _Race(
-        wanted, spec, setup, tuple(seeds), parts(loaded, count, jobs), limit_seconds, workers,
-        [Entrant(name, needs_of(name)) for name in names], base, progress or (lambda a, b: None),
-    )  # fmt: skip
+        wanted,
+        spec,
+        setup,
+        tuple(seeds),
+        parts(loaded, count, jobs),
+        limit_seconds,
+        workers,
+        [Entrant(name, needs_of(name)) for name in names],
+        base,
+        progress or (lambda a, b: None),
+    )
     race.run()
     found = race.result(left_out)
     rows = rows_left_out(loaded.name, loaded.rows, loaded.left_out)
@@ -213,21 +242,32 @@ def recommend(
 
 
 def _check(
-    objective: Objective, trace: Trace, cluster: ClusterSpec, setup: Setup, windows: int,
-    jobs: int, seeds: Sequence[int],
-) -> None:  # fmt: skip
+    objective: Objective,
+    trace: Trace,
+    cluster: ClusterSpec,
+    setup: Setup,
+    windows: int,
+    jobs: int,
+    seeds: Sequence[int],
+) -> None:
     """Raises BadInput for what cannot be raced."""
     if windows < 1 or jobs < 1 or not seeds:
-        raise BadInput(f"{windows} windows of {jobs} jobs, {len(seeds)} seeds", where="recommend",
-                       mend="give 1 or more of each")  # fmt: skip
+        raise BadInput(
+            f"{windows} windows of {jobs} jobs, {len(seeds)} seeds",
+            where="recommend",
+            mend="give 1 or more of each",
+        )
     nodes = Nodes(cluster.check())
     types = [name for name in nodes.types if name]
     refuse_impossible(where_it_runs(trace, trace.profiles, types), nodes)
     physics = Physics(nodes, setup.profiles or trace.profiles, setup.costs)
     make_oracle(trace, physics, setup)  # raises for what nobody can know
     if objective.name == "deadline" and "deadlines" not in offers(trace, cluster):
-        raise BadInput("no job has a deadline", where=trace.name,
-                       mend="use another objective, or a trace with deadlines")  # fmt: skip
+        raise BadInput(
+            "no job has a deadline",
+            where=trace.name,
+            mend="use another objective, or a trace with deadlines",
+        )
 
 
 @dataclass
@@ -273,8 +313,13 @@ class _Race:
             shares[task] = share
             self.tell(self.done + int(sum(shares)), total)
 
-        found = try_all(tasks, self.cluster, limit_seconds=self.limit_seconds,
-                        workers=self.workers, progress=progress)  # fmt: skip
+        found = try_all(
+            tasks,
+            self.cluster,
+            limit_seconds=self.limit_seconds,
+            workers=self.workers,
+            progress=progress,
+        )
         self.done += len(tasks)
         ended = []
         for (entrant, seed), run in zip(here, found, strict=True):
@@ -316,8 +361,11 @@ class _Race:
         ran = sorted((each for each in self.running if each.figures), key=lambda each: each.mean)
         if not ran:
             reasons = f"{baseline.recipe} {baseline.dropped}" if baseline.dropped else "no figure"
-            raise BadInput(f"no recipe ran to its end: {reasons}", where="recommend",
-                           mend="give a longer time limit, or smaller windows")  # fmt: skip
+            raise BadInput(
+                f"no recipe ran to its end: {reasons}",
+                where="recommend",
+                mend="give a longer time limit, or smaller windows",
+            )
         pick = next(each for each in ran if baseline not in ran or self._worth(each, baseline))
         others = [each for each in ran if each is not pick]
         nearby = others[0] if others else None
@@ -326,15 +374,23 @@ class _Race:
             slow, key=lambda e: (not e.figures, gap(self.objective, pick, e).value)
         )
         found = Recommendation(
-            objective=self.objective, pick=pick, baseline=baseline, next=nearby,
+            objective=self.objective,
+            pick=pick,
+            baseline=baseline,
+            next=nearby,
             over_next=gap(self.objective, pick, nearby) if nearby else None,
             over_baseline=gap(self.objective, pick, baseline)
-            if baseline in ran and pick is not baseline else None,
+            if baseline in ran and pick is not baseline
+            else None,
             told_less=self._told_less(pick, baseline),
             entrants=[pick, *order],
-            left_out=left_out, knows=self.setup.knows, parts=len(self.parts),
-            jobs_per_part=max(part.jobs for part in self.parts), seeds=len(self.seeds), notes=[],
-        )  # fmt: skip
+            left_out=left_out,
+            knows=self.setup.knows,
+            parts=len(self.parts),
+            jobs_per_part=max(part.jobs for part in self.parts),
+            seeds=len(self.seeds),
+            notes=[],
+        )
         found.notes.extend([*_notes(found, ran), *self.doubts])
         return found
 
@@ -350,10 +406,17 @@ class _Race:
         if self.setup.knows not in ("truth", "noisy"):
             return None
         again = _Race(
-            self.objective, self.cluster, replace(self.setup, knows="rolling"), self.seeds,
-            self.parts, self.limit_seconds, self.workers, [Entrant(pick.recipe, pick.needs)],
-            pick.recipe, lambda done, total: None,
-        )  # fmt: skip
+            self.objective,
+            self.cluster,
+            replace(self.setup, knows="rolling"),
+            self.seeds,
+            self.parts,
+            self.limit_seconds,
+            self.workers,
+            [Entrant(pick.recipe, pick.needs)],
+            pick.recipe,
+            lambda done, total: None,
+        )
         for number, part in enumerate(again.parts):
             again._heat(number, part, again.seeds)
         less = again.entrants[0]
@@ -376,9 +439,11 @@ def _notes(found: Recommendation, ran: list[Entrant]) -> list[str]:
     if easier and pick is not found.baseline:
         notes.append(f"Of these {', '.join(easier)} need less information.")
     if found.told_less is not None and not found.told_less.sure:
-        notes.append(f"With only the durations of similar jobs, {pick.recipe} is not "
-                     "surely better than"
-                     f" {found.baseline.recipe}.")  # fmt: skip
+        notes.append(
+            f"With only the durations of similar jobs, {pick.recipe} is not "
+            "surely better than"
+            f" {found.baseline.recipe}."
+        )
     return notes
 
 

@@ -50,8 +50,9 @@ GENERAL = frozenset(("fifo", "backfill", "sjf", "srtf", "las", "tiresias"))
 def objective_of(name: str) -> Objective:
     """The objective of that name. Raises BadInput."""
     if name not in OBJECTIVES:
-        raise BadInput(f"no objective {name!r}", where="--objective",
-                       mend=nearest(name, list(OBJECTIVES)))  # fmt: skip
+        raise BadInput(
+            f"no objective {name!r}", where="--objective", mend=nearest(name, list(OBJECTIVES))
+        )
     return OBJECTIVES[name]
 
 

@@ -20,11 +20,16 @@ def verdict(found: Recommendation) -> list[str]:
         lines.append(_against(found.baseline.recipe, found.over_baseline))
     if found.next is not None and found.next is not found.baseline and found.over_next is not None:
         lines.append(_against_next(found, found.next.recipe, found.over_next))
-    lines.append("It needs no information about durations." if pick.needs == "nothing"
-                 else f"It needs {pick.needs} (here: --knows {found.knows}).")  # fmt: skip
+    lines.append(
+        "It needs no information about durations."
+        if pick.needs == "nothing"
+        else f"It needs {pick.needs} (here: --knows {found.knows})."
+    )
     if found.told_less is not None:
-        lines.append(f"With only the durations of similar jobs (rolling), against"
-                     f" {printable(found.baseline.recipe)}: {times(found.told_less)}.")  # fmt: skip
+        lines.append(
+            f"With only the durations of similar jobs (rolling), against"
+            f" {printable(found.baseline.recipe)}: {times(found.told_less)}."
+        )
     return lines + found.notes
 
 
@@ -36,8 +41,10 @@ def _against(name: str, gap: Gap) -> str:
 def _against_next(found: Recommendation, name: str, gap: Gap) -> str:
     if gap.value >= gap.neutral:
         return _against(f"the next, {name}", gap)
-    return (f"{printable(name)} has the better mean ({times(gap)}), but is not surely better than"
-            f" {printable(found.baseline.recipe)}.")  # fmt: skip
+    return (
+        f"{printable(name)} has the better mean ({times(gap)}), but is not surely better than"
+        f" {printable(found.baseline.recipe)}."
+    )
 
 
 def standings(found: Recommendation) -> Table:
@@ -53,8 +60,14 @@ def standings(found: Recommendation) -> Table:
     for each in found.entrants:
         name = Text(printable(each.recipe), style="bold" if each is found.pick else "")
         gap = "" if each is found.pick or not each.figures else times(found.gap(each))
-        table.add_row(name, figure(found, each.mean), gap, each.needs, str(len(each.figures)),
-                      printable(each.dropped))  # fmt: skip
+        table.add_row(
+            name,
+            figure(found, each.mean),
+            gap,
+            each.needs,
+            str(len(each.figures)),
+            printable(each.dropped),
+        )
     table.caption = _caption(found)
     table.caption_justify = "left"
     return table

@@ -53,9 +53,7 @@ def write_report(
     Path(path).write_text(render(runs, title, origin), encoding="utf-8")
 
 
-def render(
-    runs: Sequence[Run], title: str = "Ganger report", origin: Origin | None = None
-) -> str:  # fmt: skip
+def render(runs: Sequence[Run], title: str = "Ganger report", origin: Origin | None = None) -> str:
     """The page of `write_report` as text. The same runs and origin give the same text."""
     if not runs:
         raise BadInput("a report needs at least one run")
@@ -108,10 +106,15 @@ def _waited(groups: list[Group], colours: dict[str, int]) -> list[dict[str, Any]
         if not known:
             continue
         rows = [
-            {"reason": one.reason, "jobs": whole(round(one.jobs, 1)), "share": one.share,
-             "job_hours": hours(one.job_hours), "gpu_hours": hours(one.gpu_hours)}
+            {
+                "reason": one.reason,
+                "jobs": whole(round(one.jobs, 1)),
+                "share": one.share,
+                "job_hours": hours(one.job_hours),
+                "gpu_hours": hours(one.gpu_hours),
+            }
             for one in shares(known)
-        ]  # fmt: skip
+        ]
         found.append({"label": group.label, "colour": colours[group.label], "rows": rows})
     return found
 
@@ -169,8 +172,11 @@ def _provenance(runs: Sequence[Run], origin: Origin | None) -> list[tuple[str, s
         ("Recipes", "; ".join(told)),
         ("Seeds", listed(str(run.seed) for run in runs)),
         ("Loads", listed(f"{load:g}" for load in loads) if loads != [1.0] else ""),
-        ("Simulation", f"{total['events']:,.0f} events, {total['decisions']:,.0f} decisions, "
-                       f"{cpu:,.1f} s of CPU time"),
+        (
+            "Simulation",
+            f"{total['events']:,.0f} events, {total['decisions']:,.0f} decisions, "
+            f"{cpu:,.1f} s of CPU time",
+        ),
         versions(),
-    ]  # fmt: skip
+    ]
     return [(name, text) for name, text in rows if text]

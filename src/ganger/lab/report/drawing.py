@@ -29,8 +29,9 @@ def draw(run: Run, horizon_seconds: float) -> str:
     scale = (WIDTH - LEFT - RIGHT) / horizon_seconds
     lower = TOP + ROW * sum(run.node_gpus) + 6
     height = lower + ROW * len(run.jobs.name) // 2 + 24
-    segments = [_cut(each, horizon_seconds) for each in run.segments
-                if each.start_seconds < horizon_seconds]  # fmt: skip
+    segments = [
+        _cut(each, horizon_seconds) for each in run.segments if each.start_seconds < horizon_seconds
+    ]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}"'
         f' viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="11">',

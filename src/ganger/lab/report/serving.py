@@ -55,9 +55,12 @@ _MOST_LANES: Final = 64
 
 
 def write_report(
-    runs: Sequence[ServingRun], path: str | Path, title: str = "Ganger report",
-    origin: Origin | None = None, bounds: Bounds | None = None,
-) -> None:  # fmt: skip
+    runs: Sequence[ServingRun],
+    path: str | Path,
+    title: str = "Ganger report",
+    origin: Origin | None = None,
+    bounds: Bounds | None = None,
+) -> None:
     """Write one self-contained HTML page comparing the runs to `path`.
 
     Runs that differ in their seed only are one recipe with a 95 % confidence interval; each fleet
@@ -68,9 +71,11 @@ def write_report(
 
 
 def render(
-    runs: Sequence[ServingRun], title: str = "Ganger report", origin: Origin | None = None,
+    runs: Sequence[ServingRun],
+    title: str = "Ganger report",
+    origin: Origin | None = None,
     bounds: Bounds | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """The page of `write_report` as text. The same runs and origin give the same text."""
     if not runs:
         raise BadInput("a report needs at least one run")
@@ -78,10 +83,16 @@ def render(
     colours = {name: at for at, name in enumerate(dict.fromkeys(each.recipe for each in groups))}
     places = sorted({group.place for group in groups}, key=_in_order([g.place for g in groups]))
     panels = [
-        _panel(at, place, place.told(places), [g for g in groups if g.place == place], colours,
-               (bounds or {}).get(place))
+        _panel(
+            at,
+            place,
+            place.told(places),
+            [g for g in groups if g.place == place],
+            colours,
+            (bounds or {}).get(place),
+        )
         for at, place in enumerate(places)
-    ]  # fmt: skip
+    ]
     fleets = list(dict.fromkeys(place.fleet for place in places))
     loads = sorted({place.faster for place in places})
     charts = [panel["chart"] for panel in panels]
@@ -128,9 +139,13 @@ def _columns(groups: Sequence[Group]) -> list[Column]:
 
 
 def _panel(
-    at: int, place: Place, where: str, groups: list[Group], colours: Mapping[str, int],
+    at: int,
+    place: Place,
+    where: str,
+    groups: list[Group],
+    colours: Mapping[str, int],
     bound: Bound | None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     columns = _columns(groups)
     best = {each.key: leading(groups, each.key, each.better) for each in columns}
     return {
@@ -143,9 +158,13 @@ def _panel(
         "columns": columns,
         "rows": [
             {
-                "label": group.recipe, "colour": colours[group.recipe], "needs": group.needs,
-                "cells": [cell(group.metrics[each.key], each.kind, best=group in best[each.key])
-                          for each in columns],
+                "label": group.recipe,
+                "colour": colours[group.recipe],
+                "needs": group.needs,
+                "cells": [
+                    cell(group.metrics[each.key], each.kind, best=group in best[each.key])
+                    for each in columns
+                ],
             }
             for group in groups
         ],
@@ -155,11 +174,13 @@ def _panel(
         "drops": _drops(groups, colours),
         "models": _models(groups, colours),
         "chart": {
-            "fleet": place.fleet, "load": place.faster, "slo": place.slo_seconds,
+            "fleet": place.fleet,
+            "load": place.faster,
+            "slo": place.slo_seconds,
             "bound": None if bound is None else short(bound.attainment, 6),
             "groups": [_chart(group, colours[group.recipe]) for group in groups],
         },
-    }  # fmt: skip
+    }
 
 
 def _bound(bound: Bound | None, columns: Sequence[Column]) -> list[str]:
@@ -194,8 +215,14 @@ def _drops(groups: Sequence[Group], colours: Mapping[str, int]) -> dict[str, Any
         order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         for at, (reason, count) in enumerate(order):
             cells = [reason, f"{count / len(group.runs):,.0f}", per_cent(count / requests)]
-            body.append({"label": group.recipe, "colour": colours[group.recipe],
-                         "first": not at, "cells": cells})  # fmt: skip
+            body.append(
+                {
+                    "label": group.recipe,
+                    "colour": colours[group.recipe],
+                    "first": not at,
+                    "cells": cells,
+                }
+            )
     return _table(["Recipe", "Reason", "Requests", "Of all"], 2, body)
 
 
@@ -211,13 +238,23 @@ def _models(groups: Sequence[Group], colours: Mapping[str, int]) -> dict[str, An
         for at, row in enumerate(rows):
             told = watched.get(row["model"], {})
             cells = [
-                row["model"], f"{row['requests']:,}", per_cent(row["attainment"]),
+                row["model"],
+                f"{row['requests']:,}",
+                per_cent(row["attainment"]),
                 f"{row['dropped']:,}",
-                *(latency(math.nan if (value := told.get(key)) is None else value)
-                  for key in ("latency_p50_seconds", "latency_p95_seconds", "latency_p99_seconds")),
-            ]  # fmt: skip
-            body.append({"label": group.recipe, "colour": colours[group.recipe],
-                         "first": not at, "cells": cells})  # fmt: skip
+                *(
+                    latency(math.nan if (value := told.get(key)) is None else value)
+                    for key in ("latency_p50_seconds", "latency_p95_seconds", "latency_p99_seconds")
+                ),
+            ]
+            body.append(
+                {
+                    "label": group.recipe,
+                    "colour": colours[group.recipe],
+                    "first": not at,
+                    "cells": cells,
+                }
+            )
     head = ["Recipe", "Model", "Requests", "In time", "Dropped", "p50", "p95", "p99"]
     return _table(head, 2, body)
 
@@ -226,13 +263,16 @@ def _chart(group: Group, colour: int) -> dict[str, Any]:
     watched = group.runs[0].watched
     return {
         "series": colour,
-        "metrics": {name: [short(value.mean, 6), short(value.half_width, 6)]
-                    for name, value in group.metrics.items()},
-        "within": {"x": [], "y": []} if watched is None else
-                  dict(zip("xy", map(shorts, watched.within), strict=True)),
+        "metrics": {
+            name: [short(value.mean, 6), short(value.half_width, 6)]
+            for name, value in group.metrics.items()
+        },
+        "within": {"x": [], "y": []}
+        if watched is None
+        else dict(zip("xy", map(shorts, watched.within), strict=True)),
         "time": None if watched is None else _over_time(watched),
         "lanes": None if watched is None else _lanes(watched),
-    }  # fmt: skip
+    }
 
 
 def _over_time(watched: Watched) -> dict[str, Any] | None:
@@ -252,15 +292,26 @@ def _lanes(watched: Watched) -> dict[str, Any] | None:
 
     def numbers(box: Box) -> list[int | str]:
         reason = reasons.setdefault(box.reason, len(reasons))
-        return [box.lane, box.began, box.ended - box.began, box.model, box.size, reason,
-                box.outcome]  # fmt: skip
+        return [
+            box.lane,
+            box.began,
+            box.ended - box.began,
+            box.model,
+            box.size,
+            reason,
+            box.outcome,
+        ]
 
-    stretches = [{"name": name, "boxes": [numbers(box) for box in boxes]}
-                 for name, boxes in watched.stretches.items()]  # fmt: skip
+    stretches = [
+        {"name": name, "boxes": [numbers(box) for box in boxes]}
+        for name, boxes in watched.stretches.items()
+    ]
     return {
-        "stretches": stretches, "reasons": list(reasons), "models": watched.models,
+        "stretches": stretches,
+        "reasons": list(reasons),
+        "models": watched.models,
         "types": [f"{name} copy" if copies else name for name, copies in watched.lanes],
-    }  # fmt: skip
+    }
 
 
 def _facts(
@@ -271,11 +322,13 @@ def _facts(
     seeds = len({run.setup.seed for run in runs})
     return [
         (span(requests), "requests"),
-        (fleets[0] if len(fleets) == 1 else str(len(fleets)),
-         "fleet" if len(fleets) == 1 else "fleets"),
+        (
+            fleets[0] if len(fleets) == 1 else str(len(fleets)),
+            "fleet" if len(fleets) == 1 else "fleets",
+        ),
         (str(len(labels)), "recipe" if len(labels) == 1 else "recipes"),
         (str(seeds), "seed" if seeds == 1 else "seeds"),
-    ]  # fmt: skip
+    ]
 
 
 def _provenance(runs: Sequence[ServingRun], origin: Origin | None) -> list[tuple[str, str]]:
@@ -292,5 +345,5 @@ def _provenance(runs: Sequence[ServingRun], origin: Origin | None) -> list[tuple
         ("Noise", listed(f"{run.setup.noise:g} of the measured spread" for run in runs)),
         ("Simulation", f"{len(runs)} runs, {cpu:,.1f} s of CPU time{speed}"),
         versions(),
-    ]  # fmt: skip
+    ]
     return [(name, text) for name, text in rows if text]

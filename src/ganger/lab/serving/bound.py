@@ -61,17 +61,27 @@ class Rates:
     last codes."""
 
     def __init__(
-        self, known: Sequence[Known], devices: Sequence[tuple[str, int]],
-        variants: Sequence[Sequence[int]], streams: int = 1, pipelines: Sequence[Pipeline] = (),
-    ) -> None:  # fmt: skip
+        self,
+        known: Sequence[Known],
+        devices: Sequence[tuple[str, int]],
+        variants: Sequence[Sequence[int]],
+        streams: int = 1,
+        pipelines: Sequence[Pipeline] = (),
+    ) -> None:
         self.counts = np.array([count for _, count in devices], np.float64)
         self.each = np.full((len(variants), len(devices)), np.inf)
         self._floor: list[F64] = []
         for at, models in enumerate(variants):
-            found = [(column, np.array(known[model].latencies[name, 1.0].mean, np.float64),
-                      _together(known[model].beside.get((name, 1.0), ()), streams))
-                     for model in models for column, (name, _) in enumerate(devices)
-                     if (name, 1.0) in known[model].latencies]  # fmt: skip
+            found = [
+                (
+                    column,
+                    np.array(known[model].latencies[name, 1.0].mean, np.float64),
+                    _together(known[model].beside.get((name, 1.0), ()), streams),
+                )
+                for model in models
+                for column, (name, _) in enumerate(devices)
+                if (name, 1.0) in known[model].latencies
+            ]
             floor = np.full(max((len(mean) for _, mean, _ in found), default=1), np.inf)
             for column, mean, times in found:
                 least = (mean[1:] / np.arange(1, len(mean))).min() / times
@@ -94,8 +104,10 @@ class Rates:
         shared = part.sum(axis=1) / np.maximum(runs.sum(axis=1), 1)
         shared = np.maximum(shared, 1e-12) / np.maximum(shared, 1e-12).sum()
         self.each[at] = (cost / shared[:, None]).min(axis=0)
-        alone = [float(self._floor[stage.model][1:].min(initial=np.inf)) if count else 0.0
-                 for stage, count in zip(pipeline.stages, times, strict=True)]  # fmt: skip
+        alone = [
+            float(self._floor[stage.model][1:].min(initial=np.inf)) if count else 0.0
+            for stage, count in zip(pipeline.stages, times, strict=True)
+        ]
         self._floor[at] = np.array([0.0, max(rests(pipeline, alone))])
 
     def rate(self, model: int) -> float:
@@ -234,10 +246,12 @@ def _programme(rows: I64, rates: Rates) -> float:
     at = np.arange(len(of))
     capacity = len(count) + piece * types + type_
     limits: Any = coo_array(
-        (np.concatenate((np.ones(len(of)), cost)),
-         (np.concatenate((of, capacity)), np.concatenate((at, at)))),
+        (
+            np.concatenate((np.ones(len(of)), cost)),
+            (np.concatenate((of, capacity)), np.concatenate((at, at))),
+        ),
         shape=(len(count) + pieces * types, len(of)),
-    ).tocsr()  # fmt: skip
+    ).tocsr()
     most: Any = np.concatenate((count, np.tile(rates.counts * width, pieces)))
     solved = linprog(np.full(len(of), -1.0), A_ub=limits, b_ub=most, method="highs")
     if solved.fun is None:

@@ -35,8 +35,10 @@ class Fleet:
         """So many lanes for each device; with `memory` (MiB by type) also a store and a lane that
         copies models into it."""
         types = [name for name, count in self.devices for _ in range(count)]
-        lanes = [Lane(at, types[at // streams], device=at // streams)
-                 for at in range(len(types) * streams)]  # fmt: skip
+        lanes = [
+            Lane(at, types[at // streams], device=at // streams)
+            for at in range(len(types) * streams)
+        ]
         if memory is None:
             return lanes, []
         for lane in lanes:
@@ -61,6 +63,5 @@ def read_fleet(text: str) -> Fleet:
             raise BadInput(f"{name} is named twice", where="--fleet", mend="add its counts up")
         found[name] = count
     if not 1 <= sum(found.values()) <= MOST:
-        raise BadInput(f"{sum(found.values())} devices", where="--fleet",
-                       mend=f"give 1 to {MOST}")  # fmt: skip
+        raise BadInput(f"{sum(found.values())} devices", where="--fleet", mend=f"give 1 to {MOST}")
     return Fleet(tuple((name, count) for name, count in found.items() if count))

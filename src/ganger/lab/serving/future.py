@@ -51,10 +51,14 @@ class Future:
             for code in np.unique(model).tolist():
                 here = model == code
                 found.setdefault(code, []).append(tuple(column[here] for column in columns))
-        return cls({
-            code: Coming(*(np.concatenate(column).tolist() for column in zip(*parts, strict=True)))
-            for code, parts in found.items()
-        })  # fmt: skip
+        return cls(
+            {
+                code: Coming(
+                    *(np.concatenate(column).tolist() for column in zip(*parts, strict=True))
+                )
+                for code, parts in found.items()
+            }
+        )
 
     def coming(self, model: int) -> Coming:
         """All requests for a model."""

@@ -56,8 +56,9 @@ def grouped(runs: Sequence[ServingRun]) -> list[Group]:
     found: dict[tuple[str, Place], list[ServingRun]] = {}
     for run in runs:
         found.setdefault((run.recipe, run.place), []).append(run)
-    return [Group(*key, needs_of(key[0]), tuple(some), _estimates(some))
-            for key, some in found.items()]  # fmt: skip
+    return [
+        Group(*key, needs_of(key[0]), tuple(some), _estimates(some)) for key, some in found.items()
+    ]
 
 
 def _estimates(runs: Sequence[ServingRun]) -> dict[str, Estimate]:
@@ -75,8 +76,9 @@ def tied(one: Group, two: Group, metric: str) -> bool:
     """Whether two groups cannot be told apart by a metric: over several seeds the 95 % interval of
     the difference, seed by seed, holds 0; else the figures are alike to a thousandth."""
     other = {run.setup.seed: run.metrics[metric] for run in two.runs}
-    pairs = [(run.metrics[metric], other[run.setup.seed]) for run in one.runs
-             if run.setup.seed in other]  # fmt: skip
+    pairs = [
+        (run.metrics[metric], other[run.setup.seed]) for run in one.runs if run.setup.seed in other
+    ]
     gap = confidence(a - b for a, b in pairs if a is not None and b is not None)
     if gap.half_width > 0:
         return abs(gap.mean) <= gap.half_width
@@ -125,8 +127,10 @@ def headline(groups: Sequence[Group]) -> str:
         return f"Under {_named(first)} {share} of the requests are answered in time."
     names = " and ".join(map(_named, best)) if len(best) < 3 else f"{_named(first)} and its like"
     if metric == P99:
-        return (f"Every recipe answers all in time; {names} {_is(best)} quickest, with a p99 of"
-                f" {latency(first.mean(P99))}.")  # fmt: skip
+        return (
+            f"Every recipe answers all in time; {names} {_is(best)} quickest, with a p99 of"
+            f" {latency(first.mean(P99))}."
+        )
     field = [group for group in groups if group.deployable] or list(groups)
     if len(best) == len(field) > 1:
         return f"Every recipe answers about {share} of the requests in time."
@@ -134,8 +138,10 @@ def headline(groups: Sequence[Group]) -> str:
     base = _baseline(groups, best)
     if base is None:
         return f"{names} {answers} {share} of the requests in time."
-    return (f"{names} {answers} {share} of the requests in time, {base.recipe}"
-            f" {per_cent(base.mean(IN_TIME))}.")  # fmt: skip
+    return (
+        f"{names} {answers} {share} of the requests in time, {base.recipe}"
+        f" {per_cent(base.mean(IN_TIME))}."
+    )
 
 
 def _named(group: Group) -> str:
@@ -173,13 +179,18 @@ def _sureness(groups: Sequence[Group], best: Sequence[Group], metric: str) -> st
         return ""
     other = max(field, key=lambda group: group.mean(IN_TIME))
     theirs = {run.setup.seed: run.metrics[IN_TIME] or 0.0 for run in other.runs}
-    gap = confidence((run.metrics[IN_TIME] or 0.0) - theirs[run.setup.seed]
-                     for run in first.runs if run.setup.seed in theirs)  # fmt: skip
+    gap = confidence(
+        (run.metrics[IN_TIME] or 0.0) - theirs[run.setup.seed]
+        for run in first.runs
+        if run.setup.seed in theirs
+    )
     if not gap.half_width > 0:
         return ""
     low, high = (100 * (gap.mean + sign * gap.half_width) for sign in (-1, 1))
-    return (f"Over {len(first.runs)} seeds it has {low:.1f} to {high:.1f} points more in time than"
-            f" {other.recipe} (95% confidence).")  # fmt: skip
+    return (
+        f"Over {len(first.runs)} seeds it has {low:.1f} to {high:.1f} points more in time than"
+        f" {other.recipe} (95% confidence)."
+    )
 
 
 def _ties(best: Sequence[Group]) -> str:
@@ -192,8 +203,10 @@ def _oracle(groups: Sequence[Group]) -> str:
     if not known or len(known) == len(groups):
         return ""
     best = max(known, key=lambda group: group.mean(IN_TIME))
-    return (f"{best.recipe} knows all requests before they come, which nobody can deploy: it has"
-            f" {per_cent(best.mean(IN_TIME))} in time.")  # fmt: skip
+    return (
+        f"{best.recipe} knows all requests before they come, which nobody can deploy: it has"
+        f" {per_cent(best.mean(IN_TIME))} in time."
+    )
 
 
 def bounded(bound: Bound | None) -> str:

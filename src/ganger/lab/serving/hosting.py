@@ -54,10 +54,14 @@ class Served:
                 most = declared.shapes[int(declared.shape[job])].roles[0].range[1]
                 services[name] = self._requested(name, model, types, most, traffic, seed)
         if not services:
-            raise BadInput("no job of kind serve names a model of the models file",
-                           where=trace.name, mend="give services a `model`")  # fmt: skip
-        self.host = Requesting(declared, services, window,
-                               lambda node: nodes.types[int(nodes.gpu_type[node])])  # fmt: skip
+            raise BadInput(
+                "no job of kind serve names a model of the models file",
+                where=trace.name,
+                mend="give services a `model`",
+            )
+        self.host = Requesting(
+            declared, services, window, lambda node: nodes.types[int(nodes.gpu_type[node])]
+        )
 
     def _requested(
         self, name: str, model: str, types: Sequence[str], most: int, traffic: Traffic, seed: int
@@ -67,24 +71,33 @@ class Served:
         known = all_known(_only(traffic.requests, model), models, fleet)
         lanes: list[Lane] = []
         for type_, count in fleet.devices:
-            lanes += [Lane(len(lanes) + at, type_, device=len(lanes) + at, down=True)
-                      for at in range(count)]  # fmt: skip
+            lanes += [
+                Lane(len(lanes) + at, type_, device=len(lanes) + at, down=True)
+                for at in range(count)
+            ]
         lacks = [type_ for type_ in types if (type_, 1.0) not in known[0].latencies]
         if lacks:
-            raise BadInput(f"model {model!r} was not measured on {lacks[0]}", where=name,
-                           mend="add its latency there to the models file")  # fmt: skip
+            raise BadInput(
+                f"model {model!r} was not measured on {lacks[0]}",
+                where=name,
+                mend="add its latency there to the models file",
+            )
         router = make_router(traffic.router)
         give_caches(lanes, known, models, router)
         world = World(known, lanes, seed=seed, tenants=traffic.requests.tenants.values)
         tally = Tally(world, [right_of(models.models[model])])
         if router.can.streams > 1:
-            raise BadInput(f"{router.name} runs batches beside each other, and a replica runs one",
-                           where="--router", mend="name another recipe")  # fmt: skip
-        source = Source(_only(traffic.requests, model), models, fleet, world,
-                        Setup(slo=traffic.slo), router)  # fmt: skip
-        plane = Plane(world, router,
-                      Physics(known, noise=traffic.noise, seed=seed), source.chunks(), [tally]
-                      )  # fmt: skip
+            raise BadInput(
+                f"{router.name} runs batches beside each other, and a replica runs one",
+                where="--router",
+                mend="name another recipe",
+            )
+        source = Source(
+            _only(traffic.requests, model), models, fleet, world, Setup(slo=traffic.slo), router
+        )
+        plane = Plane(
+            world, router, Physics(known, noise=traffic.noise, seed=seed), source.chunks(), [tally]
+        )
         self._tallies[name] = tally
         return Requested(plane, known[0].load)
 

@@ -39,8 +39,10 @@ class Sizes(NamedTuple):
     types: tuple[tuple[str, int, int], ...]
 
     def __str__(self) -> str:
-        return "+".join(f"{name}:{least}-{most}" if least < most else f"{name}:{most}"
-                        for name, least, most in self.types)  # fmt: skip
+        return "+".join(
+            f"{name}:{least}-{most}" if least < most else f"{name}:{most}"
+            for name, least, most in self.types
+        )
 
 
 @dataclass(frozen=True)
@@ -90,24 +92,36 @@ class Advice:
         """As plain data."""
         rows = []
         for found in self.found:
-            row: dict[str, Any] = {"recipe": found.recipe, "range": str(found.sizes),
-                                   "refused": found.refused and str(found.refused)}  # fmt: skip
+            row: dict[str, Any] = {
+                "recipe": found.recipe,
+                "range": str(found.sizes),
+                "refused": found.refused and str(found.refused),
+            }
             row["cost"] = found.cost if found.best is not None else None
             for name in ("best", "below", "nearest"):
                 tried: Tried | None = getattr(found, name)
-                row[name] = None if tried is None else {
-                    "fleet": str(tried.fleet), "attainment": tried.attainment,
-                    "attainment_low": tried.low, "attainment_high": tried.high,
-                    "latency_p99_seconds": tried.p99_seconds,
-                }  # fmt: skip
+                row[name] = (
+                    None
+                    if tried is None
+                    else {
+                        "fleet": str(tried.fleet),
+                        "attainment": tried.attainment,
+                        "attainment_low": tried.low,
+                        "attainment_high": tried.high,
+                        "latency_p99_seconds": tried.p99_seconds,
+                    }
+                )
             rows.append(row)
         best = self.best
         return {
-            "attainment": self.target, "requests": self.requests, "runs": self.runs,
-            "pick": None if best is None or best.best is None else {
-                "recipe": best.recipe, "fleet": str(best.best.fleet)},
+            "attainment": self.target,
+            "requests": self.requests,
+            "runs": self.runs,
+            "pick": None
+            if best is None or best.best is None
+            else {"recipe": best.recipe, "fleet": str(best.best.fleet)},
             "found": rows,
-        }  # fmt: skip
+        }
 
 
 def read_sizes(text: str) -> list[Sizes]:
@@ -119,30 +133,41 @@ def read_sizes(text: str) -> list[Sizes]:
         for part in fleet.split("+"):
             match = _PART.fullmatch(part.strip())
             if match is None:
-                raise BadInput(f"{shown(part)} is not a range of devices", where="--fleets",
-                               mend=mend)  # fmt: skip
+                raise BadInput(
+                    f"{shown(part)} is not a range of devices", where="--fleets", mend=mend
+                )
             name, least = match[1].strip(), int(match[2])
             most = int(match[3] or least)
             if least > most or any(name == other for other, *_ in types):
-                raise BadInput(f"{shown(part)} runs backwards or is named twice", where="--fleets",
-                               mend=mend)  # fmt: skip
+                raise BadInput(
+                    f"{shown(part)} runs backwards or is named twice", where="--fleets", mend=mend
+                )
             types.append((name, least, most))
         mixes = int(np.prod([most - least + 1 for _, least, most in types[:-1]], dtype=np.int64))
         total = sum(most for *_, most in types)
         if not 1 <= total <= MOST or mixes > _MIXES:
-            raise BadInput(f"{shown(fleet)} has {total} devices and {mixes} mixes",
-                           where="--fleets", mend=f"give 1 to {MOST} devices, {_MIXES} mixes"
-                           )  # fmt: skip
+            raise BadInput(
+                f"{shown(fleet)} has {total} devices and {mixes} mixes",
+                where="--fleets",
+                mend=f"give 1 to {MOST} devices, {_MIXES} mixes",
+            )
         found.append(Sizes(tuple(types)))
     return found
 
 
 def size(
-    load: Callable[[], Requests], models: Models, recipes: Sequence[str],
-    ranges: Sequence[Sizes], setup: Setup, *, target: float, seeds: Sequence[int],
-    prices: Mapping[str, float], workers: int = 1,
+    load: Callable[[], Requests],
+    models: Models,
+    recipes: Sequence[str],
+    ranges: Sequence[Sizes],
+    setup: Setup,
+    *,
+    target: float,
+    seeds: Sequence[int],
+    prices: Mapping[str, float],
+    workers: int = 1,
     progress: Callable[[float], None] = lambda share: None,
-) -> Advice:  # fmt: skip
+) -> Advice:
     """For each recipe on each range the cheapest fleet of which the interval of attainment lies at
     or above `target`. A price counts for each device of its type, 1 where none is stated.
 
@@ -159,8 +184,7 @@ def size(
         tasks, of = [], []
         for search, fleet in asked:
             for seed in seeds:
-                tasks.append(Task(search.found.recipe, fleet,
-                                  replace(setup, seed=seed)))  # fmt: skip
+                tasks.append(Task(search.found.recipe, fleet, replace(setup, seed=seed)))
                 of.append(search)
         done = try_tasks(load, models, tasks, workers=workers)
         runs += len(tasks)
@@ -280,8 +304,14 @@ def _tried(recipe: str, fleet: Fleet, runs: Sequence[ServingRun]) -> Tried:
         half /= sqrt(len(parts))
     p99 = [run.metrics["latency_p99_seconds"] for run in runs]
     known = [each for each in p99 if each is not None]
-    return Tried(recipe, fleet, mean, max(mean - half, 0.0), min(mean + half, 1.0),
-                 float(np.mean(known)) if known else None)  # fmt: skip
+    return Tried(
+        recipe,
+        fleet,
+        mean,
+        max(mean - half, 0.0),
+        min(mean + half, 1.0),
+        float(np.mean(known)) if known else None,
+    )
 
 
 def _parts(blocks: Sequence[tuple[int, int]]) -> np.ndarray[Any, np.dtype[np.float64]]:

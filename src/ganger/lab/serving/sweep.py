@@ -40,11 +40,16 @@ class Comparison(NamedTuple):
             "runs": [run.to_json() for run in self.runs],
             "clairvoyant": [{**run.to_json(), "needs": "future"} for run in self.oracle],
             "bounds": [
-                {"fleet": place.fleet, "faster": place.faster, "slo_seconds": place.slo_seconds,
-                 "attainment": bound.attainment, "goodput_per_second": bound.goodput_per_second}
+                {
+                    "fleet": place.fleet,
+                    "faster": place.faster,
+                    "slo_seconds": place.slo_seconds,
+                    "attainment": bound.attainment,
+                    "goodput_per_second": bound.goodput_per_second,
+                }
                 for place, bound in self.bounds.items()
             ],
-        }  # fmt: skip
+        }
 
 
 class _Job(NamedTuple):
@@ -61,12 +66,18 @@ FORESEEN: Final = 1_000_000
 
 
 def run_tasks(
-    load: Callable[[], Requests], models: Models, tasks: Sequence[Task], *, workers: int = 1,
-    per_request: Path | None = None, progress: Callable[[float], None] = lambda share: None,
-) -> list[ServingRun]:  # fmt: skip
+    load: Callable[[], Requests],
+    models: Models,
+    tasks: Sequence[Task],
+    *,
+    workers: int = 1,
+    per_request: Path | None = None,
+    progress: Callable[[float], None] = lambda share: None,
+) -> list[ServingRun]:
     """Do every task; `load` begins the stream of requests anew for each. Raises BadInput."""
-    found = try_tasks(load, models, tasks, workers=workers, per_request=per_request,
-                      progress=progress)  # fmt: skip
+    found = try_tasks(
+        load, models, tasks, workers=workers, per_request=per_request, progress=progress
+    )
     runs = [each for each in found if isinstance(each, ServingRun)]
     for each in found:
         if isinstance(each, BadInput):
@@ -75,9 +86,14 @@ def run_tasks(
 
 
 def compare_tasks(
-    load: Callable[[], Requests], models: Models, tasks: Sequence[Task], *, workers: int = 1,
-    per_request: Path | None = None, progress: Callable[[float], None] = lambda share: None,
-) -> Comparison:  # fmt: skip
+    load: Callable[[], Requests],
+    models: Models,
+    tasks: Sequence[Task],
+    *,
+    workers: int = 1,
+    per_request: Path | None = None,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Comparison:
     """Do every task, and at every place what nobody can deploy: where several recipes are compared,
     one that knows the future; the bound. Raises BadInput."""
     places = dict.fromkeys((task.fleet, task.setup) for task in tasks)
@@ -85,12 +101,23 @@ def compare_tasks(
     known = any(recipe.partition("(")[0] == ORACLE for recipe in recipes)
     oracle = [Task(ORACLE, *place) for place in places] if len(recipes) > 1 and not known else []
     part = len(tasks) / (len(tasks) + len(oracle))
-    runs = run_tasks(load, models, tasks, workers=workers, per_request=per_request,
-                     progress=lambda share: progress(part * share))  # fmt: skip
+    runs = run_tasks(
+        load,
+        models,
+        tasks,
+        workers=workers,
+        per_request=per_request,
+        progress=lambda share: progress(part * share),
+    )
     if (runs[0].metrics["requests"] or 0) > FORESEEN:
         oracle = []
-    found = try_tasks(load, models, oracle, workers=workers,
-                      progress=lambda share: progress(part + (1 - part) * share))  # fmt: skip
+    found = try_tasks(
+        load,
+        models,
+        oracle,
+        workers=workers,
+        progress=lambda share: progress(part + (1 - part) * share),
+    )
     streams = max(make_router(recipe).can.streams for recipe in recipes)
     bounds: dict[Place, Bound] = {}
     for fleet, setup in dict.fromkeys((fleet, replace(setup, seed=0)) for fleet, setup in places):
@@ -101,9 +128,14 @@ def compare_tasks(
 
 
 def try_tasks(
-    load: Callable[[], Requests], models: Models, tasks: Sequence[Task], *, workers: int = 1,
-    per_request: Path | None = None, progress: Callable[[float], None] = lambda share: None,
-) -> list[ServingRun | BadInput]:  # fmt: skip
+    load: Callable[[], Requests],
+    models: Models,
+    tasks: Sequence[Task],
+    *,
+    workers: int = 1,
+    per_request: Path | None = None,
+    progress: Callable[[float], None] = lambda share: None,
+) -> list[ServingRun | BadInput]:
     """The same; a task that cannot be done gives its error."""
     count = len(tasks)
     if workers <= 1 or count <= 1 or "fork" not in get_all_start_methods():

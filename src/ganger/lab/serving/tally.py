@@ -20,9 +20,15 @@ BLOCK: Final = 64
 """So many requests that follow each other are counted together, for intervals."""
 
 _COLUMNS: Final = (
-    "request", "model", "arrival_seconds", "latency_seconds", "outcome", "answered_by",
-    "ttft_seconds", "tpot_seconds",
-)  # fmt: skip
+    "request",
+    "model",
+    "arrival_seconds",
+    "latency_seconds",
+    "outcome",
+    "answered_by",
+    "ttft_seconds",
+    "tpot_seconds",
+)
 """Of the file that has a row for each request."""
 
 
@@ -32,9 +38,13 @@ class Tally:
     answer of a token model in time takes at most to its first token, and for each further one."""
 
     def __init__(
-        self, world: World, right: Sequence[NDArray[np.bool_] | float | None],
-        per_request: TextIO | None = None, slo_ttft: int = NEVER, slo_tpot: int = NEVER,
-    ) -> None:  # fmt: skip
+        self,
+        world: World,
+        right: Sequence[NDArray[np.bool_] | float | None],
+        per_request: TextIO | None = None,
+        slo_ttft: int = NEVER,
+        slo_tpot: int = NEVER,
+    ) -> None:
         count = len(world.variants)
         self.requests = self.answered = self.late = self.batches = self.executed = 0
         self.dropped: dict[str, int] = {}
@@ -109,8 +119,9 @@ class Tally:
                 reason = world.reasons[code - 2]
                 self.dropped[reason] = self.dropped.get(reason, 0) + number
         models = len(world.variants)
-        self.by_model += [np.bincount(asked[rows], minlength=models)
-                          for rows in (slice(None), in_time, ~answered)]  # fmt: skip
+        self.by_model += [
+            np.bincount(asked[rows], minlength=models) for rows in (slice(None), in_time, ~answered)
+        ]
         self.latencies.add((ended - arrival)[answered])
         slo = np.where(deadline < NEVER, deadline - arrival, NEVER)
         tenant = np.array(requests.tenant[:count], np.int64)
@@ -161,21 +172,34 @@ class Tally:
                 self.right += float(right.mean()) * int((~known).sum())
 
     def _write(
-        self, world: World, arrival: I64, ended: I64, outcome: Any, asked: I64,
+        self,
+        world: World,
+        arrival: I64,
+        ended: I64,
+        outcome: Any,
+        asked: I64,
         times: tuple[I64, I64] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         assert self._rows is not None
         base, by = world.requests.base, world.requests.by
         for at in range(len(arrival)):
             code = int(outcome[at])
             said = "answered" if code == ANSWERED else world.reasons[code - 2]
             who = world.models[by[at]].name if by[at] >= 0 else ""
-            self._rows.writerow([
-                base + at, world.asked(int(asked[at])), f"{arrival[at] / SECOND:.6f}",
-                f"{(ended[at] - arrival[at]) / SECOND:.6f}", said, who,
-                *(f"{each[at] / SECOND:.6f}" if each is not None and each[at] >= 0 else ""
-                  for each in times or (None, None)),
-            ])  # fmt: skip
+            self._rows.writerow(
+                [
+                    base + at,
+                    world.asked(int(asked[at])),
+                    f"{arrival[at] / SECOND:.6f}",
+                    f"{(ended[at] - arrival[at]) / SECOND:.6f}",
+                    said,
+                    who,
+                    *(
+                        f"{each[at] / SECOND:.6f}" if each is not None and each[at] >= 0 else ""
+                        for each in times or (None, None)
+                    ),
+                ]
+            )
 
     def metrics(self, lanes: int) -> dict[str, float | int | None]:
         """All figures; None where there is none. `lanes`: how many there were all the time; 0 where
@@ -203,8 +227,9 @@ class Tally:
             "utilisation": sum(self.busy) / SECOND / span / lanes if span and lanes else None,
             "lanes_used_mean": used / SECOND / span if span and lanes else None,
             "effective_accuracy": self.right / self.requests
-            if self.requests and self.judged else None,
+            if self.requests and self.judged
+            else None,
             "loads": self.loads,
             "span_seconds": span,
-        }  # fmt: skip
+        }
         return {name: None if value != value else value for name, value in found.items()}

@@ -98,8 +98,11 @@ def _rows(
 def _device(text: str, fleet: Fleet, where: str) -> int:
     device = int(text) if text.strip().isdecimal() and len(text) < 10 else -1
     if not 0 <= device < fleet.size:
-        raise BadInput(f"no device {text!r} in {fleet}", where=f"{where}: device",
-                       mend=f"give a number from 0 to {fleet.size - 1}")  # fmt: skip
+        raise BadInput(
+            f"no device {text!r} in {fleet}",
+            where=f"{where}: device",
+            mend=f"give a number from 0 to {fleet.size - 1}",
+        )
     return device
 
 
@@ -109,8 +112,11 @@ def _times(text: str, where: str) -> float:
     except ValueError:
         times = 0.0
     if not 1 / _MOST <= times <= _MOST:
-        raise BadInput(f"{text!r} is not a valid factor", where=f"{where}: times",
-                       mend="write like 4: batches take four times as long")  # fmt: skip
+        raise BadInput(
+            f"{text!r} is not a valid factor",
+            where=f"{where}: times",
+            mend="write like 4: batches take four times as long",
+        )
     return times
 
 
@@ -121,8 +127,9 @@ def _apart(
     ordered = sorted(found)
     for one, other in pairwise(ordered):
         if one[0] == other[0] and other[1] < one[2]:
-            raise BadInput(f"two rows of device {one[0]} overlap", where=where,
-                           mend="make them one")  # fmt: skip
+            raise BadInput(
+                f"two rows of device {one[0]} overlap", where=where, mend="make them one"
+            )
     return ordered
 
 

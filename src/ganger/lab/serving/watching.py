@@ -136,9 +136,12 @@ class Watching:
         runs = [box for box in boxes if box.size]
         began, ended, size = (
             np.array(column, np.int64)
-            for column in ([box.began for box in runs], [box.ended for box in runs],
-                           [box.size for box in runs])
-        )  # fmt: skip
+            for column in (
+                [box.began for box in runs],
+                [box.ended for box in runs],
+                [box.size for box in runs],
+            )
+        )
         if len(runs):
             self._windows.reach(int(ended.max()))
             self._windows.lasted("busy", began, ended)
@@ -179,15 +182,20 @@ class Watching:
             stretches = {"the beginning": self._first, **stretches}
         return Watched(
             windows.width / SECOND,
-            {name: (values[:used] / (windows.width if name in means else 1)).tolist()
-             for name, values in windows.sums.items()},
+            {
+                name: (values[:used] / (windows.width if name in means else 1)).tolist()
+                for name, values in windows.sums.items()
+            },
             _within(latencies, requests),
             {world.asked(code): _figures(each) for code, each in sorted(self._latencies.items())},
-            {name: sorted(boxes, key=lambda box: (box.began, box.lane))
-             for name, boxes in stretches.items() if boxes},
+            {
+                name: sorted(boxes, key=lambda box: (box.began, box.lane))
+                for name, boxes in stretches.items()
+                if boxes
+            },
             [(lane.type, lane.copies) for lane in world.lanes],
             [model.name for model in world.models],
-        )  # fmt: skip
+        )
 
 
 def _within(latencies: Latencies, requests: int) -> tuple[list[float], list[float]]:
@@ -196,8 +204,10 @@ def _within(latencies: Latencies, requests: int) -> tuple[list[float], list[floa
         return [], []
     shares = np.linspace(0, 1, _QUANTILES).tolist()
     part = latencies.count / requests
-    return ([value / SECOND for value in latencies.quantiles(shares)],
-            [share * part for share in shares])  # fmt: skip
+    return (
+        [value / SECOND for value in latencies.quantiles(shares)],
+        [share * part for share in shares],
+    )
 
 
 def _figures(latencies: Latencies) -> dict[str, float | None]:

@@ -37,9 +37,7 @@ def oracle_of_past(knows: str) -> Oracle:
     return history
 
 
-def make_oracle(
-    trace: Trace, physics: Physics, setup: Setup, truth: Truth | None = None
-) -> Oracle:  # fmt: skip
+def make_oracle(trace: Trace, physics: Physics, setup: Setup, truth: Truth | None = None) -> Oracle:
     """The oracle that `setup.knows` names. `truth`: from which one that knows durations has them
     (default: from the trace)."""
     if setup.knows in PAST:
@@ -56,9 +54,10 @@ def make_oracle(
         rules = {name: convergence for name, convergence in told.items() if convergence}
         if not rules:
             raise BadInput(
-                "no job tells its losses", where="--knows losses",
+                "no job tells its losses",
+                where="--knows losses",
                 mend="give --profiles in which models have `convergence`",
-            )  # fmt: skip
+            )
         losses: Oracle = FromLosses(rules, truth)
         return losses
     raise BadInput(

@@ -34,8 +34,11 @@ def load_policy(
     found, _ = registry.parse(spec, bounded=bounded)
     if found.plane not in ("training", "requests", plane):
         what, option = OTHER_PLANES[found.plane]
-        raise BadInput(f"{found.name} decides over {what} only", where="recipe",
-                       mend=f"use it as {option} {found.name}")  # fmt: skip
+        raise BadInput(
+            f"{found.name} decides over {what} only",
+            where="recipe",
+            mend=f"use it as {option} {found.name}",
+        )
     return registry.make(spec, bounded=bounded)
 
 
@@ -123,8 +126,9 @@ def doubts(recipe: str | Policy, trace: Trace, setup: Setup) -> list[str]:
         declared, n = trace.declared, trace.jobs
         silent = int(((declared.estimate[:n] >= NEVER) & (declared.limit[:n] >= NEVER)).sum())
         if silent:
-            return [f"{silent:,} of {n:,} jobs state neither estimate nor time limit"
-                    " (--knows estimate)"]  # fmt: skip
+            return [
+                f"{silent:,} of {n:,} jobs state neither estimate nor time limit (--knows estimate)"
+            ]
     return []
 
 

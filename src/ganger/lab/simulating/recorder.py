@@ -163,9 +163,13 @@ class Recorder:
         counts = np.concatenate([[0], np.cumsum(waits[1])])[waiting]
         wanted = np.concatenate([[0], np.cumsum(waits[2])])[waiting]
         return Timeline(
-            moments / SECOND, held.astype(float), executing.astype(float),
-            counts, wanted, gpus + np.array(self._up)[up_at],
-        )  # fmt: skip
+            moments / SECOND,
+            held.astype(float),
+            executing.astype(float),
+            counts,
+            wanted,
+            gpus + np.array(self._up)[up_at],
+        )
 
 
 def _stays(job: int, since: int, now: int, placement: Placement) -> list[Segment]:

@@ -51,9 +51,10 @@ def refuse_unknown_services(trace: Trace, loads: Mapping[str, Load]) -> None:
     for name in loads:
         if name not in there:
             raise BadInput(
-                f"{name!r} is not a job of kind serve in {trace.name}", where="--rates",
+                f"{name!r} is not a job of kind serve in {trace.name}",
+                where="--rates",
                 mend=f"there are {', '.join(there[:9]) or 'none'}",
-            )  # fmt: skip
+            )
 
 
 def _refuse_endless(trace: Trace) -> None:
@@ -65,9 +66,10 @@ def _refuse_endless(trace: Trace) -> None:
         raise BadInput(
             f"job {declared.name(job)!r} is of kind tune, has no duration, and no job names it as"
             " its parent: it would never end",
-            where=trace.name, mend="give it a duration or children, or a recipe that asks for"
+            where=trace.name,
+            mend="give it a duration or children, or a recipe that asks for"
             " them, like --inner tune.sha",
-        )  # fmt: skip
+        )
 
 
 def refuse_stranded(trace: Trace, kernel: Kernel, setup: Setup, recipe: str) -> None:

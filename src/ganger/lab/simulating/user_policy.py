@@ -57,9 +57,10 @@ class OwnPolicy:
             raise
         except BaseException as error:  # a policy that calls sys.exit() has not decided either
             raise BadInput(
-                f"decide raised {in_a_line(error)}", where=f"{self.where}{self._line(error)}",
+                f"decide raised {in_a_line(error)}",
+                where=f"{self.where}{self._line(error)}",
                 mend="fix the policy",
-            ) from error  # fmt: skip
+            ) from error
         if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Plan)):
             kind = type(made).__name__
             if isinstance(made, tuple):
@@ -81,8 +82,11 @@ class OwnPolicy:
 
     def _line(self, error: BaseException) -> str:
         """The last line of the user's file that the error passed through."""
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
-                 if Path(frame.filename).name == self._path.name]  # fmt: skip
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(error.__traceback__)
+            if Path(frame.filename).name == self._path.name
+        ]
         return f": line {lines[-1]}" if lines else ""
 
     def _check(self, view: View, action: Any) -> None:
@@ -173,9 +177,10 @@ def load_own(path: Path, name: str) -> OwnPolicy:
         policy = made() if callable(made) else made
     except Exception as error:
         raise BadInput(
-            f"{name}() raised {in_a_line(error)}", where=str(path),
+            f"{name}() raised {in_a_line(error)}",
+            where=str(path),
             mend="a policy is made without arguments; give them defaults",
-        ) from error  # fmt: skip
+        ) from error
     if not callable(getattr(policy, "decide", None)):
         raise BadInput(f"{name} has no method decide(view, memory)", where=str(path), mend=_MEND)
     return OwnPolicy(policy, path, name)

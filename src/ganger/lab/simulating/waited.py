@@ -146,13 +146,15 @@ class WaitRecorder:
             (
                 self._reasons[key]
                 for key in (
-                    (shape, tenant, within), (shape, -1, within), (-1, tenant, within),
+                    (shape, tenant, within),
+                    (shape, -1, within),
+                    (-1, tenant, within),
                     (-1, -1, within),
                 )
                 if key in self._reasons
             ),
             NOT_REACHED if within in self._scopes else UNKNOWN,
-        )  # fmt: skip
+        )
         if why not in self._whys and len(self._whys) == len(self._time):
             why = UNKNOWN
         return self._whys.setdefault(why, len(self._whys))
@@ -178,9 +180,12 @@ class WaitRecorder:
         self._elapse(now)
         found = [
             Waited(
-                *why, int(np.count_nonzero(self._held_up >> np.uint64(at) & np.uint64(1))),
-                self._time[at] / HOUR, self._gpu_time[at] / HOUR,
+                *why,
+                int(np.count_nonzero(self._held_up >> np.uint64(at) & np.uint64(1))),
+                self._time[at] / HOUR,
+                self._gpu_time[at] / HOUR,
             )
-            for why, at in self._whys.items() if self._time[at]
-        ]  # fmt: skip
+            for why, at in self._whys.items()
+            if self._time[at]
+        ]
         return sorted(found, key=lambda one: (-one.job_hours, one.code, one.by))

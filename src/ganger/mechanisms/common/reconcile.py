@@ -60,10 +60,16 @@ def towards(
     no difference in size: a move for nothing would be undone by the next decision, and so on.
     """
     phase, on_preempt, holds = view.at.phase, view.at.on_preempt, view.ledger.holds
-    kept = {job for job in view.active.tolist()
-            if phase[job] not in _MOVABLE or on_preempt[job] in STAYS}  # fmt: skip
-    suits = [want for want in wanted
-             if want.job in holds and want.job not in kept and _runs_so(view, want)]  # fmt: skip
+    kept = {
+        job
+        for job in view.active.tolist()
+        if phase[job] not in _MOVABLE or on_preempt[job] in STAYS
+    }
+    suits = [
+        want
+        for want in wanted
+        if want.job in holds and want.job not in kept and _runs_so(view, want)
+    ]
     if any(want.share for want in wanted):
         suits = _with_room(view, suits, kept)
     kept.update(want.job for want in suits)

@@ -253,8 +253,9 @@ class Tree:
             np.array([number[tenant.parent] if tenant else 0 for tenant in known]),
             np.array([tenant.weight if tenant else 1.0 for tenant in known]),
             np.full(len(number), self.inside is Inside.FIFO),
-            np.array(mine, np.int64)[owner], jobs.weight[ids],
-        )  # fmt: skip
+            np.array(mine, np.int64)[owner],
+            jobs.weight[ids],
+        )
 
 
 def _enter(name: str, spec: dict[str, TenantSpec], number: dict[str, int]) -> int:

@@ -139,6 +139,6 @@ class _Filling:
             and self._level(view.at.tenant[job]) > 1
             and view.at.tenant[job] in self.limits
         ]
-        return sorted(found, key=lambda job: (
-            -self._level(view.at.tenant[job]), -view.at.began[job], -job
-        ))  # fmt: skip
+        return sorted(
+            found, key=lambda job: (-self._level(view.at.tenant[job]), -view.at.began[job], -job)
+        )

@@ -115,8 +115,9 @@ def _largest_sum(users: list[User], given: Given, left: dict[int, list[float]]) 
     if not row:
         return given
     room = np.minimum(np.array([left[node] for node in nodes]).ravel(), 1e15)
-    found = choose(np.array(gain), np.array(row), np.array(take), np.maximum(room, 0.0),
-                   nodes=NODES)  # fmt: skip
+    found = choose(
+        np.array(gain), np.array(row), np.array(take), np.maximum(room, 0.0), nodes=NODES
+    )
     best = {users[row[at]].job: points[at] for at in np.flatnonzero(found.taken).tolist()}
     return {**given, **best}
 

@@ -194,9 +194,14 @@ class QueueIndex:
     """
 
     def __init__(
-        self, view: View, order: Order, classes: Classes, *, preempt: bool = False,
+        self,
+        view: View,
+        order: Order,
+        classes: Classes,
+        *,
+        preempt: bool = False,
         listed: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._until, self._timed, self._preempt = classes.until, classes.timed, preempt
         self._passes = order.passes
         self._due: list[tuple[int, int, Entry]] = []

@@ -266,9 +266,12 @@ class Sampled(Place):
 
 
 def _draw(
-    free: NDArray[np.int64], full: NDArray[np.float64], need: int, bias: float,
+    free: NDArray[np.int64],
+    full: NDArray[np.float64],
+    need: int,
+    bias: float,
     rng: np.random.Generator,
-) -> NDArray[np.int64]:  # fmt: skip
+) -> NDArray[np.int64]:
     """GPUs by node of one sampled assignment: nodes that hold the whole gang first, if any does."""
     taken = np.zeros_like(free)
     while need:

@@ -264,8 +264,14 @@ class RoundPolicy:
         full = set[tuple[int | str, ...]]()
         for want in (want for row in shares for want in self._wants(view, row)):
             job = want.job
-            alike = (at.shape[job], at.within[job], self.place.kind(view, job), want.gpus,
-                     want.gpu_type, want.beside)  # fmt: skip
+            alike = (
+                at.shape[job],
+                at.within[job],
+                self.place.kind(view, job),
+                want.gpus,
+                want.gpu_type,
+                want.beside,
+            )
             if job not in waiting or alike in full:
                 continue
             if placed(view, want, self.place):

@@ -243,8 +243,17 @@ def replica_of(service: JobSpec) -> JobSpec:
     one = msgspec.structs.replace(first, size=1, least=0, most=0)
     shape = msgspec.structs.replace(service.shape, roles=(one, *others))
     return JobSpec(
-        name=f"{service.name}-replica", parent=service.name, kind=service.kind, shape=shape,
-        tenant=service.tenant, user=service.user, group=service.group, model=service.model,
-        priority=service.priority, weight=service.weight, on_preempt=service.on_preempt,
-        checkpoint=service.checkpoint, restore=service.restore,
-    )  # fmt: skip
+        name=f"{service.name}-replica",
+        parent=service.name,
+        kind=service.kind,
+        shape=shape,
+        tenant=service.tenant,
+        user=service.user,
+        group=service.group,
+        model=service.model,
+        priority=service.priority,
+        weight=service.weight,
+        on_preempt=service.on_preempt,
+        checkpoint=service.checkpoint,
+        restore=service.restore,
+    )

@@ -72,10 +72,14 @@ class Asking:
         if deadline < NEVER:
             heappush(memory.due, (deadline, row))
         return [
-            (model, world.add_task(Task(row, model, requests.items[at], arrival=arrival,
-                                        deadline=deadline)))
+            (
+                model,
+                world.add_task(
+                    Task(row, model, requests.items[at], arrival=arrival, deadline=deadline)
+                ),
+            )
             for model in missing
-        ]  # fmt: skip
+        ]
 
     def _known(self, memory: Asked, models: Sequence[int], given: int) -> dict[int, int]:
         """What was kept of these models for an input; it is now the most recently used."""

@@ -105,10 +105,14 @@ class Exp3(_Weighing):
         label = self._label(world, row)
         weights = self._weights(world, memory, row)
         total = sum(weights.values())
-        self._lose(weights, {
-            model: total / weights[model] for model, said in outputs.items()
-            if label >= 0 and said >= 0 and said != label
-        })  # fmt: skip
+        self._lose(
+            weights,
+            {
+                model: total / weights[model]
+                for model, said in outputs.items()
+                if label >= 0 and said >= 0 and said != label
+            },
+        )
 
     def combine(
         self, world: World, memory: Weights, row: int, outputs: Mapping[int, int]
@@ -137,10 +141,14 @@ class Exp4(_Weighing):
     def learn(self, world: World, memory: Weights, row: int, outputs: Mapping[int, int]) -> None:
         """Those that erred lost."""
         label = self._label(world, row)
-        self._lose(self._weights(world, memory, row), {
-            model: 1.0 for model, said in outputs.items()
-            if label >= 0 and said >= 0 and said != label
-        })  # fmt: skip
+        self._lose(
+            self._weights(world, memory, row),
+            {
+                model: 1.0
+                for model, said in outputs.items()
+                if label >= 0 and said >= 0 and said != label
+            },
+        )
 
     def combine(
         self, world: World, memory: Weights, row: int, outputs: Mapping[int, int]
@@ -152,8 +160,10 @@ class Exp4(_Weighing):
         for model, said in outputs.items():
             votes[said] = votes.get(said, 0.0) + weights[model]
         won = min(votes, key=lambda said: (-votes[said], said))
-        by = min((each for each, said in outputs.items() if said == won),
-                 key=lambda each: (-weights[each], each))  # fmt: skip
+        by = min(
+            (each for each, said in outputs.items() if said == won),
+            key=lambda each: (-weights[each], each),
+        )
         if votes[won] < self.agree * sum(weights.values()):
             return by, self.otherwise
         return by, won
@@ -212,13 +222,14 @@ class Switching:
             if isnan(world.models[model].accuracy):
                 raise BadInput(
                     f"the accuracy of model {world.models[model].name!r} is not known",
-                    where=world.asked(family), mend="state it in the models file",
-                )  # fmt: skip
+                    where=world.asked(family),
+                    mend="state it in the models file",
+                )
         values = {
             model: world.models[model].accuracy
             * self._table(world, memory, model, slack).at(memory.rate[family])
             for model in variants
-        }  # fmt: skip
+        }
         best = min(values, key=lambda model: (-values[model], model))
         used = memory.used.get(family)
         if used in values and values[best] <= values[used] * (1 + self.better):

@@ -12,8 +12,9 @@ from ganger.core.serving.world import World
 class Dispatch(Protocol):
     """Chooses among the lanes that could run a request."""
 
-    def choose(self, world: World, row: int, turn: int, lanes: Sequence[int],
-               load: Sequence[int]) -> int:  # fmt: skip
+    def choose(
+        self, world: World, row: int, turn: int, lanes: Sequence[int], load: Sequence[int]
+    ) -> int:
         """One of `lanes`; `turn` counts the requests of this model before; `load` is by lane: the
         inputs that wait there or run."""
 
@@ -22,8 +23,9 @@ class Dispatch(Protocol):
 class RoundRobin:
     """One after the other."""
 
-    def choose(self, world: World, row: int, turn: int, lanes: Sequence[int],
-               load: Sequence[int]) -> int:  # fmt: skip
+    def choose(
+        self, world: World, row: int, turn: int, lanes: Sequence[int], load: Sequence[int]
+    ) -> int:
         """The next in turn."""
         return lanes[turn % len(lanes)]
 
@@ -32,8 +34,9 @@ class RoundRobin:
 class LeastLoaded:
     """The lane with the least to do; among equals the first."""
 
-    def choose(self, world: World, row: int, turn: int, lanes: Sequence[int],
-               load: Sequence[int]) -> int:  # fmt: skip
+    def choose(
+        self, world: World, row: int, turn: int, lanes: Sequence[int], load: Sequence[int]
+    ) -> int:
         """The least loaded."""
         return min(lanes, key=load.__getitem__)
 
@@ -45,8 +48,9 @@ class PowerOfTwo:
     (Mitzenmacher: The power of two choices in randomized load balancing, TPDS 2001.)
     """
 
-    def choose(self, world: World, row: int, turn: int, lanes: Sequence[int],
-               load: Sequence[int]) -> int:  # fmt: skip
+    def choose(
+        self, world: World, row: int, turn: int, lanes: Sequence[int], load: Sequence[int]
+    ) -> int:
         """The less loaded of two different lanes."""
         if len(lanes) == 1:
             return lanes[0]

@@ -29,8 +29,9 @@ class OnTime(Struct, frozen=True):
     def of(cls, lanes: Sequence[Sequence[int]], slack: int) -> OnTime:
         """For lanes that take whatever waits, with these microseconds by batch; requests have
         `slack` microseconds, and come as a Poisson process."""
-        most = sum(max((n * SECOND / mean[n] for n in range(1, len(mean))), default=0.0)
-                   for mean in lanes)  # fmt: skip
+        most = sum(
+            max((n * SECOND / mean[n] for n in range(1, len(mean))), default=0.0) for mean in lanes
+        )
         gaps = np.random.default_rng(0).exponential(1.0, _COUNT).cumsum()
         rates, parts = [], []
         for load in _LOADS:

@@ -130,8 +130,9 @@ class Staging:
             running.open[number] = count
             running.left += count
             model, due = stages[number].model, running.due[number]
-            wanted += [world.add_task(Task(row, model, 1, number + 1, at, due))
-                       for _ in range(count)]  # fmt: skip
+            wanted += [
+                world.add_task(Task(row, model, 1, number + 1, at, due)) for _ in range(count)
+            ]
         return wanted
 
     def _hand_on(self, world: World, row: int, running: Running, number: int) -> list[int]:

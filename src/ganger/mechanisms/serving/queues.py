@@ -82,10 +82,11 @@ class Earliest(Struct):
         """Requests begin to wait."""
         deadline_of, tasks = world.deadline_of, world.tasks
         new: list[tuple[int, ...]] = [
-            (deadline_of(number), number) if number >= 0
+            (deadline_of(number), number)
+            if number >= 0
             else (deadline_of(number), tasks[number].request, number)
             for number in numbers
-        ]  # fmt: skip
+        ]
         if len(new) > len(self.heap):
             self.heap += new
             heapify(self.heap)

@@ -35,9 +35,11 @@ class Curves(NamedTuple):
 
     @classmethod
     def of(
-        cls, rows: Sequence[Sequence[float] | Floats], least: Sequence[int],
+        cls,
+        rows: Sequence[Sequence[float] | Floats],
+        least: Sequence[int],
         units: Sequence[int] = (),
-    ) -> Curves:  # fmt: skip
+    ) -> Curves:
         """From rows of throughputs that may differ in length. Raises BadInput where a job's least
         is not on its curve."""
         most = np.array([len(row) for row in rows], np.int64)

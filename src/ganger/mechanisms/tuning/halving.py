@@ -186,10 +186,17 @@ class SuccessiveHalving:
         search = view.jobs.spec(parent)
         shape = Shape((Role(size=self.gpus),), search.shape.gpu_types, search.shape.pool)
         return JobSpec(
-            name=f"{search.name}-trial", parent=search.name, kind=Kind.TRAIN, shape=shape,
-            tenant=search.tenant, user=search.user, group=search.group, priority=search.priority,
-            checkpoint=search.checkpoint, restore=search.restore,
-        )  # fmt: skip
+            name=f"{search.name}-trial",
+            parent=search.name,
+            kind=Kind.TRAIN,
+            shape=shape,
+            tenant=search.tenant,
+            user=search.user,
+            group=search.group,
+            priority=search.priority,
+            checkpoint=search.checkpoint,
+            restore=search.restore,
+        )
 
 
 def _may_start(view: View, job: int) -> bool:

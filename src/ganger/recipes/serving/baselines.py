@@ -15,13 +15,20 @@ from ganger.recipes.serving.cork import Cork
 
 _MS = SECOND // 1000
 NAIVE = Paper("No batching", "a baseline", objective="latency")
-FIXED = Paper("TensorFlow-Serving: Flexible, High-Performance ML Serving",
-              "Olston et al.", "ML Systems workshop at NIPS", 2017, "throughput")  # fmt: skip
-TRITON = Paper("Triton Inference Server: dynamic batcher", "NVIDIA", "software", 2018,
-               "latency, throughput")  # fmt: skip
+FIXED = Paper(
+    "TensorFlow-Serving: Flexible, High-Performance ML Serving",
+    "Olston et al.",
+    "ML Systems workshop at NIPS",
+    2017,
+    "throughput",
+)
+TRITON = Paper(
+    "Triton Inference Server: dynamic batcher", "NVIDIA", "software", 2018, "latency, throughput"
+)
 SPREAD = Paper("Request balancing", "a baseline", objective="latency")
-CHOICES = Paper("The power of two choices in randomized load balancing", "Mitzenmacher", "TPDS",
-                2001, "latency")  # fmt: skip
+CHOICES = Paper(
+    "The power of two choices in randomized load balancing", "Mitzenmacher", "TPDS", 2001, "latency"
+)
 BENTO = Paper("BentoML: adaptive batching", "BentoML", "software", 2026, "latency, throughput")
 FORESEEN = Paper("All requests known before they come", "an oracle", objective="SLO")
 APART = Paper("A fleet for each model", "a baseline", objective="SLO")

@@ -107,8 +107,11 @@ class Clairvoyant:
             del waiting[:late]
 
     def _best(self, world: World, memory: Memory, lane: Lane) -> Plan | None:
-        here = [model for model, waiting in enumerate(memory.waiting)
-                if waiting and world.latencies(model, lane) is not None]  # fmt: skip
+        here = [
+            model
+            for model, waiting in enumerate(memory.waiting)
+            if waiting and world.latencies(model, lane) is not None
+        ]
         if not here:
             return None
         dues = [memory.waiting[model][0][0] for model in here]

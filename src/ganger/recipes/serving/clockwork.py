@@ -55,10 +55,18 @@ class Clockwork:
         models = range(len(world.models))
         spans = {type_: self._spans(world, type_) for type_ in dict.fromkeys(t for _, t in pools)}
         memory = Memory(
-            [Waiting() for _ in models], pool_of, [spans[type_] for _, type_ in pools],
-            [[] for _ in pools], [[] for _ in models], [0] * len(pools), [0] * len(world.lanes), 0,
-            [None for _ in models], len(lanes) < len(world.lanes), order != sorted(order),
-        )  # fmt: skip
+            [Waiting() for _ in models],
+            pool_of,
+            [spans[type_] for _, type_ in pools],
+            [[] for _ in pools],
+            [[] for _ in models],
+            [0] * len(pools),
+            [0] * len(world.lanes),
+            0,
+            [None for _ in models],
+            len(lanes) < len(world.lanes),
+            order != sorted(order),
+        )
         for lane in lanes:
             pool = pool_of[lane.number]
             if not lane.down:
@@ -83,8 +91,11 @@ class Clockwork:
         memory: Memory = world.memory
         requests, margin = world.requests, self.margin
         base, model_of, arrival, deadline = (
-            requests.base, requests.model, requests.arrival, requests.deadline
-        )  # fmt: skip
+            requests.base,
+            requests.model,
+            requests.arrival,
+            requests.deadline,
+        )
         waiting_of, places_of, latest = memory.waiting, memory.places, memory.latest
         soonest: dict[int, tuple[int, int]] = {}
         for row in rows:
@@ -122,8 +133,13 @@ class Clockwork:
         the load comes first where it is resident nowhere."""
         free_at = memory.free.__getitem__
         if places:
-            return min([(min(map(free_at, numbers), default=NEVER), spans.every[1])
-                        for spans, numbers in places], key=sum)  # fmt: skip
+            return min(
+                [
+                    (min(map(free_at, numbers), default=NEVER), spans.every[1])
+                    for spans, numbers in places
+                ],
+                key=sum,
+            )
         known = world.models[model]
         return 0, known.load + min(each.p99[1] for each in known.latencies.values())
 
@@ -141,10 +157,14 @@ class Clockwork:
         for model, known in enumerate(world.models):
             table = known.latencies.get((type_, 1.0))
             if table is not None:
-                found[model] = Spans(list(table.p99), [
-                    size for size in self.sizes
-                    if size == 1 or (size <= table.largest and table.p99[size] <= self.longest)
-                ])  # fmt: skip
+                found[model] = Spans(
+                    list(table.p99),
+                    [
+                        size
+                        for size in self.sizes
+                        if size == 1 or (size <= table.largest and table.p99[size] <= self.longest)
+                    ],
+                )
         return found
 
     # ------------------------------------------------------------------ what runs
@@ -273,9 +293,7 @@ class Clockwork:
                 best = (best[0], model, first, size)
         return best
 
-    def _takes(
-        self, world: World, waiting: Waiting, spans: Spans, first: int, size: int
-    ) -> int:  # fmt: skip
+    def _takes(self, world: World, waiting: Waiting, spans: Spans, first: int, size: int) -> int:
         """What a batch of `size` requests from position `first` would take; for ever, if their
         inputs are more than were measured."""
         inputs = world.count_items(waiting.rows[first : first + size])
@@ -297,8 +315,14 @@ class Clockwork:
         orders: list[Do] = []
         for lane in copying:
             store = world.stores[lane.store]
-            model = next((model for model in wanted if model not in store.resident
-                          and model not in store.loading), -1)  # fmt: skip
+            model = next(
+                (
+                    model
+                    for model in wanted
+                    if model not in store.resident and model not in store.loading
+                ),
+                -1,
+            )
             if model < 0:
                 continue
             evicted = self._room(world, store, world.models[model].bytes, given)
@@ -332,10 +356,15 @@ class Clockwork:
         batches = [batch for batch in given if isinstance(batch, Batch)]
         for lane in world.lanes:
             if lane.store == store.number:
-                batches += [each for each in (lane.running, *lane.queued)
-                            if isinstance(each, Batch)]  # fmt: skip
-        runs = {part.model for batch in batches for part in batch.parts
-                if world.lanes[batch.lane].store == store.number}  # fmt: skip
+                batches += [
+                    each for each in (lane.running, *lane.queued) if isinstance(each, Batch)
+                ]
+        runs = {
+            part.model
+            for batch in batches
+            for part in batch.parts
+            if world.lanes[batch.lane].store == store.number
+        }
         room, evicted = store.capacity - store.used, list[int]()
         for model in sorted(store.resident, key=store.resident.__getitem__):
             if room >= size:

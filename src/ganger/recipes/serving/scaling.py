@@ -9,9 +9,14 @@ from ganger.recipes.registry import Duration, Many, Paper, Part, Positive, recip
 
 CLOUD = Paper("Threshold-based scaling of replicas", "a baseline", objective="cost, SLO")
 PEAK = Paper("Enough for the peak", "a baseline", objective="SLO")
-SWAYAM = Paper("Swayam: Distributed Autoscaling to Meet SLAs of Machine Learning Inference Services"
-               " with Resource Efficiency", "Gujarati et al.", "Middleware", 2017,
-               "cost, SLO")  # fmt: skip
+SWAYAM = Paper(
+    "Swayam: Distributed Autoscaling to Meet SLAs of Machine Learning Inference Services"
+    " with Resource Efficiency",
+    "Gujarati et al.",
+    "Middleware",
+    2017,
+    "cost, SLO",
+)
 RAY = Paper("Ray Serve: autoscaling", "Anyscale", "software", 2026, "latency, cost")
 
 
@@ -27,9 +32,13 @@ def static_peak(replicas: Many = 0) -> Policy:
 
 @recipe(RAY, name="scale.reactive")
 def reactive(
-    target: Positive = 2.0, look_back: Duration = 30 * SECOND, up_delay: Duration = 30 * SECOND,
-    down_delay: Duration = 10 * MINUTE, up: Positive = 1.0, down: Positive = 1.0,
-) -> Policy:  # fmt: skip
+    target: Positive = 2.0,
+    look_back: Duration = 30 * SECOND,
+    up_delay: Duration = 30 * SECOND,
+    down_delay: Duration = 10 * MINUTE,
+    up: Positive = 1.0,
+    down: Positive = 1.0,
+) -> Policy:
     """So many replicas that each has `target` requests open, as Ray Serve scales.
 
     The mean of the last `look_back` counts. More replicas are asked for once that was wanted for

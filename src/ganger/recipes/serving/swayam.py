@@ -147,8 +147,13 @@ class Swayam:
                 memory.ready[lane.number] = world.now + setup
         for number in [each for each, at in memory.ready.items() if at <= world.now]:
             memory.used[number] = memory.ready.pop(number)
-        warm = [lane for lane in idle if not lane.copies
-                and lane.number not in memory.cold and lane.number not in memory.ready]  # fmt: skip
+        warm = [
+            lane
+            for lane in idle
+            if not lane.copies
+            and lane.number not in memory.cold
+            and lane.number not in memory.ready
+        ]
         taken = self._send(world, memory, up, warm, orders)
         ends = [*memory.ready.values()]
         for lane in warm:
@@ -180,10 +185,17 @@ class Swayam:
             frontend = min(left, key=lambda each: each.waiting[0])
             row = frontend.waiting[0]
             model = world.requests.model[row - world.requests.base]
-            able = [lane for lane in up if world.latencies(model, lane) is not None
-                    and (lane.models is None or model in lane.models)]  # fmt: skip
-            able = [lane for lane in able[: frontend.needs or len(able)]
-                    if lane in warm and lane.number not in taken]  # fmt: skip
+            able = [
+                lane
+                for lane in up
+                if world.latencies(model, lane) is not None
+                and (lane.models is None or model in lane.models)
+            ]
+            able = [
+                lane
+                for lane in able[: frontend.needs or len(able)]
+                if lane in warm and lane.number not in taken
+            ]
             if not able:
                 left.remove(frontend)
                 continue

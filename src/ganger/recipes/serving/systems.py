@@ -31,19 +31,49 @@ from ganger.recipes.serving.scaling import SWAYAM
 from ganger.recipes.serving.swayam import Swayam
 
 _MS = SECOND // 1000
-CLIPPER = Paper("Clipper: A Low-Latency Online Prediction Serving System", "Crankshaw et al.",
-                "NSDI", 2017, "accuracy, latency, throughput")  # fmt: skip
-NANILY = Paper("Nanily: A QoS-Aware Scheduling for DNN Inference Workload in Clouds",
-               "Tang et al.", "HPCC", 2019, "SLO, throughput")  # fmt: skip
-EBIRD = Paper("Ebird: Elastic Batch for Improving Responsiveness and Throughput of Deep Learning"
-              " Services", "Cui et al.", "ICCD", 2019, "latency, throughput")  # fmt: skip
-SWITCHING = Paper("Model-Switching: Dealing with Fluctuating Workloads in MLaaS Systems",
-                  "Zhang et al.", "HotCloud", 2020, "accuracy, latency")  # fmt: skip
-DYBATCH = Paper("DyBatch: Efficient Batching and Fair Scheduling for Deep Learning Inference on"
-                " Time-sharing Devices", "Zhang et al.", "CCGrid", 2020,
-                "fairness, throughput")  # fmt: skip
-CLOCKWORK = Paper("Serving DNNs like Clockwork: Performance Predictability from the Bottom Up",
-                  "Gujarati et al.", "OSDI", 2020, "SLO")  # fmt: skip
+CLIPPER = Paper(
+    "Clipper: A Low-Latency Online Prediction Serving System",
+    "Crankshaw et al.",
+    "NSDI",
+    2017,
+    "accuracy, latency, throughput",
+)
+NANILY = Paper(
+    "Nanily: A QoS-Aware Scheduling for DNN Inference Workload in Clouds",
+    "Tang et al.",
+    "HPCC",
+    2019,
+    "SLO, throughput",
+)
+EBIRD = Paper(
+    "Ebird: Elastic Batch for Improving Responsiveness and Throughput of Deep Learning Services",
+    "Cui et al.",
+    "ICCD",
+    2019,
+    "latency, throughput",
+)
+SWITCHING = Paper(
+    "Model-Switching: Dealing with Fluctuating Workloads in MLaaS Systems",
+    "Zhang et al.",
+    "HotCloud",
+    2020,
+    "accuracy, latency",
+)
+DYBATCH = Paper(
+    "DyBatch: Efficient Batching and Fair Scheduling for Deep Learning Inference on"
+    " Time-sharing Devices",
+    "Zhang et al.",
+    "CCGrid",
+    2020,
+    "fairness, throughput",
+)
+CLOCKWORK = Paper(
+    "Serving DNNs like Clockwork: Performance Predictability from the Bottom Up",
+    "Gujarati et al.",
+    "OSDI",
+    2020,
+    "SLO",
+)
 
 
 class Sizes(Enum):
@@ -67,10 +97,17 @@ class Selection(Enum):
     " quantiles",
 )
 def clipper(
-    sizes: Sizes = Sizes.AIMD, step: Count = 1, back: Part = 0.9,
-    selection: Selection = Selection.EXP3, rate: Positive = 0.1, by_tenant: bool = False,
-    agree: Part = 0.0, otherwise: Many = 0, keeps: Many = 0, cache: Cache | None = None,
-) -> Router:  # fmt: skip
+    sizes: Sizes = Sizes.AIMD,
+    step: Count = 1,
+    back: Part = 0.9,
+    selection: Selection = Selection.EXP3,
+    rate: Positive = 0.1,
+    by_tenant: bool = False,
+    agree: Part = 0.0,
+    otherwise: Many = 0,
+    keeps: Many = 0,
+    cache: Cache | None = None,
+) -> Router:
     """A batch size for every model that grows while batches keep the SLO; the model of a family by
     what its answers were worth.
 
@@ -85,9 +122,11 @@ def clipper(
     in memory.
     """
     batching = Aimd(step, back) if sizes is Sizes.AIMD else FittedLatency()
-    choice = Exp3(rate, by_tenant) if selection is Selection.EXP3 else (
-        Exp4(rate, by_tenant, agree, otherwise)
-    )  # fmt: skip
+    choice = (
+        Exp3(rate, by_tenant)
+        if selection is Selection.EXP3
+        else (Exp4(rate, by_tenant, agree, otherwise))
+    )
     return Composed("clipper", batching, asking=Asking(choice, keeps), residency=cached(cache))
 
 

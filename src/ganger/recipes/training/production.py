@@ -99,12 +99,15 @@ def helios_ces(
 @recipe(
     Paper(
         "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads",
-        "Jeon et al.", "ATC", 2019, "JCT",
+        "Jeon et al.",
+        "ATC",
+        2019,
+        "JCT",
     ),
     reconstructed="how long each tier is insisted on; which job is evicted first; that a job"
     " which does not fit is passed by others of its tenant",
     wants=("quotas",),
-)  # fmt: skip
+)
 def philly(
     node_wait: Duration = 5 * MINUTE,
     rack_wait: Duration = 5 * MINUTE,
@@ -124,11 +127,14 @@ def philly(
 
 @recipe(
     Paper(
-        "FfDL: A Flexible Multi-tenant Deep Learning Platform", "Jayaram et al.",
-        "Middleware", 2019, "JCT",
+        "FfDL: A Flexible Multi-tenant Deep Learning Platform",
+        "Jayaram et al.",
+        "Middleware",
+        2019,
+        "JCT",
     ),
     reconstructed="the chances of the sampling; the platform's own code is not public in this part",
-)  # fmt: skip
+)
 def ffdl(
     samples: Count = 5, bias: Annotated[float, Within(0, 100)] = 3.0, walk: Walk = Walk.STRICT
 ) -> Policy:
@@ -148,12 +154,15 @@ BEST_OF_PAI = ("V100", "V100-32GB", "V100M32", "V100M16")
     Paper(
         "MLaaS in the Wild: Workload Analysis and Scheduling in Large-Scale Heterogeneous GPU"
         " Clusters",
-        "Weng et al.", "NSDI", 2022, "JCT, utilisation",
+        "Weng et al.",
+        "NSDI",
+        2022,
+        "JCT, utilisation",
     ),
     needs="durations",
     reconstructed="jobs that share a GPU do not slow each other down",
     wants=("parts of GPUs", "GPU types"),
-)  # fmt: skip
+)
 def ali_mlaas(
     reserved: tuple[Name, ...] = BEST_OF_PAI,
     walk: Walk = Walk.SKIP,

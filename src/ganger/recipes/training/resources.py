@@ -94,14 +94,17 @@ class First(Enum):
 
 @recipe(
     Paper(
-        "Looking Beyond GPUs for DNN Scheduling on Multi-Tenant Clusters", "Mohan et al.", "OSDI",
-        2022, "JCT",
+        "Looking Beyond GPUs for DNN Scheduling on Multi-Tenant Clusters",
+        "Mohan et al.",
+        "OSDI",
+        2022,
+        "JCT",
     ),
     needs="durations, throughputs",
     reconstructed="the oracle's table stands for the optimistic profiling; jobs are preempted after"
     " a round of their own, not of the cluster; OPT divides where GPUs were placed, moving nobody",
     wants=("CPUs",),
-)  # fmt: skip
+)
 def synergy(
     division: Division = Division.TUNE, order: First = First.SRTF, every: Period = 300 * SECOND
 ) -> Policy:
@@ -115,11 +118,16 @@ def synergy(
     durations.
     """
     keys: dict[First, Order] = {
-        First.FIFO: FIRST_COME, First.SRTF: SHORTEST_REMAINING,
+        First.FIFO: FIRST_COME,
+        First.SRTF: SHORTEST_REMAINING,
         First.LAS: Quanta(every, attained_service),
-    }  # fmt: skip
+    }
     queue = QueuePolicy(
-        "synergy", keys[order], Walk.SKIP, preempt=order is not First.FIFO, place=BySupply(),
+        "synergy",
+        keys[order],
+        Walk.SKIP,
+        preempt=order is not First.FIFO,
+        place=BySupply(),
         min_run=every,
-    )  # fmt: skip
+    )
     return SupplyPolicy(queue, division)

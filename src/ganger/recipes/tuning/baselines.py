@@ -14,8 +14,11 @@ Eta: TypeAlias = Annotated[int, Within(2, 100)]
 
 HALVING = Paper(
     "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
-    "Jamieson and Talwalkar", "AISTATS", 2016, "best metric",
-)  # fmt: skip
+    "Jamieson and Talwalkar",
+    "AISTATS",
+    2016,
+    "best metric",
+)
 
 
 @recipe(HALVING, name="tune.sha")

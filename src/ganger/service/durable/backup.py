@@ -26,9 +26,7 @@ from ganger.service.durable.journal import NUMBERS_FROM, Journal
 from ganger.service.home import Home
 
 _PAGES: Final = 1024
-_OWN: Final = re.compile(
-    r"(journal|outbox)\.db.*|daemon\..*|token|agent-token|notify\.toml|agent"
-)  # fmt: skip
+_OWN: Final = re.compile(r"(journal|outbox)\.db.*|daemon\..*|token|agent-token|notify\.toml|agent")
 """What is not a copy's to replace in a home."""
 _ATTEMPT = re.compile(r"(\d+)\.")
 
@@ -48,8 +46,11 @@ def backup(places: Places, target: Path, *, force: bool = False) -> Copied:
     """Copy the journal to `target`, whole and durable, whoever writes it meanwhile. Only its owner
     may read the copy. Raises BadInput."""
     if not places.journal.exists():
-        raise BadInput("there is no journal to copy", where=str(places.root),
-                       mend="name its folder in GANGER_HOME")  # fmt: skip
+        raise BadInput(
+            "there is no journal to copy",
+            where=str(places.root),
+            mend="name its folder in GANGER_HOME",
+        )
     _refuse_target(places, target, force=force)
     with _writing(target), _workplace(target.parent) as folder:
         made = Path(folder) / "copy.db"
@@ -73,8 +74,9 @@ def _refuse_target(places: Places, target: Path, *, force: bool) -> None:
                 "the file exists already", where=str(target), mend="use another name, or --force"
             )
     if _OWN.fullmatch(target.name) and target.parent.resolve() == places.root.resolve():
-        raise BadInput("the daemon uses this file itself", where=str(target),
-                       mend="use another folder")  # fmt: skip
+        raise BadInput(
+            "the daemon uses this file itself", where=str(target), mend="use another folder"
+        )
 
 
 def _workplace(parent: Path) -> tempfile.TemporaryDirectory[str]:
@@ -172,9 +174,11 @@ def _writing(target: Path) -> Iterator[None]:
         yield
     except (OSError, sqlite3.Error) as error:
         what = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadInput(f"the copy cannot be written: {what}", where=str(target),
-                       mend="nothing was changed; see that there is room, and that you may write"
-                       " there") from None  # fmt: skip
+        raise BadInput(
+            f"the copy cannot be written: {what}",
+            where=str(target),
+            mend="nothing was changed; see that there is room, and that you may write there",
+        ) from None
 
 
 @contextlib.contextmanager

@@ -26,9 +26,13 @@ log = logging.getLogger("ganger.service")
 
 
 def write_turn(
-    cursor: sqlite3.Cursor, turn: Turn, happened: Sequence[AnyEvent], most: dict[Group, int],
-    jobs: Jobs, lost_output: Callable[[int, int], str],
-) -> None:  # fmt: skip
+    cursor: sqlite3.Cursor,
+    turn: Turn,
+    happened: Sequence[AnyEvent],
+    most: dict[Group, int],
+    jobs: Jobs,
+    lost_output: Callable[[int, int], str],
+) -> None:
     """Keep what was asked for in this turn, and how attempts began and ended. `most`: the ceilings
     before it; `lost_output`: what is missing of the output of an attempt (job, number)."""
     Journal.write_jobs(cursor, turn.jobs)

@@ -19,7 +19,7 @@ from ganger.core.events import (
     Measured,
     Progressed,
     kinds_of_change,
-)  # fmt: skip
+)
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan
 from ganger.core.protocols import Policy, memory_type
@@ -101,9 +101,13 @@ def make_kernel(header: Header, snapshot: Snapshot | None, *, validate: bool = F
         )
     else:
         kernel = restore(
-            _readable(snapshot, policy), nodes, policy, oracle=oracle, seed=header.seed,
+            _readable(snapshot, policy),
+            nodes,
+            policy,
+            oracle=oracle,
+            seed=header.seed,
             validate=validate,
-        )  # fmt: skip
+        )
     kernel.policy = Guard(policy)
     return kernel
 
@@ -224,9 +228,10 @@ def _set_aside(
     why = f"{type(error).__name__}: {error}"
     if not bad:
         raise BadInput(
-            f"revision {revision} cannot be decided again: {why}", where=str(journal.path),
+            f"revision {revision} cannot be decided again: {why}",
+            where=str(journal.path),
             mend="this is a bug, please report it; `ganger restore` goes back to a backup",
-        ) from error  # fmt: skip
+        ) from error
     records = [set_aside_record(revision, event, why) for event in bad]
     for one in records:
         log.error("revision %d: %s is set aside: %s", revision, one.what, one.why)

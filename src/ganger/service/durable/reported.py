@@ -25,7 +25,8 @@ def last_reports(journal: Journal, jobs: Sequence[int]) -> dict[int, tuple[float
     """Of those of the jobs that reported: the last step and value."""
     found = journal.db.execute(
         "SELECT job, step, value, max(attempt) FROM attempts WHERE reports > 0"
-        " AND job BETWEEN ? AND ? GROUP BY job", (min(jobs, default=0), max(jobs, default=-1)),
-    )  # fmt: skip
+        " AND job BETWEEN ? AND ? GROUP BY job",
+        (min(jobs, default=0), max(jobs, default=-1)),
+    )
     wanted = set(jobs)
     return {job: (step, value) for job, step, value, _ in found if job in wanted}

@@ -80,15 +80,19 @@ def try_policy(daemon: Daemon, header: Header) -> PolicyAnswer:
     actions = plan.actions if plan is not None else []
     guard = guard_of(kernel)
     return PolicyAnswer(
-        recipe=header.policy, knows=header.knows, inner=header.inner, serving=header.serving,
-        dry_run=True, error=guard.error,
+        recipe=header.policy,
+        knows=header.knows,
+        inner=header.inner,
+        serving=header.serving,
+        dry_run=True,
+        error=guard.error,
         ignored=[
             IGNORED[order] for order in getattr(guard.policy, "orders", ()) if order in IGNORED
         ],
         starts=[action.job + 1 for action in actions if isinstance(action, Start)],
         stops=[action.job + 1 for action in actions if isinstance(action, Stop)],
         resizes=[action.job + 1 for action in actions if isinstance(action, Resize)],
-    )  # fmt: skip
+    )
 
 
 def refuse_bad_recipes(recipe: str, inner: str, serving: str, *, bounded: bool = True) -> None:
@@ -120,9 +124,7 @@ def prospects(daemon: Daemon, row: int) -> tuple[Waits | None, Outlook | None]:
     return there, outlook(daemon, row)
 
 
-def outlooks(
-    daemon: Daemon, rows: Sequence[int], *, interval: bool = True
-) -> dict[int, Outlook]:  # fmt: skip
+def outlooks(daemon: Daemon, rows: Sequence[int], *, interval: bool = True) -> dict[int, Outlook]:
     """When jobs are expected to start, of those that wait and of which it can be said."""
     with daemon.lock:
         jobs = daemon.kernel.jobs
@@ -180,9 +182,11 @@ def _of_history(
     run = run_one(trace, header.cluster, header.policy, setup, journal=lambda kernel: patience)
     metrics = run.metrics
     return FutureAnswer(
-        recipe=name, waiting=trace.jobs, unstarted=0,
+        recipe=name,
+        waiting=trace.jobs,
+        unstarted=0,
         wait_mean_seconds=metrics["queueing_delay_mean_seconds"],
         end_mean_seconds=metrics["jct_mean_seconds"],
         last_end_seconds=metrics["makespan_seconds"],
         preemptions=int(metrics["preemptions"]),
-    )  # fmt: skip
+    )

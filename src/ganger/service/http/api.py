@@ -81,10 +81,13 @@ def problem(error: GangerError) -> Response:
         status, title = 503, "Going down"
     return _problem(
         Problem(
-            title=title, status=status, detail=getattr(error, "what", str(error)),
-            where=getattr(error, "where", ""), mend=getattr(error, "mend", ""),
+            title=title,
+            status=status,
+            detail=getattr(error, "what", str(error)),
+            where=getattr(error, "where", ""),
+            mend=getattr(error, "mend", ""),
         )
-    )  # fmt: skip
+    )
 
 
 def _problem(found: Problem) -> Response:
@@ -147,8 +150,12 @@ class Identify:
             await answer(scope, receive, send)
             return
         if not connection.serves(found.user):
-            answer = Response(PROBLEM, 429, {"Retry-After": "1", "Connection": "close"},
-                              media_type="application/problem+json")  # fmt: skip
+            answer = Response(
+                PROBLEM,
+                429,
+                {"Retry-After": "1", "Connection": "close"},
+                media_type="application/problem+json",
+            )
             await answer(scope, receive, send)
             return
         scope["ganger.who"] = found
@@ -193,11 +200,12 @@ def openapi() -> dict[str, Any]:
             "parameters": parameters,
             "responses": {
                 str(one.code): {
-                    "description": "Done", "content": {kind: {"schema": answers[id(one)]}}
+                    "description": "Done",
+                    "content": {kind: {"schema": answers[id(one)]}},
                 },
                 "default": error,
             },
-        }  # fmt: skip
+        }
         if one.body:
             content = {"application/json": {"schema": bodies[id(one)]}}
             operation["requestBody"] = {"required": True, "content": content}

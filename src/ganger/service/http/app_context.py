@@ -37,10 +37,18 @@ class AppContext:
     `whole_gpus`: the engine gives no parts of GPUs."""
 
     def __init__(
-        self, daemon: Daemon, home: Path, *, shared: bool = False, listen: str = "",
-        token_hash: str = "", logs: Path | None = None, engine: str = "local",
-        meter_seconds: float = EVERY_SECONDS, whole_gpus: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        daemon: Daemon,
+        home: Path,
+        *,
+        shared: bool = False,
+        listen: str = "",
+        token_hash: str = "",
+        logs: Path | None = None,
+        engine: str = "local",
+        meter_seconds: float = EVERY_SECONDS,
+        whole_gpus: bool = False,
+    ) -> None:
         self.daemon, self._whole_gpus = daemon, whole_gpus
         self.home = home
         self.shared = shared
@@ -70,8 +78,11 @@ class AppContext:
             self._fits = nodes, Fits(nodes)
         self._fits[1].check(shape)
         if self._whole_gpus and any(role.needs.share < WHOLE for role in shape.roles):
-            raise BadInput("Slurm gives whole GPUs only", where="share",
-                           mend="ask for a whole one, or `ganger up --pilot`")  # fmt: skip
+            raise BadInput(
+                "Slurm gives whole GPUs only",
+                where="share",
+                mend="ask for a whole one, or `ganger up --pilot`",
+            )
 
     def known_types(self, names: list[str]) -> list[str]:
         """GPU types as the cluster spells them."""
@@ -114,13 +125,17 @@ class AppContext:
         """Raise BadInput for a search that nothing here would divide, Forbidden for a trial unless
         its parent is `who`'s own: an administrator's trial would run in what another holds."""
         if kind == "tune" and not capabilities_of(self.daemon.engine).grants:
-            raise BadInput("Slurm gives devices to one job only, not to its trials", where="kind",
-                           mend="submit jobs of kind train, or `ganger up --pilot`")  # fmt: skip
+            raise BadInput(
+                "Slurm gives devices to one job only, not to its trials",
+                where="kind",
+                mend="submit jobs of kind train, or `ganger up --pilot`",
+            )
         if kind == "tune" and not self.daemon.header.inner:
             raise BadInput(
-                "no recipe here decides over trials", where="kind",
+                "no recipe here decides over trials",
+                where="kind",
                 mend="have an administrator say: ganger policy set RECIPE --inner tune.sha",
-            )  # fmt: skip
+            )
         self.refuse_others(who, [int(parent) - 1 for parent in parents])
 
     def owns(self, who: Who, row: int) -> bool:
@@ -199,11 +214,13 @@ class AppContext:
                 if job.told:
                     lasts = format_duration(job.idle_seconds * SECOND)
                     trouble.append(f"job {job.label} has been idle for {lasts}")
-            void = [] if self.shared else [one.id for one in self.roles.tokens
-                                           if one.role != "admin"]  # fmt: skip
+            void = (
+                [] if self.shared else [one.id for one in self.roles.tokens if one.role != "admin"]
+            )
             if void:
-                trouble.append(f"tokens of the role user let nobody in without --shared:"
-                               f" {', '.join(void)}")  # fmt: skip
+                trouble.append(
+                    f"tokens of the role user let nobody in without --shared: {', '.join(void)}"
+                )
             guard = guard_of(kernel)
             if guard.error:
                 trouble.append(f"the policy fails: {guard.error}")
@@ -213,16 +230,27 @@ class AppContext:
                     "would not make"
                 )
             return Status(
-                version=__version__, mode="shared" if self.shared else "personal",
-                engine=self.engine, home=str(self.home), pid=os.getpid(), listen=self.listen,
-                recipe=daemon.header.policy, knows=daemon.header.knows,
-                inner=daemon.header.inner, serving=daemon.header.serving, since=daemon.since,
-                now=daemon.now() / SECOND, revision=kernel.revision, decisions=kernel.decisions,
+                version=__version__,
+                mode="shared" if self.shared else "personal",
+                engine=self.engine,
+                home=str(self.home),
+                pid=os.getpid(),
+                listen=self.listen,
+                recipe=daemon.header.policy,
+                knows=daemon.header.knows,
+                inner=daemon.header.inner,
+                serving=daemon.header.serving,
+                since=daemon.since,
+                now=daemon.now() / SECOND,
+                revision=kernel.revision,
+                decisions=kernel.decisions,
                 last_decision_seconds=daemon.tally.last_seconds,
                 slowest_decision_seconds=daemon.tally.longest_seconds,
                 jobs={phase.name.lower(): int(counts[phase]) for phase in Phase if counts[phase]},
-                nodes=nodes.n, gpus=nodes.total_gpus,
+                nodes=nodes.n,
+                gpus=nodes.total_gpus,
                 gpus_free=sum(node.gpus_free for node in every if node.state == "up"),
                 gpus_out=sum(node.gpus_free for node in every if node.state != "up"),
-                journal_bytes=daemon.journal.size_bytes(), trouble=trouble,
-            )  # fmt: skip
+                journal_bytes=daemon.journal.size_bytes(),
+                trouble=trouble,
+            )

@@ -44,8 +44,9 @@ class Bodies:
 
     def change(self, user: str, size: int) -> None:
         """So many bytes more, or fewer. Raises Busy if that is too much."""
-        if size > 0 and (self._held[user] + size > USER_BYTES_MAX
-                         or self._total + size > ALL_BYTES_MAX):  # fmt: skip
+        if size > 0 and (
+            self._held[user] + size > USER_BYTES_MAX or self._total + size > ALL_BYTES_MAX
+        ):
             raise Busy("too many submissions at once", mend="try again in a second")
         self._held[user] += size
         self._total += size
@@ -68,9 +69,10 @@ class Body:
                 async for part in request.stream():
                     if self._size + len(part) > self._most:
                         raise BadInput(
-                            f"it is larger than {self._most // MIB} MiB", where="body",
+                            f"it is larger than {self._most // MIB} MiB",
+                            where="body",
                             mend="submit in parts",
-                        )  # fmt: skip
+                        )
                     self._bodies.change(self._user, len(part))
                     self._size += len(part)
                     parts.append(part)
@@ -84,7 +86,9 @@ class Body:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._bodies.change(self._user, -self._size)

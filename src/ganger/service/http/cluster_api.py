@@ -24,7 +24,7 @@ from ganger.client.answers import (
     Status,
     TokenAnswer,
     Usage,
-)  # fmt: skip
+)
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, WHOLE
 from ganger.service.commands import Keep, NodeOrder, Order, SetPolicy, SetTenant
@@ -80,11 +80,14 @@ class QuotaChange(msgspec.Struct, forbid_unknown_fields=True):
 
     def rights_after(self, before: TenantRights) -> TenantRights:
         """What the tenant's jobs may state after this. Raises BadInput."""
-        for name, value in (("max_priority", self.max_priority),
-                            *(("members", most) for most in self.members.values())):  # fmt: skip
+        for name, value in (
+            ("max_priority", self.max_priority),
+            *(("members", most) for most in self.members.values()),
+        ):
             if isinstance(value, int) and not -PRIORITY_MAX <= value < PRIORITY_MAX:
-                raise BadInput(f"{value} is not in {-PRIORITY_MAX} .. {PRIORITY_MAX - 1}",
-                               where=name)  # fmt: skip
+                raise BadInput(
+                    f"{value} is not in {-PRIORITY_MAX} .. {PRIORITY_MAX - 1}", where=name
+                )
         found = with_members(before, self.members, self.without)
         if self.max_priority is not msgspec.UNSET:
             most = PLAIN_PRIORITY if self.max_priority is None else self.max_priority
@@ -195,10 +198,12 @@ async def set_policy(request: Request) -> PolicyAnswer:
         raise BadInput("nothing to change", where="body", mend="give recipe, inner or serving")
     before = world.daemon.header
     header = msgspec.structs.replace(
-        before, policy=before.policy if found.recipe is None else found.recipe,
-        knows=found.knows or before.knows, inner=named(found.inner, before.inner),
+        before,
+        policy=before.policy if found.recipe is None else found.recipe,
+        knows=found.knows or before.knows,
+        inner=named(found.inner, before.inner),
         serving=named(found.serving, before.serving),
-    )  # fmt: skip
+    )
     trial = await asyncio.to_thread(try_policy, world.daemon, header)
     if found.dry_run or trial.error:
         if trial.error and not found.dry_run:
@@ -232,8 +237,12 @@ async def set_quota(request: Request) -> list[Quota]:
     world.refuse_users(who_of(request))
     tenant = checked_text(request.path_params["tenant"], "tenant")
     limit, quota, weight = found.limit, found.quota, found.weight
-    for name, value, least in (("limit", limit, 0), ("quota", quota, 0), ("weight", weight, 1e-9),
-                               ("max_weight", found.max_weight, 1e-9)):  # fmt: skip
+    for name, value, least in (
+        ("limit", limit, 0),
+        ("quota", quota, 0),
+        ("weight", weight, 1e-9),
+        ("max_weight", found.max_weight, 1e-9),
+    ):
         if isinstance(value, int | float) and not least <= value <= 1e9:
             raise BadInput(f"{value} is not in {least} .. 1e9", where=name)
     if found == QuotaChange():
@@ -243,13 +252,16 @@ async def set_quota(request: Request) -> list[Quota]:
         await _keep_rights(world, rights)
     if limit is quota is weight is msgspec.UNSET:
         return _quotas(world)
-    await asked(world, SetTenant(
-        tenant,
-        round(limit * WHOLE) if isinstance(limit, int | float) else None,
-        None if quota is msgspec.UNSET else -1 if quota is None else quota,
-        None if weight is msgspec.UNSET else 1.0 if weight is None else weight,
-        set_limit=limit is not msgspec.UNSET,
-    ))  # fmt: skip
+    await asked(
+        world,
+        SetTenant(
+            tenant,
+            round(limit * WHOLE) if isinstance(limit, int | float) else None,
+            None if quota is msgspec.UNSET else -1 if quota is None else quota,
+            None if weight is msgspec.UNSET else 1.0 if weight is None else weight,
+            set_limit=limit is not msgspec.UNSET,
+        ),
+    )
     return _quotas(world)
 
 
@@ -305,9 +317,10 @@ async def make_token(request: Request) -> TokenAnswer:
     elif found.role != "admin":
         raise BadInput(
             "without --shared all jobs run as the daemon's user, so that a token lets its bearer do"
-            " everything", where="role",
+            " everything",
+            where="role",
             mend="add --role admin, or serve several users: ganger up --shared",
-        )  # fmt: skip
+        )
     token = ""
 
     def add(roles: Roles) -> Roles:
@@ -366,8 +379,10 @@ async def show_usage(request: Request) -> list[Usage]:
     """GPU-hours and cost by tenant since the journal began, or from `since` to `until` (Unix
     seconds); `prices` like `A100=2.5,V100=1`."""
     world = world_of(request)
-    since, until = (round(number(request, name, most, 1e11) * SECOND)
-                    for name, most in (("since", 0), ("until", 1e11)))  # fmt: skip
+    since, until = (
+        round(number(request, name, most, 1e11) * SECOND)
+        for name, most in (("since", 0), ("until", 1e11))
+    )
     if since >= until:
         raise BadInput("since is not before until", where="since")
     part = {"since", "until"} & set(request.query_params)
@@ -442,9 +457,7 @@ async def events(request: Request) -> Response:
                 if not who.admin:
                     found = [one for one in found if world.owns(who, one.job - 1)]
             for one in found:
-                yield b"id: %d\nevent: job\ndata: %s\n\n" % (
-                    one.revision, msgspec.json.encode(one)
-                )  # fmt: skip
+                yield b"id: %d\nevent: job\ndata: %s\n\n" % (one.revision, msgspec.json.encode(one))
             await world.next_step(1.0)
 
     return StreamingResponse(changes(), media_type="text/event-stream")

@@ -25,7 +25,7 @@ from ganger.client.answers import (
     Submitted,
     TokenAnswer,
     Usage,
-)  # fmt: skip
+)
 from ganger.service.http import cluster_api as cluster
 from ganger.service.http import job_api as jobs
 from ganger.service.http.request_helpers import Answer
@@ -47,38 +47,52 @@ class Endpoint:
 _JOBS = "/v1/jobs/{jobs}"
 ENDPOINTS: Final = (
     Endpoint("GET", "/v1/status", cluster.status, Status),
-    Endpoint("POST", "/v1/jobs", jobs.submit, Submitted, jobs.Submission,
-             query=("expect",), code=201),
-    Endpoint("GET", "/v1/jobs", jobs.list_jobs, JobPage,
-             query=("state", "user", "tenant", "name", "jobs", "since", "offset", "limit",
-                    "expect")),
+    Endpoint(
+        "POST", "/v1/jobs", jobs.submit, Submitted, jobs.Submission, query=("expect",), code=201
+    ),
+    Endpoint(
+        "GET",
+        "/v1/jobs",
+        jobs.list_jobs,
+        JobPage,
+        query=("state", "user", "tenant", "name", "jobs", "since", "offset", "limit", "expect"),
+    ),
     Endpoint("GET", _JOBS, jobs.show_job, list[JobDetail]),
     Endpoint("PATCH", _JOBS, jobs.update_job, Changed, jobs.Update),
-    *(Endpoint("POST", f"{_JOBS}/{verb}", jobs.order(verb), Changed)
-      for verb in ("cancel", "hold", "release", "requeue", "suspend", "resume")),
+    *(
+        Endpoint("POST", f"{_JOBS}/{verb}", jobs.order(verb), Changed)
+        for verb in ("cancel", "hold", "release", "requeue", "suspend", "resume")
+    ),
     Endpoint("GET", f"{_JOBS}/wait", jobs.wait_job, JobPage, query=("timeout",)),
     Endpoint("GET", f"{_JOBS}/codes", jobs.exit_codes, dict[str, int | None]),
-    Endpoint("GET", f"{_JOBS}/logs", jobs.logs, str,
-             query=("stream", "attempt", "node", "lines", "follow")),
+    Endpoint(
+        "GET",
+        f"{_JOBS}/logs",
+        jobs.logs,
+        str,
+        query=("stream", "attempt", "node", "lines", "follow"),
+    ),
     Endpoint("GET", f"{_JOBS}/explain", jobs.explain_job, Explanation),
     Endpoint("GET", "/v1/nodes", cluster.list_nodes, list[NodeAnswer]),
-    *(Endpoint("POST", f"/v1/nodes/{{nodes}}/{verb}", cluster.node_order(verb), list[NodeAnswer])
-      for verb in ("drain", "resume")),
+    *(
+        Endpoint("POST", f"/v1/nodes/{{nodes}}/{verb}", cluster.node_order(verb), list[NodeAnswer])
+        for verb in ("drain", "resume")
+    ),
     Endpoint("GET", "/v1/policy", cluster.show_policy, PolicyAnswer),
     Endpoint("PUT", "/v1/policy", cluster.set_policy, PolicyAnswer, cluster.PolicyChange),
     Endpoint("POST", "/v1/whatif", cluster.whatif, list[FutureAnswer], cluster.WhatIf),
     Endpoint("GET", "/v1/fairshare", cluster.fairshare, list[Share]),
     Endpoint("GET", "/v1/quotas", cluster.list_quotas, list[Quota]),
-    Endpoint("PATCH", "/v1/quotas/{tenant}", cluster.set_quota, list[Quota],
-             cluster.QuotaChange),
+    Endpoint("PATCH", "/v1/quotas/{tenant}", cluster.set_quota, list[Quota], cluster.QuotaChange),
     Endpoint("DELETE", "/v1/quotas/{tenant}", cluster.forget_quota, list[Quota]),
     Endpoint("GET", "/v1/roles", cluster.show_roles, RolesAnswer),
     Endpoint("POST", "/v1/tokens", cluster.make_token, TokenAnswer, cluster.NewToken, code=201),
     Endpoint("DELETE", "/v1/tokens/{token}", cluster.revoke_token, RolesAnswer),
     Endpoint("PUT", "/v1/admins/{user}", cluster.admin_order(True), RolesAnswer),
     Endpoint("DELETE", "/v1/admins/{user}", cluster.admin_order(False), RolesAnswer),
-    Endpoint("GET", "/v1/usage", cluster.show_usage, list[Usage],
-             query=("prices", "since", "until")),
+    Endpoint(
+        "GET", "/v1/usage", cluster.show_usage, list[Usage], query=("prices", "since", "until")
+    ),
     Endpoint("GET", "/v1/idle", cluster.show_idle, IdleAnswer),
     Endpoint("PATCH", "/v1/idle", cluster.set_idle, IdleAnswer, cluster.RuleChange),
     Endpoint("GET", "/v1/notify", cluster.show_notify, NotifyAnswer),
@@ -86,4 +100,4 @@ ENDPOINTS: Final = (
     Endpoint("POST", "/v1/shutdown", cluster.shutdown, dict[str, bool], cluster.Down),
     Endpoint("GET", "/v1/events", cluster.events, str, query=("since",)),
     Endpoint("GET", "/metrics", cluster.metrics, str),
-)  # fmt: skip
+)

@@ -43,8 +43,11 @@ class Feed:
     ) -> None:
         """Note whose state the step changed."""
         touched = {event.job: None for event in events if hasattr(event, "job")}
-        touched |= {action.job: None for action in plan.actions if hasattr(action, "job")} \
-            if plan is not None else {}  # fmt: skip
+        touched |= (
+            {action.job: None for action in plan.actions if hasattr(action, "job")}
+            if plan is not None
+            else {}
+        )
         for row in touched:
             phase, attempt = Phase(kernel.jobs.phase[row]), int(kernel.jobs.attempt[row])
             outcome = ends.get(row, "")

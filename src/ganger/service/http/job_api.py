@@ -13,13 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ganger.client.answers import (
-    Changed,
-    Explanation,
-    JobDetail,
-    JobPage,
-    Submitted,
-)  # fmt: skip
+from ganger.client.answers import Changed, Explanation, JobDetail, JobPage, Submitted
 from ganger.client.request import JobRequest
 from ganger.client.states import exit_code
 from ganger.core.errors import BadInput
@@ -91,10 +85,14 @@ async def submit(request: Request) -> Submitted:
     with daemon.lock:
         first = rows.job_answer(daemon, accepted[0])
     answer = Submitted(
-        job=first.job, jobs=[row + 1 for row in accepted], state=first.state, reason=first.reason,
-        nodes=first.nodes, expected_start=first.submitted if first.nodes else None,
+        job=first.job,
+        jobs=[row + 1 for row in accepted],
+        state=first.state,
+        reason=first.reason,
+        nodes=first.nodes,
+        expected_start=first.submitted if first.nodes else None,
         notes=_notes(wanted, world),
-    )  # fmt: skip
+    )
     if request.query_params.get("expect") and not first.nodes:
         ahead = await world.looks.look(who, outlook, daemon, accepted[0], interval=False)
         answer.expected_start = ahead.expected / SECOND if ahead else None
@@ -109,11 +107,17 @@ def _requests(body: bytes) -> list[JobRequest]:
     else:
         parts = decoded(body, list[msgspec.Raw])
         if not 0 < len(parts) <= JOBS_MAX:
-            raise BadInput(f"a list of {len(parts):,} requests is not one of 1 to {JOBS_MAX:,}",
-                           where="body", mend="submit in parts")  # fmt: skip
+            raise BadInput(
+                f"a list of {len(parts):,} requests is not one of 1 to {JOBS_MAX:,}",
+                where="body",
+                mend="submit in parts",
+            )
     if any(len(bytes(part)) > REQUEST_BYTES_MAX for part in parts):
-        raise BadInput(f"one request is larger than {REQUEST_BYTES_MAX >> 20} MiB", where="body",
-                       mend="keep long texts in files")  # fmt: skip
+        raise BadInput(
+            f"one request is larger than {REQUEST_BYTES_MAX >> 20} MiB",
+            where="body",
+            mend="keep long texts in files",
+        )
     return [decoded(bytes(part), JobRequest) for part in parts]
 
 
@@ -126,8 +130,11 @@ def _prepared(world: AppContext, who: Who, wanted: list[JobRequest]) -> list[Pre
     resolve = lambda job: locked(world, rows.rows_of, job)  # noqa: E731
     for one in wanted:
         if (one.array or one.params) and len(wanted) > 1:
-            raise BadInput("an array is submitted by itself", where="array",
-                           mend="send it in a request of its own")  # fmt: skip
+            raise BadInput(
+                "an array is submitted by itself",
+                where="array",
+                mend="send it in a request of its own",
+            )
         world.refuse_beyond(who, one.tenant or who.user, one.priority, one.weight)
         one.gpu_types = world.known_types(one.gpu_types)
         made = prepare(one, who, now, resolve, world.shared, daemon.gates.ahead)
@@ -216,9 +223,11 @@ def _refuse_beyond(request: Request, found_rows: list[int], update: Update) -> N
         tenants = {jobs.tenants[code] for code in set(jobs.tenant[found_rows].tolist())}
     for tenant in sorted(tenants):
         world.refuse_beyond(
-            who, tenant, -math.inf if update.priority is None else update.priority,
+            who,
+            tenant,
+            -math.inf if update.priority is None else update.priority,
             -math.inf if update.weight is None else update.weight,
-        )  # fmt: skip
+        )
 
 
 async def _throttle(world: AppContext, found: list[int], throttle: int) -> None:

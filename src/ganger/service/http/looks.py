@@ -27,8 +27,10 @@ class TooLong(BadInput):
     """It would take longer than anybody should make the daemon work on it."""
 
     def __init__(self) -> None:
-        super().__init__(f"the answer takes longer than {PATIENCE_SECONDS:g} s",
-                         mend="ask for fewer recipes or days")  # fmt: skip
+        super().__init__(
+            f"the answer takes longer than {PATIENCE_SECONDS:g} s",
+            mend="ask for fewer recipes or days",
+        )
 
 
 class Enough(BaseException):

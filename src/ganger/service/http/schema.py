@@ -58,24 +58,33 @@ def _words(enum: type[IntEnum]) -> list[str]:
 def _span(least: float) -> _Schema:
     """A length of time; 0 is none."""
     number = {"type": "number", "minimum": least, "maximum": _SECONDS}
-    texts = [{"type": "string", "maxLength": TEXT_MAX - 1, "pattern": one,
-              "not": {"pattern": "^[0.:usmhd-]+(?!\\n)$"}}
-             for one in (_SPAN, _CLOCK)]  # fmt: skip
+    texts = [
+        {
+            "type": "string",
+            "maxLength": TEXT_MAX - 1,
+            "pattern": one,
+            "not": {"pattern": "^[0.:usmhd-]+(?!\\n)$"},
+        }
+        for one in (_SPAN, _CLOCK)
+    ]
     return {"anyOf": [number, *texts, _NOTHING]}
 
 
 def _moment() -> _Schema:
     number = {"type": "number", "minimum": 0, "maximum": _SECONDS}
     after = _SPAN.replace("^", r"^\+", 1)
-    texts = [{"type": "string", "maxLength": TEXT_MAX - 1, "pattern": one}
-             for one in (_DATE, after)]  # fmt: skip
+    texts = [
+        {"type": "string", "maxLength": TEXT_MAX - 1, "pattern": one} for one in (_DATE, after)
+    ]
     return {"anyOf": [number, *texts, _NOTHING]}
 
 
 _MEMORY_SCHEMA: Final[_Schema] = {
-    "anyOf": [{"type": "number", "minimum": 0, "maximum": 1e9},
-              {"type": "string", "pattern": _MEMORY}],
-}  # fmt: skip
+    "anyOf": [
+        {"type": "number", "minimum": 0, "maximum": 1e9},
+        {"type": "string", "pattern": _MEMORY},
+    ]
+}
 _PATH: Final[_Schema] = {"type": "string", "maxLength": PATH_MAX, **_NO_ZERO}
 _WORD: Final[_Schema] = {"type": "string", "maxLength": WORD_MAX, **_NO_ZERO}
 _NAME: Final[_Schema] = {"maxLength": NAME_MAX, "not": {"pattern": HIDDEN}}
@@ -94,20 +103,27 @@ _BEGUN: Final[_Schema] = {
 _FIELDS: Final[dict[str, _Schema]] = {
     "format": {"const": FORMAT},
     "command": {"items": _WORD},
-    "script": {"anyOf": [{"const": ""}, {"type": "string", "pattern": "^#!",
-                                         "maxLength": SCRIPT_MAX, **_NO_ZERO}]},
+    "script": {
+        "anyOf": [
+            {"const": ""},
+            {"type": "string", "pattern": "^#!", "maxLength": SCRIPT_MAX, **_NO_ZERO},
+        ]
+    },
     **dict.fromkeys(("name", "tenant", "model", "pool", "metric"), _NAME),
     "search": {"enum": list(SEARCHES)},
-    "parent": {"anyOf": [{"const": ""}, {"type": "integer", "minimum": 1, "maximum": 10**11},
-                         {"type": "string", "pattern": "^[1-9][0-9]{0,10}(?!\\n)$"}]},
+    "parent": {
+        "anyOf": [
+            {"const": ""},
+            {"type": "integer", "minimum": 1, "maximum": 10**11},
+            {"type": "string", "pattern": "^[1-9][0-9]{0,10}(?!\\n)$"},
+        ]
+    },
     "configurations": {
         "maxItems": CONFIGURATIONS_MAX,
         "items": {
             "type": "object",
             "propertyNames": {"pattern": _GRID_NAME, "not": {"enum": list(RESERVED)}},
-            "additionalProperties": {
-                "type": "string", "maxLength": VALUE_LETTERS_MAX, **_NO_ZERO,
-            },
+            "additionalProperties": {"type": "string", "maxLength": VALUE_LETTERS_MAX, **_NO_ZERO},
         },
     },
     **dict.fromkeys(("labels", "gpu_types", "warm"), _NAMES),
@@ -117,25 +133,36 @@ _FIELDS: Final[dict[str, _Schema]] = {
     "on_preempt": {"enum": _words(OnPreempt)},
     "mail_on": {"items": {"enum": list(EVENTS)}},
     "mail_to": {"items": {"type": "string", "pattern": "^[A-Za-z0-9._+-]+@[A-Za-z0-9.-]+(?!\\n)$"}},
-    "env": {"propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*(?!\\n)$"},
-            "additionalProperties": _WORD},
+    "env": {
+        "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*(?!\\n)$"},
+        "additionalProperties": _WORD,
+    },
     "cwd": {"anyOf": [{"const": ""}, {**_PATH, "pattern": "^/"}]},
-    "output": _PATH, "error": _PATH, "checkpoint_dir": _PATH,
+    "output": _PATH,
+    "error": _PATH,
+    "checkpoint_dir": _PATH,
     "array": {"anyOf": [{"const": ""}, {"type": "string", "pattern": _TASKS}]},
-    "time_limit": _span(1e-6), "estimate": _span(1e-6), "grace": _span(0),
-    "deadline": _moment(), "begin": _moment(), "memory": _MEMORY_SCHEMA,
+    "time_limit": _span(1e-6),
+    "estimate": _span(1e-6),
+    "grace": _span(0),
+    "deadline": _moment(),
+    "begin": _moment(),
+    "memory": _MEMORY_SCHEMA,
     "gpu_memory": _MEMORY_SCHEMA,
     "params": {
         "propertyNames": {"pattern": _GRID_NAME, "not": {"enum": list(RESERVED)}},
         "additionalProperties": {
-            "type": "array", "minItems": 1, "uniqueItems": True,
+            "type": "array",
+            "minItems": 1,
+            "uniqueItems": True,
             "items": {"type": "string", "maxLength": VALUE_LETTERS_MAX, **_NO_ZERO},
         },
     },
-    **dict.fromkeys(("after", "after_any", "after_not_ok"), _JOBS), "after_each": _ARRAYS,
+    **dict.fromkeys(("after", "after_any", "after_not_ok"), _JOBS),
+    "after_each": _ARRAYS,
     "after_begin": _BEGUN,
     **{field: {"minimum": least, "maximum": most} for field, least, most in RANGES},
-}  # fmt: skip
+}
 _LISTED: Final[_Schema] = {"minItems": 1}
 _STATED: Final[_Schema] = {"minLength": 1}
 
@@ -164,9 +191,13 @@ def tightened(request: _Schema) -> _Schema:
     ]
     request["allOf"] = [
         _needs("after_each", _LISTED, ("array", _STATED)),
-        *(_needs(field, relative, ("cwd", _STATED))
-          for field in ("output", "error", "checkpoint_dir")),
-        {"if": {"required": ["share"], "properties": {"share": {"exclusiveMaximum": 1}}},
-         "then": {"properties": {"gpus": {"minimum": 1}}}},
-    ]  # fmt: skip
+        *(
+            _needs(field, relative, ("cwd", _STATED))
+            for field in ("output", "error", "checkpoint_dir")
+        ),
+        {
+            "if": {"required": ["share"], "properties": {"share": {"exclusiveMaximum": 1}}},
+            "then": {"properties": {"gpus": {"minimum": 1}}},
+        },
+    ]
     return request

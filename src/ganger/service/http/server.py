@@ -29,11 +29,19 @@ class Server:
         app = Identify(application(world), world)
         self._server = Uvicorn(
             uvicorn.Config(
-                app, http=Connection, ws="none", lifespan="off", log_level="warning",
-                loop="asyncio", access_log=False, timeout_graceful_shutdown=2, server_header=False,
-                log_config=None, proxy_headers=False,
+                app,
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                log_level="warning",
+                loop="asyncio",
+                access_log=False,
+                timeout_graceful_shutdown=2,
+                server_header=False,
+                log_config=None,
+                proxy_headers=False,
             )
-        )  # fmt: skip
+        )
         world.go_down = self.stop
 
     def stop(self) -> None:
@@ -67,9 +75,13 @@ class Uvicorn(uvicorn.Server):
 
         def make(listener: Listener, peer: str, uid: int) -> Connection:
             return Connection(
-                listener, peer, uid, config=self.config, server_state=self.server_state,
+                listener,
+                peer,
+                uid,
+                config=self.config,
+                server_state=self.server_state,
                 app_state=self.lifespan.state,
-            )  # fmt: skip
+            )
 
         self.servers = [Listener(one, make) for one in sockets or ()]  # type: ignore[misc]
         self.started = True

@@ -10,8 +10,12 @@ from ganger.core.state.jobs import Jobs, Phase
 from ganger.core.units import NEVER, format_duration
 
 Kind = Literal["ok", "over", "not_ok", "begun"]
-_SAID: Final = {"ok": "to finish", "over": "to be over", "not_ok": "to end badly",
-                "begun": "to have begun"}  # fmt: skip
+_SAID: Final = {
+    "ok": "to finish",
+    "over": "to be over",
+    "not_ok": "to end badly",
+    "begun": "to have begun",
+}
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -68,9 +72,11 @@ class Dependencies(msgspec.Struct, frozen=True):
     def open_ended(self, jobs: Jobs) -> set[tuple[int, bool]]:
         """Rows of which something is still awaited, and whether that is only their begin."""
         return {
-            (row, one.kind == "begun") for one in (*self.every, *self.either) for row in one.rows
+            (row, one.kind == "begun")
+            for one in (*self.every, *self.either)
+            for row in one.rows
             if not one.settled(row, jobs)
-        }  # fmt: skip
+        }
 
     def opens(self, jobs: Jobs) -> int | None:
         """As `Condition.opens`; of `either` it may come earlier than is known yet."""
@@ -78,8 +84,9 @@ class Dependencies(msgspec.Struct, frozen=True):
         if self.either:
             some = [one.opens(jobs) for one in self.either]
             known = [at for at in some if at is not None]
-            times.append(None if None in some and min(known, default=NEVER) == NEVER
-                         else min(known))  # fmt: skip
+            times.append(
+                None if None in some and min(known, default=NEVER) == NEVER else min(known)
+            )
         if NEVER in times:
             return NEVER
         return None if None in times else max((at for at in times if at is not None), default=0)

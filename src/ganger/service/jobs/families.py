@@ -30,8 +30,11 @@ def family_of(request: JobRequest, tasks_max: int) -> Family | None:
     if request.search not in SEARCHES:
         raise BadInput(f"{request.search!r} is not one of {', '.join(SEARCHES)}", where="search")
     if request.parent not in ("", None) and request.kind != "train":
-        raise BadInput(f"a job of kind {request.kind} has no parent", where="parent",
-                       mend="leave it out, or submit a job of kind train")  # fmt: skip
+        raise BadInput(
+            f"a job of kind {request.kind} has no parent",
+            where="parent",
+            mend="leave it out, or submit a job of kind train",
+        )
     if not tune:
         if request.configurations:
             raise BadInput("this is not a search", where="configurations", mend="add kind tune")
@@ -39,11 +42,15 @@ def family_of(request: JobRequest, tasks_max: int) -> Family | None:
             return None
         return Family()
     if request.array:
-        raise BadInput("a search is one job", where="array", mend="state what its trials try by"
-                       " params or configurations")  # fmt: skip
+        raise BadInput(
+            "a search is one job",
+            where="array",
+            mend="state what its trials try by params or configurations",
+        )
     if request.gpus < 1 or request.share < 1.0:
-        raise BadInput("a search holds whole GPUs for its trials", where="gpus",
-                       mend="ask for one at least")  # fmt: skip
+        raise BadInput(
+            "a search holds whole GPUs for its trials", where="gpus", mend="ask for one at least"
+        )
     if request.singleton or request.after_each:
         raise BadInput("a search is one job by itself", where="singleton", mend="leave it out")
     if request.params and request.configurations:
@@ -72,8 +79,9 @@ def next_child(turn: Turn, parent: int) -> int:
         number = len(children_of(turn.kernel.jobs, parent))
     kind = turn.kernel.jobs.kind[parent]  # a service had many replicas, and has few
     if number >= CHILDREN_MAX and kind == Kind.TUNE:
-        raise BadInput(f"job {parent + 1} has {number:,} children, and may have no more",
-                       where="parent")  # fmt: skip
+        raise BadInput(
+            f"job {parent + 1} has {number:,} children, and may have no more", where="parent"
+        )
     turn.born[parent] = number + 1
     return number
 
@@ -84,8 +92,9 @@ def joined(spec: JobSpec, facts: JobFacts, turn: Turn, parent: JobFacts) -> JobF
     row = int(spec.parent) - 1
     jobs = turn.kernel.jobs
     if jobs.kind[row] != Kind.TUNE or parent.family is None:
-        raise BadInput(f"job {row + 1} is not a search", where="parent",
-                       mend="name a job of kind tune")  # fmt: skip
+        raise BadInput(
+            f"job {row + 1} is not a search", where="parent", mend="name a job of kind tune"
+        )
     if jobs.phase[row] >= Phase.FINISHED:
         raise BadInput(f"job {row + 1} is over", where="parent", mend="submit another search")
     metric = facts.launch.metric or parent.launch.metric
@@ -105,6 +114,10 @@ def born(spec: JobSpec, parent: JobFacts, kind: Kind, number: int) -> JobFacts:
         parent.launch, shape=spec.shape, checkpoint_dir=f"{folder}/{number}" if folder else ""
     )
     return JobFacts(
-        name="".join(letter if letter.isprintable() else "?" for letter in name), launch=launch,
-        user=parent.user, params=values, script=parent.script, child=number,
-    )  # fmt: skip
+        name="".join(letter if letter.isprintable() else "?" for letter in name),
+        launch=launch,
+        user=parent.user,
+        params=values,
+        script=parent.script,
+        child=number,
+    )

@@ -111,8 +111,10 @@ class Holds:
             heapq.heappop(self._line)
         while self._begins and self.begin.get(self._begins[0][1]) != self._begins[0][0]:
             heapq.heappop(self._begins)
-        return min(self._line[0][0] if self._line else NEVER,
-                   self._begins[0][0] - self.ahead if self._begins else NEVER)  # fmt: skip
+        return min(
+            self._line[0][0] if self._line else NEVER,
+            self._begins[0][0] - self.ahead if self._begins else NEVER,
+        )
 
     def opened(self, now: int) -> list[tuple[int, str]]:
         """Jobs to `release`, since their last gate is open now, and to `cancel`, since one will
@@ -136,9 +138,10 @@ class Holds:
         """See who began or is over since, for whom others wait; `touched` are the step's jobs."""
         phases, first_start = kernel.jobs.phase, kernel.jobs.first_start
         happened = [
-            (row, begin) for row, begin in self._watched
+            (row, begin)
+            for row, begin in self._watched
             if phases[row] >= Phase.FINISHED or (begin and first_start[row] >= 0)
-        ]  # fmt: skip
+        ]
         for job in dict.fromkeys(job for key in happened for job in self._watched.pop(key)):
             if phases[job] >= Phase.FINISHED:
                 self._conditions.pop(job, None)

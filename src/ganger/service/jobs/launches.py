@@ -50,22 +50,29 @@ def launch_of(
     if facts.child >= 0:
         env |= _of_child(facts, job, jobs)
     return msgspec.structs.replace(
-        launch, command=command, env=env, name=facts.name,
-        output=pattern(launch.output, facts, job), error=pattern(launch.error, facts, job),
+        launch,
+        command=command,
+        env=env,
+        name=facts.name,
+        output=pattern(launch.output, facts, job),
+        error=pattern(launch.error, facts, job),
         limit=max(launch.limit - kept_run_time(jobs, job), 1) if launch.limit < NEVER else NEVER,
-        retries=max(launch.retries - failed, 0), script="" if scripts else facts.script,
+        retries=max(launch.retries - failed, 0),
+        script="" if scripts else facts.script,
         steps=launch.steps and steps,
         hollow=facts.family is not None and jobs.kind[job] == Kind.TUNE,
-    )  # fmt: skip
+    )
 
 
 def _of_child(facts: JobFacts, job: int, jobs: Jobs) -> dict[str, str]:
     """What a trial or a replica is told: whose child it is, its number, its configuration, and up
     to which epoch it runs before it is judged, where that is known."""
     found = {
-        "GANGER_PARENT_ID": str(int(jobs.parent[job]) + 1), "GANGER_CHILD": str(facts.child),
-        "GANGER_CONFIGURATION": json.dumps(facts.params), "GANGER_METRIC": facts.launch.metric,
-    }  # fmt: skip
+        "GANGER_PARENT_ID": str(int(jobs.parent[job]) + 1),
+        "GANGER_CHILD": str(facts.child),
+        "GANGER_CONFIGURATION": json.dumps(facts.params),
+        "GANGER_METRIC": facts.launch.metric,
+    }
     until = float(jobs.asks_at[job])
     return found | ({"GANGER_UNTIL": f"{until:g}"} if 0 < until < NEVER else {})
 
@@ -88,10 +95,13 @@ def _words(facts: JobFacts, job: int) -> dict[str, str]:
 def pattern(path: str, facts: JobFacts, job: int) -> str:
     """A path with our words and Slurm's (`%j`, `%A`, `%a`, `%x`, `%u`) replaced."""
     meaning = {
-        "j": str(job + 1), "J": str(job + 1), "x": facts.name.replace("/", "_"), "u": facts.user,
+        "j": str(job + 1),
+        "J": str(job + 1),
+        "x": facts.name.replace("/", "_"),
+        "u": facts.user,
         "A": str((facts.array if facts.array >= 0 else job) + 1),
         "a": str(max(facts.task, 0)),
-    }  # fmt: skip
+    }
 
     def word(found: re.Match[str]) -> str:
         if found[1] == "%":

@@ -50,9 +50,10 @@ def changed_ceilings(
         arrays = set(jobs.array[: jobs.n][jobs.phase[: jobs.n] < Phase.FINISHED].tolist())
         names = {jobs.arrays[code] for code in arrays}
         found = {
-            group: value for group, value in found.items()
+            group: value
+            for group, value in found.items()
             if group[0] != "array" or group in changes or str(int(group[1]) + 1) in names
-        }  # fmt: skip
+        }
     return {group: value for group, value in found.items() if value is not None}
 
 

@@ -47,10 +47,11 @@ class Rights(msgspec.Struct, frozen=True):
         rights = self.of(tenant)
         if tenant != who.user and who.user not in rights.members:
             raise Forbidden(
-                f"{who.user} is not a member of the tenant {tenant!r}", where="tenant",
+                f"{who.user} is not a member of the tenant {tenant!r}",
+                where="tenant",
                 mend=f"leave it out for {who.user!r}, or have an administrator say: ganger quota"
                 " TENANT --member USER",
-            )  # fmt: skip
+            )
         own = rights.members.get(who.user)
         most = rights.max_priority if own is None else own
         if priority > most:

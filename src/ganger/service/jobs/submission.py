@@ -47,8 +47,12 @@ WORDS_MAX: Final = 2 << 20
 """The most characters of all of them."""
 SCRIPT_MAX: Final = 4 << 20
 LISTED_MAX: Final[dict[str, int]] = {
-    "labels": 256, "gpu_types": 256, "warm": 256, "mail_to": 16, "mail_on": 16,
-}  # fmt: skip
+    "labels": 256,
+    "gpu_types": 256,
+    "warm": 256,
+    "mail_to": 16,
+    "mail_on": 16,
+}
 """The most that these lists of a request may hold: a job's shape is looked up at every decision,
 and each message is filed with all whom it goes to."""
 LINKS_MAX: Final = 1_000_000
@@ -86,22 +90,36 @@ def prepare(
     rows = _bounded(rows)
     after = () if request.after_one else tuple(row for job in request.after for row in rows(job))
     spec = JobSpec(
-        name="", shape=shape, kind=_word(Kind, request.kind, "kind"),
-        tenant=request.tenant or who.user, user=who.user, priority=request.priority,
-        weight=request.weight, deadline=moment(request.deadline, now, "deadline", NEVER),
-        limit=span(request.time_limit, "time_limit"), estimate=span(request.estimate, "estimate"),
-        steps=request.steps, model=request.model, group=request.name,
+        name="",
+        shape=shape,
+        kind=_word(Kind, request.kind, "kind"),
+        tenant=request.tenant or who.user,
+        user=who.user,
+        priority=request.priority,
+        weight=request.weight,
+        deadline=moment(request.deadline, now, "deadline", NEVER),
+        limit=span(request.time_limit, "time_limit"),
+        estimate=span(request.estimate, "estimate"),
+        steps=request.steps,
+        model=request.model,
+        group=request.name,
         on_preempt=_word(OnPreempt, request.on_preempt, "on_preempt"),
-        after=tuple(str(row + 1) for row in after), parent=_parent(request, rows),
-    )  # fmt: skip
+        after=tuple(str(row + 1) for row in after),
+        parent=_parent(request, rows),
+    )
     facts = JobFacts(
-        name=request.name or _called(request), user=who.user, script=request.script,
-        launch=_launch(request, spec, who, switch_user), hold=request.hold,
+        name=request.name or _called(request),
+        user=who.user,
+        script=request.script,
+        launch=_launch(request, spec, who, switch_user),
+        hold=request.hold,
         begin=moment(request.begin, now + ahead, "begin", 0),
         conditions=_conditions(request, rows),
-        singleton=request.singleton, family=family, mail_to=tuple(request.mail_to),
+        singleton=request.singleton,
+        family=family,
+        mail_to=tuple(request.mail_to),
         mail_on=tuple(request.mail_on or (DEFAULT_EVENTS if request.mail_to else ())),
-    )  # fmt: skip
+    )
     if family is not None:
         if spec.kind is Kind.TUNE:  # the limit is that of each trial
             spec = msgspec.structs.replace(spec, limit=NEVER)
@@ -164,14 +182,17 @@ def size_of(jobs: list[Prepared], request: JobRequest) -> tuple[int, int]:
 def refuse_too_many(links: int, text: int) -> None:
     """Raise BadInput for more of either than a submission may have."""
     if links > LINKS_MAX:
-        raise BadInput(f"the jobs have more than {LINKS_MAX:,} dependencies, counted one by one",
-                       where="after", mend="state fewer dependencies, or submit in "
-                                           "parts")  # fmt: skip
+        raise BadInput(
+            f"the jobs have more than {LINKS_MAX:,} dependencies, counted one by one",
+            where="after",
+            mend="state fewer dependencies, or submit in parts",
+        )
     if text > TEXT_BYTES_MAX:
         raise BadInput(
             f"scripts, commands and variables of all tasks exceed {TEXT_BYTES_MAX >> 20} MiB",
-            where="script", mend="keep them in files, or submit in parts",
-        )  # fmt: skip
+            where="script",
+            mend="keep them in files, or submit in parts",
+        )
 
 
 def checked_text(text: str, where: str) -> str:
@@ -179,8 +200,9 @@ def checked_text(text: str, where: str) -> str:
     if len(text) > NAME_MAX or _HIDDEN.search(text):
         raise BadInput(
             f"it is longer than {NAME_MAX} characters, or one of them is not to be seen",
-            where=where, mend="leave out control characters, and marks of lines and directions",
-        )  # fmt: skip
+            where=where,
+            mend="leave out control characters, and marks of lines and directions",
+        )
     return text
 
 
@@ -274,8 +296,11 @@ def _check_strings(request: JobRequest) -> None:
     words = (*request.command, *request.env, *request.env.values(), *request.params, *values)
     filled = sum(grid.longest(word, request.params, NAME_MAX) for word in request.command)
     if max(sum(map(len, words)) + len(words), filled) > WORDS_MAX:
-        raise BadInput(f"it and the variables are longer than {WORDS_MAX >> 20} MiB",
-                       where="command", mend="keep that in a file")  # fmt: skip
+        raise BadInput(
+            f"it and the variables are longer than {WORDS_MAX >> 20} MiB",
+            where="command",
+            mend="keep that in a file",
+        )
     if request.cwd and not request.cwd.startswith("/"):
         raise BadInput(f"{request.cwd!r} is not absolute", where="cwd")
 
@@ -295,8 +320,9 @@ def shape_of(request: JobRequest) -> Shape:
     if gpus % workers:
         raise BadInput(
             f"{gpus} GPU{'s' if gpus != 1 else ''} cannot be shared evenly by {workers} workers",
-            where="gpus", mend=f"ask for a multiple of {workers}",
-        )  # fmt: skip
+            where="gpus",
+            mend=f"ask for a multiple of {workers}",
+        )
     per_worker, share = gpus // workers, round(request.share * WHOLE)
     if share < WHOLE and per_worker != 1:
         raise BadInput("a share needs one GPU per worker", where="share", mend="ask for --gpus 1")
@@ -305,9 +331,12 @@ def shape_of(request: JobRequest) -> Shape:
         cpus = WHOLE  # a job without GPUs occupies at least a core
     least, most = _range(request, max(per_worker, 1)) if elastic else (0, 0)
     needs = Needs(
-        per_worker, share, parse_memory(request.gpu_memory, where="gpu_memory"), cpus,
+        per_worker,
+        share,
+        parse_memory(request.gpu_memory, where="gpu_memory"),
+        cpus,
         parse_memory(request.memory, where="memory"),
-    )  # fmt: skip
+    )
     return Shape(
         roles=(Role(size=workers, least=least, most=most, needs=needs),),
         gpu_types=tuple(request.gpu_types),
@@ -324,10 +353,13 @@ def _range(request: JobRequest, per_worker: int) -> tuple[int, int]:
         raise BadInput(
             f"min_gpus {least} <= gpus {request.gpus} <= max_gpus {most} does not hold",
             where="min_gpus",
-        )  # fmt: skip
+        )
     if least % per_worker or most % per_worker:
-        raise BadInput(f"a worker has {per_worker} GPUs", where="min_gpus",
-                       mend=f"give multiples of {per_worker}")  # fmt: skip
+        raise BadInput(
+            f"a worker has {per_worker} GPUs",
+            where="min_gpus",
+            mend=f"give multiples of {per_worker}",
+        )
     return least // per_worker, most // per_worker
 
 
@@ -336,14 +368,24 @@ def _launch(request: JobRequest, spec: JobSpec, who: Who, switch_user: bool) -> 
         30 * SECOND if request.grace in (None, "") else parse_duration(request.grace, where="grace")
     )
     return Launch(
-        command=tuple(request.command), shape=spec.shape, per=request.per, env=request.env,
-        cwd=request.cwd, output=_absolute(request.output, request.cwd, "output"),
-        error=_absolute(request.error, request.cwd, "error"), limit=spec.limit,
-        on_preempt=spec.on_preempt, grace=grace, retries=request.retries,
+        command=tuple(request.command),
+        shape=spec.shape,
+        per=request.per,
+        env=request.env,
+        cwd=request.cwd,
+        output=_absolute(request.output, request.cwd, "output"),
+        error=_absolute(request.error, request.cwd, "error"),
+        limit=spec.limit,
+        on_preempt=spec.on_preempt,
+        grace=grace,
+        retries=request.retries,
         checkpoint_dir=_absolute(request.checkpoint_dir, request.cwd, "checkpoint_dir"),
-        warm=tuple(request.warm), steps=request.per == "job", metric=request.metric,
-        uid=who.uid if switch_user else -1, gid=who.gid if switch_user else -1,
-    )  # fmt: skip
+        warm=tuple(request.warm),
+        steps=request.per == "job",
+        metric=request.metric,
+        uid=who.uid if switch_user else -1,
+        gid=who.gid if switch_user else -1,
+    )
 
 
 def _absolute(path: str, cwd: str, where: str) -> str:

@@ -30,8 +30,15 @@ from ganger.core.errors import BadInput
 from ganger.service.http.feed import Change
 
 EVENTS: Final = (
-    "submitted", "started", "suspended", "preempted", "finished", "failed", "cancelled", "idle",
-)  # fmt: skip
+    "submitted",
+    "started",
+    "suspended",
+    "preempted",
+    "finished",
+    "failed",
+    "cancelled",
+    "idle",
+)
 """What can be told of a job."""
 DEFAULT_EVENTS: Final = ("finished", "failed", "cancelled")
 _BY_STATE: Final = {
@@ -162,8 +169,11 @@ def read_config(path: Path) -> Config:
         raise BadInput(str(error), where=str(path), mend="see docs/notify.md") from None
     secret = any(hook.secret for hook in found.webhook) or (found.smtp and found.smtp.password)
     if secret and mode & 0o077:
-        raise BadInput("the file has secrets, and others may read it", where=str(path),
-                       mend=f"chmod 600 {path}")  # fmt: skip
+        raise BadInput(
+            "the file has secrets, and others may read it",
+            where=str(path),
+            mend=f"chmod 600 {path}",
+        )
     return found.check(str(path))
 
 
@@ -207,11 +217,13 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
             return "This is a test of what ganger sends.\n"
         job = self.job
         lines = [
-            one_line(f"Job {job.label} ({job.name}) of {job.user}: {self.event}."), "",
+            one_line(f"Job {job.label} ({job.name}) of {job.user}: {self.event}."),
+            "",
             f"State: {job.state}" + (f" ({job.reason})" if job.reason else ""),
-            f"Tenant: {job.tenant}", f"GPUs: {job.gpus}",
+            f"Tenant: {job.tenant}",
+            f"GPUs: {job.gpus}",
             f"Ran: {job.ran:.0f} s in {job.attempt} attempts, {job.preemptions} preemptions",
-        ]  # fmt: skip
+        ]
         if job.nodes:
             lines.append(f"Nodes: {', '.join(job.nodes)}")
         return "\n".join([*lines, "", f"Look: ganger show {job.label}", ""])

@@ -43,7 +43,7 @@ from ganger.service.notices.notify import (
     event_of,
     read_config,
     subject_of,
-)  # fmt: skip
+)
 from ganger.service.reports import rows
 
 log = logging.getLogger("ganger.notify")
@@ -74,8 +74,11 @@ def post(hook: Webhook, number: int, body: bytes) -> None:
     parts = urlsplit(hook.url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     now = int(time.time())
-    headers = {"Content-Type": "application/json", "User-Agent": "ganger",
-               "Ganger-Delivery": str(number)}  # fmt: skip
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "ganger",
+        "Ganger-Delivery": str(number),
+    }
     if hook.secret:
         signed = hmac.digest(hook.secret.encode(), b"%d." % now + body, "sha256").hex()
         headers["Ganger-Signature"] = f"t={now},v1={signed}"
@@ -206,11 +209,15 @@ class Notifier:
             with contextlib.closing(Outbox(self._box)) as box:
                 waiting, aside = box.waiting(), box.aside()
         return NotifyAnswer(
-            path=str(self.path), error=self.error,
+            path=str(self.path),
+            error=self.error,
             sinks=[
                 SinkAnswer(
-                    name=sink.key, events=list(sink.events), tenants=list(sink.tenants),
-                    users=list(sink.users), waiting=waiting.get(sink.key, (0, ""))[0],
+                    name=sink.key,
+                    events=list(sink.events),
+                    tenants=list(sink.tenants),
+                    users=list(sink.users),
+                    waiting=waiting.get(sink.key, (0, ""))[0],
                     last_error=waiting.get(sink.key, (0, ""))[1],
                 )
                 for sink in self._config.sinks
@@ -219,7 +226,7 @@ class Notifier:
                 AsideAnswer(number=number, sink=sink, made=made, about=subject_of(body), error=why)
                 for number, sink, body, made, why in aside
             ],
-        )  # fmt: skip
+        )
 
     @property
     def trouble(self) -> str:
@@ -302,8 +309,14 @@ class Notifier:
         with daemon.lock:
             kernel, outcome = daemon.kernel, daemon.ends.get(row, "")
             state = state_of(Phase(kernel.jobs.phase[row]), outcome)[0]
-            return Change(revision, kernel.now / SECOND, row + 1, state,
-                          int(kernel.jobs.attempt[row]), outcome)  # fmt: skip
+            return Change(
+                revision,
+                kernel.now / SECOND,
+                row + 1,
+                state,
+                int(kernel.jobs.attempt[row]),
+                outcome,
+            )
 
     def _make(self, box: Outbox, seen: int) -> int:
         with self._lock:
@@ -328,18 +341,24 @@ class Notifier:
                 with self._daemon.lock:
                     job = rows.job_answer(self._daemon, change.job - 1)
                 found += self._addressed(
-                    Message(event=event, at=change.at, home=str(self._home), job=job,
-                            outcome=change.outcome)
-                )  # fmt: skip
+                    Message(
+                        event=event,
+                        at=change.at,
+                        home=str(self._home),
+                        job=job,
+                        outcome=change.outcome,
+                    )
+                )
         return found
 
     def _addressed(self, message: Message) -> list[tuple[str, bytes]]:
         """The message for every sink that wants it, and for who is named in the job itself."""
         config = self._config
         sinks = [
-            sink for sink in config.sinks
+            sink
+            for sink in config.sinks
             if message.job is None or sink.wants(message.event, message.job)
-        ]  # fmt: skip
+        ]
         people = [sink.to for sink in sinks if isinstance(sink, Mail)]
         if message.job is not None and config.smtp is not None:
             with self._daemon.lock:
@@ -355,9 +374,12 @@ class _Sender:
     """Sends one server's messages, in order, from a thread of its own."""
 
     def __init__(
-        self, server: Webhook | Smtp, box: Path, ended: threading.Event,
+        self,
+        server: Webhook | Smtp,
+        box: Path,
+        ended: threading.Event,
         on_aside: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.key = server.key if isinstance(server, Webhook) else SMTP
         self._server, self._box, self._ended = server, box, ended
         self._on_aside = on_aside

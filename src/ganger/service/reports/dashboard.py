@@ -50,18 +50,42 @@ def dashboard() -> dict[str, Any]:
     panels = []
     for number, (title, kind, unit, queries) in enumerate(_PANELS):
         place = {"x": number % 2 * _WIDTH, "y": number // 2 * _HEIGHT, "w": _WIDTH, "h": _HEIGHT}
-        panels.append({
-            "id": number + 1, "title": title, "type": kind, "gridPos": place, "datasource": source,
-            "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
-            "targets": [
-                {"refId": chr(65 + i), "expr": query, "legendFormat": legend, "datasource": source,
-                 **({"format": "table", "instant": True} if kind == "table" else {})}
-                for i, (query, legend) in enumerate(queries)
-            ],
-        })  # fmt: skip
+        panels.append(
+            {
+                "id": number + 1,
+                "title": title,
+                "type": kind,
+                "gridPos": place,
+                "datasource": source,
+                "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+                "targets": [
+                    {
+                        "refId": chr(65 + i),
+                        "expr": query,
+                        "legendFormat": legend,
+                        "datasource": source,
+                        **({"format": "table", "instant": True} if kind == "table" else {}),
+                    }
+                    for i, (query, legend) in enumerate(queries)
+                ],
+            }
+        )
     return {
-        "title": "Ganger", "uid": "ganger", "tags": ["ganger"], "schemaVersion": 39,
-        "refresh": "30s", "time": {"from": "now-24h", "to": "now"}, "panels": panels,
-        "templating": {"list": [{"name": "source", "type": "datasource", "query": "prometheus",
-                                 "label": "Prometheus"}]},
-    }  # fmt: skip
+        "title": "Ganger",
+        "uid": "ganger",
+        "tags": ["ganger"],
+        "schemaVersion": 39,
+        "refresh": "30s",
+        "time": {"from": "now-24h", "to": "now"},
+        "panels": panels,
+        "templating": {
+            "list": [
+                {
+                    "name": "source",
+                    "type": "datasource",
+                    "query": "prometheus",
+                    "label": "Prometheus",
+                }
+            ]
+        },
+    }

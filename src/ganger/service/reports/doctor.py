@@ -36,9 +36,13 @@ _WAL_BYTES: Final = 256 * MIB
 _ASIDE_SHOWN: Final = 10
 _AHEAD_SECONDS: Final = 5.0
 _SECRETS: Final = (
-    "journal.db", "journal.db-wal", "outbox.db", "token", "agent-token",
+    "journal.db",
+    "journal.db-wal",
+    "outbox.db",
+    "token",
+    "agent-token",
     "daemon.lock",
-)  # fmt: skip
+)
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 
 
@@ -91,28 +95,45 @@ def _versions(looked: Looked) -> Findings:
 def _home(looked: Looked) -> Findings:
     root = looked.places.root
     if not root.exists():
-        yield Finding("fail", "home", f"{root} is not there",
-                      "begin with `ganger up`, or name another with GANGER_HOME")  # fmt: skip
+        yield Finding(
+            "fail",
+            "home",
+            f"{root} is not there",
+            "begin with `ganger up`, or name another with GANGER_HOME",
+        )
         return
     if not root.is_dir():
         yield Finding("fail", "home", f"{root} is not a folder", "name another with GANGER_HOME")
         return
     found = root.stat()
     if found.st_uid != os.geteuid():  # what lies in it may be laid for whoever looks
-        yield Finding("fail", "home", f"{root} belongs to the user with number {found.st_uid}",
-                      "look as that user")  # fmt: skip
+        yield Finding(
+            "fail",
+            "home",
+            f"{root} belongs to the user with number {found.st_uid}",
+            "look as that user",
+        )
         return
     mode = stat.S_IMODE(found.st_mode)
     if others_may_change(found):
-        yield Finding("fail", "home", f"others may write in {root} (mode {mode:o}): nothing in it"
-                      " is opened", f"check what is in it, then chmod 700 {root}")  # fmt: skip
+        yield Finding(
+            "fail",
+            "home",
+            f"others may write in {root} (mode {mode:o}): nothing in it is opened",
+            f"check what is in it, then chmod 700 {root}",
+        )
         return
     if mode & 0o066:
-        yield Finding("fail", "permissions", f"{root} is open to others (mode {mode:o})",
-                      f"chmod 700 {root}")  # fmt: skip
+        yield Finding(
+            "fail", "permissions", f"{root} is open to others (mode {mode:o})", f"chmod 700 {root}"
+        )
     if not os.access(root, os.W_OK) or os.statvfs(root).f_flag & os.ST_RDONLY:
-        yield Finding("fail", "home", f"{root} cannot be written",
-                      "mount it for writing, or name another with GANGER_HOME")  # fmt: skip
+        yield Finding(
+            "fail",
+            "home",
+            f"{root} cannot be written",
+            "mount it for writing, or name another with GANGER_HOME",
+        )
         return
     yield Finding("ok", "home", str(root))
 
@@ -125,9 +146,13 @@ def _permissions(looked: Looked) -> Findings:
             mode = stat.S_IMODE(path.stat().st_mode)
             if mode & 0o077:
                 bad.append(name)
-                yield Finding("fail", "permissions", f"others may read {path} (mode {mode:o})",
-                              f"chmod 600 {path}; a token that others saw is made anew with"
-                              " `ganger daemon token`")  # fmt: skip
+                yield Finding(
+                    "fail",
+                    "permissions",
+                    f"others may read {path} (mode {mode:o})",
+                    f"chmod 600 {path}; a token that others saw is made anew with"
+                    " `ganger daemon token`",
+                )
     if not bad:
         yield Finding("ok", "permissions", "only the owner can read the secrets")
 
@@ -146,8 +171,9 @@ def _disk(looked: Looked) -> Findings:
         yield Finding("ok", "disk", said)
     log = looked.places.log
     if log.exists() and log.stat().st_size > _LOG_BYTES:
-        yield Finding("warn", "disk", f"{log} has {log.stat().st_size / MIB:,.0f} MiB",
-                      f"truncate -s 0 {log}")  # fmt: skip
+        yield Finding(
+            "warn", "disk", f"{log} has {log.stat().st_size / MIB:,.0f} MiB", f"truncate -s 0 {log}"
+        )
 
 
 def _journal(looked: Looked) -> Findings:
@@ -170,19 +196,28 @@ def _journal(looked: Looked) -> Findings:
         aside, aside_ever = journal.set_aside(), journal.set_aside_ever()
         (jobs,) = journal.db.execute("SELECT count(*) FROM jobs").fetchone()
     if len(aside) > _ASIDE_SHOWN:
-        yield Finding("warn", "journal", f"{aside_ever:,} records were set aside; the last"
-                      f" {_ASIDE_SHOWN} follow", "check what reports them: a job, or the "
-                                                 "agent of a machine"
-                      )  # fmt: skip
+        yield Finding(
+            "warn",
+            "journal",
+            f"{aside_ever:,} records were set aside; the last {_ASIDE_SHOWN} follow",
+            "check what reports them: a job, or the agent of a machine",
+        )
     for one in aside[-_ASIDE_SHOWN:]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.made))
-        yield Finding("warn", "journal", f"set aside at {when}: {one.what}: {one.why}",
-                      "no action is needed; please report what led to it")  # fmt: skip
+        yield Finding(
+            "warn",
+            "journal",
+            f"set aside at {when}: {one.what}: {one.why}",
+            "no action is needed; please report what led to it",
+        )
     wal = places.journal.with_name(places.journal.name + "-wal")
     if wal.exists() and wal.stat().st_size > _WAL_BYTES:
-        yield Finding("warn", "journal", f"its log has {wal.stat().st_size / MIB:,.0f} MiB",
-                      "end every other process that has it open, then `ganger down` and "
-                      "`ganger up`")  # fmt: skip
+        yield Finding(
+            "warn",
+            "journal",
+            f"its log has {wal.stat().st_size / MIB:,.0f} MiB",
+            "end every other process that has it open, then `ganger down` and `ganger up`",
+        )
     written = looked.header.version
     by = f", by ganger {written}" if written != __version__ else ""
     yield Finding("ok", "journal", f"whole, with {jobs:,} jobs{by}")
@@ -191,9 +226,13 @@ def _journal(looked: Looked) -> Findings:
 def _clock(looked: Looked) -> Findings:
     ahead = looked.last_seconds - time.time()
     if ahead > _AHEAD_SECONDS:
-        yield Finding("fail", "clock", f"the last event is {ahead:,.0f} s ahead of this machine's"
-                      " clock: jobs that wait for a time wait that much longer",
-                      "set the clock (`timedatectl`), and have NTP keep it")  # fmt: skip
+        yield Finding(
+            "fail",
+            "clock",
+            f"the last event is {ahead:,.0f} s ahead of this machine's"
+            " clock: jobs that wait for a time wait that much longer",
+            "set the clock (`timedatectl`), and have NTP keep it",
+        )
     else:
         yield Finding("ok", "clock", "the clock is not behind the last event")
 
@@ -216,20 +255,31 @@ def _daemon(looked: Looked) -> Findings:
     except NoDaemon as error:
         pid = places.pid()
         if pid and Path(f"/proc/{pid}").exists() and _is_locked(places):
-            yield Finding("fail", "daemon", f"its process {pid} runs and does not answer: {error}",
-                          f"see the end of {places.log}; `kill {pid}`, then `ganger up`: jobs go"
-                          " on")  # fmt: skip
+            yield Finding(
+                "fail",
+                "daemon",
+                f"its process {pid} runs and does not answer: {error}",
+                f"see the end of {places.log}; `kill {pid}`, then `ganger up`: jobs go on",
+            )
         elif pid or places.socket.exists():
-            yield Finding("warn", "daemon", "it ended without a word (killed, or the machine went"
-                          " down)", f"`ganger up`; see the end of {places.log}")  # fmt: skip
+            yield Finding(
+                "warn",
+                "daemon",
+                "it ended without a word (killed, or the machine went down)",
+                f"`ganger up`; see the end of {places.log}",
+            )
         else:
             yield Finding("ok", "daemon", "it is down")
         return
     finally:
         client.close()
     if looked.status.version != __version__:
-        yield Finding("warn", "daemon", f"ganger {looked.status.version} runs, not {__version__}",
-                      "`ganger down`, then `ganger up`: jobs go on")  # fmt: skip
+        yield Finding(
+            "warn",
+            "daemon",
+            f"ganger {looked.status.version} runs, not {__version__}",
+            "`ganger down`, then `ganger up`: jobs go on",
+        )
     for line in looked.status.trouble:
         yield Finding("warn", "daemon", line, "see `ganger status`")
     yield Finding("ok", "daemon", f"it answers, pid {looked.status.pid}")
@@ -250,15 +300,21 @@ def _agent(looked: Looked) -> Findings:
     with contextlib.suppress(FileNotFoundError):
         serves = (folder / "cluster").read_text()
         if looked.settings and serves != looked.settings.get("cluster", ""):
-            yield Finding("fail", "agent", f"the agent in {folder} serves another cluster than the"
-                          " journal's", "put its journal back (`ganger restore`), or end the agent"
-                          " and remove its folder")  # fmt: skip
+            yield Finding(
+                "fail",
+                "agent",
+                f"the agent in {folder} serves another cluster than the journal's",
+                "put its journal back (`ganger restore`), or end the agent and remove its folder",
+            )
             return
     pid = agents.running(folder)
     if looked.status is not None and not pid:
-        yield Finding("fail", "agent", "the daemon is up and this machine's agent is not",
-                      f"see the end of {folder / 'agent.log'}; `ganger down`, then `ganger up`"
-                      )  # fmt: skip
+        yield Finding(
+            "fail",
+            "agent",
+            "the daemon is up and this machine's agent is not",
+            f"see the end of {folder / 'agent.log'}; `ganger down`, then `ganger up`",
+        )
     else:
         yield Finding("ok", "agent", f"it runs, pid {pid}" if pid else "it is down")
 
@@ -266,17 +322,26 @@ def _agent(looked: Looked) -> Findings:
 def _cgroups(looked: Looked) -> Findings:
     if looked.settings.get("engine", "local") != "local":
         return
-    kinds = [name for name, file in (("v2", "cgroup.controllers"), ("v1", "memory"))
-             if (_CGROUPS / file).exists()]  # fmt: skip
-    own = [line.rpartition(":")[2].strip().lstrip("/")
-           for line in Path("/proc/self/cgroup").read_text().splitlines()]  # fmt: skip
+    kinds = [
+        name
+        for name, file in (("v2", "cgroup.controllers"), ("v1", "memory"))
+        if (_CGROUPS / file).exists()
+    ]
+    own = [
+        line.rpartition(":")[2].strip().lstrip("/")
+        for line in Path("/proc/self/cgroup").read_text().splitlines()
+    ]
     roots = [_CGROUPS, _CGROUPS / "unified", _CGROUPS / "memory"]
     if any(os.access(root / path, os.W_OK) for root in roots for path in own):
         yield Finding("ok", "cgroups", f"{' and '.join(kinds) or 'some'}, and groups can be made")
     else:
-        yield Finding("warn", "cgroups", "none can be made: memory is not limited, and processes"
-                      " that leave their job are not held", "run as root, or under systemd with"
-                      " Delegate=yes")  # fmt: skip
+        yield Finding(
+            "warn",
+            "cgroups",
+            "none can be made: memory is not limited, and processes"
+            " that leave their job are not held",
+            "run as root, or under systemd with Delegate=yes",
+        )
 
 
 def _slurm(looked: Looked) -> Findings:
@@ -293,8 +358,9 @@ def _sockets(looked: Looked) -> Findings:
         return
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077 and looked.status.mode != "shared":
-        yield Finding("fail", "sockets", f"others may speak to {path} (mode {mode:o})",
-                      f"chmod 600 {path}")  # fmt: skip
+        yield Finding(
+            "fail", "sockets", f"others may speak to {path} (mode {mode:o})", f"chmod 600 {path}"
+        )
     else:
         yield Finding("ok", "sockets", ", ".join(filter(None, [str(path), looked.status.listen])))
 

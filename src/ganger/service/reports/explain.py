@@ -28,9 +28,12 @@ def explain(daemon: Daemon, row: int) -> Explanation:
     phase = Phase(kernel.jobs.phase[row])
     reason = rows.reason_of(daemon, row)
     found = Explanation(
-        job=row + 1, label=rows.label(daemon, row),
-        state=state_of(phase, daemon.ends.get(row, ""))[0], reason=reason, lines=[],
-    )  # fmt: skip
+        job=row + 1,
+        label=rows.label(daemon, row),
+        state=state_of(phase, daemon.ends.get(row, ""))[0],
+        reason=reason,
+        lines=[],
+    )
     if phase == Phase.BLOCKED:
         _blocked(daemon, row, found)
     elif phase == Phase.PENDING:

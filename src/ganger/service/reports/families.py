@@ -44,18 +44,19 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
     reports = last_reports(daemon.reader, rows)
     children = [
         ChildAnswer(
-            job=child + 1, name=daemon.names[child], gpus=int(jobs.size[child]),
+            job=child + 1,
+            name=daemon.names[child],
+            gpus=int(jobs.size[child]),
             state=state_of(Phase(jobs.phase[child]), daemon.ends.get(child, ""))[0],
             params=daemon.reader.facts(child).params,
-            step=reports.get(child, (None, None))[0], value=reports.get(child, (None, None))[1],
+            step=reports.get(child, (None, None))[0],
+            value=reports.get(child, (None, None))[1],
         )
         for child in rows[-SHOWN_MAX:]
-    ]  # fmt: skip
+    ]
     told = [(child, value) for child, (_, value) in reports.items() if value is not None]
     best = better(daemon)(told, key=lambda one: one[1])[0] + 1 if told else None
-    return FamilyAnswer(
-        children=children, best=best, metric=daemon.reader.facts(row).launch.metric
-    )  # fmt: skip
+    return FamilyAnswer(children=children, best=best, metric=daemon.reader.facts(row).launch.metric)
 
 
 def better(daemon: Daemon) -> Callable[..., tuple[int, float]]:

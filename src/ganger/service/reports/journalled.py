@@ -76,9 +76,10 @@ def _scan(journal: Journal, row: int, at: int | None) -> tuple[Happened, int]:
         return happened, happened.last_wait(last)
     if not times[0] <= at <= times[-1]:
         raise BadInput(
-            f"{_clock(at)} is outside of the log", where="--at",
+            f"{_clock(at)} is outside of the log",
+            where="--at",
             mend=f"{journal.path} is from {_clock(times[0])} to {_clock(times[-1])}",
-        )  # fmt: skip
+        )
     return happened, before
 
 

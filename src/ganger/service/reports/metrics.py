@@ -11,7 +11,7 @@ from prometheus_client.core import (
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
-)  # fmt: skip
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE
 
 from ganger import __version__
@@ -46,8 +46,9 @@ def _figures(world: AppContext) -> Iterator[Metric]:
     yield build
     counted = GaugeMetricFamily("ganger_jobs", "Jobs.", labels=["phase", "tenant"])
     tenants = len(jobs.tenants)
-    counts = np.bincount(phase.astype(np.int64) * tenants + jobs.tenant[:n],
-                         minlength=len(Phase) * tenants).reshape(len(Phase), tenants)  # fmt: skip
+    counts = np.bincount(
+        phase.astype(np.int64) * tenants + jobs.tenant[:n], minlength=len(Phase) * tenants
+    ).reshape(len(Phase), tenants)
     for one in Phase:
         for code in np.flatnonzero(counts.sum(axis=0)).tolist():
             counted.add_metric([one.name.lower(), jobs.tenants[code]], int(counts[one, code]))
@@ -66,25 +67,37 @@ def _figures(world: AppContext) -> Iterator[Metric]:
     yield _histogram("ganger_job_wait_seconds", "From submission to first start.", waits, _WAITS)
     done = (phase == Phase.FINISHED) & (jobs.ran[:n] > 0)
     jct = (jobs.finished[:n] - jobs.submitted[:n])[done]
-    yield _histogram("ganger_job_slowdown_ratio", "JCT by run time, of finished jobs.",
-                     jct / jobs.ran[:n][done], _SLOWDOWNS)  # fmt: skip
+    yield _histogram(
+        "ganger_job_slowdown_ratio",
+        "JCT by run time, of finished jobs.",
+        jct / jobs.ran[:n][done],
+        _SLOWDOWNS,
+    )
     yield _by(
-        "ganger_preemptions", "Preemptions, by why.", "cause",
+        "ganger_preemptions",
+        "Preemptions, by why.",
+        "cause",
         {"policy": int(jobs.preemptions[:n].sum()), "order": daemon.tally.requeued},
-    )  # fmt: skip
-    yield _by("ganger_plan_refusals", "Starts that the engine refused.", "reason",
-              daemon.tally.refused)  # fmt: skip
+    )
+    yield _by(
+        "ganger_plan_refusals", "Starts that the engine refused.", "reason", daemon.tally.refused
+    )
     yield _gpu_seconds(world)
     idle = world.idleness.jobs()
-    yield GaugeMetricFamily("ganger_idle_jobs", "Jobs that do nothing with their GPUs.",
-                            value=len(idle))  # fmt: skip
-    yield GaugeMetricFamily("ganger_idle_gpus", "GPUs that such jobs hold.",
-                            value=sum(job.gpus for job in idle))  # fmt: skip
-    yield CounterMetricFamily("ganger_decisions", "Decisions of the policy.",
-                              value=kernel.decisions)  # fmt: skip
+    yield GaugeMetricFamily(
+        "ganger_idle_jobs", "Jobs that do nothing with their GPUs.", value=len(idle)
+    )
+    yield GaugeMetricFamily(
+        "ganger_idle_gpus", "GPUs that such jobs hold.", value=sum(job.gpus for job in idle)
+    )
+    yield CounterMetricFamily(
+        "ganger_decisions", "Decisions of the policy.", value=kernel.decisions
+    )
     tally = daemon.tally
-    buckets = [(str(bound), int(count)) for bound, count in
-               zip((*BOUNDS, "+Inf"), np.cumsum(tally.steps), strict=True)]  # fmt: skip
+    buckets = [
+        (str(bound), int(count))
+        for bound, count in zip((*BOUNDS, "+Inf"), np.cumsum(tally.steps), strict=True)
+    ]
     steps = HistogramMetricFamily("ganger_decision_duration_seconds", "Time that steps took.")
     steps.add_metric([], buckets, sum_value=tally.step_seconds)
     yield steps

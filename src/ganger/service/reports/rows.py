@@ -18,7 +18,7 @@ from ganger.client.answers import (
     NodeAnswer,
     Quota,
     Share,
-)  # fmt: skip
+)
 from ganger.client.states import exit_code, phases_of, state_of
 from ganger.core.books.bits import members
 from ganger.core.errors import BadInput
@@ -114,9 +114,14 @@ def scene_of(daemon: Daemon) -> Scene:
     """What there is to say of jobs that wait."""
     kernel = daemon.kernel
     return Scene(
-        kernel, daemon.plan, daemon.header.policy, guard_of(kernel).policy, daemon.now(),
-        lambda row: label(daemon, row), daemon.warnings,
-    )  # fmt: skip
+        kernel,
+        daemon.plan,
+        daemon.header.policy,
+        guard_of(kernel).policy,
+        daemon.now(),
+        lambda row: label(daemon, row),
+        daemon.warnings,
+    )
 
 
 def job_answer(daemon: Daemon, row: int) -> JobAnswer:
@@ -134,19 +139,30 @@ def _common(daemon: Daemon, row: int) -> dict[str, Any]:
     if phase == Phase.RUNNING:
         ran += daemon.now() - int(jobs.since[row])
     return {
-        "job": row + 1, "label": label(daemon, row), "name": daemon.names[row],
-        "user": jobs.users[jobs.user[row]], "tenant": jobs.tenants[jobs.tenant[row]],
-        "state": state, "code": code, "reason": reason_of(daemon, row),
+        "job": row + 1,
+        "label": label(daemon, row),
+        "name": daemon.names[row],
+        "user": jobs.users[jobs.user[row]],
+        "tenant": jobs.tenants[jobs.tenant[row]],
+        "state": state,
+        "code": code,
+        "reason": reason_of(daemon, row),
         "gpus": int(jobs.size[row]) if phase in HOLDS_DEVICES else int(jobs.gpus[row]),
         "share": shape.roles[0].needs.share / WHOLE,
-        "gpu_types": list(shape.gpu_types), "priority": int(jobs.priority[row]),
-        "submitted": int(jobs.submitted[row]) / SECOND, "started": span(int(jobs.first_start[row])),
-        "finished": span(int(jobs.finished[row])), "ran": max(ran, 0) / SECOND,
-        "time_limit": span(int(jobs.limit[row])), "nodes": _nodes(daemon, _held(daemon, row)),
+        "gpu_types": list(shape.gpu_types),
+        "priority": int(jobs.priority[row]),
+        "submitted": int(jobs.submitted[row]) / SECOND,
+        "started": span(int(jobs.first_start[row])),
+        "finished": span(int(jobs.finished[row])),
+        "ran": max(ran, 0) / SECOND,
+        "time_limit": span(int(jobs.limit[row])),
+        "nodes": _nodes(daemon, _held(daemon, row)),
         "exit_code": exit_code(phase, daemon.ends.get(row, "")),
-        "attempt": int(jobs.attempt[row]), "preemptions": int(jobs.preemptions[row]),
-        "parent": int(jobs.parent[row]) + 1 or None, "children": families.counts(daemon, row),
-    }  # fmt: skip
+        "attempt": int(jobs.attempt[row]),
+        "preemptions": int(jobs.preemptions[row]),
+        "parent": int(jobs.parent[row]) + 1 or None,
+        "children": families.counts(daemon, row),
+    }
 
 
 def foreseen(answer: JobAnswer | Explanation, ahead: Outlook | None) -> None:
@@ -194,27 +210,41 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         pended += daemon.now() - int(jobs.pending_since[row])
     attempts = daemon.reader.attempts(row)
     return JobDetail(
-        **_common(daemon, row), command=list(launch.command), script=bool(facts.script),
-        cwd=launch.cwd, output=pattern(launch.output, facts, row),
-        error=pattern(launch.error, facts, row), cpus=needs.cpus / WHOLE, memory=needs.memory,
-        workers=sum(role.size for role in shape.roles), least_gpus=shape.least,
-        most_gpus=shape.most, deadline=span(int(jobs.deadline[row])),
-        estimate=span(int(jobs.estimate[row])), begin=span(facts.begin) or None,
+        **_common(daemon, row),
+        command=list(launch.command),
+        script=bool(facts.script),
+        cwd=launch.cwd,
+        output=pattern(launch.output, facts, row),
+        error=pattern(launch.error, facts, row),
+        cpus=needs.cpus / WHOLE,
+        memory=needs.memory,
+        workers=sum(role.size for role in shape.roles),
+        least_gpus=shape.least,
+        most_gpus=shape.most,
+        deadline=span(int(jobs.deadline[row])),
+        estimate=span(int(jobs.estimate[row])),
+        begin=span(facts.begin) or None,
         after=[before + 1 for before in (*jobs.after.get(row, ()), *facts.waits_for.rows)],
         on_preempt=OnPreempt(jobs.on_preempt[row]).name.lower(),
         kind=Kind(jobs.kind[row]).name.lower(),
-        attained_gpu_seconds=int(jobs.served[row]) / SECOND, pending=pended / SECOND,
-        retries=launch.retries, progress=daemon.progress(row), params=facts.params,
+        attained_gpu_seconds=int(jobs.served[row]) / SECOND,
+        pending=pended / SECOND,
+        retries=launch.retries,
+        progress=daemon.progress(row),
+        params=facts.params,
         family=families.family(daemon, row),
         attempts=[
             AttemptAnswer(
-                attempt=one.attempt, started=span(one.started), ended=span(one.ended),
-                outcome=one.outcome, note=one.note,
+                attempt=one.attempt,
+                started=span(one.started),
+                ended=span(one.ended),
+                outcome=one.outcome,
+                note=one.note,
                 devices=devices(daemon, row, one.attempt, one.placement or ()),
             )
             for one in attempts
         ],
-    )  # fmt: skip
+    )
 
 
 def _matching(daemon: Daemon, filters: dict[str, str]) -> NDArray[np.int64]:
@@ -251,9 +281,11 @@ def job_page(daemon: Daemon, filters: dict[str, str], offset: int, limit: int) -
     page = ordered[offset : offset + limit].tolist()
     end = offset + len(page)
     return JobPage(
-        jobs=[job_answer(daemon, row) for row in page], total=len(ordered), offset=offset,
+        jobs=[job_answer(daemon, row) for row in page],
+        total=len(ordered),
+        offset=offset,
         next=end if end < len(ordered) else None,
-    )  # fmt: skip
+    )
 
 
 def node_answers(daemon: Daemon) -> list[NodeAnswer]:
@@ -268,16 +300,18 @@ def quotas(daemon: Daemon, rights: Rights) -> list[Quota]:
     specs = {spec.name: spec for spec in daemon.header.cluster.tenants}
     return [
         Quota(
-            tenant=name, limit=limits[name] / WHOLE if name in limits else None,
+            tenant=name,
+            limit=limits[name] / WHOLE if name in limits else None,
             let_in=ceilings.taken(("tenant", name)) / WHOLE if name in limits else None,
             waiting=ceilings.waiting(("tenant", name)),
             quota=specs[name].quota if name in specs and specs[name].quota >= 0 else None,
             weight=specs[name].weight if name in specs else 1.0,
-            members=rights.of(name).members, max_priority=rights.of(name).max_priority,
+            members=rights.of(name).members,
+            max_priority=rights.of(name).max_priority,
             max_weight=rights.of(name).max_weight,
         )
         for name in sorted({*limits, *specs, *rights.tenants})
-    ]  # fmt: skip
+    ]
 
 
 def gpu_parts(jobs: Jobs) -> NDArray[np.float64]:
@@ -303,7 +337,8 @@ def shares(daemon: Daemon) -> list[Share]:
     weight = sum(weights.get(jobs.tenants[code], 1.0) for code in codes) or 1.0
     return [
         Share(
-            tenant=jobs.tenants[code], running=int((running & (tenant == code)).sum()),
+            tenant=jobs.tenants[code],
+            running=int((running & (tenant == code)).sum()),
             pending=int(((phase == Phase.PENDING) & (tenant == code)).sum()),
             gpus=float((jobs.size[:n] * part)[running & (tenant == code)].sum()),
             gpu_hours=float(served[tenant == code].sum()) / HOUR,
@@ -312,4 +347,4 @@ def shares(daemon: Daemon) -> list[Share]:
             fair_share=weights.get(jobs.tenants[code], 1.0) / weight,
         )
         for code in codes
-    ]  # fmt: skip
+    ]

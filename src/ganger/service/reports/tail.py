@@ -78,8 +78,11 @@ class Source:
     def _rank(self, nodes: list[int]) -> int:
         names = [self._world.daemon.kernel.nodes.names[node] for node in nodes]
         if self._node and self._node not in names:
-            raise BadInput(f"it did not run on {self._node}", where="node",
-                           mend=f"it ran on {', '.join(names)}")  # fmt: skip
+            raise BadInput(
+                f"it did not run on {self._node}",
+                where="node",
+                mend=f"it ran on {', '.join(names)}",
+            )
         return names.index(self._node) if self._node else 0
 
     async def read(self, lines: int, follow: bool, user: str = "") -> AsyncIterator[bytes]:
@@ -126,9 +129,7 @@ class Source:
 
     async def _next(self, place: _Place, at: int, lines: int) -> Piece:
         """What follows `at` (-1: the last `lines` lines), and where that ends."""
-        order = Read(
-            0, self._row, place.attempt, place.rank, self._path, self._owner, at, lines
-        )  # fmt: skip
+        order = Read(0, self._row, place.attempt, place.rank, self._path, self._owner, at, lines)
         told = self._world.daemon.engine.read(place.node, order) if place.node >= 0 else None
         if told is None:
             path = Path(

@@ -37,9 +37,11 @@ def types_held(
 
 
 def usage(
-    daemon: Daemon, journal: Journal, idle_gpu_seconds: Mapping[str, float],
+    daemon: Daemon,
+    journal: Journal,
+    idle_gpu_seconds: Mapping[str, float],
     prices: Mapping[str, float],
-) -> list[Usage]:  # fmt: skip
+) -> list[Usage]:
     """One row per tenant, since the journal began. `prices` by GPU type, of one hour; of what has
     no price the cost is not known."""
     with daemon.lock:
@@ -75,12 +77,16 @@ def usage(
         known = all(kind in prices for kind in hours)
         found.append(
             Usage(
-                tenant=names[code], jobs=len(mine), gpu_hours=ran + waited,
-                useful_gpu_hours=max(ran - gone - idle, 0.0), lost_gpu_hours=gone,
-                idle_gpu_hours=idle + waited, by_type=hours,
+                tenant=names[code],
+                jobs=len(mine),
+                gpu_hours=ran + waited,
+                useful_gpu_hours=max(ran - gone - idle, 0.0),
+                lost_gpu_hours=gone,
+                idle_gpu_hours=idle + waited,
+                by_type=hours,
                 cost=sum(prices[kind] * hours[kind] for kind in hours) if known else None,
             )
-        )  # fmt: skip
+        )
     return found
 
 

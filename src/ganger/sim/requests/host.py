@@ -69,8 +69,9 @@ class _Window:
         requests = self._world.requests
         still = sum(
             now - max(requests.arrival[at], self.since)
-            for at in range(arrived - requests.base) if requests.outcome[at] == OPEN
-        )  # fmt: skip
+            for at in range(arrived - requests.base)
+            if requests.outcome[at] == OPEN
+        )
         span = now - self.since
         return (self.open + still) / span if span else None
 
@@ -79,8 +80,9 @@ class _Window:
         self.busy += ended - max(began, self.since)
         steps = order.steps if isinstance(order, Batch) else 1
         self.batches += steps
-        self.executed += steps * sum(len(part.tasks) for part in order.parts) if isinstance(
-            order, Batch) else 0  # fmt: skip
+        self.executed += (
+            steps * sum(len(part.tasks) for part in order.parts) if isinstance(order, Batch) else 0
+        )
 
     def settled(self, world: World, count: int) -> None:
         """Nothing: they were counted when they were over."""
@@ -123,8 +125,13 @@ class _Service:
         taken = {lane for lanes in self.lanes.values() for lane in lanes}
         found: list[int] = []
         for type_ in types:
-            found += [next(lane.number for lane in self.world.lanes if lane.type == type_
-                           and lane.number not in taken and lane.number not in found)]  # fmt: skip
+            found += [
+                next(
+                    lane.number
+                    for lane in self.world.lanes
+                    if lane.type == type_ and lane.number not in taken and lane.number not in found
+                )
+            ]
         self.lanes[job] = found
         return found
 
@@ -145,26 +152,39 @@ class _Service:
     def given_back(self, service: int) -> list[int]:
         """The replicas, as jobs, that the router gave back and has not used again."""
         lanes = self.world.lanes
-        back = {lane for lane, at in self.given.items()
-                if lanes[lane].running is None and lanes[lane].since <= at}  # fmt: skip
-        return [job for job, mine in sorted(self.lanes.items())
-                if job != service and back.issuperset(mine)]  # fmt: skip
+        back = {
+            lane
+            for lane, at in self.given.items()
+            if lanes[lane].running is None and lanes[lane].since <= at
+        }
+        return [
+            job
+            for job, mine in sorted(self.lanes.items())
+            if job != service and back.issuperset(mine)
+        ]
 
     def figures(self, now: int) -> dict[str, float | None]:
         """What the window that ends now was like."""
         window, arrived = self.window, self.plane.arrived
-        running = sum(now - max(lane.since, window.since) for lane in self.world.lanes
-                      if lane.running is not None)  # fmt: skip
+        running = sum(
+            now - max(lane.since, window.since)
+            for lane in self.world.lanes
+            if lane.running is not None
+        )
         every = sorted(window.latencies)
         found: dict[str, float | None] = {
-            "arrivals": float(arrived - self.came), "answered": float(window.answered),
-            "late": float(window.late), "dropped": float(window.dropped),
-            "queue": float(self.world.open), "ongoing": window.ongoing(now, arrived),
+            "arrivals": float(arrived - self.came),
+            "answered": float(window.answered),
+            "late": float(window.late),
+            "dropped": float(window.dropped),
+            "queue": float(self.world.open),
+            "ongoing": window.ongoing(now, arrived),
             "replicas": float(self.up),
             "busy": (window.busy + running) / window.up if window.up else None,
             "batch": window.executed / window.batches if window.batches else None,
-            "p50": _quantile(every, 0.5), "p99": _quantile(every, 0.99),
-        }  # fmt: skip
+            "p50": _quantile(every, 0.5),
+            "p99": _quantile(every, 0.99),
+        }
         if self.retires:
             found |= {"wanted": float(self.world.wanted), "given_back": None}
         self.came = arrived
@@ -181,14 +201,18 @@ class Requesting:
     while there are any; `type_of` gives the type of a node's devices."""
 
     def __init__(
-        self, declared: Declared, services: Mapping[str, Requested], window: int,
+        self,
+        declared: Declared,
+        services: Mapping[str, Requested],
+        window: int,
         type_of: Callable[[int], str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._window, self._type_of = window, type_of
         self._services = {
-            job: _Service(services[declared.name(job)]) for job in range(declared.n)
+            job: _Service(services[declared.name(job)])
+            for job in range(declared.n)
             if declared.kind[job] == Kind.SERVE and declared.name(job) in services
-        }  # fmt: skip
+        }
         self._names = {declared.name(job): job for job in self._services}
         self._service_of = {job: job for job in self._services}
         for job in range(declared.n):
@@ -229,8 +253,9 @@ class Requesting:
         """Whether requests are still to come, or to be answered by replicas that there are."""
         return any(
             service.plane.next_time < NEVER or (service.lanes and service.world.open)
-            for service in self._services.values() if not service.over
-        )  # fmt: skip
+            for service in self._services.values()
+            if not service.over
+        )
 
     def happened(self, now: int, events: Sequence[AnyEvent]) -> None:
         """Replicas come, begin and end."""
@@ -260,8 +285,12 @@ class Requesting:
         if service is None or service.over or job in service.lanes or not placement:
             return
         service.pass_time(now)
-        types = [self._type_of(slot.node) for slot in placement if not slot.role
-                 for _ in range(slot.workers)]  # fmt: skip
+        types = [
+            self._type_of(slot.node)
+            for slot in placement
+            if not slot.role
+            for _ in range(slot.workers)
+        ]
         assert len(types) == workers(placement)
         for lane in service.begin(job, types):
             heappush(self._coming, (now + service.load, self._service_of[job], job, lane))

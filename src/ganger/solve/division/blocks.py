@@ -47,9 +47,13 @@ class Blocks(NamedTuple):
     def part(self, at: Ints | slice) -> Blocks:
         """The same for some jobs only."""
         return self._replace(
-            rate=self.rate[:, at], gain=None if self.gain is None else self.gain[:, at],
-            take=self.take[at], limit=self.limit[at], floor=self.floor[at], pace=self.pace[at],
-        )  # fmt: skip
+            rate=self.rate[:, at],
+            gain=None if self.gain is None else self.gain[:, at],
+            take=self.take[at],
+            limit=self.limit[at],
+            floor=self.floor[at],
+            pace=self.pace[at],
+        )
 
     def cost(self, prices: Floats) -> Floats:
         """(m, n): what a whole share costs, less what it gains."""

@@ -223,9 +223,10 @@ def _pattern(
         back = np.concatenate([back, count + k + n + jobs])
         back_lengths = np.append(back_lengths, n)
     return (
-        (np.concatenate(columns), _starts(np.concatenate(lengths))), (back, _starts(back_lengths)),
+        (np.concatenate(columns), _starts(np.concatenate(lengths))),
+        (back, _starts(back_lengths)),
         (count + k + 2 * n, count + rises),
-    )  # fmt: skip
+    )
 
 
 def _starts(lengths: Ints) -> Ints:

@@ -59,9 +59,13 @@ class _Path(NamedTuple):
 
 
 def water_filling(
-    pool: Pool, capacity: Floats, unit: Floats, pace_of: Paces | None = None, steps: int = 60,
+    pool: Pool,
+    capacity: Floats,
+    unit: Floats,
+    pace_of: Paces | None = None,
+    steps: int = 60,
     stop: Stop | None = None,
-) -> Filled:  # fmt: skip
+) -> Filled:
     """Lexicographic max-min of eff / unit. `pace_of`: as all alike where None.
 
     Ends after at most two rounds for each job, nearly always after one for each kind, or with the
@@ -88,9 +92,17 @@ def water_filling(
         if path.top <= 0:
             break
         found = largest(
-            pool, path.at, path.top, path.top, gap=SLACK / 2, steps=steps, slack=SLACK, warm=warm,
-            stop=stop, known=known,
-        )  # fmt: skip
+            pool,
+            path.at,
+            path.top,
+            path.top,
+            gap=SLACK / 2,
+            steps=steps,
+            slack=SLACK,
+            warm=warm,
+            stop=stop,
+            known=known,
+        )
         before = level
         level = np.minimum(path.at(found.value), pool.throughput(found.answer))
         risen = open_ & (level > before * (1 + SLACK))
@@ -135,9 +147,7 @@ def _full(
     """When the machines are all in use, and the levels then; `path.top` if they are not before.
     `alike`: who rises by its unit until it is at its cap."""
     if alike is not None:
-        filled = water_fill(
-            one.capacity, np.where(alike, one.cost * unit, 0.0), one.cost * one.cap
-        )  # fmt: skip
+        filled = water_fill(one.capacity, np.where(alike, one.cost * unit, 0.0), one.cost * one.cap)
         level = np.where(alike, filled / np.maximum(one.cost, TINY), level)
         return float((level / np.maximum(unit, TINY))[alike].max()), level
     used = [dot(one.cost, each) for each in path.levels]
@@ -151,9 +161,13 @@ def _full(
 
 
 def _path(
-    level: Floats, open_: Mask, cap: Floats, unit: Floats, pace_of: Paces | None,
+    level: Floats,
+    open_: Mask,
+    cap: Floats,
+    unit: Floats,
+    pace_of: Paces | None,
     cut: tuple[Floats, float] | None = None,
-) -> _Path:  # fmt: skip
+) -> _Path:
     """How all rise until they are at their caps, or for certain beyond what can be had: throughputs
     times the first of `cut` add up to the second at most."""
     if pace_of is None:

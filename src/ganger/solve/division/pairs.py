@@ -149,13 +149,13 @@ def _merged_pairs(posed: Pairs, found: Classes, views: Ints) -> Merged:
     pairs = classes([key.astype(np.float64) for key in keys])
     lead, alone = pairs.first, posed.alone
     few = alone._replace(
-        rate=alone.rate[found.first], scale=alone.scale[found.first],
-        limit=alone.limit[found.first],
-    )  # fmt: skip
+        rate=alone.rate[found.first], scale=alone.scale[found.first], limit=alone.limit[found.first]
+    )
     return Merged(
         Pairs(few, a[lead], b[lead], posed.rate_first[lead], posed.rate_second[lead], found.size),
-        found, pairs,
-    )  # fmt: skip
+        found,
+        pairs,
+    )
 
 
 # ---------------------------------------------------------------------- programmes
@@ -202,9 +202,12 @@ def max_min_pairs(posed: Pairs, pace: Floats, stop: Stop | None = None) -> Answe
 
 
 def max_sum_pairs(
-    posed: Pairs, gain: Floats, gain_pairs: Floats, floor: Floats | None = None,
+    posed: Pairs,
+    gain: Floats,
+    gain_pairs: Floats,
+    floor: Floats | None = None,
     stop: Stop | None = None,
-) -> Answer:  # fmt: skip
+) -> Answer:
     """The largest sum of gains, `gain` of each member alone and `gain_pairs` of each pair, where
     eff >= `floor`. Raises Infeasible if the floors cannot be had."""
     floor = np.zeros(len(gain)) if floor is None else floor
@@ -264,9 +267,15 @@ def _floored(posed: Pairs, floor: Floats) -> tuple[Floats, Mask | None]:
 
 
 def _grown(
-    posed: Pairs, gains: Floats | None, floor: Floats, pace: Floats, stop: Stop | None = None,
-    begun: Mask | None = None, *, enough: float = np.inf,
-) -> tuple[Solution, Mask]:  # fmt: skip
+    posed: Pairs,
+    gains: Floats | None,
+    floor: Floats,
+    pace: Floats,
+    stop: Stop | None = None,
+    begun: Mask | None = None,
+    *,
+    enough: float = np.inf,
+) -> tuple[Solution, Mask]:
     """Columns are let in until none pays (or `enough` is reached); which are in at the end.
 
     Shares of a class in the unknowns are those of a member, of a pair those of both classes
@@ -310,9 +319,12 @@ def _spread(posed: Pairs, solved: Solution, inside: Mask) -> Floats:
 def _unit(posed: Pairs) -> Floats:
     """What a share of 1 in the unknowns is: of a pair, all of the smaller class."""
     both = np.minimum(posed.size[posed.first], posed.size[posed.second])
-    return np.concatenate([np.ones(len(posed.size)), np.where(
-        posed.first == posed.second, posed.size[posed.first] / 2, both
-    )])  # fmt: skip
+    return np.concatenate(
+        [
+            np.ones(len(posed.size)),
+            np.where(posed.first == posed.second, posed.size[posed.first] / 2, both),
+        ]
+    )
 
 
 def _columns(posed: Pairs, best: Floats) -> sparse.csc_array:

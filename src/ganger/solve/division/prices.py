@@ -79,9 +79,13 @@ class Start(NamedTuple):
 
 
 def optimum(
-    blocks: Blocks, gap: float, steps: int, start: Start | None = None, stop: Stop | None = None,
+    blocks: Blocks,
+    gap: float,
+    steps: int,
+    start: Start | None = None,
+    stop: Stop | None = None,
     rough: float = 0.0,
-) -> Found:  # fmt: skip
+) -> Found:
     """The best division within `gap` and `steps` programmes; then all at once, by HiGHS.
 
     Once `stop` says so, or prices are known but for a part of `rough`, what all choose at the
@@ -303,9 +307,13 @@ class _Step(NamedTuple):
 
 
 def _restricted(
-    blocks: Blocks, chosen: Choice, unsure: Ints, some: Ints, around: Floats,
+    blocks: Blocks,
+    chosen: Choice,
+    unsure: Ints,
+    some: Ints,
+    around: Floats,
     span: tuple[float, float],
-) -> _Step:  # fmt: skip
+) -> _Step:
     """The programme over the unsure jobs (`some` stand for all of them), the settled ones as sums
     that are linear in t.
 
@@ -319,9 +327,11 @@ def _restricted(
     each = len(unsure) / max(len(some), 1)
     few = blocks.part(some)
     few = few._replace(
-        take=few.take * each, gain=None if few.gain is None else few.gain * each,
-        capacity=blocks.capacity - constant, hope=blocks.hope + gained[1],
-    )  # fmt: skip
+        take=few.take * each,
+        gain=None if few.gain is None else few.gain * each,
+        capacity=blocks.capacity - constant,
+        hope=blocks.hope + gained[1],
+    )
     solved = _solve(
         few, slope, (max(mix.start, span[0]), min(mix.stop, span[1], blocks.top)), around
     )
@@ -358,9 +368,7 @@ def _sums(blocks: Blocks, chosen: Choice, mix: Mix) -> tuple[Floats, Floats, tup
         return constant, slope, (0.0, 0.0)
     gain = np.vstack([blocks.gain, np.zeros((1, blocks.jobs))])
     low, high = np.where(mixed, gain[chosen.low, every], 0.0), gain[chosen.high, every]
-    return constant, slope, (
-        dot(low, rest) + dot(high, mix.constant), dot(high - low, mix.slope)
-    )  # fmt: skip
+    return constant, slope, (dot(low, rest) + dot(high, mix.constant), dot(high - low, mix.slope))
 
 
 class _Solved(NamedTuple):
@@ -372,9 +380,13 @@ class _Solved(NamedTuple):
 
 
 def _solve(
-    blocks: Blocks, slope: Floats, span: tuple[float, float], around: Floats | None = None, *,
+    blocks: Blocks,
+    slope: Floats,
+    span: tuple[float, float],
+    around: Floats | None = None,
+    *,
     plain: bool = True,
-) -> _Solved:  # fmt: skip
+) -> _Solved:
     """The programme as it is. `slope`: machines that others take per t; `span`: of t; `around`: at
     which prices machines are sold and bought, None for not at all."""
     n, k = blocks.jobs, len(blocks.capacity)

@@ -59,16 +59,20 @@ class Shares(NamedTuple):
 
 
 def shares(
-    rate: Floats, scale: Floats, capacity: Floats, limit: Floats | float = 1.0,
+    rate: Floats,
+    scale: Floats,
+    capacity: Floats,
+    limit: Floats | float = 1.0,
     kind: Ints | None = None,
-) -> Shares:  # fmt: skip
+) -> Shares:
     """The constraints with one column per kind of machine, unless `kind` says otherwise."""
     return Shares(
-        np.ascontiguousarray(rate, np.float64), np.asarray(scale, np.float64),
+        np.ascontiguousarray(rate, np.float64),
+        np.asarray(scale, np.float64),
         np.asarray(capacity, np.float64),
         np.full(len(rate), limit, np.float64),
         np.arange(rate.shape[1]) if kind is None else np.asarray(kind, np.int64),
-    )  # fmt: skip
+    )
 
 
 class Answer(NamedTuple):

@@ -58,9 +58,9 @@ def raised(posed: Shares, unit: Floats) -> Raised | None:
     starts, rows = _pattern(n, k)
     columns = Columns(starts, rows, np.concatenate([values.ravel(), rise * room]))
     try:
-        staged = Staged(Model(
-            gain, columns, np.full(len(most), -np.inf), most, np.zeros(len(gain)), upper,
-        ))  # fmt: skip
+        staged = Staged(
+            Model(gain, columns, np.full(len(most), -np.inf), most, np.zeros(len(gain)), upper)
+        )
         level = float(staged.maximise().x[-1])
         wanted = few.rate / pace[:, None]
         gain[:-1], gain[-1] = (wanted / wanted.mean()).ravel(), 0.0

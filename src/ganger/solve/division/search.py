@@ -68,10 +68,18 @@ class Level(NamedTuple):
 
 
 def largest(
-    pool: Pool, demand: Callable[[float], Floats], start: float, top: float, *,
-    gap: float = GAP, steps: int = 60, slack: float = 0.0, warm: Warm | None = None,
-    stop: Stop | None = None, known: Answer | None = None,
-) -> Level:  # fmt: skip
+    pool: Pool,
+    demand: Callable[[float], Floats],
+    start: float,
+    top: float,
+    *,
+    gap: float = GAP,
+    steps: int = 60,
+    slack: float = 0.0,
+    warm: Warm | None = None,
+    stop: Stop | None = None,
+    known: Answer | None = None,
+) -> Level:
     """The largest v <= `top` for which everybody reaches demand(v) at once.
 
     `demand` is 0 nowhere at `start`, rises in v and is finite up to `top`. A demand counts as
@@ -106,9 +114,8 @@ def largest(
 
 
 def _largest_on(
-    one: Sole, pool: Pool, demand: Callable[[float], Floats], start: float, top: float,
-    slack: float,
-) -> Level:  # fmt: skip
+    one: Sole, pool: Pool, demand: Callable[[float], Floats], start: float, top: float, slack: float
+) -> Level:
     """The same on one kind of machines: a bisection of one sum."""
     value = _last(lambda at: one.within(demand(at) * (1 - slack - 1e-13)), 0.0, top)
     answer = pool.max_min(demand(value or start))

@@ -33,9 +33,16 @@ class Warm(NamedTuple):
 
 
 def max_min(
-    posed: Shares, pace: Floats, floor: Floats | None = None, *, gap: float = GAP,
-    steps: int = STEPS, warm: Warm | None = None, stop: Stop | None = None, rough: float = 0.0,
-) -> Answer:  # fmt: skip
+    posed: Shares,
+    pace: Floats,
+    floor: Floats | None = None,
+    *,
+    gap: float = GAP,
+    steps: int = STEPS,
+    warm: Warm | None = None,
+    stop: Stop | None = None,
+    rough: float = 0.0,
+) -> Answer:
     """The largest t for which everybody reaches eff_i >= floor_i + pace_i t at once.
 
     `pace` >= 0, somewhere above 0. `prices` and `worth` are per unit of t; `worth` is 0 for those
@@ -45,9 +52,13 @@ def max_min(
     floor = np.zeros(len(pace)) if floor is None else floor
     asked = (pace > 0) | (floor > 0)
     if not asked.all():
-        return _of_some(posed, np.flatnonzero(asked), lambda few, at: max_min(
-            few, pace[at], floor[at], gap=gap, steps=steps, warm=warm, stop=stop, rough=rough
-        ))  # fmt: skip
+        return _of_some(
+            posed,
+            np.flatnonzero(asked),
+            lambda few, at: max_min(
+                few, pace[at], floor[at], gap=gap, steps=steps, warm=warm, stop=stop, rough=rough
+            ),
+        )
     if (one := sole(posed)) is not None:
         t, price, worth = level(one, pace, floor)
         x = fitted(posed, time_for(posed, floor + pace * t), floor)
@@ -64,10 +75,17 @@ def max_min(
     share = np.minimum(few.limit, (low + rise * unit) / best)
     share[share <= 0] = np.minimum(few.limit, 1.0)[share <= 0]
     blocks = Blocks(
-        np.ascontiguousarray((few.rate / best[:, None]).T), None, few.scale * share,
-        few.limit / share, low / best / share, rise * unit / best / share, few.capacity,
-        few.kind, float(moves.sum()), alone / unit,
-    )  # fmt: skip
+        np.ascontiguousarray((few.rate / best[:, None]).T),
+        None,
+        few.scale * share,
+        few.limit / share,
+        low / best / share,
+        rise * unit / best / share,
+        few.capacity,
+        few.kind,
+        float(moves.sum()),
+        alone / unit,
+    )
     hope = blocks.hope / unit
     start = None if warm is None else Start(warm.prices * hope, warm.t / unit, warm.reach)
     found = optimum(blocks, gap / 2, steps, start, stop, rough)
@@ -150,9 +168,15 @@ def _proved(
 
 
 def max_sum(
-    posed: Shares, gain: Floats, floor: Floats | None = None, *, gap: float = GAP,
-    steps: int = STEPS, warm: Warm | None = None, stop: Stop | None = None,
-) -> Answer:  # fmt: skip
+    posed: Shares,
+    gain: Floats,
+    floor: Floats | None = None,
+    *,
+    gap: float = GAP,
+    steps: int = STEPS,
+    warm: Warm | None = None,
+    stop: Stop | None = None,
+) -> Answer:
     """The largest sum of gain_ic x_ic where eff_i >= floor_i; time where nothing can be done is
     never given. Raises Infeasible if the floors cannot be had, Unbounded if the sum has no end.
     """
@@ -169,19 +193,28 @@ def max_sum(
     wanted = gain[merged.first] * (count * share)[:, None]
     unit = float(np.abs(wanted).max(axis=1).mean()) or 1.0
     blocks = Blocks(
-        np.ascontiguousarray((few.rate / best[:, None]).T), np.ascontiguousarray(wanted.T / unit),
-        few.scale * share, few.limit / share, low / best / share, np.zeros(len(low)),
-        few.capacity, few.kind, 0.0,
-    )  # fmt: skip
+        np.ascontiguousarray((few.rate / best[:, None]).T),
+        np.ascontiguousarray(wanted.T / unit),
+        few.scale * share,
+        few.limit / share,
+        low / best / share,
+        np.zeros(len(low)),
+        few.capacity,
+        few.kind,
+        0.0,
+    )
     start = None if warm is None else Start(warm.prices / unit, 0.0, warm.reach)
     found = optimum(blocks, gap / 2, steps, start, stop)
     return _summed(posed, gain, floor, found, (share, best, merged, unit))
 
 
 def _summed(
-    posed: Shares, gain: Floats, floor: Floats, found: Found,
+    posed: Shares,
+    gain: Floats,
+    floor: Floats,
+    found: Found,
     scaling: tuple[Floats, Floats, Classes, float],
-) -> Answer:  # fmt: skip
+) -> Answer:
     share, best, merged, unit = scaling
     x = _held(posed, fitted(posed, (found.x.T * share[:, None])[merged.of], floor), floor)
     worth = (found.worth * unit / best / share / merged.size)[merged.of]

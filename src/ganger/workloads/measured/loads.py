@@ -31,18 +31,23 @@ def read_loads(path: str | Path) -> dict[str, Load]:
         if before and time <= before[-1][0]:
             raise BadInput(
                 f"the times of {name!r} do not ascend: {time:g} after {before[-1][0]:g}",
-                where=str(path), mend="sort its rows by time",
-            )  # fmt: skip
+                where=str(path),
+                mend="sort its rows by time",
+            )
         if before and each != before[-1][2]:
             raise BadInput(
                 f"replica_per_second of {name!r} changes from {before[-1][2]:g} to {each:g}",
-                where=str(path), mend="one replica answers equally many all the time",
-            )  # fmt: skip
+                where=str(path),
+                mend="one replica answers equally many all the time",
+            )
         before.append((time, rate, each))
     for name, told in rows.items():
         if len(told) < 2:
-            raise BadInput(f"{name!r} has one row only", where=str(path),
-                           mend="add one for the time at which its requests end")  # fmt: skip
+            raise BadInput(
+                f"{name!r} has one row only",
+                where=str(path),
+                mend="add one for the time at which its requests end",
+            )
     found = dict[str, Load]()
     for name, told in rows.items():
         times, rates, each = zip(*told, strict=True)

@@ -28,15 +28,20 @@ from ganger.workloads.rows import Count, Kind, Number, Text, read_delimited
 from ganger.workloads.trace import Trace
 
 TYPES: Mapping[str, str] = {
-    "A100": "dgx-ext", "RTX2080Ti": "rtx", "RTX6000": "quad", "V100": "azure",
-}  # fmt: skip
+    "A100": "dgx-ext",
+    "RTX2080Ti": "rtx",
+    "RTX6000": "quad",
+    "V100": "azure",
+}
 """The hardware whose files tell of a GPU type beside T4, as Sia's simulator describes it: DGX-A100
 (more batch sizes than `dgx`), 8 RTX 2080 Ti, 4 Quadro RTX 6000, Azure's ND40rs_v2."""
 _Points = dict[str, dict[float, list[tuple[float, float]]]]
 """Placement to local batch to measured (step, sync)."""
 _TIMES: dict[str, Kind] = {
-    "local_bsz": Number(1e-6, 1e9), "step_time": Number(1e-9, 1e6), "sync_time": Number(0.0, 1e6),
-}  # fmt: skip
+    "local_bsz": Number(1e-6, 1e9),
+    "step_time": Number(1e-9, 1e6),
+    "sync_time": Number(0.0, 1e6),
+}
 
 
 def recognises(folder: Path) -> bool:
@@ -79,11 +84,16 @@ def load_goodput(folder: Path) -> Goodput:
     ends = np.array([progress for progress, _ in first[:epochs]])
     starts = np.concatenate([[0.0], ends[:-1] / ends[-1]])
     return Goodput(
-        batch=min(runs), most=max(runs), local=reference.local,
-        examples=float(ends[-1]) * min(runs), starts=tuple(starts.tolist()), batches=tuple(runs),
+        batch=min(runs),
+        most=max(runs),
+        local=reference.local,
+        examples=float(ends[-1]) * min(runs),
+        starts=tuple(starts.tolist()),
+        batches=tuple(runs),
         noise=tuple(tuple(phi * min(runs) for _, phi in run[:epochs]) for run in runs.values()),
-        times=reference.times, by_type=by_type,
-    )  # fmt: skip
+        times=reference.times,
+        by_type=by_type,
+    )
 
 
 def _on_type(folder: Path, suffix: str) -> OnType:
@@ -114,8 +124,11 @@ def _measured(by_local: dict[float, list[tuple[float, float]]]) -> StepTimes:
 def _validations(folder: Path) -> dict[float, list[tuple[float, float]]]:
     """Batch size to (progress at the end of the epoch, variance over squared norm), ascending."""
     found: dict[float, list[tuple[float, float]]] = {}
-    kinds = {"progress": Number(1e-9, 1e15), "grad_var": Number(0.0, 1e30),
-             "grad_sqr": Number(0.0, 1e30)}  # fmt: skip
+    kinds = {
+        "progress": Number(1e-9, 1e15),
+        "grad_var": Number(0.0, 1e30),
+        "grad_sqr": Number(0.0, 1e30),
+    }
     for path in sorted(folder.glob("validation-*.csv*")):
         stem = path.name.split(".csv")[0]
         found[_batch(path, stem)] = [
@@ -206,8 +219,9 @@ def where_it_runs(trace: Trace, profiles: Profiles, types: Sequence[str]) -> Tra
             if not able:
                 raise BadInput(
                     f"{declared.models[model]!r} runs on {shape.gpus} GPUs of no type there",
-                    where=trace.name, mend="add a GPU type to --cluster on which it does",
-                )  # fmt: skip
+                    where=trace.name,
+                    mend="add a GPU type to --cluster on which it does",
+                )
             bound.append((model, code, msgspec.structs.replace(shape, gpu_types=able)))
     if not bound:
         return trace

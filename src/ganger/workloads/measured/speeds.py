@@ -102,9 +102,10 @@ def _check(profile: Profile, where: str) -> None:
         _check_convergence(profile.convergence, f"{where}.convergence")
     if steps is not None and (profile.scaling or profile.locality != PLAIN_PROFILE.locality):
         raise BadInput(
-            "`steps` beside `scaling` or `locality`", where=where,
+            "`steps` beside `scaling` or `locality`",
+            where=where,
             mend="give one of them: steps tell both",
-        )  # fmt: skip
+        )
 
 
 def _check_sensitivity(told: Sensitivity, where: str) -> None:
@@ -127,19 +128,28 @@ def _check_convergence(told: Convergence, where: str) -> None:
     top = 1.0 if told.metric == "accuracy" else math.inf
     steps = (0.0, *told.epochs)
     rules = [
-        ("epochs", all(a < b <= EPOCHS_MAX for a, b in pairwise(steps)) and len(steps) > 1,
-         f"give one or more, ascending, above 0 and up to {EPOCHS_MAX:,}"),
+        (
+            "epochs",
+            all(a < b <= EPOCHS_MAX for a, b in pairwise(steps)) and len(steps) > 1,
+            f"give one or more, ascending, above 0 and up to {EPOCHS_MAX:,}",
+        ),
         ("values", len(told.values) == len(told.epochs), "give one for each of `epochs`"),
-        ("values", all(0 < value <= top and value < math.inf for value in told.values),
-         "give numbers above 0" + " and at most 1" * (top == 1.0)),
+        (
+            "values",
+            all(0 < value <= top and value < math.inf for value in told.values),
+            "give numbers above 0" + " and at most 1" * (top == 1.0),
+        ),
         ("target", 0 <= told.target < min(top, math.inf), "leave it out, or name a value to reach"),
         ("change", 0 <= told.change < 1, "give a part of the first value, such as 0.05, or 0"),
         ("window", 0 < told.window <= EPOCHS_MAX, "give epochs, such as 10"),
-        ("every", 0 < steps[-1] <= EPOCHS_MAX * told.every < math.inf,
-         f"give epochs, such as 1, for at most {EPOCHS_MAX:,} evaluations"),
+        (
+            "every",
+            0 < steps[-1] <= EPOCHS_MAX * told.every < math.inf,
+            f"give epochs, such as 1, for at most {EPOCHS_MAX:,} evaluations",
+        ),
         ("noise", 0 <= told.noise <= 10, "give a spread from 0 to 10"),
         ("seconds", 0 <= told.seconds < math.inf, "give the seconds of an epoch"),
-    ]  # fmt: skip
+    ]
     for field, holds, mend in rules:
         if not holds:
             raise BadInput(f"{getattr(told, field)!r}", where=f"{where}.{field}", mend=mend)

@@ -34,9 +34,12 @@ def recognises(raw: Mapping[str, Any]) -> bool:
 
 
 def load_throughputs(
-    given: Given, *, placement: bool = False, where: str = "throughputs",
+    given: Given,
+    *,
+    placement: bool = False,
+    where: str = "throughputs",
     models: Collection[str] | None = None,
-) -> Profiles:  # fmt: skip
+) -> Profiles:
     """A profile for every job type of the table: a file, as decoded (`where` says of what), or
     profiles that hold such measurements. `models`: of these job types only; what the table lacks
     of others is no matter.

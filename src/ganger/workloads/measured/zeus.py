@@ -61,11 +61,14 @@ _KEY: dict[str, Kind] = {
     "dataset": Text(), "network": Text(), "batch_size": Count(1, 10**9), "optimizer": Text(),
 }  # fmt: skip
 _RUN: dict[str, Kind] = _KEY | {
-    "learning_rate": Text(), "target_metric": Number(1e-9, 100), "target_epoch": _epochs,
-}  # fmt: skip
+    "learning_rate": Text(),
+    "target_metric": Number(1e-9, 100),
+    "target_epoch": _epochs,
+}
 _EPOCH: dict[str, Kind] = _KEY | {
-    "power_limit": Number(1, 1e5), "time_per_epoch": Number(1e-6, 1e9),
-}  # fmt: skip
+    "power_limit": Number(1, 1e5),
+    "time_per_epoch": Number(1e-6, 1e9),
+}
 
 
 def recognises(folder: Path) -> bool:
@@ -105,9 +108,12 @@ def load_training(folder: Path) -> Profiles:
 def _convergence(curve: _Curve, falls: bool, scale: float, seconds: float) -> Convergence:
     values = tuple(level / scale for _, level in curve)
     return Convergence(
-        tuple(epoch for epoch, _ in curve), values, metric="loss" if falls else "accuracy",
-        target=values[-1], seconds=seconds,
-    )  # fmt: skip
+        tuple(epoch for epoch, _ in curve),
+        values,
+        metric="loss" if falls else "accuracy",
+        target=values[-1],
+        seconds=seconds,
+    )
 
 
 def _files(folder: Path, stem: str) -> list[Path]:

@@ -29,11 +29,16 @@ def operators_of(model: document.Model, where: str) -> Operators | None:
         place = f"{where}: operator {each.name!r}"
         for name in each.inputs or []:
             if number.get(name, at) >= at:
-                what = "comes after it" if number.get(name, -1) > at else (
-                    "is the operator itself" if name == each.name else "is not there")  # fmt: skip
-                raise BadInput(f"its input {name!r} {what}", where=place,
-                               mend=meant(name, names[:at], "list operators as they run")
-                               )  # fmt: skip
+                what = (
+                    "comes after it"
+                    if number.get(name, -1) > at
+                    else ("is the operator itself" if name == each.name else "is not there")
+                )
+                raise BadInput(
+                    f"its input {name!r} {what}",
+                    where=place,
+                    mend=meant(name, names[:at], "list operators as they run"),
+                )
         above = [at - 1] if at else []
         inputs.append(tuple(above if each.inputs is None else map(number.__getitem__, each.inputs)))
         if each.parameters and each.parameters not in shared:
@@ -44,14 +49,19 @@ def operators_of(model: document.Model, where: str) -> Operators | None:
             )
     time = np.array([each.time for each in given])
     if abs(time.sum() - 1) > _SLACK:
-        raise BadInput(f"together they take {time.sum():.4g} of the time",
-                       where=f"{where}: operators", mend="write parts that add up to 1"
-                       )  # fmt: skip
+        raise BadInput(
+            f"together they take {time.sum():.4g} of the time",
+            where=f"{where}: operators",
+            mend="write parts that add up to 1",
+        )
     return Operators(
-        tuple(names), time / time.sum(), tuple(inputs),
+        tuple(names),
+        time / time.sum(),
+        tuple(inputs),
         np.array([each.output_bytes or 0 for each in given], np.int64),
-        tuple(each.parameters for each in given), np.array([each.border for each in given]),
-    )  # fmt: skip
+        tuple(each.parameters for each in given),
+        np.array([each.border for each in given]),
+    )
 
 
 def utilisation_of(given: document.Utilisation, model: str) -> Utilisation:
@@ -64,11 +74,15 @@ def utilisation_of(given: document.Utilisation, model: str) -> Utilisation:
     }
     stated = {name: values for name, values in series.items() if len(values)}
     if not stated:
-        raise BadInput("it has no series", where=where,
-                       mend="give compute, bandwidth or memory_bytes")  # fmt: skip
+        raise BadInput(
+            "it has no series", where=where, mend="give compute, bandwidth or memory_bytes"
+        )
     (first, values), *rest = stated.items()
     for name, other in rest:
         if len(other) != len(values):
-            raise BadInput(f"{len(values)} values of {first} and {len(other)} of {name}",
-                           where=where, mend="give as many of both")  # fmt: skip
+            raise BadInput(
+                f"{len(values)} values of {first} and {len(other)} of {name}",
+                where=where,
+                mend="give as many of both",
+            )
     return Utilisation(given.device, given.share, given.every, stated, given.source)

@@ -57,11 +57,12 @@ def _in_time(
         name = requests.models[code]
         raise BadInput(
             f"pipeline {name!r} has {has} to answer, and its stages take {takes} even alone"
-            if name in models.pipelines else
-            f"model {name!r} has {has} to answer, and no variant answers in less than {takes} even"
-            " alone",
-            where=f"{requests.name}: request {number + row + 1}", mend="give a longer SLO",
-        )  # fmt: skip
+            if name in models.pipelines
+            else f"model {name!r} has {has} to answer, and no variant answers in less than {takes}"
+            " even alone",
+            where=f"{requests.name}: request {number + row + 1}",
+            mend="give a longer SLO",
+        )
 
 
 class Fastest:
@@ -96,8 +97,10 @@ class Fastest:
         sure: dict[str, int] = {}
         for stage, model in pipeline.stages:
             fed = [(source, items) for source, target, items in pipeline.edges if target == stage]
-            sure[stage] = max((int(min(sure[source] * items, _MANY)) for source, items in fed),
-                              default=0 if fed else 1)  # fmt: skip
+            sure[stage] = max(
+                (int(min(sure[source] * items, _MANY)) for source, items in fed),
+                default=0 if fed else 1,
+            )
             reached[stage] = max((reached[source] for source, _ in fed), default=0.0)
             if sure[stage]:
                 reached[stage] += self.seconds(model, pipeline.name)

@@ -30,8 +30,9 @@ def read_predictions(path: Path) -> dict[str, NDArray[np.int64]]:
         with np.load(path, allow_pickle=False) as found:
             arrays = {name: found[name] for name in found.files}
     except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror or error}", where=where,
-                       mend="check the path") from None  # fmt: skip
+        raise BadInput(
+            f"cannot be read: {error.strerror or error}", where=where, mend="check the path"
+        ) from None
     except (ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error):
         raise BadInput("it is not an npz file of plain arrays", where=where, mend=_DOCS) from None
     if "labels" not in arrays:
@@ -45,8 +46,14 @@ def read_predictions(path: Path) -> dict[str, NDArray[np.int64]]:
 def _check(name: str, array: NDArray[Any], shape: tuple[int, ...], where: str) -> None:
     place = f"{where}: {name}"
     if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
-        raise BadInput(f"it is {array.ndim}-dimensional, of {array.dtype}", where=place,
-                       mend="give a list of whole numbers, one for each input")  # fmt: skip
+        raise BadInput(
+            f"it is {array.ndim}-dimensional, of {array.dtype}",
+            where=place,
+            mend="give a list of whole numbers, one for each input",
+        )
     if array.shape != shape:
-        raise BadInput(f"{len(array)} inputs where labels have {shape[0]}", where=place,
-                       mend="give each input a prediction")  # fmt: skip
+        raise BadInput(
+            f"{len(array)} inputs where labels have {shape[0]}",
+            where=place,
+            mend="give each input a prediction",
+        )

@@ -84,8 +84,9 @@ class Tokens:
         if self.decode is None:
             return _beyond(batch, self.decode_table)
         row = self.decode[np.searchsorted(self.decode[:, 0], batch)]
-        return np.asarray(row[..., 1] + row[..., 2] * np.asarray(batch)
-                          + row[..., 3] * np.asarray(context))  # fmt: skip
+        return np.asarray(
+            row[..., 1] + row[..., 2] * np.asarray(batch) + row[..., 3] * np.asarray(context)
+        )
 
 
 def _beyond(at: Any, table: tuple[I64, F64] | None) -> F64:
@@ -167,8 +168,9 @@ class Model:
 
     def on(self, device: str, share: float = 1.0) -> Latency | None:
         """Its profile on a share of a device, if it was measured there."""
-        return next((each for each in self.latency
-                     if each.device == device and each.share == share), None)  # fmt: skip
+        return next(
+            (each for each in self.latency if each.device == device and each.share == share), None
+        )
 
 
 @dataclass(frozen=True)

@@ -64,14 +64,24 @@ class _Reader:
             raise BadInput("it has no models", where=self.where, mend="add [[models]]")
         distinct([each.name for each in found.devices], f"{self.where}: devices")
         for device in found.devices:
-            memory = 0 if device.memory is None else parse_memory(
-                device.memory, where=f"{self.where}: device {device.name!r}: memory")  # fmt: skip
+            memory = (
+                0
+                if device.memory is None
+                else parse_memory(
+                    device.memory, where=f"{self.where}: device {device.name!r}: memory"
+                )
+            )
             if memory == 0 and device.memory is not None:
-                raise BadInput("a memory of 0", where=f"{self.where}: device {device.name!r}",
-                               mend="leave it out where it is not known")  # fmt: skip
+                raise BadInput(
+                    "a memory of 0",
+                    where=f"{self.where}: device {device.name!r}",
+                    mend="leave it out where it is not known",
+                )
             self.devices[device.name] = memory
-        distinct([*(each.name for each in found.models), *(each.name for each in found.pipelines)],
-                  f"{self.where}: models and pipelines")  # fmt: skip
+        distinct(
+            [*(each.name for each in found.models), *(each.name for each in found.pipelines)],
+            f"{self.where}: models and pipelines",
+        )
         models = {each.name: self._model(each) for each in found.models}
         pipelines = {each.name: self._pipeline(each) for each in found.pipelines}
         return Models(models, self.devices, pipelines, str(self.path), self.found.about)
@@ -79,20 +89,33 @@ class _Reader:
     def _model(self, model: document.Model) -> Model:
         where = f"{self.where}: model {model.name!r}"
         if not model.latency and not model.tokens:
-            raise BadInput("it has neither latency nor tokens", where=where,
-                           mend="add [[models.latency]] or [[models.tokens]]")  # fmt: skip
-        distinct([f"{each.device} at share {each.share:g}" for each in model.latency],
-                  f"{where}: latency")  # fmt: skip
+            raise BadInput(
+                "it has neither latency nor tokens",
+                where=where,
+                mend="add [[models.latency]] or [[models.tokens]]",
+            )
+        distinct(
+            [f"{each.device} at share {each.share:g}" for each in model.latency],
+            f"{where}: latency",
+        )
         distinct([f"{each.devices} x {each.device}" for each in model.tokens], f"{where}: tokens")
         accuracy, predicted, labels = self._accuracy(model, where)
         self._parameters(model, where)
         return Model(
-            model.name, model.family, model.source, accuracy, predicted, labels, model.bytes or 0,
-            tuple((each.id, each.bytes) for each in model.parameters), _load(model, where),
+            model.name,
+            model.family,
+            model.source,
+            accuracy,
+            predicted,
+            labels,
+            model.bytes or 0,
+            tuple((each.id, each.bytes) for each in model.parameters),
+            _load(model, where),
             tuple(self._latency(each, where) for each in model.latency),
             tuple(self._tokens(each, where) for each in model.tokens),
-            operators_of(model, where), self._utilisation(model, where),
-        )  # fmt: skip
+            operators_of(model, where),
+            self._utilisation(model, where),
+        )
 
     def _accuracy(
         self, model: document.Model, where: str
@@ -100,16 +123,21 @@ class _Reader:
         if model.predictions is None:
             return (float("nan") if model.accuracy is None else model.accuracy), None, None
         if model.accuracy is not None:
-            raise BadInput("it has accuracy and predictions", where=where,
-                           mend="leave accuracy out: predictions say it")  # fmt: skip
+            raise BadInput(
+                "it has accuracy and predictions",
+                where=where,
+                mend="leave accuracy out: predictions say it",
+            )
         if model.predictions not in self.predictions:
             path = self.path.parent / model.predictions
             self.predictions[model.predictions] = read_predictions(path)
         arrays = self.predictions[model.predictions]
         if model.name not in arrays or model.name == "labels":
-            raise BadInput(f"{model.predictions} has no array {model.name!r}",
-                           where=f"{where}: predictions",
-                           mend="it has " + ", ".join(sorted(arrays))[:200])  # fmt: skip
+            raise BadInput(
+                f"{model.predictions} has no array {model.name!r}",
+                where=f"{where}: predictions",
+                mend="it has " + ", ".join(sorted(arrays))[:200],
+            )
         labels, predicted = arrays["labels"], arrays[model.name]
         return float((labels == predicted).mean()), predicted, labels
 
@@ -118,13 +146,19 @@ class _Reader:
         distinct([each.id for each in model.parameters], place)
         total = sum(each.bytes for each in model.parameters)
         if model.bytes is not None and total > model.bytes:
-            raise BadInput(f"they are {total:,} bytes, the model {model.bytes:,}", where=place,
-                           mend="correct one of them")  # fmt: skip
+            raise BadInput(
+                f"they are {total:,} bytes, the model {model.bytes:,}",
+                where=place,
+                mend="correct one of them",
+            )
         for each in model.parameters:
             size, other = self.sizes.setdefault(each.id, (each.bytes, model.name))
             if size != each.bytes:
-                raise BadInput(f"{each.id!r} is {each.bytes:,} bytes, in model {other!r} {size:,}",
-                               where=place, mend="rename one, or correct its size")  # fmt: skip
+                raise BadInput(
+                    f"{each.id!r} is {each.bytes:,} bytes, in model {other!r} {size:,}",
+                    where=place,
+                    mend="rename one, or correct its size",
+                )
 
     def _latency(self, given: document.Latency, model: str) -> Latency:
         where = f"{model}: latency on {given.device!r}"
@@ -141,11 +175,17 @@ class _Reader:
         found = _of_table(given, where) if table else _of_line(given, where)
         memory, room = found.memory_bytes, self.devices[given.device]
         if memory is not None and room and int(memory[0]) > room * MIB:
-            raise BadInput(f"{int(memory[0]):,} bytes do not fit into its {room:,} MiB",
-                           where=f"{where}: memory_bytes", mend="correct one of them")  # fmt: skip
+            raise BadInput(
+                f"{int(memory[0]):,} bytes do not fit into its {room:,} MiB",
+                where=f"{where}: memory_bytes",
+                mend="correct one of them",
+            )
         if given.beside != sorted(given.beside):
-            raise BadInput("it falls with more batches", where=f"{where}: beside",
-                           mend="measure again, or give both the larger value")  # fmt: skip
+            raise BadInput(
+                "it falls with more batches",
+                where=f"{where}: beside",
+                mend="measure again, or give both the larger value",
+            )
         return replace(found, beside=tuple(given.beside))
 
     def _tokens(self, given: document.Tokens, model: str) -> Tokens:
@@ -158,30 +198,39 @@ class _Reader:
         place = f"{where}: decode"
         _either(bool(decode.batch), bool(decode.parts), "batch and seconds", "parts", place)
         if line and not (prefill.base or 0) + (prefill.token or 0) > 0:
-            raise BadInput("it takes no time", where=f"{where}: prefill",
-                           mend="give base or token above 0")  # fmt: skip
+            raise BadInput(
+                "it takes no time", where=f"{where}: prefill", mend="give base or token above 0"
+            )
         return Tokens(
-            given.device, given.devices,
+            given.device,
+            given.devices,
             (prefill.base or 0.0, prefill.token or 0.0, prefill.token_squared) if line else None,
             _series(prefill.tokens, prefill.seconds, "tokens", "seconds", f"{where}: prefill")
-            if table else None,
+            if table
+            else None,
             _parts(decode.parts, place) if decode.parts else None,
             _series(decode.batch, decode.seconds, "batch", "seconds", place)
-            if decode.batch else None,
+            if decode.batch
+            else None,
             given.cache_bytes_per_token or 0,
-        )  # fmt: skip
+        )
 
     def _utilisation(self, model: document.Model, where: str) -> tuple[Utilisation, ...]:
-        distinct([f"{each.device} at share {each.share:g}" for each in model.utilisation],
-                 f"{where}: utilisation")  # fmt: skip
+        distinct(
+            [f"{each.device} at share {each.share:g}" for each in model.utilisation],
+            f"{where}: utilisation",
+        )
         for each in model.utilisation:
             self._known(each.device, f"{where}: utilisation on {each.device!r}")
         return tuple(utilisation_of(each, where) for each in model.utilisation)
 
     def _known(self, device: str, where: str) -> None:
         if device not in self.devices:
-            raise BadInput("the device is not known", where=where,
-                           mend=meant(device, self.devices, "add it to [[devices]]"))  # fmt: skip
+            raise BadInput(
+                "the device is not known",
+                where=where,
+                mend=meant(device, self.devices, "add it to [[devices]]"),
+            )
 
     def _pipeline(self, pipeline: document.Pipeline) -> Pipeline:
         where = f"{self.where}: pipeline {pipeline.name!r}"
@@ -192,24 +241,31 @@ class _Reader:
         distinct(names, f"{where}: stages")
         for stage in stages:
             if stage.model not in models:
-                raise BadInput(f"there is no model {stage.model!r}",
-                               where=f"{where}: stage {stage.name!r}",
-                               mend=meant(stage.model, models, "add it to [[models]]")
-                               )  # fmt: skip
+                raise BadInput(
+                    f"there is no model {stage.model!r}",
+                    where=f"{where}: stage {stage.name!r}",
+                    mend=meant(stage.model, models, "add it to [[models]]"),
+                )
         distinct([f"{each.source} to {each.target}" for each in pipeline.edges], f"{where}: edges")
         feeds: dict[str, list[str]] = {name: [] for name in names}
         for edge in pipeline.edges:
             for name in (edge.source, edge.target):
                 if name not in feeds:
-                    raise BadInput(f"there is no stage {name!r}", where=f"{where}: edges",
-                                   mend=meant(name, names, "add it to stages"))  # fmt: skip
+                    raise BadInput(
+                        f"there is no stage {name!r}",
+                        where=f"{where}: edges",
+                        mend=meant(name, names, "add it to stages"),
+                    )
             feeds[edge.target].append(edge.source)
         try:
             order = list(TopologicalSorter(feeds).static_order())
         except CycleError as error:
             cycle = " to ".join(error.args[1])
-            raise BadInput(f"stages feed each other in a cycle: {cycle}", where=f"{where}: edges",
-                           mend="remove one of these edges") from None  # fmt: skip
+            raise BadInput(
+                f"stages feed each other in a cycle: {cycle}",
+                where=f"{where}: edges",
+                mend="remove one of these edges",
+            ) from None
         model = {stage.name: stage.model for stage in stages}
         edges = tuple((each.source, each.target, each.items) for each in pipeline.edges)
         return Pipeline(pipeline.name, tuple((name, model[name]) for name in order), edges)
@@ -225,8 +281,11 @@ def _of_table(given: document.Latency, where: str) -> Latency:
         p99 = _series(given.batch, given.p99, "batch", "p99", where)[1]
         below = np.flatnonzero(p99 < mean)
         if len(below):
-            raise BadInput(f"p99 at batch {batch[below[0]]} is below the mean", where=where,
-                           mend="measure again, or exchange them")  # fmt: skip
+            raise BadInput(
+                f"p99 at batch {batch[below[0]]} is below the mean",
+                where=where,
+                mend="measure again, or exchange them",
+            )
     memory: NDArray[np.int64] | None = None
     if given.memory_bytes:
         found = _series(given.batch, given.memory_bytes, "batch", "memory_bytes", where)[1]
@@ -240,8 +299,11 @@ def _of_line(given: document.Latency, where: str) -> Latency:
         raise BadInput("a batch takes no time", where=where, mend="give base or each above 0")
     for name in ("p99", "memory_bytes"):
         if getattr(given, name):
-            raise BadInput(f"{name} needs a table of batches", where=where,
-                           mend="give batch and mean, or use p99_over_mean")  # fmt: skip
+            raise BadInput(
+                f"{name} needs a table of batches",
+                where=where,
+                mend="give batch and mean, or use p99_over_mean",
+            )
     if given.largest is None:
         raise BadInput("largest is missing", where=where, mend="name the largest batch")
     batch = np.unique([1, given.largest]).astype(np.int64)
@@ -250,25 +312,34 @@ def _of_line(given: document.Latency, where: str) -> Latency:
     return Latency(given.device, given.share, batch, mean, p99, source=given.source)
 
 
-def _series(at: Sequence[int], values: Sequence[float], by: str, name: str, where: str
-            ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:  # fmt: skip
+def _series(
+    at: Sequence[int], values: Sequence[float], by: str, name: str, where: str
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """A table that rises. Raises BadInput."""
     if len(at) != len(values):
-        raise BadInput(f"{len(at)} values of {by} and {len(values)} of {name}", where=where,
-                       mend="give as many of both")  # fmt: skip
+        raise BadInput(
+            f"{len(at)} values of {by} and {len(values)} of {name}",
+            where=where,
+            mend="give as many of both",
+        )
     x, y = np.array(at, np.int64), np.array(values, np.float64)
     wrong = np.flatnonzero(np.diff(x) <= 0)
     if len(wrong):
         i = int(wrong[0])
-        raise BadInput(f"{by} {at[i + 1]} comes after {at[i]}", where=where,
-                       mend="sort the table, each number once")  # fmt: skip
+        raise BadInput(
+            f"{by} {at[i + 1]} comes after {at[i]}",
+            where=where,
+            mend="sort the table, each number once",
+        )
     wrong = np.flatnonzero(np.diff(y) < 0)
     if len(wrong):
         i = int(wrong[0])
         raise BadInput(
             f"{name} falls from {values[i]:g} at {by} {at[i]} to {values[i + 1]:g} at {by}"
-            f" {at[i + 1]}", where=where, mend="measure again, or give both the larger value",
-        )  # fmt: skip
+            f" {at[i + 1]}",
+            where=where,
+            mend="measure again, or give both the larger value",
+        )
     return x, y
 
 
@@ -280,15 +351,28 @@ def _parts(parts: Sequence[document.DecodePart], where: str) -> NDArray[np.float
         end = i == len(parts) - 1
         if (part.largest is None) != end:
             what = "the last part has" if end else f"part {i + 1} does not have"
-            raise BadInput(f"{what} a largest batch", where=where,
-                           mend="give it to all parts but the last")  # fmt: skip
+            raise BadInput(
+                f"{what} a largest batch", where=where, mend="give it to all parts but the last"
+            )
         if part.largest is not None:
             if part.largest <= last:
-                raise BadInput(f"part {i + 1} ends at batch {part.largest}, before the one above",
-                               where=where, mend="sort the parts")  # fmt: skip
+                raise BadInput(
+                    f"part {i + 1} ends at batch {part.largest}, before the one above",
+                    where=where,
+                    mend="sort the parts",
+                )
             last = part.largest
-    return np.array([[np.inf if part.largest is None else part.largest, part.base, part.request,
-                      part.context_token] for part in parts])  # fmt: skip
+    return np.array(
+        [
+            [
+                np.inf if part.largest is None else part.largest,
+                part.base,
+                part.request,
+                part.context_token,
+            ]
+            for part in parts
+        ]
+    )
 
 
 def _load(model: document.Model, where: str) -> dict[str, float]:
@@ -296,8 +380,11 @@ def _load(model: document.Model, where: str) -> dict[str, float]:
     stated = {tier: float(time) for tier, time in found.items() if time is not None}
     for far, near in pairwise(stated):
         if stated[near] > stated[far]:
-            raise BadInput(f"loading takes longer from {near} than from {far}",
-                           where=f"{where}: load", mend="measure both again")  # fmt: skip
+            raise BadInput(
+                f"loading takes longer from {near} than from {far}",
+                where=f"{where}: load",
+                mend="measure both again",
+            )
     return stated
 
 

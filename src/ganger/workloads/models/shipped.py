@@ -26,6 +26,9 @@ def resolved(path: str | Path) -> Path:
     if str(path) in SHIPPED and not given.exists():
         return shipped(str(path))
     if not suffix_of(given) and not given.exists():
-        raise BadInput("no such models file, and none of that name is shipped", where=str(path),
-                       mend=f"name a file, or {' or '.join(SHIPPED)}")  # fmt: skip
+        raise BadInput(
+            "no such models file, and none of that name is shipped",
+            where=str(path),
+            mend=f"name a file, or {' or '.join(SHIPPED)}",
+        )
     return given

@@ -28,8 +28,9 @@ def as_toml(document: Document) -> str:
 
 def _table(table: Mapping[str, Any], prefix: str) -> Iterator[str]:
     """Fields on a line each, then the tables below."""
-    below = {name: value for name, value in table.items()
-             if name in _TABLES and isinstance(value, list)}  # fmt: skip
+    below = {
+        name: value for name, value in table.items() if name in _TABLES and isinstance(value, list)
+    }
     for name, value in table.items():
         if name not in below:
             yield f"{name} = {_inline(value)}"

@@ -82,20 +82,32 @@ def kinds() -> dict[str, cells.Kind]:
     """What each column holds; new ones for each file, since some gather names."""
     span, clock = Span(blank=-1), Clock()
     return {
-        "submitted": Moment(clock=clock), "duration": Span(blank=NEVER), "gpus": cells.GPUS,
+        "submitted": Moment(clock=clock),
+        "duration": Span(blank=NEVER),
+        "gpus": cells.GPUS,
         "job": Text(required=False),
-        "nodes": Count(1, cells.MOST_GPUS, blank=0), "share": Number(0.001, 1.0, blank=1.0),
-        "gpu_memory": Count(0, 1 << 30, blank=0), "cpus": Number(0.0, 1e6, blank=0.0),
-        "memory": Count(0, 1 << 40, blank=0), "min_gpus": Count(1, cells.MOST_GPUS, blank=0),
+        "nodes": Count(1, cells.MOST_GPUS, blank=0),
+        "share": Number(0.001, 1.0, blank=1.0),
+        "gpu_memory": Count(0, 1 << 30, blank=0),
+        "cpus": Number(0.0, 1e6, blank=0.0),
+        "memory": Count(0, 1 << 40, blank=0),
+        "min_gpus": Count(1, cells.MOST_GPUS, blank=0),
         "max_gpus": Count(1, cells.MOST_GPUS, blank=0),
-        "locality": Choice(_words(Locality), Locality.ANY), "kind": Choice(_words(Kind)),
-        "on_preempt": Choice(_words(OnPreempt)), "priority": Count(-(1 << 31), (1 << 31) - 1, 0),
-        "weight": Number(1e-9, 1e9, blank=1.0), "steps": Number(0.0, 1e18, blank=0.0),
-        "deadline": Moment(blank=NEVER, clock=clock), "limit": Span(blank=NEVER),
+        "locality": Choice(_words(Locality), Locality.ANY),
+        "kind": Choice(_words(Kind)),
+        "on_preempt": Choice(_words(OnPreempt)),
+        "priority": Count(-(1 << 31), (1 << 31) - 1, 0),
+        "weight": Number(1e-9, 1e9, blank=1.0),
+        "steps": Number(0.0, 1e18, blank=0.0),
+        "deadline": Moment(blank=NEVER, clock=clock),
+        "limit": Span(blank=NEVER),
         "estimate": Span(blank=NEVER),
-        "checkpoint": span, "restore": span, "after": Text(required=False),
-        "parent": Text(required=False), **{name: Category() for name in _CATEGORIES},
-    }  # fmt: skip
+        "checkpoint": span,
+        "restore": span,
+        "after": Text(required=False),
+        "parent": Text(required=False),
+        **{name: Category() for name in _CATEGORIES},
+    }
 
 
 def _words(enum: type[Locality] | type[Kind] | type[OnPreempt]) -> dict[str, int]:
@@ -140,8 +152,11 @@ def _check_version(found: str, where: str) -> None:
     if found == FORMAT:
         return
     if found.startswith(_FAMILY):
-        raise BadInput(f"format {found!r} is newer than this Ganger reads ({FORMAT})", where=where,
-                       mend="upgrade Ganger")  # fmt: skip
+        raise BadInput(
+            f"format {found!r} is newer than this Ganger reads ({FORMAT})",
+            where=where,
+            mend="upgrade Ganger",
+        )
     raise BadInput(f"format {found!r} is not {FORMAT}", where=where, mend="name the right format")
 
 
@@ -185,17 +200,21 @@ def _line_chunks(
                 _check_columns(list(row), f"{file.where}: line {at}")
         yield (
             np.array(numbers, np.int64),
-            {name: [_cell(name, row.get(name)) for row in rows] for name in COLUMNS
-             if name in present},
-        )  # fmt: skip
+            {
+                name: [_cell(name, row.get(name)) for row in rows]
+                for name in COLUMNS
+                if name in present
+            },
+        )
 
 
 def _line(file: TextFile, line: str, at: int) -> dict[str, Any] | None:
     try:
         return _LINE.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
-        file.complaints.add(f"no valid row: {error}", place=f"line {at}",
-                            mend="give one JSON object a line")  # fmt: skip
+        file.complaints.add(
+            f"no valid row: {error}", place=f"line {at}", mend="give one JSON object a line"
+        )
         return None
 
 
@@ -212,16 +231,22 @@ def _read_parquet(path: Path, skip_bad: bool) -> Trace:
     try:
         table = parquet.read_table(path)
     except (OSError, arrow.ArrowException) as error:
-        raise BadInput(f"not readable as Parquet: {str(error).splitlines()[0]}", where=str(path),
-                       mend="check the path, or copy the file again") from None  # fmt: skip
+        raise BadInput(
+            f"not readable as Parquet: {str(error).splitlines()[0]}",
+            where=str(path),
+            mend="check the path, or copy the file again",
+        ) from None
     version = (table.schema.metadata or {}).get(b"format")
     if version is not None:
         _check_version(version.decode("utf-8", "replace"), str(path))
     _check_columns(table.column_names, f"{path}: schema")
     for name in REQUIRED:
         if name not in table.column_names:
-            raise BadInput(f"column {name!r} is missing", where=f"{path}: schema",
-                           mend=f"the columns are {', '.join(table.column_names)}")  # fmt: skip
+            raise BadInput(
+                f"column {name!r} is missing",
+                where=f"{path}: schema",
+                mend=f"the columns are {', '.join(table.column_names)}",
+            )
     wanted = kinds()
     chunks = _parquet_chunks(arrow, table, path)
     complaints = Complaints(str(path), skip_bad)
@@ -262,10 +287,12 @@ def _parquet_cells(arrow: Any, column: Any, where: str) -> list[Cell]:
         micros = column.cast(arrow.timestamp("us", column.type.tz), safe=False).cast(arrow.int64())
         return ["" if value is None else value / SECOND for value in micros.to_pylist()]
     if not (
-        types.is_integer(column.type) or types.is_floating(column.type)
-        or types.is_string(column.type) or types.is_large_string(column.type)
+        types.is_integer(column.type)
+        or types.is_floating(column.type)
+        or types.is_string(column.type)
+        or types.is_large_string(column.type)
         or types.is_null(column.type)
-    ):  # fmt: skip
+    ):
         raise BadInput(f"the type is {column.type}", where=where, mend="use numbers or strings")
     return ["" if value is None else value for value in column.to_pylist()]
 
@@ -276,9 +303,11 @@ def _trace(table: cells.Table, wanted: Mapping[str, cells.Kind], path: Path) -> 
     duration = table["duration"]
     kind = get("kind", np.zeros(1, np.int64))
     table.refuse(
-        (duration >= NEVER) & (kind != Kind.SERVE) & (kind != Kind.TUNE), "duration",
-        "it is empty", "give seconds; only a service or a search (kind serve or tune) has none",
-    )  # fmt: skip
+        (duration >= NEVER) & (kind != Kind.SERVE) & (kind != Kind.TUNE),
+        "duration",
+        "it is empty",
+        "give seconds; only a service or a search (kind serve or tune) has none",
+    )
     names = get("job", None)
     if names is not None:
         blank = names == ""
@@ -295,17 +324,37 @@ def _trace(table: cells.Table, wanted: Mapping[str, cells.Kind], path: Path) -> 
         column = wanted[name]
         if name in table and isinstance(column, Category):
             categories[name] = Coded(table[name], column.names)
-    return build(table, Rows(
-        submitted=table["submitted"], duration=duration, gpus=table["gpus"], names=names,
-        workers=get("nodes", 0), share=_thousandths(get("share", 1.0)),
-        gpu_memory=get("gpu_memory", 0), cpus=_thousandths(get("cpus", 0.0)),
-        memory=get("memory", 0), least=get("min_gpus", 0), most=get("max_gpus", 0),
-        locality=get("locality", Locality.ANY), kind=get("kind", Kind.TRAIN),
-        priority=get("priority", 0), weight=get("weight", 1.0), deadline=get("deadline", NEVER),
-        limit=get("limit", NEVER), estimate=get("estimate", NEVER), steps=get("steps", 0.0),
-        on_preempt=get("on_preempt", OnPreempt.CHECKPOINT), checkpoint=get("checkpoint", -1),
-        restore=get("restore", -1), after=after, parents=get("parent", None), **categories,
-    ), name=path.name.split(".")[0])  # fmt: skip
+    return build(
+        table,
+        Rows(
+            submitted=table["submitted"],
+            duration=duration,
+            gpus=table["gpus"],
+            names=names,
+            workers=get("nodes", 0),
+            share=_thousandths(get("share", 1.0)),
+            gpu_memory=get("gpu_memory", 0),
+            cpus=_thousandths(get("cpus", 0.0)),
+            memory=get("memory", 0),
+            least=get("min_gpus", 0),
+            most=get("max_gpus", 0),
+            locality=get("locality", Locality.ANY),
+            kind=get("kind", Kind.TRAIN),
+            priority=get("priority", 0),
+            weight=get("weight", 1.0),
+            deadline=get("deadline", NEVER),
+            limit=get("limit", NEVER),
+            estimate=get("estimate", NEVER),
+            steps=get("steps", 0.0),
+            on_preempt=get("on_preempt", OnPreempt.CHECKPOINT),
+            checkpoint=get("checkpoint", -1),
+            restore=get("restore", -1),
+            after=after,
+            parents=get("parent", None),
+            **categories,
+        ),
+        name=path.name.split(".")[0],
+    )
 
 
 def _thousandths(values: Any) -> Any:

@@ -65,8 +65,9 @@ def _write_parquet(columns: Mapping[str, Sequence[Cell]], path: Path) -> None:
     try:
         parquet.write_table(table, path)
     except OSError as error:
-        raise BadInput(f"cannot be written: {error.strerror or error}", where=str(path),
-                       mend="check the path") from None  # fmt: skip
+        raise BadInput(
+            f"cannot be written: {error.strerror or error}", where=str(path), mend="check the path"
+        ) from None
 
 
 def columns_of(trace: Trace, where: str) -> dict[str, list[Cell]]:
@@ -75,17 +76,21 @@ def columns_of(trace: Trace, where: str) -> dict[str, list[Cell]]:
     declared, n = trace.declared, trace.jobs
     columns: dict[str, list[Cell]] = {
         "job": [_clean(declared.name(i), where) for i in range(n)],
-        "submitted": _seconds(declared.submitted[:n]), "duration": _seconds(trace.duration[:n]),
+        "submitted": _seconds(declared.submitted[:n]),
+        "duration": _seconds(trace.duration[:n]),
         "gpus": declared.gpus[:n].tolist(),
-    }  # fmt: skip
+    }
     codes = declared.shape[:n].tolist()
     shapes = {code: _shape_cells(declared.shapes[code], where) for code in dict.fromkeys(codes)}
     for name in shapes[codes[0]] if codes else ():
         _put(columns, name, [shapes[code][name] for code in codes])
     for name, names in (
-        ("tenant", declared.tenants), ("user", declared.users), ("group", declared.groups),
-        ("array", declared.arrays), ("model", declared.models),
-    ):  # fmt: skip
+        ("tenant", declared.tenants),
+        ("user", declared.users),
+        ("group", declared.groups),
+        ("array", declared.arrays),
+        ("model", declared.models),
+    ):
         words = [_clean(word, where) for word in names]
         _put(columns, name, [words[code] for code in getattr(declared, name)[:n].tolist()])
     for name, enum in (("kind", Kind), ("on_preempt", OnPreempt)):
@@ -111,11 +116,9 @@ def _put(columns: dict[str, list[Cell]], name: str, cells_: list[Any]) -> None:
 def _seconds(times: NDArray[np.int64]) -> list[Cell]:
     """Seconds: whole where they are whole, empty for NEVER and for -1 (not stated)."""
     return [
-        "" if time < 0 or time >= NEVER
-        else time // SECOND if time % SECOND == 0
-        else time / SECOND
+        "" if time < 0 or time >= NEVER else time // SECOND if time % SECOND == 0 else time / SECOND
         for time in times.tolist()
-    ]  # fmt: skip
+    ]
 
 
 def _after(trace: Trace, row: int, where: str) -> str:
@@ -126,8 +129,11 @@ def _after(trace: Trace, row: int, where: str) -> str:
 def _joined(names: Sequence[str], separator: str, where: str) -> str:
     for name in names:
         if separator in name or name != name.strip() or not name:
-            raise BadInput(f"the name {name!r} cannot stand in a list", where=where,
-                           mend=f"take out {separator!r} and surrounding blanks")  # fmt: skip
+            raise BadInput(
+                f"the name {name!r} cannot stand in a list",
+                where=where,
+                mend=f"take out {separator!r} and surrounding blanks",
+            )
         _clean(name, where)
     return separator.join(names)
 
@@ -140,8 +146,11 @@ def _clean(text: str, where: str) -> str:
 
 def _shape_cells(shape: Shape, where: str) -> dict[str, Cell]:
     if len(shape.roles) != 1 or shape.gpus < 1:
-        raise BadInput("a job has several roles, or no GPU", where=where,
-                       mend="this format holds one role of GPUs per job")  # fmt: skip
+        raise BadInput(
+            "a job has several roles, or no GPU",
+            where=where,
+            mend="this format holds one role of GPUs per job",
+        )
     role: Role = shape.roles[0]
     needs = role.needs
     return {
@@ -149,9 +158,12 @@ def _shape_cells(shape: Shape, where: str) -> dict[str, Cell]:
         "locality": "" if shape.locality == Locality.ANY else shape.locality.name.lower(),
         "gpu_type": _joined(shape.gpu_types, "|", where),
         "share": "" if needs.share == WHOLE else needs.share / WHOLE,
-        "gpu_memory": needs.gpu_memory or "", "cpus": needs.cpus / WHOLE if needs.cpus else "",
-        "memory": needs.memory or "", "pool": _clean(shape.pool, where),
+        "gpu_memory": needs.gpu_memory or "",
+        "cpus": needs.cpus / WHOLE if needs.cpus else "",
+        "memory": needs.memory or "",
+        "pool": _clean(shape.pool, where),
         "labels": _joined(shape.labels, ";", where),
         "role": "" if role.name == "worker" else _clean(role.name, where),
-        "min_gpus": role.least * needs.gpus or "", "max_gpus": role.most * needs.gpus or "",
-    }  # fmt: skip
+        "min_gpus": role.least * needs.gpus or "",
+        "max_gpus": role.most * needs.gpus or "",
+    }

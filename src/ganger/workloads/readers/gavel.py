@@ -48,20 +48,52 @@ from ganger.workloads.rows import (
 from ganger.workloads.trace import Trace
 
 ORDERS = {
-    7: ("job_type", "command", "num_steps_arg", "needs_data_dir", "total_steps", "arrival_time",
-        "scale_factor"),
-    10: ("job_type", "command", "working_dir", "num_steps_arg", "needs_data_dir", "total_steps",
-         "scale_factor", "priority_weight", "slo", "arrival_time"),
-    12: ("job_type", "command", "working_dir", "num_steps_arg", "needs_data_dir", "total_steps",
-         "scale_factor", "mode", "priority_weight", "slo", "duration", "arrival_time"),
-}  # fmt: skip
+    7: (
+        "job_type",
+        "command",
+        "num_steps_arg",
+        "needs_data_dir",
+        "total_steps",
+        "arrival_time",
+        "scale_factor",
+    ),
+    10: (
+        "job_type",
+        "command",
+        "working_dir",
+        "num_steps_arg",
+        "needs_data_dir",
+        "total_steps",
+        "scale_factor",
+        "priority_weight",
+        "slo",
+        "arrival_time",
+    ),
+    12: (
+        "job_type",
+        "command",
+        "working_dir",
+        "num_steps_arg",
+        "needs_data_dir",
+        "total_steps",
+        "scale_factor",
+        "mode",
+        "priority_weight",
+        "slo",
+        "duration",
+        "arrival_time",
+    ),
+}
 _YES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
 def read(
-    path: Path, *, skip_bad: bool = False, throughputs: Given | None = None,
+    path: Path,
+    *,
+    skip_bad: bool = False,
+    throughputs: Given | None = None,
     placement: bool | str = False,
-) -> Trace:  # fmt: skip
+) -> Trace:
     """The jobs of a Gavel or Shockwave trace. Raises BadInput, also where durations are neither
     stated nor to be had from `throughputs`."""
     if str(placement).lower() not in _YES:
@@ -70,15 +102,21 @@ def read(
     header = ORDERS.get(len(file.header("\t")))
     if header is None:
         raise BadInput(
-            f"{len(file.header(chr(9)))} tab-separated fields", where=f"{file.where}: line 1",
+            f"{len(file.header(chr(9)))} tab-separated fields",
+            where=f"{file.where}: line 1",
             mend="a Gavel trace has 7 or 10, a Shockwave trace 12",
-        )  # fmt: skip
+        )
     model, mode = Category(required=True), Category()
     kinds: dict[str, Kind] = {
-        "job_type": model, "mode": mode, "total_steps": Number(0, 1e15),
-        "arrival_time": Moment(), "scale_factor": GPUS, "duration": Span(),
-        "priority_weight": Number(1e-9, 1e9), "slo": Number(0.0, 1e9, unknown=-1.0),
-    }  # fmt: skip
+        "job_type": model,
+        "mode": mode,
+        "total_steps": Number(0, 1e15),
+        "arrival_time": Moment(),
+        "scale_factor": GPUS,
+        "duration": Span(),
+        "priority_weight": Number(1e-9, 1e9),
+        "slo": Number(0.0, 1e9, unknown=-1.0),
+    }
     wanted = {name: kind for name, kind in kinds.items() if name in header}
     table = read_delimited(file, wanted, delimiter="\t", header=header)
     profiles = None
@@ -88,10 +126,15 @@ def read(
         )
     duration = _durations(file, table, model.names, profiles)
     rows = Rows(
-        table["arrival_time"], duration, table["scale_factor"], steps=table["total_steps"],
-        model=Coded(table["job_type"], model.names), group=coded(table, "mode", mode),
-        weight=table.get("priority_weight", 1.0), deadline=_deadlines(table, duration),
-    )  # fmt: skip
+        table["arrival_time"],
+        duration,
+        table["scale_factor"],
+        steps=table["total_steps"],
+        model=Coded(table["job_type"], model.names),
+        group=coded(table, "mode", mode),
+        weight=table.get("priority_weight", 1.0),
+        deadline=_deadlines(table, duration),
+    )
     trace = build(table, rows, name=file.path.name.split(".")[0])
     if profiles is None:
         return trace
@@ -109,17 +152,18 @@ def _durations(
         raise file.refuse(
             "a Gavel trace states steps, not durations",
             "give Gavel's throughput file as the option throughputs=FILE",
-        )  # fmt: skip
+        )
     models_, scales = table["job_type"].tolist(), table["scale_factor"].tolist()
     speed = steps_per_second(profiles)
     per_second = np.array(
         [speed(models[model], scale) for model, scale in zip(models_, scales, strict=True)]
     )
     table.refuse(
-        per_second <= 0, "job_type",
+        per_second <= 0,
+        "job_type",
         lambda row: f"no throughput of {models[models_[row]]!r} on {scales[row]} GPUs",
         f"add it for {REFERENCE} to the throughput file",
-    )  # fmt: skip
+    )
     steps = table["total_steps"]
     micros: NDArray[np.int64] = np.rint(
         np.divide(steps * SECOND, per_second, out=np.zeros(len(table)), where=per_second > 0)

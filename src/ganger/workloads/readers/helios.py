@@ -56,20 +56,33 @@ def read_table(
 ) -> Trace:
     """The table that Helios and Acme share; `tenant` and `group` say which columns these are."""
     owners = {item: Category() for item in ("user", tenant, group) if item}
-    table = read_delimited(file, {
-        "job_id": Text(), "gpu_num": Number(0, MOST_GPUS), "submit_time": Moment(),
-        "duration": Span(), **owners,
-    }, {"cpu_num": Number(0, 1e9, blank=0.0)})  # fmt: skip
+    table = read_delimited(
+        file,
+        {
+            "job_id": Text(),
+            "gpu_num": Number(0, MOST_GPUS),
+            "submit_time": Moment(),
+            "duration": Span(),
+            **owners,
+        },
+        {"cpu_num": Number(0, 1e9, blank=0.0)},
+    )
     table.leave_out(table["gpu_num"] == 0, "the jobs ask for no GPU")
     gpus, share = whole_and_share(table["gpu_num"])
     cpus: Numbers = 0
     if host_resources and "cpu_num" in table:
         cpus = np.rint(table["cpu_num"] / np.maximum(gpus, 1) * WHOLE).astype(np.int64)
     rows = Rows(
-        table["submit_time"], table["duration"], gpus, table["job_id"], share=share, cpus=cpus,
-        user=coded(table, "user", owners["user"]), tenant=_owner(table, tenant, owners),
+        table["submit_time"],
+        table["duration"],
+        gpus,
+        table["job_id"],
+        share=share,
+        cpus=cpus,
+        user=coded(table, "user", owners["user"]),
+        tenant=_owner(table, tenant, owners),
         group=_owner(table, group, owners),
-    )  # fmt: skip
+    )
     return build(table, rows, name=name, fields={"names": "job_id"})
 
 

@@ -31,19 +31,32 @@ def read(path: Path, *, skip_bad: bool = False) -> Trace:
     """The jobs of an ITP file. Raises BadInput."""
     file = open_text(path, skip_bad=skip_bad)
     model, batch, clock = Category(), Category(), Clock()
-    table = read_delimited(file, {
-        "job_id": Text(), "submission_time": Moment(clock=clock), "duration": Span(),
-        "num_gpu": GPUS,
-    }, {
-        "num_iteration": Number(0, 1e18, blank=0.0), "model_name": model,
-        "deadline": Moment(blank=NEVER, clock=clock), "batch_size": batch,
-    })  # fmt: skip
+    table = read_delimited(
+        file,
+        {
+            "job_id": Text(),
+            "submission_time": Moment(clock=clock),
+            "duration": Span(),
+            "num_gpu": GPUS,
+        },
+        {
+            "num_iteration": Number(0, 1e18, blank=0.0),
+            "model_name": model,
+            "deadline": Moment(blank=NEVER, clock=clock),
+            "batch_size": batch,
+        },
+    )
     size = coded(table, "batch_size", batch)
     rows = Rows(
-        table["submission_time"], table["duration"], table["num_gpu"], table["job_id"],
-        steps=table.get("num_iteration", 0.0), deadline=table.get("deadline", NEVER),
-        model=coded(table, "model_name", model), group=size and recoded(size, batch_name),
-    )  # fmt: skip
+        table["submission_time"],
+        table["duration"],
+        table["num_gpu"],
+        table["job_id"],
+        steps=table.get("num_iteration", 0.0),
+        deadline=table.get("deadline", NEVER),
+        model=coded(table, "model_name", model),
+        group=size and recoded(size, batch_name),
+    )
     return build(table, rows, name=file.path.name.split(".")[0], fields={"names": "job_id"})
 
 

@@ -28,14 +28,23 @@ def read(path: Path, *, skip_bad: bool = False, host_resources: bool = True) -> 
     """The GPU pods of an openb pod list. Raises BadInput."""
     file = open_text(path, skip_bad=skip_bad)
     spec, qos, clock = Category(), Category(), Clock()
-    table = read_delimited(file, {
-        "name": Text(), "cpu_milli": Count(0, 1 << 40), "memory_mib": Count(0, 1 << 40),
-        "num_gpu": Count(0, 64), "gpu_milli": Count(0, WHOLE),
-    }, {
-        "gpu_spec": spec, "qos": qos, "creation_time": Moment(clock=clock),
-        "deletion_time": Moment(blank=NEVER, clock=clock),
-        "scheduled_time": Moment(blank=NEVER, clock=clock),
-    })  # fmt: skip
+    table = read_delimited(
+        file,
+        {
+            "name": Text(),
+            "cpu_milli": Count(0, 1 << 40),
+            "memory_mib": Count(0, 1 << 40),
+            "num_gpu": Count(0, 64),
+            "gpu_milli": Count(0, WHOLE),
+        },
+        {
+            "gpu_spec": spec,
+            "qos": qos,
+            "creation_time": Moment(clock=clock),
+            "deletion_time": Moment(blank=NEVER, clock=clock),
+            "scheduled_time": Moment(blank=NEVER, clock=clock),
+        },
+    )
     table.leave_out((table["num_gpu"] == 0) | (table["gpu_milli"] == 0), "the jobs ask for no GPU")
     rows = _timed(table) if "creation_time" in table else _bag(table)
     one = table["num_gpu"] == 1

@@ -36,9 +36,17 @@ from ganger.workloads.trace import Trace
 
 SAMPLE = ("job_name", "task_name", "arrival_s", "service_sec", "gpu_count")
 TASK_TABLE = (
-    "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu",
-    "plan_mem", "plan_gpu", "gpu_type",
-)  # fmt: skip
+    "job_name",
+    "task_name",
+    "inst_num",
+    "status",
+    "start_time",
+    "end_time",
+    "plan_cpu",
+    "plan_mem",
+    "plan_gpu",
+    "gpu_type",
+)
 
 
 def read(
@@ -53,25 +61,40 @@ def read(
 
 def _read_sample(file: TextFile) -> Trace:
     jobs, tasks = Category(required=True), Category()
-    table = read_delimited(file, {
-        "job_name": jobs, "task_name": tasks, "arrival_s": Moment(), "service_sec": Span(),
-        "gpu_count": GPUS,
-    })  # fmt: skip
-    return _build(table, jobs, tasks, Rows(
-        table["arrival_s"], table["service_sec"], table["gpu_count"]))  # fmt: skip
+    table = read_delimited(
+        file,
+        {
+            "job_name": jobs,
+            "task_name": tasks,
+            "arrival_s": Moment(),
+            "service_sec": Span(),
+            "gpu_count": GPUS,
+        },
+    )
+    return _build(
+        table, jobs, tasks, Rows(table["arrival_s"], table["service_sec"], table["gpu_count"])
+    )
 
 
 def _read_tasks(file: TextFile, host_resources: bool, gpu_types: bool) -> Trace:
     jobs, tasks, types = Category(required=True), Category(), Category()
     clock = Clock()
     header = None if file.header()[:2] == ["job_name", "task_name"] else TASK_TABLE
-    table = read_delimited(file, {
-        "job_name": jobs, "task_name": tasks, "inst_num": Number(0, MOST_GPUS, blank=0.0),
-        "start_time": Moment(blank=NEVER, clock=clock),
-        "end_time": Moment(blank=NEVER, clock=clock),
-        "plan_cpu": Number(0, 1e9, blank=0.0), "plan_mem": Number(0, 1e9, blank=0.0),
-        "plan_gpu": Number(0, 1e8, blank=0.0), "gpu_type": types,
-    }, header=header)  # fmt: skip
+    table = read_delimited(
+        file,
+        {
+            "job_name": jobs,
+            "task_name": tasks,
+            "inst_num": Number(0, MOST_GPUS, blank=0.0),
+            "start_time": Moment(blank=NEVER, clock=clock),
+            "end_time": Moment(blank=NEVER, clock=clock),
+            "plan_cpu": Number(0, 1e9, blank=0.0),
+            "plan_mem": Number(0, 1e9, blank=0.0),
+            "plan_gpu": Number(0, 1e8, blank=0.0),
+            "gpu_type": types,
+        },
+        header=header,
+    )
     start, end = table["start_time"], table["end_time"]
     table.leave_out((table["plan_gpu"] == 0) | (table["inst_num"] == 0), "the jobs ask for no GPU")
     table.leave_out((start >= NEVER) | (end >= NEVER), "the jobs state no start or no end")
@@ -81,9 +104,13 @@ def _read_tasks(file: TextFile, host_resources: bool, gpu_types: bool) -> Trace:
     gpus = workers * per_worker
     table.refuse(gpus > MOST_GPUS, "inst_num", "it asks for too many GPUs", "at most 1e6")
     rows = Rows(
-        start, end - start, gpus, workers=np.where(per_worker > 1, workers, 0), share=share,
+        start,
+        end - start,
+        gpus,
+        workers=np.where(per_worker > 1, workers, 0),
+        share=share,
         gpu_type=coded(table, "gpu_type", types) if gpu_types else None,
-    )  # fmt: skip
+    )
     if host_resources:
         rows.cpus = np.rint(table["plan_cpu"] / 100 * WHOLE).astype(np.int64)
         rows.memory = np.rint(table["plan_mem"] * 1e9 / (1 << 20)).astype(np.int64)

@@ -47,13 +47,15 @@ def read(path: Path, *, skip_bad: bool = False) -> Trace:
 
 def _read_csv(file: TextFile) -> Trace:
     cluster = Category()
-    table = read_delimited(file, {
-        "timestamp": Moment(), "duration": Span(), "num_gpus": GPUS, "cluster": cluster,
-    })  # fmt: skip
+    table = read_delimited(
+        file, {"timestamp": Moment(), "duration": Span(), "num_gpus": GPUS, "cluster": cluster}
+    )
     rows = Rows(
-        table["timestamp"], table["duration"], table["num_gpus"],
+        table["timestamp"],
+        table["duration"],
+        table["num_gpus"],
         tenant=coded(table, "cluster", cluster),
-    )  # fmt: skip
+    )
     return build(table, rows, name="philly", fields={"least": "num_gpus"})
 
 
@@ -77,16 +79,28 @@ class _Entry(msgspec.Struct):
 
 def _read_log(file: TextFile) -> Trace:
     vc, user = Category(), Category()
-    table = read_records(file.complaints, {
-        "jobid": Text(), "submitted_time": Moment(clock=Clock(True)), "duration": Number(),
-        "gpus": Count(), "vc": vc, "user": user,
-    }, _entries(file), unit="entry")  # fmt: skip
+    table = read_records(
+        file.complaints,
+        {
+            "jobid": Text(),
+            "submitted_time": Moment(clock=Clock(True)),
+            "duration": Number(),
+            "gpus": Count(),
+            "vc": vc,
+            "user": user,
+        },
+        _entries(file),
+        unit="entry",
+    )
     table.leave_out(table["gpus"] == 0, "no attempt on a GPU finished")
     rows = Rows(
-        table["submitted_time"], np.rint(table["duration"] * SECOND).astype(np.int64),
-        table["gpus"], table["jobid"], tenant=coded(table, "vc", vc),
+        table["submitted_time"],
+        np.rint(table["duration"] * SECOND).astype(np.int64),
+        table["gpus"],
+        table["jobid"],
+        tenant=coded(table, "vc", vc),
         user=coded(table, "user", user),
-    )  # fmt: skip
+    )
     return build(table, rows, name="philly", fields={"names": "jobid"})
 
 
@@ -110,8 +124,12 @@ def _entries(file: TextFile) -> Iterator[tuple[NDArray[np.int64], dict[str, list
                 continue
             numbers.append(at)
             cells: tuple[Cell, ...] = (
-                entry.jobid, entry.submitted_time, *work, entry.vc, entry.user
-            )  # fmt: skip
+                entry.jobid,
+                entry.submitted_time,
+                *work,
+                entry.vc,
+                entry.user,
+            )
             for column, cell in zip(columns.values(), cells, strict=True):
                 column.append(cell)
         yield np.array(numbers, np.int64), columns

@@ -25,9 +25,14 @@ from ganger.workloads.trace import Trace
 HEADER = ("name", "time", "application", "num_replicas", "batch_size")
 _SMALL, _MEDIUM, _LARGE, _HUGE = 10**-0.5, 10**0.5, 10**1.5, 10**2.5
 GPU_HOURS: Mapping[str, float] = {
-    "cifar10": _SMALL, "ncf": _SMALL, "bert": _MEDIUM, "deepspeech2": _MEDIUM, "yolov3": _LARGE,
-    "imagenet": _HUGE, "gpt_pmp": _HUGE,
-}  # fmt: skip
+    "cifar10": _SMALL,
+    "ncf": _SMALL,
+    "bert": _MEDIUM,
+    "deepspeech2": _MEDIUM,
+    "yolov3": _LARGE,
+    "imagenet": _HUGE,
+    "gpt_pmp": _HUGE,
+}
 
 
 def read(
@@ -36,22 +41,33 @@ def read(
     """The jobs of a Pollux or Sia workload, with assumed durations. Raises BadInput."""
     file = open_text(path, skip_bad=skip_bad)
     application, batch = Category(required=True), Category()
-    table = read_delimited(file, {
-        "name": Text(), "time": Moment(), "application": application, "num_replicas": GPUS,
-        "batch_size": batch,
-    })  # fmt: skip
+    table = read_delimited(
+        file,
+        {
+            "name": Text(),
+            "time": Moment(),
+            "application": application,
+            "num_replicas": GPUS,
+            "batch_size": batch,
+        },
+    )
     work = {**GPU_HOURS, **(gpu_hours or {})}
     model = Coded(table["application"], application.names)
     hours = mapped(model, lambda name: work.get(name, 0.0))
     table.refuse(
-        hours <= 0, "application",
+        hours <= 0,
+        "application",
         lambda row: f"no GPU-hours known for {application.names[model.codes[row]]!r}",
         "give them in gpu_hours",
-    )  # fmt: skip
+    )
     duration = np.rint(hours * HOUR / table["num_replicas"]).astype(np.int64)
     rows = Rows(
-        table["time"], duration, table["num_replicas"], table["name"], model=model,
+        table["time"],
+        duration,
+        table["num_replicas"],
+        table["name"],
+        model=model,
         group=recoded(Coded(table["batch_size"], batch.names), batch_name),
-    )  # fmt: skip
+    )
     source = f"{file.where}; durations assumed from the applications' classes of GPU-time"
     return build(table, rows, name="pollux", source=source, fields={"names": "name"})

@@ -65,12 +65,27 @@ def read(path: Path, *, skip_bad: bool = False, pools: bool = False) -> Trace:
     ids = _first(file, header, ("JobID", "JobIDRaw"))
     elapsed = _first(file, header, ("ElapsedRaw", "Elapsed", "End"))
     tres = _first(file, header, ("AllocTRES", "ReqTRES"))
-    texts = {name: Category() for name in (
-        "Start", "State", "TimelimitRaw", "Timelimit", "User", "Account", "Partition",
-        "AllocTRES", "ReqTRES", "End", "Elapsed")}  # fmt: skip
+    texts = {
+        name: Category()
+        for name in (
+            "Start",
+            "State",
+            "TimelimitRaw",
+            "Timelimit",
+            "User",
+            "Account",
+            "Partition",
+            "AllocTRES",
+            "ReqTRES",
+            "End",
+            "Elapsed",
+        )
+    }
     required: dict[str, Kind] = {
-        ids: Text(), "Submit": Moment(clock=Clock(True)), "Start": texts.pop("Start"),
-    }  # fmt: skip
+        ids: Text(),
+        "Submit": Moment(clock=Clock(True)),
+        "Start": texts.pop("Start"),
+    }
     start = required["Start"]
     required[elapsed] = Span(blank=NEVER) if elapsed == "ElapsedRaw" else texts.pop(elapsed)
     spent = required[elapsed]
@@ -90,11 +105,20 @@ def read(path: Path, *, skip_bad: bool = False, pools: bool = False) -> Trace:
     duration, limit, notes = _ends(table, duration, stated, state)
     partition = coded(table, "Partition", texts["Partition"])
     rows = Rows(
-        table["Submit"], duration, np.maximum(gpus, 1), names, gpu_type=types, limit=limit,
-        estimate=stated, user=coded(table, "User", texts["User"]), group=partition,
-        tenant=coded(table, "Account", texts["Account"]), pool=partition if pools else None,
-        priority=np.minimum(table.get("Priority", 0), (1 << 31) - 1), array=_arrays(names),
-    )  # fmt: skip
+        table["Submit"],
+        duration,
+        np.maximum(gpus, 1),
+        names,
+        gpu_type=types,
+        limit=limit,
+        estimate=stated,
+        user=coded(table, "User", texts["User"]),
+        group=partition,
+        tenant=coded(table, "Account", texts["Account"]),
+        pool=partition if pools else None,
+        priority=np.minimum(table.get("Priority", 0), (1 << 31) - 1),
+        array=_arrays(names),
+    )
     trace = build(table, rows, name="sacct", fields={"names": ids}, zone=" of its own clock")
     trace.notes = notes
     return trace
@@ -105,8 +129,11 @@ def _first(file: TextFile, header: list[str], names: tuple[str, ...]) -> str:
     for name in names:
         if name in header:
             return name
-    raise BadInput(f"column {names[0]!r} is missing", where=f"{file.where}: line 1",
-                   mend=f"ask sacct for one of {', '.join(names)}, with --parsable2")  # fmt: skip
+    raise BadInput(
+        f"column {names[0]!r} is missing",
+        where=f"{file.where}: line 1",
+        mend=f"ask sacct for one of {', '.join(names)}, with --parsable2",
+    )
 
 
 def _names(kind: Kind) -> Names[str]:
@@ -141,11 +168,15 @@ def _ends(
     cut, grown = over & timed_out, over & ~timed_out
     notes = []
     if (count := int((table.good & timed_out).sum())) > 0:
-        notes.append("jobs that ended in TIMEOUT are simulated with the time that they ran, at most"
-                     f" their limit, and finish: {count:,}")  # fmt: skip
+        notes.append(
+            "jobs that ended in TIMEOUT are simulated with the time that they ran, at most"
+            f" their limit, and finish: {count:,}"
+        )
     if grown.any():
-        notes.append("jobs that ran past their limit and were not stopped get the time that they"
-                     f" ran as their limit: {int(grown.sum()):,}")  # fmt: skip
+        notes.append(
+            "jobs that ran past their limit and were not stopped get the time that they"
+            f" ran as their limit: {int(grown.sum()):,}"
+        )
     badly = [(word, int((table.good & _is(state, word)).sum())) for word in _BADLY]
     told = ", ".join(f"{count:,} {word}" for word, count in badly if count)
     if told:
@@ -195,8 +226,9 @@ def _gpus(
         column = coded(table, name, texts.get(name) or Category())
         if column is not None:
             count = mapped(column, _count)
-            table.refuse(np.isnan(count), name, "it states no number of GPUs",
-                         "write like gres/gpu=4")  # fmt: skip
+            table.refuse(
+                np.isnan(count), name, "it states no number of GPUs", "write like gres/gpu=4"
+            )
             gpus = np.where(gpus > 0, gpus, np.nan_to_num(count).astype(np.int64))
     asked = "ReqTRES" if "ReqTRES" in table else tres
     column = coded(table, asked, texts[asked])

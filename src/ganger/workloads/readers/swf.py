@@ -53,22 +53,43 @@ def read(path: Path, *, skip_bad: bool = False, processors: str = "asked") -> Tr
     file = open_text(path, skip_bad=skip_bad)
     owners = {name: Category() for name in _OWNERS}
     count = Count(-1, MOST_GPUS)
-    table = read_records(file.complaints, {
-        "job": Text(), "submit": Moment(), "run": Span(unknown=-1.0), "used": count,
-        "asked": count, "time_asked": Span(unknown=-1.0), "preceding": Number(-1), **owners,
-    }, _chunks(file))  # fmt: skip
-    first, second = (table["asked"], table["used"]) if processors == "asked" else (
-        table["used"], table["asked"])  # fmt: skip
+    table = read_records(
+        file.complaints,
+        {
+            "job": Text(),
+            "submit": Moment(),
+            "run": Span(unknown=-1.0),
+            "used": count,
+            "asked": count,
+            "time_asked": Span(unknown=-1.0),
+            "preceding": Number(-1),
+            **owners,
+        },
+        _chunks(file),
+    )
+    first, second = (
+        (table["asked"], table["used"])
+        if processors == "asked"
+        else (table["used"], table["asked"])
+    )
     gpus = np.where(first > 0, first, second)
     table.leave_out(table["run"] >= NEVER, "the run times are unknown")
     table.leave_out(gpus <= 0, "the jobs have no processors")
-    columns = {name: recoded(Coded(table[name], kind.names), _known)
-               for name, kind in owners.items()}  # fmt: skip
+    columns = {
+        name: recoded(Coded(table[name], kind.names), _known) for name, kind in owners.items()
+    }
     rows = Rows(
-        table["submit"], table["run"], gpus, table["job"], estimate=table["time_asked"],
-        user=columns["user"], tenant=columns["group"], group=columns["queue"],
-        model=columns["executable"], after=_after(table["preceding"], table["job"], table.good),
-    )  # fmt: skip
+        table["submit"],
+        table["run"],
+        gpus,
+        table["job"],
+        estimate=table["time_asked"],
+        user=columns["user"],
+        tenant=columns["group"],
+        group=columns["queue"],
+        model=columns["executable"],
+        after=_after(table["preceding"], table["job"], table.good),
+    )
     trace = build(table, rows, name=file.path.name.split(".")[0], fields={"names": "job"})
     trace.cluster = _cluster(file)
     return trace
@@ -145,20 +166,29 @@ def write(trace: Trace, path: Path) -> None:
     """Write an SWF log, jobs numbered from 1. Raises BadInput for jobs that never end."""
     declared, n = trace.declared, trace.jobs
     if (trace.duration[:n] >= NEVER).any():
-        raise BadInput("it holds services, which never end", where=str(path),
-                       mend="SWF holds jobs with a run time only")  # fmt: skip
+        raise BadInput(
+            "it holds services, which never end",
+            where=str(path),
+            mend="SWF holds jobs with a run time only",
+        )
     lines = [
-        "; Version: 2.2", f"; MaxJobs: {n}", f"; MaxRecords: {n}",
+        "; Version: 2.2",
+        f"; MaxJobs: {n}",
+        f"; MaxRecords: {n}",
         "; Note: processors are GPUs; written by Ganger",
-    ]  # fmt: skip
+    ]
     gpus = declared.gpus[:n].tolist()
     columns = zip(
-        _whole(declared.submitted[:n]), _whole(trace.duration[:n]), gpus,
-        _whole(declared.estimate[:n]), _numbered(declared.users, declared.user[:n]),
+        _whole(declared.submitted[:n]),
+        _whole(trace.duration[:n]),
+        gpus,
+        _whole(declared.estimate[:n]),
+        _numbered(declared.users, declared.user[:n]),
         _numbered(declared.tenants, declared.tenant[:n]),
         _numbered(declared.models, declared.model[:n]),
-        _numbered(declared.groups, declared.group[:n]), strict=True,
-    )  # fmt: skip
+        _numbered(declared.groups, declared.group[:n]),
+        strict=True,
+    )
     for row, (submit, run, size, estimate, user, tenant, model, group) in enumerate(columns):
         before = declared.after.get(row, ())
         preceding = before[0] + 1 if before else -1

@@ -45,22 +45,38 @@ def read(path: Path, *, skip_bad: bool = False, unit: float | None = None) -> Tr
     scale = _unit(file) if unit is None else unit * SECOND
     model, batch, tenant, group = Category(), Category(), Category(), Category()
     expected = Category()
-    table = read_delimited(file, {
-        "job_id": Text(), "num_gpu": Count(0, MOST_GPUS), "submit_time": Moment(scale),
-        "duration": Span(scale), "model_name": model,
-    }, {
-        "iterations": Number(0, 1e18), "priority": Count(-(1 << 31), (1 << 31) - 1),
-        "user": tenant, "batch_size": batch, "job_type": group, "expect_time_list": expected,
-        "best_effort": Count(0, 1),
-    })  # fmt: skip
+    table = read_delimited(
+        file,
+        {
+            "job_id": Text(),
+            "num_gpu": Count(0, MOST_GPUS),
+            "submit_time": Moment(scale),
+            "duration": Span(scale),
+            "model_name": model,
+        },
+        {
+            "iterations": Number(0, 1e18),
+            "priority": Count(-(1 << 31), (1 << 31) - 1),
+            "user": tenant,
+            "batch_size": batch,
+            "job_type": group,
+            "expect_time_list": expected,
+            "best_effort": Count(0, 1),
+        },
+    )
     table.leave_out(table["num_gpu"] == 0, "the jobs ask for no GPU")
     size = coded(table, "batch_size", batch)
     rows = Rows(
-        table["submit_time"], table["duration"], table["num_gpu"], table["job_id"],
-        model=coded(table, "model_name", model), steps=table.get("iterations", 0.0),
-        priority=table.get("priority", 0), tenant=coded(table, "user", tenant),
+        table["submit_time"],
+        table["duration"],
+        table["num_gpu"],
+        table["job_id"],
+        model=coded(table, "model_name", model),
+        steps=table.get("iterations", 0.0),
+        priority=table.get("priority", 0),
+        tenant=coded(table, "user", tenant),
         group=recoded(size, batch_name) if size else coded(table, "job_type", group),
-    )  # fmt: skip
+    )
     if "expect_time_list" in table:
         rows.deadline = _deadlines(table, expected, scale)
     return build(table, rows, name=file.path.name.split(".")[0], fields={"names": "job_id"})
@@ -78,8 +94,12 @@ def _deadlines(table: Table, expected: Category, scale: float) -> NDArray[np.int
     assert lists is not None  # the caller has seen the column
     first = mapped(lists, _first_time)
     effort = table.get("best_effort", np.zeros(len(table), np.int64))
-    table.refuse((first < 0) & (effort == 0), "expect_time_list", "no time stands there",
-                 "write seconds, - between them")  # fmt: skip
+    table.refuse(
+        (first < 0) & (effort == 0),
+        "expect_time_list",
+        "no time stands there",
+        "write seconds, - between them",
+    )
     due = table["submit_time"] + np.rint(np.maximum(first, 0) * scale).astype(np.int64)
     return np.where(effort == 1, NEVER, due)
 

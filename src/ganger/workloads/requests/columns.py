@@ -63,8 +63,15 @@ class Chunk:
 
 
 COLUMNS: Final = tuple(each.name for each in fields(Chunk))
-_BLANK: Final = {"deadline": NEVER, "tenant": 0, "items": 1, "prompt_tokens": 0,
-                 "output_tokens": 0, "input": -1, "label": -1}  # fmt: skip
+_BLANK: Final = {
+    "deadline": NEVER,
+    "tenant": 0,
+    "items": 1,
+    "prompt_tokens": 0,
+    "output_tokens": 0,
+    "input": -1,
+    "label": -1,
+}
 
 
 def joined(chunks: list[Chunk]) -> Chunk:
@@ -73,9 +80,9 @@ def joined(chunks: list[Chunk]) -> Chunk:
     if len(chunks) == 1:
         return chunks[0]
     names = [name for name in COLUMNS if any(getattr(chunk, name) is not None for chunk in chunks)]
-    return Chunk(**{
-        name: np.concatenate([_filled(chunk, name) for chunk in chunks]) for name in names
-    })  # fmt: skip
+    return Chunk(
+        **{name: np.concatenate([_filled(chunk, name) for chunk in chunks]) for name in names}
+    )
 
 
 def _filled(chunk: Chunk, name: str) -> NDArray[Any]:
@@ -178,15 +185,24 @@ class Requests:
 
     @classmethod
     def of(
-        cls, rows: Chunk, models: Names[str], tenants: Names[str] | None = None, *,
-        name: str = "requests", source: str = "",
-    ) -> Requests:  # fmt: skip
+        cls,
+        rows: Chunk,
+        models: Names[str],
+        tenants: Names[str] | None = None,
+        *,
+        name: str = "requests",
+        source: str = "",
+    ) -> Requests:
         """Requests that are in memory. Raises BadInput where they are out of order."""
         if (np.diff(rows.arrival) < 0).any():
-            raise BadInput("requests are out of order", where=name,
-                           mend="sort them by arrival")  # fmt: skip
-        return cls(lambda _: iter((rows,)), models=models, tenants=tenants or Names([""]),
-                   name=name, source=source)  # fmt: skip
+            raise BadInput("requests are out of order", where=name, mend="sort them by arrival")
+        return cls(
+            lambda _: iter((rows,)),
+            models=models,
+            tenants=tenants or Names([""]),
+            name=name,
+            source=source,
+        )
 
     def sorted(self) -> Requests:
         """The same requests by arrival; those of one instant keep their order. Needs memory for all

@@ -54,8 +54,9 @@ class Spread:
     def of(cls, seed: object, arrivals: object, scale: object) -> Spread:
         """From options as users type them. Raises BadInput."""
         if arrivals not in SPREADS:
-            raise BadInput(f"{arrivals!r}", where="option arrivals",
-                           mend="use " + " or ".join(SPREADS))  # fmt: skip
+            raise BadInput(
+                f"{arrivals!r}", where="option arrivals", mend="use " + " or ".join(SPREADS)
+            )
         return cls(whole(seed, "seed"), str(arrivals), positive(scale, "scale"))
 
     def arrivals(self, counted: Iterable[Windows], width: int) -> Iterator[Chunk]:

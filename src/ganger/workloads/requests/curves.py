@@ -24,8 +24,7 @@ def curve_of(kind: str, chosen: dict[str, Any]) -> Curve:
         raise BadInput(f"no kind {kind!r}", where="synth", mend="use " + ", ".join(_OPTIONS_OF))
     for name in sorted({name for names in _OPTIONS_OF.values() for name in names}):
         if chosen[name] is not None and name not in _OPTIONS_OF[kind]:
-            raise BadInput(f"it means nothing for {kind}", where=f"--{name}",
-                           mend="leave it out")  # fmt: skip
+            raise BadInput(f"it means nothing for {kind}", where=f"--{name}", mend="leave it out")
     if kind == "mmpp":
         if chosen["rate"] is not None:
             raise BadInput("it means nothing for mmpp", where="--rate", mend="use --rates")
@@ -40,8 +39,12 @@ def curve_of(kind: str, chosen: dict[str, Any]) -> Curve:
         return processes.spike(rate, to, at, _seconds(_needed(chosen, "width"), "--width"))
     if kind == "diurnal":
         swing = 0.8 if chosen["swing"] is None else chosen["swing"]
-        return processes.diurnal(rate, swing, _seconds(chosen["peak"] or "14h", "--peak"),
-                                 _seconds(chosen["period"] or "24h", "--period"))  # fmt: skip
+        return processes.diurnal(
+            rate,
+            swing,
+            _seconds(chosen["peak"] or "14h", "--peak"),
+            _seconds(chosen["period"] or "24h", "--period"),
+        )
     return processes.constant(rate)
 
 

@@ -96,9 +96,11 @@ def detect(path: Path) -> Format:
             return format_
     if "\0" in head.first:
         raise BadInput("it is not text", where=str(path), mend="give text, plain or gzip")
-    raise BadInput(f"no known format begins with {head.first[:80]!r}", where=str(path),
-                   mend="name the column of arrivals `arrival`, or see `ganger requests formats`"
-                   )  # fmt: skip
+    raise BadInput(
+        f"no known format begins with {head.first[:80]!r}",
+        where=str(path),
+        mend="name the column of arrivals `arrival`, or see `ganger requests formats`",
+    )
 
 
 def load_requests(
@@ -118,13 +120,17 @@ def load_requests(
     """
     path = Path(path)
     if format != "auto" and format not in FORMATS:
-        raise BadInput(f"no format {format!r}", where="format",
-                       mend="use auto, " + ", ".join(FORMATS))  # fmt: skip
+        raise BadInput(
+            f"no format {format!r}", where="format", mend="use auto, " + ", ".join(FORMATS)
+        )
     format_ = detect(path) if format == "auto" else FORMATS[format]
     for name in options:
         if name not in format_.options:
             known = ", ".join(format_.options) or "none"
-            raise BadInput(f"format {format_.name} has no option {name!r}", where=str(path),
-                           mend=f"its options: {known}")  # fmt: skip
+            raise BadInput(
+                f"format {format_.name} has no option {name!r}",
+                where=str(path),
+                mend=f"its options: {known}",
+            )
     found = format_.read(path, skip_bad=skip_bad, ordered=not sort, **options)
     return found.sorted() if sort else found

@@ -37,8 +37,18 @@ from ganger.workloads.rows import Clock, Count, Kind, Moment, Span
 FORMAT: Final = "ganger.requests/1"
 _FAMILY = "ganger.requests/"
 REQUIRED: Final = ("arrival",)
-COLUMNS: Final = ("arrival", "model", "deadline", "slo", "tenant", "items", "prompt_tokens",
-                  "output_tokens", "input", "label")  # fmt: skip
+COLUMNS: Final = (
+    "arrival",
+    "model",
+    "deadline",
+    "slo",
+    "tenant",
+    "items",
+    "prompt_tokens",
+    "output_tokens",
+    "input",
+    "label",
+)
 _PLAIN = ("items", "prompt_tokens", "output_tokens", "input", "label")
 _KEY = Count(0, 1 << 52, -1)
 Cells = tuple[NDArray[np.uint8], NDArray[np.bool_]]
@@ -53,32 +63,43 @@ def read(path: Path, *, skip_bad: bool = False, ordered: bool = True) -> Request
 def _rows(reading: Reading) -> Iterator[Chunk]:
     clock, requests = Clock(), reading.requests
     optional: dict[str, Kind] = {
-        "model": names(requests.models), "deadline": Moment(SECOND, NEVER, clock),
-        "slo": Span(SECOND, NEVER), "tenant": names(requests.tenants, required=False),
-        "items": Count(1, SIZE.most, 1), "prompt_tokens": Count(0, SIZE.most, 0),
-        "output_tokens": Count(0, SIZE.most, 0), "input": _KEY,
+        "model": names(requests.models),
+        "deadline": Moment(SECOND, NEVER, clock),
+        "slo": Span(SECOND, NEVER),
+        "tenant": names(requests.tenants, required=False),
+        "items": Count(1, SIZE.most, 1),
+        "prompt_tokens": Count(0, SIZE.most, 0),
+        "output_tokens": Count(0, SIZE.most, 0),
+        "input": _KEY,
         "label": Count(0, SIZE.most, -1),
-    }  # fmt: skip
+    }
     where = str(reading.path)
     for table in delimited(
-        reading.path, reading.complaints, {"arrival": Moment(SECOND, None, clock)}, optional,
+        reading.path,
+        reading.complaints,
+        {"arrival": Moment(SECOND, None, clock)},
+        optional,
         see=lambda comments, header: _check(comments, header, where),
-    ):  # fmt: skip
+    ):
         columns = {name: table[name] for name in ("tenant", *_PLAIN) if name in table}
         if "model" in table:
             columns["model"] = table["model"]
         else:
             columns["model"] = np.full(len(table), requests.models.code("model"), np.int32)
-        yield reading.chunk(table, "arrival", columns, from_first=bool(clock.dated),
-                            deadline="deadline", slo="slo")  # fmt: skip
+        yield reading.chunk(
+            table, "arrival", columns, from_first=bool(clock.dated), deadline="deadline", slo="slo"
+        )
 
 
 def _check(comments: Sequence[str], header: Sequence[str], where: str) -> None:
     for comment in comments:
         found = comment.lstrip("# ").removeprefix("format:").strip()
         if found.startswith(_FAMILY) and found != FORMAT:
-            raise BadInput(f"format {found!r} is newer than this Ganger reads ({FORMAT})",
-                           where=where, mend="upgrade Ganger")  # fmt: skip
+            raise BadInput(
+                f"format {found!r} is newer than this Ganger reads ({FORMAT})",
+                where=where,
+                mend="upgrade Ganger",
+            )
     for name in header:
         if name not in COLUMNS and not name.startswith("x_"):
             near = get_close_matches(name, COLUMNS, 1)
@@ -110,8 +131,9 @@ def write(requests: Requests, path: Path) -> int:
             part.replace(path)
         return written
     except OSError as error:
-        raise BadInput(f"cannot be written: {error.strerror or error}", where=str(path),
-                       mend="check the path") from None  # fmt: skip
+        raise BadInput(
+            f"cannot be written: {error.strerror or error}", where=str(path), mend="check the path"
+        ) from None
     finally:
         if whole:
             with suppress(OSError):
@@ -133,8 +155,9 @@ def _write(
         if set(chunk.columns) - set(header):
             raise BadInput(
                 f"requests from number {written} on have columns that the first do not",
-                where=requests.name, mend="give all rows the same columns",
-            )  # fmt: skip
+                where=requests.name,
+                mend="give all rows the same columns",
+            )
         for name, known in (("model", requests.models), ("tenant", requests.tenants)):
             if name not in tables or len(tables[name][0]) < len(known):
                 tables[name] = _words(known)

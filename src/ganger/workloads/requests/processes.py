@@ -223,8 +223,11 @@ def spike(rate: float, to: float, at: float, width: float) -> Steps:
 def modulated(rates: Sequence[float], stays: Sequence[float]) -> Modulated:
     """Rates by state, and the mean stay in each, in seconds. Raises BadInput."""
     if not 2 <= len(rates) == len(stays):
-        raise BadInput(f"{len(rates)} rates and {len(stays)} stays", where="mmpp",
-                       mend="give a stay for each of at least two rates")  # fmt: skip
+        raise BadInput(
+            f"{len(rates)} rates and {len(stays)} stays",
+            where="mmpp",
+            mend="give a stay for each of at least two rates",
+        )
     for stay in stays:
         if not 1e-3 <= stay <= 1e9:
             raise BadInput(f"a stay of {stay:g} s", where="mmpp", mend="give 0.001 to 1e9")
@@ -232,13 +235,17 @@ def modulated(rates: Sequence[float], stays: Sequence[float]) -> Modulated:
     if not any(rates):
         raise BadInput("all rates are 0", where="mmpp", mend="give a rate above 0")
     if not found.mean * sum(stays) / len(stays) >= 0.01:
-        raise BadInput("the state changes more than 100 times a request", where="mmpp",
-                       mend="give higher rates or longer stays")  # fmt: skip
+        raise BadInput(
+            "the state changes more than 100 times a request",
+            where="mmpp",
+            mend="give higher rates or longer stays",
+        )
     return found
 
 
 def _rate(rate: float, where: str, least: float = 1e-9) -> float:
     if not least <= rate <= _MOST_RATE:
-        raise BadInput(f"{rate:g} requests per second", where=where,
-                       mend=f"give {least:g} to {_MOST_RATE:g}")  # fmt: skip
+        raise BadInput(
+            f"{rate:g} requests per second", where=where, mend=f"give {least:g} to {_MOST_RATE:g}"
+        )
     return float(rate)

@@ -48,9 +48,15 @@ class Reading:
         self.complaints = Counted(str(self.path), self.skip_bad, remarks=self.requests.remarks)
 
     def chunk(
-        self, table: Table, arrival: str, columns: Mapping[str, NDArray[Any]], *,
-        from_first: bool, deadline: str = "", slo: str = "",
-    ) -> Chunk:  # fmt: skip
+        self,
+        table: Table,
+        arrival: str,
+        columns: Mapping[str, NDArray[Any]],
+        *,
+        from_first: bool,
+        deadline: str = "",
+        slo: str = "",
+    ) -> Chunk:
         """The good rows of a table: `arrival`, `deadline` (on the same clock) and `slo` (a length
         of time) name columns of the table, `columns` holds those of the chunk."""
         at: I64 = table[arrival]
@@ -79,8 +85,12 @@ class Reading:
 
     def _refuse_disorder(self, table: Table, at: I64, arrival: str) -> None:
         before = np.maximum.accumulate(np.concatenate(([self._last], np.where(table.good, at, -1))))
-        table.refuse(at < before[:-1], arrival, "it arrives before the request above",
-                     "sort the file: ganger requests convert --sort")  # fmt: skip
+        table.refuse(
+            at < before[:-1],
+            arrival,
+            "it arrives before the request above",
+            "sort the file: ganger requests convert --sort",
+        )
         self._last = int(before[-1])
 
     def _due(self, table: Table, at: I64, deadline: str, slo: str) -> I64 | None:
@@ -92,8 +102,12 @@ class Reading:
             span = table[slo]
             table.refuse(span == 0, slo, "it is 0", "give a time above 0, or leave it empty")
             if due is not None:
-                table.refuse((span < NEVER) & (due < NEVER), slo, "there is a deadline, too",
-                             "give one of them")  # fmt: skip
+                table.refuse(
+                    (span < NEVER) & (due < NEVER),
+                    slo,
+                    "there is a deadline, too",
+                    "give one of them",
+                )
             after = np.where(span < NEVER, at + np.minimum(span, NEVER - 1 - at), NEVER)
             due = after if due is None else np.minimum(due, after)
         return due

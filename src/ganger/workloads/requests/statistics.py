@@ -31,8 +31,9 @@ class _Load:
             self.counts = np.add.reduceat(self.counts, np.arange(0, len(self.counts), 2))
         found = np.bincount(arrival // self.window)
         if len(found) > len(self.counts):
-            self.counts = np.concatenate((self.counts, np.zeros(len(found) - len(self.counts),
-                                                                np.int64)))  # fmt: skip
+            self.counts = np.concatenate(
+                (self.counts, np.zeros(len(found) - len(self.counts), np.int64))
+            )
         self.counts[: len(found)] += found
 
 
@@ -124,10 +125,15 @@ def describe(requests: Requests) -> dict[str, Any]:
     window = seen.load.window / SECOND
     rate = (seen.n - 1) / span if span else None
     return {
-        "name": requests.name, "source": requests.source, "requests": seen.n,
-        "first_seconds": seen.first / SECOND if seen.n else None, "span_seconds": span,
-        "requests_per_second": rate, "gap_cv": seen.gaps.cv if span else None,
-        "window_seconds": window, "requests_by_window": seen.load.counts.tolist(),
+        "name": requests.name,
+        "source": requests.source,
+        "requests": seen.n,
+        "first_seconds": seen.first / SECOND if seen.n else None,
+        "span_seconds": span,
+        "requests_per_second": rate,
+        "gap_cv": seen.gaps.cv if span else None,
+        "window_seconds": window,
+        "requests_by_window": seen.load.counts.tolist(),
         "peak_requests_per_second": int(seen.load.counts.max(initial=0)) / window,
         "models": _ranked(seen.models, requests.models),
         "model_count": int((seen.models > 0).sum()),
@@ -135,10 +141,12 @@ def describe(requests: Requests) -> dict[str, Any]:
         "tenants": _ranked(seen.tenants[1:], list(requests.tenants)[1:]),
         "with_deadline": seen.due,
         "slo_seconds": {name: value / SECOND for name, value in seen.slo.figures.items()}
-        if seen.due else None,
+        if seen.due
+        else None,
         **{name: sizes.figures if sizes.seen else None for name, sizes in seen.sizes.items()},
-        "left_out": requests.remarks.left_out, "notes": requests.remarks.notes,
-    }  # fmt: skip
+        "left_out": requests.remarks.left_out,
+        "notes": requests.remarks.notes,
+    }
 
 
 def _counted(counts: NDArray[np.int64], codes: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -151,5 +159,8 @@ def _ranked(counts: NDArray[np.int64], names: Any) -> list[dict[str, Any]]:
     """The most frequent names; of many, the first twenty."""
     total = int(counts.sum())
     order = np.argsort(-counts, kind="stable")[:_TOP].tolist()
-    return [{"name": names[code], "requests": int(counts[code]), "fraction": counts[code] / total}
-            for code in order if counts[code]]  # fmt: skip
+    return [
+        {"name": names[code], "requests": int(counts[code]), "fraction": counts[code] / total}
+        for code in order
+        if counts[code]
+    ]

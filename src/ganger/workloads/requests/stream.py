@@ -54,8 +54,11 @@ def pieces(path: Path, complaints: Counted) -> Iterator[TextFile]:
         if not cut:
             rest += data
             if len(rest) > _LONGEST_LINE:
-                raise BadInput(f"a line is longer than {_LONGEST_LINE >> 20} MiB",
-                               where=f"{path}: line {first}", mend="break lines")  # fmt: skip
+                raise BadInput(
+                    f"a line is longer than {_LONGEST_LINE >> 20} MiB",
+                    where=f"{path}: line {first}",
+                    mend="break lines",
+                )
             continue
         whole, rest = rest + data[:cut], data[cut:]
         text = decode_text(whole, path, first)
@@ -73,10 +76,14 @@ def pieces(path: Path, complaints: Counted) -> Iterator[TextFile]:
 
 
 def delimited(
-    path: Path, complaints: Counted, required: Mapping[str, Kind],
-    optional: Mapping[str, Kind] | None = None, *, header: Sequence[str] | None = None,
+    path: Path,
+    complaints: Counted,
+    required: Mapping[str, Kind],
+    optional: Mapping[str, Kind] | None = None,
+    *,
+    header: Sequence[str] | None = None,
     see: Callable[[list[str], list[str]], None] | None = None,
-) -> Iterator[Table]:  # fmt: skip
+) -> Iterator[Table]:
     """The wanted columns of a comma-separated file, part by part; the first line that is no comment
     names them unless `header` does. `see` gets the comments and the header. Raises BadInput."""
     comments: list[str] = []
@@ -88,8 +95,9 @@ def delimited(
                 continue
             if see is not None:
                 see(comments, list(header))
-            file = TextFile(path, file.text[taken:], complaints,
-                            file.first + file.text.count("\n", 0, taken))  # fmt: skip
+            file = TextFile(
+                path, file.text[taken:], complaints, file.first + file.text.count("\n", 0, taken)
+            )
         found = gather_delimited(file, required, optional, header=header, comment="")
         if found.lines:
             some = True

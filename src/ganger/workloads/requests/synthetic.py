@@ -56,18 +56,30 @@ class Mix:
         for name, (least, most) in bounds.items():
             value = getattr(self, name)
             if not least <= value <= most:
-                raise BadInput(f"{value:g}", where=name.replace("_", "-"),
-                               mend=f"give {least:,} to {most:,}")  # fmt: skip
+                raise BadInput(
+                    f"{value:g}", where=name.replace("_", "-"), mend=f"give {least:,} to {most:,}"
+                )
         if self.names and not len(self.names) == len(set(self.names)) == self.models:
-            raise BadInput(f"{', '.join(self.names)[:60]!r} are not {self.models} different names",
-                           where="models", mend="name each once")  # fmt: skip
+            raise BadInput(
+                f"{', '.join(self.names)[:60]!r} are not {self.models} different names",
+                where="models",
+                mend="name each once",
+            )
         if self.slo is not None and self.slo <= 0:
             raise BadInput("an SLO of 0 s", where="slo", mend="give a time above 0")
 
 
-def generated(curve: Curve, *, seed: int = 0, duration: float | None = None,
-              most: int | None = None, cv: float = 1.0, mix: Mix | None = None,
-              name: str = "synthetic", source: str = "") -> Requests:  # fmt: skip
+def generated(
+    curve: Curve,
+    *,
+    seed: int = 0,
+    duration: float | None = None,
+    most: int | None = None,
+    cv: float = 1.0,
+    mix: Mix | None = None,
+    name: str = "synthetic",
+    source: str = "",
+) -> Requests:
     """Requests whose load follows `curve`, for `duration` seconds or until there are `most`; the
     same for the same arguments. `cv`: coefficient of variation of the gaps where the load is level.
     Raises BadInput."""
@@ -89,9 +101,13 @@ def generated(curve: Curve, *, seed: int = 0, duration: float | None = None,
             if left <= 0:
                 return
 
-    return Requests(produce, name=name, source=source or f"synthetic, seed {seed}",
-                    models=Names(mix.names) if mix.names else _numbered("model", mix.models),
-                    tenants=Names(["", *_numbered("tenant", mix.tenants)]))  # fmt: skip
+    return Requests(
+        produce,
+        name=name,
+        source=source or f"synthetic, seed {seed}",
+        models=Names(mix.names) if mix.names else _numbered("model", mix.models),
+        tenants=Names(["", *_numbered("tenant", mix.tenants)]),
+    )
 
 
 def _rows(curve: Curve, spread: Gaps, seed: int, until: float, mix: Mix) -> Iterator[Chunk]:
@@ -106,14 +122,15 @@ def _rows(curve: Curve, spread: Gaps, seed: int, until: float, mix: Mix) -> Iter
     for at in arrivals(curve, spread, seed, until):
         n = len(at)
         yield Chunk(
-            at, model.draw(n).astype(np.int32),
+            at,
+            model.draw(n).astype(np.int32),
             deadline=None if mix.slo is None else at + mix.slo,
             tenant=(tenant.draw(n) + 1).astype(np.int32) if mix.tenants else None,
             items=np.full(n, mix.items, np.int32) if mix.items != 1 else None,
             prompt_tokens=prompt.draw(n) if mix.prompt_tokens else None,
             output_tokens=output.draw(n) if mix.output_tokens else None,
             input=key.draw(n) if mix.inputs else None,
-        )  # fmt: skip
+        )
 
 
 class Zipf:

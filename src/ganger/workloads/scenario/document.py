@@ -68,8 +68,9 @@ class Training(Struct, forbid_unknown_fields=True, omit_defaults=True):
     recipes: _Some
     scaling: _Name
     loads: list[_Factor] = []
-    knows: Literal["truth", "noisy", "history", "rolling", "group", "estimate", "losses",
-                   "nothing"] = "truth"  # fmt: skip
+    knows: Literal[
+        "truth", "noisy", "history", "rolling", "group", "estimate", "losses", "nothing"
+    ] = "truth"
     window: str = "10s"
 
 

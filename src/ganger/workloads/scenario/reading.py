@@ -22,8 +22,16 @@ from ganger.workloads.scenario.document import FORMAT, Document, Generate, Servi
 
 DOCS: Final = "docs/scenario-file.md"
 _CURVE: Final = ("rate", "rates", "stays", "swing", "peak", "period", "to", "at", "width", "cv")
-_MIX: Final = ("zipf", "tenants", "items", "prompt_tokens", "output_tokens", "tokens_cv", "inputs",
-               "inputs_zipf")  # fmt: skip
+_MIX: Final = (
+    "zipf",
+    "tenants",
+    "items",
+    "prompt_tokens",
+    "output_tokens",
+    "tokens_cv",
+    "inputs",
+    "inputs_zipf",
+)
 
 
 @dataclass(frozen=True)
@@ -45,8 +53,11 @@ class Scenario:
     @property
     def files(self) -> list[str]:
         """Everything that decides the figures."""
-        named = [_found(each.requests, self.path) for each in self.document.services
-                 if each.requests is not None]  # fmt: skip
+        named = [
+            _found(each.requests, self.path)
+            for each in self.document.services
+            if each.requests is not None
+        ]
         return [str(each) for each in (self.path, self.models, self.trace or "", *named)]
 
 
@@ -74,11 +85,17 @@ def read_scenario(path: Path) -> Scenario:
 
 def _check(service: Service, where: str) -> None:
     if (service.requests is None) == (service.generate is None):
-        raise BadInput("it needs `requests` or `generate`, and not both", where=where,
-                       mend="name a file of requests, or say how they are made up")  # fmt: skip
+        raise BadInput(
+            "it needs `requests` or `generate`, and not both",
+            where=where,
+            mend="name a file of requests, or say how they are made up",
+        )
     if service.generate is not None and (service.options or service.format != "auto"):
-        raise BadInput("it is made up, and has no file", where=f"{where}: format",
-                       mend="leave `format` and `options` out")  # fmt: skip
+        raise BadInput(
+            "it is made up, and has no file",
+            where=f"{where}: format",
+            mend="leave `format` and `options` out",
+        )
 
 
 def _check_places(found: Document, file: TextFile) -> None:
@@ -91,12 +108,18 @@ def _check_places(found: Document, file: TextFile) -> None:
         _time(slo, f"{file.where}: slo")
     if found.training is None:
         if bool(found.fleets) == bool(found.cluster):
-            raise refuse("where are requests answered?", "fleets",
-                         "give `fleets`, like T4:4, or `cluster`, like 1x4xT4")  # fmt: skip
+            raise refuse(
+                "where are requests answered?",
+                "fleets",
+                "give `fleets`, like T4:4, or `cluster`, like 1x4xT4",
+            )
         return
     if found.fleets or not found.cluster:
-        raise refuse("services beside training run on a cluster", "cluster",
-                     "give `cluster`, like 2x4xT4, and no `fleets`")  # fmt: skip
+        raise refuse(
+            "services beside training run on a cluster",
+            "cluster",
+            "give `cluster`, like 2x4xT4, and no `fleets`",
+        )
     for field, many in (("routers", found.routers), ("slo", found.slo), ("faster", found.faster)):
         if len(many) > 1:
             raise refuse("beside training there is one", field, "keep one of them")
@@ -142,11 +165,15 @@ def _generated(service: Service, how: Generate) -> Requests:
         raise BadInput("how bursty?", where="cv", mend="add cv, such as 4")
     length = None if how.duration is None else parse_duration(how.duration, where="duration")
     return generated(
-        curve_of(how.kind, chosen), seed=how.seed, most=how.requests,
+        curve_of(how.kind, chosen),
+        seed=how.seed,
+        most=how.requests,
         duration=None if length is None else length / SECOND,
-        cv=1.0 if how.cv is None else how.cv, mix=mix, name=service.name,
+        cv=1.0 if how.cv is None else how.cv,
+        mix=mix,
+        name=service.name,
         source=f"synthetic: {how.kind}, seed {how.seed}",
-    )  # fmt: skip
+    )
 
 
 @contextmanager
@@ -156,5 +183,8 @@ def _placed(where: str) -> Iterator[None]:
         yield
     except BadInput as error:
         field = error.where.removeprefix("--").replace("-", "_")
-        raise BadInput(error.what, where=f"{where}: {field}" if field else where,
-                       mend=error.mend.replace("--", "")) from None  # fmt: skip
+        raise BadInput(
+            error.what,
+            where=f"{where}: {field}" if field else where,
+            mend=error.mend.replace("--", ""),
+        ) from None

@@ -46,31 +46,50 @@ def compare(
     fleets = [read_fleet(part) for part in chosen["fleets"].split(",")]
     noise = chosen["noise"]
     if noise != noise:
-        raise BadInput("nan is not a valid spread", where="--latency-noise",
-                       mend="give a number from 0 to 10")  # fmt: skip
+        raise BadInput(
+            "nan is not a valid spread", where="--latency-noise", mend="give a number from 0 to 10"
+        )
     trouble = Trouble(chosen.get("outages", ""), chosen.get("stragglers", ""))
     for fleet in fleets:
         trouble.changes(fleet, 0)
-    first, each = (_slos(chosen.get(name), f"--{name.replace('_', '-')}")[0]
-                   for name in ("slo_ttft", "slo_tpot"))  # fmt: skip
-    setup = Setup(noise=noise, trouble=trouble, slo_ttft=first, slo_tpot=each,
-                  watch=chosen["report"] is not None)  # fmt: skip
+    first, each = (
+        _slos(chosen.get(name), f"--{name.replace('_', '-')}")[0]
+        for name in ("slo_ttft", "slo_tpot")
+    )
+    setup = Setup(
+        noise=noise,
+        trouble=trouble,
+        slo_ttft=first,
+        slo_tpot=each,
+        watch=chosen["report"] is not None,
+    )
     tasks = [
         Task(recipe, fleet, replace(setup, seed=seed, faster=faster, slo=slo))
-        for slo in _slos(chosen["slo"], "--slo") for faster in _faster(chosen["faster"])
-        for fleet in fleets for recipe in recipes
+        for slo in _slos(chosen["slo"], "--slo")
+        for faster in _faster(chosen["faster"])
+        for fleet in fleets
+        for recipe in recipes
         for seed in parse_seeds(chosen["seeds"])
-    ]  # fmt: skip
+    ]
     target: Path | None = chosen["per_request"]
     if target is not None and len(tasks) != 1:
-        raise BadInput(f"one file holds one run, not {len(tasks)}", where="--per-request",
-                       mend="name one recipe, fleet, load and seed")  # fmt: skip
+        raise BadInput(
+            f"one file holds one run, not {len(tasks)}",
+            where="--per-request",
+            mend="name one recipe, fleet, load and seed",
+        )
     refuse_unwritable(chosen)
     models = read_models(chosen["models"])
     workers = chosen["workers"] or os.cpu_count() or 1
     with Bar(f"{len(tasks)} runs", chosen["quiet"] or chosen["as_json"]) as bar:
-        found = compare_tasks(load, models, tasks, workers=workers, per_request=target,
-                              progress=lambda share: bar.show(share, 1.0))  # fmt: skip
+        found = compare_tasks(
+            load,
+            models,
+            tasks,
+            workers=workers,
+            per_request=target,
+            progress=lambda share: bar.show(share, 1.0),
+        )
     if chosen["report"] is not None:
         _report(found, files or [file, chosen["models"]], chosen["report"])
     if chosen["as_json"]:
@@ -87,15 +106,23 @@ def serve_on_cluster(requests: Path, cluster: str, recipe: str, options: dict[st
     for name in ("inner", "serving", "rates", "knows", "load", "per_job", "log", "why"):
         if given(name) not in (None, ParameterSource.DEFAULT):
             option = name.replace("_", "-")
-            raise BadInput("it is about jobs, and these are requests", where=f"--{option}",
-                           mend="leave it out; see `ganger requests simulate`")  # fmt: skip
+            raise BadInput(
+                "it is about jobs, and these are requests",
+                where=f"--{option}",
+                mend="leave it out; see `ganger requests simulate`",
+            )
     chosen = {
         "recipe": recipe if given("recipe") != ParameterSource.DEFAULT else options["router"],
         "fleets": fleet_of(cluster),
-        "models": str(options["models"]), "faster": "1", "noise": 1.0, "per_request": None,
-        **{name: options[name] for name in (
-            "slo", "seeds", "workers", "quiet", "as_json", "report")},
-    }  # fmt: skip
+        "models": str(options["models"]),
+        "faster": "1",
+        "noise": 1.0,
+        "per_request": None,
+        **{
+            name: options[name]
+            for name in ("slo", "seeds", "workers", "quiet", "as_json", "report")
+        },
+    }
     compare(str(requests), lambda: load_requests(requests), chosen)
 
 
@@ -115,8 +142,11 @@ def refuse_unwritable(options: dict[str, Any]) -> None:
     for name in ("per_request", "report"):
         path: Path | None = options[name]
         if path is not None and not path.absolute().parent.is_dir():
-            raise BadInput(f"no folder {str(path.parent)!r}", where=f"--{name.replace('_', '-')}",
-                           mend="make it first")  # fmt: skip
+            raise BadInput(
+                f"no folder {str(path.parent)!r}",
+                where=f"--{name.replace('_', '-')}",
+                mend="make it first",
+            )
 
 
 def _report(found: Comparison, inputs: Sequence[str], path: Path) -> None:
@@ -147,7 +177,8 @@ def _faster(text: str) -> list[float]:
         except ValueError:
             value = math.nan
         if not 1e-6 <= value <= 1e6:
-            raise BadInput(f"{part!r} is not a valid factor", where="--faster",
-                           mend="write like 2 or 0.5,1,2")  # fmt: skip
+            raise BadInput(
+                f"{part!r} is not a valid factor", where="--faster", mend="write like 2 or 0.5,1,2"
+            )
         found.append(value)
     return found

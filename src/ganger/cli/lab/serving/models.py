@@ -30,8 +30,11 @@ def models() -> None:
 @models.command()
 @click.argument("file", metavar="[FILE]", required=False)
 @click.option("--schema", "as_schema", is_flag=True, help="Print the JSON Schema of such files.")
-@click.option("--requests", metavar="FILE",
-              help="Check requests as well: all name something, and can be in time.")  # fmt: skip
+@click.option(
+    "--requests",
+    metavar="FILE",
+    help="Check requests as well: all name something, and can be in time.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print plain data instead of tables.")
 def check(file: str | None, as_schema: bool, requests: str | None, as_json: bool) -> None:
     """Check a models file (TOML, YAML or JSON; docs/models-file.md), and summarise it. The first
@@ -83,10 +86,20 @@ def shown_list(as_json: bool) -> None:
 
     files = {name: read_models(name) for name in SHIPPED}
     if as_json:
-        click.echo(json.dumps([
-            {"name": name, "about": each.about, "models": list(each.models),
-             "devices": list(each.devices)} for name, each in files.items()
-        ], indent=2))  # fmt: skip
+        click.echo(
+            json.dumps(
+                [
+                    {
+                        "name": name,
+                        "about": each.about,
+                        "models": list(each.models),
+                        "devices": list(each.devices),
+                    }
+                    for name, each in files.items()
+                ],
+                indent=2,
+            )
+        )
         return
     for name, each in files.items():
         click.echo(f"{name}: {len(each.models)} models on {', '.join(each.devices)}")
@@ -118,8 +131,11 @@ def show(file: str, model: str | None, as_json: bool) -> None:
             raise BadInput(f"there is no model {model!r}", where=file, mend=mend)
         chosen = [found.models[model]]
     if as_json:
-        click.echo(json.dumps({"about": found.about, "models": [_whole(each) for each in chosen]},
-                              indent=2))  # fmt: skip
+        click.echo(
+            json.dumps(
+                {"about": found.about, "models": [_whole(each) for each in chosen]}, indent=2
+            )
+        )
     elif model is None:
         click.echo(textwrap.fill(found.about, 80))
         _print(found)
@@ -130,22 +146,45 @@ def show(file: str, model: str | None, as_json: bool) -> None:
 def _whole(model: Model) -> dict[str, Any]:
     """All that a file knows of a model's batches, as plain data."""
     return {
-        "name": model.name, "family": model.family, "source": model.source,
+        "name": model.name,
+        "family": model.family,
+        "source": model.source,
         "accuracy": None if math.isnan(model.accuracy) else model.accuracy,
-        "bytes": model.bytes, "load_seconds": model.load,
+        "bytes": model.bytes,
+        "load_seconds": model.load,
         "latency": [
-            {"device": each.device, "share": each.share, "batch": each.batch.tolist(),
-             "mean_seconds": each.mean.tolist(), "p99_seconds": each.p99.tolist(),
-             "memory_bytes": None if each.memory_bytes is None else each.memory_bytes.tolist(),
-             "source": each.source or model.source} for each in model.latency],
-        "segments": [] if model.operators is None else [
-            {"first": model.operators.names[first], "last": model.operators.names[after - 1],
-             "time": part} for first, after, part in model.operators.segments],
+            {
+                "device": each.device,
+                "share": each.share,
+                "batch": each.batch.tolist(),
+                "mean_seconds": each.mean.tolist(),
+                "p99_seconds": each.p99.tolist(),
+                "memory_bytes": None if each.memory_bytes is None else each.memory_bytes.tolist(),
+                "source": each.source or model.source,
+            }
+            for each in model.latency
+        ],
+        "segments": []
+        if model.operators is None
+        else [
+            {
+                "first": model.operators.names[first],
+                "last": model.operators.names[after - 1],
+                "time": part,
+            }
+            for first, after, part in model.operators.segments
+        ],
         "utilisation": [
-            {"device": each.device, "share": each.share, "every_seconds": each.every_seconds,
-             **{name: values.tolist() for name, values in each.series.items()},
-             "source": each.source} for each in model.utilisation],
-    }  # fmt: skip
+            {
+                "device": each.device,
+                "share": each.share,
+                "every_seconds": each.every_seconds,
+                **{name: values.tolist() for name, values in each.series.items()},
+                "source": each.source,
+            }
+            for each in model.utilisation
+        ],
+    }
 
 
 def _print_one(model: Model) -> None:
@@ -169,8 +208,13 @@ def _print_one(model: Model) -> None:
             memory = (
                 "" if each.memory_bytes is None else f"{each.memory_bytes[at] / 2**20:,.1f} MiB"
             )
-            table.add_row(f"{batch:,}", _short(each.mean[at]), _short(each.p99[at]),
-                          _rate(batch / each.mean[at]), memory)  # fmt: skip
+            table.add_row(
+                f"{batch:,}",
+                _short(each.mean[at]),
+                _short(each.p99[at]),
+                _rate(batch / each.mean[at]),
+                memory,
+            )
         screen.print(table)
 
     if model.operators is not None:
@@ -186,10 +230,13 @@ def _print_one(model: Model) -> None:
         )
     for series in model.utilisation:
         for name, values in series.series.items():
-            mean, peak = (f"{each:.0%}" if name != "memory_bytes" else f"{each / 2**20:,.1f} MiB"
-                          for each in (values.mean(), values.max()))  # fmt: skip
-            screen.print(f"{escape(_device(series))} uses {name.replace('_', ' ')}: mean {mean},"
-                         f" peak {peak}")  # fmt: skip
+            mean, peak = (
+                f"{each:.0%}" if name != "memory_bytes" else f"{each / 2**20:,.1f} MiB"
+                for each in (values.mean(), values.max())
+            )
+            screen.print(
+                f"{escape(_device(series))} uses {name.replace('_', ' ')}: mean {mean}, peak {peak}"
+            )
 
 
 def _device(latency: Latency | Utilisation) -> str:
@@ -198,34 +245,51 @@ def _device(latency: Latency | Utilisation) -> str:
 
 def _facts(found: Models) -> dict[str, Any]:
     return {
-        "source": found.source, "devices": found.devices,
+        "source": found.source,
+        "devices": found.devices,
         "models": [
             {
-                "name": model.name, "family": model.family, "bytes": model.bytes,
+                "name": model.name,
+                "family": model.family,
+                "bytes": model.bytes,
                 "accuracy": None if math.isnan(model.accuracy) else model.accuracy,
                 "load_seconds": model.load,
                 "latency": [
-                    {"device": each.device, "share": each.share, "largest_batch": each.largest,
-                     "alone_seconds": float(each.mean_seconds(1)), "best_batch": each.best[0],
-                     "best_items_per_second": each.best[1]} for each in model.latency],
+                    {
+                        "device": each.device,
+                        "share": each.share,
+                        "largest_batch": each.largest,
+                        "alone_seconds": float(each.mean_seconds(1)),
+                        "best_batch": each.best[0],
+                        "best_items_per_second": each.best[1],
+                    }
+                    for each in model.latency
+                ],
                 "tokens": [
-                    {"device": each.device, "devices": each.devices,
-                     "prefill_1000_seconds": float(each.prefill_seconds(1000, 1000**2)),
-                     "decode_step_seconds": float(each.decode_seconds(1, 1000))}
-                    for each in model.tokens],
-            } for model in found.models.values()
+                    {
+                        "device": each.device,
+                        "devices": each.devices,
+                        "prefill_1000_seconds": float(each.prefill_seconds(1000, 1000**2)),
+                        "decode_step_seconds": float(each.decode_seconds(1, 1000)),
+                    }
+                    for each in model.tokens
+                ],
+            }
+            for model in found.models.values()
         ],
-        "pipelines": {name: [stage for stage, _ in each.stages]
-                      for name, each in found.pipelines.items()},
-    }  # fmt: skip
+        "pipelines": {
+            name: [stage for stage, _ in each.stages] for name, each in found.pipelines.items()
+        },
+    }
 
 
 def _print(found: Models) -> None:
     from rich.markup import escape
 
     screen = console()
-    table = plain_table("model", "on", "accuracy", "size", "alone", "most", "at batch",
-                        right=(2, 3, 4, 5, 6))  # fmt: skip
+    table = plain_table(
+        "model", "on", "accuracy", "size", "alone", "most", "at batch", right=(2, 3, 4, 5, 6)
+    )
     for model in found.models.values():
         known = "" if math.isnan(model.accuracy) else f"{model.accuracy:.1%}"
         first = (escape(model.name), known, _size(model))
@@ -238,9 +302,14 @@ def _print(found: Models) -> None:
         for tokens in model.tokens:
             device = tokens.device if tokens.devices == 1 else f"{tokens.devices}x{tokens.device}"
             step = float(tokens.decode_seconds(1, 1000))
-            table.add_row(first[0], escape(device), *first[1:],
-                          _short(tokens.prefill_seconds(1000, 1000**2)), f"{1 / step:,.4g} tok/s",
-                          "1")  # fmt: skip
+            table.add_row(
+                first[0],
+                escape(device),
+                *first[1:],
+                _short(tokens.prefill_seconds(1000, 1000**2)),
+                f"{1 / step:,.4g} tok/s",
+                "1",
+            )
             first = ("", "", "")
     screen.print(table)
     if any(model.tokens for model in found.models.values()):

@@ -88,11 +88,17 @@ def requests() -> None:
 @requests.command()
 @click.argument("kind")
 @_with(_SYNTH)
-@click.option("-o", "--output", required=True, metavar="FILE",
-              type=click.Path(dir_okay=False, allow_dash=True),
-              help="The file to write: .csv or .csv.gz, or - for standard output.")  # fmt: skip
-def synth(kind: str, output: str, duration: str | None, most: int | None, seed: int,
-          **chosen: Any) -> None:  # fmt: skip
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="The file to write: .csv or .csv.gz, or - for standard output.",
+)
+def synth(
+    kind: str, output: str, duration: str | None, most: int | None, seed: int, **chosen: Any
+) -> None:
     """Generate requests. KIND is poisson, gamma, mmpp, diurnal, step or spike.
 
     A longer run begins with the shorter one of the same seed.
@@ -116,18 +122,38 @@ def synth(kind: str, output: str, duration: str | None, most: int | None, seed: 
     cv = chosen.pop("cv")
     names = _names(chosen["models"])
     chosen["models"] = len(names) if names else int(chosen["models"])
-    mix = Mix(names=names, slo=_time(chosen.pop("slo"), "--slo"),
-              **{name: chosen.pop(name) for name in (
-                  "models", "zipf", "tenants", "items", "prompt_tokens", "output_tokens",
-                  "tokens_cv", "inputs", "inputs_zipf")})  # fmt: skip
+    mix = Mix(
+        names=names,
+        slo=_time(chosen.pop("slo"), "--slo"),
+        **{
+            name: chosen.pop(name)
+            for name in (
+                "models",
+                "zipf",
+                "tenants",
+                "items",
+                "prompt_tokens",
+                "output_tokens",
+                "tokens_cv",
+                "inputs",
+                "inputs_zipf",
+            )
+        },
+    )
     curve = curve_of(kind, {**chosen, "cv": cv})
     if kind == "gamma" and cv is None:
         raise BadInput("how bursty?", where="--cv", mend="add --cv, such as --cv 4")
     length = _time(duration, "--duration")
     made = generated(
-        curve, seed=seed, duration=None if length is None else length / SECOND, most=most,
-        cv=1.0 if cv is None else cv, mix=mix, name=kind, source=f"synthetic: {kind}, seed {seed}",
-    )  # fmt: skip
+        curve,
+        seed=seed,
+        duration=None if length is None else length / SECOND,
+        most=most,
+        cv=1.0 if cv is None else cv,
+        mix=mix,
+        name=kind,
+        source=f"synthetic: {kind}, seed {seed}",
+    )
     _written(own.write(made, Path(output)), output)
 
 
@@ -137,8 +163,9 @@ def _names(text: str) -> tuple[str, ...]:
         return ()
     names = tuple(part.strip() for part in text.split(","))
     if not all(names):
-        raise BadInput(f"{text!r} has an empty name", where="--models",
-                       mend="write like 20 or resnet50,bert")  # fmt: skip
+        raise BadInput(
+            f"{text!r} has an empty name", where="--models", mend="write like 20 or resnet50,bert"
+        )
     return names
 
 
@@ -213,8 +240,13 @@ def formats() -> None:
 def _load(file: str, chosen: dict[str, Any]) -> Requests:
     from ganger.workloads.requests.formats import load_requests
 
-    found = load_requests(file, chosen["format_"], skip_bad=chosen["skip_bad"],
-                          sort=chosen["sort"], **key_values(chosen["options"]))  # fmt: skip
+    found = load_requests(
+        file,
+        chosen["format_"],
+        skip_bad=chosen["skip_bad"],
+        sort=chosen["sort"],
+        **key_values(chosen["options"]),
+    )
     begin, end = _time(chosen["start"], "--from"), _time(chosen["stop"], "--to")
     if begin is None and end is None:
         return found
@@ -245,8 +277,9 @@ def _print_facts(facts: dict[str, Any]) -> None:
     if facts["model_count"] > 1:
         models = plain_table("model", "requests", "", right=(1,))
         for row in facts["models"][:10]:
-            models.add_row(escape(_short(row["name"])), f"{row['requests']:,}",
-                           f"{row['fraction']:6.1%}")  # fmt: skip
+            models.add_row(
+                escape(_short(row["name"])), f"{row['requests']:,}", f"{row['fraction']:6.1%}"
+            )
         screen.print(models)
     counts = facts["requests_by_window"]
     shown = _fewer(counts, _WIDTH)

@@ -28,8 +28,9 @@ def run_scenario(path: Path, options: dict[str, Any]) -> None:
     for parameter in context.command.get_params(context):
         name = parameter.name or ""
         if name not in _OUTPUT and context.get_parameter_source(name) == _GIVEN:
-            raise BadInput("a scenario says it", where=parameter.opts[0],
-                           mend=f"write it into {path.name}")  # fmt: skip
+            raise BadInput(
+                "a scenario says it", where=parameter.opts[0], mend=f"write it into {path.name}"
+            )
     found = read_scenario(path)
     if found.document.training is None:
         _on_a_fleet(found, options)
@@ -45,8 +46,11 @@ def _on_a_fleet(scenario: Scenario, options: dict[str, Any]) -> None:
 
     for name in _OF_JOBS:
         if options[name]:
-            raise BadInput("it is about jobs, and this scenario has none",
-                           where=f"--{name.replace('_', '-')}", mend="leave it out")  # fmt: skip
+            raise BadInput(
+                "it is about jobs, and this scenario has none",
+                where=f"--{name.replace('_', '-')}",
+                mend="leave it out",
+            )
     document = scenario.document
     chosen = {
         "recipe": ",".join(document.routers),
@@ -83,8 +87,9 @@ def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
         "traffic": _traffic(scenario),
         "files": scenario.files,
     }
-    simulate_jobs(scenario.trace, _cluster(scenario), ",".join(training.recipes),
-                  {**options, **given})  # fmt: skip
+    simulate_jobs(
+        scenario.trace, _cluster(scenario), ",".join(training.recipes), {**options, **given}
+    )
 
 
 def _traffic(scenario: Scenario) -> Traffic:

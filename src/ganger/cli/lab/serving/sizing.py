@@ -32,8 +32,11 @@ def recommend_fleet(requests: Path, options: dict[str, Any]) -> None:
 
     for name in ("cluster", "current", "objective"):
         if click.get_current_context().get_parameter_source(name) == _GIVEN:
-            raise BadInput("it is about jobs, and these are requests", where=f"--{name}",
-                           mend="name --fleets and --slo")  # fmt: skip
+            raise BadInput(
+                "it is about jobs, and these are requests",
+                where=f"--{name}",
+                mend="name --fleets and --slo",
+            )
     if options["fleets"] is None:
         raise BadInput("it is missing", where="--fleets", mend="write like T4:1-64,L4:1-64")
     ranges = read_sizes(options["fleets"])
@@ -54,11 +57,17 @@ def recommend_fleet(requests: Path, options: dict[str, Any]) -> None:
         recipes = candidates(models, asked)
     with Bar("recommend", options["quiet"] or options["as_json"]) as bar:
         advice = size(
-            lambda: load_requests(requests), models, recipes, ranges, Setup(slo=slo),
-            target=options["attainment"], seeds=parse_seeds(options["seeds"]), prices=prices,
+            lambda: load_requests(requests),
+            models,
+            recipes,
+            ranges,
+            Setup(slo=slo),
+            target=options["attainment"],
+            seeds=parse_seeds(options["seeds"]),
+            prices=prices,
             workers=options["workers"] or os.cpu_count() or 1,
             progress=lambda share: bar.show(share, 1.0),
-        )  # fmt: skip
+        )
     if options["as_json"]:
         click.echo(json.dumps(advice.to_json(), indent=2))
     else:
@@ -79,8 +88,11 @@ def _prices(text: str | None, types: list[str]) -> dict[str, float]:
         except ValueError:
             price = math.nan
         if name.strip() not in types or not 0 < price < 1e9:
-            raise BadInput(f"{part!r} is not the price of a device", where="--price",
-                           mend=f"write like {types[0]}=0.35")  # fmt: skip
+            raise BadInput(
+                f"{part!r} is not the price of a device",
+                where="--price",
+                mend=f"write like {types[0]}=0.35",
+            )
         found[name.strip()] = price
     return found
 
@@ -94,8 +106,10 @@ def _print(advice: Advice, priced: bool) -> None:
         nearest = advice.found[0].nearest
         line = f"No fleet keeps it for {percent(advice.target)} of the requests."
         if nearest is not None:
-            line += (f" The nearest is {nearest.recipe} on {nearest.fleet}:"
-                     f" {percent(nearest.attainment)}.")  # fmt: skip
+            line += (
+                f" The nearest is {nearest.recipe} on {nearest.fleet}:"
+                f" {percent(nearest.attainment)}."
+            )
     else:
         line = (
             f"{best.recipe} on {best.best.fleet}: {percent(best.best.attainment)} of the"
@@ -115,8 +129,10 @@ def _print(advice: Advice, priced: bool) -> None:
     screen.print(
         f"{advice.requests:,} requests, {advice.runs} runs. Interval: 95 %, of means of parts of"
         " the log; a fleet keeps the SLO if all of it does. One less: the part in time with one"
-        " device less, which was run as well.", style="dim", soft_wrap=False,
-    )  # fmt: skip
+        " device less, which was run as well.",
+        style="dim",
+        soft_wrap=False,
+    )
     for found in advice.found:
         if found.refused is not None:
             screen.print(escape(f"{found.recipe}, {found.sizes}: {found.refused}"), style="dim")
@@ -134,6 +150,12 @@ def _row(found: Found, priced: bool) -> list[str]:
     cost = [f"{found.cost:,.4g}" if found.best is not None else "-"] if priced else []
     fleet = f"{tried.fleet}" if found.best is not None else f"none; {tried.fleet}"
     below = "-" if found.below is None else percent(found.below.attainment)
-    return [name, fleet, *cost, percent(tried.attainment),
-            f"{100 * tried.low:.1f}-{percent(tried.high)}", time_of(tried.p99_seconds), below
-            ]  # fmt: skip
+    return [
+        name,
+        fleet,
+        *cost,
+        percent(tried.attainment),
+        f"{100 * tried.low:.1f}-{percent(tried.high)}",
+        time_of(tried.p99_seconds),
+        below,
+    ]

@@ -30,12 +30,17 @@ def show(found: Comparison, *, by_class: bool = False) -> None:
     figures = _figures(found.runs, len(shown))
     screen.print(_table(groups, columns, shown, figures))
     if by_class:
-        _show_classes(screen, [
-            (" ".join(columns[name][at] for name in shown), row)
-            for at, group in enumerate(groups.values()) for row in group[0].classes
-        ])  # fmt: skip
-    same = [f"{name} {words[0]}" for name, words in columns.items()
-            if name not in shown and words[0]]  # fmt: skip
+        _show_classes(
+            screen,
+            [
+                (" ".join(columns[name][at] for name in shown), row)
+                for at, group in enumerate(groups.values())
+                for row in group[0].classes
+            ],
+        )
+    same = [
+        f"{name} {words[0]}" for name, words in columns.items() if name not in shown and words[0]
+    ]
     for line in _lines(found, groups, same):
         screen.print(escape(line), style="dim", soft_wrap=False)
     for remark in found.runs[0].remarks:

@@ -45,9 +45,20 @@ def die_with_parent(parent: int) -> None:
 class _CloneArguments(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_uint64)
-        for name in ("flags", "pidfd", "child_tid", "parent_tid", "exit_signal", "stack",
-                     "stack_size", "tls", "set_tid", "set_tid_size", "cgroup")
-    )  # fmt: skip
+        for name in (
+            "flags",
+            "pidfd",
+            "child_tid",
+            "parent_tid",
+            "exit_signal",
+            "stack",
+            "stack_size",
+            "tls",
+            "set_tid",
+            "set_tid_size",
+            "cgroup",
+        )
+    )
 
 
 def fork_into(group: str | None) -> tuple[int, bool]:

@@ -30,9 +30,15 @@ JOB_FOLDER: Final = "GANGER_DIR"
 IS_SLURMS: Final = "GANGER_SLURM_JOB"
 """Set for the processes of an attempt that is a Slurm job, to its number; a pilot's are not."""
 _OF_SLURM: Final = (
-    "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION", "SLURM_JOB_ACCOUNT", "SLURM_JOB_QOS",
-    "SLURM_JOB_GPUS", "SLURM_CLUSTER_NAME", "SLURMD_NODENAME", "SLURM_CONF",
-)  # fmt: skip
+    "SLURM_JOB_NODELIST",
+    "SLURM_JOB_PARTITION",
+    "SLURM_JOB_ACCOUNT",
+    "SLURM_JOB_QOS",
+    "SLURM_JOB_GPUS",
+    "SLURM_CLUSTER_NAME",
+    "SLURMD_NODENAME",
+    "SLURM_CONF",
+)
 _AT_IMPORT: Final = ("PYTHON", "LD_", "OMP_", "MKL_", "TORCH_", "PATH", "HOME", "VIRTUAL_ENV")
 _ZYGOTE_SECONDS: Final = 5.0
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
@@ -88,17 +94,28 @@ def _environment(
     ours: dict[str, object] = {
         "RANK": part.first_rank + i if per_worker else part.node_rank,
         "WORLD_SIZE": part.world_size if per_worker else part.nodes,
-        "LOCAL_RANK": i, "LOCAL_WORLD_SIZE": part.workers if per_worker else 1,
-        "GROUP_RANK": part.node_rank, "NODE_RANK": part.node_rank,
-        "ROLE_RANK": part.role_rank + i, "ROLE_WORLD_SIZE": part.role_size,
-        "MASTER_ADDR": go.master_address, "MASTER_PORT": go.master_port,
-        "TORCHELASTIC_RUN_ID": f"ganger-{key.job}", "TORCHELASTIC_RESTART_COUNT": key.attempt - 1,
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": devices,
-        "GANGER_JOB": key.job, "GANGER_ATTEMPT": key.attempt, "GANGER_JOB_NAME": launch.name,
-        "GANGER_NODES": part.nodes, "GANGER_NODE_RANK": part.node_rank,
-        "GANGER_WORKERS": part.workers, "GANGER_ROLE": role, JOB_FOLDER: places.job,
+        "LOCAL_RANK": i,
+        "LOCAL_WORLD_SIZE": part.workers if per_worker else 1,
+        "GROUP_RANK": part.node_rank,
+        "NODE_RANK": part.node_rank,
+        "ROLE_RANK": part.role_rank + i,
+        "ROLE_WORLD_SIZE": part.role_size,
+        "MASTER_ADDR": go.master_address,
+        "MASTER_PORT": go.master_port,
+        "TORCHELASTIC_RUN_ID": f"ganger-{key.job}",
+        "TORCHELASTIC_RESTART_COUNT": key.attempt - 1,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": devices,
+        "GANGER_JOB": key.job,
+        "GANGER_ATTEMPT": key.attempt,
+        "GANGER_JOB_NAME": launch.name,
+        "GANGER_NODES": part.nodes,
+        "GANGER_NODE_RANK": part.node_rank,
+        "GANGER_WORKERS": part.workers,
+        "GANGER_ROLE": role,
+        JOB_FOLDER: places.job,
         "GANGER_CHECKPOINT_DIR": places.checkpoints,
-    }  # fmt: skip
+    }
     env = _base(launch.uid)
     env["OMP_NUM_THREADS"] = str(max(cpus // WHOLE, 1))
     env |= launch.env
@@ -115,14 +132,17 @@ def _for_srun(launch: Launch, part: Part, go: Go) -> dict[str, object]:
     if not go.hosts or not all(go.hosts):
         return {}
     found: dict[str, object] = {
-        "SLURM_JOB_NODELIST": ",".join(go.hosts), "SLURMD_NODENAME": go.hosts[part.node_rank],
+        "SLURM_JOB_NODELIST": ",".join(go.hosts),
+        "SLURMD_NODENAME": go.hosts[part.node_rank],
         "SLURM_TASKS_PER_NODE": compressed(list(go.tasks)),
-    }  # fmt: skip
+    }
     if part.devices:
         found["SLURM_GPUS_ON_NODE"] = len(part.devices)
     if launch.per == "job" or part.world_size == 1:
-        found |= {"GANGER_TASKS": ",".join(map(str, go.tasks)),
-                  "GANGER_MASTER_PORT": go.master_port}  # fmt: skip
+        found |= {
+            "GANGER_TASKS": ",".join(map(str, go.tasks)),
+            "GANGER_MASTER_PORT": go.master_port,
+        }
     if launch.steps and part.nodes > 1:
         found[SECRET] = go.secret
     return found
@@ -147,12 +167,15 @@ def _slurms(launch: Launch, part: Part, i: int, cores: int) -> dict[str, object]
     if cores:
         found["SLURM_CPUS_PER_TASK"] = cores
     return found | {
-        "SLURM_JOB_ID": job, "SLURM_JOB_NAME": launch.name,
-        "SLURM_NNODES": part.nodes, "SLURM_JOB_NUM_NODES": part.nodes,
-        "SLURM_NODEID": part.node_rank, "SLURM_LOCALID": i,
+        "SLURM_JOB_ID": job,
+        "SLURM_JOB_NAME": launch.name,
+        "SLURM_NNODES": part.nodes,
+        "SLURM_JOB_NUM_NODES": part.nodes,
+        "SLURM_NODEID": part.node_rank,
+        "SLURM_LOCALID": i,
         "SLURM_NTASKS": part.nodes if launch.per == "node" else part.world_size,
         "SLURM_PROCID": part.first_rank + i if launch.per == "worker" else part.node_rank,
-    }  # fmt: skip
+    }
 
 
 PROGRAMS: Final = ("srun", "scontrol")
@@ -221,9 +244,12 @@ def ask(zygote: str, worker: Worker, stage: Stage) -> tuple[int, socket.socket] 
     """Have the zygote at this socket fork the worker: its process number, and where its wait status
     will be told. None if nobody answers."""
     request = {
-        "argv": worker.argv[1:], "env": worker.env, "cwd": stage.cwd, "umask": stage.umask,
+        "argv": worker.argv[1:],
+        "env": worker.env,
+        "cwd": stage.cwd,
+        "umask": stage.umask,
         "groups": list(stage.group.paths.values()),
-    }  # fmt: skip
+    }
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(_ZYGOTE_SECONDS)
     try:

@@ -11,9 +11,17 @@ _SPAN_SECONDS: Final = 0.05
 _METRICS_MAX: Final = 64
 NAME_CHARACTERS_MAX: Final = 128
 _SERVED: Final = (
-    "arrivals", "answered", "late", "dropped", "busy_seconds", "seconds", "ongoing", "queue", "p50",
+    "arrivals",
+    "answered",
+    "late",
+    "dropped",
+    "busy_seconds",
+    "seconds",
+    "ongoing",
+    "queue",
+    "p50",
     "p99",
-)  # fmt: skip
+)
 """What a replica tells of itself."""
 _STEP_MAX: Final = 1 << 53
 """Beyond this steps are not exact, and no job takes so many."""

@@ -53,10 +53,17 @@ class Supervisor:
     (the same for one file)."""
 
     def __init__(
-        self, folder: AttemptDir, prepare: Prepare, group: Group, control: socket.socket,
-        sdk: socket.socket, files: tuple[int, int], umask: int, zygote: str = "",
+        self,
+        folder: AttemptDir,
+        prepare: Prepare,
+        group: Group,
+        control: socket.socket,
+        sdk: socket.socket,
+        files: tuple[int, int],
+        umask: int,
+        zygote: str = "",
         exits: Path | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._exits = exits
         self._folder, self._prepare, self._group = folder, prepare, group
         self._launch = prepare.launch
@@ -257,10 +264,19 @@ class Supervisor:
             why = "OutOfMemory"
         steps = self._steps
         exit_ = Exit(
-            self._first_failure, why, self._detail, self._asked, self._heard, steps.step,
-            steps.total, steps.saved, steps.micros, self._codes, dropped,
+            self._first_failure,
+            why,
+            self._detail,
+            self._asked,
+            self._heard,
+            steps.step,
+            steps.total,
+            steps.saved,
+            steps.micros,
+            self._codes,
+            dropped,
             next((output.why for output, _ in self._outputs if output.why), "") if dropped else "",
-        )  # fmt: skip
+        )
         self._group.remove()
         if self._exits is not None and self._prepare.parts:
             note_exit(self._exits, self._prepare.key, self._prepare.parts[0].node_rank, exit_)
@@ -340,8 +356,9 @@ class Supervisor:
         except OSError:
             return False
         # Whatever a job sends: it must not end its keeper.
-        with contextlib.suppress(ValueError, TypeError, AttributeError, ArithmeticError,
-                                 LookupError, RecursionError):  # fmt: skip
+        with contextlib.suppress(
+            ValueError, TypeError, AttributeError, ArithmeticError, LookupError, RecursionError
+        ):
             report: dict[str, Any] = json.loads(data)
             self._listens |= "listens" in report
             if "report" in report:

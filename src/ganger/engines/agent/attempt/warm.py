@@ -85,9 +85,18 @@ class Warmth:
             listener.listen(64)
             with path.with_suffix(".log").open("ab") as log:
                 process = subprocess.Popen(
-                    [python, zygote.__file__, str(listener.fileno()),
-                     str(path.with_suffix(".ready")), *modules],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                    pass_fds=(listener.fileno(),), env=env,
-                )  # fmt: skip
+                    [
+                        python,
+                        zygote.__file__,
+                        str(listener.fileno()),
+                        str(path.with_suffix(".ready")),
+                        *modules,
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    pass_fds=(listener.fileno(),),
+                    env=env,
+                )
         return _Zygote(path, process)

@@ -15,17 +15,27 @@ import msgspec
 from ganger.core.errors import BadInput, GangerError
 from ganger.engines.slurm.calls.hostlist import expand
 
-ENDED: Final = frozenset({
-    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
-    "PREEMPTED", "REVOKED", "TIMEOUT",
-})  # fmt: skip
+ENDED: Final = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    }
+)
 """States of a job that is over; COMPLETING besides one of them: not quite yet."""
 HOLDING: Final = frozenset({"RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "CONFIGURING"})
 """States in which a job has its nodes."""
 GONE: Final = frozenset({"DOWN", "FAIL", "POWERED_DOWN", "POWERING_DOWN", "ERROR"})
-CLOSED: Final = frozenset({
-    "DRAIN", "DRAINING", "DRAINED", "MAINT", "RESERVED", "FUTURE", "UNKNOWN", "NOT_RESPONDING",
-})  # fmt: skip
+CLOSED: Final = frozenset(
+    {"DRAIN", "DRAINING", "DRAINED", "MAINT", "RESERVED", "FUTURE", "UNKNOWN", "NOT_RESPONDING"}
+)
 _GRES = re.compile(r"(?:gres[/:])?gpu(?::([^:=(,]+))?[:=](\d+)(?:\(([^)]*)\))?(?:,|$)")
 _Kind = TypeVar("_Kind")
 
@@ -129,9 +139,10 @@ def _get(row: Mapping[str, Any], name: str, kind: type[_Kind], command: str) -> 
         value = value.get("number")
     if not isinstance(value, kind):
         raise BadInput(
-            f"{name!r} is missing or no {kind.__name__}", where=command,
+            f"{name!r} is missing or no {kind.__name__}",
+            where=command,
             mend="Slurm 22.05 and later are understood",
-        )  # fmt: skip
+        )
     return value
 
 

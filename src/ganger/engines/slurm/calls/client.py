@@ -27,9 +27,11 @@ _MENDS: Final = {
 }
 _FAILURES: Final = ("Batch job submission failed: ", "allocation failure: ")
 _PASSES: Final = (
-    "Required partition not available", "Requested node configuration is not available",
-    "Requested nodes are busy", "Job violates accounting/QOS policy",
-)  # fmt: skip
+    "Required partition not available",
+    "Requested node configuration is not available",
+    "Requested nodes are busy",
+    "Job violates accounting/QOS policy",
+)
 """Why Slurm takes no job now, though it may later."""
 
 _OURS: Final = frozenset({
@@ -81,9 +83,11 @@ class Client:
     further `options` of sbatch, such as `--account=vision`."""
 
     def __init__(
-        self, partition: str = "", options: Sequence[str] = (),
+        self,
+        partition: str = "",
+        options: Sequence[str] = (),
         timeout_seconds: float = TIMEOUT_SECONDS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.partition, self._options = partition, tuple(options)
         self._timeout = timeout_seconds
         self._default = ""
@@ -92,9 +96,14 @@ class Client:
     def _run(self, command: Sequence[str], given: str = "") -> str:
         try:
             done = subprocess.run(
-                command, input=given, capture_output=True, text=True, timeout=self._timeout,
-                check=False, cwd="/",
-            )  # fmt: skip
+                command,
+                input=given,
+                capture_output=True,
+                text=True,
+                timeout=self._timeout,
+                check=False,
+                cwd="/",
+            )
         except FileNotFoundError:
             raise BadInput(
                 f"{command[0]} is not here", where="Slurm", mend="install Slurm's client commands"
@@ -157,8 +166,16 @@ class Client:
     def sacct(self, columns: Sequence[str], since_days: float) -> str:
         """What the accounting says of all users' jobs of the last days. Raises BadInput, Away."""
         since = f"--starttime=now-{max(round(since_days * 1440), 1)}minutes"
-        return self._run(["sacct", "--allusers", "--allocations", "--parsable2", since,
-                          f"--format={','.join(columns)}"])  # fmt: skip
+        return self._run(
+            [
+                "sacct",
+                "--allusers",
+                "--allocations",
+                "--parsable2",
+                since,
+                f"--format={','.join(columns)}",
+            ]
+        )
 
     def check(self, gpu_type: str) -> None:
         """Have Slurm say whether it takes the options, for a job of one such GPU that is not
@@ -194,10 +211,14 @@ class Client:
         for i, one in enumerate(components):
             command += [":"] * bool(i)
             command += [
-                f"--job-name={name}", f"--comment={comment}", "--no-requeue",
-                f"--nodelist={','.join(one.nodes)}", f"--nodes={len(one.nodes)}",
-                "--ntasks-per-node=1", f"--cpus-per-task={max(one.cpus, 1)}",
-            ]  # fmt: skip
+                f"--job-name={name}",
+                f"--comment={comment}",
+                "--no-requeue",
+                f"--nodelist={','.join(one.nodes)}",
+                f"--nodes={len(one.nodes)}",
+                "--ntasks-per-node=1",
+                f"--cpus-per-task={max(one.cpus, 1)}",
+            ]
             if one.memory:
                 command.append(f"--mem={one.memory}M")
             if one.gpus:
@@ -208,21 +229,43 @@ class Client:
             if minutes:
                 command.append(f"--time={minutes}")
             if not i:
-                command += ["--export=NIL", "--open-mode=append", f"--output={output}",
-                            f"--signal=B:USR1@{_WARN_SECONDS}"]  # fmt: skip
+                command += [
+                    "--export=NIL",
+                    "--open-mode=append",
+                    f"--output={output}",
+                    f"--signal=B:USR1@{_WARN_SECONDS}",
+                ]
         return self._sbatch(command, argv)
 
     def hold(
-        self, gpu_type: str, gpus: int, argv: Sequence[str], *, name: str, comment: str,
-        output: str, minutes: int, grace_seconds: int,
-    ) -> int:  # fmt: skip
+        self,
+        gpu_type: str,
+        gpus: int,
+        argv: Sequence[str],
+        *,
+        name: str,
+        comment: str,
+        output: str,
+        minutes: int,
+        grace_seconds: int,
+    ) -> int:
         """Submit a job that holds a whole node of this kind and runs `argv` there, which gets
         SIGUSR1 `grace_seconds` before its time is over; its number. Raises BadInput, Away."""
         command = [
-            "sbatch", "--parsable", f"--job-name={name}", f"--comment={comment}", "--no-requeue",
-            "--nodes=1", "--ntasks=1", "--exclusive", "--mem=0", "--export=NIL",
-            f"--output={output}", f"--signal=B:USR1@{grace_seconds}", *self._options,
-        ]  # fmt: skip
+            "sbatch",
+            "--parsable",
+            f"--job-name={name}",
+            f"--comment={comment}",
+            "--no-requeue",
+            "--nodes=1",
+            "--ntasks=1",
+            "--exclusive",
+            "--mem=0",
+            "--export=NIL",
+            f"--output={output}",
+            f"--signal=B:USR1@{grace_seconds}",
+            *self._options,
+        ]
         if gpus:
             command.append(_gres(gpu_type, gpus))
         if self.partition:

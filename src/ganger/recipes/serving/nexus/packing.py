@@ -94,10 +94,13 @@ def merged(one: Node, other: Node) -> Node | None:
     """Both on one GPU: the shorter cycle, with batches of what comes in it; None where they do not
     fit into it."""
     duty = min(one.duty, other.duty)
-    both = Node(duty, tuple(
-        Share(share.session, max(ceil(duty * share.session.rate / SECOND * (1 - _HAIR)), 1))
-        for share in (*one.shares, *other.shares)
-    ))  # fmt: skip
+    both = Node(
+        duty,
+        tuple(
+            Share(share.session, max(ceil(duty * share.session.rate / SECOND * (1 - _HAIR)), 1))
+            for share in (*one.shares, *other.shares)
+        ),
+    )
     return both if both.took <= duty * (1 + _HAIR) else None
 
 
@@ -133,9 +136,7 @@ def scaled(sessions: Sequence[Session], factor: float) -> list[Session]:
     return [replace(session, rate=session.rate * factor) for session in sessions]
 
 
-def fitted(
-    sessions: Sequence[Session], count: int, *, fill: bool
-) -> tuple[list[Node], float]:  # fmt: skip
+def fitted(sessions: Sequence[Session], count: int, *, fill: bool) -> tuple[list[Node], float]:
     """The packing for `count` GPUs, and how many times the rates it serves: less than once where
     they are too few; with `fill` as often as they can, else once at most. What cannot be packed on
     so few at any rate is put on those that are least busy."""
@@ -167,7 +168,10 @@ def _squeezed(nodes: Sequence[Node], count: int) -> list[Node]:
     for node in sorted(nodes, key=lambda node: -node.occupancy):
         min(found, key=lambda some: sum(each.occupancy for each in some)).append(node)
     return [
-        Node(max(min(each.duty for each in some), sum(each.took for each in some)),
-             tuple(share for each in some for share in each.shares))
-        for some in found if some
-    ]  # fmt: skip
+        Node(
+            max(min(each.duty for each in some), sum(each.took for each in some)),
+            tuple(share for each in some for share in each.shares),
+        )
+        for some in found
+        if some
+    ]

@@ -48,17 +48,18 @@ class Planning:
         more = (came - memory.beacon) // memory.lasts
         for stream in memory.streams.values():
             rate = stream.count * SECOND / memory.lasts
-            stream.rate = rate if stream.rate < 0 else (
-                stream.rate + weight * (rate - stream.rate))  # fmt: skip
+            stream.rate = rate if stream.rate < 0 else (stream.rate + weight * (rate - stream.rate))
             stream.rate *= (1 - weight) ** more
             stream.count = 0
         now = memory.beacon + more * memory.lasts
         memory.lasts = min(2 * memory.lasts, self.every)
         memory.beacon = now + memory.lasts
         since = now - memory.planned
-        if begins or since >= self.epoch or (
-            since >= self.soonest and (memory.new or self._overloaded(world, memory))
-        ):  # fmt: skip
+        if (
+            begins
+            or since >= self.epoch
+            or (since >= self.soonest and (memory.new or self._overloaded(world, memory)))
+        ):
             memory.planned = now
             return True
         return False
@@ -79,8 +80,9 @@ class Planning:
         """Sessions and lanes anew, of the rates that are known; nothing waits anywhere."""
         memory.flows, memory.index, memory.lines = [], {}, []
         memory.busy, memory.new = [], False
-        up = [(pool, [at for at in pool.lanes if not world.lanes[at].down])
-              for pool in memory.pools]  # fmt: skip
+        up = [
+            (pool, [at for at in pool.lanes if not world.lanes[at].down]) for pool in memory.pools
+        ]
         for at in range(len(world.lanes)):
             memory.cycle[at], memory.pace[at], memory.turn[at] = [], 0, 0
         for stream in memory.streams.values():
@@ -116,10 +118,15 @@ class Planning:
             def does(stage: int, budget: int) -> float:
                 model = stages[stage].model
                 if (model, budget) not in known:
-                    known[model, budget] = sum(
-                        len(some) * throughput(pool.latency[model], budget * slo // self.segments)
-                        for pool, some in up if model in pool.latency
-                    ) / lanes  # fmt: skip
+                    known[model, budget] = (
+                        sum(
+                            len(some)
+                            * throughput(pool.latency[model], budget * slo // self.segments)
+                            for pool, some in up
+                            if model in pool.latency
+                        )
+                        / lanes
+                    )
                 return known[model, budget]
 
             gpus, split = budgets(pipeline, expected(pipeline), self.segments, does)
@@ -147,17 +154,24 @@ class Planning:
         return found
 
     def _pack(
-        self, memory: Memory, pool: Pool, lanes: list[int],
-        up: Sequence[tuple[Pool, list[int]]], entries: list[list[tuple[int, float]]],
-    ) -> None:  # fmt: skip
+        self,
+        memory: Memory,
+        pool: Pool,
+        lanes: list[int],
+        up: Sequence[tuple[Pool, list[int]]],
+        entries: list[list[tuple[int, float]]],
+    ) -> None:
         """Give lanes that are alike their cycles: a pool has of each session what it can do of it,
         as a part of what all can."""
         if not lanes:
             return
         sessions = []
         for at, flow in enumerate(memory.flows):
-            all_ = sum(len(some) * throughput(each.latency[flow.model], flow.slo)
-                       for each, some in up if flow.model in each.latency)  # fmt: skip
+            all_ = sum(
+                len(some) * throughput(each.latency[flow.model], flow.slo)
+                for each, some in up
+                if flow.model in each.latency
+            )
             if flow.rate < _LEAST or not all_ or flow.model not in pool.latency:
                 continue
             latency = pool.latency[flow.model]

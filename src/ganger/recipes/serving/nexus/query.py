@@ -16,9 +16,8 @@ def is_tree(pipeline: Pipeline) -> bool:
 
 
 def budgets(
-    pipeline: Pipeline, items: Sequence[float], total: int,
-    throughput: Callable[[int, int], float],
-) -> tuple[float, list[int]]:  # fmt: skip
+    pipeline: Pipeline, items: Sequence[float], total: int, throughput: Callable[[int, int], float]
+) -> tuple[float, list[int]]:
     """The sum of items / throughput and the budget of each stage of a tree, in segments, so that no
     way from the first stage to a last one has more than `total` and the sum is least.
 

@@ -11,8 +11,13 @@ from ganger.recipes.registry import Paper, Part, Period, Positive, Within, recip
 from ganger.recipes.serving.nexus.planning import Planning
 from ganger.recipes.serving.nexus.router import Nexus
 
-NEXUS = Paper("Nexus: A GPU Cluster Engine for Accelerating DNN-Based Video Analysis",
-              "Shen et al.", "SOSP", 2019, "SLO, throughput")  # fmt: skip
+NEXUS = Paper(
+    "Nexus: A GPU Cluster Engine for Accelerating DNN-Based Video Analysis",
+    "Shen et al.",
+    "SOSP",
+    2019,
+    "SLO, throughput",
+)
 
 Segments: TypeAlias = Annotated[int, Within(2, 200)]
 """Into which time is cut; the work to split it grows with the square."""
@@ -37,10 +42,15 @@ class Cycle(Enum):
     " split by what they take",
 )
 def nexus(
-    epoch: Period = 30 * SECOND, soonest: Period = 10 * SECOND, overload: Positive = 1.05,
-    profile: Positive = 1.15, weight: Part = 0.2, cycle: Cycle = Cycle.DUTY, fill: bool = True,
+    epoch: Period = 30 * SECOND,
+    soonest: Period = 10 * SECOND,
+    overload: Positive = 1.05,
+    profile: Positive = 1.15,
+    weight: Part = 0.2,
+    cycle: Cycle = Cycle.DUTY,
+    fill: bool = True,
     segments: Segments = 50,
-) -> Router:  # fmt: skip
+) -> Router:
     """Sessions are packed onto lanes by their rates; a lane runs a batch of each in turn.
 
     A session is a model with an SLO. One that fills lanes has them alone, in the largest batch of

@@ -39,9 +39,14 @@ class Nexus:
         """Nothing was asked for; lanes have no cycles."""
         none = [0] * len(world.lanes)
         return Memory(
-            alike(world, self.profile), [[] for _ in none], [*none], [*none], [*none], [*none],
+            alike(world, self.profile),
+            [[] for _ in none],
+            [*none],
+            [*none],
+            [*none],
+            [*none],
             _STAGING.begin(world) if world.pipelines else None,
-        )  # fmt: skip
+        )
 
     # ------------------------------------------------------------------ what comes
 
@@ -82,8 +87,10 @@ class Nexus:
         if (code, slo) not in memory.streams and len(slos) < _SLOS:
             insort(slos, slo)
             stream = memory.streams[code, slo] = Stream(code, slo, [])
-            up = [(pool, [at for at in pool.lanes if not world.lanes[at].down])
-                  for pool in memory.pools]  # fmt: skip
+            up = [
+                (pool, [at for at in pool.lanes if not world.lanes[at].down])
+                for pool in memory.pools
+            ]
             known = len(memory.flows)
             self.planning.divide(world, memory, stream, up)
             for at in range(known, len(memory.flows)):
@@ -117,8 +124,11 @@ class Nexus:
 
     def _strand(self, world: World, memory: Memory, number: int) -> None:
         """No lane that runs it is up: it waits for one, if there is any."""
-        model = world.tasks[number].model if number < 0 else (
-            world.requests.model[number - world.requests.base])  # fmt: skip
+        model = (
+            world.tasks[number].model
+            if number < 0
+            else (world.requests.model[number - world.requests.base])
+        )
         if any(model in pool.latency for pool in memory.pools):
             memory.stranded.append(number)
         else:
@@ -183,8 +193,10 @@ class Nexus:
                 awake.discard(number)
         if timers:
             given = {order.lane for order in orders if isinstance(order, Batch)}
-            first = min((memory.start[lane.number] for lane in idle if lane.number not in given),
-                        default=NEVER)  # fmt: skip
+            first = min(
+                (memory.start[lane.number] for lane in idle if lane.number not in given),
+                default=NEVER,
+            )
             if first <= now:
                 orders.append(Wait(timers[0][0]))
             else:  # until then nothing could follow an arrival

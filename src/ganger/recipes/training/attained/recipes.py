@@ -166,12 +166,15 @@ class Remaining(Enum):
     Paper(
         "E-LAS: Design and Analysis of Completion-Time Agnostic Scheduling for Distributed Deep"
         " Learning Cluster",
-        "Sultana et al.", "ICPP", 2020, "JCT",
+        "Sultana et al.",
+        "ICPP",
+        2020,
+        "JCT",
     ),
     needs="durations",
     reconstructed="how attained service and the epoch progress rate combine (the public text does"
     " not say); epochs are hundredths of the duration that the oracle expects",
-)  # fmt: skip
+)
 def e_las(
     index: Remaining = Remaining.ESTIMATE,
     epochs: Count = 100,

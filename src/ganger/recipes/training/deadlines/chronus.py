@@ -74,8 +74,10 @@ class PromisePolicy:
             asked = self._ask(view, jobs[~apart])
             accepted, refused, wants = self._lease(view, asked, memory)
             memory = PromiseMemory(view.now + self.length, accepted, refused)
-            wants += [Want(job, view.at.gpus[job] or view.draft.shape(job).roles[0].size)
-                      for job in jobs[apart].tolist()]  # fmt: skip
+            wants += [
+                Want(job, view.at.gpus[job] or view.draft.shape(job).roles[0].size)
+                for job in jobs[apart].tolist()
+            ]
             towards(view, wants, self.place)
         elif len(view.pending) and view.ledger.free:
             asked = self._ask(view, jobs[~apart & (view.jobs.phase[jobs] == Phase.PENDING)])
@@ -100,10 +102,12 @@ class PromisePolicy:
             lasts = np.where(problem.shares.rate > 0, left[:, None] / problem.shares.rate, np.inf)
         ahead = (view.jobs.deadline[problem.ids] - view.now) // self.length
         return _Asked(
-            problem, left, np.ceil(lasts / self.length),
+            problem,
+            left,
+            np.ceil(lasts / self.length),
             view.jobs.gpus[problem.ids].astype(np.int64),
             np.clip(ahead, 0, HORIZON).astype(np.int64),
-        )  # fmt: skip
+        )
 
     def _lease(
         self, view: View, asked: _Asked, memory: PromiseMemory
@@ -122,8 +126,11 @@ class PromisePolicy:
         promised = [memory.accepted.get(int(ids[at])) for at in judged]
         accepted: dict[int, str] = {}
         for kind, name in enumerate(types):  # all who were promised something at once, if possible
-            kept = [at for at, known in zip(judged, promised, strict=True)
-                    if known == name and asked.leases[at, kind] <= asked.deadline[at]]  # fmt: skip
+            kept = [
+                at
+                for at, known in zip(judged, promised, strict=True)
+                if known == name and asked.leases[at, kind] <= asked.deadline[at]
+            ]
             packed = _pack(asked, kept, kind, free[kind])
             if packed is not None:
                 rows[kind], runs[kind] = kept, packed
@@ -143,10 +150,15 @@ class PromisePolicy:
                 refused.append(job)
         left = free[:, 0].copy() if free.shape[1] else np.zeros(len(types), np.int64)
         wants = [Want(int(ids[at]), view.at.size[int(ids[at])]) for at in np.flatnonzero(stays)]
-        now = [(at, kind) for kind in range(len(types)) for at, runs_at in
-               zip(rows[kind], runs[kind], strict=True) if runs_at[0]]  # fmt: skip
-        best = np.array([at for at in np.flatnonzero(~stays).tolist()
-                         if int(ids[at]) not in accepted], np.int64)  # fmt: skip
+        now = [
+            (at, kind)
+            for kind in range(len(types))
+            for at, runs_at in zip(rows[kind], runs[kind], strict=True)
+            if runs_at[0]
+        ]
+        best = np.array(
+            [at for at in np.flatnonzero(~stays).tolist() if int(ids[at]) not in accepted], np.int64
+        )
         early = {at for at, _ in now}
         ahead = [at for kind in rows for at in kind if at not in early]
         for at, kind in now:
@@ -154,9 +166,11 @@ class PromisePolicy:
             wants.append(Want(int(ids[at]), int(asked.gpus[at]), types[kind]))
         for at in [*_by_length(asked, best).tolist(), *ahead]:
             for kind, name in enumerate(types):
-                if asked.leases[at, kind] < np.inf and asked.gpus[at] <= left[kind] and (
-                    accepted.get(int(ids[at]), name) == name
-                ):  # fmt: skip
+                if (
+                    asked.leases[at, kind] < np.inf
+                    and asked.gpus[at] <= left[kind]
+                    and (accepted.get(int(ids[at]), name) == name)
+                ):
                     left[kind] -= asked.gpus[at]
                     wants.append(Want(int(ids[at]), int(asked.gpus[at]), name))
                     break

@@ -17,12 +17,15 @@ from ganger.recipes.training.deadlines.chronus import PromisePolicy
     Paper(
         "Deep Learning Research and Development Platform: Characterizing and Scheduling with QoS"
         " Guarantees on GPU Clusters",
-        "Chen et al.", "TPDS", 2020, "deadline",
+        "Chen et al.",
+        "TPDS",
+        2020,
+        "deadline",
     ),
     needs="durations, throughputs",
     reconstructed="the oracle's throughput curve stands for the light profiling and its two models",
     wants=("deadlines",),
-)  # fmt: skip
+)
 def genie(walk: Walk = Walk.SKIP) -> Policy:
     """GENIE: the job whose start can be put off least goes first, on the fewest GPUs that meet its
     deadline.
@@ -35,14 +38,17 @@ def genie(walk: Walk = Walk.SKIP) -> Policy:
 
 @recipe(
     Paper(
-        "Chronus: A Novel Deadline-aware Scheduler for Deep Learning Training Jobs", "Gao et al.",
-        "SoCC", 2021, "deadline, JCT",
+        "Chronus: A Novel Deadline-aware Scheduler for Deep Learning Training Jobs",
+        "Gao et al.",
+        "SoCC",
+        2021,
+        "deadline, JCT",
     ),
     needs="durations, throughputs",
     reconstructed="the oracle stands for the profiling of arrivals; a refused job runs as best"
     " effort; deadlines are strict; GPUs are packed, without the paper's local search",
     wants=("deadlines",),
-)  # fmt: skip
+)
 def chronus(lease: Period = 20 * MINUTE) -> Policy:
     """Time is cut into leases. A job with a deadline is accepted if it and all accepted before it
     can have all their leases in time; jobs without one take what is left, the shortest first.

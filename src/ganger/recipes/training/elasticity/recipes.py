@@ -57,13 +57,16 @@ class Lengths(Enum):
 @recipe(
     Paper(
         "Optimus: An Efficient Dynamic Resource Scheduler for Deep Learning Clusters",
-        "Peng et al.", "EuroSys", 2018, "JCT",
+        "Peng et al.",
+        "EuroSys",
+        2018,
+        "JCT",
     ),
     needs="durations, throughputs",
     reconstructed="all-reduce workers stand for parameter servers and workers; speeds are the"
     " oracle's, where the paper fits a function of servers and workers to profiled points",
     wants=("elastic jobs",),
-)  # fmt: skip
+)
 def optimus(interval: Period = 600 * SECOND) -> Policy:
     """Every `interval` each job gets its least in order of arrival, then each next worker goes to
     the job whose predicted remaining time falls most per GPU (sections 4.1 and 4.2).
@@ -80,12 +83,15 @@ def optimus(interval: Period = 600 * SECOND) -> Policy:
 @recipe(
     Paper(
         "Elastic Resource Sharing for Distributed Deep Learning",
-        "Hwang et al.", "NSDI", 2021, "JCT",
+        "Hwang et al.",
+        "NSDI",
+        2021,
+        "JCT",
     ),
     needs="durations, throughputs",
     reconstructed="the two-job rule is folded over the jobs as a tournament",
     wants=("elastic jobs",),
-)  # fmt: skip
+)
 def afs(lengths: Lengths = Lengths.REMAINING) -> Policy:
     """Apathetic Future Share: GPUs go one by one to the job that the two-job rule prefers, at each
     arrival and completion (section 4.2).
@@ -103,13 +109,16 @@ def afs(lengths: Lengths = Lengths.REMAINING) -> Policy:
 @recipe(
     Paper(
         "Effective Elastic Scaling of Deep Learning Workloads",
-        "Saxena et al.", "MASCOTS", 2020, "utilisation",
+        "Saxena et al.",
+        "MASCOTS",
+        2020,
+        "utilisation",
     ),
     needs="throughputs",
     reconstructed="a job's batch size is fixed, where the paper chooses it with the GPUs; what does"
     " not fit is cut first come, first served",
     wants=("elastic jobs",),
-)  # fmt: skip
+)
 def elastic_scaling(interval: Period = NEVER) -> Policy:
     """Sizes of the largest total speedup, exactly, by dynamic programming (section V).
 
@@ -122,13 +131,16 @@ def elastic_scaling(interval: Period = NEVER) -> Policy:
 
 @recipe(
     Paper(
-        "MARBLE: A Multi-GPU Aware Job Scheduler for Deep Learning on HPC Systems", "Han et al.",
-        "CCGrid", 2020, "utilisation, JCT",
+        "MARBLE: A Multi-GPU Aware Job Scheduler for Deep Learning on HPC Systems",
+        "Han et al.",
+        "CCGrid",
+        2020,
+        "utilisation, JCT",
     ),
     needs="throughputs",
     reconstructed="the tolerance that makes a knee",
     wants=("elastic jobs",),
-)  # fmt: skip
+)
 def marble(tolerance: Part = 0.15) -> Policy:
     """First come, first served, each job on the GPUs at the knee of its scalability curve.
 
@@ -143,11 +155,14 @@ def marble(tolerance: Part = 0.15) -> Policy:
     Paper(
         "An Efficient and Non-Intrusive GPU Scheduling Framework for Deep Learning Training"
         " Systems",
-        "Wang et al.", "SC", 2020, "utilisation, JCT",
+        "Wang et al.",
+        "SC",
+        2020,
+        "utilisation, JCT",
     ),
     needs="durations, throughputs",
     wants=("elastic jobs",),
-)  # fmt: skip
+)
 def non_intrusive() -> Policy:
     """A job that arrives gets its least size from the job that loses least; what becomes free goes
     where remaining time falls most.
@@ -162,12 +177,15 @@ def non_intrusive() -> Policy:
     Paper(
         "DRAGON: A Dynamic Scheduling and Scaling Controller for Managing Distributed Deep Learning"
         " Jobs in Kubernetes Cluster",
-        "Lin et al.", "CLOSER", 2019, "utilisation, JCT",
+        "Lin et al.",
+        "CLOSER",
+        2019,
+        "utilisation, JCT",
     ),
     reconstructed="the job furthest above its least size shrinks first, where the authors look at"
     " the distance from the parameter server",
     wants=("elastic jobs",),
-)  # fmt: skip
+)
 def dragon(patience: Duration = 30 * SECOND, quiet: Duration = 60 * SECOND) -> Policy:
     """First come, first served with passing; running jobs shrink for the head once it has waited
     for `patience`, and grow when nothing was done for `quiet` and GPUs are idle.
@@ -181,13 +199,16 @@ def dragon(patience: Duration = 30 * SECOND, quiet: Duration = 60 * SECOND) -> P
 
 @recipe(
     Paper(
-        "Elan: Towards Generic and Efficient Elastic Training for Deep Learning", "Xie et al.",
-        "ICDCS", 2020, "utilisation, JCT",
+        "Elan: Towards Generic and Efficient Elastic Training for Deep Learning",
+        "Xie et al.",
+        "ICDCS",
+        2020,
+        "utilisation, JCT",
     ),
     needs="throughputs",
     reconstructed="which job grows first; batch sizes are fixed",
     wants=("elastic jobs",),
-)  # fmt: skip
+)
 def elan() -> Policy:
     """First come, first served with backfilling by size; elastic jobs shrink to let others in and
     grow into idle GPUs.
@@ -201,7 +222,10 @@ def elan() -> Policy:
 
 @recipe(
     Paper(
-        "EDL: Elastic Deep Learning on Multi-Tenant GPU Clusters", "Wu et al.", "TPDS", 2022,
+        "EDL: Elastic Deep Learning on Multi-Tenant GPU Clusters",
+        "Wu et al.",
+        "TPDS",
+        2022,
         "utilisation, JCT",
     ),
     needs="throughputs",
@@ -209,7 +233,7 @@ def elan() -> Policy:
     " pipeline, which hands out blocks of the input so that each sample is used once an epoch, is"
     " left out, as are the replacing of stragglers and profiling by rescaling",
     wants=("elastic jobs",),
-)  # fmt: skip
+)
 def edl(
     thresholds: tuple[Duration, ...] = (3250 * SECOND, 7200 * SECOND, 18000 * SECOND),
     many: Many = 10,
@@ -227,14 +251,17 @@ def edl(
     Paper(
         "Online Evolutionary Batch Size Orchestration for Scheduling Deep Learning Workloads in GPU"
         " Clusters",
-        "Bian et al.", "SC", 2021, "utilisation, JCT",
+        "Bian et al.",
+        "SC",
+        2021,
+        "utilisation, JCT",
     ),
     needs="durations, throughputs",
     reconstructed="schedules say how many GPUs a job gets, not which; the oracle's remaining work"
     " stands for the predicted progress; an epoch is a time; no batch sizes are chosen: a job's"
     " limit in GPUs grows as the paper's limit of its batch size does",
     wants=("elastic jobs",),
-)  # fmt: skip
+)
 def ones(
     population: Count = 16,
     rounds: Count = 10,
@@ -257,14 +284,17 @@ def ones(
 @recipe(
     Paper(
         "A Sum-of-Ratios Multi-Dimensional-Knapsack Decomposition for DNN Resource Scheduling",
-        "Yu et al.", "INFOCOM", 2021, "JCT",
+        "Yu et al.",
+        "INFOCOM",
+        2021,
+        "JCT",
     ),
     needs="durations, throughputs",
     reconstructed="the algorithm is known from its abstract; jobs have workers only, so that its"
     " inner problem, a sum of ratios over workers and parameter servers, is left out; the utility;"
     " jobs that were not picked get their least",
     wants=("elastic jobs",),
-)  # fmt: skip
+)
 def smd(slot: Period = 600 * SECOND, epsilon: Positive = 0.05, effort: Count = 1) -> Policy:
     """Every `slot`, each job names the size that serves it best, and a knapsack over GPUs, CPUs and
     host memory picks the jobs whose completion is worth most.

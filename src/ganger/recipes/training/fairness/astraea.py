@@ -125,10 +125,12 @@ class LongTermFairness:
         """Of each job: used GPU-time over its weight's part of what its tenant was due, at most
         what it asked for."""
         jobs = view.jobs
-        since = np.array([
-            notes.tenants.get(view.at.tenant[job], _NOBODY).each - notes.arrived[job]
-            for job in ids.tolist()
-        ])  # fmt: skip
+        since = np.array(
+            [
+                notes.tenants.get(view.at.tenant[job], _NOBODY).each - notes.arrived[job]
+                for job in ids.tolist()
+            ]
+        )
         asked = jobs.gpus[ids] * (view.now - jobs.submitted[ids]).astype(np.float64)
         due = np.minimum(jobs.weight[ids] * since, asked)
         found: NDArray[np.float64]

@@ -163,8 +163,9 @@ class Stride:
             fast, slow = kinds[:2]
             gains = self._speedups(view, users, live, fast, slow)
             share[slow], share[fast] = trade(share[slow], share[fast], gains)
-        return {f"{user}/{kind}": share[kind][row]
-                for kind in kinds for row, user in enumerate(users)}  # fmt: skip
+        return {
+            f"{user}/{kind}": share[kind][row] for kind in kinds for row, user in enumerate(users)
+        }
 
     def _parts(self, view: View, users: list[int], live: Ids) -> list[float]:
         """Each user's tickets over those of all."""

@@ -124,13 +124,16 @@ def themis(lease: Period = 20 * MINUTE, fairness: Part = 0.8) -> Policy:
 @recipe(
     Paper(
         "Balancing Efficiency and Fairness in Heterogeneous GPU Clusters for Deep Learning",
-        "Chaudhary et al.", "EuroSys", 2020, "fairness",
+        "Chaudhary et al.",
+        "EuroSys",
+        2020,
+        "fairness",
     ),
     needs="throughputs",
     reconstructed="one stride queue per GPU type where the paper splits it by server and balances"
     " load by migration; the two fastest types are traded; where tickets come from",
     wants=("tenants",),
-)  # fmt: skip
+)
 def gandiva_fair(
     quantum: Period = MINUTE, trading: bool = True, owner: Owner = Owner.USER
 ) -> Policy:
@@ -149,13 +152,16 @@ def gandiva_fair(
 
 @recipe(
     Paper(
-        "Astraea: A Fair Deep Learning Scheduler for Multi-Tenant GPU Clusters", "Ye et al.",
-        "TPDS", 2021, "fairness",
+        "Astraea: A Fair Deep Learning Scheduler for Multi-Tenant GPU Clusters",
+        "Ye et al.",
+        "TPDS",
+        2021,
+        "fairness",
     ),
     reconstructed="ties inside a tenant go by submission, not by conditional finishing probability;"
     " no over-commitment beyond idle GPUs; leases end on ticks of a tenth of their length",
     wants=("tenants",),
-)  # fmt: skip
+)
 def astraea(
     lease: Period = 30 * MINUTE, window: Count = 24, starving: Duration = 4 * HOUR
 ) -> Policy:

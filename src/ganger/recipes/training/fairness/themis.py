@@ -94,9 +94,10 @@ class Auction:
         rho = self.rho(view, ids, notes)
         order = np.lexsort((ids, -rho.round(9)))
         offered = order[: ceil(round((1.0 - self.fairness) * len(ids), 9)) or 1]
-        gains = [log(value) for value in (
-            self.rho(view, ids[offered], notes, self.lease) / rho[offered]
-        ).tolist()]  # fmt: skip
+        gains = [
+            log(value)
+            for value in (self.rho(view, ids[offered], notes, self.lease) / rho[offered]).tolist()
+        ]
         gpus = view.jobs.gpus[ids[offered]].tolist()
         free = room.total
         won = winners(gains, gpus, free)
@@ -111,8 +112,11 @@ class Auction:
             if want is not None:
                 wants.append(want)
         taken = {want.job for want in wants}
-        left = [gpus for job, gpus in zip(ids.tolist(), view.jobs.gpus[ids].tolist(), strict=True)
-                if job not in taken]  # fmt: skip
+        left = [
+            gpus
+            for job, gpus in zip(ids.tolist(), view.jobs.gpus[ids].tolist(), strict=True)
+            if job not in taken
+        ]
         if min(left, default=room.total + 1) > room.total:
             return wants
         for job in ids[view.rng("left over").permutation(len(ids))].tolist():

@@ -121,10 +121,13 @@ def _fairest(view: View, problem: Problem, notes: Notes) -> Floats:
     flat = sparse.hstack([rows, sparse.csr_array((len(most), m + 1))])
     nothing = sparse.csr_array((m, 1))
     one = sparse.eye_array(m)
-    cone = sparse.vstack([
-        sparse.hstack([-eff, -one, nothing]), sparse.hstack([-eff, one, nothing]),
-        sparse.csr_array((m, count + m + 1)),
-    ])  # fmt: skip
+    cone = sparse.vstack(
+        [
+            sparse.hstack([-eff, -one, nothing]),
+            sparse.hstack([-eff, one, nothing]),
+            sparse.csr_array((m, count + m + 1)),
+        ]
+    )
     order = np.arange(3 * m).reshape(3, m).T.ravel()
     rows = sparse.vstack([flat, fair, sparse.csr_array(cone)[order]])
     most = np.concatenate([most, -age / independent, np.tile([0.0, 0.0, 2.0], m)])

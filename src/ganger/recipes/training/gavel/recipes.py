@@ -119,11 +119,16 @@ def gavel(
     elif objective in PROGRAMMES:
         allocator = Programme(PROGRAMMES[objective], agnostic)
     ways = Ways(
-        whole_steps or compatible, barrier or compatible,
-        patience or 1920 * SECOND * compatible, counters or compatible, by_type or compatible,
-        left_over or (compatible and not fifo), held_back or compatible, dropped or compatible,
+        whole_steps or compatible,
+        barrier or compatible,
+        patience or 1920 * SECOND * compatible,
+        counters or compatible,
+        by_type or compatible,
+        left_over or (compatible and not fifo),
+        held_back or compatible,
+        dropped or compatible,
         shuffled or (compatible and (agnostic or objective is Objective.ISOLATED)),
-    )  # fmt: skip
+    )
     if space_sharing:
         if any(ways) or agnostic or deadlines or centred or in_order:
             raise BadInput(
@@ -158,12 +163,15 @@ def _in_time(objective: Objective) -> LargestSum:
 @recipe(
     Paper(
         "Solving Large-Scale Granular Resource Allocation Problems Efficiently with POP",
-        "Narayanan et al.", "SOSP", 2021, "fairness, JCT",
+        "Narayanan et al.",
+        "SOSP",
+        2021,
+        "fairness, JCT",
     ),
     needs="throughputs",
     reconstructed="the parts are solved one after the other",
     wants=("GPU types",),
-)  # fmt: skip
+)
 def pop(
     objective: Objective = Objective.MAX_MIN,
     parts: Count = 4,
@@ -179,7 +187,8 @@ def pop(
     """
     if objective not in PROGRAMMES or parts < 1:
         raise BadInput(
-            f"no {objective.value} in {parts} parts", where="pop",
+            f"no {objective.value} in {parts} parts",
+            where="pop",
             mend=f"parts are 1 or more, objectives {', '.join(each.value for each in PROGRAMMES)}",
-        )  # fmt: skip
+        )
     return RoundPolicy("pop", Partitioned(PROGRAMMES[objective], parts, deal), every, fill=fill)

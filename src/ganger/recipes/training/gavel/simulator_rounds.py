@@ -430,10 +430,12 @@ def _course(view: View, memory: BarrierMemory) -> _Course:
 def _copied(memory: BarrierMemory) -> BarrierMemory:
     """A memory that may be written without touching the one given."""
     return msgspec.structs.replace(
-        memory, received={kind: dict(of) for kind, of in memory.received.items()},
-        total=dict(memory.total), failures=dict(memory.failures),
+        memory,
+        received={kind: dict(of) for kind, of in memory.received.items()},
+        total=dict(memory.total),
+        failures=dict(memory.failures),
         deficits={kind: dict(of) for kind, of in memory.deficits.items()},
-    )  # fmt: skip
+    )
 
 
 def _goes_on(view: View, turn: Turn) -> bool:

@@ -84,10 +84,14 @@ def pack(view: View, problem: Problem) -> Packed:
     return Packed(
         problem,
         Pairs(
-            alone, able[first[kept]], able[second[kept]], np.where(both, one, 0.0)[kept],
-            np.where(both, two, 0.0)[kept], np.ones(len(ids)),
+            alone,
+            able[first[kept]],
+            able[second[kept]],
+            np.where(both, one, 0.0)[kept],
+            np.where(both, two, 0.0)[kept],
+            np.ones(len(ids)),
         ),
-    )  # fmt: skip
+    )
 
 
 _Kind: TypeAlias = tuple[str, int, str, int]

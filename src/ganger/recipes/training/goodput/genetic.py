@@ -78,10 +78,13 @@ class People(NamedTuple):
     def join(self, other: People) -> People:
         """These, then those of `other`."""
         return People(
-            self.size + other.size, self.jobs, self.nodes,
+            self.size + other.size,
+            self.jobs,
+            self.nodes,
             np.concatenate([self.row, other.row + self.size * self.jobs]),
-            np.concatenate([self.node, other.node]), np.concatenate([self.gpus, other.gpus]),
-        )  # fmt: skip
+            np.concatenate([self.node, other.node]),
+            np.concatenate([self.gpus, other.gpus]),
+        )
 
 
 Fitness = Callable[[People], Scores]

@@ -28,13 +28,16 @@ from ganger.recipes.training.goodput.sia import Configurations
 @recipe(
     Paper(
         "Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning",
-        "Qiao et al.", "OSDI", 2021, "JCT, fairness",
+        "Qiao et al.",
+        "OSDI",
+        2021,
+        "JCT, fairness",
     ),
     needs="throughputs",
     reconstructed="the operators of the genetic search and its budget, and the floor under a"
     " speedup",
     wants=("elastic jobs",),
-)  # fmt: skip
+)
 def pollux(
     interval: Period = 60 * SECOND,
     p: Power = -1.0,
@@ -65,8 +68,11 @@ def pollux(
     happens.
     """
     if low > high:
-        raise BadInput(f"low {low:g} is above high {high:g}", where="pollux",
-                       mend="give a low that is at most high")  # fmt: skip
+        raise BadInput(
+            f"low {low:g} is above high {high:g}",
+            where="pollux",
+            mend="give a low that is at most high",
+        )
     search = Genetic(population, generations, patience=patience)
     policy = GoodputPolicy("pollux", search, interval, p, rescale, rests=not autoscale, rows=rows)
     return Autoscaling(policy, low, high) if autoscale else policy
@@ -74,14 +80,17 @@ def pollux(
 
 @recipe(
     Paper(
-        "Sia: Heterogeneity-aware, Goodput-optimized ML-cluster Scheduling", "Jayaram Subramanya"
-        " et al.", "SOSP", 2023, "JCT, fairness",
+        "Sia: Heterogeneity-aware, Goodput-optimized ML-cluster Scheduling",
+        "Jayaram Subramanya et al.",
+        "SOSP",
+        2023,
+        "JCT, fairness",
     ),
     needs="throughputs",
     reconstructed="the oracle tells goodput on every GPU type, where the paper bootstraps it from"
     " one; jobs that move are packed, the others stay where they are",
     wants=("elastic jobs", "GPU types"),
-)  # fmt: skip
+)
 def sia(
     interval: Period = 60 * SECOND,
     p: Power = -0.5,
@@ -100,7 +109,10 @@ def sia(
     if not p:
         raise BadInput("p 0", where="sia", mend="give a power below or above 0")
     if wait <= (p < 0):
-        raise BadInput(f"waiting at {wait:g} is cheaper than running", where="sia(wait)",
-                       mend=f"give more than {int(p < 0)}")  # fmt: skip
+        raise BadInput(
+            f"waiting at {wait:g} is cheaper than running",
+            where="sia(wait)",
+            mend=f"give more than {int(p < 0)}",
+        )
     allocator = Configurations(p, wait, restart)
     return TargetPolicy("sia", allocator, interval, on_events=False)

@@ -92,9 +92,13 @@ class Configurations:
         take = np.zeros((len(options.row), len(cells)))
         take[np.arange(len(options.row)), options.cell] = options.gpus
         found = choose(
-            value(options, self.power, self.wait), options.row, take, free,
-            nodes=self.nodes, gap=self.gap,
-        )  # fmt: skip
+            value(options, self.power, self.wait),
+            options.row,
+            take,
+            free,
+            nodes=self.nodes,
+            gap=self.gap,
+        )
         chosen = np.flatnonzero(found.taken)
         chosen = chosen[np.lexsort((options.row[chosen], -options.gpus[chosen]))]
         columns = (ids[options.row[chosen]], options.cell[chosen], options.gpus[chosen])

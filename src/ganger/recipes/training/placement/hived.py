@@ -113,13 +113,15 @@ class CellPolicy:
         }
         found.update({name: Counter(dict(sizes)) for name, sizes in self.owned.items()})
         if self.owned and not possible(found.values(), nodes):
-            words = ", ".join(f"{name}:{n}x{size}" for name, sizes in found.items()
-                              for size, n in sizes.items())  # fmt: skip
+            words = ", ".join(
+                f"{name}:{n}x{size}" for name, sizes in found.items() for size, n in sizes.items()
+            )
             raise BadInput(
-                f"this cluster has not the cells {words}", where=self.name,
+                f"this cluster has not the cells {words}",
+                where=self.name,
                 mend=f"its nodes have {', '.join(map(str, sorted(set(nodes))))} GPUs, which divide"
                 " into halves; give sizes of that kind, and no more cells than there is room for",
-            )  # fmt: skip
+            )
         codes = {view.jobs.tenants.find(name): sizes for name, sizes in found.items()}
         return {code: sizes for code, sizes in codes.items() if code >= 0}
 
@@ -257,10 +259,15 @@ class _Binding:
         self._heads = blocked | {at.tenant[job]: job for job in failed}
         reasons = [self._reason(job) for job in sorted(self._heads.values())]
         reasons += [
-            Reason("Resources", "CellPolicy", at.shape[job],
-                   evidence={"asked_gpus": float(at.gpus[job])}, until=_CHANGES)
+            Reason(
+                "Resources",
+                "CellPolicy",
+                at.shape[job],
+                evidence={"asked_gpus": float(at.gpus[job])},
+                until=_CHANGES,
+            )
             for job in _one_by_one(others, jobs.shape[others], self._start_anywhere)
-        ]  # fmt: skip
+        ]
         plan = view.draft.plan(reasons, until=_CHANGES)
         self.memory = CellMemory(tuple(self.bound), tuple(sorted(self.guaranteed)))
         return plan

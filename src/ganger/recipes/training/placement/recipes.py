@@ -67,12 +67,15 @@ def heterogeneity_agnostic(chance: bool = False, walk: Walk = Walk.STRICT) -> Po
 @recipe(
     Paper(
         "Topology-Aware GPU Scheduling for Learning Workloads in Cloud Environments",
-        "Amaral et al.", "SC", 2017, "JCT",
+        "Amaral et al.",
+        "SC",
+        2017,
+        "JCT",
     ),
     reconstructed="candidates are listed kind by kind of node where the authors bisect the cluster"
     " recursively; the distances beyond a node",
     wants=("neighbours that disturb",),
-)  # fmt: skip
+)
 def topology_aware(threshold: Part = 0.0, walk: Walk = Walk.STRICT) -> Policy:
     """First come, first served, where communication, interference and fragmentation cost least.
 
@@ -89,13 +92,16 @@ def topology_aware(threshold: Part = 0.0, walk: Walk = Walk.STRICT) -> Policy:
 
 @recipe(
     Paper(
-        "HiveD: Sharing a GPU Cluster for Deep Learning with Guarantees", "Zhao et al.",
-        "OSDI", 2020, "JCT",
+        "HiveD: Sharing a GPU Cluster for Deep Learning with Guarantees",
+        "Zhao et al.",
+        "OSDI",
+        2020,
+        "JCT",
     ),
     reconstructed="cells end at the node; a gang larger than its tenant's cells takes several; bad"
     " nodes are avoided, but not made up for",
     wants=("quotas",),
-)  # fmt: skip
+)
 def hived(cells: tuple[str, ...] = ()) -> Policy:
     """Virtual clusters that own cells, not GPUs: a tenant that owns two GPUs side by side always
     gets them.
@@ -130,13 +136,16 @@ def _cell(text: str) -> tuple[str, int, int]:
 
 @recipe(
     Paper(
-        "SPIN: BSP Job Scheduling With Placement-Sensitive Execution", "Han et al.",
-        "INFOCOM", 2020, "JCT",
+        "SPIN: BSP Job Scheduling With Placement-Sensitive Execution",
+        "Han et al.",
+        "INFOCOM",
+        2020,
+        "JCT",
     ),
     needs="durations, throughputs",
     reconstructed="the programme: one node or anywhere as configurations, nodes counted by how many"
     " GPUs are expected to be free; the first jobs of the queue only",
-)  # fmt: skip
+)
 def spin(window: Count = 20, slots: Count = 20, slot: Period | None = None) -> Policy:
     """Start now, or later in a better place: a linear programme over time slots, rounded at random.
 

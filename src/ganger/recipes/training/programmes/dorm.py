@@ -218,12 +218,13 @@ def by_class(
     start = np.append(stays * jobs[of_class] * 1.0, [0.0, 0.0])
     start[-2] = max(float(unfair @ start[:-2]) - loss, 0.0)
     posed = model(
-        np.append(gain, [-_LOSS, -_CHANGE]), sparse.csr_array(np.concatenate([rows, ones])),
+        np.append(gain, [-_LOSS, -_CHANGE]),
+        sparse.csr_array(np.concatenate([rows, ones])),
         np.concatenate([room.T.ravel(), [loss, allowed], jobs]),
         least=np.concatenate([np.full(len(rows), -np.inf), jobs]),
         upper=np.append(jobs[of_class].astype(np.float64), [np.inf, np.inf]),
         integer=np.append(np.ones(len(gets)), [0.0, 0.0]) > 0,
-    )  # fmt: skip
+    )
     found = maximise_whole(posed, start, nodes=NODES, gap=1e-9, plain=True)
     counts = np.round(found.x[:-2]).astype(np.int64)
     order = np.lexsort((-gets, of_class))
@@ -328,9 +329,13 @@ class Containers:
         if (least == most).all():
             return np.maximum(least, held)  # no choice
         apps = Applications(
-            needs / of_all, np.where(kills, held, least),
-            np.where(kills, held, most).astype(np.int64), held, cells, view.jobs.weight[jobs],
-        )  # fmt: skip
+            needs / of_all,
+            np.where(kills, held, least),
+            np.where(kills, held, most).astype(np.int64),
+            held,
+            cells,
+            view.jobs.weight[jobs],
+        )
         return containers(apps, room / of_all, self.loss, self.changes)
 
 
@@ -379,10 +384,13 @@ def _unit_of(view: View, code: int) -> _Unit:
 
 
 def _unit(shape: Shape) -> _Unit:
-    asked = np.array([
-        [role.needs.gpus * role.needs.share / WHOLE, role.needs.cpus, role.needs.memory]
-        for role in shape.roles
-    ], np.float64)  # fmt: skip
+    asked = np.array(
+        [
+            [role.needs.gpus * role.needs.share / WHOLE, role.needs.cpus, role.needs.memory]
+            for role in shape.roles
+        ],
+        np.float64,
+    )
     only = shape.roles[0]
     if len(shape.roles) == 1 and only.needs.gpus:
         return _Unit(asked[0], *only.range, only.needs.gpus)

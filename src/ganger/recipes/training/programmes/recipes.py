@@ -26,14 +26,17 @@ ENTRANTS = {Entrants.USERS: of_poorest_users, Entrants.JOBS: oldest}
 
 @recipe(
     Paper(
-        "AlloX: Compute Allocation in Hybrid Clusters", "Le et al.", "EuroSys", 2020,
+        "AlloX: Compute Allocation in Hybrid Clusters",
+        "Le et al.",
+        "EuroSys",
+        2020,
         "JCT, fairness",
     ),
     needs="durations, throughputs",
     reconstructed="GPU types stand for the paper's CPUs and GPUs; gangs, which the paper does not"
     " have, stand in one line for their whole GPU time; the window; what alpha leaves idle is used",
     wants=("GPU types",),
-)  # fmt: skip
+)
 def allox(alpha: Part = 1.0, entrants: Entrants = Entrants.USERS, window: Count = 200) -> Policy:
     """Min-cost matching of waiting jobs to (GPU, place in its line) for the least mean completion
     time: the k-th last job of a line costs k times its run time on that type. Nothing is preempted.
@@ -42,22 +45,29 @@ def allox(alpha: Part = 1.0, entrants: Entrants = Entrants.USERS, window: Count 
     the oldest; with 1 jobs may starve. At most `window` jobs are matched at once.
     """
     if not 0 < alpha <= 1 or window < 1:
-        raise BadInput(f"alpha {alpha}, window {window}", where="allox",
-                       mend="give an alpha above 0 and up to 1, a window of 1 or more")  # fmt: skip
+        raise BadInput(
+            f"alpha {alpha}, window {window}",
+            where="allox",
+            mend="give an alpha above 0 and up to 1, a window of 1 or more",
+        )
     return MatchingPolicy("allox", ENTRANTS[entrants], alpha, window)
 
 
 @recipe(
     Paper(
         "Towards Distributed Machine Learning in Shared Clusters: A Dynamically-Partitioned"
-        " Approach", "Sun et al.", "SMARTCOMP", 2017, "fairness, utilization",
+        " Approach",
+        "Sun et al.",
+        "SMARTCOMP",
+        2017,
+        "fairness, utilization",
     ),
     reconstructed="the forms of the two bounds, and their values; servers of one GPU type are"
     " pooled in the programme, and a job starts on the type where it can have most; a job that"
     " cannot be admitted within the bounds waits; where containers are alike the programme is"
     " solved by rule, nearly exactly where the bound on fairness binds",
     wants=("elastic jobs",),
-)  # fmt: skip
+)
 def dorm(theta1: Amount = 0.2, theta2: Part = 0.2, window: Count = 50) -> Policy:
     """At each arrival and completion a mixed-integer programme sizes every job, in containers, for
     the largest total use of GPUs, CPUs and host memory.
@@ -68,7 +78,8 @@ def dorm(theta1: Amount = 0.2, theta2: Part = 0.2, window: Count = 50) -> Policy
     """
     if theta1 < 0 or not 0 <= theta2 <= 1 or window < 1:
         raise BadInput(
-            f"theta1 {theta1}, theta2 {theta2}, window {window}", where="dorm",
+            f"theta1 {theta1}, theta2 {theta2}, window {window}",
+            where="dorm",
             mend="give theta1 0 or more, theta2 0 to 1, a window of 1 or more",
-        )  # fmt: skip
+        )
     return TargetPolicy("dorm", Containers(theta1, theta2, window))

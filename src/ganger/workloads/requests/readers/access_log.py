@@ -49,9 +49,8 @@ Row = tuple[int, int, str]
 
 
 def read(
-    path: Path, *, skip_bad: bool = False, ordered: bool = True, model: object = "",
-    seed: float = 0,
-) -> Requests:  # fmt: skip
+    path: Path, *, skip_bad: bool = False, ordered: bool = True, model: object = "", seed: float = 0
+) -> Requests:
     """The requests of such a log. Raises BadInput, when they are read."""
     only = word(model)
 
@@ -84,8 +83,11 @@ def _rows(file: TextFile, reading: Reading, only: str) -> list[Row]:
         match = LINE.match(text)
         second = None if match is None else _second(match[1])
         if match is None or second is None:
-            file.complaints.add("no line of an access log", place=f"line {at}",
-                                mend="give the common or the combined format")  # fmt: skip
+            file.complaints.add(
+                "no line of an access log",
+                place=f"line {at}",
+                mend="give the common or the combined format",
+            )
             continue
         asked = _MODEL.match(match[2])
         named = only or (asked[1] if asked is not None else "")
@@ -107,10 +109,19 @@ def _second(text: str) -> int | None:
     day, month, year, hour, minute, second, sign, hours, minutes = match.groups()
     zone = timedelta(hours=int(hours), minutes=int(minutes))
     try:
-        return int(datetime(
-            int(year), _MONTHS.index(month) + 1, int(day), int(hour), int(minute), int(second),
-            tzinfo=timezone(zone if sign == "+" else -zone),
-        ).astimezone(UTC).timestamp())  # fmt: skip
+        return int(
+            datetime(
+                int(year),
+                _MONTHS.index(month) + 1,
+                int(day),
+                int(hour),
+                int(minute),
+                int(second),
+                tzinfo=timezone(zone if sign == "+" else -zone),
+            )
+            .astimezone(UTC)
+            .timestamp()
+        )
     except (ValueError, OverflowError):
         return None
 

@@ -17,8 +17,13 @@ from ganger.workloads.requests.reading import SIZE, Reading, log, names
 from ganger.workloads.requests.stream import delimited
 from ganger.workloads.rows import Category, Count, Kind, Moment
 
-HEADER = ("gmt_create", "predict_status", "groupId", "num_images_per_prompt",
-          "checkpoint_model_version_id")  # fmt: skip
+HEADER = (
+    "gmt_create",
+    "predict_status",
+    "groupId",
+    "num_images_per_prompt",
+    "checkpoint_model_version_id",
+)
 
 
 def read(path: Path, *, skip_bad: bool = False, ordered: bool = True) -> Requests:
@@ -27,19 +32,22 @@ def read(path: Path, *, skip_bad: bool = False, ordered: bool = True) -> Request
     def rows(reading: Reading) -> Iterator[Chunk]:
         requests, status = reading.requests, Category()
         kinds: dict[str, Kind] = {
-            "gmt_create": Moment(SECOND), "predict_status": status,
+            "gmt_create": Moment(SECOND),
+            "predict_status": status,
             "groupId": names(requests.tenants, required=False),
             "num_images_per_prompt": Count(0, SIZE.most, 0),
             "checkpoint_model_version_id": names(requests.models, required=False),
-        }  # fmt: skip
+        }
         failed = 0
         for table in delimited(path, reading.complaints, kinds):
             model, items = table["checkpoint_model_version_id"], table["num_images_per_prompt"]
-            reading.complaints.leave_out(table, model == requests.models.find(""),
-                                         "they name no model")  # fmt: skip
+            reading.complaints.leave_out(
+                table, model == requests.models.find(""), "they name no model"
+            )
             reading.complaints.leave_out(table, items == 0, "they name no number of images")
-            failed += int((table.good & (table["predict_status"]
-                                         != status.names.find("SUCCEED"))).sum())  # fmt: skip
+            failed += int(
+                (table.good & (table["predict_status"] != status.names.find("SUCCEED"))).sum()
+            )
             columns = {"model": model, "tenant": table["groupId"], "items": items}
             yield reading.chunk(table, "gmt_create", columns, from_first=True)
         if failed:

@@ -32,44 +32,64 @@ def minutes(header: list[str]) -> dict[str, int]:
 
 
 def read(
-    path: Path, *, skip_bad: bool = False, ordered: bool = True, seed: object = 0,
-    arrivals: object = "uniform", scale: object = 1.0,
-) -> Requests:  # fmt: skip
+    path: Path,
+    *,
+    skip_bad: bool = False,
+    ordered: bool = True,
+    seed: object = 0,
+    arrivals: object = "uniform",
+    scale: object = 1.0,
+) -> Requests:
     """Requests as the counts say, at seeded times in each minute. Raises BadInput."""
     spread = Spread.of(seed, arrivals, scale)
 
     def counted(reading: Reading) -> Iterator[Windows]:
         columns = minutes(header_of(path))
         if not columns:
-            raise BadInput("no column is a minute", where=f"{path}: line 1",
-                           mend="name the counts 1, 2, ... or 1_minute, 2_minute, ...")  # fmt: skip
+            raise BadInput(
+                "no column is a minute",
+                where=f"{path}: line 1",
+                mend="name the counts 1, 2, ... or 1_minute, 2_minute, ...",
+            )
         requests = reading.requests
         kinds: dict[str, Kind] = {
-            "HashFunction": names(requests.models), "HashOwner": names(requests.tenants),
+            "HashFunction": names(requests.models),
+            "HashOwner": names(requests.tenants),
             **dict.fromkeys(columns, MOST),
-        }  # fmt: skip
+        }
         parts: list[Windows] = []
         for table in delimited(path, reading.complaints, kinds):
             counts = np.stack([table[name] for name in columns], axis=1)[table.good]
             row, column = np.nonzero(counts)
-            parts.append(Windows(
-                np.array(list(columns.values()))[column], counts[row, column],
-                table["HashFunction"][table.good][row], table["HashOwner"][table.good][row],
-            ))  # fmt: skip
+            parts.append(
+                Windows(
+                    np.array(list(columns.values()))[column],
+                    counts[row, column],
+                    table["HashFunction"][table.good][row],
+                    table["HashOwner"][table.good][row],
+                )
+            )
         if parts:
             yield _by_window(parts)
 
-    return log(path, lambda reading: spread.arrivals(counted(reading), MINUTE),
-               skip_bad=skip_bad, ordered=True)  # fmt: skip
+    return log(
+        path,
+        lambda reading: spread.arrivals(counted(reading), MINUTE),
+        skip_bad=skip_bad,
+        ordered=True,
+    )
 
 
 def _by_window(parts: list[Windows]) -> Windows:
     """All counts, by minute."""
     window = np.concatenate([part.window for part in parts])
     order = np.argsort(window, kind="stable")
-    tenant = np.concatenate([np.zeros(0, np.int32) if part.tenant is None else part.tenant
-                             for part in parts])  # fmt: skip
+    tenant = np.concatenate(
+        [np.zeros(0, np.int32) if part.tenant is None else part.tenant for part in parts]
+    )
     return Windows(
-        window[order], np.concatenate([part.count for part in parts])[order],
-        np.concatenate([part.model for part in parts])[order], tenant[order],
-    )  # fmt: skip
+        window[order],
+        np.concatenate([part.count for part in parts])[order],
+        np.concatenate([part.model for part in parts])[order],
+        tenant[order],
+    )

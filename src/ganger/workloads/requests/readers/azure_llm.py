@@ -33,8 +33,9 @@ def read(
         for table in delimited(path, reading.complaints, kinds):
             columns = {
                 "model": np.zeros(len(table), np.int32),
-                "prompt_tokens": table["ContextTokens"], "output_tokens": table["GeneratedTokens"],
-            }  # fmt: skip
+                "prompt_tokens": table["ContextTokens"],
+                "output_tokens": table["GeneratedTokens"],
+            }
             yield reading.chunk(table, "TIMESTAMP", columns, from_first=True)
 
     return log(path, rows, skip_bad=skip_bad, ordered=ordered, models=[word(model)])

@@ -34,13 +34,18 @@ def read(path: Path, *, skip_bad: bool = False, ordered: bool = True) -> Request
     def rows(reading: Reading) -> Iterator[Chunk]:
         requests, unanswered = reading.requests, 0
         required: dict[str, Kind] = {
-            "Timestamp": Moment(SECOND), "Model": names(requests.models), "Request tokens": SIZE,
+            "Timestamp": Moment(SECOND),
+            "Model": names(requests.models),
+            "Request tokens": SIZE,
             "Response tokens": SIZE,
-        }  # fmt: skip
+        }
         optional: dict[str, Kind] = {"Log Type": names(requests.tenants, required=False)}
         for table in delimited(path, reading.complaints, required, optional):
-            columns = {"model": table["Model"], "prompt_tokens": table["Request tokens"],
-                       "output_tokens": table["Response tokens"]}  # fmt: skip
+            columns = {
+                "model": table["Model"],
+                "prompt_tokens": table["Request tokens"],
+                "output_tokens": table["Response tokens"],
+            }
             if "Log Type" in table:
                 columns["tenant"] = table["Log Type"]
             chunk = reading.chunk(table, "Timestamp", columns, from_first=False)
@@ -53,9 +58,15 @@ def read(path: Path, *, skip_bad: bool = False, ordered: bool = True) -> Request
 
 
 def read_minutes(
-    path: Path, *, skip_bad: bool = False, ordered: bool = True, seed: object = 0,
-    arrivals: object = "uniform", scale: object = 1.0, tokens_per_request: object = 733.9,
-) -> Requests:  # fmt: skip
+    path: Path,
+    *,
+    skip_bad: bool = False,
+    ordered: bool = True,
+    seed: object = 0,
+    arrivals: object = "uniform",
+    scale: object = 1.0,
+    tokens_per_request: object = 733.9,
+) -> Requests:
     """Requests at the rate that a table of minutes implies. Raises BadInput."""
     spread = Spread.of(seed, arrivals, scale)
     each = positive(tokens_per_request, "tokens_per_request", 1.0)
@@ -74,5 +85,10 @@ def read_minutes(
             "the file states tokens per second; numbers of requests are drawn, lengths not known"
         )
 
-    return log(path, lambda reading: spread.arrivals(counted(reading), MINUTE),
-               skip_bad=skip_bad, ordered=True, models=["llm"])  # fmt: skip
+    return log(
+        path,
+        lambda reading: spread.arrivals(counted(reading), MINUTE),
+        skip_bad=skip_bad,
+        ordered=True,
+        models=["llm"],
+    )

@@ -23,9 +23,14 @@ WIDTHS = {"second": SECOND, "minute": MINUTE, "hour": HOUR}
 
 
 def read(
-    path: Path, *, skip_bad: bool = False, ordered: bool = True, seed: object = 0,
-    arrivals: object = "uniform", scale: object = 1.0,
-) -> Requests:  # fmt: skip
+    path: Path,
+    *,
+    skip_bad: bool = False,
+    ordered: bool = True,
+    seed: object = 0,
+    arrivals: object = "uniform",
+    scale: object = 1.0,
+) -> Requests:
     """Requests as the counts say, at seeded times in each window. Raises BadInput."""
     spread = Spread.of(seed, arrivals, scale)
     unit = next((name for name in header_of(path) if name in WIDTHS), "second")
@@ -42,8 +47,12 @@ def read(
                 model = np.full(len(table), reading.requests.models.code("model"), np.int32)
             yield Windows(table[unit][good], table["requests"][good], model[good])
 
-    return log(path, lambda reading: spread.arrivals(_whole(counted(reading)), width),
-               skip_bad=skip_bad, ordered=True)  # fmt: skip
+    return log(
+        path,
+        lambda reading: spread.arrivals(_whole(counted(reading)), width),
+        skip_bad=skip_bad,
+        ordered=True,
+    )
 
 
 def _whole(parts: Iterator[Windows]) -> Iterator[Windows]:
@@ -51,9 +60,11 @@ def _whole(parts: Iterator[Windows]) -> Iterator[Windows]:
     rest: Windows | None = None
     for part in parts:
         if rest is not None:
-            part = Windows(np.concatenate((rest.window, part.window)),
-                           np.concatenate((rest.count, part.count)),
-                           np.concatenate((rest.model, part.model)))  # fmt: skip
+            part = Windows(
+                np.concatenate((rest.window, part.window)),
+                np.concatenate((rest.count, part.count)),
+                np.concatenate((rest.model, part.model)),
+            )
         if len(part.window):
             end = int(np.searchsorted(part.window, part.window[-1]))
             yield part.take(slice(0, end))

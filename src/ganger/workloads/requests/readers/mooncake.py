@@ -55,10 +55,11 @@ def read(
             cells = {name: [getattr(line, name) for line in lines] for name in kinds}
             table = read_records(reading.complaints, kinds, [(np.array(numbers), cells)])
             columns = {
-                "model": np.zeros(len(lines), np.int32), "prompt_tokens": table["input_length"],
+                "model": np.zeros(len(lines), np.int32),
+                "prompt_tokens": table["input_length"],
                 "output_tokens": table["output_length"],
                 "input": np.array([_key(line.hash_ids) for line in lines], np.int64),
-            }  # fmt: skip
+            }
             yield reading.chunk(table, "timestamp", columns, from_first=False)
         if shared:
             reading.requests.remarks.note(
@@ -79,8 +80,9 @@ def _lines(file: TextFile) -> tuple[list[int], list[_Line]]:
             found.append(_ALL.decode(text))
             numbers.append(at)
         except (msgspec.DecodeError, RecursionError) as error:
-            file.complaints.add(f"no valid row: {error}", place=f"line {at}",
-                                mend="give one JSON object a line")  # fmt: skip
+            file.complaints.add(
+                f"no valid row: {error}", place=f"line {at}", mend="give one JSON object a line"
+            )
     return numbers, found
 
 

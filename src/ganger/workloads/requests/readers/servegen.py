@@ -38,9 +38,15 @@ F64 = NDArray[np.float64]
 
 
 def read(
-    path: Path, *, skip_bad: bool = False, ordered: bool = True, seed: object = 0,
-    scale: object = 1.0, tokens: object = "", model: object = "llm",
-) -> Requests:  # fmt: skip
+    path: Path,
+    *,
+    skip_bad: bool = False,
+    ordered: bool = True,
+    seed: object = 0,
+    scale: object = 1.0,
+    tokens: object = "",
+    model: object = "llm",
+) -> Requests:
     """Requests of all clients, generated; `scale` multiplies their rates. Raises BadInput."""
     number, factor = whole(seed, "seed"), positive(scale, "scale")
     lengths = _Lengths(Path(word(tokens))) if tokens else None
@@ -48,8 +54,10 @@ def read(
     def rows(reading: Reading) -> Iterator[Chunk]:
         window, client, rate, pattern, shape = _parameters(path, reading)
         requests, draws = reading.requests, stream(number, "gaps")
-        tenants = np.array([requests.tenants.code(str(each)) for each in range(
-            int(client.max(initial=-1)) + 1)], np.int32)  # fmt: skip
+        tenants = np.array(
+            [requests.tenants.code(str(each)) for each in range(int(client.max(initial=-1)) + 1)],
+            np.int32,
+        )
         if lengths is not None:
             lengths.begin(number)
         edges = np.flatnonzero(np.diff(window, prepend=-1, append=-1))
@@ -64,8 +72,10 @@ def read(
             if len(at):
                 yield chunk if lengths is None else lengths.give(chunk, asking, int(window[begin]))
         if lengths is not None and (strange := len(set(client.tolist()) - set(lengths.known))):
-            requests.remarks.note(f"{strange:,} clients have no token lengths of their own; they"
-                                  f" take those of the {len(lengths.known)} that have")  # fmt: skip
+            requests.remarks.note(
+                f"{strange:,} clients have no token lengths of their own; they"
+                f" take those of the {len(lengths.known)} that have"
+            )
 
     return log(path, rows, skip_bad=skip_bad, ordered=True, models=[word(model)])
 
@@ -127,17 +137,24 @@ class _Lengths:
             where = f"{path}: line {at}"
             try:
                 line = msgspec.json.decode(text, type=_Line)
-                parts = [(int(start), _pair(tables)) for start, tables in line.dataset.items()
-                         if not _is_empty(tables)]  # fmt: skip
+                parts = [
+                    (int(start), _pair(tables))
+                    for start, tables in line.dataset.items()
+                    if not _is_empty(tables)
+                ]
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
-                raise BadInput(f"no token lengths: {error}", where=where,
-                               mend="see docs/requests.md") from None  # fmt: skip
+                raise BadInput(
+                    f"no token lengths: {error}", where=where, mend="see docs/requests.md"
+                ) from None
             if parts:
                 self.known[line.client] = sorted(parts, key=lambda part: part[0])
         self.order = sorted(self.known)
         if not self.order:
-            raise BadInput("no client has token lengths", where=str(path),
-                           mend="name another file, or leave the option out")  # fmt: skip
+            raise BadInput(
+                "no client has token lengths",
+                where=str(path),
+                mend="name another file, or leave the option out",
+            )
         self.rng = np.random.default_rng(0)
 
     def begin(self, seed: int) -> None:
@@ -157,8 +174,13 @@ class _Lengths:
             for size, (values, edge) in zip(sizes, parts[at][1], strict=True):
                 drawn = np.searchsorted(edge, self.rng.random(len(rows)), side="right")
                 size[rows] = values[np.minimum(drawn, len(values) - 1)]
-        return Chunk(chunk.arrival, chunk.model, tenant=chunk.tenant, prompt_tokens=sizes[0],
-                     output_tokens=sizes[1])  # fmt: skip
+        return Chunk(
+            chunk.arrival,
+            chunk.model,
+            tenant=chunk.tenant,
+            prompt_tokens=sizes[0],
+            output_tokens=sizes[1],
+        )
 
 
 def _is_empty(tables: dict[str, str]) -> bool:
@@ -177,10 +199,15 @@ def _pair(tables: dict[str, str]) -> list[tuple[I64, F64]]:
 
 def _distribution(text: str) -> tuple[I64, F64]:
     """Values and cumulative weights of a text like `{13: 0.4, 14: 0.6}`. Raises ValueError."""
-    cells = np.array(text.strip().removeprefix("{").removesuffix("}").replace(":", ",").split(","),
-                     float)  # fmt: skip
+    cells = np.array(
+        text.strip().removeprefix("{").removesuffix("}").replace(":", ",").split(","), float
+    )
     values, weights = cells[::2], cells[1::2]
-    if len(values) != len(weights) or not ((values >= 0) & (values < 1 << 31)).all() or not (
-            weights >= 0).all() or not 0 < weights.sum() < np.inf:  # fmt: skip
+    if (
+        len(values) != len(weights)
+        or not ((values >= 0) & (values < 1 << 31)).all()
+        or not (weights >= 0).all()
+        or not 0 < weights.sum() < np.inf
+    ):
         raise ValueError(f"{text[:40]!r} is not a distribution")
     return values.astype(np.int64), np.cumsum(weights) / weights.sum()
