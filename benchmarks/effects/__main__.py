@@ -17,10 +17,28 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from provenance import commit
 
-from effects import elasticity, fairness, placement, programmes, queues, serving
+from effects import (
+    elasticity,
+    fairness,
+    placement,
+    programmes,
+    queues,
+    serving,
+    serving_memory,
+    serving_nexus,
+)
 from effects.common import EFFECTS, SEEDS, Effect
 
-FAMILIES = (queues, placement, fairness, elasticity, programmes, serving)
+FAMILIES = (
+    queues,
+    placement,
+    fairness,
+    elasticity,
+    programmes,
+    serving,
+    serving_memory,
+    serving_nexus,
+)
 HEAD = """# Published effects, in shape
 
 What each recipe's publication claims, and what this simulator says on small synthetic workloads

@@ -1,7 +1,4 @@
-"""Nexus: how many requests a second keep their SLO, against batching that knows no cluster.
-
-What is measured is in `nexus`, in the table's row type; `benchmarks/effects` draws it.
-"""
+"""Nexus: how many requests a second keep their SLO, against batching that knows no cluster."""
 
 from __future__ import annotations
 

@@ -210,6 +210,7 @@ def test_token_models_have_columns_of_their_own_in_eighty(tmp_path: Path) -> Non
     for word in ("ttft", "tpot", "tok/s", "tenant", "99th percentiles"):
         assert word in shown
     assert "No recipe can have" not in shown
+    assert "clairvoyant" not in shown
     plain = call(
         tmp_path, "--fleet", "L4:1", "--by-class", "--quiet", rows="arrival,model\n0,faces\n"
     ).stdout

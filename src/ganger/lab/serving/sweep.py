@@ -109,8 +109,9 @@ def compare_tasks(
         per_request=per_request,
         progress=lambda share: progress(part * share),
     )
-    if (runs[0].metrics["requests"] or 0) > FORESEEN:
-        oracle = []
+    spoke = any(run.metrics["output_tokens"] is not None for run in runs)
+    if spoke or (runs[0].metrics["requests"] or 0) > FORESEEN:
+        oracle = []  # it batches whole requests: of token models that is no best case
     found = try_tasks(
         load,
         models,
