@@ -25,7 +25,7 @@ _PART = re.compile(r"([A-Za-z0-9_. -]+?)\s*:\s*(\d{1,6})(?:\s*-\s*(\d{1,6}))?")
 _BATCHES: Final = 30
 """Means of so many parts of the log give the interval."""
 _MIXES: Final = 10_000
-CANDIDATES: Final = ("serve.triton", "clipper", "nanily", "clockwork")
+CANDIDATES: Final = ("serve.triton", "clipper", "nanily", "clockwork", "nexus")
 """Recipes that are tried where none is named and requests name models."""
 CHOOSING: Final = ("clipper", "clipper(selection=exp4)", "model-switching")
 """The same where they name families."""
