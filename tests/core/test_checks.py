@@ -203,13 +203,13 @@ def test_a_plan_is_booked_from_its_actions_alone_only_to_compare(
     starts: list[int] = []
     from ganger.core.books.draft import Draft
 
-    start = Draft.start
+    take = Draft._take
 
     def count(draft: Draft, job: int, placement: tuple[Slot, ...]) -> None:
         starts.append(job)
-        start(draft, job, placement)
+        take(draft, job, placement)
 
-    monkeypatch.setattr(Draft, "start", count)
+    monkeypatch.setattr(Draft, "_take", count)
     play("fifo", [job("a")], validate=validate)
     # Once for the decision, again for the second decision, again from the plan.
     assert len(starts) == (3 if validate else 1), made

@@ -43,7 +43,7 @@ def test_events_of_one_instant_come_in_this_order() -> None:
         0: {"Finished"},
         1: {"Failed"},
         2: {"Released"},
-        3: {"Refused"},
+        3: {"Refused", "Unable"},
         4: {"NodeDown"},
         5: {"NodeUp", "Withheld"},
         6: {"Started"},
