@@ -93,7 +93,8 @@ def test_a_search_grows_and_shrinks_is_stopped_whole_loses_a_node_and_ends(tmp_p
     with_parent = [
         at for at, action in told.actions(Stop, "search-trial") if action.why == "parent"
     ]
-    assert sorted(set(with_parent)) == [600, 900, 1200, 1260, 3000], "fewer fit, or other GPUs"
+    # At 1200 the one trial that runs fits in the three GPUs that are left, and goes on.
+    assert sorted(set(with_parent)) == [600, 900, 1260, 3000], "fewer fit, or other GPUs"
     lost = [
         told.names[event.job]
         for step in told.steps

@@ -52,6 +52,7 @@ SAMPLES = [
 ELSEWHERE = {
     "effects": "test_cheap_rows_of_the_effects_are_what_they_were",
     "gavel": "tests/recipes/test_gavel_page.py",
+    "peers": "tests/serving/test_cork.py, tests/mechanisms/test_scaling.py: the rules by hand",
     "pollux": "test_a_row_of_a_page_is_what_its_command_prints",
     "sia": "test_a_row_of_a_page_is_what_its_command_prints",
     "soak": "the same tests, in small counts",

@@ -25,8 +25,8 @@ Duration: TypeAlias = Annotated[int, "duration"]
 Period: TypeAlias = Annotated[int, "duration", Within(SECOND, NEVER)]
 """A duration that comes again and again, such as a quantum, a lease or a round: a second at least,
 since a run has as many decisions as periods."""
-Tick: TypeAlias = Annotated[int, "duration", Within(SECOND // 10_000, NEVER)]
-"""A duration that comes again and again while requests are served: 0.1 ms at least."""
+Tick: TypeAlias = Annotated[int, "duration", Within(SECOND // 1000, NEVER)]
+"""A duration that comes again and again while requests are served: a millisecond at least."""
 Count: TypeAlias = Annotated[int, Within(1, 10_000)]
 """How many of something that there must be one of."""
 Part: TypeAlias = Annotated[float, Within(0, 1)]
