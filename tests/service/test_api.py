@@ -383,6 +383,16 @@ def test_a_policy_is_tried_before_it_decides(client: Client) -> None:
     client.call("PUT", "/v1/policy", body={"recipe": "fifo"})
 
 
+def test_a_service_that_a_recipe_scales_is_no_array(client: Client) -> None:
+    """Its tasks would hold nothing and have no replicas."""
+    body = {"command": ["sleep", "60"], "kind": "serve", "gpus": 1}
+    client.call("PUT", "/v1/policy", body={"recipe": "fifo", "serving": "scale.threshold"})
+    for tasks in ({"array": "0-1"}, {"params": {"lr": ["1", "2"]}}):
+        with pytest.raises(Refusal, match="a service is one job"):
+            client.call("POST", "/v1/jobs", body={**body, **tasks})
+    client.call("PUT", "/v1/policy", body={"recipe": "fifo", "serving": "none"})
+
+
 def test_orders_on_running_jobs(client: Client) -> None:
     body = {"command": ["sleep", "60"], "grace": "1s"}
     job = client.call("POST", "/v1/jobs", body=body)["job"]

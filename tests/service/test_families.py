@@ -347,12 +347,12 @@ def test_people_see_families(tmp_path: Path) -> None:
         desk.steps(1)
     desk.steps(2)
     said = {one: explain(desk.daemon, one).lines for one in (row, 2, 4)}
-    assert "The best is job 3 (lr=0.1 wd=2): loss 0.25 after 1." in said[row]
+    assert "The best is job 3 (lr=0.1 wd=2): loss 0.25 after step 1." in said[row]
     assert "Its trials: 2 pending, 2 running." in said[row]
     assert said[2] == [
         "The recipe for trials has set it aside with its work.",
         "It is a trial of job 1, on what job 1 holds.",
-        "It last reported 0.25 after 1.",
+        "It last reported 0.25 after step 1.",
     ]
     assert (job_answer(desk.daemon, 2).reason, job_answer(desk.daemon, 2).parent) == ("Paused", 1)
     detail = job_detail(desk.daemon, row)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from ganger.cli.lab.recommend import recommend
 from ganger.cli.lab.serving.requests import requests
 from ganger.core.errors import BadInput
 from ganger.lab.serving import sweep
@@ -202,6 +203,24 @@ def test_every_figure_has_its_name(tmp_path: Path) -> None:
     }  # fmt: skip
     assert set(run["simulation"]) == {"cpu_seconds", "requests_per_cpu_second"}
     assert run["simulation"]["cpu_seconds"] > 0
+
+
+def test_without_a_deadline_nothing_is_late_and_no_fleet_is_recommended(tmp_path: Path) -> None:
+    rows = ROWS.replace(",deadline", "").replace(",0.1,", ",").replace(",0.2,", ",")
+    note = "no request has a deadline: every answer counts as in time (give --slo)"
+    words = ("--fleet", "T4:2", "-r", "serve.no-batch")
+    whole = MODELS.replace("bytes = 600_000_000\n", "")
+    said = call(tmp_path, *words, rows=rows, models=whole)
+    assert note in " ".join(said.output.split())
+    said = call(tmp_path, *words, "--slo", "1s", rows=rows, models=whole)
+    assert "no request has a deadline" not in said.output
+    assert "no request has a deadline" not in call(tmp_path, *words, models=whole).output
+    paths = [str(tmp_path / "r.csv"), "--models", str(tmp_path / "m.toml"), "--fleets", "T4:1-2"]
+    (tmp_path / "r.csv").write_text(rows)
+    refused = CliRunner().invoke(recommend, paths)
+    assert "no request has a deadline, so any fleet keeps them all" in str(refused.exception)
+    sized = CliRunner().invoke(recommend, [*paths, "--slo", "1s"])
+    assert "The nearest is clipper on T4:2: 100.0% (0.0% to 100.0%)." in sized.output
 
 
 def test_a_report_is_a_page_with_batches_and_the_bound(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ FILES = [
     Wrong("r.csv", "0.001,small", "1e300,small"),
     Wrong("r.csv", "0.001,small", ",small"),
     Wrong("r.csv", "0.002,large", "0.0005,large"),
-    Wrong("r.csv", "0.002,large", "0.002,"),
+    Wrong("r.csv", "0.002,large", "0.002,neither"),
     Wrong("r.csv", "0.002,large", "0.002,huge"),
     Wrong("r.csv", "0.002,large", "0.002,bot"),
     Wrong("r.csv", "0.002,large", "0.002,large,1"),

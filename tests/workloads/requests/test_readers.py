@@ -455,6 +455,10 @@ def test_an_access_log_names_models_and_is_spread_over_its_seconds(tmp_path: Pat
     assert 0 < second < SECOND
     assert "1 rows left out: they ask for no model (/models/NAME)" in found.remarks.lines
     assert sample(tmp_path, ACCESS, seed=1).gather().arrival.tolist()[1] != second
+    assert not any("--option model=" in line for line in found.remarks.lines)
+    unnamed = sample(tmp_path, ACCESS.replace("/models/", "/"))
+    assert len(unnamed.gather()) == 0
+    assert any("--option model=resnet50" in line for line in unnamed.remarks.lines)
     every = sample(tmp_path, ACCESS, model="m")
     assert models(every) == ["m"] * 4
     for old, new in (("Nov", "Nox"), ("24/Nov", "31/Nov"), ('] "POST', '"POST')):

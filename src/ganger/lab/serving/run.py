@@ -104,6 +104,8 @@ class ServingRun:
     classes: list[dict[str, Any]] = field(default_factory=list)
     """Figures by model, tenant and SLO; none where each model has one class."""
     watched: Watched | None = None
+    dated: bool = True
+    """Whether any request had a deadline."""
 
     @property
     def place(self) -> Place:
@@ -178,10 +180,18 @@ def serve(
     return ServingRun(
         recipe if isinstance(recipe, str) else router.name, str(fleet), setup,
         tally.metrics(fleet.size * router.can.streams), tally.dropped, by_model,
-        requests.remarks.lines, time.process_time() - began, tally.in_time(),
+        _remarks(requests, source, setup), time.process_time() - began, tally.in_time(),
         "future" if router.can.foresees else "", tally.classes.rows(),
         None if watching is None else watching.found(tally.latencies, tally.requests),
+        source.dated,
     )  # fmt: skip
+
+
+def _remarks(requests: Requests, source: Source, setup: Setup) -> list[str]:
+    """Those of the reader, and that nothing can be late."""
+    late = source.dated or min(setup.slo_ttft, setup.slo_tpot) < NEVER
+    undated = "no request has a deadline: every answer counts as in time (give --slo)"
+    return requests.remarks.lines if late else [*requests.remarks.lines, undated]
 
 
 def bound_of(
@@ -369,7 +379,7 @@ class Source:
         not too many tasks."""
         self._lengths = Lengths(world, requests.name)
         self._labels = [self._labels_of(those) for those in world.variants]
-        self._codes = np.zeros(0, np.int64)
+        self._codes, self.dated = np.zeros(0, np.int64), False
 
     def _labels_of(self, variants: Sequence[int]) -> NDArray[np.int64] | None:
         """The true classes of the inputs that one of these models was recorded on."""
@@ -396,6 +406,7 @@ class Source:
         arrival = chunk.arrival if faster == 1 else np.rint(chunk.arrival / faster).astype(np.int64)
         due = np.full(len(chunk), NEVER) if chunk.deadline is None else chunk.deadline
         given = np.where(due < NEVER, due - chunk.arrival, self._setup.slo)
+        self.dated = self.dated or bool((given < NEVER).any())
         due = np.where(given < NEVER, arrival + np.minimum(given, NEVER - 1), NEVER)
         columns: dict[str, Sequence[int]] = {
             "arrival": _machine(arrival), "model": _machine(model),

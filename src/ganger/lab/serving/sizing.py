@@ -196,6 +196,12 @@ def size(
                 continue
             good = [run for run in mine if isinstance(run, ServingRun)]
             requests, remarks = int(good[0].metrics["requests"] or 0), good[0].remarks
+            if not good[0].dated:
+                raise BadInput(
+                    "no request has a deadline, so any fleet keeps them all",
+                    where="--slo",
+                    mend="write like 100ms",
+                )
             search.hear(_tried(search.found.recipe, fleet, good))
         progress(sum(search.share for search in searches) / len(searches))
     progress(1.0)

@@ -77,7 +77,7 @@ def clairvoyant() -> Router:
     """Where not all models fit in memory, the one that is asked for latest goes for one that is
     missing.
 
-    It is told which requests will come, so it is a bound and nothing that can be deployed. No
+    It knows which requests will come, so it is a bound and nothing that can be deployed. No
     cache loads less often where all models have one size and one device serves. Requests run one at
     a time, first come, first served.
     """

@@ -121,9 +121,12 @@ class AppContext:
             if not self.owns(who, row):
                 raise Forbidden(f"job {row + 1} belongs to another user")
 
-    def refuse_unfit_family(self, who: Who, kind: str, parents: Iterable[str]) -> None:
-        """Raise BadInput for a search that nothing here would divide, Forbidden for a trial unless
-        its parent is `who`'s own: an administrator's trial would run in what another holds."""
+    def refuse_unfit_family(
+        self, who: Who, kind: str, parents: Iterable[str], tasks: bool = False
+    ) -> None:
+        """Raise BadInput for a search that nothing here would divide and for an array (`tasks`) of
+        services that a recipe would scale, Forbidden for a trial unless its parent is `who`'s own:
+        an administrator's trial would run in what another holds."""
         if kind == "tune" and not capabilities_of(self.daemon.engine).grants:
             raise BadInput(
                 "Slurm gives devices to one job only, not to its trials",
@@ -135,6 +138,12 @@ class AppContext:
                 "no recipe here decides over trials",
                 where="kind",
                 mend="have an administrator say: ganger policy set RECIPE --inner tune.sha",
+            )
+        if kind == "serve" and tasks and self.daemon.header.serving:
+            raise BadInput(
+                f"a service is one job, of which {self.daemon.header.serving} chooses the replicas",
+                where="array",
+                mend="submit each service by itself",
             )
         self.refuse_others(who, [int(parent) - 1 for parent in parents])
 

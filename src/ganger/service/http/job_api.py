@@ -140,7 +140,7 @@ def _prepared(world: AppContext, who: Who, wanted: list[JobRequest]) -> list[Pre
         made = prepare(one, who, now, resolve, world.shared, daemon.gates.ahead)
         parents = {job.spec.parent for job in made} - {""}
         with daemon.lock:
-            world.refuse_unfit_family(who, one.kind, parents)
+            world.refuse_unfit_family(who, one.kind, parents, bool(one.array or one.params))
         size = size_of(made, one)
         links, text = links + size[0], text + size[1]
         refuse_too_many(links, text)

@@ -76,7 +76,7 @@ def sentences(daemon: Daemon, row: int) -> list[str]:
         found = [f"It is {what} of job {parent + 1}{_where(daemon, row, parent)}."]
         told = last_reports(daemon.reader, [row]).get(row)
         if told is not None:
-            found.append(f"It last reported {_value(told[1])} after {told[0]:g}.")
+            found.append(f"It last reported {_value(told[1])} after step {told[0]:g}.")
         return found
     said = counts(daemon, row)
     if not said:
@@ -106,7 +106,8 @@ def _best(children: Sequence[ChildAnswer], best: int, metric: str) -> str:
             what = f" ({spoken(child.params)})" if child.params else ""
             name = f" {metric}" if metric else ""
             return (
-                f"The best is job {best}{what}:{name} {_value(child.value)} after {child.step:g}."
+                f"The best is job {best}{what}:{name} {_value(child.value)}"
+                f" after step {child.step:g}."
             )
     return f"The best is job {best}."
 

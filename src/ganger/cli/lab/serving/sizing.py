@@ -108,7 +108,8 @@ def _print(advice: Advice, priced: bool) -> None:
         if nearest is not None:
             line += (
                 f" The nearest is {nearest.recipe} on {nearest.fleet}:"
-                f" {percent(nearest.attainment)}."
+                f" {percent(nearest.attainment)}"
+                f" ({percent(nearest.low)} to {percent(nearest.high)})."
             )
     else:
         line = (

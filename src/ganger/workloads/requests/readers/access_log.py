@@ -44,6 +44,7 @@ _MONTHS: Final = (
     "Dec",
 )
 _NO_MODEL: Final = "they ask for no model (/models/NAME)"
+_NAME_ONE: Final = "no line names a model: say which one is meant, like --option model=resnet50"
 Row = tuple[int, int, str]
 """Number of the line, second, model."""
 
@@ -69,6 +70,8 @@ def read(
             yield _chunk(waiting, reading, rng)
         reading.complaints.flush()
         reading.requests.remarks.note("times are to the second: requests are spread over each")
+        if not len(reading.requests.models):
+            reading.requests.remarks.note(_NAME_ONE)
 
     return log(path, rows, skip_bad=skip_bad, ordered=ordered)
 
