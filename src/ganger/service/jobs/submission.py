@@ -294,7 +294,7 @@ def _check_strings(request: JobRequest) -> None:
     _check_word(request.script, "script", SCRIPT_MAX)
     values = [value for each in request.params.values() for value in each]
     words = (*request.command, *request.env, *request.env.values(), *request.params, *values)
-    filled = sum(grid.longest(word, request.params, NAME_MAX) for word in request.command)
+    filled = grid.longest(request.command, request.params, NAME_MAX)
     if max(sum(map(len, words)) + len(words), filled) > WORDS_MAX:
         raise BadInput(
             f"it and the variables are longer than {WORDS_MAX >> 20} MiB",
