@@ -253,6 +253,8 @@ def test_braces_do_not_grow_without_end(tmp_path: Path) -> None:
         desk.submit(command=["echo", "{a}" * 40_000], params={"a": [long]})
     with pytest.raises(BadInput, match="longer than 2 MiB"):
         desk.submit(params={"a": [f"{i}{long[9:]}" for i in range(600)]})
+    with pytest.raises(BadInput, match="longer than 2 MiB"):
+        desk.submit(kind="tune", command=["echo", "{a}" * 40_000], configurations=[{"a": long}])
     row = desk.submit(command=["echo", "{a}"], params={"a": ["{b}{b}"], "b": ["{name}"]})[0]
     assert desk.daemon.launch(row).command == ("echo", "{b}{b}")
     request = JobRequest(command=["true"], params={"a": [f"{i}" + long[4:] for i in range(500)]})

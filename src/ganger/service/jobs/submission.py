@@ -294,7 +294,8 @@ def _check_strings(request: JobRequest) -> None:
     _check_word(request.script, "script", SCRIPT_MAX)
     values = [value for each in request.params.values() for value in each]
     words = (*request.command, *request.env, *request.env.values(), *request.params, *values)
-    filled = grid.longest(request.command, request.params, NAME_MAX)
+    tried = grid.together(request.params, request.configurations)
+    filled = grid.longest(request.command, tried, NAME_MAX)
     if max(sum(map(len, words)) + len(words), filled) > WORDS_MAX:
         raise BadInput(
             f"it and the variables are longer than {WORDS_MAX >> 20} MiB",
