@@ -43,7 +43,7 @@ KNOWN_GPUS: Final[dict[str, GpuType]] = {
 }  # fmt: skip
 """GPU types by name: memory and board power as their makers state them; no prices, no speeds."""
 _BY_LOWER = {name.lower(): name for name in KNOWN_GPUS}
-_PART = re.compile(r"(?:(\d+)x)?(\d+)x([A-Za-z][\w.-]*)(?:@([\w.-]+))?")
+_PART = re.compile(r"(?:(\d+)x)?(\d+)x((?!x\d)[A-Za-z][\w.-]*)(?:@([\w.-]+))?")
 _SHORT = re.compile(rf"{_PART.pattern}(?:\+{_PART.pattern})*")
 _MACHINES = "give a machine file of HiEST's gpu-topo-aware"
 _MEND = "write like 8x8xV100, 4xT4 for one node, or 4x8xA100@pool+16x4xT4; or name a cluster file"
