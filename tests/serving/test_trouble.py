@@ -220,6 +220,7 @@ def test_drawn_ones_have_the_means_that_were_stated() -> None:
         ("", "every=1h,for=1s", "'' is not a valid factor"),
         ("", "every=1h,times=4", "every and for"),
         ("", "every=1h,for=1s,times=nan", "not a valid factor"),
+        ("", "every=1h,for=1s,times=0.1", "'0.1' is not a valid factor"),
         ("", "fast", "no file 'fast'"),
         ("device,down,up\n9,1s,2s", "", "no device '9' in T4:2+L4:1"),
         ("device,down,up\n0,1s,3s\n0,2s,4s", "", "two rows of device 0 overlap"),
