@@ -307,6 +307,21 @@ def test_replicas_counts_become_windows_that_a_recipe_decides_by(tmp_path: Path)
     assert check_history(desk.journal) == desk.daemon.kernel.revision
 
 
+def test_a_replica_that_tells_nonsense_stops_no_recipe(tmp_path: Path) -> None:
+    """1e308 open requests times a window's length were infinite: the recipe failed at every
+    decision, and no job of anybody started any more."""
+    desk = Desk(tmp_path, under("", "scale.reactive"), endless)
+    desk.submit(kind="serve", gpus=1, min_gpus=1, max_gpus=2, name="web")
+    desk.steps(5)
+    for ongoing in (0.0, 1e308):
+        tell(desk, 1, arrivals=1e308, ongoing=ongoing, queue=1e308, busy_seconds=1e308, seconds=1)
+        desk.engine.now += 10 * SECOND
+        desk.steps(3)
+    assert windows(desk)[-1]["ongoing"] == 1e15
+    assert guard_of(desk.daemon.kernel).error == ""
+    assert check_history(desk.journal) == desk.daemon.kernel.revision
+
+
 def test_what_was_counted_before_a_restart_is_not_counted_again(tmp_path: Path) -> None:
     desk = Desk(tmp_path, under("", "scale.threshold"), endless)
     desk.submit(kind="serve", gpus=1, name="web")
