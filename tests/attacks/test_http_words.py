@@ -253,12 +253,48 @@ def test_braces_do_not_grow_without_end(tmp_path: Path) -> None:
         desk.submit(command=["echo", "{a}" * 40_000], params={"a": [long]})
     with pytest.raises(BadInput, match="longer than 2 MiB"):
         desk.submit(params={"a": [f"{i}{long[9:]}" for i in range(600)]})
+    with pytest.raises(BadInput, match="longer than 2 MiB"):
+        desk.submit(kind="tune", command=["echo", "{a}" * 40_000], configurations=[{"a": long}])
     row = desk.submit(command=["echo", "{a}"], params={"a": ["{b}{b}"], "b": ["{name}"]})[0]
     assert desk.daemon.launch(row).command == ("echo", "{b}{b}")
     request = JobRequest(command=["true"], params={"a": [f"{i}" + long[4:] for i in range(500)]})
     jobs = prepare(request, Who("ann"), 0, lambda job: [], False)
     assert size_of(jobs, request)[1] > 2_000_000
     desk.close()
+
+
+def test_a_search_of_many_trials_holds_so_much_text() -> None:
+    """Each configuration is kept written out: 2 MB of parameters were 18 GiB in the journal."""
+    params = {"a": [str(number) for number in range(10_000)]}
+    params |= {f"p{number}": ["x" * 4000] for number in range(500)}
+    with pytest.raises(BadInput, match="exceed 256 MiB"):
+        prepare(
+            JobRequest(kind="tune", command=["true"], params=params),
+            Who("ann"),
+            0,
+            lambda job: [],
+            False,
+        )
+    request = JobRequest(kind="tune", command=["true"], params={"a": ["1", "22"], "bc": ["333"]})
+    jobs = prepare(request, Who("ann"), 0, lambda job: [], False)
+    assert jobs[0].facts.family is not None
+    listed = JobRequest(
+        kind="tune", command=["true"], configurations=list(jobs[0].facts.family.configurations)
+    )
+    again = prepare(listed, Who("ann"), 0, lambda job: [], False)
+    texts = [size_of(jobs, request)[1], size_of(again, listed)[1]]
+    assert texts[1] == len("true") + len("a1bc333") + len("a22bc333")
+    assert texts[0] == texts[1] + len("a22bc333")  # and the values themselves, once
+
+
+def test_many_words_and_many_values_are_not_looked_at_word_by_word() -> None:
+    """For each word of the command all values were measured again: a request of 3 MB held the
+    daemon for many minutes."""
+    values = {"a": [str(number) for number in range(50_000)]}
+    request = JobRequest(command=["a"] * 500_000, params=values)
+    began = time.process_time()
+    assert len(prepare(request, Who("ann"), 0, lambda job: [], False)) == 50_000
+    assert time.process_time() - began < 60
 
 
 def test_no_parameter_adds_a_folder_to_a_path(tmp_path: Path) -> None:

@@ -198,6 +198,27 @@ def test_nothing_runs_because_a_strangers_log_names_it(
     assert not mark_of(tmp_path).exists()
 
 
+@pytest.mark.parametrize("strange", STRANGE)
+def test_nothing_runs_because_a_strangers_scenario_names_it(
+    recipe: Path, tmp_path: Path, shell: Shell, strange: Callable[[Path], None]
+) -> None:
+    scenario = tmp_path / "scenario.toml"
+    (tmp_path / "jobs.csv").write_text(
+        "submitted,gpus,duration,kind,model\n0,1,60,train,\n0,1,60,serve,resnet50\n"
+    )
+    scenario.write_text(
+        'format = "ganger.scenario/1"\nmodels = "papers"\nrouters = ["serve.triton"]\n'
+        'cluster = "1x4xT4"\n[[services]]\nname = "resnet50"\n'
+        'generate = {kind = "poisson", rate = 1, duration = "9s"}\n'
+        f'[training]\ntrace = "jobs.csv"\nrecipes = ["{recipe}:Mine"]\n'
+        'scaling = "scale.threshold"\n'
+    )
+    strange(scenario)
+    refused = shell.ganger("simulate", str(scenario), code=2)
+    assert "what runs here" in refused.stderr
+    assert not mark_of(tmp_path).exists()
+
+
 def test_a_strangers_log_of_a_published_recipe_is_read(tmp_path: Path, shell: Shell) -> None:
     trace, log = tmp_path / "jobs.csv", tmp_path / "run.log"
     trace.write_text("submitted,gpus,duration\n0,1,60\n")

@@ -278,6 +278,8 @@ def test_a_file_that_holds_no_policy(place: Path, text: str, spec: str, said: st
         (["--cluster", "8xx8"], "8xx8"),
         (["--seed", "x"], "not a valid seed"),
         (["--seed", "4-0"], "runs backwards"),
+        (["--seed", "0-99999999999999999"], "at most 1000"),
+        (["--seed", "9" * 5000], "not a valid seed"),
         (["--recipe", ","], "--recipe: it names none"),
         (["--recipe", "fifo,las(quantum=1h"], "unbalanced parentheses"),
         (["--recipe", "las(quantum=1h,quantum=2h)"], "las(quantum): it is listed twice"),

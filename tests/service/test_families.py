@@ -16,6 +16,7 @@ from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent.protocol import Key, Progress
 from ganger.engines.testing.fake import Script
+from ganger.service.commands import SetPolicy
 from ganger.service.durable.journal import Header
 from ganger.service.durable.recovery import check_history, guard_of
 from ganger.service.durable.sandbox import outlook
@@ -237,9 +238,23 @@ def test_a_tenants_limit_counts_a_search_and_not_its_trials_again(tmp_path: Path
     assert desk.daemon.gates.ceilings.taken(("tenant", "ann")) == 2000
 
 
-def test_other_recipes_for_families_are_a_new_segment(tmp_path: Path) -> None:
-    from ganger.service.commands import SetPolicy
+def test_a_service_that_holds_nothing_is_no_victim(tmp_path: Path) -> None:
+    """A service whose recipe was taken away holds no device itself. The recipe for all jobs looked
+    for those devices, and failed at every decision."""
+    desk = Desk(tmp_path, under("fifo", "scale.threshold(cooldown=1s)"), endless)
+    (first,) = desk.submit(gpus=4, hold=True)
+    desk.submit(gpus=2)
+    desk.submit(kind="serve", gpus=1)
+    desk.steps(5)
+    desk.ask(SetPolicy("las", "history", inner="fifo", serving=""))
+    desk.order("release", first)
+    for _ in range(5):
+        desk.steps(1)
+        assert guard_of(desk.daemon.kernel).error == ""
+    assert check_history(desk.journal) == desk.daemon.kernel.revision
 
+
+def test_other_recipes_for_families_are_a_new_segment(tmp_path: Path) -> None:
     desk = Desk(tmp_path, under("fifo"), endless)
     search(desk)
     desk.ask(SetPolicy("fifo", "history", inner="tune.sha(trials=2)"))
@@ -304,6 +319,21 @@ def test_replicas_counts_become_windows_that_a_recipe_decides_by(tmp_path: Path)
     last = windows(desk)[1]
     assert (last["arrivals"], last["answered"], last["replicas"]) == (10, 30, 3)
     assert last["busy"] == pytest.approx(0.1), "the others told nothing new"
+    assert check_history(desk.journal) == desk.daemon.kernel.revision
+
+
+def test_a_replica_that_tells_nonsense_stops_no_recipe(tmp_path: Path) -> None:
+    """1e308 open requests times a window's length were infinite: the recipe failed at every
+    decision, and no job of anybody started any more."""
+    desk = Desk(tmp_path, under("", "scale.reactive"), endless)
+    desk.submit(kind="serve", gpus=1, min_gpus=1, max_gpus=2, name="web")
+    desk.steps(5)
+    for ongoing in (0.0, 1e308):
+        tell(desk, 1, arrivals=1e308, ongoing=ongoing, queue=1e308, busy_seconds=1e308, seconds=1)
+        desk.engine.now += 10 * SECOND
+        desk.steps(3)
+    assert windows(desk)[-1]["ongoing"] == 1e15
+    assert guard_of(desk.daemon.kernel).error == ""
     assert check_history(desk.journal) == desk.daemon.kernel.revision
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ FLEET = read_fleet("T4:2+L4:1")
 
 
 def played(
-    recipe: str, changes: list[Change], asked: list[Asked], devices: int, room: int = 0
+    recipe: str, changes: Iterable[Change], asked: list[Asked], devices: int, room: int = 0
 ) -> Seen:
     """Drive a recipe over devices that change; with `room`, models are loaded into that memory."""
     stores = [Store(at, room) for at in range(devices)] if room else []
@@ -49,6 +50,13 @@ def played(
 def failing(device: int, down: float, up: float) -> list[Change]:
     """One outage, in milliseconds."""
     return [Change(round(down * MS), device, False), Change(round(up * MS), device, True)]
+
+
+def test_devices_that_fail_before_anything_ends_end_the_run() -> None:
+    """What was drawn had no end, and so had the run."""
+    changes = Trouble("mtbf=10us,mttr=10us").changes(read_fleet("T4:1"), 0)
+    with pytest.raises(BadInput, match="no request ended in between"):
+        played("serve.triton", changes, [Asked(0), Asked(0.5)], 1)
 
 
 def test_what_a_device_lost_waits_for_another() -> None:
@@ -158,7 +166,7 @@ CHANGES = st.lists(
     tight=st.booleans(),
 )
 def test_every_request_ends_once_whatever_befalls_the_devices(
-    recipe: str, changes: list[Change], asked: list[Asked], tight: bool
+    recipe: str, changes: Iterable[Change], asked: list[Asked], tight: bool
 ) -> None:
     room = 60 if tight and make_router(recipe).can.loads else 0
     back = [Change(500 * MS, device, True) for device in range(2)]
@@ -212,6 +220,7 @@ def test_drawn_ones_have_the_means_that_were_stated() -> None:
         ("", "every=1h,for=1s", "'' is not a valid factor"),
         ("", "every=1h,times=4", "every and for"),
         ("", "every=1h,for=1s,times=nan", "not a valid factor"),
+        ("", "every=1h,for=1s,times=0.1", "'0.1' is not a valid factor"),
         ("", "fast", "no file 'fast'"),
         ("device,down,up\n9,1s,2s", "", "no device '9' in T4:2+L4:1"),
         ("device,down,up\n0,1s,3s\n0,2s,4s", "", "two rows of device 0 overlap"),

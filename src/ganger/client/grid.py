@@ -74,8 +74,22 @@ def filled(text: str, values: Mapping[str, str]) -> str:
     return _BRACES.sub(lambda found: values.get(found[1], found[0]), text)
 
 
-def longest(text: str, params: Mapping[str, Sequence[str]], name: int) -> int:
-    """No fewer letters than `text` can have once it is filled; `name`: those of a job's name."""
+def together(
+    params: Mapping[str, Sequence[str]], configurations: Iterable[Mapping[str, str]]
+) -> dict[str, list[str]]:
+    """All values of each parameter, those of `configurations` included."""
+    found = {name: list(values) for name, values in params.items()}
+    for one in configurations:
+        for name, value in one.items():
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def longest(words: Iterable[str], params: Mapping[str, Sequence[str]], name: int) -> int:
+    """No fewer letters than the words can have together once they are filled; `name`: those of a
+    job's name."""
     most = {each: max(map(len, values)) for each, values in params.items()}
     most |= dict.fromkeys(RESERVED, name)
-    return len(text) + sum(most.get(found[1], 0) for found in _BRACES.finditer(text))
+    return sum(
+        len(word) + sum(most.get(found[1], 0) for found in _BRACES.finditer(word)) for word in words
+    )

@@ -20,6 +20,8 @@ SUMS: Final = ("arrivals", "answered", "late", "dropped")
 """What replicas count from their start on."""
 LEVELS: Final = ("ongoing", "queue")
 """What they tell as it is now; a service has the sum of its replicas."""
+MOST: Final = 1e15
+"""No figure of a window is larger: recipes count with products of them."""
 BUSY: Final = "busy_seconds"
 SPAN: Final = "seconds"
 """The time that a replica has told of: reports come a little late, so it is not the window's."""
@@ -86,7 +88,7 @@ class Windows:
             for name in ("p50", "p99"):
                 if name in now:
                     found[name] = max(found.get(name, 0.0), now[name])
-        return {name: value for name, value in found.items() if isfinite(value)}
+        return {name: min(value, MOST) for name, value in found.items() if isfinite(value)}
 
 
 def _per_window(figures: dict[str, float], running: int) -> dict[str, float]:

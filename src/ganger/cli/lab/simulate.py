@@ -13,6 +13,7 @@ from ganger.cli.lab.recipes import complete_recipe
 from ganger.cli.lab.shown_runs import log_one, output_options, run_and_show
 from ganger.cli.options import load_with_options, profiles_option, trace_options
 from ganger.core.errors import BadInput
+from ganger.core.units import shown
 
 if TYPE_CHECKING:
     from ganger.core.spec import ClusterSpec
@@ -389,15 +390,16 @@ def parse_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        if any(not word.isdecimal() or len(word) > 18 for word in (first, *([last] * bool(dash)))):
             raise BadInput(
-                f"{part!r} is not a valid seed", where="--seed", mend="write like 0 or 0-4"
+                f"{shown(part)} is not a valid seed", where="--seed", mend="write like 0 or 0-4"
             )
         if int(last or first) < int(first):
             raise BadInput(f"{part!r} runs backwards", where="--seed", mend="write like 0-4")
+        count = len(seeds) + int(last or first) - int(first) + 1
+        if count > 1000:
+            raise BadInput(f"{count:,} seeds or more", where="--seed", mend="at most 1000")
         seeds += range(int(first), int(last or first) + 1)
-    if len(seeds) > 1000:
-        raise BadInput(f"{len(seeds)} seeds", where="--seed", mend="at most 1000")
     return seeds
 
 

@@ -408,7 +408,8 @@ class _Pass:
             return None
         job = -entry[-1]
         held = ledger.holds.get(job)
-        where = -1 if held is None else ledger.cell_of[held[1][0].node].index
+        some = held is not None and held[1]  # a service holds nothing itself
+        where = ledger.cell_of[some[0].node].index if some else -1
         line.append((entry, where, self.view.at.size[job]))
         return line[number]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from datetime import datetime
@@ -85,6 +86,7 @@ def prepare(
     """The jobs that `request` asks for, one per task of its array. Begin times are on the wall
     clock, which is `ahead` of `now`. Raises BadInput."""
     _check(request)
+    refuse_too_many(0, _text_of_trials(request))
     family = family_of(request, TASKS_MAX)
     shape = shape_of(request)
     rows = _bounded(rows)
@@ -176,7 +178,19 @@ def size_of(jobs: list[Prepared], request: JobRequest) -> tuple[int, int]:
     words = (*request.command, *request.env, *request.env.values(), *request.warm)
     values = sum(len(name) + max(map(len, each)) for name, each in request.params.items())
     text = len(request.script) + sum(map(len, words)) + values
-    return links * len(jobs), text * len(jobs)
+    return links * len(jobs), text * len(jobs) + _text_of_trials(request)
+
+
+def _text_of_trials(request: JobRequest) -> int:
+    """How many bytes the configurations of a search have, each written out; 0 if it is none."""
+    if request.kind != "tune":
+        return 0
+    listed = sum(len(name) + len(one[name]) for one in request.configurations for name in one)
+    many = math.prod(map(len, request.params.values()))
+    return listed + sum(
+        many * len(name) + many // len(values) * sum(map(len, values))
+        for name, values in request.params.items()
+    )
 
 
 def refuse_too_many(links: int, text: int) -> None:
@@ -189,7 +203,7 @@ def refuse_too_many(links: int, text: int) -> None:
         )
     if text > TEXT_BYTES_MAX:
         raise BadInput(
-            f"scripts, commands and variables of all tasks exceed {TEXT_BYTES_MAX >> 20} MiB",
+            f"scripts, commands and variables of all jobs exceed {TEXT_BYTES_MAX >> 20} MiB",
             where="script",
             mend="keep them in files, or submit in parts",
         )
@@ -294,7 +308,8 @@ def _check_strings(request: JobRequest) -> None:
     _check_word(request.script, "script", SCRIPT_MAX)
     values = [value for each in request.params.values() for value in each]
     words = (*request.command, *request.env, *request.env.values(), *request.params, *values)
-    filled = sum(grid.longest(word, request.params, NAME_MAX) for word in request.command)
+    tried = grid.together(request.params, request.configurations)
+    filled = grid.longest(request.command, tried, NAME_MAX)
     if max(sum(map(len, words)) + len(words), filled) > WORDS_MAX:
         raise BadInput(
             f"it and the variables are longer than {WORDS_MAX >> 20} MiB",

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from ganger.core.errors import BadInput
 from ganger.core.units import NEVER
 from ganger.sim.requests.plane import Plane
 
 DOWN: Final = "its device was down"
+_FAILURES_MAX: Final = 100_000
+"""After so many in a row in which no request ended, though some were there, none will end."""
 
 
 class Change(NamedTuple):
@@ -26,8 +29,10 @@ def drive(plane: Plane, changes: Iterable[Change]) -> None:
 
     What runs on a device that fails is lost, and so is what lies in its memory. A batch that has
     begun keeps its pace. Requests that still wait when the last device that could answer them has
-    failed for good are dropped.
+    failed for good are dropped. Raises BadInput where devices fail so often that none is ever
+    answered.
     """
+    failures, over = 0, 0
     lanes_of: dict[int, list[int]] = {}
     for lane in reversed(plane.world.lanes):  # those that copy first: they stop loading
         lanes_of.setdefault(lane.device, []).append(lane.number)
@@ -38,6 +43,15 @@ def drive(plane: Plane, changes: Iterable[Change]) -> None:
         if change.up is None:
             plane.physics.pace[change.device] = change.times
             continue
+        ended = plane.arrived - plane.world.open
+        failures = failures + 1 if ended == over and plane.world.open else 0
+        over = ended
+        if failures > _FAILURES_MAX:
+            raise BadInput(
+                f"devices failed {failures:,} times, and no request ended in between",
+                where="--outages",
+                mend="let them run for longer than a request takes",
+            )
         for number in lanes_of[change.device]:
             plane.turn(number, change.at, up=change.up)
     plane.advance()

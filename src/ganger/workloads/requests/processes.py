@@ -33,6 +33,7 @@ _EVER = 1e12
 """Seconds after every end."""
 _MOST_RATE = 1e9
 _MOST_CV = 100.0
+_LEAST_CV = 1e-9
 
 
 def stream(seed: int, purpose: str) -> np.random.Generator:
@@ -145,7 +146,7 @@ def gaps(cv: float = 1.0) -> Gaps:
     """Gamma gaps by their coefficient of variation, 1 for exponential ones and 0 for a clock's."""
     if not 0 <= cv <= _MOST_CV:
         raise BadInput(f"{cv:g}", where="cv", mend=f"give 0 to {_MOST_CV:g}")
-    if cv == 0:
+    if cv < _LEAST_CV:  # no gap differs from the mean by a microsecond
         return lambda rng, n: np.ones(n)
     if cv == 1:
         return lambda rng, n: rng.exponential(1.0, n)

@@ -74,10 +74,14 @@ def _cluster(scenario: Scenario) -> str:
 
 def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
     from ganger.cli.lab.simulate import simulate_jobs
+    from ganger.client.strangers import refuse_others_file
+    from ganger.lab.simulating.policies import needs_of
 
     document, training = scenario.document, scenario.document.training
     assert training is not None, "it was checked that there is training"
     assert scenario.trace is not None, "training has a trace"
+    if any(needs_of(name) == "own" for name in (*training.recipes, training.scaling) if name):
+        refuse_others_file(scenario.path)
     given = {
         "serving": training.scaling,
         "seeds": document.seeds,
