@@ -4,6 +4,7 @@ and that a crash loses none."""
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ganger.service.commands import SetPolicy
 from ganger.service.durable.journal import Header
 from ganger.service.durable.recovery import check_history, guard_of
 from ganger.service.durable.sandbox import outlook
+from ganger.service.families import not_before
 from ganger.service.jobs import families
 from ganger.service.reports.explain import explain
 from ganger.service.reports.rows import job_answer, job_detail, shares
@@ -177,6 +179,32 @@ def test_a_service_is_scaled_by_what_its_replicas_report(tmp_path: Path) -> None
     running = [row for row in range(1, 4) if desk.phase(row) == Phase.RUNNING]
     assert running == [1], "one more came, and the two newest went"
     assert desk.daemon.kernel.jobs.restarts[1] == 0
+    assert check_history(desk.journal) == desk.daemon.kernel.revision
+
+
+def test_replicas_that_fail_at_once_are_started_ever_later(tmp_path: Path) -> None:
+    """One that fails after a tenth of a second is followed at once; after two, four, eight, ...
+    seconds in between. One that lasts ends the row."""
+    lasting = {0}
+
+    def broken(job: int, attempt: int) -> Script:
+        return (
+            Script(runs=NEVER) if job in lasting else Script(runs=SECOND // 10, fails="exit code 1")
+        )
+
+    desk = Desk(tmp_path, under("", "scale.threshold"), broken)
+    desk.submit(kind="serve", gpus=1, min_gpus=1, max_gpus=1, name="web")
+    desk.steps(400)
+    jobs = desk.daemon.kernel.jobs
+    came = [int(jobs.submitted[row]) for row in range(1, jobs.n)]
+    gaps = [(after - before) / SECOND for before, after in pairwise(came)]
+    assert gaps[:5] == pytest.approx([1.1, 2.1, 4.1, 8.1, 16.1], abs=0.05)
+    assert max(gaps) <= 300.2
+    lasting.add(good := jobs.n)
+    desk.steps(100)
+    assert desk.phase(good) == Phase.RUNNING
+    assert jobs.n == good + 1
+    assert not_before(jobs, 0) == 0
     assert check_history(desk.journal) == desk.daemon.kernel.revision
 
 

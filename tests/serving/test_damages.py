@@ -66,7 +66,7 @@ FILES = [
     Wrong("r.csv", "0.002,large", "0.0005,large"),
     Wrong("r.csv", "0.002,large", "0.002,neither"),
     Wrong("r.csv", "0.002,large", "0.002,huge"),
-    Wrong("r.csv", "0.002,large", "0.002,bot"),
+    Wrong("r.csv", "0.002,large", "0.002,"),
     Wrong("r.csv", "0.002,large", "0.002,large,1"),
     Wrong("r.csv", "0.002,large,0.2,1", "0.002,large"),
     Wrong("r.csv", "0.1,2", "0.1,0"),

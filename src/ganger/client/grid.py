@@ -78,11 +78,11 @@ def together(
     params: Mapping[str, Sequence[str]], configurations: Iterable[Mapping[str, str]]
 ) -> dict[str, list[str]]:
     """All values of each parameter, those of `configurations` included."""
-    found = {name: list(values) for name, values in params.items()}
-    for one in configurations:
-        for name, value in one.items():
-            found.setdefault(name, []).append(value)
-    return found
+    tried = {name: list(values) for name, values in params.items()}
+    for configuration in configurations:
+        for name, value in configuration.items():
+            tried.setdefault(name, []).append(value)
+    return tried
 
 
 def longest(words: Iterable[str], params: Mapping[str, Sequence[str]], name: int) -> int:

@@ -272,6 +272,7 @@ class Bear(Ask):
     def __init__(self, wanted: Spawn) -> None:
         super().__init__()
         self._wanted = wanted
+        self.parent = wanted.parent
 
     def enter(self, turn: Turn, daemon: Daemon) -> None:
         """One Accepted each; an Unable for those that cannot be."""

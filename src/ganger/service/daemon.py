@@ -57,7 +57,7 @@ from ganger.service.durable.recovery import decided, guard_of, make_kernel, reco
 from ganger.service.durable.reported import reports_of
 from ganger.service.engine import LiveEngine
 from ganger.service.errors import FullDisk, reason
-from ganger.service.families import answers, ended, unanswered
+from ganger.service.families import Later, answers, ended, unanswered
 from ganger.service.http.feed import Feed
 from ganger.service.jobs.holds import Holds
 from ganger.service.jobs.launches import launch_of
@@ -100,7 +100,7 @@ class Daemon:
         """The last records that the kernel could not reduce."""
         self.window = 10 * SECOND
         """How long the windows are in which services report, microseconds."""
-        self.windows = Windows(self.window)
+        self.later = Later()
         self.tally = Counters()
         self.since = time.time()
         self.on_step: Callable[[], None] = lambda: None
@@ -276,9 +276,10 @@ class Daemon:
         """Wait for what happens next, at most until `look_at`, and deal with it."""
         due = min(self.kernel.wake, self.gates.next(self.engine.clock.ahead))
         ends = self.windows.next(self.header.serving, self.now())
-        batch = self.engine.poll(min(due, look_at, ends))
+        batch = self.engine.poll(min(due, look_at, ends, self.later.next))
         if batch is None:
             return
+        self._ask_self(self.later.due(batch.at))
         if batch.at < due:  # nobody but us wanted to be woken
             batch.events[:] = [event for event in batch.events if not isinstance(event, Woke)]
         if batch.at >= ends:
@@ -325,7 +326,7 @@ class Daemon:
         self._keep_plan(kernel.revision, plan)
         if plan is not None and plan.actions:
             self.engine.apply(plan, turn.at)
-            self._ask_self(answers(plan))
+            self._ask_self(self.later.spread(answers(plan), kernel.jobs, turn.at))
         answer(entered, refused)
         self.on_step()
         if self._spent > max(REPLAY_SECONDS, 10 * self._snapshot_cost):

@@ -4,7 +4,7 @@ and ends searches whose trials are all over."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -12,7 +12,8 @@ import numpy as np
 from ganger.core.plan import Plan, Spawn
 from ganger.core.protocols import Policy
 from ganger.core.spec import Kind
-from ganger.core.state.jobs import Phase
+from ganger.core.state.jobs import Jobs, Phase
+from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel, searches
 from ganger.service.commands import Ask, Bear, Finish
@@ -22,6 +23,56 @@ from ganger.service.jobs.families import children_of
 
 if TYPE_CHECKING:
     from ganger.service.daemon import Daemon
+
+
+QUICK: Final = 60 * SECOND
+"""A child that fails sooner than this after its submission has hardly run."""
+PAUSE_MAX: Final = 300 * SECOND
+
+
+class Later:
+    """What the daemon asks of itself, but not yet: children of a parent whose last ones failed.
+
+    After n children in a row that failed within a minute, the next one waits 2^(n - 1) seconds, at
+    most five minutes: a command that cannot run would else fill queue and journal.
+    """
+
+    def __init__(self) -> None:
+        self._asks: list[tuple[int, Ask]] = []
+
+    @property
+    def next(self) -> int:
+        """When the first is due; NEVER if there is none."""
+        return min((at for at, _ in self._asks), default=NEVER)
+
+    def spread(self, asks: list[Ask], jobs: Jobs, now: int) -> list[Ask]:
+        """Those that may be asked at once; the others are kept."""
+        at_once = []
+        for ask in asks:
+            at = not_before(jobs, ask.parent) if isinstance(ask, Bear) else now
+            if at <= now:
+                at_once.append(ask)
+            else:
+                self._asks.append((at, ask))
+        return at_once
+
+    def due(self, now: int) -> list[Ask]:
+        """Those whose time has come, in order."""
+        due = [ask for at, ask in self._asks if at <= now]
+        self._asks = [(at, ask) for at, ask in self._asks if at > now]
+        return due
+
+
+def not_before(jobs: Jobs, parent: int) -> int:
+    """When the next child of a parent may come, by how the last ones ended (microseconds)."""
+    failures, last = 0, 0
+    for row in reversed(children_of(jobs, parent)):
+        if jobs.phase[row] != Phase.FAILED or jobs.finished[row] - jobs.submitted[row] >= QUICK:
+            break
+        last = max(last, int(jobs.finished[row]))
+        failures += 1
+    pause = SECOND << min(failures - 1, 30) if failures else 0
+    return last + min(pause, PAUSE_MAX)
 
 
 def answers(plan: Plan) -> list[Ask]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import TYPE_CHECKING, Final
 
@@ -65,6 +66,18 @@ def family_of(request: JobRequest, tasks_max: int) -> Family | None:
     if request.search == "random":
         random.Random(len(found)).shuffle(found)
     return Family(tuple(found))
+
+
+def text_of_trials(request: JobRequest) -> int:
+    """How many bytes the configurations of a search have, each written out; 0 if it is none."""
+    if request.kind != "tune":
+        return 0
+    listed = sum(len(name) + len(each[name]) for each in request.configurations for name in each)
+    many = math.prod(map(len, request.params.values()))
+    return listed + sum(
+        many * len(name) + many // len(values) * sum(map(len, values))
+        for name, values in request.params.items()
+    )
 
 
 def children_of(jobs: Jobs, parent: int) -> list[int]:

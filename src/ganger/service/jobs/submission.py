@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from datetime import datetime
@@ -21,7 +20,7 @@ from ganger.core.state.cluster import Nodes
 from ganger.core.units import NEVER, SECOND, WHOLE, micros, parse_duration, parse_memory
 from ganger.engines.launch import PER, Launch
 from ganger.service.jobs.dependencies import Condition, Dependencies
-from ganger.service.jobs.families import family_of
+from ganger.service.jobs.families import family_of, text_of_trials
 from ganger.service.jobs.job_facts import JobFacts, Prepared
 from ganger.service.notices.notify import DEFAULT_EVENTS, EVENTS, checked_address
 
@@ -86,7 +85,7 @@ def prepare(
     """The jobs that `request` asks for, one per task of its array. Begin times are on the wall
     clock, which is `ahead` of `now`. Raises BadInput."""
     _check(request)
-    refuse_too_many(0, _text_of_trials(request))
+    refuse_too_many(0, text_of_trials(request))
     family = family_of(request, TASKS_MAX)
     shape = shape_of(request)
     rows = _bounded(rows)
@@ -178,19 +177,7 @@ def size_of(jobs: list[Prepared], request: JobRequest) -> tuple[int, int]:
     words = (*request.command, *request.env, *request.env.values(), *request.warm)
     values = sum(len(name) + max(map(len, each)) for name, each in request.params.items())
     text = len(request.script) + sum(map(len, words)) + values
-    return links * len(jobs), text * len(jobs) + _text_of_trials(request)
-
-
-def _text_of_trials(request: JobRequest) -> int:
-    """How many bytes the configurations of a search have, each written out; 0 if it is none."""
-    if request.kind != "tune":
-        return 0
-    listed = sum(len(name) + len(one[name]) for one in request.configurations for name in one)
-    many = math.prod(map(len, request.params.values()))
-    return listed + sum(
-        many * len(name) + many // len(values) * sum(map(len, values))
-        for name, values in request.params.items()
-    )
+    return links * len(jobs), text * len(jobs) + text_of_trials(request)
 
 
 def refuse_too_many(links: int, text: int) -> None:
