@@ -84,9 +84,7 @@ class Continuous:
             able = [
                 model
                 for model in range(len(world.models))
-                if not lane.copies
-                and (lane.models is None or model in lane.models)
-                and (world.latencies(model, lane) or world.times(model, lane))
+                if not lane.copies and (world.latencies(model, lane) or world.times(model, lane))
             ]
             engines.append(
                 {

@@ -64,7 +64,7 @@ class DyBatch:
                 entry = heappop(memory.waiting)
                 workload = memory.open[entry[1]]
                 known = world.latencies(workload.model, lane)
-                if known is None or (lane.models is not None and workload.model not in lane.models):
+                if known is None:
                     passed.append(entry)
                     continue
                 items = min(workload.left, self.most, known.largest)

@@ -86,8 +86,6 @@ class Ebird:
         for queue in sorted(filter(len, memory.queues), key=lambda queue: queue.head):
             if world.latencies(queue.model, lane) is None:
                 continue
-            if lane.models is not None and queue.model not in lane.models:
-                continue
             count, inputs = taken(world, queue, lane, size)
             full = inputs >= size or count < len(queue) or size <= memory.smallest
             if full and (not self.most or not running or running + inputs <= self.most):

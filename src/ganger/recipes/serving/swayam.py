@@ -185,12 +185,7 @@ class Swayam:
             frontend = min(left, key=lambda each: each.waiting[0])
             row = frontend.waiting[0]
             model = world.requests.model[row - world.requests.base]
-            able = [
-                lane
-                for lane in up
-                if world.latencies(model, lane) is not None
-                and (lane.models is None or model in lane.models)
-            ]
+            able = [lane for lane in up if world.latencies(model, lane) is not None]
             able = [
                 lane
                 for lane in able[: frontend.needs or len(able)]
