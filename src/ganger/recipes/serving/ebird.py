@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from ganger.core.serving.router import Abilities
-from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part, Wait
+from ganger.core.serving.verbs import OK, Batch, Do, Ended, News, Part, Wait
 from ganger.core.serving.world import Lane, World
 from ganger.mechanisms.serving.batching import taken
 from ganger.mechanisms.serving.queues import Fifo
@@ -97,8 +97,7 @@ class Ebird:
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
         """Answer; what failed waits again."""
         order = done.order
-        if isinstance(order, Load):
-            return ()
+        assert isinstance(order, Batch), "it loads nothing"
         memory: Memory = world.memory
         part = order.parts[0]
         memory.running[world.lanes[order.lane].device] -= part.items
