@@ -9,7 +9,7 @@ from bench import Bench, on
 from core.test_kernel import Nested, family
 from ganger.core import events
 from ganger.core.books.ledger import Ledger
-from ganger.core.events import Command, Released, Started, Submitted
+from ganger.core.events import SERVED, Command, Released, Started, Submitted, kinds_of_change
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Start
 from ganger.core.spec import Kind
@@ -57,10 +57,11 @@ def test_a_kernel_restored_while_trials_run_goes_on_to_the_same_bytes(at: int) -
 
 def test_at_one_instant_what_frees_comes_first_then_what_runs_then_who_comes_then_orders() -> None:
     order = [
-        ["Finished"], ["Failed"], ["Released"], ["Refused"], ["NodeDown"], ["NodeUp", "Withheld"],
-        ["Started"], ["Progressed", "Measured", "Evaluated"], ["Submitted", "Accepted"],
+        ["Finished"], ["Failed"], ["Released"], ["Refused", "Unable"], ["NodeDown"], ["NodeUp", "Withheld"],
+        ["Started"], ["Progressed", "Measured", "Evaluated", "Served"], ["Submitted", "Accepted"],
         ["Command", "NodeCommand"], ["Woke"],
     ]  # fmt: skip
+    assert kinds_of_change(SERVED) == SERVED
     for rank, names in enumerate(order):
         assert [getattr(events, name).rank for name in names] == [rank] * len(names)
 
