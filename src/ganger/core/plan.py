@@ -61,10 +61,13 @@ class Resize(Action, frozen=True, gc=False):
 
 
 class Suspend(Action, frozen=True, gc=False):
-    """Freeze the attempt where it is; it keeps its devices."""
+    """Freeze the attempt where it is. It keeps its devices; one that `yields` keeps only its
+    memory, of devices and host, and others may compute there until it is resumed
+    (`Draft.suspend`). An engine that cannot suspend lets it save and leave: Released."""
 
     job: int
     attempt: int
+    yields: bool = False
 
 
 class Resume(Action, frozen=True, gc=False):

@@ -47,7 +47,7 @@ class Capacity(RoleSearch):
         Fit.RANDOM; `cells` limits and orders the cells tried. Nothing changes.
         """
         known = self._known.get(id(shape)) or self._learn(shape)
-        _, allowed, plain, usual, within, whole, _ = known
+        _, allowed, plain, usual, within, whole, _, beside = known
         if locality is not None and locality < within:
             within = locality
         if sizes and not plain and whole:
@@ -55,7 +55,7 @@ class Capacity(RoleSearch):
         sizes = sizes or usual
         need = sizes[0] if plain else whole
         for cell in allowed if cells is None else cells:
-            if need > cell.free:
+            if need > cell.free and (not beside or need > cell.free + cell.dozing):
                 continue
             if plain:
                 found = self._find_plain(cell, need, fit, within, draw)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from enum import Enum
 
 from ganger.core.books.bits import lowest, members, pick_devices
 from ganger.core.books.fit import Capacity, Cell, Fit
@@ -18,6 +19,29 @@ from ganger.core.state.cluster import Nodes
 from ganger.core.units import WHOLE
 
 __all__ = ["Cell", "Fit", "Ledger", "Room", "lowest", "members", "pick_devices", "rooms"]
+
+
+class Did(Enum):
+    """What a step of the trail did, which undoing it has to know."""
+
+    TOOK = "took"
+    REGAINED = "regained"
+    GAVE = "gave"
+    LEFT = "gave, and is to be waited for"
+    DOZED = "dozed"
+    WOKE = "woke"
+    LEFT_ASLEEP = "left, which was asleep"
+    REGAINED_ASLEEP = "regained, and sleeps on"
+
+
+_TOOK, _REGAINED, _GAVE, _LEFT, _DOZED, _WOKE, _LEFT_ASLEEP, _REGAINED_ASLEEP = (
+    Did  # an enum's member costs more to look up
+)
+
+
+def may_doze(shape: Shape) -> bool:
+    """Whether a job of `shape` says how much memory it keeps on each of its GPUs."""
+    return all(role.needs.gpu_memory for role in shape.roles if role.needs.gpus)
 
 
 class Ledger(Capacity):
@@ -32,7 +56,9 @@ class Ledger(Capacity):
         self.leaving: dict[int, list[tuple[int, int, int, int]]] = {}
         """Per node: (job, devices, CPUs, host memory) that are promised free but not given back
         yet."""
-        self.trail: list[tuple[int, tuple[Shape, Placement] | None, bool]] = []
+        self.asleep: set[int] = set()
+        """Those of `holds` that hold memory only: the compute of their devices is not theirs."""
+        self.trail: list[tuple[int, tuple[Shape, Placement] | None, Did]] = []
         """What can be undone, oldest first."""
 
     # ------------------------------------------------------------------ take and give
@@ -46,57 +72,111 @@ class Ledger(Capacity):
                 raise InvariantError(f"node {slot.node} is down")
         self._occupy(shape, placement)
         self.holds[job] = (shape, placement)
-        self.trail.append((job, None, False))
+        self.trail.append((job, None, _TOOK))
 
     def give(self, job: int, *, leaving: bool = False) -> Placement:
-        """Take back what `job` holds; `leaving`: free to plan with, but not given back yet.
+        """Take back what `job` holds; `leaving`: free to plan with, but not given back yet, as who
+        is asleep always is.
 
         Raises InvariantError if it holds nothing.
         """
         held = self.holds.pop(job, None)
         if held is None:
             raise InvariantError(f"job {job} holds no devices")
+        if job in self.asleep:
+            self._forget_asleep(job, *held)
+            self._leave(job, *held)
+            self.trail.append((job, held, _LEFT_ASLEEP))
+            return held[1]
         self._vacate(*held)
         if leaving:
             self._leave(job, *held)
-        self.trail.append((job, held, leaving))
+        self.trail.append((job, held, _LEFT if leaving else _GAVE))
         return held[1]
 
-    def regain(self, job: int, shape: Shape, placement: Placement) -> None:
-        """`job`, which was leaving `placement`, keeps it after all."""
+    def regain(self, job: int, shape: Shape, placement: Placement, *, asleep: bool = False) -> None:
+        """`job`, which was leaving `placement`, keeps it after all, asleep if it was."""
+        if asleep:
+            self.lay_down(job, shape, placement)
+            self._has_left(job, placement)
+            self.trail.append((job, None, _REGAINED_ASLEEP))
+            return
         before = self._free_around(placement)
         self.take(job, shape, placement)
         self._never_returned(before)
         self._has_left(job, placement)
-        self.trail[-1] = (job, None, True)
+        self.trail[-1] = (job, None, _REGAINED)
 
     def free_up(self, job: int) -> None:
         """`job` is gone and so is what it held: a fact, which is not undone."""
         if self.deciding:
             self._refuse_policies()
         shape, placement = self.holds.pop(job)
-        self._vacate(shape, placement)
+        if job in self.asleep:
+            self._forget_asleep(job, shape, placement)
+        else:
+            self._vacate(shape, placement)
+
+    def doze(self, job: int) -> None:
+        """`job` keeps its memory, of devices and host; others may compute where it did.
+
+        Raises InvariantError if it holds nothing that it could yield.
+        """
+        shape, placement = self.holds.get(job, (None, ()))
+        if shape is None or job in self.asleep or not may_doze(shape):
+            raise InvariantError(f"job {job} yields no compute")
+        self._lie_down(job, shape, placement)
+        self.trail.append((job, None, _DOZED))
+
+    def wake(self, job: int) -> None:
+        """`job`, which is asleep, has its compute again. Raises InvariantError if it is taken."""
+        shape, placement = self.holds[job]
+        if not all(self.up[slot.node] for slot in placement):
+            raise InvariantError(f"job {job} sleeps on a node that is down")
+        self._get_up(job, shape, placement)
+        self.trail.append((job, None, _WOKE))
+
+    def lay_down(self, job: int, shape: Shape, placement: Placement) -> None:
+        """`job` sleeps on `placement`, which is free: a fact, as a snapshot tells it."""
+        self.holds[job] = (shape, placement)
+        self._hold_memory(shape, placement, hold=True)
+        self.asleep.add(job)
 
     def mark(self) -> int:
         """A point to roll back to."""
         return len(self.trail)
 
     def rollback(self, mark: int) -> None:
-        """Undo every take, give and regain since `mark`."""
+        """Undo every take, give, regain, doze and wake since `mark`."""
         while len(self.trail) > mark:
-            job, gave, left = self.trail.pop()
-            if gave is None:  # a take, or a regain if `left`
+            job, gave, did = self.trail.pop()
+            if did is _TOOK or did is _REGAINED:
                 shape, placement = self.holds.pop(job)
                 self._vacate(shape, placement)
-                if left:
+                if did is _REGAINED:
                     self._leave(job, shape, placement)
+                continue
+            if did is _REGAINED_ASLEEP:
+                shape, placement = self.holds.pop(job)
+                self._forget_asleep(job, shape, placement)
+                self._leave(job, shape, placement)
+                continue
+            shape, placement = gave or self.holds[job]
+            if did is _LEFT or did is _LEFT_ASLEEP:
+                self._has_left(job, placement)
+            if did is _LEFT_ASLEEP:
+                self.lay_down(job, shape, placement)
+                continue
+            before = self._free_around(placement)
+            if did is _DOZED:
+                self._get_up(job, shape, placement)
+            elif did is _WOKE:
+                self._lie_down(job, shape, placement)
+                continue
             else:
-                if left:
-                    self._has_left(job, gave[1])
-                before = self._free_around(gave[1])
-                self._occupy(*gave)
-                self._never_returned(before)
-                self.holds[job] = gave
+                self._occupy(shape, placement)
+                self.holds[job] = (shape, placement)
+            self._never_returned(before)
 
     def settle(self) -> None:
         """Forget how to undo: all that was done stands."""
@@ -310,10 +390,15 @@ class Ledger(Capacity):
             cell.stale |= self.bit[slot.node]
             if not devices:
                 cell.returned += 1
-            elif share_of(needs, slot) < WHOLE:
-                devices = self._share(needs, slot, take=False)
-                # Its neighbours on the device can now be evicted for a whole GPU.
-                cell.returned += (slot.devices & ~devices).bit_count()
+            else:
+                share, shared = share_of(needs, slot), devices
+                if share == WHOLE:  # over the memory of somebody who is asleep, if it is shared
+                    shared = self._among_shared(slot.node, devices)
+                if shared:
+                    left = self._share(slot.node, shared, share, needs.gpu_memory, take=False)
+                    # Its neighbours on the device can now be evicted for a whole GPU.
+                    cell.returned += (shared & ~left).bit_count()
+                    devices = devices & ~shared | left
             if devices:
                 self._return_devices(slot.node, devices)
 
@@ -324,17 +409,21 @@ class Ledger(Capacity):
         cpus, memory = needs.cpus * slot.workers, needs.memory * slot.workers
         if self.free_cpus[node] < cpus or self.free_memory[node] < memory:
             return False
-        share = share_of(needs, slot)
-        if share < WHOLE:
+        share, shared = share_of(needs, slot), devices
+        if share == WHOLE:  # what is not free may be had over the memory of somebody who is asleep
+            shared = devices & ~self.free_mask[node] if needs.gpu_memory else 0
+        turned = 0
+        if shared:
             size = self.nodes.type_specs[self.nodes.gpu_type[node]].memory
-            for device in members(devices):
-                used, filled = self.shared[node].get(device, (0, 0))
+            for device in members(shared):
+                used, filled = self.shared[node].get(device, (WHOLE if share == WHOLE else 0, 0))
                 if used + share > WHOLE or filled + needs.gpu_memory > size:
                     return False
-            devices = self._share(needs, slot, take=True)
-        if devices and not self._take_devices(node, devices):
-            if share < WHOLE:
-                self._share(needs, slot, take=False)
+            turned = self._share(node, shared, share, needs.gpu_memory, take=True)
+        whole = devices & ~shared | turned
+        if whole and not self._take_devices(node, whole):
+            if shared:
+                self._share(node, shared, share, needs.gpu_memory, take=False)
             return False
         self.free_cpus[node] -= cpus
         self.free_memory[node] -= memory
@@ -375,21 +464,66 @@ class Ledger(Capacity):
             cell.free += count
             cell.returned += count
 
-    def _share(self, needs: Needs, slot: Slot, *, take: bool) -> int:
-        """Book or return shares; the mask of devices that turned from whole to shared or back."""
-        shared, turned, share = self.shared[slot.node], 0, share_of(needs, slot)
-        for device in members(slot.devices):
-            used, memory = shared.get(device, (0, 0))
-            sign = 1 if take else -1
-            used, memory = used + sign * share, memory + sign * needs.gpu_memory
-            if (device not in shared) if take else not used:
-                turned |= 1 << device
-            if used:
-                shared[device] = (used, memory)
+    def _share(self, node: int, devices: int, share: int, memory: int, *, take: bool) -> int:
+        """Book or return shares (thousandths, MiB of each); the mask of devices that turned from
+        whole to shared or back."""
+        shared, turned, sign = self.shared[node], 0, 1 if take else -1
+        cell = self.cell_of[node]
+        for device in members(devices):
+            before = shared.get(device)
+            used, filled = before or (0, 0)
+            used, filled = used + sign * share, filled + sign * memory
+            if used or filled:
+                shared[device] = (used, filled)
             else:
                 del shared[device]
-        self.cell_of[slot.node].stale |= self.bit[slot.node]
+            if before is None or not (used or filled):
+                turned |= 1 << device
+            cell.dozing += (not used and filled > 0) - (before is not None and not before[0])
+        cell.stale |= self.bit[node]
         return turned
+
+    def _among_shared(self, node: int, devices: int) -> int:
+        """Those of `devices` that are held in shares."""
+        mask = 0
+        for device in self.shared[node]:
+            mask |= 1 << device
+        return devices & mask
+
+    def _hold_memory(self, shape: Shape, placement: Placement, *, hold: bool) -> None:
+        """Book the memory of who is asleep, and nothing else of its own, or return that."""
+        sign = 1 if hold else -1
+        for slot in placement:
+            needs, node = shape.roles[slot.role].needs, slot.node
+            self.free_memory[node] -= sign * needs.memory * slot.workers
+            self.cell_of[node].stale |= self.bit[node]
+            turned = self._share(node, slot.devices, 0, needs.gpu_memory, take=hold)
+            if turned and hold:
+                self._take_devices(node, turned)
+            elif turned:
+                self._return_devices(node, turned)
+
+    def _lie_down(self, job: int, shape: Shape, placement: Placement) -> None:
+        self._vacate(shape, placement)
+        self._hold_memory(shape, placement, hold=True)
+        self.asleep.add(job)
+
+    def _forget_asleep(self, job: int, shape: Shape, placement: Placement) -> None:
+        self.asleep.remove(job)
+        self._hold_memory(shape, placement, hold=False)
+
+    def _get_up(self, job: int, shape: Shape, placement: Placement) -> None:
+        """Raises InvariantError, and changes nothing, if its compute is not free."""
+        before = self._free_around(placement)
+        self._hold_memory(shape, placement, hold=False)
+        try:
+            self._occupy(shape, placement)
+        except InvariantError:
+            self._hold_memory(shape, placement, hold=True)
+            raise
+        finally:
+            self._never_returned(before)
+        self.asleep.remove(job)
 
     # ------------------------------------------------------------------ checks
 
@@ -407,14 +541,16 @@ class Ledger(Capacity):
         for job, (shape, placement) in self.holds.items():
             for slot in placement:
                 share = share_of(shape.roles[slot.role].needs, slot)
-                if share == WHOLE:
-                    if held[slot.node] & slot.devices:
-                        raise InvariantError(f"job {job} shares whole devices of node {slot.node}")
-                    held[slot.node] |= slot.devices
-                else:
-                    for device in members(slot.devices):
-                        key = slot.node, device
+                if job in self.asleep:
+                    share = 0
+                for device in members(slot.devices):
+                    key = slot.node, device
+                    if share < WHOLE or device in self.shared[slot.node]:
                         shares[key] = shares.get(key, 0) + share
+                    elif held[slot.node] >> device & 1:
+                        raise InvariantError(f"job {job} shares whole devices of node {slot.node}")
+                    else:
+                        held[slot.node] |= 1 << device
         for (node, device), used in shares.items():
             if used > WHOLE or held[node] >> device & 1:
                 raise InvariantError(f"device {device} of node {node} is over its capacity")
@@ -429,10 +565,10 @@ class Ledger(Capacity):
     def _check_host(self) -> None:
         """CPUs and host memory: what is free and what is held are all that there is."""
         cpus, memory = self.free_cpus.copy(), self.free_memory.copy()
-        for shape, placement in self.holds.values():
+        for job, (shape, placement) in self.holds.items():
             for slot in placement:
                 needs = shape.roles[slot.role].needs
-                cpus[slot.node] += needs.cpus * slot.workers
+                cpus[slot.node] += 0 if job in self.asleep else needs.cpus * slot.workers
                 memory[slot.node] += needs.memory * slot.workers
         fresh = Capacity(self.nodes, self.within)
         if (cpus, memory) != (fresh.free_cpus, fresh.free_memory):
@@ -459,6 +595,6 @@ class Ledger(Capacity):
         for local in range(len(cell.nodes)):
             fresh = Columns(kept.rack)
             self._refresh(cell, fresh, local)
-            for name in ("gpus", "cpus", "memory", "share", "empty"):
+            for name in ("gpus", "cpus", "memory", "share", "dozing", "empty"):
                 if getattr(kept, name)[local] != getattr(fresh, name)[local]:
                     raise InvariantError(f"node {cell.nodes[local]}: column {name} is out of date")

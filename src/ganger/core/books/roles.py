@@ -40,7 +40,11 @@ class RoleSearch(Stock):
         if found is not None or within <= Locality.NODE or sum(sizes) == 1:
             return found
         alike = len(roles) == 1 and roles[0].needs.share == WHOLE
-        room = self._workers(columns, roles[0].needs, sizes[0]) if alike else columns.cpus + 1
+        if known.beside and cell.dozing:
+            each = [self._room(node, roles[0].needs, (0, 0, 0)) for node in cell.nodes]
+            room = np.where(columns.cpus < 0, 0, np.minimum(each, sizes[0]))
+        else:
+            room = self._workers(columns, roles[0].needs, sizes[0]) if alike else columns.cpus + 1
         if known.labelled:
             room = np.where(known.labelled[cell], room, 0)
         if within != Locality.RACK:
@@ -78,7 +82,10 @@ class RoleSearch(Stock):
         able = columns.cpus >= cpus  # on nodes that are down it is -1
         if memory:
             able &= columns.memory >= memory
-        if gpus:
+        if gpus and known.beside and cell.dozing:
+            exact = False
+            able &= columns.gpus + columns.dozing >= gpus
+        elif gpus:
             able &= columns.gpus >= gpus
         if share:
             able &= (columns.gpus > gpus) | (columns.share >= share)
@@ -155,12 +162,23 @@ class RoleSearch(Stock):
             if needs.share < WHOLE:
                 room = len(self._shareable(node, needs, taken[0]))
             else:
-                room = (self.free_mask[node] & ~taken[0]).bit_count() // needs.gpus
+                room = (self._whole(node, needs) & ~taken[0]).bit_count() // needs.gpus
         if needs.cpus:
             room = min(room, (self.free_cpus[node] - taken[1]) // needs.cpus)
         if needs.memory:
             room = min(room, (self.free_memory[node] - taken[2]) // needs.memory)
         return max(room, 0)
+
+    def _whole(self, node: int, needs: Needs) -> int:
+        """The devices of `node` that can be had whole: those that are free, and those on which
+        nobody computes and where there is as much memory left as `needs` states."""
+        mask = self.free_mask[node]
+        if needs.gpu_memory and self.cell_of[node].dozing:
+            size = self.nodes.type_specs[self.nodes.gpu_type[node]].memory
+            for device, (used, filled) in self.shared[node].items():
+                if not used and filled + needs.gpu_memory <= size:
+                    mask |= 1 << device
+        return mask
 
     def _shareable(self, node: int, needs: Needs, taken: int) -> list[int]:
         """Devices of `node` that can take one share of `needs`, the fullest first."""
@@ -211,7 +229,10 @@ class RoleSearch(Stock):
             for device in self._shareable(node, needs, taken)[:workers]:
                 mask |= 1 << device
             return mask
-        return pick_devices(self.free_mask[node] & ~taken, workers * needs.gpus, self.island[node])
+        wanted, free = workers * needs.gpus, self.free_mask[node] & ~taken
+        if free.bit_count() < wanted:
+            free = self._whole(node, needs) & ~taken
+        return pick_devices(free, wanted, self.island[node])
 
 
 def _choose(locals_: Ints, columns: Columns, fit: Fit, draw: Draw | None) -> int:

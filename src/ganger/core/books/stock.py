@@ -41,6 +41,7 @@ class Cell:
     __slots__ = (
         "by_free",
         "columns",
+        "dozing",
         "free",
         "gpu_type",
         "index",
@@ -67,6 +68,8 @@ class Cell:
         """Nodes that changed since `columns` were last brought up to date."""
         self.total = 0
         self.widest = 0
+        self.dozing = 0
+        """Devices on which nobody computes, and some of whose memory is held by who is asleep."""
 
 
 Ints = NDArray[np.int64]
@@ -76,16 +79,17 @@ class Columns:
     """What is free on each node of one cell, in the order of its nodes; -1 on nodes that are down.
 
     `gpus`: wholly free GPUs; `cpus`: thousandths of a core; `memory`: MiB of the host; `share`:
-    the largest free part of a GPU held in shares, thousandths; `empty`: thousandths of GPUs free
-    (of cores, on a node without GPUs), by which fits choose between nodes; `rack`: its rack.
+    the largest free part of a GPU held in shares, thousandths; `dozing`: GPUs on which nobody
+    computes, and some of whose memory is held; `empty`: thousandths of GPUs free (of cores, on a
+    node without GPUs), by which fits choose between nodes; `rack`: its rack.
     """
 
-    __slots__ = ("cpus", "empty", "gpus", "memory", "rack", "share")
+    __slots__ = ("cpus", "dozing", "empty", "gpus", "memory", "rack", "share")
 
     def __init__(self, rack: Ints) -> None:
         self.rack = rack
-        self.gpus, self.cpus, self.memory, self.share, self.empty = (
-            np.full(len(rack), -1, np.int64) for _ in range(5)
+        self.gpus, self.cpus, self.memory, self.share, self.dozing, self.empty = (
+            np.full(len(rack), -1, np.int64) for _ in range(6)
         )
 
 
@@ -101,6 +105,8 @@ class Known(NamedTuple):
     """The GPUs that it takes at these sizes if it takes GPUs, and only whole ones; else 0."""
     labelled: dict[Cell, NDArray[np.bool_]]
     """By cell, which nodes have the labels that it asks for; empty if it asks for none."""
+    beside: bool
+    """Whether whole GPUs of it may hold memory of others: it says how much memory it needs."""
 
 
 class Room(NamedTuple):
@@ -234,7 +240,7 @@ class Stock:
         known = self._known.get(id(shape)) or self._learn(shape)
         whole = known.whole
         for cell in known.cells if whole else ():
-            if whole <= cell.free:
+            if whole <= cell.free + (cell.dozing if known.beside else 0):
                 return False
         return whole > 0
 
@@ -262,6 +268,7 @@ class Stock:
             shape.locality,
             0 if any(role.needs.share < WHOLE for role in shape.roles) else shape.gpus,
             {cell: self._with_labels(cell, shape) for cell in cells} if shape.labels else {},
+            any(role.needs.gpu_memory and role.needs.share == WHOLE for role in shape.roles),
         )
         return known
 
@@ -311,12 +318,14 @@ class Stock:
         if not self.up[node]:
             columns.gpus[local] = columns.cpus[local] = columns.memory[local] = -1
             columns.share[local] = columns.empty[local] = -1
+            columns.dozing[local] = 0
             return
-        whole, widest, parts = self.free_count[node], 0, 0
+        whole, widest, parts, dozing = self.free_count[node], 0, 0, 0
         for used, _ in self.shared[node].values():
             parts += WHOLE - used
             widest = max(widest, WHOLE - used)
-        columns.gpus[local], columns.share[local] = whole, widest
+            dozing += not used
+        columns.gpus[local], columns.share[local], columns.dozing[local] = whole, widest, dozing
         columns.cpus[local], columns.memory[local] = self.free_cpus[node], self.free_memory[node]
         columns.empty[local] = WHOLE * whole + parts if self.full[node] else self.free_cpus[node]
 

@@ -33,7 +33,10 @@ class Grants:
         books = Ledger(self._nodes, rooms(shape, placement))
         if before is not None:
             for job, (asked, held) in before.holds.items():
-                books.take(job, asked, held)
+                if job in before.asleep:
+                    books.lay_down(job, asked, held)
+                else:
+                    books.take(job, asked, held)
             books.leaving = before.leaving
             books.settle()
         self.inner[parent] = books

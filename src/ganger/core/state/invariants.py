@@ -42,6 +42,8 @@ def _check_holders(state: State) -> None:
             phase = Phase(state.jobs.phase[job])
             if phase not in HOLDS_DEVICES or phase == Phase.STOPPING:
                 raise InvariantError(f"job {job} holds devices while {phase.name}")
+            if job in scope.ledger.asleep and phase != Phase.SUSPENDED:
+                raise InvariantError(f"job {job} holds memory only while {phase.name}")
             if not placement and state.jobs.kind[job] == Kind.SERVE:
                 continue  # its replicas hold what it needs
             workers = [0] * len(shape.roles)

@@ -200,7 +200,7 @@ class Reducer(Transitions):
         line, `suspend` and `resume` freeze and thaw it, `finish` ends a parent whose children are
         all over, as one that finished. An order that concerns a job with devices becomes an
         action of this very step; its outcome comes back as any other does. An order that does not
-        fit the job's phase does nothing.
+        fit the job's phase does nothing, nor does `resume` of a job whose compute others have.
         """
         job, verb = event.job, event.verb
         phase = self._phase[job]
@@ -219,6 +219,6 @@ class Reducer(Transitions):
             self._release(job)
         elif verb == "suspend" and phase == RUNNING:
             self._at_once(Suspend(job, self._attempt[job]))
-        elif verb == "resume" and phase == SUSPENDED:
+        elif verb == "resume" and phase == SUSPENDED and self._can_resume(job):
             self._at_once(Resume(job, self._attempt[job]))
         return COMMANDED

@@ -40,6 +40,8 @@ class Standing(msgspec.Struct, kw_only=True):
     trials: dict[int, KeptCurve] = {}
     services: dict[int, list[Window]] = {}
     settings: Settings = msgspec.field(default_factory=Settings)
+    asleep: list[int] = []
+    """Those of `holds` that hold memory only."""
 
 
 class State:
@@ -167,6 +169,7 @@ class State:
             trials=trials,
             services=services,
             settings=self.settings,
+            asleep=sorted(job for scope in self._scopes.values() for job in scope.ledger.asleep),
         )
 
     def put_back(self, standing: Standing) -> None:
@@ -198,9 +201,14 @@ class State:
     def _put_books_back(self, standing: Standing) -> None:
         jobs, held = self.jobs, dict(standing.holds)
         # Parents stand before their children: a grant must be open before anything is placed in it.
-        for job in sorted(held, key=lambda job: (jobs.within[job] >= 0, job)):
-            shape = jobs.shapes[jobs.shape[job]]
-            self._scope_of(job).ledger.take(job, shape, held[job])
+        # Who is asleep comes first: others may lie over its memory, not it under theirs.
+        asleep = set(standing.asleep)
+        for job in sorted(held, key=lambda job: (jobs.within[job] >= 0, job not in asleep, job)):
+            shape, ledger = jobs.shapes[jobs.shape[job]], self._scope_of(job).ledger
+            if job in asleep:
+                ledger.lay_down(job, shape, held[job])
+            else:
+                ledger.take(job, shape, held[job])
             if self._kind[job] == Kind.TUNE:
                 self.grants.open(job, shape, held[job])
         for job, attempt, placement in standing.letting_go:

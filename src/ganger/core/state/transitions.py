@@ -40,6 +40,14 @@ _ORDERED: Final = (REQUEUED, "cancelled")
 """Why a job is stopped that people wanted stopped; such a stop is no preemption."""
 
 
+def gpus(placement: Placement) -> int:
+    """How many GPUs, whole or shared, a placement has."""
+    size = 0
+    for slot in placement:
+        size += slot.devices.bit_count()
+    return size
+
+
 class Transitions(State):
     """What each action makes of the tables and the books, and what queues, stops or ends a job."""
 
@@ -232,6 +240,20 @@ class Transitions(State):
         self._at_once(Stop(job, self._attempt[job], why))
         return CAPACITY_FREED
 
+    def _can_resume(self, job: int) -> bool:
+        """Whether a suspended job has its compute, or has it now again."""
+        ledger = self._scope_of(job).ledger
+        if job not in ledger.asleep:
+            return True
+        if ledger.waits(ledger.holds[job][1]):
+            return False
+        try:
+            ledger.wake(job)
+        except InvariantError:
+            return False
+        ledger.settle()
+        return True
+
     def _at_once(self, action: Stop | Suspend | Resume) -> None:
         """An action of this very step, before all that the policy plans."""
         self._do[type(action)](action)
@@ -258,10 +280,7 @@ class Transitions(State):
         self._phase[job] = STARTING
         self._attempt[job] = action.attempt
         self._held_since[job] = self.now
-        size = 0
-        for slot in action.placement:
-            size += slot.devices.bit_count()
-        self._size[job] = size
+        self._size[job] = size = gpus(action.placement)
         if not size and not action.placement and self._kind[job] != _SERVE:
             raise InvariantError(f"{action}: only a service holds nothing itself")
         if self._kind[job] == _TUNE:
@@ -305,13 +324,22 @@ class Transitions(State):
             raise InvariantError(f"{action} on a job that is {Phase(self._phase[job]).name}")
         self._accrue(job)
         self._phase[job] = SUSPENDED
+        if action.yields:
+            self._held[job] += (self.now - self._held_since[job]) * self._size[job]
+            self._size[job] = 0
 
     def _resume(self, action: Resume) -> None:
         job = action.job
         if self._phase[job] != SUSPENDED or action.attempt != self._attempt[job]:
             raise InvariantError(f"{action} on a job that is {Phase(self._phase[job]).name}")
+        ledger = self._scope_of(job).ledger
+        if job in ledger.asleep:
+            raise InvariantError(f"{action} on a job whose compute is taken")
         self._phase[job] = RUNNING
         self._began[job] = self._since[job] = self.now
+        if not self._size[job]:  # it had yielded
+            self._size[job] = gpus(ledger.holds[job][1])
+            self._held_since[job] = self.now
 
     def _pass_on(self, action: Provision) -> None:
         """Moves no devices and no phase: the engine's affair."""
