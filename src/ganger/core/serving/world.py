@@ -262,7 +262,8 @@ class World:
         self.wanted = 0
         """How many lanes a router that `retires` wants, whether there are so many or not."""
         self._seed, self._last_task = seed, 0
-        self._tables: list[dict[int, Latencies | None]] = [{} for _ in lanes]
+        tables: dict[tuple[str, float], dict[int, Latencies | None]] = {}
+        self._tables = [tables.setdefault((lane.type, lane.share), {}) for lane in lanes]
 
     # ------------------------------------------------------------------ predictions
 
