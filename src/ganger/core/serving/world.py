@@ -270,9 +270,11 @@ class World:
     def latencies(self, model: int, lane: Lane) -> Latencies | None:
         """What is predicted of batches of a model on a lane; None where it cannot run there."""
         tables = self._tables[lane.number]
-        if model not in tables:
-            tables[model] = self.models[model].latencies.get((lane.type, lane.share))
-        return tables[model]
+        try:
+            return tables[model]
+        except KeyError:
+            found = tables[model] = self.models[model].latencies.get((lane.type, lane.share))
+            return found
 
     def times(self, model: int, lane: Lane) -> Times | None:
         """What steps of a token model take on a lane; None where it is none there."""

@@ -176,7 +176,7 @@ class Clockwork:
         memory: Memory = world.memory
         if world.now < memory.quiet and (not idle or idle[0].copies):
             return (Wait(memory.quiet, 1 << 30),)
-        orders: list[Do] = list(self._batches(world, memory, idle)) if memory.some else []
+        orders = self._batches(world, memory, idle) if memory.some else []
         memory.fresh = -1 if memory.ahead else 0
         memory.freed.clear()
         if idle and idle[-1].copies:
@@ -190,10 +190,11 @@ class Clockwork:
                 orders.append(Wait(memory.quiet, 1 << 30))
         return orders
 
-    def _batches(self, world: World, memory: Memory, idle: Sequence[Lane]) -> Iterator[Batch]:
+    def _batches(self, world: World, memory: Memory, idle: Sequence[Lane]) -> list[Do]:
         """The most urgent batch for each lane that holds a model that is waited for. A lane that
         was idle before has had its batch then, if there was one; so it is looked at again only if
         a model is new."""
+        orders: list[Do] = []
         pool_of, holds, freed, lanes = memory.pool_of, memory.holds, memory.freed, idle
         if not memory.some & memory.fresh:
             given = [world.lanes[number] for number in sorted(freed)]
@@ -203,19 +204,22 @@ class Clockwork:
             lanes = sorted(runs, key=lambda lane: pool_of[lane.number])
         for lane in lanes:
             if lane.copies:
-                return
+                break
             some = memory.some & holds[pool_of[lane.number]]
             if some:
                 batch = self._next(world, memory, lane, some)
                 if batch is not None:
-                    yield batch
+                    orders.append(batch)
                 if not memory.some or not (freed or memory.some & memory.fresh):
-                    return
+                    break
+        return orders
 
     def _next(self, world: World, memory: Memory, lane: Lane, some: int) -> Batch | None:
         """The most urgent batch of these models, if one is still in time."""
-        starts = max(world.now, memory.free[lane.number])
-        spans_of = memory.spans[memory.pool_of[lane.number]]
+        number, starts = lane.number, memory.free[lane.number]
+        if starts < world.now:
+            starts = world.now
+        spans_of = memory.spans[memory.pool_of[number]]
         if some & (some - 1):
             best = self._most_urgent(world, memory, spans_of, some, starts)
         else:
@@ -224,14 +228,15 @@ class Clockwork:
         if best is None:
             return None
         _, model, first, size = best
-        rows = self._take(memory, model, first, size)
+        rows = memory.take(model, first, size)
         inputs = world.count_items(rows)
-        free = memory.free[lane.number] = starts + spans_of[model].every[inputs]
-        memory.latest = max(memory.latest, free)
+        free = memory.free[number] = starts + spans_of[model].every[inputs]
+        if free > memory.latest:
+            memory.latest = free
         if lane.store >= 0:
             world.stores[lane.store].resident[model] = world.now
         part = Part(model, rows, inputs)
-        return Batch(lane.number, (part,), "the most urgent, in the largest size in time")
+        return Batch(number, (part,), "the most urgent, in the largest size in time")
 
     def _most_urgent(
         self, world: World, memory: Memory, spans_of: dict[int, Spans], some: int, starts: int
@@ -259,13 +264,6 @@ class Clockwork:
                 best = choice
         return best
 
-    def _take(self, memory: Memory, model: int, first: int, count: int) -> list[int]:
-        waiting = memory.waiting[model]
-        rows = waiting.take(first, count)
-        if not waiting.rows:
-            memory.some &= ~(1 << model)
-        return rows
-
     def _choose(
         self, world: World, memory: Memory, model: int, spans: Spans, starts: int
     ) -> Choice | None:
@@ -285,7 +283,7 @@ class Clockwork:
         ):
             late += 1
         if late:
-            world.refuse(self._take(memory, model, 0, late), LATE)
+            world.refuse(memory.take(model, 0, late), LATE)
             if not due:
                 return None
         best: Choice | None = None
@@ -407,12 +405,14 @@ class Clockwork:
         else:
             world.refuse(part.tasks, "its lane failed")
         free = world.now
-        for each in () if lane.running is None else (lane.running, *lane.queued):
-            if isinstance(each, Batch):
-                (ahead,) = each.parts
-                free += spans_of[ahead.model].every[ahead.items]
+        if lane.running is not None:
+            for each in (lane.running, *lane.queued):
+                if isinstance(each, Batch):
+                    (ahead,) = each.parts
+                    free += spans_of[ahead.model].every[ahead.items]
         memory.free[lane.number] = free
-        memory.latest = max(memory.latest, free)
+        if free > memory.latest:
+            memory.latest = free
         memory.freed.append(lane.number)
         if waited or (memory.loads and world.now - memory.looked >= LOOK):
             return ()

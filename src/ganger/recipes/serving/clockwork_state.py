@@ -34,21 +34,6 @@ class Waiting(Struct):
     work: list[float] = []
     demand: float = 0.0
 
-    def take(self, first: int, count: int) -> list[int]:
-        """Take some out."""
-        if count == len(self.rows):
-            rows, self.rows, self.demand = self.rows, [], 0.0
-            self.due.clear()
-            self.work.clear()
-            return rows
-        last = first + count
-        rows = self.rows[first:last]
-        del self.rows[first:last], self.due[first:last]
-        if self.work:
-            self.demand -= sum(self.work[first:last])
-            del self.work[first:last]
-        return rows
-
 
 class Spans(Struct):
     """What batches of a model take on a type of device: `every` by inputs, the 99th percentile of
@@ -133,6 +118,23 @@ class Memory(Struct):
     """When loads were last thought about."""
     quiet: int = 0
     """Until then nothing follows an arrival, for all lanes that run batches are busy."""
+
+    def take(self, model: int, first: int, count: int) -> list[int]:
+        """Take so many requests of a model out, from this position on."""
+        waiting = self.waiting[model]
+        if count == len(waiting.rows):
+            rows, waiting.rows, waiting.demand = waiting.rows, [], 0.0
+            waiting.due.clear()
+            waiting.work.clear()
+            self.some ^= 1 << model
+            return rows
+        last = first + count
+        rows = waiting.rows[first:last]
+        del waiting.rows[first:last], waiting.due[first:last]
+        if waiting.work:
+            waiting.demand -= sum(waiting.work[first:last])
+            del waiting.work[first:last]
+        return rows
 
 
 def members(models: int) -> list[int]:

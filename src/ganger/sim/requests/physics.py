@@ -43,6 +43,8 @@ class Physics:
         self.pace: dict[int, float] = {}
         self._drawn: dict[tuple[str, float], dict[int, _Drawn]] = {}
         """By what a lane is, and by model."""
+        self._drawn_of: dict[int, dict[int, _Drawn]] = {}
+        """The same by lane."""
 
     def micros(self, batch: Batch, lane: Lane, beside: int = 0) -> int:
         """Of a batch that begins now. Raises InvariantError where nobody measured it."""
@@ -63,9 +65,10 @@ class Physics:
         return factors[min(beside, len(factors)) - 1] if factors else 1.0
 
     def _part(self, part: Part, lane: Lane) -> float:
-        drawn = self._drawn.get((lane.type, lane.share))
+        drawn = self._drawn_of.get(lane.number)
         if drawn is None:
-            drawn = self._drawn[lane.type, lane.share] = {}
+            drawn = self._drawn.setdefault((lane.type, lane.share), {})
+            self._drawn_of[lane.number] = drawn
         found = drawn.get(part.model)
         if found is None:
             found = drawn[part.model] = self._table(part.model, lane)

@@ -391,7 +391,9 @@ class Plane:
             lane.due = now + took
         lane.running, lane.since = order, now
         end = self._busy[number] = _End(order, now, now + took)
-        self._leave(lane)
+        at = bisect_left(self._numbers, number)
+        if at < len(self._numbers) and self._numbers[at] == number:
+            del self._numbers[at], self._idle[at]
         self._sequence += 1
         heappush(self._heap, (now + took, self._sequence, number, end))
         if lane.ahead:  # it is idle for the router from some time before its end on
