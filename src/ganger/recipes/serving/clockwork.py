@@ -96,6 +96,7 @@ class Clockwork:
             requests.deadline,
         )
         waiting_of, alike, latest = memory.waiting, memory.alike, memory.latest
+        pools_of = memory.pools_of if memory.loads else None
         soonest: dict[int, tuple[int, int]] = {}
         for row in rows:
             at = row - base
@@ -103,8 +104,8 @@ class Clockwork:
             due = deadline[at] - margin
             spans = alike[model]
             alone = 0 if spans is None else spans.every[1]
-            if spans is None or due - alone < latest or due - alone < now:
-                # else it is in time on any lane
+            last = due - alone
+            if spans is None or last < latest or last < now:  # else it is in time on any lane
                 found = soonest.get(model)
                 if found is None:  # lanes do not change while requests come
                     found = soonest[model] = self._soonest(world, memory, model)
@@ -118,11 +119,11 @@ class Clockwork:
                 memory.fresh |= 1 << model
             waiting.rows.append(row)
             waiting.due.append(due)
-            if memory.loads:
+            if pools_of is not None:
                 work = alone * WINDOW / (due - now or 1)
                 waiting.work.append(work)
                 waiting.demand += work
-                if not memory.pools_of[model]:
+                if not pools_of[model]:
                     memory.cold[model] = None
 
     def _soonest(self, world: World, memory: Memory, model: int) -> tuple[int, int]:
@@ -197,7 +198,7 @@ class Clockwork:
         orders: list[Do] = []
         pool_of, holds, freed, lanes = memory.pool_of, memory.holds, memory.freed, idle
         if not memory.some & memory.fresh:
-            given = [world.lanes[number] for number in sorted(freed)]
+            given = map(world.lanes.__getitem__, sorted(freed))
             lanes = [lane for lane in given if lane.running is None and not lane.down]
         if memory.mixed:
             runs = [lane for lane in lanes if not lane.copies]
@@ -244,7 +245,7 @@ class Clockwork:
         """Of several models. None is more urgent than its first request would be in the size that
         takes longest, so few are looked at closely; those whose first is late are among them."""
         single, waiting = world.requests.each_one_item, memory.waiting
-        urgent: list[tuple[int, int]] = []
+        keys, models = list[int](), list[int]()
         while some:
             low = some & -some
             some ^= low
@@ -252,14 +253,17 @@ class Clockwork:
             spans, due = spans_of[model], waiting[model].due
             most, count = spans.most, len(due)
             takes = most[count if count < len(most) else -1] if single else max(spans.every)
-            urgent.append((due[0] - takes, model))
+            keys.append(due[0] - takes)
+            models.append(model)
         best: Choice | None = None
-        while urgent:
-            key = min(urgent)
-            if best is not None and best < key:
+        while keys:
+            key = min(keys)
+            at = keys.index(key)
+            if best is not None and best < (key, models[at]):
                 break
-            urgent.remove(key)
-            choice = self._choose(world, memory, key[1], spans_of[key[1]], starts)
+            del keys[at]
+            model = models.pop(at)
+            choice = self._choose(world, memory, model, spans_of[model], starts)
             if choice is not None and (best is None or choice < best):
                 best = choice
         return best
