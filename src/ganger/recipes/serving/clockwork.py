@@ -428,7 +428,8 @@ class Clockwork:
         """Lanes come and go."""
         memory: Memory = world.memory
         memory.fresh, memory.quiet = -1, 0
-        memory.places, memory.alike = [[None for _ in memory.places] for _ in range(2)]
+        memory.places = [None for _ in memory.places]
+        memory.alike = [None for _ in memory.alike]
         for number in news.up:
             lanes = memory.lanes_of[memory.pool_of[number]]
             if not world.lanes[number].copies and number not in lanes:
