@@ -60,9 +60,10 @@ class Asking:
         if len(variants) > 1:
             assert self.choice is not None, "only a router that chooses is asked for a family"
             variants = self.choice.choose(world, memory.chosen, row, variants)
-        known = self._known(memory, variants, requests.input[at]) if self.keeps else {}
-        if len(variants) == 1 and not known:
+        given = requests.input[at] if self.keeps else -1
+        if len(variants) == 1 and (given < 0 or (variants[0], given) not in memory.kept):
             return [(variants[0], row)]
+        known = self._known(memory, variants, given)
         missing = [model for model in variants if model not in known]
         memory.open[row] = Ensemble(len(missing), known)
         if not missing:
@@ -92,14 +93,12 @@ class Asking:
                     kept[key] = found[model] = kept.pop(key)
         return found
 
-    def _keep(self, world: World, memory: Asked, model: int, row: int, said: int) -> None:
-        given = world.requests.input[row - world.requests.base]
-        if given >= 0:
-            kept, key = memory.kept, (model, given)
-            kept.pop(key, None)
-            kept[key] = said
-            if len(kept) > self.keeps:
-                del kept[next(iter(kept))]
+    def _keep(self, kept: dict[tuple[int, int], int], key: tuple[int, int], said: int) -> None:
+        """An answer is now the most recently used."""
+        kept.pop(key, None)
+        kept[key] = said
+        if len(kept) > self.keeps:
+            del kept[next(iter(kept))]
 
     def gone(self, world: World, memory: Asked, number: int) -> bool:
         """Whether a task need not be run, because its request is over."""
@@ -110,7 +109,9 @@ class Asking:
     ) -> None:
         """A batch was executed: answer what is complete, learn, and keep."""
         self.close_due(world, memory)
-        model, direct = part.model, list[int]()
+        model, direct, choice = part.model, list[int](), self.choice
+        requests, families = world.requests, len(world.models)
+        base, inputs, asked_of = requests.base, requests.input, requests.model
         said = outputs[0] if outputs else [-1] * len(part.tasks)
         for number, output in zip(part.tasks, said, strict=True):
             row = number
@@ -118,15 +119,14 @@ class Asking:
                 row = world.tasks.pop(number).request
                 if row not in memory.open:
                     continue  # it was answered without this one
-            if self.keeps:
-                self._keep(world, memory, model, row, output)
+            if self.keeps and inputs[row - base] >= 0:
+                self._keep(memory.kept, (model, inputs[row - base]), output)
             if number < 0:
                 memory.open[row].said[model] = output
                 self._less(world, memory, row, world.now)
                 continue
-            if self._chooses(world, row):
-                assert self.choice is not None
-                self.choice.learn(world, memory.chosen, row, {model: output})
+            if choice is not None and asked_of[row - base] >= families:
+                choice.learn(world, memory.chosen, row, {model: output})
             direct.append(row)
         if direct:
             world.answer(direct, model)
@@ -160,15 +160,10 @@ class Asking:
             world.refuse((row,), why or "no model answered in time", at=at)
             return
         by, class_ = next(iter(said.items()))
-        if self._chooses(world, row):
-            assert self.choice is not None
+        asked = world.requests.model[row - world.requests.base]
+        if self.choice is not None and asked >= len(world.models):  # it names a family
             by, class_ = self.choice.combine(world, memory.chosen, row, said)
             self.choice.learn(world, memory.chosen, row, said)
         if class_ != said[by]:
             world.said[row] = class_
         world.answer((row,), by, at=at)
-
-    def _chooses(self, world: World, row: int) -> bool:
-        """Whether the request names a family."""
-        asked = world.requests.model[row - world.requests.base]
-        return self.choice is not None and asked >= len(world.models)

@@ -93,7 +93,9 @@ class Exp3(_Weighing):
     ) -> Sequence[int]:
         """By lot."""
         weights = self._weights(world, memory, row)
-        left = world.draw(row, 2) * sum([weights[each] for each in variants])
+        all_ = len(variants) == len(weights)
+        total = sum(weights.values() if all_ else [weights[each] for each in variants])
+        left = world.draw(row, 2) * total
         for model in variants:
             left -= weights[model]
             if left < 0:
