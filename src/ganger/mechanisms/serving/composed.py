@@ -179,26 +179,19 @@ class Composed:
         """A request or a task waits where it is dispatched to."""
         groups = memory.groups_of[model]
         if self.dispatch is not None:
-            groups = self._dispatched(world, memory, number, model, groups)
+            lanes = memory.ways.get(model)
+            if lanes is None:
+                lanes = memory.ways[model] = [
+                    lane for group in groups for lane in memory.lanes_of[group]
+                ]
+            if lanes:
+                turn = memory.turns[model]
+                memory.turns[model] = turn + 1
+                lane = self.dispatch.choose(world, number, turn, lanes, memory.load)
+                single = world.requests.each_one_item
+                memory.load[lane] += 1 if single else world.count_items((number,))
+                groups = [memory.group_of[lane]]
         self._push(world, memory, model, groups, [number])
-
-    def _dispatched(
-        self, world: World, memory: Memory, row: int, model: int, groups: list[int]
-    ) -> list[int]:
-        """The group of the lane that the dispatcher chooses; none if no lane is up."""
-        assert self.dispatch is not None
-        lanes = memory.ways.get(model)
-        if lanes is None:
-            lanes = memory.ways[model] = [
-                lane for group in groups for lane in memory.lanes_of[group]
-            ]
-        if not lanes:
-            return groups[:1]
-        turn = memory.turns[model]
-        memory.turns[model] = turn + 1
-        lane = self.dispatch.choose(world, row, turn, lanes, memory.load)
-        memory.load[lane] += 1 if world.requests.each_one_item else world.count_items((row,))
-        return [memory.group_of[lane]]
 
     def _push(
         self, world: World, memory: Memory, model: int, groups: list[int],

@@ -7,7 +7,7 @@ ahead from estimates; a request that cannot be answered in time is refused as so
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, TypeAlias

@@ -135,10 +135,11 @@ class Plane:
             at = self.arrived - requests.base
             arrival = arrivals[at] if at < len(arrivals) else NEVER
             event = heap[0][0] if heap else NEVER
-            now = arrival if arrival < event else event
+            comes = arrival < event
+            now = arrival if comes else event
             if now > until or now == NEVER:
                 return
-            if arrival < event and (not idle or self._wait_rows > self.arrived + 1):
+            if comes and (not idle or self._wait_rows > self.arrived + 1):
                 self._come_unasked(event if event <= until else until + 1)
                 continue
             world.now = now
