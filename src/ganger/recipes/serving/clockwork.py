@@ -245,27 +245,27 @@ class Clockwork:
         """Of several models. None is more urgent than its first request would be in the size that
         takes longest, so few are looked at closely; those whose first is late are among them."""
         single, waiting = world.requests.each_one_item, memory.waiting
-        keys, models = list[int](), list[int]()
-        while some:
-            low = some & -some
-            some ^= low
-            model = low.bit_length() - 1
-            spans, due = spans_of[model], waiting[model].due
-            most, count = spans.most, len(due)
-            takes = most[count if count < len(most) else -1] if single else max(spans.every)
-            keys.append(due[0] - takes)
-            models.append(model)
         best: Choice | None = None
-        while keys:
-            key = min(keys)
-            at = keys.index(key)
-            if best is not None and best < (key, models[at]):
+        while some:
+            least, model, left = NEVER, -1, some
+            while left:
+                low = left & -left
+                left ^= low
+                each = low.bit_length() - 1
+                spans, due = spans_of[each], waiting[each].due
+                most, count = spans.most, len(due)
+                takes = most[count if count < len(most) else -1] if single else spans.longest
+                key = due[0] - takes
+                if key < least or model < 0:
+                    least, model = key, each
+            if best is not None and best < (least, model):
                 break
-            del keys[at]
-            model = models.pop(at)
+            some ^= 1 << model
             choice = self._choose(world, memory, model, spans_of[model], starts)
-            if choice is not None and (best is None or choice < best):
-                best = choice
+            if choice is not None:
+                best = choice if best is None else min(best, choice)
+                if choice[0] == least:
+                    break
         return best
 
     def _choose(

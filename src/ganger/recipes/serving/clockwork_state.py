@@ -46,11 +46,13 @@ class Spans(Struct):
     sizes: list[int]
     fits: list[int] = []
     most: list[int] = []
+    longest: int = 0
+    """What the batch takes that takes longest of all."""
     measured: dict[int, list[int]] = {}
 
     def __post_init__(self) -> None:
         filled = [size if size in self.sizes else 0 for size in range(self.sizes[-1] + 1)]
-        self.fits = list(accumulate(filled, max))
+        self.fits, self.longest = list(accumulate(filled, max)), max(self.every)
         self.changed()
 
     def changed(self) -> None:
@@ -68,9 +70,11 @@ class Spans(Struct):
         last.append(took)
         if len(last) > _KEPT:
             del last[0]
-        found = max(last)
-        if found != self.every[inputs]:
+        found, before = max(last), self.every[inputs]
+        if found != before:
             self.every[inputs] = found
+            if found > self.longest or before == self.longest:
+                self.longest = max(self.every)
             if inputs < len(self.fits) and self.fits[inputs] == inputs:
                 self.changed()
 
