@@ -27,7 +27,7 @@ from ganger.recipes.serving.clockwork_state import (
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
 from ganger.sim.requests.trouble import Change, drive
-from serving.rig import MS, Asked, Seen, columns, model, placed, table
+from serving.rig import MS, Asked, Seen, columns, lanes, model, placed, table
 from serving.test_every_router import shown
 
 SIZES, LONGEST = (1, 2, 4), 25 * MS
@@ -91,6 +91,20 @@ def test_clockwork_that_looks_at_what_is_new_finds_what_it_finds_when_it_looks_a
     whole = served(Thorough(SIZES, LONGEST, 0), asked, room, count, changes)
     assert shown(quick) == shown(whole)
     assert quick.loads == whole.loads
+
+
+def test_a_lane_that_comes_back_takes_what_waited_before() -> None:
+    """The other lane has taken one model at 2, and was asked for the other when there was no lane
+    for it."""
+    models = [model("a", table(20)), model("b", table(4))]
+    world = World(models, lanes(2))
+    seen = Seen(world)
+    asked = [Asked(2, 0, 100), Asked(2, 1, 100)]
+    router = Clockwork(SIZES, LONGEST, 0)
+    plane = Plane(world, router, Physics(models, noise=0), iter([columns(asked)]), [seen])
+    drive(plane, [Change(1 * MS, 1, up=False), Change(5 * MS, 1, up=True)])
+    plane.finish()
+    assert [(each.lane, each.model, each.began) for each in seen.batches] == [(0, 0, 2), (1, 1, 5)]
 
 
 def controller(pools: int) -> Memory:

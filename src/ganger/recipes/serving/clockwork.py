@@ -420,9 +420,9 @@ class Clockwork:
         memory.freed.append(lane.number)
         if waited or (memory.loads and world.now - memory.looked >= LOOK):
             return ()
-        if memory.cold or memory.ahead or lane.down:
-            return () if memory.some else STAY
-        return () if memory.some & memory.holds[pool] else STAY
+        idle = lane.running is None and not lane.down
+        some = memory.some & memory.holds[pool] if idle and not memory.cold else memory.some
+        return () if some else STAY
 
     def told(self, world: World, news: News) -> Sequence[Do]:
         """Lanes come and go."""
