@@ -298,7 +298,7 @@ class Plane:
                 lane = lanes[order.lane]
                 if lane.down or lane.copies:
                     raise InvariantError(f"lane {lane.number} cannot do {order!r}")
-                if lane.store >= 0 or lane.models is not None:
+                if lane.store >= 0:
                     self._check(lane, order)
                 if lane.running is None:
                     self._begin(lane, order)
@@ -354,9 +354,7 @@ class Plane:
 
     def _check(self, lane: Lane, order: Batch) -> None:
         for part in order.parts:
-            if lane.models is not None and part.model not in lane.models:
-                raise InvariantError(f"lane {lane.number} does not run model {part.model}")
-            if lane.store >= 0 and part.model not in self.world.stores[lane.store].resident:
+            if part.model not in self.world.stores[lane.store].resident:
                 raise InvariantError(f"model {part.model} is not in store {lane.store}")
 
     def _enter(self, lane: Lane) -> None:
