@@ -107,6 +107,42 @@ def test_a_lane_that_comes_back_takes_what_waited_before() -> None:
     assert [(each.lane, each.model, each.began) for each in seen.batches] == [(0, 0, 2), (1, 1, 5)]
 
 
+def beside_another(count: int) -> World:
+    """So many lanes of a type that runs the second model alone, and a lane that runs only the
+    first, which is always idle: it is asked for at every arrival."""
+    models = [model("a", table(5)), model("b", table(5), type_="old")]
+    every = lanes(count + 1)
+    for lane in every[:count]:
+        lane.type = "old"
+    return World(models, every)
+
+
+def test_lanes_that_end_together_each_take_of_what_waited_before() -> None:
+    world = beside_another(2)
+    seen = Seen(world)
+    asked = [Asked(at, 1, 100) for at in (0, 0, 1, 1)]
+    router = Clockwork((1,), LONGEST, 0)
+    plane = Plane(world, router, Physics(world.models, noise=0), iter([columns(asked)]), [seen])
+    plane.advance()
+    plane.finish()
+    assert [(each.lane, each.began) for each in seen.batches] == [(0, 0), (1, 0), (0, 5), (1, 5)]
+
+
+def test_a_lane_that_drains_takes_nothing_more_when_its_batch_ends() -> None:
+    world = beside_another(1)
+    seen = Seen(world)
+    asked = [Asked(0, 1, 100), Asked(1, 1, 100)]
+    router = Clockwork((1,), LONGEST, 0)
+    plane = Plane(world, router, Physics(world.models, noise=0), iter([columns(asked)]), [seen])
+    plane.advance(2 * MS)
+    plane.turn(0, 2 * MS, up=False, drains=True)
+    plane.advance(20 * MS)
+    plane.turn(0, 20 * MS, up=True)
+    plane.advance()
+    plane.finish()
+    assert [(each.tasks, each.began) for each in seen.batches] == [((0,), 0), ((1,), 20)]
+
+
 def controller(pools: int) -> Memory:
     """What the controller remembers of so many devices with a lane each."""
     world = World([model("m", table(10))] * 4, placed(pools), [Store(at, 0) for at in range(pools)])
