@@ -281,8 +281,8 @@ class World:
         try:
             return tables[model]
         except KeyError:
-            found = tables[model] = self.models[model].latencies.get((lane.type, lane.share))
-            return found
+            tables[model] = self.models[model].latencies.get((lane.type, lane.share))
+            return tables[model]
 
     def times(self, model: int, lane: Lane) -> Times | None:
         """What steps of a token model take on a lane; None where it is none there."""

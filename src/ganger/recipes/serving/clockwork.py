@@ -106,10 +106,9 @@ class Clockwork:
             alone = 0 if spans is None else spans.every[1]
             last = due - alone
             if spans is None or last < latest or last < now:  # else it is in time on any lane
-                found = soonest.get(model)
-                if found is None:  # lanes do not change while requests come
-                    found = soonest[model] = self._soonest(world, memory, model)
-                free, alone = found
+                if model not in soonest:  # lanes do not change while requests come
+                    soonest[model] = self._soonest(world, memory, model)
+                free, alone = soonest[model]
                 if due < max(now, free) + alone:
                     world.refuse((row,), LATE, at=now)
                     continue
@@ -247,14 +246,17 @@ class Clockwork:
         single, waiting = world.requests.each_one_item, memory.waiting
         best: Choice | None = None
         while some:
-            least, model, left = NEVER, -1, some
-            while left:
-                low = left & -left
-                left ^= low
+            least, model, others = NEVER, -1, some
+            while others:
+                low = others & -others
+                others ^= low
                 each = low.bit_length() - 1
                 spans, due = spans_of[each], waiting[each].due
-                most, count = spans.most, len(due)
-                takes = most[count if count < len(most) else -1] if single else spans.longest
+                by_count, count = spans.most, len(due)
+                if not single:
+                    takes = spans.longest
+                else:
+                    takes = by_count[count if count < len(by_count) else -1]
                 key = due[0] - takes
                 if key < least or model < 0:
                     least, model = key, each

@@ -144,12 +144,12 @@ class Memory(Struct):
 def members(models: int) -> list[int]:
     """The members of a set, rising."""
     digits = bin(models)[:1:-1]
-    found = list[int]()
+    rising = list[int]()
     at = digits.find("1")
     while at >= 0:
-        found.append(at)
+        rising.append(at)
         at = digits.find("1", at + 1)
-    return found
+    return rising
 
 
 def unserved(memory: Memory) -> list[int]:
@@ -181,12 +181,12 @@ def all_serve(memory: Memory, demands: Sequence[tuple[float, int]]) -> bool:
     is at most the greater of what one with 1 and one with m would have.
     """
     least = min(len(lanes) for lanes in memory.lanes_of)
-    most = 1.0
+    bound = 1.0
     for demand, pools in demands:
         if demand <= 0:
             return False
-        most = max(1.0 + demand, most + demand / pools)
-    return most < least * WINDOW * (1 - _ROUNDING)
+        bound = max(1.0 + demand, bound + demand / pools)
+    return bound < least * WINDOW * (1 - _ROUNDING)
 
 
 def served_demand(memory: Memory, models: Sequence[int]) -> dict[int, float]:
