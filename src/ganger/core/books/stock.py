@@ -120,9 +120,9 @@ def share_of(needs: Needs, slot: Slot) -> int:
 
 def rooms(shape: Shape, placement: Placement) -> dict[int, Room]:
     """By node, what a job of `shape` holds as `placement`: what its children can be given."""
-    found = dict[int, Room]()
+    by_node = dict[int, Room]()
     for slot in placement:
-        needs, room = shape.roles[slot.role].needs, found.get(slot.node, Room())
+        needs, room = shape.roles[slot.role].needs, by_node.get(slot.node, Room())
         share, whole, parts = share_of(needs, slot), room.devices, dict(room.parts)
         if share == WHOLE:
             whole |= slot.devices
@@ -130,13 +130,13 @@ def rooms(shape: Shape, placement: Placement) -> dict[int, Room]:
             for device in members(slot.devices):
                 thousandths, memory = parts.get(device, (0, 0))
                 parts[device] = thousandths + share, memory + needs.gpu_memory
-        found[slot.node] = Room(
+        by_node[slot.node] = Room(
             whole,
             room.cpus + needs.cpus * slot.workers,
             room.memory + needs.memory * slot.workers,
             parts,
         )
-    return found
+    return by_node
 
 
 class Stock:

@@ -176,6 +176,10 @@ class _Pass:
         self.heads: list[tuple[Entry, int]] = []
         self.reasons: list[Reason] = []
         self.line: list[_Victim] = []
+        self.evicted: dict[int, Placement] = {}
+        """What those hold that this turn evicts."""
+        self.kept: list[int] = []
+        """Those of them that this turn gives back what they held: they notice nothing."""
         if policy.quotas is not None:
             self.used, self.limits = policy.quotas.used(view), policy.quotas.limits(view)
 
@@ -236,6 +240,8 @@ class _Pass:
             heappop(heads)
         for entry, _, _ in self.line:
             self.index.running.put_back(entry)
+        for job in self.kept:
+            self.index.file(self.view, job)
 
     def _next(self, kind: int) -> None:
         """Bring the next of a class to its head; the present head has started."""
@@ -328,7 +334,9 @@ class _Pass:
         if self.policy.inherits and pending.blocked.records and ledger.is_whole(draft.shape(job)):
             cell = ledger.cell_of[placement[0].node]
             pending.blocked.took(entry, cell, self.view.at.gpus[job])
-        if self.policy.preempt:
+        if self.evicted.get(job) == placement:
+            self.kept.append(job)
+        elif self.policy.preempt:
             self.index.starting[job] = entry
         if self.limits:
             tenant = self.view.at.tenant[job]
@@ -427,6 +435,7 @@ class _Pass:
                 self.draft.restore(victim, placement)
             else:
                 evicted.add(victim)
+                self.evicted[victim] = placement
                 stood = negated(entry)
                 heappush(self.heads, (stood, _EVICTED))
                 if self.policy.inherits and ledger.is_whole(self.draft.shape(victim)):
