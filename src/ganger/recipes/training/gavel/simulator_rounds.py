@@ -358,9 +358,7 @@ class BarrierRounds:
         return placed
 
     def _start(self, view: View, job: int, kind: str) -> bool:
-        ledger = view.draft.ledger_of(job)
-        if ledger is None:
-            return False
+        ledger = view.ledger
         cells = cells_of(ledger, view, job, kind)
         placement = self.place.find(view, ledger, job, cells, int(view.at.gpus[job]))
         if placement is not None:

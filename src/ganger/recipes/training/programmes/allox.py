@@ -114,9 +114,7 @@ class MatchingPolicy:
         return count, ready
 
     def _start(self, view: View, job: int, kind: str) -> bool:
-        ledger = view.draft.ledger_of(job)
-        if ledger is None:
-            return False
+        ledger = view.ledger
         found = self.place.find(view, ledger, job, cells_of(ledger, view, job, kind))
         if found is not None:
             view.draft.start(job, found)
