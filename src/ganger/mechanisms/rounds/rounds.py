@@ -127,7 +127,7 @@ class RoundPolicy:
         """At a round's boundary select anew, in between only fill what is free."""
         if memory is None:
             memory = RoundMemory(Allocation(), view.now, view.now, b"", view.now, [])
-        idle = not view.ledger.holds and not len(view.active)
+        idle = not len(view.active)
         boundary = idle or view.now >= memory.next_round
         # Who competes is asked only where it matters.
         asked = boundary or remembers(self.allocator)
