@@ -269,11 +269,6 @@ def _enter(name: str, spec: dict[str, TenantSpec], number: dict[str, int]) -> in
 # ---------------------------------------------------------------------- finish-time fairness
 
 
-def rho(shared: float, independent: float) -> float:
-    """Finish-time fairness: time taken over the time it would have taken alone on a 1/n."""
-    return shared / independent
-
-
 class Notes(msgspec.Struct, frozen=True):
     """What finish-time fairness knows of `jobs` (ascending). `columns`: three runs of little-endian
     float64, the isolated time so far, the work done by then, and the speed alone since then; other
