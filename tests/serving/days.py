@@ -158,7 +158,7 @@ def families() -> Day:
 def pipelines() -> Day:
     """Requests for models, for a tree of stages and for one that joins again."""
     tree = pipeline("tree", [0, 1, 2], (0, 1, 1.5), (0, 2, 0.4))
-    join = pipeline("join", [2, 0, 1, 2], (0, 1, 2.0), (0, 2, 0.5), (1, 3, 1.0), (2, 3, 1.0))
+    join = pipeline("join", [2, 0, 1, 2], (0, 1, 2.0), (0, 2, 0.5), (1, 3, 1.4), (2, 3, 0.7))
     asked = requests(Dice(6), 80, 4.0, 5, (20.0, 60.0, 200.0))
     return Day(MODELS, alike(4), asked, pipelines=[tree, join])
 

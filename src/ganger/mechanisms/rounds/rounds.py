@@ -179,7 +179,7 @@ class RoundPolicy:
         chosen: dict[int, Want] = {}
         fitting = dict[tuple[int, str], list[Cell]]()
         for job, (_, placement) in ledger.holds.items():
-            if on_preempt[job] in STAYS:
+            if on_preempt[job] in STAYS and placement:  # a service holds nothing itself
                 chosen[job] = Want(job, at.size[job])
                 free[ledger.cell_of[placement[0].node].index] -= at.size[job]
         rows, shares = rows_of(view, memory.allocation), memory.allocation.rows
