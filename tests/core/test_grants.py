@@ -71,10 +71,10 @@ def test_who_leaves_a_grant_is_waited_for_when_the_grant_grows_and_when_it_is_cl
     """Trial 5 is told to leave GPU 0 of its parent's two; the parent gets a third, then goes."""
     nodes = Nodes(cluster(1, 4))
     grants = Grants(nodes, Ledger(nodes))
-    grants.open(1, on(0b0011))
+    grants.open(1, gpus(2), on(0b0011))
     grants.inner[1].take(5, gpus(1), on(0b0001))
     grants.inner[1].give(5, leaving=True)
-    grants.open(1, on(0b0111))
+    grants.open(1, gpus(3), on(0b0111))
     assert {row[0] for row in grants.inner[1].leaving[0]} == {5}
     grants.close(1)
     assert {row[0] for row in grants.top.ledger.leaving[0]} == {5}
