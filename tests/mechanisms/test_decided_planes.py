@@ -16,12 +16,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from ganger.core.profiles import Convergence, Profile, Profiles
+from ganger.core.profiles import Convergence, Load, Profile, Profiles
 from ganger.core.spec import ClusterSpec, Kind, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.units import HOUR, MINUTE, SECOND
 from ganger.lab.simulation import Setup, run_one
 from ganger.recipes.registry import CATALOGUE
-from ganger.sim.load import Load
 from ganger.sim.physics import Costs
 from ganger.sim.rows import Outage
 from recipes.test_decided import SMALL
@@ -82,7 +81,11 @@ def works(draw: Any) -> tuple[list[Work], dict[str, Profile]]:
         size = 1 + int(draw() * 4)
         role = Role(size=size, least=1, most=size + 2) if at % 3 == 0 else Role(size=size)
         begins, lasts = round(draw() * 4000), round(100 + draw() ** 2 * 3000)
-        more = {"priority": at % 4, "tenant": "ann" if at % 2 else "bob", "user": "x"}
+        more: dict[str, Any] = {
+            "priority": at % 4,
+            "tenant": "ann" if at % 2 else "bob",
+            "user": "x",
+        }
         found.append(job(f"j{at}", begins, lasts, shape=Shape((role,)), **more))
     return found, models
 
