@@ -220,10 +220,6 @@ class Stock:
         """The cells that may take `shape`, the most preferred GPU type first."""
         return (self._known.get(id(shape)) or self._learn(shape)).cells
 
-    def is_plain(self, shape: Shape) -> bool:
-        """Whether it is one role of whole GPUs and nothing else."""
-        return (self._known.get(id(shape)) or self._learn(shape)).plain
-
     def is_whole(self, shape: Shape) -> bool:
         """Whether it takes GPUs, and only whole ones, whatever else it needs beside them."""
         return (self._known.get(id(shape)) or self._learn(shape)).whole > 0

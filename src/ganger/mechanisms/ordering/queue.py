@@ -316,9 +316,7 @@ class _Pass:
 
     def _start(self, job: int, entry: Entry) -> bool:
         """Start `job` on free devices, or on those of jobs that come after it."""
-        ledger = self.draft.ledger_of(job)
-        if ledger is None:
-            return False
+        ledger = self.view.ledger
         if self.place.sizes or not ledger.lacks(self.draft.shape(job)):
             placement = self.place.find(self.view, ledger, job)
             if placement is not None:
@@ -457,15 +455,14 @@ class _Pass:
             self._promise(head, reserved.reserve(head))
             jobs = reserved.candidates(jobs)
         for job in jobs:
-            ledger = self.draft.ledger_of(job)
-            if ledger is None or (self.limits and self._over_quota(job)):
+            if self.limits and self._over_quota(job):
                 continue
             kind = policy.class_of(view, job)
-            placement = policy.place.find(view, ledger, job) if kind in able else None
+            placement = policy.place.find(view, view.ledger, job) if kind in able else None
             if placement is None:
                 able.discard(kind)
-            elif reserved.start_now(job, ledger.cell_of[placement[0].node]):
-                self._book(job, (), placement, ledger)
+            elif reserved.start_now(job, view.ledger.cell_of[placement[0].node]):
+                self._book(job, (), placement, view.ledger)
                 continue
             if not able:
                 return
@@ -482,9 +479,9 @@ class _Pass:
     def _may_fit(self, kind: int) -> bool:
         """Whether there are GPUs enough for the class's jobs, wherever they are."""
         head = self.pending.head(kind)
-        ledger = self.draft.ledger_of(head[-1]) if head is not None else None
-        if head is None or ledger is None:
+        if head is None:
             return False
+        ledger = self.view.ledger
         shape = self.draft.shape(head[-1])
         return not ledger.is_whole(shape) or any(
             cell.free >= shape.least for cell in ledger.cells_for(shape)
