@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench import Bench, on
@@ -523,6 +523,7 @@ def _around(view: View, held: Any, size: int) -> Any:
     st.sampled_from([Costs(), Costs(SECOND, 2 * SECOND, SECOND)]),
     st.booleans(),
 )
+@example([("grow", 1)], "las(quantum=2s)", [(0, 4)], Costs(SECOND, 2 * SECOND, SECOND), True)
 def test_whatever_happens_to_a_grant_its_children_stay_inside_it_and_all_are_done(
     orders: list[tuple[str, int]],
     inner: str,
