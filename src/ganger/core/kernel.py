@@ -102,6 +102,8 @@ class Kernel(Families):
             changes |= on[type(event)](event)
         if self._owing:
             self.usable.settle()
+        if self._resuming:
+            self._resume_who_can()
         self.events += len(batch.events)
         if self._learns:
             view = self.view

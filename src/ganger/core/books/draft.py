@@ -185,10 +185,9 @@ class Draft:
         ledger = self.ledger_of(job)
         if ledger is None or job not in ledger.asleep or ledger.waits(ledger.holds[job][1]):
             return False
-        try:
-            ledger.wake(job)
-        except InvariantError:
+        if not ledger.could_wake(job):
             return False
+        ledger.wake(job)
         self._turn(job, _RESUMES, ledger)
         return True
 

@@ -41,7 +41,8 @@ _TOOK, _REGAINED, _GAVE, _LEFT, _DOZED, _WOKE, _LEFT_ASLEEP, _REGAINED_ASLEEP = 
 
 def may_doze(shape: Shape) -> bool:
     """Whether a job of `shape` says how much memory it keeps on each of its GPUs."""
-    return all(role.needs.gpu_memory for role in shape.roles if role.needs.gpus)
+    with_gpus = [role.needs for role in shape.roles if role.needs.gpus]
+    return bool(with_gpus) and all(needs.gpu_memory for needs in with_gpus)
 
 
 class Ledger(Capacity):
@@ -135,6 +136,16 @@ class Ledger(Capacity):
             raise InvariantError(f"job {job} sleeps on a node that is down")
         self._get_up(job, shape, placement)
         self.trail.append((job, None, _WOKE))
+
+    def could_wake(self, job: int) -> bool:
+        """Whether the compute of `job`, which is asleep, is free now."""
+        mark = self.mark()
+        try:
+            self.wake(job)
+        except InvariantError:
+            return False
+        self.rollback(mark)
+        return True
 
     def lay_down(self, job: int, shape: Shape, placement: Placement) -> None:
         """`job` sleeps on `placement`, which is free: a fact, as a snapshot tells it."""

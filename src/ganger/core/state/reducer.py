@@ -197,10 +197,11 @@ class Reducer(Transitions):
 
         `cancel` ends a job for good, `hold` keeps one that waits from starting (and one that runs,
         if it ever waits again), `release` lifts that, `requeue` stops a job and puts it back in
-        line, `suspend` and `resume` freeze and thaw it, `finish` ends a parent whose children are
+        line, `suspend` freezes it (one that says how much GPU memory it keeps yields its compute)
+        and `resume` thaws it as soon as it can compute where it is, `finish` ends a parent whose children are
         all over, as one that finished. An order that concerns a job with devices becomes an
         action of this very step; its outcome comes back as any other does. An order that does not
-        fit the job's phase does nothing, nor does `resume` of a job whose compute others have.
+        fit the job's phase does nothing.
         """
         job, verb = event.job, event.verb
         phase = self._phase[job]
@@ -218,7 +219,7 @@ class Reducer(Transitions):
         elif verb == "release" and job in self._on_hold:
             self._release(job)
         elif verb == "suspend" and phase == RUNNING:
-            self._at_once(Suspend(job, self._attempt[job]))
-        elif verb == "resume" and phase == SUSPENDED and self._can_resume(job):
-            self._at_once(Resume(job, self._attempt[job]))
+            return self._suspend_now(job) | COMMANDED
+        elif verb == "resume" and phase == SUSPENDED:
+            self._resume_soon(job)
         return COMMANDED

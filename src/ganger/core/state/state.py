@@ -42,6 +42,7 @@ class Standing(msgspec.Struct, kw_only=True):
     settings: Settings = msgspec.field(default_factory=Settings)
     asleep: list[int] = []
     """Those of `holds` that hold memory only."""
+    resuming: list[int] = []
 
 
 class State:
@@ -67,6 +68,8 @@ class State:
         self._pausing: set[int] = set()
         """Jobs that are set aside as soon as their attempt has let go."""
         self._paused: set[int] = set()
+        self._resuming: set[int] = set()
+        """Jobs that people want to go on, and whose compute others have."""
         self.facts = Facts()
         self.settings = Settings()
         self.usable = Usable(self.ledger)
@@ -165,6 +168,7 @@ class State:
             },
             retiring=sorted(self._retiring),
             pausing=sorted(self._pausing),
+            resuming=sorted(self._resuming),
             paused=sorted(self._paused),
             trials=trials,
             services=services,
@@ -187,6 +191,7 @@ class State:
         self.usable.put_back(standing.down, standing.drained, standing.withheld)
         self._retiring.update(standing.retiring)
         self._pausing.update(standing.pausing)
+        self._resuming.update(standing.resuming)
         self._paused.update(standing.paused)
         for job in standing.paused:
             if job not in self._on_hold:

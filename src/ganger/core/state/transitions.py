@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ganger.core.books.ledger import may_doze
 from ganger.core.errors import InvariantError
 from ganger.core.events import CAPACITY_FREED, QUEUED
 from ganger.core.plan import (
@@ -240,19 +241,35 @@ class Transitions(State):
         self._at_once(Stop(job, self._attempt[job], why))
         return CAPACITY_FREED
 
-    def _can_resume(self, job: int) -> bool:
-        """Whether a suspended job has its compute, or has it now again."""
+    def _suspend_now(self, job: int) -> int:
+        """Freeze a running job. One that says how much memory it keeps yields its compute."""
+        ledger = self._scope_of(job).ledger
+        yields = may_doze(ledger.holds[job][0])
+        if yields:
+            ledger.doze(job)
+            ledger.settle()
+        self._at_once(Suspend(job, self._attempt[job], yields))
+        return CAPACITY_FREED if yields else 0
+
+    def _resume_soon(self, job: int) -> None:
+        """A person wants a suspended job to go on: now, or as soon as its compute is free."""
         ledger = self._scope_of(job).ledger
         if job not in ledger.asleep:
-            return True
-        if ledger.waits(ledger.holds[job][1]):
-            return False
-        try:
-            ledger.wake(job)
-        except InvariantError:
-            return False
-        ledger.settle()
-        return True
+            self._at_once(Resume(job, self._attempt[job]))
+        else:
+            self._resuming.add(job)
+
+    def _resume_who_can(self) -> None:
+        """Resume those whom people want to go on and whose compute is free, the first first."""
+        for job in sorted(self._resuming):
+            ledger = self._scope_of(job).ledger
+            if job not in ledger.asleep:  # it is over, or a policy has resumed it
+                self._resuming.discard(job)
+            elif not ledger.waits(ledger.holds[job][1]) and ledger.could_wake(job):
+                ledger.wake(job)
+                ledger.settle()
+                self._resuming.discard(job)
+                self._at_once(Resume(job, self._attempt[job]))
 
     def _at_once(self, action: Stop | Suspend | Resume) -> None:
         """An action of this very step, before all that the policy plans."""
