@@ -24,6 +24,9 @@ from ganger.core.spec import ClusterSpec, JobSpec, Kind, NodeSpec, Role, Shape
 from ganger.core.state.jobs import declare
 from ganger.core.units import MINUTE, SECOND
 from ganger.core.view import View
+from ganger.lab.serving.fleet import Fleet
+from ganger.lab.serving.run import Setup as Serving
+from ganger.lab.serving.run import serve
 from ganger.lab.serving.tally import Tally
 from ganger.lab.simulation import Setup, load_policy, run_one
 from ganger.mechanisms.common.planes import Planes
@@ -37,6 +40,7 @@ from ganger.recipes.registry import make_router
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
+from ganger.workloads.models.profiles import Latency, Model, Models
 from ganger.workloads.requests.processes import diurnal
 from ganger.workloads.requests.synthetic import Mix, generated
 from ganger.workloads.trace import Trace
@@ -145,6 +149,39 @@ def _generated(requests: int) -> Iterator[dict[str, Any]]:
         }
 
 
+def by_windows(requests: int, length: float) -> dict[str, float]:
+    """The same day on four lanes, request by request and by windows of so many seconds: CPU seconds
+    of both, how many times as fast it is, the part of the windows that is read from the table, and
+    what the figures are off."""
+    period = A_DAY * requests / DAY
+    curve = diurnal(DAY / A_DAY, 0.5, period / 2, period)
+    made = generated(curve, seed=1, most=requests, mix=Mix(slo=SLO, names=("m",)))
+    mean, p99 = (np.array(each[1:]) / SECOND for each in (TABLE.mean, TABLE.p99))
+    took = Latency("gpu", 1.0, np.arange(1, LARGEST + 1), mean, p99)
+    models = Models({"m": Model("m", latency=(took,))}, {"gpu": 0})
+    runs, seconds = [], []
+    for windows in (0, round(length * SECOND)):
+        began = time.process_time()
+        runs.append(serve(made, models, Fleet((("gpu", 4),)), "serve.triton",
+                          Serving(windows=windows)))  # fmt: skip
+        seconds.append(time.process_time() - began)
+    whole, some = (run.metrics for run in runs)
+    found = runs[1].windows
+    assert found is not None
+    off = {
+        name: float(some[name] or 0) / float(whole[name] or 1) - 1
+        for name in ("latency_p50_seconds", "latency_p99_seconds")
+    }
+    off["attainment"] = float(some["attainment"] or 0) - float(whole["attainment"] or 0)
+    return {
+        "every request": seconds[0],
+        "by windows": seconds[1],
+        "times as fast": seconds[0] / seconds[1],
+        "read": found["read"] / found["windows"],
+        **off,
+    }
+
+
 def bytes_in_flight(requests: int) -> tuple[float, int]:
     """The most memory that requests take while they are in flight, by request, and how many were
     in flight then: all that the run holds when it holds most, what is generated ahead included."""
@@ -238,6 +275,7 @@ def main() -> None:
         print("1,000 models", rate, round(found.per_second), found.tally.metrics(64), flush=True)
     found = day(DAY if args.whole_day else DAY // 20)
     print("day", found.seconds, round(found.per_second), found.tally.metrics(3), flush=True)
+    print("by windows", by_windows(DAY // 10, 15), flush=True)
     print("bytes a request in flight", bytes_in_flight(1_000_000), flush=True)
     for recipe in ("scale.threshold", "scale.reactive"):
         print(recipe, [round(each, 1) for each in control(recipe)], SECOND, flush=True)

@@ -14,7 +14,8 @@ from ganger.core.spec import Kind
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import NEVER
 from ganger.lab.serving.fleet import Fleet
-from ganger.lab.serving.run import Setup, Source, all_known, give_caches, right_of
+from ganger.lab.serving.run import all_known, give_caches, right_of
+from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.host import Requested, Requesting
@@ -92,9 +93,7 @@ class Served:
                 where="--router",
                 mend="name another recipe",
             )
-        source = Source(
-            _only(traffic.requests, model), models, fleet, world, Setup(slo=traffic.slo), router
-        )
+        source = Source(_only(traffic.requests, model), models, fleet, world, router, traffic.slo)
         plane = Plane(
             world, router, Physics(known, noise=traffic.noise, seed=seed), source.chunks(), [tally]
         )

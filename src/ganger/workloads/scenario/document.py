@@ -88,6 +88,7 @@ class Document(Struct, forbid_unknown_fields=True, omit_defaults=True):
     slo: list[str] = []
     seeds: str = "0"
     latency_noise: Annotated[float, Meta(ge=0, le=10)] = 1.0
+    windows: str | None = None
     training: Training | None = None
     about: str = ""
 

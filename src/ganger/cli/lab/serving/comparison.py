@@ -52,16 +52,13 @@ def compare(
     trouble = Trouble(chosen.get("outages", ""), chosen.get("stragglers", ""))
     for fleet in fleets:
         trouble.changes(fleet, 0)
-    first, each = (
-        _slos(chosen.get(name), f"--{name.replace('_', '-')}")[0]
-        for name in ("slo_ttft", "slo_tpot")
-    )
     setup = Setup(
         noise=noise,
         trouble=trouble,
-        slo_ttft=first,
-        slo_tpot=each,
+        slo_ttft=_slos(chosen.get("slo_ttft"), "--slo-ttft")[0],
+        slo_tpot=_slos(chosen.get("slo_tpot"), "--slo-tpot")[0],
         watch=chosen["report"] is not None,
+        windows=_window(chosen.get("windows")),
     )
     tasks = [
         Task(recipe, fleet, replace(setup, seed=seed, faster=faster, slo=slo))
@@ -167,6 +164,16 @@ def _slos(text: str | None, where: str) -> list[int]:
     if not all(found):
         raise BadInput("nothing is answered in no time", where=where, mend="write like 100ms")
     return found
+
+
+def _window(text: str | None) -> int:
+    """Microseconds; 0 where none is given. Raises BadInput."""
+    if text is None:
+        return 0
+    length = parse_duration(text, where="--windows")
+    if not length:
+        raise BadInput("no request comes in no time", where="--windows", mend="write like 1m")
+    return length
 
 
 def _faster(text: str) -> list[float]:

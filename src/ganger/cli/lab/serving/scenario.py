@@ -60,6 +60,7 @@ def _on_a_fleet(scenario: Scenario, options: dict[str, Any]) -> None:
         "faster": ",".join(f"{each:g}" for each in document.faster) or "1",
         "seeds": document.seeds,
         "noise": document.latency_noise,
+        "windows": document.windows,
         "per_request": None,
         **{name: options[name] for name in ("workers", "quiet", "as_json", "report")},
     }

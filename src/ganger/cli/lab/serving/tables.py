@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
@@ -145,7 +145,19 @@ def _lines(found: Comparison, groups: Groups, same: list[str]) -> list[str]:
         where = ", ".join(filter(None, (first.recipe, first.place.told(places))))
         for reason, count in sorted(first.dropped.items(), key=lambda item: -item[1]):
             lines.append(f"{where}: {count:,} dropped: {reason}")
+        if first.windows is not None:
+            lines.append(f"{where}: {_windows(first.windows)}")
     return lines
+
+
+def _windows(windows: Mapping[str, Any]) -> str:
+    """How many windows were read from the table, and how many run, by why."""
+    length = format_duration(windows["seconds"] * SECOND)
+    run = ", ".join(f"{count:,} {why}" for why, count in windows["run"].items())
+    return (
+        f"of {windows['windows']:,} windows of {length}, {windows['read']:,} were read from a table"
+        f" of {len(windows['table']):,}, and {sum(windows['run'].values()):,} run ({run})"
+    )
 
 
 def _show_classes(screen: Any, rows: list[tuple[str, dict[str, Any]]]) -> None:
