@@ -94,6 +94,7 @@ def run_one(
         left_out=dict(trace.left_out),
         notes=[*trace.notes, *doubts(recipe, trace, setup)],
         services=served.figures(kernel.now) if served is not None else {},
+        service_windows=served.windows() if served is not None else {},
         **notes.close(kernel, trace),
     )
     from ganger.lab.metrics import compute
