@@ -55,7 +55,9 @@ class _Recorded(Requesting):
         type_of: Callable[[int], str],
     ) -> None:
         super().__init__(declared, services, window, type_of)
-        self.kept: dict[int, dict[str, list[float | None]]] = {}
+        self.kept: dict[int, dict[str, list[float | None]]] = {
+            job: {} for job in range(declared.n) if declared.name(job) in services
+        }
 
     def advance(self, now: int) -> list[AnyEvent]:
         """As the host does."""
@@ -63,8 +65,10 @@ class _Recorded(Requesting):
         for event in events:
             if isinstance(event, WindowOver):
                 for at, service in enumerate(event.services):
-                    series = self.kept.setdefault(service, {"since": []})
-                    series["since"].append(event.since / SECOND)
+                    series = self.kept.get(service)
+                    if series is None:
+                        continue  # of a replica it is only said that it was given back
+                    series.setdefault("since", []).append(event.since / SECOND)
                     for name in KEPT:
                         series.setdefault(name, []).append(event.figures[name][at])
         return events
@@ -145,7 +149,7 @@ class Served:
         """By service, what was reported of each window: when it began (`since`, seconds), and the
         figures of `KEPT`."""
         names = {self._declared.name(job): series for job, series in self.host.kept.items()}
-        return {name: names[name] for name in self._tallies if name in names}
+        return {name: names[name] for name in self._tallies if names.get(name)}
 
 
 def _only(requests: Requests, model: str) -> Requests:
