@@ -30,12 +30,6 @@ from ganger.lab.serving.run import serve
 from ganger.lab.serving.tally import Tally
 from ganger.lab.simulation import Setup, load_policy, run_one
 from ganger.mechanisms.common.planes import Planes
-from ganger.mechanisms.serving.asking import Asking
-from ganger.mechanisms.serving.batching import WithinSlack
-from ganger.mechanisms.serving.choice import Exp3
-from ganger.mechanisms.serving.composed import Composed
-from ganger.mechanisms.serving.dispatch import LeastLoaded
-from ganger.mechanisms.serving.queues import Earliest
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
@@ -94,14 +88,7 @@ def all_slots(per_second: int, requests: int) -> Served:
     ]
     families = [(f"f{k}", tuple(range(VARIANTS * k, VARIANTS * (k + 1)))) for k in range(4)]
     world = World(models, [Lane(at, "gpu", device=at) for at in range(16)], families=families)
-    router = Composed(
-        "all slots",
-        WithinSlack(),
-        LeastLoaded(),
-        Earliest,
-        1000,
-        asking=Asking(Exp3(0.1, by_tenant=False), keeps=1000),
-    )
+    router = make_router("serve.composed")
     columns = {
         "arrival": at.tolist(), "deadline": (at + SLO).tolist(),
         "model": (count + rng.integers(0, 4, requests)).tolist(), "input": inputs.tolist(),
