@@ -16,13 +16,13 @@ from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
 from ganger.core.serving.tokens import Times
 from ganger.core.serving.world import Known, Lane, Latencies, Pipeline, Stage, World
-from ganger.core.units import NEVER, SECOND, format_duration
+from ganger.core.units import HOUR, NEVER, SECOND, format_duration
 from ganger.lab.serving.bound import Bound, Rates, bounded
-from ganger.lab.serving.fleet import Fleet
+from ganger.lab.serving.fleet import Fleet, price_of
 from ganger.lab.serving.future import Future
 from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
-from ganger.lab.serving.tokens import Usual, rooms_of, speaks, usual_of
+from ganger.lab.serving.tokens import Usual, apart, rooms_of, speaks, usual_of
 from ganger.lab.serving.trouble import UNTROUBLED, Trouble
 from ganger.lab.serving.watching import Watched, Watching
 from ganger.lab.serving.windows.capacity import capacity_of
@@ -53,7 +53,8 @@ class Setup:
     devices that fail or are slow; `slo_ttft`, `slo_tpot`: microseconds until the first token, and
     for each further one, that an answer of a token model in time does not exceed; `watch`: whether
     what a report draws is kept; `windows`: microseconds of the windows by which a long log is run,
-    0 for none: those that are like others are read from a table.
+    0 for none: those that are like others are read from a table; `prices`: by type of device, of
+    one for an hour; none: nothing is billed.
     """
 
     slo: int = NEVER
@@ -65,6 +66,7 @@ class Setup:
     slo_tpot: int = NEVER
     watch: bool = False
     windows: int = 0
+    prices: tuple[tuple[str, float], ...] = ()
 
 
 class Place(NamedTuple):
@@ -193,12 +195,33 @@ def serve(
     ]  # fmt: skip
     return ServingRun(
         recipe if isinstance(recipe, str) else router.name, str(fleet), setup,
-        tally.metrics(fleet.size * router.can.streams), tally.dropped, by_model,
+        _billed(tally.metrics(fleet.size * router.can.streams), fleet, dict(setup.prices)),
+        tally.dropped, by_model,
         _remarks(requests, source, setup), time.process_time() - began, tally.in_time(),
         "future" if router.can.foresees else "", tally.classes.rows(),
         None if watching is None else watching.found(tally.latencies, tally.requests),
         source.dated, None if windowed is None else windowed.to_json(),
     )  # fmt: skip
+
+
+def _billed(
+    metrics: dict[str, float | int | None], fleet: Fleet, prices: Mapping[str, float]
+) -> dict[str, float | int | None]:
+    """The same with `cost`: of all devices for as long as the run was, and that of a million
+    requests in time. Raises BadInput where a type has no price."""
+    if not prices:
+        return metrics
+    cost = 0.0
+    for name, count in fleet.devices:
+        together, device = apart(name)
+        price = prices[name] if name in prices else together * price_of(device, prices)
+        cost += price * count * (metrics["span_seconds"] or 0.0) * SECOND / HOUR
+    in_time = (metrics["answered"] or 0) - (metrics["late"] or 0)
+    return {
+        **metrics,
+        "cost": cost,
+        "cost_per_million_in_time": cost / in_time * 1e6 if in_time else None,
+    }
 
 
 def _windowed(

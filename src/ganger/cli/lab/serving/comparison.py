@@ -102,6 +102,7 @@ def _tasks(chosen: dict[str, Any]) -> list[Task]:
         slo_tpot=_slos(chosen.get("slo_tpot"), "--slo-tpot")[0],
         watch=chosen["report"] is not None,
         windows=_window(chosen.get("windows")),
+        prices=tuple(sorted(chosen.get("prices", {}).items())),
     )
     return [
         Task(recipe, fleet, replace(setup, seed=seed, faster=faster, slo=slo))
