@@ -1,4 +1,4 @@
-"""A router whose slots are said one by one: answers that are kept, models, admission, lanes, order,
+"""A router whose slots are named one by one: answers that are kept, models, admission, lanes, order,
 batches."""
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def composed(
     delay: Duration = SECOND // 100,
     cache: Cache | None = None,
 ) -> Router:
-    """Every slot of a router at work, and each to be said by itself.
+    """Every slot of a router at work, and a parameter for each.
 
     The last `keeps` answers are given to requests with the same input (0: none is kept). Of a
     family one model answers by `select`: drawn by weights (`exp3`), all by vote (`exp4`), the best
