@@ -134,8 +134,6 @@ class Lane(Struct, eq=False):
     share: float = 1.0
     copies: bool = False
     ahead: int = 0
-    models: frozenset[int] | None = None
-    """What it may run; None: everything."""
     running: Batch | Load | None = None
     since: int = 0
     due: int = 0
@@ -275,8 +273,6 @@ class World:
 
     def times(self, model: int, lane: Lane) -> Times | None:
         """What steps of a token model take on a lane; None where it is none there."""
-        if lane.models is not None and model not in lane.models:
-            return None
         return self.models[model].tokens.get(lane.type)
 
     def draw(self, row: int, salt: int = 0) -> float:

@@ -17,6 +17,7 @@ from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.serving.fleet import Fleet
+from ganger.lab.serving.future import Future
 from ganger.lab.serving.run import all_known, give_caches, right_of
 from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
@@ -130,7 +131,11 @@ class Served:
                 where="--router",
                 mend="name another recipe",
             )
-        source = Source(_only(traffic.requests, model), models, fleet, world, router, traffic.slo)
+        only = _only(traffic.requests, model)
+        source = Source(only, models, fleet, world, router, traffic.slo)
+        if router.can.foresees:
+            again = Source(only, models, fleet, world, router, traffic.slo)
+            world.future = Future.of(again.chunks())
         plane = Plane(
             world, router, Physics(known, noise=traffic.noise, seed=seed), source.chunks(), [tally]
         )

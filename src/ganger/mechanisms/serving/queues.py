@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Protocol
 
 from msgspec import Struct
@@ -81,18 +81,9 @@ class Earliest(Struct):
     def push(self, world: World, numbers: range | list[int]) -> None:
         """Requests begin to wait."""
         deadline_of, tasks = world.deadline_of, world.tasks
-        new: list[tuple[int, ...]] = [
-            (deadline_of(number), number)
-            if number >= 0
-            else (deadline_of(number), tasks[number].request, number)
-            for number in numbers
-        ]
-        if len(new) > len(self.heap):
-            self.heap += new
-            heapify(self.heap)
-        else:
-            for entry in new:
-                heappush(self.heap, entry)
+        for number in numbers:
+            whose = () if number >= 0 else (tasks[number].request,)
+            heappush(self.heap, (deadline_of(number), *whose, number))
 
     @property
     def head(self) -> int:

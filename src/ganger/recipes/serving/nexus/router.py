@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from ganger.core.serving.router import Abilities
-from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part, Wait
+from ganger.core.serving.verbs import OK, Batch, Do, Ended, News, Part, Wait
 from ganger.core.serving.world import Lane, World
 from ganger.core.units import NEVER
 from ganger.mechanisms.serving.batching import taken
@@ -253,8 +253,7 @@ class Nexus:
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
         """Answer, or go on with the next stage; what failed waits again."""
         order = done.order
-        if isinstance(order, Load):
-            return ()
+        assert isinstance(order, Batch), "it loads nothing"
         memory: Memory = world.memory
         memory.awake.add(order.lane)
         part = order.parts[0]
