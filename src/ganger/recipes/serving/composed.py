@@ -1,4 +1,4 @@
-"""A router whose slots are named one by one: answers that are kept, models, admission, lanes, order,
+"""A router whose slots are named one by one: kept answers, models, admission, lanes, order and
 batches."""
 
 from __future__ import annotations
