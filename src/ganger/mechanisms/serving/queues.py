@@ -25,6 +25,9 @@ class Queue(Protocol):
     def head(self) -> int:
         """The request that would go first. Asked only while one waits."""
 
+    def key(self, world: World) -> int:
+        """By which the head goes before those of other queues. Asked only while one waits."""
+
     def pop(self, count: int) -> list[int]:
         """Take so many off the head."""
 
@@ -51,6 +54,11 @@ class Fifo(Struct):
     def head(self) -> int:
         """The request that came first."""
         return self.rows[self.first]
+
+    def key(self, world: World) -> int:
+        """The request that came first, of a task its own."""
+        head = self.rows[self.first]
+        return head if head >= 0 else world.tasks[head].request
 
     def pop(self, count: int) -> list[int]:
         """Take so many off the head."""
@@ -82,13 +90,19 @@ class Earliest(Struct):
         """Requests begin to wait."""
         deadline_of, tasks = world.deadline_of, world.tasks
         for number in numbers:
-            whose = () if number >= 0 else (tasks[number].request,)
-            heappush(self.heap, (deadline_of(number), *whose, number))
+            if number >= 0:
+                heappush(self.heap, (deadline_of(number), number))
+            else:
+                heappush(self.heap, (deadline_of(number), tasks[number].request, number))
 
     @property
     def head(self) -> int:
         """The request that is due first."""
         return self.heap[0][-1]
+
+    def key(self, world: World) -> int:
+        """When it is due."""
+        return self.heap[0][0]
 
     def pop(self, count: int) -> list[int]:
         """Take so many off the head."""
