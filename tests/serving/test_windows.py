@@ -21,7 +21,8 @@ from ganger.lab.serving.run import ServingRun, Setup, serve
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.trouble import Trouble
 from ganger.lab.serving.windows.look import Look, look_at
-from ganger.lab.serving.windows.table import LEAST, Entry
+from ganger.lab.serving.windows.table import LEAST, MOST, Entry
+from ganger.lab.serving.windows.thinning import Windowed
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.models.reading import read_models
 from ganger.workloads.requests.columns import Chunk, Requests
@@ -199,12 +200,21 @@ def test_blocks_do_not_depend_on_how_requests_come() -> None:
     assert whole.intervals() == parts.intervals()
 
 
-def look(rate: float, part: float = 0.5, cv: float = 1.0, slack: float = 0.1) -> Look:
-    return Look(10_000, rate, np.array([part, 1 - part]), cv, 1.0, {"slack": slack})
+def look(
+    rate: float, part: float = 0.5, cv: float = 1.0, slack: float = 0.1, dispersion: float = 1.0
+) -> Look:
+    return Look(10_000, rate, np.array([part, 1 - part]), cv, dispersion, {"slack": slack})
 
 
 @pytest.mark.parametrize(
-    "other", [look(106), look(100, part=0.6), look(100, cv=1.3), look(100, slack=0.12)]
+    "other",
+    [
+        look(106),
+        look(100, part=0.6),
+        look(100, cv=1.3),
+        look(100, slack=0.12),
+        look(100, dispersion=2.0),
+    ],
 )
 def test_windows_that_differ_in_one_thing_are_not_alike(other: Look) -> None:
     assert look(100).distance(look(101, part=0.51, cv=1.05, slack=0.101)) <= 1
@@ -223,6 +233,36 @@ def test_figures_of_a_window_by_hand() -> None:
     assert found.sizes == {"items": 1.5}
     counts = np.bincount([0, 64, 64, 192], minlength=256)
     assert found.dispersion == pytest.approx(counts.var() / counts.mean())
+
+
+def thinned(counts: list[int]) -> Windowed:
+    """Windows of a second with so many requests at equal distances, each of which needs 10 ms of
+    all devices; what the router made of them is not heard of."""
+    at = [
+        np.arange(count) * SECOND // count + second * SECOND for second, count in enumerate(counts)
+    ]
+    rows = np.concatenate(at).astype(np.int64)
+    made = Requests.of(Chunk(rows, np.zeros(len(rows), np.int32)), Names(["m"]))
+    windowed = Windowed(made, SECOND, 1.0, lambda name: 10_000.0, 1.0, lambda: entry().tally)
+    windowed.requests.gather()
+    return windowed
+
+
+def test_why_windows_are_run() -> None:
+    """Full up to a load of 0.8 and no further; a window that is only a little less loaded than a
+    full one may have to answer what that left."""
+    assert thinned([78, 78, 80]).counts == {"after a change": 1, "measured": 2}
+    assert thinned([78, 81, 78]).counts == {"after a change": 2, "near capacity": 1}
+    assert thinned([50, 61, 61]).counts == {"after a change": 2, "measured": 1}
+    assert thinned([50, 59, 59]).counts == {"after a change": 1, "measured": 2}
+
+
+def test_an_entry_that_did_not_converge_is_run_no_more_for_the_table() -> None:
+    windowed = thinned([50, 50])
+    (one,) = windowed.table.entries
+    one.tally.requests = MOST
+    windowed.requests.gather()
+    assert windowed.counts["not converged"] == 2
 
 
 # ---------------------------------------------------------------------- the commands

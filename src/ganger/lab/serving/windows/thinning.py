@@ -68,11 +68,7 @@ class Windowed:
     def _produce(self, thinned: Requests) -> Iterator[Chunk]:
         """The windows that are run, moved together."""
         each = max(round(self._length * self._faster), 1)
-        number = 0
         for rows in _cut(self._given, each, thinned):
-            now = int(rows.arrival[0]) // each
-            self._skipped += (now - number) * each  # nobody came
-            number = now + 1
             entry, why = self._judge(rows, each)
             if entry is not None and not why:
                 entry.read += 1
@@ -80,7 +76,8 @@ class Windowed:
                 self._skipped += each
                 continue
             self.counts[why] = self.counts.get(why, 0) + 1
-            begin = round((now * each - self._skipped) / self._faster)
+            now = int(rows.arrival[0]) // each * each
+            begin = round((now - self._skipped) / self._faster)
             self._parts.append(_Part(entry, self._rows, begin))
             self._rows += len(rows)
             yield rows.earlier(self._skipped)
