@@ -15,6 +15,7 @@ from ganger.core.spec import ClusterSpec, JobSpec, Kind, Needs, NodeSpec, Role, 
 from ganger.core.state.jobs import declare
 from ganger.core.units import HOUR, MINUTE
 from ganger.lab.metrics import to_json
+from ganger.lab.report import render
 from ganger.lab.simulation import Setup, run_one
 from ganger.workloads.trace import Trace
 
@@ -32,6 +33,8 @@ def cost(specs: list[JobSpec], minutes: list[int], **setup: object) -> dict[str,
     lasts = np.array(minutes, np.int64) * MINUTE
     given = Setup(prices=PRICES, **setup)  # type: ignore[arg-type]
     run = run_one(Trace(declare(specs), lasts), CLUSTER, "fifo", given)
+    assert run.metrics["cost_of_jobs"] == run.cost["jobs"]
+    assert "cost_of_services" in render([run])
     assert to_json([run])["runs"][0]["cost"] == {**run.cost, "all": sum(run.cost.values())}
     return run.cost
 

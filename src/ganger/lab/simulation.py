@@ -100,7 +100,10 @@ def run_one(
     )
     from ganger.lab.metrics import compute
 
-    run.metrics = compute(run)
+    run.metrics = {
+        **compute(run),
+        **{f"cost_of_{who}": paid for who, paid in run.cost.items()},
+    }
     return run
 
 

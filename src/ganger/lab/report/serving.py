@@ -51,6 +51,7 @@ COLUMNS: Final = (
     Column("batch_mean", "Batch", "rate"),
     Column("utilisation", "Busy", "ratio"),
     Column("effective_accuracy", "Right in time", "ratio", "high"),
+    Column("cost_per_million_in_time", "Cost/M", "rate", "low"),
 )
 _MOST_MODELS: Final = 12
 _MOST_CLASSES: Final = 24
