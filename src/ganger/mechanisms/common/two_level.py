@@ -81,6 +81,7 @@ class TwoLevel:
         for parent in over:
             if view.draft.holds(parent) is not None:
                 view.draft.retire(parent)
+                view.forget()  # the outer policy is not told that one of its jobs goes
         until = own.until | QUEUED | STARTED  # a child comes, or a parent holds what it was given
         for plan in plans:
             until |= plan.until
