@@ -14,6 +14,7 @@ import numpy as np
 from ganger.core.spec import ClusterSpec, GpuType, JobSpec, NodeSpec, Role, Shape, TenantSpec
 from ganger.core.state.jobs import declare
 from ganger.core.units import MINUTE, NEVER, SECOND
+from ganger.lab.docs.scaling_pages import chart, scaled, scaling_example
 from ganger.lab.docs.serving_pages import drawing, drawn, example, played
 from ganger.lab.report.drawing import draw
 from ganger.lab.result import Run
@@ -72,6 +73,16 @@ Recipes that batch requests to models, as `ganger recipes --plane requests` list
 | recipe | year | improves | must know | what it does |
 |:---|---:|:---|:---|:---|
 """
+SERVICES = """
+## Over services
+
+Recipes that say how many replicas a service has, for `ganger simulate --serving`
+([services beside training](../serving.md#services-beside-training)), each with its replicas over
+the load of a third example.
+
+| recipe | year | improves | must know | what it does |
+|:---|---:|:---|:---|:---|
+"""
 
 
 def example_jobs() -> Trace:
@@ -110,15 +121,19 @@ def write_pages(folder: Path) -> int:
 
 def pages(names: list[str] | None = None) -> Iterator[tuple[str, str]]:
     """File names and texts: for every recipe (of `names`) a page and a picture; then the index."""
-    for name in [*recipes(), *recipes("requests")] if names is None else names:
+    drawn_planes = [*recipes(), *recipes("requests"), *recipes("serving")]
+    for name in drawn_planes if names is None else names:
         recipe = find(name)
         yield f"{name}.md", page(recipe)
         if recipe.plane == "training":
             yield f"{name}.svg", draw(schedule(name), HORIZON)
+        elif recipe.plane == "serving":
+            yield f"{name}.svg", chart(scaled(name))
         elif drawn(name):
             yield f"{name}.svg", drawing(played(name))
     lines = "".join(_line(find(name)) for name in recipes())
-    yield "README.md", HEAD + lines + REQUESTS + "".join(map(_short, recipes("requests")))
+    requests, services = ("".join(map(_short, recipes(plane))) for plane in ("requests", "serving"))
+    yield "README.md", HEAD + lines + REQUESTS + requests + SERVICES + services
 
 
 def _short(name: str) -> str:
@@ -148,7 +163,8 @@ def _line(recipe: Recipe) -> str:
 
 def page(recipe: Recipe) -> str:
     """One recipe as a page of Markdown."""
-    shown = _on_jobs(recipe) if recipe.plane == "training" else example(recipe)
+    examples = {"training": _on_jobs, "serving": scaling_example}
+    shown = examples.get(recipe.plane, example)(recipe)
     parts = [
         f"# {recipe.name}",
         f"*{recipe.paper}.*",
