@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ganger.core.books.ledger import Fit, Ledger
+from ganger.core.books.ledger import Fit, Ledger, may_doze
+from ganger.core.errors import InvariantError
 from ganger.core.plan import Placement
 from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, Role, Shape
 from ganger.core.state.cluster import Nodes
@@ -35,6 +37,8 @@ SHAPES = [
     gpus(2, pool="p"),
     one_role(1, Needs(share=400, gpu_memory=6000)),
     one_role(3, Needs(share=250)),
+    one_role(1, Needs(gpu_memory=6000)),
+    one_role(3, Needs(gpu_memory=9000, cpus=500, memory=300)),
     one_role(2, Needs(cpus=1500, memory=700)),
     one_role(1, Needs(memory=1500)),
     one_role(1, Needs(gpus=0, cpus=3000)),
@@ -66,6 +70,8 @@ class Books(RuleBasedStateMachine):
             [(list(cell.by_free), cell.free, cell.total) for cell in ledger.cells],
             list(ledger.up),
             list(ledger.full),
+            set(ledger.asleep),
+            [cell.dozing for cell in ledger.cells],
         )
 
     @rule(shape=st.sampled_from(SHAPES), fit=st.sampled_from([Fit.BEST, Fit.WORST, Fit.FIRST]))
@@ -142,8 +148,14 @@ class Books(RuleBasedStateMachine):
         """Somebody ends, or is told to go."""
         job = data.draw(st.sampled_from(sorted(self.ledger.holds)))
         shape = self.ledger.holds[job][0]
+        asleep = job in self.ledger.asleep
         placement = self.ledger.give(job, leaving=leaving)
-        if leaving:
+        if asleep:  # is always waited for, and may sleep on after all
+            assert not any(slot.devices for slot in placement) or self.ledger.waits(placement)
+            self.ledger.regain(job, shape, placement, asleep=True)
+            assert job in self.ledger.asleep
+            self.ledger.give(job)
+        if leaving or asleep:
             self.left.append((job, shape, placement))
             if any(slot.devices for slot in placement):
                 assert job in self.ledger.waits(placement)
@@ -158,6 +170,37 @@ class Books(RuleBasedStateMachine):
             self.ledger.regain(job, shape, placement)
             del self.left[at]
             assert self.ledger.holds[job] == (shape, placement)
+
+    @precondition(lambda self: self.ledger.holds)
+    @rule(data=st.data())
+    def doze(self, data: st.DataObject) -> None:
+        """Somebody keeps only memory, if he says how much: whoever lay over it still does."""
+        ledger, job = self.ledger, data.draw(st.sampled_from(sorted(self.ledger.holds)))
+        shape, placement = ledger.holds[job]
+        if job in ledger.asleep or not may_doze(shape):
+            before = self.look()
+            with pytest.raises(InvariantError):
+                ledger.doze(job)
+            assert self.look() == before
+            return
+        ledger.doze(job)
+        assert ledger.holds[job] == (shape, placement)
+        assert ledger.could_wake(job) == all(ledger.up[slot.node] for slot in placement)
+
+    @precondition(lambda self: self.ledger.asleep)
+    @rule(data=st.data())
+    def wake(self, data: st.DataObject) -> None:
+        """Somebody computes again where his memory is, if nobody else does."""
+        job, before = data.draw(st.sampled_from(sorted(self.ledger.asleep))), self.look()
+        able = self.ledger.could_wake(job)
+        assert self.look() == before, "asking changes nothing"
+        if able:
+            self.ledger.wake(job)
+            assert job not in self.ledger.asleep
+        else:
+            with pytest.raises(InvariantError):
+                self.ledger.wake(job)
+            assert self.look() == before
 
     @rule()
     def mark(self) -> None:

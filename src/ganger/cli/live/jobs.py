@@ -442,7 +442,11 @@ release = _order("release", "Release held jobs.", "released")
 requeue = _order(
     "requeue", "Stop running jobs (they save) and put them back in the queue.", "requeued"
 )
-suspend = _order("suspend", "Freeze running jobs; they keep their GPUs.", "suspended")
+suspend = _order(
+    "suspend",
+    "Freeze running jobs; they keep their GPUs. One with --gpu-memory keeps only that.",
+    "suspended",
+)
 
 
 @click.command(epilog="\b\nExamples:\n  ganger resume box-1\n  ganger resume 12")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from ganger.core.books.ledger import Ledger, may_doze, rooms
+from ganger.core.books.ledger import Ledger, rooms
 from ganger.core.errors import InvariantError
 from ganger.core.events import ANYTHING
 from ganger.core.plan import (
@@ -19,11 +19,9 @@ from ganger.core.plan import (
     Plan,
     Reason,
     Resize,
-    Resume,
     Retire,
     Start,
     Stop,
-    Suspend,
 )
 from ganger.core.spec import Shape
 from ganger.core.state.jobs import Jobs
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
 
 
 _NOTHING: dict[int, Placement] = {}
-_YIELDS, _RESUMES = "yields", "resumes"
-"""What a step says of a job that keeps its memory."""
 
 
 _Step: TypeAlias = tuple[int, Placement | None, Placement | None, str, Ledger]
@@ -170,34 +166,9 @@ class Draft:
         others until it is started again."""
         self.stop(job, PAUSED)
 
-    def suspend(self, job: int) -> bool:
-        """A job that runs keeps its memory, of devices and host, and yields its compute: whoever
-        says how much memory he needs may have it. Whether it can: it says what it keeps."""
-        ledger = self.ledger_of(job)
-        if ledger is None or job in ledger.asleep or not may_doze(self.shape(job)):
-            return False
-        ledger.doze(job)
-        self._turn(job, _YIELDS, ledger)
-        return True
-
-    def resume(self, job: int) -> bool:
-        """A job that yielded its compute has it again where it is, if it is free now."""
-        ledger = self.ledger_of(job)
-        if ledger is None or job not in ledger.asleep or ledger.waits(ledger.holds[job][1]):
-            return False
-        if not ledger.could_wake(job):
-            return False
-        ledger.wake(job)
-        self._turn(job, _RESUMES, ledger)
-        return True
-
-    def _turn(self, job: int, why: str, ledger: Ledger) -> None:
-        self.steps.append((job, None, None, why, ledger))
-        self._stops = True
-
     def act(self, action: AnyAction) -> None:
-        """Add an action that moves no devices: Suspend and Resume of who keeps them, Tune,
-        Provision, Spawn, Route or AskAt."""
+        """Add an action that moves no devices: Suspend, Resume, Tune, Provision, Spawn, Route or
+        AskAt."""
         self._others.append(action)
 
     def add_missing(self, actions: Iterable[AnyAction]) -> None:
@@ -228,19 +199,14 @@ class Draft:
         return plan
 
     def _actions(self) -> list[AnyAction]:
-        """The net effect: stops first, then who yields, resizes, starts and who resumes, each in
-        the order drawn."""
+        """The net effect: stops first, then resizes, then starts, each in the order drawn."""
         steps = self.steps
         if not self._stops:
             return [self._start(step) for step in steps]
         self.freed = {}
         last: dict[int, _Step] = {}
         first: dict[int, _Step] = {}
-        turned: dict[int, int] = {}
         for step in steps:
-            if step[3] == _YIELDS or step[3] == _RESUMES:
-                turned[step[0]] = turned.get(step[0], 0) + 1
-                continue
             first.setdefault(step[0], step)
             last[step[0]] = step
         stops: list[AnyAction] = []
@@ -262,17 +228,7 @@ class Draft:
                 self.freed[job] = held
                 waits = self._waits(ledger, job, placement)
                 resizes.append(Resize(job, attempt + 1, placement, waits))
-        yields: list[AnyAction] = []
-        resumes: list[AnyAction] = []
-        for job, times in turned.items():
-            books = self.ledger_of(job)
-            if times % 2 == 0 or books is None or job not in books.holds or job in last:
-                continue
-            if job in books.asleep:
-                yields.append(Suspend(job, self._attempt[job], yields=True))
-            else:
-                resumes.append(Resume(job, self._attempt[job]))
-        return stops + yields + resizes + starts + resumes
+        return stops + resizes + starts
 
     def _start(self, step: _Step) -> Start:
         job, placement, _, _, ledger = step
@@ -321,14 +277,9 @@ class Draft:
                     left.append(Stop(child, self._attempt[child], "parent"))
             elif isinstance(action, Resize):
                 freed[action.job] = self._vacate(action.job, "preempted")
-            elif isinstance(action, Suspend) and action.yields and not self.suspend(action.job):
-                raise InvariantError(f"{action}: it does not say how much memory it keeps")
         for action in plan.actions:
             if isinstance(action, Start | Resize):
                 self._take(action.job, action.placement)
-        for action in plan.actions:
-            if isinstance(action, Resume):
-                self.resume(action.job)
         plan.actions = left + plan.actions
         return freed
 

@@ -597,6 +597,9 @@ class Ledger(Capacity):
             free += sum(expected)
         if free != cell.free:
             raise InvariantError(f"cell {cell.index} counts {cell.free} free GPUs, has {free}")
+        dozing = [used for node in cell.nodes for used, _ in self.shared[node].values()].count(0)
+        if dozing != cell.dozing:
+            raise InvariantError(f"cell {cell.index} counts {cell.dozing} idle GPUs, has {dozing}")
         if cell.columns is not None:
             self._check_columns(cell)
 

@@ -29,7 +29,6 @@ from ganger.core.events import (
     Withheld,
     Woke,
 )
-from ganger.core.plan import Resume, Suspend
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
 from ganger.core.state.transitions import (
@@ -198,10 +197,10 @@ class Reducer(Transitions):
         `cancel` ends a job for good, `hold` keeps one that waits from starting (and one that runs,
         if it ever waits again), `release` lifts that, `requeue` stops a job and puts it back in
         line, `suspend` freezes it (one that says how much GPU memory it keeps yields its compute)
-        and `resume` thaws it as soon as it can compute where it is, `finish` ends a parent whose children are
-        all over, as one that finished. An order that concerns a job with devices becomes an
-        action of this very step; its outcome comes back as any other does. An order that does not
-        fit the job's phase does nothing.
+        and `resume` thaws it as soon as it can compute where it is. `finish` ends a parent whose
+        children are all over, as one that finished. An order that concerns a job with devices
+        becomes an action of this very step; its outcome comes back as any other does. An order
+        that does not fit the job's phase does nothing.
         """
         job, verb = event.job, event.verb
         phase = self._phase[job]

@@ -1,0 +1,173 @@
+"""Suspended jobs that yield their compute and keep their memory."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from bench import Bench, on
+from ganger.core.books.ledger import Ledger
+from ganger.core.errors import InvariantError
+from ganger.core.events import Command, Finished, Released, Started, Submitted
+from ganger.core.plan import Placement, Resume, Slot, Start, Stop, Suspend
+from ganger.core.spec import ClusterSpec, GpuType, Needs, NodeSpec, Role, Shape
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Phase
+from ganger.core.state.snapshot import Snapshot, capture, restore
+from ganger.core.units import SECOND
+from worlds import cluster, gpus, job
+
+TYPES = (GpuType("A", memory=16_000),)
+
+
+def needing(mib: int, size: int = 1, **needs: int) -> Shape:
+    """Workers of a whole GPU that say how much of its memory they need."""
+    return Shape((Role(size=size, needs=Needs(gpu_memory=mib, **needs)),))
+
+
+def books(count: int = 1, each: int = 2) -> Ledger:
+    """GPUs of 16,000 MiB."""
+    node = NodeSpec(count=count, gpus=each, gpu_type="A", cpus=8000, memory=8000)
+    return Ledger(Nodes(ClusterSpec((node,), TYPES)))
+
+
+def put(ledger: Ledger, number: int, shape: Shape) -> str:
+    """Where a job gets its place, like `0:1`."""
+    placement = ledger.find(shape)
+    if placement is None:
+        return "nowhere"
+    ledger.take(number, shape, placement)
+    return " ".join(f"{slot.node}:{slot.devices.bit_length() - 1}" for slot in placement)
+
+
+def test_others_compute_where_a_job_sleeps_as_far_as_there_is_memory() -> None:
+    """Jobs 0 and 1 need 6,000 MiB; 10,000 are left beside either when both sleep."""
+    ledger = books()
+    assert [put(ledger, i, needing(6000)) for i in range(2)] == ["0:0", "0:1"]
+    for sleeper in (0, 1):
+        ledger.doze(sleeper)
+    assert put(ledger, 2, gpus(1)) == "nowhere"  # it may need all the memory that there is
+    assert put(ledger, 2, needing(10_001)) == "nowhere"
+    assert put(ledger, 2, needing(10_000)) == "0:0"
+    assert put(ledger, 3, Shape((Role(needs=Needs(share=300, gpu_memory=10_001)),))) == "nowhere"
+    assert put(ledger, 3, Shape((Role(needs=Needs(share=300, gpu_memory=4000)),))) == "0:1"
+    assert put(ledger, 4, needing(1000)) == "nowhere"  # nobody has all of GPU 1's compute
+    ledger.check()
+
+
+def test_a_gang_lies_over_sleepers_of_several_nodes() -> None:
+    ledger = books(count=3, each=1)
+    assert [put(ledger, i, needing(6000)) for i in range(2)] == ["0:0", "1:0"]
+    for sleeper in (0, 1):
+        ledger.doze(sleeper)
+    assert ledger.lacks(needing(9000, 4))
+    assert not ledger.lacks(needing(9000, 3))
+    assert put(ledger, 2, needing(9000, 2)) == "0:0 1:0"
+    assert put(ledger, 3, needing(9000, 2)) == "nowhere"
+    assert put(ledger, 3, needing(9000)) == "2:0"
+
+
+def test_who_sleeps_keeps_host_memory_and_yields_cpus() -> None:
+    ledger = books(each=1)
+    put(ledger, 0, needing(6000, cpus=8000, memory=5000))
+    ledger.doze(0)
+    assert (ledger.free_cpus, ledger.free_memory) == ([8000], [3000])
+    assert put(ledger, 1, needing(6000, memory=3001)) == "nowhere"
+    assert put(ledger, 1, needing(6000, cpus=8000, memory=3000)) == "0:0"
+    with pytest.raises(InvariantError):
+        ledger.wake(0)
+    ledger.give(1)
+    ledger.wake(0)
+    assert (ledger.free_cpus, ledger.free_memory) == ([0], [3000])
+
+
+def test_who_does_not_say_how_much_memory_it_keeps_yields_nothing() -> None:
+    ledger = books()
+    put(ledger, 0, gpus(1))
+    put(ledger, 1, Shape((Role(needs=Needs(gpus=0, cpus=1000)),)))
+    for number in (0, 1):
+        with pytest.raises(InvariantError, match="yields no compute"):
+            ledger.doze(number)
+
+
+# ---------------------------------------------------------------------- suspended by people
+
+WORKS = [
+    job("a", shape=needing(6000)),
+    job("b", 1, shape=needing(8000)),
+    job("c", 2, shape=needing(8000)),
+]
+ONE: Placement = (Slot(0, 1, 1),)
+
+
+def suspended() -> Bench:
+    """On one GPU: a is suspended at 5 s, and b has the compute from then on. c waits."""
+    bench = Bench(*WORKS, on=ClusterSpec((NodeSpec(gpus=1, gpu_type="A"),), TYPES))
+    bench.feed(0, Submitted(0), then=[Start(0, 1, ONE)])
+    bench.feed(0, Started(0, 1))
+    bench.feed(1, Submitted(1))
+    plan = bench.feed(5, Command(0, "suspend"), then=[Start(1, 1, ONE)])
+    assert plan is not None
+    assert plan.actions == [Suspend(0, 1, yields=True), Start(1, 1, ONE)]
+    bench.feed(5, Started(1, 1))
+    return bench
+
+
+def test_who_is_suspended_holds_no_gpu_time_and_resumes_before_others_when_it_can() -> None:
+    bench = suspended()
+    bench.feed(6, Submitted(2))
+    assert (bench.phase(0), bench.jobs.size[0]) == (Phase.SUSPENDED, 0)
+    assert bench.jobs.held[0] == 5 * SECOND
+    plan = bench.feed(7, Command(0, "resume"))
+    assert plan is None or plan.actions == []  # b computes
+    plan = bench.feed(9, Finished(1, 1))
+    assert plan is not None
+    assert plan.actions == [Resume(0, 1)]
+    assert (bench.phase(0), bench.jobs.size[0]) == (Phase.RUNNING, 1)
+    bench.feed(10, Finished(0, 1), then=[Start(2, 1, ONE)])
+    assert bench.jobs.held[0] == 6 * SECOND
+
+
+def test_who_waits_to_resume_waits_for_who_is_leaving() -> None:
+    bench = suspended()
+    bench.feed(7, Command(0, "resume"))
+    bench.feed(8, Command(1, "requeue"))
+    assert (bench.phase(0), bench.phase(1)) == (Phase.SUSPENDED, Phase.STOPPING)
+    plan = bench.feed(9, Released(1, 1))
+    assert plan is not None
+    assert plan.actions == [Resume(0, 1)]
+
+
+@pytest.mark.parametrize("verb", ["cancel", "requeue"])
+def test_who_is_stopped_in_its_sleep_gives_its_memory_back(verb: str) -> None:
+    bench = suspended()
+    plan = bench.feed(7, Command(0, "resume"), Command(0, verb))
+    assert plan is not None
+    assert [type(action) for action in plan.actions] == [Stop]
+    bench.feed(8, Released(0, 1))
+    assert bench.kernel.ledger.shared == [{0: (1000, 8000)}]  # of b
+    bench.feed(9, Finished(1, 1))
+    assert (bench.kernel.ledger.free, bench.kernel.ledger.asleep) == (1, set())
+
+
+def test_a_kernel_restored_while_a_job_sleeps_wakes_it_as_before() -> None:
+    bench = suspended()
+    bench.feed(7, Command(0, "resume"))
+    kept = msgspec.msgpack.decode(msgspec.msgpack.encode(capture(bench.kernel)), type=Snapshot)
+    again = restore(kept, bench.kernel.nodes, bench.kernel.policy)
+    assert (again.ledger.asleep, again.ledger.shared) == ({0}, [{0: (1000, 14_000)}])
+    assert capture(again) == capture(bench.kernel)
+
+
+def test_who_does_not_say_what_it_keeps_is_suspended_with_its_devices() -> None:
+    bench = Bench(job("a"), job("b"), on=cluster(1, 1))
+    bench.feed(0, Submitted(0), Submitted(1), then=[Start(0, 1, on(1))])
+    bench.feed(0, Started(0, 1))
+    plan = bench.feed(5, Command(0, "suspend"))
+    assert plan is not None
+    assert plan.actions == [Suspend(0, 1)]
+    assert bench.kernel.ledger.free == 0
+    plan = bench.feed(6, Command(0, "resume"))
+    assert plan is not None
+    assert plan.actions == [Resume(0, 1)]
+    assert bench.jobs.held_since[0] == 0
